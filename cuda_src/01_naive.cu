@@ -1,0 +1,23 @@
+// Rung 1, naive: one thread computes one element of C and reads everything from global memory.
+// Where the ladder starts. threadIdx.x walks down the rows of C, so the 32 threads of a warp read 32
+// different rows of A in one load: 32 sectors for 128 useful bytes. Rung 2 changes only that. Assumes
+// nothing: any M, N, K, any leading dimension.
+#include "device/operand.cuh"
+#include "device/epilogue.cuh"
+#include "device/raster.cuh"
+
+constexpr int THREADS = BM * BN;
+static_assert(THREADS <= 1024, "at most 1024 threads a block");
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    naive(int M, int N, int K, float alpha, const float* __restrict__ A, long long lda,
+          const float* __restrict__ B, long long ldb, float beta, float* __restrict__ C, long long ldc) {
+    const Tile tile = tile_of_block<BM, BN, 1>(M, N);
+    const int m = tile.m + threadIdx.x % BM;
+    const int n = tile.n + threadIdx.x / BM;
+    if (m >= M || n >= N) return;
+    float acc = 0.0f;
+    for (int k = 0; k < K; ++k) acc = __fmaf_rn(A[offset_a(m, k, lda)], B[offset_b(k, n, ldb)], acc);
+    float* c = C + m * ldc + n;
+    *c = epilogue(alpha, acc, beta, c);
+}

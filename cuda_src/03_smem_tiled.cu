@@ -1,0 +1,43 @@
+// Rung 3, smem_tiled: rung 2 with tiles of A and B staged in shared memory.
+// A block reads each element of its tiles from global memory once and uses it BN (or BM) times, so global
+// traffic falls 32-fold. The price: every FMA still needs two loads, now from shared memory, and two barriers
+// a tile. Assumes nothing: the ragged end of K is a shorter tile, rows and columns past the matrix are
+// clamped.
+#include "device/stage.cuh"
+#include "device/epilogue.cuh"
+#include "device/raster.cuh"
+
+constexpr int THREADS = BM * BN;
+static_assert(THREADS <= 1024, "at most 1024 threads a block");
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    smem_tiled(int M, int N, int K, float alpha, const float* __restrict__ A, long long lda,
+               const float* __restrict__ B, long long ldb, float beta, float* __restrict__ C, long long ldc) {
+    extern __shared__ __align__(16) float shared[];
+    float* As = shared;            // [BM][BK]
+    float* Bs = shared + BM * BK;  // [BK][BN]
+    const Tile tile = tile_of_block<BM, BN, 1>(M, N);
+    const int row = threadIdx.x / BN;
+    const int col = threadIdx.x % BN;
+
+    float acc = 0.0f;
+    auto step = [&](int k) { acc = __fmaf_rn(As[row * BK + k], Bs[k * BN + col], acc); };
+    int k0 = 0;
+    for (; k0 <= K - BK; k0 += BK) {
+        stage_a<BM, BK, THREADS>(As, A, lda, tile.m, M, k0, BK);
+        stage_b<BN, BK, THREADS>(Bs, B, ldb, tile.n, N, k0, BK);
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < BK; ++k) step(k);
+        __syncthreads();
+    }
+    if (k0 < K) {  // the ragged end of K
+        stage_a<BM, BK, THREADS>(As, A, lda, tile.m, M, k0, K - k0);
+        stage_b<BN, BK, THREADS>(Bs, B, ldb, tile.n, N, k0, K - k0);
+        __syncthreads();
+        for (int k = 0; k < K - k0; ++k) step(k);
+    }
+
+    const int m = tile.m + row;
+    if (m < M) store_row<1, 1>(C + m * ldc + tile.n + col, &acc, N - (tile.n + col), alpha, beta);
+}

@@ -1,0 +1,59 @@
+// Rung 5, blocktile_2d: rung 4 with TM x TN results a thread, computed as an outer product.
+// A column of TM values of A and a row of TN values of B are read into registers and every pair is
+// multiplied: TM + TN shared loads for TM * TN FMAs. From here on arithmetic, not shared memory, can set the
+// pace. Assumes nothing: the ragged end of K is a shorter tile, rows and columns past the matrix count as
+// zeros.
+#include "device/stage.cuh"
+#include "device/epilogue.cuh"
+#include "device/raster.cuh"
+
+constexpr int THREADS = BM * BN / (TM * TN);
+static_assert(BM % TM == 0 && BN % TN == 0, "thread tiles cover the block tile");
+static_assert(THREADS <= 1024, "at most 1024 threads a block");
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    blocktile_2d(int M, int N, int K, float alpha, const float* __restrict__ A, long long lda,
+                 const float* __restrict__ B, long long ldb, float beta, float* __restrict__ C,
+                 long long ldc) {
+    extern __shared__ __align__(16) float shared[];
+    float* As = shared;            // [BM][BK]
+    float* Bs = shared + BM * BK;  // [BK][BN]
+    const Tile tile = tile_of_block<BM, BN, 1>(M, N);
+    const int row = threadIdx.x / (BN / TN) * TM;
+    const int col = threadIdx.x % (BN / TN) * TN;
+
+    float acc[TM][TN] = {};
+    auto step = [&](int k) {
+        float a[TM], b[TN];
+#pragma unroll
+        for (int i = 0; i < TM; ++i) a[i] = As[(row + i) * BK + k];
+#pragma unroll
+        for (int j = 0; j < TN; ++j) b[j] = Bs[k * BN + col + j];
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+#pragma unroll
+            for (int j = 0; j < TN; ++j) acc[i][j] = __fmaf_rn(a[i], b[j], acc[i][j]);
+    };
+    int k0 = 0;
+    for (; k0 <= K - BK; k0 += BK) {
+        stage_a<BM, BK, THREADS>(As, A, lda, tile.m, M, k0, BK);
+        stage_b<BN, BK, THREADS>(Bs, B, ldb, tile.n, N, k0, BK);
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < BK; ++k) step(k);
+        __syncthreads();
+    }
+    if (k0 < K) {  // the ragged end of K
+        stage_a<BM, BK, THREADS>(As, A, lda, tile.m, M, k0, K - k0);
+        stage_b<BN, BK, THREADS>(Bs, B, ldb, tile.n, N, k0, K - k0);
+        __syncthreads();
+#pragma unroll 1
+        for (int k = 0; k < K - k0; ++k) step(k);
+    }
+
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        const int m = tile.m + row + i;
+        if (m < M) store_row<TN, 1>(C + m * ldc + tile.n + col, acc[i], N - (tile.n + col), alpha, beta);
+    }
+}

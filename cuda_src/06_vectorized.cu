@@ -1,0 +1,63 @@
+// Rung 6, vectorized: rung 5 with A transposed on its way into shared memory, and 128-bit loads and stores.
+// With both tiles k-major a thread's fragments are contiguous, so TM + TN shared loads become (TM + TN) / 4,
+// and each thread moves 16 bytes a global load: fewer instructions between the FMAs. Rung 7, autotuned, is
+// this file with BM BN BK TM TN searched. Assumes: VEC_x = 4 only where the operand is aligned for it (see
+// device/tile_copy.cuh), else VEC_x = 1.
+#include "device/tile_copy.cuh"
+#include "device/epilogue.cuh"
+#include "device/raster.cuh"
+
+constexpr int THREADS = BM * BN / (TM * TN);
+static_assert(BM % TM == 0 && BN % TN == 0, "thread tiles cover the block tile");
+static_assert(THREADS % 32 == 0 && THREADS <= 1024, "whole warps, at most 1024 threads a block");
+static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "128-bit loads share out evenly");
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    vectorized(int M, int N, int K, float alpha, const float* __restrict__ A, long long lda,
+               const float* __restrict__ B, long long ldb, float beta, float* __restrict__ C, long long ldc) {
+    extern __shared__ __align__(16) float shared[];
+    float* As = shared;            // [BK][BM]
+    float* Bs = shared + BK * BM;  // [BK][BN]
+    const Tile tile = tile_of_block<BM, BN, 1>(M, N);
+    const int row = threadIdx.x / (BN / TN) * TM;
+    const int col = threadIdx.x % (BN / TN) * TN;
+    TileCopy<BM, BK, !TRANS_A, VEC_A, THREADS> copy_a(A, lda, tile.m, M);
+    TileCopy<BN, BK, TRANS_B, VEC_B, THREADS> copy_b(B, ldb, tile.n, N);
+
+    float acc[TM][TN] = {};
+    auto step = [&](int k) {
+        float a[TM], b[TN];
+        load_fragment<TM>(a, As + k * BM + row);
+        load_fragment<TN>(b, Bs + k * BN + col);
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+#pragma unroll
+            for (int j = 0; j < TN; ++j) acc[i][j] = __fmaf_rn(a[i], b[j], acc[i][j]);
+    };
+    int k0 = 0;
+    for (; k0 <= K - BK; k0 += BK) {
+        copy_a.fetch<true>(BK);
+        copy_b.fetch<true>(BK);
+        copy_a.store(As);
+        copy_b.store(Bs);
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < BK; ++k) step(k);
+        __syncthreads();
+    }
+    if (k0 < K) {  // the ragged end of K
+        copy_a.fetch<false>(K - k0);
+        copy_b.fetch<false>(K - k0);
+        copy_a.store(As);
+        copy_b.store(Bs);
+        __syncthreads();
+#pragma unroll 1
+        for (int k = 0; k < K - k0; ++k) step(k);
+    }
+
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        const int m = tile.m + row + i;
+        if (m < M) store_row<TN, VEC_C>(C + m * ldc + tile.n + col, acc[i], N - (tile.n + col), alpha, beta);
+    }
+}

@@ -1,0 +1,96 @@
+// Rung 8, warptiled: rung 6 with one more level of tiling between block and thread.
+// A warp owns a WM x WN tile and walks it as WMITER x WNITER sub-tiles. All fragments of one k are read
+// first, then WMITER * TM * WNITER * TN FMAs follow with no load between them; each fragment of A serves
+// WNITER sub-tiles. The lanes of a warp read neighbouring 16-byte pieces, so TN = 4 has no bank conflicts.
+// Four refinements are constants of this rung, 0 or 1 in the literature's version:
+//   PREFETCH    1: the next tile is read from global memory into registers before the arithmetic of this one
+//   SERPENTINE  1: odd rows of the outer product run backwards, so that an operand stays in the reuse cache
+//   GROUP_M    >1: tiles of C are walked in groups of GROUP_M rows, for L2
+//   MIN_BLOCKS >1: the compiler keeps registers low enough for that many blocks on an SM
+// Assumes: VEC_x = 4 only where the operand is aligned for it (see device/tile_copy.cuh), else VEC_x = 1.
+#include "device/tile_copy.cuh"
+#include "device/epilogue.cuh"
+#include "device/raster.cuh"
+
+constexpr int THREADS = BM / WM * (BN / WN) * 32;
+constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
+constexpr int WSUBM = WM / WMITER;  // rows of a sub-tile
+constexpr int WSUBN = WN / WNITER;  // columns of a sub-tile
+static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
+static_assert(WM * WN % (32 * TM * TN * WNITER) == 0, "WMITER is whole");
+static_assert(WM % WMITER == 0 && WN % WNITER == 0, "sub-tiles cover the warp tile");
+static_assert(WSUBM % TM == 0 && WSUBN % TN == 0, "thread tiles cover a sub-tile");
+static_assert(THREADS <= 1024, "at most 1024 threads a block");
+static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "128-bit loads share out evenly");
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    warptiled(int M, int N, int K, float alpha, const float* __restrict__ A, long long lda,
+              const float* __restrict__ B, long long ldb, float beta, float* __restrict__ C, long long ldc) {
+    extern __shared__ __align__(16) float shared[];
+    float* As = shared;            // [BK][BM]
+    float* Bs = shared + BK * BM;  // [BK][BN]
+    const Tile tile = tile_of_block<BM, BN, GROUP_M>(M, N);
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int row = warp / (BN / WN) * WM + lane / (WSUBN / TN) * TM;  // in the block tile, first sub-tile
+    const int col = warp % (BN / WN) * WN + lane % (WSUBN / TN) * TN;
+    TileCopy<BM, BK, !TRANS_A, VEC_A, THREADS> copy_a(A, lda, tile.m, M);
+    TileCopy<BN, BK, TRANS_B, VEC_B, THREADS> copy_b(B, ldb, tile.n, N);
+
+    float acc[WMITER * TM][WNITER * TN] = {};
+    auto step = [&](int k) {
+        float a[WMITER * TM], b[WNITER * TN];
+#pragma unroll
+        for (int w = 0; w < WMITER; ++w) load_fragment<TM>(a + w * TM, As + k * BM + row + w * WSUBM);
+#pragma unroll
+        for (int w = 0; w < WNITER; ++w) load_fragment<TN>(b + w * TN, Bs + k * BN + col + w * WSUBN);
+#pragma unroll
+        for (int i = 0; i < WMITER * TM; ++i)
+#pragma unroll
+            for (int jj = 0; jj < WNITER * TN; ++jj) {
+                const int j = SERPENTINE && i % 2 ? WNITER * TN - 1 - jj : jj;
+                acc[i][j] = __fmaf_rn(a[i], b[j], acc[i][j]);
+            }
+    };
+    int k0 = 0;
+    if (PREFETCH && K >= BK) {
+        copy_a.fetch<true>(BK);
+        copy_b.fetch<true>(BK);
+    }
+    for (; k0 <= K - BK; k0 += BK) {
+        if (!PREFETCH) {
+            copy_a.fetch<true>(BK);
+            copy_b.fetch<true>(BK);
+        }
+        copy_a.store(As);
+        copy_b.store(Bs);
+        __syncthreads();
+        if (PREFETCH && k0 + BK <= K - BK) {
+            copy_a.fetch<true>(BK);
+            copy_b.fetch<true>(BK);
+        }
+#pragma unroll
+        for (int k = 0; k < BK; ++k) step(k);
+        __syncthreads();
+    }
+    if (k0 < K) {  // the ragged end of K
+        copy_a.fetch<false>(K - k0);
+        copy_b.fetch<false>(K - k0);
+        copy_a.store(As);
+        copy_b.store(Bs);
+        __syncthreads();
+#pragma unroll 1
+        for (int k = 0; k < K - k0; ++k) step(k);
+    }
+
+#pragma unroll
+    for (int i = 0; i < WMITER * TM; ++i) {
+        const int m = tile.m + row + i / TM * WSUBM + i % TM;
+        if (m >= M) continue;
+#pragma unroll
+        for (int w = 0; w < WNITER; ++w) {
+            const int n = tile.n + col + w * WSUBN;
+            store_row<TN, VEC_C>(C + m * ldc + n, acc[i] + w * TN, N - n, alpha, beta);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+// Which output tile a block computes. The grid is one-dimensional, so neither M nor N meets the 65,535 limit
+// of gridDim.y. GROUP_M = 1 walks the tiles row by row; GROUP_M > 1 walks GROUP_M tile rows together, column
+// by column, so that the blocks in flight share rows of A and columns of B in L2.
+#pragma once
+
+struct Tile {
+    int m;  // first row of C
+    int n;  // first column of C
+};
+
+template <int BM, int BN, int GROUP_M>
+__device__ __forceinline__ Tile tile_of_block(int M, int N) {
+    const unsigned tiles_m = (M + BM - 1u) / BM;
+    const unsigned tiles_n = (N + BN - 1u) / BN;
+    const unsigned per_group = GROUP_M * tiles_n;
+    const unsigned group = blockIdx.x / per_group;
+    const unsigned in_group = blockIdx.x % per_group;
+    const unsigned first = group * GROUP_M;
+    const unsigned rows = min(unsigned(GROUP_M), tiles_m - first);
+    return {int((first + in_group % rows) * BM), int(in_group / rows * BN)};
+}

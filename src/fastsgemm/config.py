@@ -1,0 +1,232 @@
+"""`Config`, the tile constants of a kernel, and the one predicate that says which of them are legal."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastsgemm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fastsgemm.rungs import Rung
+
+WARP = 32
+MAX_THREADS = 1024  # a block, on every architecture since sm_20
+MAX_REGISTERS = 255  # a thread, on every architecture since sm_35
+BOOKKEEPING_REGISTERS = 24  # addresses, loop counter, leading dimensions: the least seen on any rung
+
+
+@dataclass(frozen=True)
+class Config:
+    """Tile constants, spelled as in the kernels. What can be derived is not stored.
+
+    Parameters
+    ----------
+    BM, BN : int
+        Rows and columns of C that a block computes.
+    BK : int, optional
+        Steps of k in a shared-memory tile (rungs 3 and up).
+    TM, TN : int, optional
+        Rows and columns of C that a thread computes at a time (TM: rungs 4 and up, TN: 5 and up).
+    WM, WN : int, optional
+        Rows and columns of C that a warp computes (rung 8).
+    WNITER : int, optional
+        Sub-tiles of a warp tile along n (rung 8).
+    PREFETCH : int, optional
+        1: the next tile is read into registers before the arithmetic of the current one (rung 8).
+    SERPENTINE : int, optional
+        1: every second row of the outer product runs backwards (rung 8).
+    GROUP_M : int, optional
+        Tiles of C are walked in groups of this many rows (rung 8).
+    MIN_BLOCKS : int, optional
+        Blocks that must fit on an SM together; bounds the registers of a thread (rung 8).
+    """
+
+    BM: int
+    BN: int
+    BK: int | None = None
+    TM: int | None = None
+    TN: int | None = None
+    WM: int | None = None
+    WN: int | None = None
+    WNITER: int | None = None
+    PREFETCH: int | None = None
+    SERPENTINE: int | None = None
+    GROUP_M: int | None = None
+    MIN_BLOCKS: int | None = None
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """The constants that are set, by name, in the order of the fields."""
+        pairs = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
+        return {name: value for name, value in pairs if value is not None}
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        if self.WM and self.WN:
+            return self.BM // self.WM * (self.BN // self.WN) * WARP
+        return self.BM * self.BN // ((self.TM or 1) * (self.TN or 1))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block, in bytes: one tile of A and one of B."""
+        return 4 * (self.BK or 0) * (self.BM + self.BN)
+
+    @property
+    def wmiter(self) -> int:
+        """Sub-tiles of a warp tile along m; 0 where the constants do not give a whole number."""
+        if not (self.WM and self.WN and self.TM and self.TN and self.WNITER):
+            return 0
+        area = WARP * self.TM * self.TN * self.WNITER
+        return self.WM * self.WN // area if self.WM * self.WN % area == 0 else 0
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.constants.items())
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken rule: what the rule is, what it allows and what was found."""
+
+    rule: str
+    limit: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: needs {self.limit}, got {self.value}"
+
+
+def violations(rung: Rung, config: Config, shared_limit: int) -> list[Violation]:
+    """Return every rule that `config` breaks on `rung`, the empty list if it is legal.
+
+    Parameters
+    ----------
+    rung : Rung
+    config : Config
+    shared_limit : int
+        Shared memory that a block may opt in to on the card, in bytes.
+
+    Returns
+    -------
+    list of Violation
+        Each with the rule, its limit and the value found.
+    """
+    found = _knob_violations(rung, config)
+    if found:
+        return found  # the rules below compute with the knobs
+    if rung.warp_tiles:
+        found = _warp_tile_violations(config)
+    else:
+        found = _thread_tile_violations(config)
+    if found:
+        return found  # threads and shared memory follow from tiles that divide
+    return _block_violations(rung, config, shared_limit)
+
+
+def check(rung: Rung, config: Config, shared_limit: int) -> None:
+    """Raise `ConfigError` naming every rule that `config` breaks on `rung`."""
+    found = violations(rung, config, shared_limit)
+    if found:
+        rules = "; ".join(map(str, found))
+        raise ConfigError(f"illegal config for rung {rung.name} ({config}): {rules}")
+
+
+def from_constants(constants: dict[str, Any]) -> Config:
+    """Make a `Config` of named constants; an unknown name or a value that is no int is a `ConfigError`."""
+    known = {field.name for field in dataclasses.fields(Config)}
+    unknown = sorted(set(constants) - known)
+    if unknown:
+        raise ConfigError(f"unknown constants {unknown}; known are {sorted(known)}")
+    missing = sorted({"BM", "BN"} - set(constants))
+    if missing:
+        raise ConfigError(f"constants {missing} are missing")
+    for name, value in constants.items():
+        if type(value) is not int:
+            raise ConfigError(f"constant {name} must be an int, got {value!r}")
+    return Config(**constants)
+
+
+def _knob_violations(rung: Rung, config: Config) -> list[Violation]:
+    found = []
+    given = config.constants
+    for name in rung.knobs:
+        if name not in given:
+            found.append(Violation(f"{name} is set", f"a value on rung {rung.name}", "none"))
+    for name, value in given.items():
+        if name not in rung.knobs:
+            found.append(Violation(f"{name} is unused", f"none on rung {rung.name}", str(value)))
+        elif name in ("PREFETCH", "SERPENTINE"):
+            if value not in (0, 1):
+                found.append(Violation(f"{name} is a switch", "0 or 1", str(value)))
+        elif value < 1:
+            found.append(Violation(f"{name} is positive", "at least 1", str(value)))
+    return found
+
+
+def _divides(small: str, by: int, large: str, value: int) -> list[Violation]:
+    if value % by == 0:
+        return []
+    return [Violation(f"{small} divides {large}", f"a multiple of {small} = {by}", f"{large} = {value}")]
+
+
+def _thread_tile_violations(config: Config) -> list[Violation]:
+    return _divides("TM", config.TM or 1, "BM", config.BM) + _divides("TN", config.TN or 1, "BN", config.BN)
+
+
+def _warp_tile_violations(config: Config) -> list[Violation]:
+    assert config.WM and config.WN and config.TM and config.TN and config.WNITER  # knobs were checked
+    found = _divides("WM", config.WM, "BM", config.BM) + _divides("WN", config.WN, "BN", config.BN)
+    area = WARP * config.TM * config.TN * config.WNITER
+    if not config.wmiter:
+        rule = "WMITER = WM * WN / (32 * TM * TN * WNITER) is whole"
+        return [*found, Violation(rule, f"a multiple of {area}", f"WM * WN = {config.WM * config.WN}")]
+    found += _divides("WMITER", config.wmiter, "WM", config.WM)
+    found += _divides("WNITER", config.WNITER, "WN", config.WN)
+    if found:
+        return found
+    return _divides("TM", config.TM, "WM / WMITER", config.WM // config.wmiter) + _divides(
+        "TN", config.TN, "WN / WNITER", config.WN // config.WNITER
+    )
+
+
+def _block_violations(rung: Rung, config: Config, shared_limit: int) -> list[Violation]:
+    found = []
+    threads = config.threads
+    least = 2 * WARP
+    if not least <= threads <= MAX_THREADS or threads % WARP:
+        limit = f"{least} to {MAX_THREADS}, a multiple of {WARP}"
+        found.append(Violation("threads of a block", limit, str(threads)))
+    if rung.vectorized and threads:
+        found += _vector_violations(config, threads)
+    if config.shared_bytes > shared_limit:
+        limit = f"at most {shared_limit} bytes on this card"
+        found.append(Violation("shared memory of a block", limit, f"{config.shared_bytes} bytes"))
+    registers = _least_registers(config)
+    if registers > MAX_REGISTERS:
+        rule = "accumulators and fragments in registers"
+        found.append(Violation(rule, f"at most {MAX_REGISTERS}", f"at least {registers}"))
+    return found
+
+
+def _vector_violations(config: Config, threads: int) -> list[Violation]:
+    assert config.BK and config.TM and config.TN  # every vectorized rung has them
+    found = []
+    for name, value in (("BM * BK", config.BM * config.BK), ("BK * BN", config.BK * config.BN)):
+        if value % (4 * threads):
+            limit = f"a multiple of 4 * threads = {4 * threads}"
+            found.append(Violation(f"{name} shares out in 128-bit loads", limit, str(value)))
+    for name, value in (("BK", config.BK), ("TM", config.TM), ("TN", config.TN)):
+        if value % 4:
+            found.append(Violation(f"{name} is whole 128-bit vectors", "a multiple of 4", str(value)))
+    return found
+
+
+def _least_registers(config: Config) -> int:
+    rows = (config.TM or 1) * (config.wmiter or 1)
+    columns = (config.TN or 1) * (config.WNITER or 1)
+    prefetched = 0
+    if config.PREFETCH and config.BK:
+        prefetched = config.BK * (config.BM + config.BN) // config.threads
+    return rows * columns + rows + columns + prefetched + BOOKKEEPING_REGISTERS

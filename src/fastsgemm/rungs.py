@@ -1,0 +1,81 @@
+"""The ladder: one entry a rung, in the order in which each builds on the one before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastsgemm.errors import UnknownRungError
+
+_THREAD_TILE = ("BM", "BN", "BK", "TM", "TN")
+_WARP_TILE = (*_THREAD_TILE, "WM", "WN", "WNITER", "PREFETCH", "SERPENTINE", "GROUP_M", "MIN_BLOCKS")
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One rung of the ladder.
+
+    Attributes
+    ----------
+    number : int
+        Its place, from 1.
+    name : str
+        Its name everywhere: in `sgemm`, in the tuning database, in tests and tables.
+    file : str
+        Its source below ``cuda_src``.
+    knobs : tuple of str
+        The constants that its `Config` sets.
+    idea : str
+        What it does that the rung before does not.
+    vectorized : bool
+        Whether it moves 16 bytes a load where alignment allows.
+    """
+
+    number: int
+    name: str
+    file: str
+    knobs: tuple[str, ...]
+    idea: str
+    vectorized: bool = False
+
+    @property
+    def kernel(self) -> str:
+        """The ``extern "C"`` name in `file`: the file's own name without its number."""
+        return self.file[3:].removesuffix(".cu")
+
+    @property
+    def warp_tiles(self) -> bool:
+        """Whether there is a level of warp tiles between block and thread."""
+        return "WM" in self.knobs
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.name}"
+
+
+RUNGS: tuple[Rung, ...] = (
+    Rung(1, "naive", "01_naive.cu", ("BM", "BN"), "one thread, one output; a warp reads A with a stride"),
+    Rung(2, "coalesced", "02_coalesced.cu", ("BM", "BN"), "a warp reads and writes neighbours"),
+    Rung(3, "smem_tiled", "03_smem_tiled.cu", ("BM", "BN", "BK"), "tiles of A and B in shared memory"),
+    Rung(4, "blocktile_1d", "04_blocktile_1d.cu", ("BM", "BN", "BK", "TM"), "TM results a thread"),
+    Rung(5, "blocktile_2d", "05_blocktile_2d.cu", _THREAD_TILE, "TM x TN results, an outer product"),
+    Rung(6, "vectorized", "06_vectorized.cu", _THREAD_TILE, "A transposed, 128-bit loads and stores", True),
+    Rung(7, "autotuned", "06_vectorized.cu", _THREAD_TILE, "rung 6 with searched constants", True),
+    Rung(8, "warptiled", "08_warptiled.cu", _WARP_TILE, "a warp tile between block and thread", True),
+)
+
+_BY_KEY: dict[object, Rung] = {rung.name: rung for rung in RUNGS} | {rung.number: rung for rung in RUNGS}
+
+
+def find(key: str | int | Rung) -> Rung:
+    """Return the rung of this name or number.
+
+    Raises
+    ------
+    UnknownRungError
+        There is none; the message lists those there are.
+    """
+    if isinstance(key, Rung):
+        return key
+    found = None if isinstance(key, bool) or not isinstance(key, str | int) else _BY_KEY.get(key)
+    if found is None:
+        raise UnknownRungError(f"unknown rung {key!r}; the ladder has {', '.join(map(str, RUNGS))}")
+    return found

@@ -1,0 +1,76 @@
+"""One self-contained CUDA C++ source per kernel: the constants, a line each, then the rung's file.
+
+NVRTC finds no headers on a machine that has only its wheel, and a source without includes is its own cache key.
+So the ``#include "device/..."`` lines of a rung are replaced by the files they name, once each, with ``#line``
+directives that keep the compiler's messages (and a profiler's source view) pointing at the real files.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from fastsgemm import resources
+from fastsgemm.config import Config
+from fastsgemm.rungs import Rung
+
+_INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How the operands lie, as far as a kernel is compiled for it.
+
+    Attributes
+    ----------
+    trans_a, trans_b : bool
+        Whether the operand is stored column-major.
+    vec_a, vec_b, vec_c : int
+        Floats a load or store, 4 or 1; always 1 on the rungs that do not vectorise.
+    """
+
+    trans_a: bool = False
+    trans_b: bool = False
+    vec_a: int = 1
+    vec_b: int = 1
+    vec_c: int = 1
+
+    @property
+    def layout(self) -> str:
+        """``NN``, ``NT``, ``TN`` or ``TT``, as BLAS spells it."""
+        return ("T" if self.trans_a else "N") + ("T" if self.trans_b else "N")
+
+
+def generate(rung: Rung, config: Config, variant: Variant) -> str:
+    """Return the source of `rung` for these constants, ready for NVRTC."""
+    constants: dict[str, int] = {
+        **config.constants,
+        "TRANS_A": int(variant.trans_a),
+        "TRANS_B": int(variant.trans_b),
+    }
+    if rung.vectorized:
+        constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b, "VEC_C": variant.vec_c}
+    lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]
+    return "\n".join([*lines, _inlined(rung.file)])
+
+
+@cache
+def _inlined(file: str) -> str:
+    seen: set[str] = set()
+    return "\n".join(_lines(file, seen)) + "\n"
+
+
+def _lines(file: str, seen: set[str]) -> list[str]:
+    seen.add(file)
+    out = [f'#line 1 "{file}"']
+    text = (resources.folder("cuda_src") / file).read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(), start=1):
+        include = _INCLUDE.fullmatch(line.strip())
+        if include is None:
+            out.append("" if line.strip() == "#pragma once" else line)
+        elif include[1] in seen:
+            out.append("")
+        else:
+            out += [*_lines(include[1], seen), f'#line {number + 1} "{file}"']
+    return out
