@@ -39,6 +39,10 @@ class ScalarRangeError(FastsgemmError, ValueError):
     """alpha or beta is a real number that float32 or the call does not allow."""
 
 
+class StreamError(FastsgemmError, TypeError):
+    """A stream that does not speak ``__cuda_stream__``, or one given where nothing is asynchronous."""
+
+
 class UnknownRungError(FastsgemmError, ValueError):
     """No rung of that name or number."""
 

@@ -74,3 +74,8 @@ def _lines(file: str, seen: set[str]) -> list[str]:
         else:
             out += [*_lines(include[1], seen), f'#line {number + 1} "{file}"']
     return out
+
+
+def plain(file: str) -> str:
+    """Return the source of a kernel that has no constants."""
+    return _inlined(file)

@@ -1,0 +1,15 @@
+// Copy a matrix between any two layouts, one element a thread. For operands that have no unit stride: A and B
+// are packed before a rung runs, C is gathered before and scattered after. Neighbouring threads walk the
+// columns. Strides are in elements and may be zero (source only) or negative. No tiling: it moves M * K
+// elements where the product does M * N * K multiplications.
+constexpr int THREADS = 256;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    copy_strided(int rows, int columns, const float* from, long long from_row, long long from_column,
+                 float* to, long long to_row, long long to_column) {
+    const long long e = blockIdx.x * (long long)THREADS + threadIdx.x;
+    if (e >= (long long)rows * columns) return;
+    const long long i = e / columns;
+    const long long j = e % columns;
+    to[i * to_row + j * to_column] = from[i * from_row + j * from_column];
+}

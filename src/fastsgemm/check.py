@@ -1,0 +1,84 @@
+"""The caller's arguments, checked before anything is written. Every refusal states the limit and the value."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fastsgemm import layout
+from fastsgemm.errors import DeviceMismatchError, OperandError, OverlapError, ScalarError, ScalarRangeError, ShapeError
+from fastsgemm.plan import MAX_EXTENT
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+def scalar(name: str, value: Any) -> np.float32:
+    """Return alpha or beta, rounded to float32.
+
+    Raises
+    ------
+    ScalarError
+        It is not a real number.
+    ScalarRangeError
+        It is finite but beyond the range of float32.
+    """
+    if not isinstance(value, numbers.Real):
+        raise ScalarError(f"{name} must be a real number, got {type(value).__name__}")
+    number = float(value)
+    if math.isfinite(number) and abs(number) > _FLOAT32_MAX:
+        raise ScalarRangeError(f"{name} must fit float32 (at most {_FLOAT32_MAX:.8g}), got {number:.8g}")
+    return np.float32(number)
+
+
+def no_output(beta: np.float32) -> None:
+    """Refuse beta != 0 where there is no C to scale."""
+    if beta != 0.0:
+        raise ScalarRangeError(f"beta must be 0 when C is not given, got {beta:g}; pass C to accumulate into it")
+
+
+def shapes(a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...] | None) -> tuple[int, int, int]:
+    """Return M, N, K, or raise `ShapeError` showing every shape."""
+    shown = f"A {tuple(a)}, B {tuple(b)}" + ("" if c is None else f", C {tuple(c)}")
+    for name, shape in (("A", a), ("B", b), ("C", c)):
+        if shape is not None and len(shape) != 2:
+            raise ShapeError(f"{name} must have 2 dimensions, got {len(shape)}: {shown}")
+    if a[1] != b[0]:
+        raise ShapeError(f"A's columns must equal B's rows, got {a[1]} and {b[0]}: {shown}")
+    if c is not None and tuple(c) != (a[0], b[1]):
+        raise ShapeError(f"C must have shape (M, N) = {(a[0], b[1])}: {shown}")
+    for extent in (a[0], b[1], a[1]):
+        if extent > MAX_EXTENT:
+            raise ShapeError(f"M, N and K must each be at most {MAX_EXTENT}, got {extent}: {shown}")
+    return a[0], b[1], a[1]
+
+
+def c_shape(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
+    """Refuse a C that is not (M, N)."""
+    if tuple(shape) != expected:
+        raise ShapeError(f"C must have shape (M, N) = {expected}, got {tuple(shape)}")
+
+
+def one_device(devices: dict[str, str]) -> None:
+    """Refuse operands that live on different devices."""
+    if len(set(devices.values())) > 1:
+        shown = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise DeviceMismatchError(f"all operands must be on one device, got {shown}")
+
+
+def output(shape: layout.Pair, strides: layout.Pair, readonly: bool) -> None:
+    """Refuse a C that cannot be written element by element."""
+    if readonly:
+        raise OperandError("C is read-only; pass a writable array, or no C to get a new one")
+    if layout.overlaps_itself(shape, strides):
+        raise OverlapError(
+            f"elements of C share memory (shape {tuple(shape)}, strides {tuple(strides)} elements); "
+            "an expanded or overlapping view cannot be written"
+        )
+
+
+def refuse_overlap(name: str) -> NoReturn:
+    """Raise the `OverlapError` for C sharing memory with operand `name`."""
+    raise OverlapError(f"C shares memory with {name}; pass a copy of {name}, or no C to get a new array")

@@ -1,0 +1,109 @@
+"""From CUDA C++ source to a cubin for one architecture, by NVRTC through cuda.core."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastsgemm import cache
+from fastsgemm.errors import CompileError, NoNvrtcError
+
+if TYPE_CHECKING:
+    from cuda.core import ProgramOptions
+
+_lock = threading.Lock()  # one compilation at a time: a second thread that wants the same kernel finds it cached
+
+
+@dataclass(frozen=True)
+class Report:
+    """What ptxas says of a kernel.
+
+    Attributes
+    ----------
+    registers : int
+        Of a thread.
+    stack_bytes, spill_stores, spill_loads : int
+        Local memory of a thread, in bytes; all zero for a kernel worth shipping.
+    """
+
+    registers: int
+    stack_bytes: int
+    spill_stores: int
+    spill_loads: int
+
+
+def nvrtc_version() -> tuple[int, int]:
+    """Return NVRTC's version.
+
+    Raises
+    ------
+    NoNvrtcError
+        The library is not installed; the message says which extra brings it.
+    """
+    from cuda.bindings import nvrtc
+
+    try:
+        result, major, minor = nvrtc.nvrtcVersion()
+    except Exception as error:  # the loader raises whatever the platform's dlopen made of it
+        raise NoNvrtcError(
+            "NVRTC, which compiles the kernels, was not found; install it with "
+            "pip install 'fastsgemm[cu13]' (or 'fastsgemm[cu12]' for a driver of the 12 line)"
+        ) from error
+    if int(result) != 0:
+        raise NoNvrtcError(f"NVRTC is installed but answers {result.name}")
+    return int(major), int(minor)
+
+
+def cubin(source: str, name: str, arch: str) -> bytes:
+    """Return the machine code of `source` for `arch` (``"sm_90"``), from the cache or compiled now.
+
+    Raises
+    ------
+    NoNvrtcError
+        NVRTC is not installed.
+    CompileError
+        NVRTC refused the source or does not know the architecture; the message carries its log.
+    """
+    from cuda.core.utils import make_program_cache_key
+
+    nvrtc_version()
+    options = _options(name, arch)
+    key = make_program_cache_key(code=source, code_type="c++", options=options, target_type="cubin")
+    with _lock:
+        code = cache.read(key)
+        if code is None:
+            code = _compile(source, options)
+            cache.write(key, code)
+    return code
+
+
+def report(source: str, name: str, arch: str) -> Report:
+    """Compile without the cache and return what ptxas says. Needs NVRTC but neither driver nor GPU."""
+    nvrtc_version()
+    log = io.StringIO()
+    _compile(source, _options(name, arch, ptxas_options=["-v"]), log)
+    text = log.getvalue()
+    registers = re.search(r"Used (\d+) registers", text)
+    memory = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", text)
+    if registers is None or memory is None:
+        raise CompileError(f"ptxas gave no report for {name} on {arch}:\n{text}")
+    return Report(int(registers[1]), int(memory[1]), int(memory[2]), int(memory[3]))
+
+
+def _options(name: str, arch: str, **more: Any) -> ProgramOptions:
+    from cuda.core import ProgramOptions
+
+    return ProgramOptions(name=name, arch=arch, std="c++17", **more)
+
+
+def _compile(source: str, options: ProgramOptions, log: io.StringIO | None = None) -> bytes:
+    from cuda.core import Program
+
+    try:
+        program = Program(source, "c++", options)
+        return bytes(program.compile("cubin", logs=log).code)
+    except Exception as error:  # cuda.core's errors carry NVRTC's log but share no public base
+        raise CompileError(f"NVRTC {nvrtc_version()} refused {options.name} for {options.arch}:\n{error}") from error

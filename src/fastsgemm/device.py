@@ -1,0 +1,213 @@
+"""The machine: is there a usable driver, which cards are there, and what are their limits."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fastsgemm import compiler
+from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError, NoDriverError
+
+if TYPE_CHECKING:
+    from cuda.core import Stream
+
+LEGACY_STREAM = 1  # CUDA's and DLPack's number for the legacy default stream, which torch and CuPy call 0
+
+gpus: dict[int, Gpu] = {}  # the cards opened so far
+_lock = threading.Lock()
+
+
+class Gpu:
+    """One card, opened: its limits, its context, and the plans and kernels that were made for it.
+
+    Attributes
+    ----------
+    ordinal : int
+        CUDA's number of the device.
+    name : str
+        As the driver gives it, for example ``NVIDIA H200``.
+    arch : str
+        For example ``sm_90``.
+    shared_limit : int
+        Shared memory that a block may opt in to, in bytes.
+    multiprocessors : int
+    plans, kernels : dict
+        What has been prepared for this card; see `fastsgemm.gemm` and `fastsgemm.kernel`.
+    launch : callable
+        cuda.core's ``launch``, at hand without an import.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        from cuda.bindings import driver
+        from cuda.core import Device, launch
+
+        self.ordinal = ordinal
+        self.device = Device(ordinal)
+        previous = driver.cuCtxGetCurrent()[1]
+        self.device.set_current()
+        self._context = driver.cuCtxGetCurrent()[1]
+        self._context_id = int(self._context)
+        if int(previous) not in (0, self._context_id):
+            driver.cuCtxSetCurrent(previous)  # the caller's device stays the current one
+        properties = self.device.properties
+        self.name = self.device.name
+        self.arch = f"sm_{self.device.arch}"
+        self.shared_limit = int(properties.max_shared_memory_per_block_optin)
+        self.multiprocessors = int(properties.multiprocessor_count)
+        self.plans: dict[Any, Any] = {}
+        self.kernels: dict[Any, Any] = {}
+        self._streams: dict[int, Stream] = {}
+        self._kept: deque[tuple[Any, Any]] = deque()
+        self.launch = launch
+        self._get_current = driver.cuCtxGetCurrent
+        self._push = driver.cuCtxPushCurrent
+        self._pop = driver.cuCtxPopCurrent
+
+    def enter(self) -> bool:
+        """Make this card current in the calling thread; True says that `leave` must undo it."""
+        if int(self._get_current()[1]) == self._context_id:
+            return False
+        self._push(self._context)
+        return True
+
+    def leave(self) -> None:
+        """Make the card current again that was so before `enter`."""
+        self._pop()
+
+    def stream(self, handle: int) -> Stream:
+        """Return cuda.core's object for a raw stream handle of this card.
+
+        Raises
+        ------
+        DeviceMismatchError
+            The stream belongs to another card.
+        """
+        found = self._streams.get(handle)
+        return self._adopt(handle) if found is None else found
+
+    def keep_alive(self, handle: int, objects: Any) -> None:
+        """Hold `objects` until the work now on this stream is done.
+
+        For arrays whose library does not know of the stream and could give their memory away too early. Nothing
+        waits: what is finished is let go at the next call.
+        """
+        stream = self.stream(handle)
+        if is_capturing(stream):
+            return  # a graph outlives any event; its owner keeps the operands, as for every captured kernel
+        while self._kept and self._kept[0][0].is_done:
+            self._kept.popleft()
+        self._kept.append((stream.record(), objects))
+
+    def _adopt(self, handle: int) -> Stream:
+        from cuda.core import LEGACY_DEFAULT_STREAM, Stream
+
+        if handle in (0, LEGACY_STREAM):
+            stream = LEGACY_DEFAULT_STREAM
+        else:
+            stream = Stream.from_handle(handle)
+            ordinal = stream.device.device_id
+            if handle != 2 and ordinal != self.ordinal:  # 2 is the per-thread default, of whatever is current
+                raise DeviceMismatchError(f"the stream is on cuda:{ordinal}, the operands on cuda:{self.ordinal}")
+        self._streams[handle] = stream
+        return stream
+
+
+def open_gpu(ordinal: int) -> Gpu:
+    """Return the card with this number, opened once per process.
+
+    Raises
+    ------
+    NoDriverError, DriverTooOldError
+        See `probe`.
+    """
+    with _lock:
+        gpu = gpus.get(ordinal)
+        if gpu is None:
+            count = probe()
+            if not 0 <= ordinal < count:
+                raise DeviceError(f"there is no cuda:{ordinal}, this machine has {count} device(s)")
+            gpu = gpus[ordinal] = Gpu(ordinal)
+    return gpu
+
+
+@cache
+def probe() -> int:
+    """Return the number of usable cards, asking the driver directly.
+
+    cuda.core may not be used before this has succeeded: without a driver some of its calls never return.
+
+    Raises
+    ------
+    NoDriverError
+        No driver, or no device.
+    DriverTooOldError
+        The driver cannot run what the installed CUDA packages make.
+    """
+    from cuda.bindings import driver
+
+    try:
+        result = driver.cuInit(0)[0]
+    except Exception as error:  # the loader raises whatever the platform's dlopen made of it
+        raise NoDriverError(
+            "no NVIDIA driver was found; fastsgemm needs one for device arrays and for every rung. "
+            "Without it host arrays are multiplied by NumPy (FASTSGEMM_DEVICE=host)"
+        ) from error
+    if int(result) != 0:
+        raise NoDriverError(f"the NVIDIA driver has no usable device: cuInit answers {result.name}")
+    require_driver(int(driver.cuDriverGetVersion()[1]), compiler.nvrtc_version())
+    count = int(driver.cuDeviceGetCount()[1])
+    if count == 0:
+        raise NoDriverError("the NVIDIA driver is there but shows no device (is CUDA_VISIBLE_DEVICES empty?)")
+    return count
+
+
+def is_capturing(stream: Any) -> bool:
+    """Whether work on this stream is being recorded into a CUDA graph."""
+    from cuda.bindings import driver
+
+    result, status = driver.cuStreamIsCapturing(int(stream.handle))
+    return int(result) != 0 or int(status) != 0
+
+
+def succeed(what: str, answer: tuple[Any, ...]) -> None:
+    """Raise `DeviceError` unless a call of the driver's API answered success."""
+    if int(answer[0]) != 0:
+        raise DeviceError(f"{what} failed: {answer[0].name}")
+
+
+def require_driver(driver_version: int, nvrtc: tuple[int, int]) -> None:
+    """Raise `DriverTooOldError` where a driver (13000 is CUDA 13.0) cannot load what this NVRTC compiles."""
+    major, minor = driver_version // 1000, driver_version % 1000 // 10
+    if major < nvrtc[0]:
+        raise DriverTooOldError(
+            f"the driver is for CUDA {major}.{minor}, the installed NVRTC is {nvrtc[0]}.{nvrtc[1]} and needs a "
+            f"driver for CUDA {nvrtc[0]}.0 or later; update the driver or install 'fastsgemm[cu{major}]'"
+        )
+
+
+@cache
+def host_backend() -> str:
+    """Return what multiplies host arrays: ``cuda`` or ``host``. Decided once per process.
+
+    ``FASTSGEMM_DEVICE`` forces one; otherwise it is the first card if there is one.
+
+    Raises
+    ------
+    DeviceError
+        ``FASTSGEMM_DEVICE`` has another value, or asks for a card that is not there.
+    """
+    wanted = os.environ.get("FASTSGEMM_DEVICE", "").strip().lower()
+    if wanted not in ("", "cuda", "host"):
+        raise DeviceError(f"FASTSGEMM_DEVICE must be cuda or host, got {wanted!r}")
+    if wanted == "host":
+        return "host"
+    try:
+        probe()
+    except DeviceError:
+        if wanted == "cuda":
+            raise
+        return "host"
+    return "cuda"

@@ -1,0 +1,155 @@
+"""`sgemm`: take the caller's arrays apart, run on their addresses, hand the result back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastsgemm import arrays, check, device, host, packing, rungs
+from fastsgemm.arrays import HOST, DeviceArray, Library, View
+from fastsgemm.config import Config
+from fastsgemm.errors import ConfigError, StreamError
+from fastsgemm.run import run
+from fastsgemm.rungs import Rung
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+
+_FLOAT32 = {0.0: np.float32(0.0), 1.0: np.float32(1.0)}  # the usual alpha and beta, converted once
+
+
+def sgemm(
+    A: Any,
+    B: Any,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    C: Any = None,
+    *,
+    rung: str | int | Rung | None = None,
+    config: Config | None = None,
+    stream: Any = None,
+) -> Any:
+    """Compute C <- alpha * A @ B + beta * C in float32, with IEEE fused multiply-adds and never in TF32.
+
+    Parameters
+    ----------
+    A : array, shape (M, K), float32
+        NumPy, CuPy, PyTorch, JAX, or any object with DLPack or the CUDA array interface.
+    B : array, shape (K, N), float32
+    alpha, beta : float
+        Rounded to float32. With beta = 0, C is never read; with alpha = 0, A and B are never read.
+    C : array, shape (M, N), float32, optional
+        Updated in place and returned. Without it (beta must be 0) the result is a new array of A's kind on A's
+        device. A JAX array is never written: the result is then a new array.
+    rung : str or int, optional
+        A rung of the ladder, by name or number (see `RUNGS`). Default: the best known for the problem.
+    config : Config, optional
+        Explicit tile constants for the rung. Default: from the tuning database.
+    stream : object with ``__cuda_stream__``, optional
+        Where to launch. Default: the current stream of the library that C (or else A) belongs to.
+
+    Returns
+    -------
+    array, shape (M, N), float32
+        C, or a new array.
+
+    Raises
+    ------
+    DTypeError, ScalarError, StreamError
+        Also a TypeError: an operand is not a float32 array, alpha or beta is not a real number, the stream does
+        not speak the protocol.
+    ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
+        Also a ValueError: shapes that do not fit, C sharing memory with an operand or with itself, operands on
+        different devices, an array that cannot be read or written as given, beta != 0 without C.
+    UnknownRungError, ConfigError
+        Also a ValueError.
+    DeviceError
+        Also a RuntimeError: no driver, no NVRTC, a first call inside a graph capture.
+
+    Notes
+    -----
+    Every element of C is one chain of FMAs in ascending k, then the epilogue alpha * acc + beta * C: all rungs and
+    all configs give the same bits. Any strides are allowed; an operand without a unit stride is packed first.
+    Device arrays are never synchronised with. Host arrays go through the first card and back, or, where there is
+    none, through NumPy.
+
+    Examples
+    --------
+    >>> import numpy as np, fastsgemm
+    >>> fastsgemm.sgemm(np.ones((2, 3), np.float32), np.ones((3, 2), np.float32))
+    array([[3., 3.],
+           [3., 3.]], dtype=float32)
+    """
+    lead = A if C is None else C
+    library = arrays.library(lead)
+    ordinal = library.device_of(lead)
+    alpha32 = _FLOAT32.get(alpha) if type(alpha) is float else None
+    if alpha32 is None:
+        alpha32 = check.scalar("alpha", alpha)
+    beta32 = _FLOAT32.get(beta) if type(beta) is float else None
+    if beta32 is None:
+        beta32 = check.scalar("beta", beta)
+    if C is None:
+        check.no_output(beta32)
+    if rung is not None:
+        rung = rungs.find(rung)
+    if config is not None and type(config) is not Config:
+        raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
+    if ordinal == HOST:
+        return host.sgemm(A, B, alpha32, beta32, C, rung, config, stream)
+
+    gpu = device.gpus.get(ordinal) or device.open_gpu(ordinal)
+    switched = gpu.enter()
+    try:
+        handle = library.current_stream(ordinal) if stream is None else _handle(stream)
+        ordered = stream is None or device.is_capturing(gpu.stream(handle))
+        a, a_ordered = _view(A, library, handle, ordered)
+        b, b_ordered = _view(B, library, handle, ordered)
+        out = C
+        if C is None or library.immutable:
+            out = library.empty(lead, _new_shape(a, b), gpu, handle)
+        c, c_ordered = _view(out, library, handle, ordered)
+        if C is not None and library.immutable:
+            _copy_values(gpu, handle, library.view(C, handle, False), c, beta32)
+        run(gpu, handle, a, b, c, alpha32, beta32, rung, config)
+        if not (a_ordered and b_ordered and c_ordered):
+            gpu.keep_alive(handle, (A, B, C, out))
+        return out if out is C else library.finish(out)
+    finally:
+        if switched:
+            gpu.leave()
+
+
+def _view(x: Any, lead: Library, handle: int, ordered: bool) -> tuple[View, bool]:
+    if type(x) is DeviceArray:
+        return x.view, True
+    library = arrays.library(x)
+    ordered = ordered and library is lead and library.has_streams
+    return library.view(x, handle, ordered), ordered
+
+
+def _handle(stream: Any) -> int:
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is None:
+        raise StreamError(f"stream must have __cuda_stream__, as torch, CuPy and cuda.core streams do, got {stream!r}")
+    version, handle = protocol()
+    if version != 0:
+        raise StreamError(f"stream speaks version {version} of __cuda_stream__, known is 0")
+    return int(handle)
+
+
+def _new_shape(a: View, b: View) -> tuple[int, int]:
+    M, N, _ = check.shapes(a[1][0], b[1][0], None)
+    return M, N
+
+
+def _copy_values(gpu: Gpu, handle: int, old: View, new: View, beta: np.float32) -> None:
+    """Start a new C from the values of one that may not be written."""
+    (shape, _, ordinal, fault, _), (new_shape, _, new_ordinal, _, _) = old[1], new[1]
+    if fault is not None:
+        raise fault("C")
+    check.one_device({"C": f"cuda:{ordinal}", "A and B": f"cuda:{new_ordinal}"})
+    check.c_shape(shape, new_shape)
+    if beta != 0.0:
+        packing.copy(gpu, handle, old, new)

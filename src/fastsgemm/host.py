@@ -1,0 +1,174 @@
+"""Host arrays: through the first card and back or, where there is none, through NumPy's BLAS."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from fastsgemm import arrays, check, device
+from fastsgemm.arrays import HOST, DeviceArray, View
+from fastsgemm.config import Config
+from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import NoDriverError, StreamError
+from fastsgemm.layout import ITEM
+from fastsgemm.run import run
+from fastsgemm.rungs import Rung
+
+_warned = False
+
+
+def sgemm(
+    A: Any,
+    B: Any,
+    alpha: np.float32,
+    beta: np.float32,
+    C: Any,
+    rung: Rung | None,
+    config: Config | None,
+    stream: Any,
+) -> Any:
+    """Do what `fastsgemm.sgemm` does for arrays in host memory; see there for parameters and errors."""
+    if stream is not None:
+        raise StreamError("stream= orders work on device arrays; a call on host arrays returns when it is done")
+    lead = A if C is None else C
+    library = arrays.library(lead)
+    a, b = _numpy(A, "A"), _numpy(B, "B")
+    c = None if C is None else _numpy(C, "C")
+    M, N, _ = check.shapes(a.shape, b.shape, None if c is None else c.shape)
+    in_place = c is not None and not library.immutable
+    if in_place:
+        assert c is not None
+        check.output(c.shape, _strides(c), readonly=not c.flags.writeable)
+        for name, x in (("A", a), ("B", b)):
+            if np.shares_memory(c, x):
+                check.refuse_overlap(name)
+    backend = _backend(rung, config)
+    result = c if in_place else np.empty((M, N), np.float32)
+    assert result is not None
+    if not in_place and c is not None:
+        result[...] = c
+    if backend == "cuda":
+        _through_card(a, b, alpha, beta, result, rung, config)
+    else:
+        _through_blas(a, b, alpha, beta, result)
+    return C if in_place else library.from_numpy(result, lead)
+
+
+def _numpy(x: Any, name: str) -> np.ndarray:
+    library = arrays.library(x)
+    ordinal = library.device_of(x)
+    if ordinal != HOST:
+        check.one_device({"an operand": "the host", name: f"cuda:{ordinal}"})
+    found = library.to_numpy(x, name)
+    fault = arrays.host_fault(found)
+    if fault is not None:
+        raise fault(name)
+    return found
+
+
+def _strides(x: np.ndarray) -> tuple[int, int]:
+    return (x.strides[0] // ITEM, x.strides[1] // ITEM)
+
+
+def _backend(rung: Rung | None, config: Config | None) -> str:
+    backend = device.host_backend()
+    if backend == "host":
+        if rung is not None or config is not None:
+            raise NoDriverError(
+                f"rung={rung}, config={config} name a kernel, which needs an NVIDIA card; on the host there is "
+                "only NumPy's product (leave both out)"
+            )
+        _say_once()
+    return backend
+
+
+def _say_once() -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            "fastsgemm found no NVIDIA card (or FASTSGEMM_DEVICE=host): host arrays are multiplied by NumPy",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+def _through_blas(a: np.ndarray, b: np.ndarray, alpha: np.float32, beta: np.float32, c: np.ndarray) -> None:
+    with np.errstate(all="ignore"):  # NaN and Inf are values here, as on a card
+        if beta == 0.0:
+            c[...] = 0.0
+        elif beta != 1.0:
+            c *= beta
+        if alpha != 0.0 and a.shape[1] > 0:
+            product = a @ b
+            if alpha != 1.0:
+                product *= alpha
+            if beta == 0.0:
+                c[...] = product
+            else:
+                c += product
+
+
+def _through_card(
+    a: np.ndarray,
+    b: np.ndarray,
+    alpha: np.float32,
+    beta: np.float32,
+    c: np.ndarray,
+    rung: Rung | None,
+    config: Config | None,
+) -> None:
+    gpu = device.open_gpu(0)
+    switched = gpu.enter()
+    made: list[DeviceArray] = []
+    try:
+        views = []
+        for x, read in ((a, bool(alpha)), (b, bool(alpha)), (c, bool(beta))):
+            lines, flipped = _lines(x)
+            array = DeviceArray(lines.shape, gpu, LEGACY_STREAM)
+            made.append(array)
+            if read and lines.size:
+                _upload(array, lines)
+            views.append(_flip(array.view) if flipped else array.view)
+        run(gpu, LEGACY_STREAM, *views, alpha, beta, rung, config)
+        _download(made[2], c)
+    finally:
+        for array in made:
+            array.close()
+        if switched:
+            gpu.leave()
+
+
+def _lines(x: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return `x` as contiguous lines, and whether they are its columns."""
+    if x.flags.f_contiguous and not x.flags.c_contiguous:
+        return x.T, True
+    return np.ascontiguousarray(x), False
+
+
+def _flip(view: View) -> View:
+    pointer, (shape, strides, ordinal, fault, readonly) = view
+    return pointer, (shape[::-1], strides[::-1], ordinal, fault, readonly)
+
+
+def _upload(array: DeviceArray, lines: np.ndarray) -> None:
+    from cuda.bindings import driver
+
+    device.succeed(
+        "copying an operand to the card", driver.cuMemcpyHtoD(array.pointer, lines.ctypes.data, lines.nbytes)
+    )
+
+
+def _download(array: DeviceArray, c: np.ndarray) -> None:
+    from cuda.bindings import driver
+
+    if c.size == 0:
+        return
+    lines, flipped = _lines(c)
+    if not np.shares_memory(lines, c):
+        lines = np.empty(c.shape, np.float32)
+    device.succeed("copying C from the card", driver.cuMemcpyDtoH(lines.ctypes.data, array.pointer, lines.nbytes))
+    if not flipped and lines is not c:
+        c[...] = lines

@@ -1,0 +1,73 @@
+"""A kernel ready to launch: compiled for the card, loaded, and allowed the shared memory it needs."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from fastsgemm import compiler, device, source
+from fastsgemm.config import Config
+from fastsgemm.errors import CaptureError
+from fastsgemm.rungs import Rung
+from fastsgemm.source import Variant
+
+if TYPE_CHECKING:
+    from cuda.core import Kernel
+
+    from fastsgemm.device import Gpu
+
+DEFAULT_SHARED = 48 * 1024  # bytes that a block gets without asking
+
+_lock = threading.Lock()
+
+
+def get(gpu: Gpu, rung: Rung, config: Config, variant: Variant, stream: Any) -> Kernel:
+    """Return the kernel of `rung` for this card, compiling and loading it on first use.
+
+    Raises
+    ------
+    CaptureError
+        It is not loaded yet and `stream` is being captured into a graph.
+    CompileError, NoNvrtcError
+        See `fastsgemm.compiler.cubin`.
+    """
+    key = (rung.file, config, variant)
+    found = gpu.kernels.get(key)
+    if found is None:
+        text = source.generate(rung, config, variant)
+        found = _load(gpu, key, text, rung.kernel, config.shared_bytes, stream)
+    return found
+
+
+def get_copy(gpu: Gpu, stream: Any) -> Kernel:
+    """Return the kernel that copies a strided matrix; see ``cuda_src/copy_strided.cu``."""
+    found = gpu.kernels.get("copy_strided")
+    if found is None:
+        found = _load(gpu, "copy_strided", source.plain("copy_strided.cu"), "copy_strided", 0, stream)
+    return found
+
+
+def _load(gpu: Gpu, key: Any, text: str, name: str, shared_bytes: int, stream: Any) -> Kernel:
+    from cuda.core import ObjectCode
+
+    if device.is_capturing(stream):
+        raise CaptureError(
+            f"kernel {name} is not loaded yet and the stream is being captured into a CUDA graph, where nothing "
+            "may be compiled; call sgemm once on operands of these shapes before the capture"
+        )
+    with _lock:
+        if key not in gpu.kernels:
+            code = ObjectCode.from_cubin(compiler.cubin(text, name, gpu.arch), name=name)
+            kernel = code.get_kernel(name)
+            if shared_bytes > DEFAULT_SHARED:
+                _allow_shared(gpu, kernel, shared_bytes)
+            gpu.kernels[key] = kernel
+    return gpu.kernels[key]
+
+
+def _allow_shared(gpu: Gpu, kernel: Kernel, shared_bytes: int) -> None:
+    from cuda.bindings import driver
+
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    answer = driver.cuKernelSetAttribute(attribute, shared_bytes, int(kernel.handle), gpu.ordinal)
+    device.succeed(f"asking {gpu.name} for {shared_bytes} bytes of shared memory (limit {gpu.shared_limit})", answer)

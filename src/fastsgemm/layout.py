@@ -1,0 +1,111 @@
+"""How a matrix lies in memory: pure arithmetic on shapes and strides, both counted in elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
+
+import numpy as np
+
+ITEM = 4  # bytes of a float32
+VECTOR_BYTES = 16  # of a 128-bit load
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A matrix as the kernels address it: one unit stride, the other is `ld`.
+
+    Attributes
+    ----------
+    trans : bool
+        False: row-major, element (i, j) at i * ld + j. True: column-major, at j * ld + i.
+    ld : int
+        The leading dimension. It may be smaller than a line, zero or negative: a view decides, not BLAS.
+    """
+
+    trans: bool
+    ld: int
+
+
+def stored(shape: Pair, strides: Pair) -> Stored | None:
+    """Return how the kernels can read this matrix, or None where neither stride is one."""
+    (rows, columns), (down, right) = shape, strides
+    if columns <= 1 and rows <= 1:
+        return Stored(False, 0)
+    if rows <= 1:
+        return Stored(False, 0) if right == 1 else Stored(True, right)
+    if columns <= 1:
+        return Stored(True, 0) if down == 1 else Stored(False, down)
+    if right == 1:
+        return Stored(False, down)
+    return Stored(True, right) if down == 1 else None
+
+
+def vector_width(how: Stored, shape: Pair, misalignment: int) -> int:
+    """Return 4 where every line of the matrix is whole aligned 128-bit vectors, else 1.
+
+    Parameters
+    ----------
+    how : Stored
+    shape : (int, int)
+    misalignment : int
+        The address of element (0, 0) modulo 16, in bytes.
+    """
+    line = shape[0] if how.trans else shape[1]
+    return 1 if misalignment or how.ld % 4 or line % 4 else 4
+
+
+def byte_range(shape: Pair, strides: Pair) -> Pair:
+    """Return the first and the one-past-last byte of the matrix, relative to its element (0, 0)."""
+    if 0 in shape:
+        return (0, 0)
+    ends = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    low = sum(min(0, end) for end in ends)
+    high = sum(max(0, end) for end in ends)
+    return (ITEM * low, ITEM * (high + 1))
+
+
+def overlaps_itself(shape: Pair, strides: Pair) -> bool:
+    """Whether two elements of the matrix are the same memory.
+
+    Elements (i, j) and (i + p, j - q) coincide where p * down == q * right; the smallest solution has
+    p = right / g and q = down / g, so it is enough to see whether that one fits in the matrix.
+    """
+    (rows, columns), (down, right) = shape, strides
+    if (rows > 1 and down == 0) or (columns > 1 and right == 0):
+        return 0 not in shape
+    if rows <= 1 or columns <= 1:
+        return False
+    divisor = gcd(down, right)
+    return abs(right) // divisor < rows and abs(down) // divisor < columns
+
+
+class _Ghost:
+    """An object that NumPy takes for an array at any address; its memory is never touched."""
+
+    def __init__(self, address: int, shape: Pair, strides: Pair) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|V4",
+            "data": (address, True),
+            "shape": shape,
+            "strides": tuple(ITEM * stride for stride in strides),
+        }
+
+
+@lru_cache(maxsize=1024)
+def overlap(distance: int, shape: Pair, strides: Pair, other_shape: Pair, other_strides: Pair) -> bool:
+    """Whether two matrices share an element, decided exactly: interleaved views of one buffer do not.
+
+    Parameters
+    ----------
+    distance : int
+        Bytes from element (0, 0) of the first matrix to that of the second.
+    """
+    base = 1 << 46  # any address will do, as long as none below it is negative
+    one = np.asarray(_Ghost(base, shape, strides))
+    two = np.asarray(_Ghost(base + distance, other_shape, other_strides))
+    return bool(np.shares_memory(one, two))

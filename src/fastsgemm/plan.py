@@ -1,0 +1,117 @@
+"""From checked operands to everything a launch needs: variant, grid and the kernel's arguments.
+
+Pure arithmetic; the card and the simulated device launch from the same plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastsgemm.config import Config
+from fastsgemm.errors import ShapeError
+from fastsgemm.layout import Pair, Stored, vector_width
+from fastsgemm.rungs import Rung
+from fastsgemm.source import Variant
+
+MAX_EXTENT = 2**31 - 1024  # M, N and K are 32-bit in the kernels, with room for a tile past the end
+MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix that the kernels can read as it lies.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    how : Stored
+    misalignment : int
+        The address of element (0, 0) modulo 16, in bytes.
+    """
+
+    shape: Pair
+    how: Stored
+    misalignment: int = 0
+
+    @property
+    def transposed(self) -> Operand:
+        """The same memory seen as the transposed matrix."""
+        return Operand(self.shape[::-1], Stored(not self.how.trans, self.how.ld), self.misalignment)
+
+    @property
+    def width(self) -> int:
+        """Floats a load of this operand, 4 or 1."""
+        return vector_width(self.how, self.shape, self.misalignment)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is asked of a kernel, as far as the choice of its constants goes.
+
+    Attributes
+    ----------
+    M, N, K : int
+        C is (M, N), A is (M, K), B is (K, N).
+    layout : str
+        ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T).
+    """
+
+    M: int
+    N: int
+    K: int
+    layout: str = "NN"
+
+
+@dataclass(frozen=True)
+class Call:
+    """The operands in the order in which the kernel takes them: C row-major, A and B swapped if it was not.
+
+    Attributes
+    ----------
+    swapped : bool
+        C was column-major: the kernel computes C^T = B^T A^T, so its A is the caller's B.
+    problem : Problem
+    variant : Variant
+    lda, ldb, ldc : int
+    """
+
+    swapped: bool
+    problem: Problem
+    variant: Variant
+    lda: int
+    ldb: int
+    ldc: int
+
+
+def call_for(a: Operand, b: Operand, c: Operand) -> Call:
+    """Return how a kernel is called for these operands."""
+    swapped = c.how.trans
+    if swapped:
+        a, b, c = b.transposed, a.transposed, c.transposed
+    variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width)
+    problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout)
+    return Call(swapped, problem, variant, a.how.ld, b.how.ld, c.how.ld)
+
+
+def variant_for(rung: Rung, call: Call) -> Variant:
+    """Return the variant that `rung` is compiled for: without vector widths where it has none."""
+    if rung.vectorized:
+        return call.variant
+    return Variant(call.variant.trans_a, call.variant.trans_b)
+
+
+def blocks(config: Config, problem: Problem) -> int:
+    """Return the number of blocks of the one-dimensional grid, one a tile of C.
+
+    Raises
+    ------
+    ShapeError
+        The grid would be larger than the hardware allows.
+    """
+    count = -(-problem.M // config.BM) * -(-problem.N // config.BN)
+    if count > MAX_BLOCKS:
+        raise ShapeError(
+            f"C of {problem.M} x {problem.N} needs {count} blocks of {config.BM} x {config.BN}, "
+            f"the limit of a grid is {MAX_BLOCKS}"
+        )
+    return count

@@ -1,0 +1,143 @@
+"""The first call on a problem: check the operands, choose the config, get the kernel, compute the grid.
+
+What comes out depends on nothing that changes from call to call, so `fastsgemm.gemm` keeps it and only looks it up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastsgemm import check, database, kernel, layout, plan
+from fastsgemm import config as configs
+from fastsgemm.arrays import HOST, Meta
+from fastsgemm.config import Config
+from fastsgemm.device import Gpu
+from fastsgemm.layout import Stored
+from fastsgemm.plan import Call, Operand
+from fastsgemm.rungs import Rung
+
+Ranges = tuple[int, int, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its grid and those of its arguments that are known before the addresses.
+
+    Attributes
+    ----------
+    swapped : bool
+        The kernel's A is the caller's B (C is column-major).
+    kernel : cuda.core.Kernel
+    config : cuda.core.LaunchConfig
+    M, N, K : numpy.int32
+        Of the kernel's problem.
+    lda, ldb, ldc : int
+    """
+
+    swapped: bool
+    kernel: Any
+    config: Any
+    M: np.int32
+    N: np.int32
+    K: np.int32
+    lda: int
+    ldb: int
+    ldc: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A problem that has been seen.
+
+    Attributes
+    ----------
+    ranges : tuple of int
+        First and one-past-last byte of A, B and C, relative to their first elements.
+    packing : tuple of bool
+        Which of A, B and C have no unit stride and must be copied first.
+    launch : Launch or None
+        None where C has no elements or something must be packed.
+    empty : bool
+        C has no elements.
+    """
+
+    ranges: Ranges
+    packing: tuple[bool, bool, bool]
+    launch: Launch | None
+    empty: bool
+
+
+def prepare(
+    gpu: Gpu,
+    handle: int,
+    metas: tuple[Meta, Meta, Meta],
+    misaligned: tuple[int, int, int],
+    rung: Rung | None,
+    config: Config | None,
+) -> Prepared:
+    """Check the operands and make ready to launch on them; see `fastsgemm.sgemm` for the errors.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    handle : int
+        The raw stream, which may be capturing.
+    metas : tuple of Meta
+        Of A, B and C.
+    misaligned : tuple of int
+        The addresses of A, B and C modulo 16, in bytes.
+    rung : Rung or None
+    config : Config or None
+    """
+    _check(gpu, metas)
+    rung = rung or database.default_rung()
+    if config is not None:
+        configs.check(rung, config, gpu.shared_limit)
+    a, b, c = (meta[:2] for meta in metas)
+    ranges = (*layout.byte_range(*a), *layout.byte_range(*b), *layout.byte_range(*c))
+    how = [layout.stored(*matrix) for matrix in (a, b, c)]
+    packing = (how[0] is None, how[1] is None, how[2] is None)
+    empty = 0 in c[0]
+    launch = None
+    if not empty and not any(packing):
+        operands = [
+            Operand(tuple(meta[0]), stored or Stored(False, 0), offset)
+            for meta, stored, offset in zip(metas, how, misaligned, strict=True)
+        ]
+        launch = _launch(gpu, handle, plan.call_for(*operands), rung, config)
+    return Prepared(ranges, packing, launch, empty)
+
+
+def _check(gpu: Gpu, metas: tuple[Meta, Meta, Meta]) -> None:
+    places = {}
+    for name, (_, _, ordinal, fault, _) in zip("ABC", metas, strict=True):
+        if fault is not None:
+            raise fault(name)
+        places[name] = "the host" if ordinal == HOST else f"cuda:{ordinal}"
+    check.one_device(places)
+    a, b, c = metas
+    check.shapes(a[0], b[0], c[0])
+    check.output(c[0], c[1], readonly=c[4])
+
+
+def _launch(gpu: Gpu, handle: int, call: Call, rung: Rung, config: Config | None) -> Launch:
+    from cuda.core import LaunchConfig
+
+    problem = call.problem
+    if config is None:
+        config = database.choose(gpu.name, gpu.arch, gpu.shared_limit, rung, problem).config
+    blocks = plan.blocks(config, problem)
+    return Launch(
+        call.swapped,
+        kernel.get(gpu, rung, config, plan.variant_for(rung, call), gpu.stream(handle)),
+        LaunchConfig(grid=blocks, block=config.threads, shmem_size=config.shared_bytes),
+        np.int32(problem.M),
+        np.int32(problem.N),
+        np.int32(problem.K),
+        call.lda,
+        call.ldb,
+        call.ldc,
+    )
