@@ -132,7 +132,7 @@ def _through_card(
             if read and lines.size:
                 _upload(array, lines)
             views.append(_flip(array.view) if flipped else array.view)
-        run(gpu, LEGACY_STREAM, *views, alpha, beta, rung, config)
+        run(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, rung, config)
         _download(made[2], c)
     finally:
         for array in made:

@@ -61,7 +61,7 @@ def run(
         if not ready.empty:
             read = (bool(alpha), bool(alpha), bool(beta))
             with packing.packed(gpu, handle, (a, b, c), ready.packing, read) as views:
-                run(gpu, handle, *views, alpha, beta, rung, config)
+                run(gpu, handle, views[0], views[1], views[2], alpha, beta, rung, config)
         return
     K = launch.K
     if not (K and alpha):  # A and B are not read
