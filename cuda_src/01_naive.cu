@@ -10,14 +10,14 @@ constexpr int THREADS = BM * BN;
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    naive(int M, int N, int K, float alpha, const float* __restrict__ A, long long lda,
-          const float* __restrict__ B, long long ldb, float beta, float* __restrict__ C, long long ldc) {
+    naive(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+          const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc) {
     const Tile tile = tile_of_block<BM, BN, 1>(M, N);
     const int m = tile.m + threadIdx.x % BM;
     const int n = tile.n + threadIdx.x / BM;
     if (m >= M || n >= N) return;
     float acc = 0.0f;
     for (int k = 0; k < K; ++k) acc = __fmaf_rn(A[offset_a(m, k, lda)], B[offset_b(k, n, ldb)], acc);
-    float* c = C + m * ldc + n;
+    float *c = C + m * ldc + n;
     *c = epilogue(alpha, acc, beta, c);
 }

@@ -2,7 +2,7 @@
 // The value of B is read once into a register and used for TM FMAs: 1 + TM shared loads for TM FMAs instead
 // of 2 * TM. BK shrinks to 8 so that the tiles stay small while BM and BN grow. Assumes nothing: the ragged
 // end of K is a shorter tile, rows and columns past the matrix count as zeros.
-#include "device/stage.cuh"
+#include "device/tile_copy.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
 
@@ -11,15 +11,17 @@ static_assert(BM % TM == 0, "thread tiles cover the block tile");
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    blocktile_1d(int M, int N, int K, float alpha, const float* __restrict__ A, long long lda,
-                 const float* __restrict__ B, long long ldb, float beta, float* __restrict__ C,
+    blocktile_1d(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+                 const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
                  long long ldc) {
     extern __shared__ __align__(16) float shared[];
-    float* As = shared;            // [BM][BK]
-    float* Bs = shared + BM * BK;  // [BK][BN]
+    float *As = shared;            // [BM][BK]
+    float *Bs = shared + BM * BK;  // [BK][BN]
     const Tile tile = tile_of_block<BM, BN, 1>(M, N);
     const int row = threadIdx.x / BN * TM;
     const int col = threadIdx.x % BN;
+    TileCopy<BM, BK, !TRANS_A, 1, THREADS, BK, 1> copy_a(A, lda, tile.m, M);
+    TileCopy<BN, BK, TRANS_B, 1, THREADS> copy_b(B, ldb, tile.n, N);
 
     float acc[TM] = {};
     auto step = [&](int k) {
@@ -29,16 +31,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     };
     int k0 = 0;
     for (; k0 <= K - BK; k0 += BK) {
-        stage_a<BM, BK, THREADS>(As, A, lda, tile.m, M, k0, BK);
-        stage_b<BN, BK, THREADS>(Bs, B, ldb, tile.n, N, k0, BK);
+        copy_a.copy<true>(As, BK);
+        copy_b.copy<true>(Bs, BK);
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < BK; ++k) step(k);
         __syncthreads();
     }
     if (k0 < K) {  // the ragged end of K
-        stage_a<BM, BK, THREADS>(As, A, lda, tile.m, M, k0, K - k0);
-        stage_b<BN, BK, THREADS>(Bs, B, ldb, tile.n, N, k0, K - k0);
+        copy_a.copy<false>(As, K - k0);
+        copy_b.copy<false>(Bs, K - k0);
         __syncthreads();
         for (int k = 0; k < K - k0; ++k) step(k);
     }

@@ -13,11 +13,11 @@ static_assert(THREADS % 32 == 0 && THREADS <= 1024, "whole warps, at most 1024 t
 static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "128-bit loads share out evenly");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    vectorized(int M, int N, int K, float alpha, const float* __restrict__ A, long long lda,
-               const float* __restrict__ B, long long ldb, float beta, float* __restrict__ C, long long ldc) {
+    vectorized(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+               const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc) {
     extern __shared__ __align__(16) float shared[];
-    float* As = shared;            // [BK][BM]
-    float* Bs = shared + BK * BM;  // [BK][BN]
+    float *As = shared;            // [BK][BM]
+    float *Bs = shared + BK * BM;  // [BK][BN]
     const Tile tile = tile_of_block<BM, BN, 1>(M, N);
     const int row = threadIdx.x / (BN / TN) * TM;
     const int col = threadIdx.x % (BN / TN) * TN;
@@ -36,20 +36,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     };
     int k0 = 0;
     for (; k0 <= K - BK; k0 += BK) {
-        copy_a.fetch<true>(BK);
-        copy_b.fetch<true>(BK);
-        copy_a.store(As);
-        copy_b.store(Bs);
+        copy_a.copy<true>(As, BK);
+        copy_b.copy<true>(Bs, BK);
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < BK; ++k) step(k);
         __syncthreads();
     }
     if (k0 < K) {  // the ragged end of K
-        copy_a.fetch<false>(K - k0);
-        copy_b.fetch<false>(K - k0);
-        copy_a.store(As);
-        copy_b.store(Bs);
+        copy_a.copy<false>(As, K - k0);
+        copy_b.copy<false>(Bs, K - k0);
         __syncthreads();
 #pragma unroll 1
         for (int k = 0; k < K - k0; ++k) step(k);

@@ -24,11 +24,11 @@ static_assert(THREADS <= 1024, "at most 1024 threads a block");
 static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "128-bit loads share out evenly");
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-    warptiled(int M, int N, int K, float alpha, const float* __restrict__ A, long long lda,
-              const float* __restrict__ B, long long ldb, float beta, float* __restrict__ C, long long ldc) {
+    warptiled(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+              const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc) {
     extern __shared__ __align__(16) float shared[];
-    float* As = shared;            // [BK][BM]
-    float* Bs = shared + BK * BM;  // [BK][BN]
+    float *As = shared;            // [BK][BM]
+    float *Bs = shared + BK * BM;  // [BK][BN]
     const Tile tile = tile_of_block<BM, BN, GROUP_M>(M, N);
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
@@ -65,19 +65,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         copy_a.store(As);
         copy_b.store(Bs);
         __syncthreads();
-        if (PREFETCH && k0 + BK <= K - BK) {
-            copy_a.fetch<true>(BK);
-            copy_b.fetch<true>(BK);
+        if (PREFETCH) {
+            const int next = k0 + BK <= K - BK ? BK : 0;
+            copy_a.fetch<true>(next);
+            copy_b.fetch<true>(next);
         }
 #pragma unroll
         for (int k = 0; k < BK; ++k) step(k);
         __syncthreads();
     }
     if (k0 < K) {  // the ragged end of K
-        copy_a.fetch<false>(K - k0);
-        copy_b.fetch<false>(K - k0);
-        copy_a.store(As);
-        copy_b.store(Bs);
+        copy_a.copy<false>(As, K - k0);
+        copy_b.copy<false>(Bs, K - k0);
         __syncthreads();
 #pragma unroll 1
         for (int k = 0; k < K - k0; ++k) step(k);

@@ -5,8 +5,8 @@
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    copy_strided(int rows, int columns, const float* from, long long from_row, long long from_column,
-                 float* to, long long to_row, long long to_column) {
+    copy_strided(int rows, int columns, const float *from, long long from_row, long long from_column,
+                 float *to, long long to_row, long long to_column) {
     const long long e = blockIdx.x * (long long)THREADS + threadIdx.x;
     if (e >= (long long)rows * columns) return;
     const long long i = e / columns;

@@ -2,14 +2,14 @@
 // beta = 0 never reads C: a NaN there must not spread.
 #pragma once
 
-__device__ __forceinline__ float epilogue(float alpha, float acc, float beta, const float* c) {
+__device__ __forceinline__ float epilogue(float alpha, float acc, float beta, const float *c) {
     return beta == 0.0f ? __fmul_rn(alpha, acc) : __fmaf_rn(alpha, acc, __fmul_rn(beta, *c));
 }
 
 // COUNT neighbouring elements of one row of C, of which `left` lie inside the matrix. VEC = 4 needs 16-byte
 // alignment and left % 4 == 0; the host chooses VEC so that both hold.
 template <int COUNT, int VEC>
-__device__ __forceinline__ void store_row(float* c, const float* acc, int left, float alpha, float beta) {
+__device__ __forceinline__ void store_row(float *c, const float *acc, int left, float alpha, float beta) {
     static_assert(VEC == 1 || VEC == 4, "C is stored 4 or 16 bytes at a time");
     static_assert(COUNT % VEC == 0, "a row of the thread tile is whole vectors");
 #pragma unroll
@@ -17,8 +17,8 @@ __device__ __forceinline__ void store_row(float* c, const float* acc, int left, 
         if (j >= left) continue;
         if constexpr (VEC == 4) {
             float4 old = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (beta != 0.0f) old = *reinterpret_cast<const float4*>(c + j);
-            *reinterpret_cast<float4*>(c + j) = make_float4(
+            if (beta != 0.0f) old = *reinterpret_cast<const float4 *>(c + j);
+            *reinterpret_cast<float4 *>(c + j) = make_float4(
                 epilogue(alpha, acc[j], beta, &old.x), epilogue(alpha, acc[j + 1], beta, &old.y),
                 epilogue(alpha, acc[j + 2], beta, &old.z), epilogue(alpha, acc[j + 3], beta, &old.w));
         } else {

@@ -1,7 +1,7 @@
-// Rungs 6 and up: a tile of A or B on its way from global to shared memory, VEC floats at a time, through
-// registers. In shared memory the tile is always k-major, Xs[k][mn], so that a thread's fragment is
-// contiguous. Where k is the contiguous direction of the operand (row-major A, column-major B) the tile is
-// transposed on the way; elsewhere it is copied as it lies.
+// Rungs 3 and up: a tile of A or B on its way from global to shared memory, VEC floats at a time, through
+// registers. Neighbouring threads take neighbours in global memory whatever the layout; element (mn, k) of
+// the tile lands at Xs[mn * STRIDE_MN + k * STRIDE_K]. From rung 6 on that is k-major, so that a thread's
+// fragment is contiguous, and a tile whose k is contiguous in global memory is transposed on the way.
 //
 // fetch (global to registers) and store (registers to shared) are apart, so that a kernel can put its
 // arithmetic between them. Vectors past the matrix are not read and count as zeros: their results are never
@@ -9,18 +9,38 @@
 // chooses VEC so that all hold, and a vector is then inside the matrix or outside, never across its edge.
 #pragma once
 
-template <int TILE_MN, int TILE_K, bool K_CONTIGUOUS, int VEC, int THREADS>
+// Read VEC floats where `inside`, else zeros. Written in PTX for two reasons: a load that is predicated
+// rather than branched around lets the next one start before it arrives, and the compiler leaves a volatile
+// one where it stands instead of sinking a prefetch down to its use.
+template <int VEC>
+__device__ __forceinline__ void load_or_zero(float (&value)[VEC], const float *p, bool inside) {
+    static_assert(VEC == 1 || VEC == 4, "operands are read 4 or 16 bytes at a time");
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) value[j] = 0.0f;
+    const unsigned long long address = __cvta_generic_to_global(p);
+    if constexpr (VEC == 4) {
+        asm volatile("{ .reg .pred q; setp.ne.s32 q, %5, 0; @q ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4]; }"
+                     : "+f"(value[0]), "+f"(value[1]), "+f"(value[2]), "+f"(value[3])
+                     : "l"(address), "r"(int(inside)));
+    } else {
+        asm volatile("{ .reg .pred q; setp.ne.s32 q, %2, 0; @q ld.global.nc.f32 %0, [%1]; }"
+                     : "+f"(value[0])
+                     : "l"(address), "r"(int(inside)));
+    }
+}
+
+template <int TILE_MN, int TILE_K, bool K_CONTIGUOUS, int VEC, int THREADS, int STRIDE_MN = 1,
+          int STRIDE_K = TILE_MN>
 struct TileCopy {
     static constexpr int CONTIGUOUS = K_CONTIGUOUS ? TILE_K : TILE_MN;
     static constexpr int VECTORS = CONTIGUOUS / VEC;                  // a line of the tile
     static constexpr int COUNT = TILE_MN * TILE_K / (VEC * THREADS);  // vectors a thread
     static constexpr bool WHOLE_LINES = THREADS % VECTORS == 0;  // a pass of all threads copies whole lines
-    static_assert(VEC == 1 || VEC == 4, "operands are read 4 or 16 bytes at a time");
     static_assert(CONTIGUOUS % VEC == 0, "a line of the tile is whole vectors");
     static_assert(COUNT * VEC * THREADS == TILE_MN * TILE_K,
                   "every thread copies the same number of vectors");
 
-    const float* source;  // this thread's first vector of the next tile
+    const float *source;  // this thread's first vector of the next tile
     long long ld;
     int left;  // rows (or columns) of the matrix from the tile's first on
     float value[COUNT][VEC];
@@ -39,49 +59,51 @@ struct TileCopy {
     static __device__ __forceinline__ int k_of(int i) { return K_CONTIGUOUS ? along(i) : across(i); }
     static __device__ __forceinline__ int mn_of(int i) { return K_CONTIGUOUS ? across(i) : along(i); }
 
-    __device__ __forceinline__ TileCopy(const float* X, long long ld, int mn0, int MN)
+    __device__ __forceinline__ TileCopy(const float *X, long long ld, int mn0, int MN)
         : source(X + mn0 * (K_CONTIGUOUS ? ld : 1) + across(0) * ld + along(0)), ld(ld), left(MN - mn0) {}
 
-    // Read the next tile, of which the first `depth` steps of k exist; WHOLE says that all TILE_K do.
+    // Read the next tile, of which the first `depth` steps of k exist. WHOLE says that it is all TILE_K or,
+    // with depth = 0, that there is no next tile and nothing happens.
     template <bool WHOLE>
     __device__ __forceinline__ void fetch(int depth) {
+        const int rows = depth > 0 ? left : 0;
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-            const float* p = source + (across(i) - across(0)) * ld + (along(i) - along(0));
-            const bool inside = mn_of(i) < left && (WHOLE || k_of(i) < depth);
-            if constexpr (VEC == 4) {
-                float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                if (inside) v = *reinterpret_cast<const float4*>(p);
-                value[i][0] = v.x, value[i][1] = v.y, value[i][2] = v.z, value[i][3] = v.w;
-            } else {
-                value[i][0] = inside ? *p : 0.0f;
-            }
+            const float *p = source + (across(i) - across(0)) * ld + (along(i) - along(0));
+            load_or_zero(value[i], p, mn_of(i) < rows && (WHOLE || k_of(i) < depth));
         }
-        source += K_CONTIGUOUS ? TILE_K : TILE_K * ld;
+        if (depth > 0) source += K_CONTIGUOUS ? TILE_K : TILE_K * ld;
     }
 
-    __device__ __forceinline__ void store(float* Xs) const {
+    __device__ __forceinline__ void store(float *Xs) const {
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-            float* to = Xs + k_of(i) * TILE_MN + mn_of(i);
-            if constexpr (K_CONTIGUOUS || VEC == 1) {
-#pragma unroll
-                for (int j = 0; j < VEC; ++j) to[j * TILE_MN] = value[i][j];
-            } else {
-                *reinterpret_cast<float4*>(to) =
+            float *to = Xs + mn_of(i) * STRIDE_MN + k_of(i) * STRIDE_K;
+            if constexpr (VEC == 4 && !K_CONTIGUOUS && STRIDE_MN == 1) {
+                *reinterpret_cast<float4 *>(to) =
                     make_float4(value[i][0], value[i][1], value[i][2], value[i][3]);
+            } else {
+#pragma unroll
+                for (int j = 0; j < VEC; ++j) to[j * (K_CONTIGUOUS ? STRIDE_K : STRIDE_MN)] = value[i][j];
             }
         }
+    }
+
+    // fetch and store in one, for the rungs that put nothing between them.
+    template <bool WHOLE>
+    __device__ __forceinline__ void copy(float *Xs, int depth) {
+        fetch<WHOLE>(depth);
+        store(Xs);
     }
 };
 
 // COUNT neighbouring floats of shared memory into registers, 16 bytes at a time.
 template <int COUNT>
-__device__ __forceinline__ void load_fragment(float* fragment, const float* shared) {
+__device__ __forceinline__ void load_fragment(float *fragment, const float *shared) {
     static_assert(COUNT % 4 == 0, "fragments are read 16 bytes at a time");
 #pragma unroll
     for (int i = 0; i < COUNT; i += 4) {
-        const float4 v = *reinterpret_cast<const float4*>(shared + i);
+        const float4 v = *reinterpret_cast<const float4 *>(shared + i);
         fragment[i] = v.x, fragment[i + 1] = v.y, fragment[i + 2] = v.z, fragment[i + 3] = v.w;
     }
 }

@@ -123,14 +123,11 @@ class _Torch(Library):
         return self._current(device)  # type: ignore[no-any-return, misc]
 
     def view(self, x: Any, handle: int, ordered: bool) -> View:
-        if x.dtype is self._float32 and not x.requires_grad and not x.is_neg():
-            fault = None
-        else:
-            fault = self._fault(x)
-        meta = (x.shape, x.stride(), x.get_device(), fault, False)
-        if not ordered and fault is None:
+        if x.dtype is not self._float32 or x.requires_grad or x.is_neg():
+            return 0, (x.shape, (), x.get_device(), self._fault(x), False)
+        if not ordered:
             self._order(x, handle)
-        return x.data_ptr(), meta
+        return x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False)
 
     def empty(self, like: Any, shape: tuple[int, int], gpu: Gpu, handle: int) -> Any:
         return self._torch.empty(shape, dtype=self._float32, device=like.device)

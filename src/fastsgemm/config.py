@@ -198,8 +198,8 @@ def _block_violations(rung: Rung, config: Config, shared_limit: int) -> list[Vio
     if not least <= threads <= MAX_THREADS or threads % WARP:
         limit = f"{least} to {MAX_THREADS}, a multiple of {WARP}"
         found.append(Violation("threads of a block", limit, str(threads)))
-    if rung.vectorized and threads:
-        found += _vector_violations(config, threads)
+    if config.BK and threads:
+        found += _copy_violations(rung, config, threads)
     if config.shared_bytes > shared_limit:
         limit = f"at most {shared_limit} bytes on this card"
         found.append(Violation("shared memory of a block", limit, f"{config.shared_bytes} bytes"))
@@ -210,16 +210,24 @@ def _block_violations(rung: Rung, config: Config, shared_limit: int) -> list[Vio
     return found
 
 
-def _vector_violations(config: Config, threads: int) -> list[Violation]:
-    assert config.BK and config.TM and config.TN  # every vectorized rung has them
+def _copy_violations(rung: Rung, config: Config, threads: int) -> list[Violation]:
+    assert config.BK
     found = []
+    width = 4 if rung.vectorized else 1  # floats a load
     for name, value in (("BM * BK", config.BM * config.BK), ("BK * BN", config.BK * config.BN)):
-        if value % (4 * threads):
-            limit = f"a multiple of 4 * threads = {4 * threads}"
-            found.append(Violation(f"{name} shares out in 128-bit loads", limit, str(value)))
-    for name, value in (("BK", config.BK), ("TM", config.TM), ("TN", config.TN)):
-        if value % 4:
-            found.append(Violation(f"{name} is whole 128-bit vectors", "a multiple of 4", str(value)))
+        if value % (width * threads):
+            limit = f"a multiple of {width} * threads = {width * threads}"
+            found.append(Violation(f"{name} shares out in {32 * width}-bit loads", limit, str(value)))
+    if rung.vectorized:
+        for name, extent in (
+            ("BK", config.BK),
+            ("BM", config.BM),
+            ("BN", config.BN),
+            ("TM", config.TM or 0),
+            ("TN", config.TN or 0),
+        ):
+            if extent % 4:
+                found.append(Violation(f"{name} is whole 128-bit vectors", "a multiple of 4", str(extent)))
     return found
 
 

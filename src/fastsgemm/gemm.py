@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastsgemm import arrays, check, device, host, packing, rungs
-from fastsgemm.arrays import HOST, DeviceArray, Library, View
+from fastsgemm.arrays import HOST, DeviceArray, View
 from fastsgemm.config import Config
 from fastsgemm.errors import ConfigError, StreamError
 from fastsgemm.run import run
@@ -103,30 +103,28 @@ def sgemm(
     switched = gpu.enter()
     try:
         handle = library.current_stream(ordinal) if stream is None else _handle(stream)
-        ordered = stream is None or device.is_capturing(gpu.stream(handle))
-        a, a_ordered = _view(A, library, handle, ordered)
-        b, b_ordered = _view(B, library, handle, ordered)
+        # One library on its own current stream: nothing to order, nothing to keep.
+        at_home = (
+            library.has_streams
+            and arrays.library(A) is library
+            and arrays.library(B) is library
+            and (stream is None or device.is_capturing(gpu.stream(handle)))
+        )
+        a = arrays.library(A).view(A, handle, at_home)
+        b = arrays.library(B).view(B, handle, at_home)
         out = C
         if C is None or library.immutable:
             out = library.empty(lead, _new_shape(a, b), gpu, handle)
-        c, c_ordered = _view(out, library, handle, ordered)
+        c = out.view if type(out) is DeviceArray else library.view(out, handle, at_home)
         if C is not None and library.immutable:
             _copy_values(gpu, handle, library.view(C, handle, False), c, beta32)
         run(gpu, handle, a, b, c, alpha32, beta32, rung, config)
-        if not (a_ordered and b_ordered and c_ordered):
+        if not at_home:
             gpu.keep_alive(handle, (A, B, C, out))
         return out if out is C else library.finish(out)
     finally:
         if switched:
             gpu.leave()
-
-
-def _view(x: Any, lead: Library, handle: int, ordered: bool) -> tuple[View, bool]:
-    if type(x) is DeviceArray:
-        return x.view, True
-    library = arrays.library(x)
-    ordered = ordered and library is lead and library.has_streams
-    return library.view(x, handle, ordered), ordered
 
 
 def _handle(stream: Any) -> int:

@@ -35,7 +35,7 @@ class Stopwatch:
         self._stream = gpu.stream(LEGACY_STREAM)
         l2_bytes = int(gpu.device.properties.l2_cache_size)
         self._flush = DeviceArray((max(1, 2 * l2_bytes // 4096), 1024), gpu, LEGACY_STREAM)
-        options = EventOptions(enable_timing=True)
+        options = EventOptions(timing_enabled=True)
         self._start = gpu.device.create_event(options)
         self._stop = gpu.device.create_event(options)
 
