@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastsgemm import device
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, DTypeError, FastsgemmError, OperandError
 
@@ -233,6 +234,20 @@ class DeviceArray:
         """Address and meta, as `Library.view` gives them."""
         return self.pointer, (self.shape, _row_major(self.shape), self._ordinal, None, False)
 
+    def upload(self, source: np.ndarray) -> None:
+        """Fill it from a contiguous host array of as many elements."""
+        from cuda.bindings import driver
+
+        answer = driver.cuMemcpyHtoD(self.pointer, source.ctypes.data, source.nbytes)
+        device.succeed("copying an operand to the card", answer)
+
+    def download(self, target: np.ndarray) -> None:
+        """Copy it into a contiguous host array of as many elements."""
+        from cuda.bindings import driver
+
+        answer = driver.cuMemcpyDtoH(target.ctypes.data, self.pointer, target.nbytes)
+        device.succeed("copying C from the card", answer)
+
     def close(self) -> None:
         """Free the memory, in stream order."""
         self.buffer.close(self.stream)
@@ -316,8 +331,6 @@ def _type(x: Any) -> str:
 
 def _pointer_device(x: Any) -> int:
     from cuda.bindings import driver
-
-    from fastsgemm import device
 
     device.probe()
     attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL

@@ -130,7 +130,7 @@ def _through_card(
             array = DeviceArray(lines.shape, gpu, LEGACY_STREAM)
             made.append(array)
             if read and lines.size:
-                _upload(array, lines)
+                array.upload(lines)
             views.append(_flip(array.view) if flipped else array.view)
         run(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, rung, config)
         _download(made[2], c)
@@ -153,22 +153,12 @@ def _flip(view: View) -> View:
     return pointer, (shape[::-1], strides[::-1], ordinal, fault, readonly)
 
 
-def _upload(array: DeviceArray, lines: np.ndarray) -> None:
-    from cuda.bindings import driver
-
-    device.succeed(
-        "copying an operand to the card", driver.cuMemcpyHtoD(array.pointer, lines.ctypes.data, lines.nbytes)
-    )
-
-
 def _download(array: DeviceArray, c: np.ndarray) -> None:
-    from cuda.bindings import driver
-
     if c.size == 0:
         return
     lines, flipped = _lines(c)
     if not np.shares_memory(lines, c):
         lines = np.empty(c.shape, np.float32)
-    device.succeed("copying C from the card", driver.cuMemcpyDtoH(lines.ctypes.data, array.pointer, lines.nbytes))
+    array.download(lines)
     if not flipped and lines is not c:
         c[...] = lines
