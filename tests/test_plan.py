@@ -1,0 +1,120 @@
+"""Plans, carried out by a kernel of a few lines of Python that sees flat memory and the kernel's arguments only."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastsgemm import plan
+from fastsgemm.config import Config
+from fastsgemm.errors import ShapeError
+from fastsgemm.layout import Stored
+from fastsgemm.plan import Operand, Problem
+from fastsgemm.rungs import RUNGS
+
+
+def kernel(memory, call, a, b, c):
+    """C = A B as every rung computes it: C row-major, A and B by their leading dimension and transposition."""
+    for m in range(call.problem.M):
+        for n in range(call.problem.N):
+            total = 0
+            for k in range(call.problem.K):
+                at = k * call.lda + m if call.variant.trans_a else m * call.lda + k
+                bt = n * call.ldb + k if call.variant.trans_b else k * call.ldb + n
+                total += memory[a + at] * memory[b + bt]
+            memory[c + m * call.ldc + n] = total
+
+
+@st.composite
+def stored_matrices(draw, rows, columns, written=False):
+    """A layout: row- or column-major, padded, walked backwards or, unless it is written, with stride 0."""
+    trans = draw(st.booleans())
+    lines, length = (columns, rows) if trans else (rows, columns)
+    pitch = length + draw(st.integers(0, 3))
+    ld = draw(st.sampled_from([pitch, -pitch] if written else [pitch, -pitch, 0]))
+    low = min(0, ld * (lines - 1)) if lines else 0
+    size = abs(ld) * max(lines - 1, 0) + length + 3
+    return Stored(trans, ld), -low, size
+
+
+@st.composite
+def problems(draw):
+    M, N, K = (draw(st.integers(1, 5)) for _ in range(3))
+    a, b = draw(stored_matrices(M, K)), draw(stored_matrices(K, N))
+    return (M, N, K), a, b, draw(stored_matrices(M, N, written=True)), draw(st.integers(0, 2**32 - 1))
+
+
+def view(memory, shape, how, first):
+    """The matrix as NumPy sees it: an independent statement of what `Stored` means."""
+    strides = (1, how.ld) if how.trans else (how.ld, 1)
+    return np.lib.stride_tricks.as_strided(memory[first:], shape, [8 * stride for stride in strides])
+
+
+@given(problems())
+def test_the_planned_call_writes_the_product_and_nothing_else(problem):
+    (M, N, K), *matrices, seed = problem
+    firsts, size = [], 0
+    for _, offset, extent in matrices:
+        firsts.append(size + offset)
+        size += extent
+    memory = np.random.default_rng(seed).integers(-9, 10, size)
+    a, b, c = (matrix[0] for matrix in matrices)
+    expected = memory.copy()
+    product = view(memory, (M, K), a, firsts[0]) @ view(memory, (K, N), b, firsts[1])
+    view(expected, (M, N), c, firsts[2])[...] = product
+
+    call = plan.call_for(Operand((M, K), a), Operand((K, N), b), Operand((M, N), c))
+    order = (1, 0) if call.swapped else (0, 1)
+    kernel(memory, call, firsts[order[0]], firsts[order[1]], firsts[2])
+    np.testing.assert_array_equal(memory, expected)
+    assert call.problem.layout == call.variant.layout
+
+
+@pytest.mark.parametrize(
+    ("layouts", "swapped", "expected"),
+    [("RRR", False, "NN"), ("RCR", False, "NT"), ("CRR", False, "TN"), ("CCR", False, "TT"),
+     ("CCC", True, "NN"), ("RCC", True, "NT"), ("CRC", True, "TN"), ("RRC", True, "TT")],
+)  # fmt: skip
+def test_a_column_major_c_swaps_and_transposes_the_operands(layouts, swapped, expected):
+    a, b, c = (
+        Operand(shape, Stored(how == "C", 100)) for shape, how in zip([(3, 5), (5, 7), (3, 7)], layouts, strict=True)
+    )
+    call = plan.call_for(a, b, c)
+    assert call.swapped is swapped
+    extents = (call.problem.M, call.problem.N, call.problem.K)
+    assert extents == ((7, 3, 5) if swapped else (3, 7, 5))
+    assert call.variant.layout == expected
+
+
+def test_vector_widths_are_those_of_the_kernels_operands():
+    aligned, odd = Operand((8, 8), Stored(False, 8)), Operand((8, 8), Stored(False, 9))
+    straight = plan.call_for(odd, aligned, aligned).variant
+    assert (straight.vec_a, straight.vec_b, straight.vec_c) == (1, 4, 4)
+    swapped = plan.call_for(odd, aligned, aligned.transposed).variant
+    assert (swapped.vec_a, swapped.vec_b, swapped.vec_c) == (4, 1, 4)
+
+
+def test_a_misaligned_address_is_read_float_by_float():
+    assert Operand((8, 8), Stored(False, 8), misalignment=4).width == 1
+    assert Operand((8, 8), Stored(False, 8), misalignment=4).transposed.width == 1
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=str)
+def test_rungs_that_do_not_vectorise_have_one_kernel_for_all_alignments(rung):
+    aligned = Operand((8, 8), Stored(True, 8))
+    variant = plan.variant_for(rung, plan.call_for(aligned, aligned, aligned.transposed))
+    assert variant.layout == "TT"
+    assert (variant.vec_a, variant.vec_b, variant.vec_c) == ((4, 4, 4) if rung.vectorized else (1, 1, 1))
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 9), st.integers(1, 9))
+def test_there_is_one_block_for_every_tile_that_holds_an_element(M, N, BM, BN):
+    tiles = {(m // BM, n // BN) for m in range(M) for n in range(N)}
+    assert plan.blocks(Config(BM, BN), Problem(M, N, 1)) == len(tiles)
+
+
+def test_a_grid_beyond_the_hardware_limit_is_refused_with_limit_and_value():
+    largest = Problem(2**31 - 1, 1, 1)
+    assert plan.blocks(Config(1, 1), largest) == plan.MAX_BLOCKS
+    with pytest.raises(ShapeError, match=rf"{2 * (2**31 - 1)} blocks .* limit of a grid is {2**31 - 1}"):
+        plan.blocks(Config(1, 1), Problem(2**31 - 1, 2, 1))
