@@ -1,0 +1,180 @@
+"""The command line: ``python -m fastsgemm``, also installed as ``fastsgemm``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from fastsgemm import __version__, bench, cache, device, info, ladder, rungs
+from fastsgemm.bench import Bench
+from fastsgemm.errors import DeviceError, FastsgemmError, UnknownRungError
+from fastsgemm.plan import Problem
+from fastsgemm.rungs import RUNGS, Rung
+
+DEFAULT_SIZE = Problem(2048, 2048, 2048)
+
+_USAGE_ERROR = 2  # the exit code for what the caller can mend
+_WRONG_RESULT = 1
+
+# Where the ladder can be climbed, by the value of FASTSGEMM_DEVICE and --device that asks for it.
+_BENCHES: dict[str, Callable[[Problem, Sequence[Rung]], AbstractContextManager[Bench]]] = {
+    "cuda": bench.card,
+    "host": bench.host,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Default: those of the process.
+
+    Returns
+    -------
+    int
+        Exit code: 0, 1 for a wrong result, 2 for an error of the caller or the machine.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.command(options))
+    except FastsgemmError as error:
+        print(f"fastsgemm: {error}", file=sys.stderr)
+        return _USAGE_ERROR
+
+
+def _everything(options: argparse.Namespace) -> int:
+    found = info.collect(DEFAULT_SIZE)
+    if not options.json:
+        print(found.text(), end="\n\n", flush=True)
+    climbed = _climb(DEFAULT_SIZE, ())
+    if options.json:
+        _print_json({"info": found.json(), "ladder": climbed.json()})
+    else:
+        print(climbed.text())
+    return 0 if climbed.ok else _WRONG_RESULT
+
+
+def _info(options: argparse.Namespace) -> int:
+    found = info.collect(options.size)
+    if options.json:
+        _print_json(found.json())
+    else:
+        print(found.text())
+    return 0
+
+
+def _ladder(options: argparse.Namespace) -> int:
+    if options.device:
+        os.environ["FASTSGEMM_DEVICE"] = options.device
+        device.host_backend.cache_clear()
+    climbed = _climb(options.size, options.rung)
+    if options.json:
+        _print_json(climbed.json())
+    else:
+        print(climbed.text())
+    return 0 if climbed.ok else _WRONG_RESULT
+
+
+def _cache(options: argparse.Namespace) -> int:
+    kernels, size = cache.entries()
+    if options.clear:
+        try:
+            cache.clear()
+        except OSError as error:
+            raise DeviceError(f"the kernel cache {cache.folder()} could not be emptied: {error}") from error
+    if options.json:
+        _print_json({"folder": str(cache.folder()), "kernels": kernels, "bytes": size, "cleared": options.clear})
+    else:
+        verb = "removed" if options.clear else "holds"
+        print(f"{cache.folder()}: {verb} {kernels} kernels, {size / 1e6:.1f} MB")
+    return 0
+
+
+def _climb(problem: Problem, chosen: Sequence[Rung]) -> ladder.Ladder:
+    backend = device.host_backend()
+    on_card = backend != "host"
+    with _BENCHES[backend](problem, chosen or (RUNGS if on_card else ())) as place:
+        return ladder.climb(place)
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    print(json.dumps(data, indent=2, allow_nan=False))
+
+
+def _problem(text: str) -> Problem:
+    parts = text.split(",")
+    if len(parts) not in (1, 3) or not all(part.isdecimal() and int(part) for part in parts):
+        raise argparse.ArgumentTypeError(f"must be N or M,N,K, each at least 1, got {text!r}")
+    M, N, K = (int(part) for part in (parts if len(parts) == 3 else 3 * parts))
+    return Problem(M, N, K)
+
+
+def _rung(text: str) -> Rung:
+    try:
+        return rungs.find(int(text) if text.isdecimal() else text)
+    except UnknownRungError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fastsgemm",
+        description="float32 matrix multiplication for NVIDIA GPUs. Without a command: show what was found on this "
+        f"machine and climb the ladder of kernels at {DEFAULT_SIZE.M} x {DEFAULT_SIZE.N} x {DEFAULT_SIZE.K}.",
+    )
+    parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")
+    parser.set_defaults(json=False)
+    _command(parser, _everything)
+    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,cache}")
+
+    found = commands.add_parser("info", help="show card, driver, NVRTC, kernel cache and the tuning record in use")
+    _command(found, _info)
+    _size(found, "the problem to name the tuning record for")
+
+    climb = commands.add_parser(
+        "ladder",
+        help="check every rung against float64, then time it beside cuBLAS",
+        description="Check every rung against float64, compare their bits, then time each in turns with cuBLAS, which "
+        "needs PyTorch or CuPy. Without a card: time NumPy's product through sgemm.",
+    )
+    _command(climb, _ladder)
+    _size(climb, "the problem")
+    names = ", ".join(map(str, RUNGS))
+    climb.add_argument(
+        "--rung",
+        action="append",
+        type=_rung,
+        default=[],
+        help=f"run this rung, by name or number; repeatable ({names})",
+    )
+    climb.add_argument(
+        "--device", choices=list(_BENCHES), help="where to run; default: FASTSGEMM_DEVICE, or the first card if any"
+    )
+
+    stored = commands.add_parser("cache", help="show the folder of compiled kernels, or empty it")
+    _command(stored, _cache)
+    stored.add_argument("--clear", action="store_true", help="remove every stored kernel; they are compiled again")
+    return parser
+
+
+def _command(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespace], int]) -> None:
+    parser.set_defaults(command=command)
+    # No default here: a command's would overwrite a --json that stands before it.
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines")
+
+
+def _size(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--size", type=_problem, default=DEFAULT_SIZE, metavar="N|M,N,K", help=f"{what}; default {DEFAULT_SIZE.N}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

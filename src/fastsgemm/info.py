@@ -1,0 +1,236 @@
+"""What is on this machine: card, driver, NVRTC, kernel cache, and the tuning record that a product would use."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fastsgemm import cache, compiler, database, device
+from fastsgemm.errors import FastsgemmError
+from fastsgemm.plan import Problem
+from fastsgemm.rungs import Rung
+
+T = TypeVar("T")
+
+_RELEASE = Path("/proc/driver/nvidia/version")
+
+
+@dataclass(frozen=True)
+class Card:
+    """One card.
+
+    Attributes
+    ----------
+    ordinal : int
+        CUDA's number of it.
+    name, arch : str
+        For example ``NVIDIA H200`` and ``sm_90``.
+    multiprocessors : int
+    shared_limit : int
+        Shared memory that a block may opt in to, in bytes.
+    """
+
+    ordinal: int
+    name: str
+    arch: str
+    multiprocessors: int
+    shared_limit: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The tuning record in use for one problem.
+
+    Attributes
+    ----------
+    problem : Problem
+        What was asked for.
+    rung : str
+    constants : dict
+        Tile constants by name.
+    arch : str
+        The tuning file it is from: an architecture, or ``generic``.
+    device : str or None
+        The card it was found on.
+    origin, source : str
+        ``measured``, ``published`` or ``hand-picked``, and where from.
+    """
+
+    problem: Problem
+    rung: str
+    constants: dict[str, int]
+    arch: str
+    device: str | None
+    origin: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Info:
+    """What was found on this machine. A part that is missing is None, and `notes` says why.
+
+    Attributes
+    ----------
+    fastsgemm, python, numpy : str
+        Versions.
+    backend : str or None
+        What multiplies host arrays: ``cuda`` or ``host``.
+    driver, nvrtc : str or None
+        Versions.
+    cards : tuple of Card
+    cache_folder : str
+    cache_kernels, cache_bytes : int
+    choice : Choice or None
+        For the first card.
+    notes : tuple of str
+        One sentence for everything that is missing.
+    """
+
+    fastsgemm: str
+    python: str
+    numpy: str
+    backend: str | None
+    driver: str | None
+    nvrtc: str | None
+    cards: tuple[Card, ...]
+    cache_folder: str
+    cache_kernels: int
+    cache_bytes: int
+    choice: Choice | None
+    notes: tuple[str, ...]
+
+    def json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Return it as lines for people."""
+        kernels = f"{self.cache_kernels} kernels, {self.cache_bytes / 1e6:.1f} MB" if self.cache_kernels else "empty"
+        rows = [("fastsgemm", f"{self.fastsgemm}, Python {self.python}, NumPy {self.numpy}")]
+        rows += [("card", _card_text(card)) for card in self.cards] or [("card", "none")]
+        rows += [
+            ("driver", self.driver or "none"),
+            ("NVRTC", self.nvrtc or "none"),
+            ("kernel cache", f"{self.cache_folder} ({kernels})"),
+            ("host arrays", _BACKENDS.get(self.backend, str(self.backend))),
+        ]
+        if self.choice is not None:
+            rows.append(("default", _choice_text(self.choice)))
+        rows += [("note", note) for note in self.notes]
+        return "\n".join(f"{name:14}{value}" for name, value in rows)
+
+
+_BACKENDS = {
+    "cuda": "go through the first card and back",
+    "host": "are multiplied by NumPy",
+    None: "cannot be multiplied",
+}
+
+
+def collect(problem: Problem) -> Info:
+    """Look at the machine; what is missing becomes a note, not an error.
+
+    Parameters
+    ----------
+    problem : Problem
+        The one to name the tuning record for.
+    """
+    from fastsgemm import __version__
+
+    notes: list[str] = []
+    nvrtc = _or_note(notes, compiler.nvrtc_version)
+    cards = _or_note(notes, _cards) or ()
+    backend = _or_note(notes, device.host_backend)
+    choice = _or_note(notes, lambda: choose(cards[0], database.default_rung(), problem)) if cards else None
+    kernels, size = cache.entries()
+    return Info(
+        fastsgemm=__version__,
+        python=platform.python_version(),
+        numpy=np.__version__,
+        backend=backend,
+        driver=_driver(),
+        nvrtc=nvrtc and "{}.{}".format(*nvrtc),
+        cards=cards,
+        cache_folder=str(cache.folder()),
+        cache_kernels=kernels,
+        cache_bytes=size,
+        choice=choice,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def choose(card: Card, rung: Rung, problem: Problem) -> Choice:
+    """Return the tuning record that `rung` uses for `problem` on this card."""
+    record = database.choose(card.name, card.arch, card.shared_limit, rung, problem)
+    return Choice(problem, rung.name, record.config.constants, record.arch, record.device, record.origin, record.source)
+
+
+def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:
+    try:
+        return look()
+    except FastsgemmError as error:
+        notes.append(str(error))
+        return None
+
+
+def _driver() -> str | None:
+    """Return the driver's release where Linux shows it, and the CUDA version it is for."""
+    from cuda.bindings import driver
+
+    try:
+        result, version = driver.cuDriverGetVersion()
+    except Exception:  # the loader raises whatever the platform's dlopen made of it
+        return None
+    if int(result) != 0 or version == 0:
+        return None
+    cuda = f"CUDA {version // 1000}.{version % 1000 // 10}"
+    try:
+        release = re.search(r"\d+(\.\d+)+", _RELEASE.read_text(encoding="utf-8"))
+    except OSError:
+        release = None
+    return f"{release[0]} ({cuda})" if release else cuda
+
+
+def _cards() -> tuple[Card, ...]:
+    return tuple(map(_card, range(device.probe())))
+
+
+def _card(ordinal: int) -> Card:
+    """Describe a card without opening it: a context takes time and memory on every one."""
+    from cuda.bindings import driver
+
+    handle = driver.cuDeviceGet(ordinal)[1]
+
+    def attribute(name: str) -> int:
+        return int(
+            driver.cuDeviceGetAttribute(getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), handle)[1]
+        )
+
+    return Card(
+        ordinal,
+        driver.cuDeviceGetName(256, handle)[1].split(b"\0")[0].decode(),
+        f"sm_{attribute('COMPUTE_CAPABILITY_MAJOR')}{attribute('COMPUTE_CAPABILITY_MINOR')}",
+        attribute("MULTIPROCESSOR_COUNT"),
+        attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+    )
+
+
+def _card_text(card: Card) -> str:
+    shared = card.shared_limit // 1024
+    return f"{card.ordinal}: {card.name}, {card.arch}, {card.multiprocessors} SMs, {shared} KB shared memory a block"
+
+
+def _choice_text(choice: Choice) -> str:
+    problem = choice.problem
+    constants = " ".join(f"{name}={value}" for name, value in choice.constants.items())
+    place = choice.device or choice.arch
+    return (
+        f"{choice.rung} {constants} at {problem.M} x {problem.N} x {problem.K}; "
+        f"{choice.origin} record for {place} ({choice.source})"
+    )
