@@ -27,7 +27,10 @@ def scalar(name: str, value: Any) -> np.float32:
     """
     if not isinstance(value, numbers.Real):
         raise ScalarError(f"{name} must be a real number, got {type(value).__name__}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError as error:  # an int beyond even float64
+        raise ScalarRangeError(f"{name} must fit float32 (at most {_FLOAT32_MAX:.8g}), got more") from error
     if math.isfinite(number) and abs(number) > _FLOAT32_MAX:
         raise ScalarRangeError(f"{name} must fit float32 (at most {_FLOAT32_MAX:.8g}), got {number:.8g}")
     return np.float32(number)
