@@ -91,7 +91,7 @@ def _say_once() -> None:
         warnings.warn(
             "fastsgemm found no NVIDIA card (or FASTSGEMM_DEVICE=host): host arrays are multiplied by NumPy",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,  # the caller of the public sgemm
         )
 
 
