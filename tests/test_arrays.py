@@ -1,0 +1,117 @@
+"""Which library an operand belongs to, and the arrays that belong to none."""
+
+import numpy as np
+import pytest
+
+from fastsgemm import arrays, sgemm
+from fastsgemm.arrays import HOST
+from fastsgemm.errors import DeviceMismatchError, DTypeError, NoDriverError, OperandError
+
+
+class Exported:
+    """An array with DLPack and nothing else."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def __dlpack_device__(self):
+        return self._values.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        return self._values.__dlpack__(**options)
+
+
+class Pointing:
+    """An array with the CUDA array interface and nothing else."""
+
+    __cuda_array_interface__ = {  # noqa: RUF012
+        "shape": (2, 2), "typestr": "<f4", "data": (1 << 20, False), "version": 3, "strides": None, "stream": None,
+    }  # fmt: skip
+
+
+class Elsewhere:
+    """An array on a device that CUDA knows nothing of: 10 is DLPack's ROCm."""
+
+    def __dlpack_device__(self):
+        return (10, 0)
+
+    def __dlpack__(self, **options):
+        raise AssertionError("nothing may be exported")
+
+
+ONES = np.ones((2, 2), np.float32)
+
+
+def test_subclasses_belong_to_the_library_of_their_base():
+    class Image(np.ndarray):
+        pass
+
+    assert type(arrays.library(ONES.view(Image))) is type(arrays.library(ONES))
+    assert arrays.library(ONES) is arrays.library(ONES[:1])
+
+
+def test_a_parameter_of_torch_is_a_tensor(torch):
+    parameter = torch.nn.Parameter(torch.ones(2, 2), requires_grad=False)
+    assert arrays.library(parameter) is arrays.library(torch.ones(1))
+    assert arrays.library(parameter).device_of(parameter) == HOST
+
+
+def test_a_numpy_scalar_is_no_array():
+    with pytest.raises(DTypeError, match=r"got numpy.float32"):
+        arrays.library(np.float32(1))
+
+
+@pytest.mark.usefixtures("on_host")
+def test_any_host_array_with_dlpack_is_read():
+    np.testing.assert_array_equal(sgemm(ONES, Exported(ONES)), 2)
+    C = np.zeros((2, 2), np.float32)
+    assert sgemm(Exported(ONES), Exported(ONES), C=C) is C
+    np.testing.assert_array_equal(C, 2)
+
+
+@pytest.mark.usefixtures("on_host")
+def test_a_kind_without_constructors_needs_c():
+    with pytest.raises(OperandError, match=r"cannot make a new .*Exported; pass C"):
+        sgemm(Exported(ONES), ONES)
+
+
+@pytest.mark.usefixtures("on_host")
+def test_c_of_any_kind_is_written_or_refused_as_read_only():
+    values = np.zeros((2, 2), np.float32)
+    C = Exported(values)
+    if np.from_dlpack(C).flags.writeable:
+        assert sgemm(ONES, ONES, C=C) is C
+        np.testing.assert_array_equal(values, 2)
+    else:  # an older NumPy imports every array read-only
+        with pytest.raises(OperandError, match="C is read-only"):
+            sgemm(ONES, ONES, C=C)
+        assert (values == 0).all()
+
+
+def test_a_device_that_is_neither_host_nor_cuda():
+    with pytest.raises(DeviceMismatchError, match="neither host nor CUDA"):
+        sgemm(Elsewhere(), ONES)
+
+
+def test_a_device_pointer_without_a_driver(no_driver):
+    with pytest.raises(NoDriverError, match="no NVIDIA driver was found"):
+        sgemm(Pointing(), Pointing())
+
+
+def test_an_array_on_a_card_without_a_driver(no_driver):
+    class OnCard(Elsewhere):
+        def __dlpack_device__(self):
+            return (2, 0)
+
+    with pytest.raises(NoDriverError, match="no NVIDIA driver was found"):
+        sgemm(OnCard(), OnCard())
+
+
+@pytest.mark.usefixtures("on_host")
+def test_an_array_that_refuses_export():
+    class Closed(Exported):
+        def __dlpack__(self, **options):
+            raise BufferError("it is closed")
+
+    with pytest.raises(OperandError, match=r"B \(.*Closed\) could not be read: it is closed"):
+        sgemm(ONES, Closed(ONES))
