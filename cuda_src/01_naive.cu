@@ -16,8 +16,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int m = tile.m + threadIdx.x % BM;
     const int n = tile.n + threadIdx.x / BM;
     if (m >= M || n >= N) return;
+    A += offset_a(m, 0, lda);
+    B += offset_b(0, n, ldb);
     float acc = 0.0f;
-    for (int k = 0; k < K; ++k) acc = __fmaf_rn(A[offset_a(m, k, lda)], B[offset_b(k, n, ldb)], acc);
+    for (int k = 0; k < K; ++k, A += offset_a(0, 1, lda), B += offset_b(1, 0, ldb))
+        acc = __fmaf_rn(*A, *B, acc);
     float *c = C + m * ldc + n;
     *c = epilogue(alpha, acc, beta, c);
 }

@@ -7,17 +7,21 @@
 #include "device/raster.cuh"
 
 constexpr int THREADS = BM * BN;
+constexpr int GROUP_M = 32;  // tile rows walked together: the blocks in flight then share columns of B in L2
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     coalesced(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
               const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc) {
-    const Tile tile = tile_of_block<BM, BN, 1>(M, N);
+    const Tile tile = tile_of_block<BM, BN, GROUP_M>(M, N);
     const int m = tile.m + threadIdx.x / BN;
     const int n = tile.n + threadIdx.x % BN;
     if (m >= M || n >= N) return;
+    A += offset_a(m, 0, lda);
+    B += offset_b(0, n, ldb);
     float acc = 0.0f;
-    for (int k = 0; k < K; ++k) acc = __fmaf_rn(A[offset_a(m, k, lda)], B[offset_b(k, n, ldb)], acc);
+    for (int k = 0; k < K; ++k, A += offset_a(0, 1, lda), B += offset_b(1, 0, ldb))
+        acc = __fmaf_rn(*A, *B, acc);
     float *c = C + m * ldc + n;
     *c = epilogue(alpha, acc, beta, c);
 }

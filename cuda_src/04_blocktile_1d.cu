@@ -24,6 +24,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     TileCopy<BN, BK, TRANS_B, 1, THREADS> copy_b(B, ldb, tile.n, N);
 
     float acc[TM] = {};
+    // A whole tile row by row: with k innermost the compiler reads four values of A at once and keeps them.
+    auto whole_tile = [&] {
+        float b[BK];
+#pragma unroll
+        for (int k = 0; k < BK; ++k) b[k] = Bs[k * BN + col];
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+#pragma unroll
+            for (int k = 0; k < BK; ++k) acc[i] = __fmaf_rn(As[(row + i) * BK + k], b[k], acc[i]);
+    };
     auto step = [&](int k) {
         const float b = Bs[k * BN + col];
 #pragma unroll
@@ -34,8 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         copy_a.copy<true>(As, BK);
         copy_b.copy<true>(Bs, BK);
         __syncthreads();
-#pragma unroll
-        for (int k = 0; k < BK; ++k) step(k);
+        whole_tile();
         __syncthreads();
     }
     if (k0 < K) {  // the ragged end of K
