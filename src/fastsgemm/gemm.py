@@ -103,15 +103,13 @@ def sgemm(
     switched = gpu.enter()
     try:
         handle = library.current_stream(ordinal) if stream is None else _handle(stream)
+        of_a, of_b = arrays.library(A), arrays.library(B)
         # One library on its own current stream: nothing to order, nothing to keep.
-        at_home = (
-            library.has_streams
-            and arrays.library(A) is library
-            and arrays.library(B) is library
-            and (stream is None or device.is_capturing(gpu.stream(handle)))
-        )
-        a = arrays.library(A).view(A, handle, at_home)
-        b = arrays.library(B).view(B, handle, at_home)
+        at_home = library.has_streams and of_a is library and of_b is library
+        if stream is not None:
+            at_home = at_home and device.is_capturing(gpu.stream(handle))
+        a = of_a.view(A, handle, at_home)
+        b = of_b.view(B, handle, at_home)
         out = C
         if C is None or library.immutable:
             out = library.empty(lead, _new_shape(a, b), gpu, handle)
