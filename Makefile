@@ -1,0 +1,74 @@
+# make test and make demo are all that is needed from a fresh clone: nothing but Python >= 3.10 and make.
+#
+# PYTHON=python3.12  the interpreter that .venv is made from
+# CUDA=12            the CUDA line of the NVRTC that is installed into .venv (13 needs a driver of the 580 line or later)
+# VENV=              use PYTHON's own packages as they are, and install nothing
+
+PYTHON ?= python3
+CUDA ?= 13
+VENV ?= .venv
+BENCH_JSON ?= build/benchmarks.json
+
+ifeq ($(VENV),)
+READY :=
+RUN := $(PYTHON)
+BIN :=
+export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
+else
+READY := $(VENV)/.ready-cu$(CUDA)
+BIN := $(VENV)/bin/
+RUN := $(BIN)python
+endif
+
+DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
+
+.PHONY: help test demo check lint bench tables torch clean
+
+help:
+	@echo 'make test    set up .venv on first use, then run the tests (GPU tests are skipped where there is no card)'
+	@echo 'make demo    the same set-up, then show what was found on this machine and climb the ladder'
+	@echo 'make check   lint, types, documentation that matches its data, and the tests: what CI runs'
+	@echo 'make bench   run the benchmarks and write $(BENCH_JSON)'
+	@echo 'make tables  write the tables of README.md and docs/ from $(BENCH_JSON)'
+	@echo 'make torch   add a CPU build of PyTorch to .venv, so that its tests run where there is no card'
+	@echo 'make clean   remove what these targets made'
+
+test: $(READY)
+	$(RUN) -m pytest
+
+demo: $(READY)
+	$(RUN) -m fastsgemm
+
+check: lint
+	$(MAKE) test
+
+lint: $(READY)
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+	$(RUN) -m mypy
+	$(BIN)clang-format --dry-run -Werror $(DEVICE_CODE)
+	$(RUN) tools/write_tables.py --check
+
+bench: $(READY)
+	mkdir -p $(dir $(BENCH_JSON))
+	$(RUN) -m pytest tests/benchmarks --benchmark-enable --benchmark-only --benchmark-json=$(BENCH_JSON)
+
+tables: $(READY)
+	$(RUN) tools/write_tables.py $(BENCH_JSON)
+
+# Pinned to the CPU build by name: plain `torch` would bring gigabytes of CUDA libraries.
+torch: $(READY)
+	$(RUN) -m pip install --retries 1 --timeout 30 --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu'
+
+ifneq ($(VENV),)
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("fastsgemm needs Python 3.10 or later, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[cu$(CUDA),dev]'
+	rm -f $(VENV)/.ready-*
+	touch $@
+endif
+
+clean:
+	rm -rf .venv build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

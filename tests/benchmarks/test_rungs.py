@@ -1,0 +1,53 @@
+"""Every rung and cuBLAS side by side at one size, in device time with the L2 flushed.
+
+`extra_info` holds what the ladder found: medians taken in turns with cuBLAS, after all results were checked. The
+benchmark's own statistics are the device times of further runs of the rung alone, and show how they scatter.
+"""
+
+from contextlib import closing
+
+import pytest
+
+from fastsgemm import bench, device, ladder
+from fastsgemm.plan import Problem
+from fastsgemm.rungs import RUNGS
+from fastsgemm.timing import Stopwatch
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def place(size):
+    with bench.card(Problem(size, size, size)) as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def climbed(place):
+    return ladder.climb(place)
+
+
+@pytest.fixture(scope="module")
+def stopwatch(place):
+    with closing(Stopwatch(device.open_gpu(0))) as stopwatch:
+        yield stopwatch
+
+
+def fill(reported, rounds, stopwatch, climbed, product, row):
+    assert climbed.identical
+    assert row.ms is not None
+    benchmark = reported("ladder", lambda: stopwatch.once(product.work) / 1e3, rounds(20))
+    row_of = climbed.json()["rows"][climbed.rows.index(row)]
+    benchmark.extra_info.update(row_of, M=climbed.M, N=climbed.N, K=climbed.K, baseline=climbed.baseline)
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_rung(rung, reported, rounds, stopwatch, climbed, place):
+    i = RUNGS.index(rung)
+    fill(reported, rounds, stopwatch, climbed, place.products[i], climbed.rows[i])
+
+
+def test_cublas(reported, rounds, stopwatch, climbed, place):
+    if place.baseline is None:
+        pytest.skip("neither PyTorch nor CuPy can use the card")
+    fill(reported, rounds, stopwatch, climbed, place.baseline, climbed.rows[-1])
