@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,9 +66,15 @@ def clear() -> None:
 
 
 def _open() -> FileStreamProgramCache:
+    return _store(folder())
+
+
+@cache
+def _store(path: Path) -> FileStreamProgramCache:
+    """Open the cache in this folder once: opening looks at every entry."""
     from cuda.core.utils import FileStreamProgramCache
 
-    return FileStreamProgramCache(folder(), max_size_bytes=_MAX_BYTES)
+    return FileStreamProgramCache(path, max_size_bytes=_MAX_BYTES)
 
 
 def _warn(what: str) -> None:

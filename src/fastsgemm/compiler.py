@@ -14,7 +14,9 @@ from fastsgemm.errors import CompileError, NoNvrtcError
 if TYPE_CHECKING:
     from cuda.core import ProgramOptions
 
-_lock = threading.Lock()  # one compilation at a time: a second thread that wants the same kernel finds it cached
+# A second thread that wants the same kernel waits and finds it cached; different kernels compile side by side, unless
+# they share one of these locks by chance.
+_locks = tuple(threading.Lock() for _ in range(256))
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def cubin(source: str, name: str, arch: str) -> bytes:
     nvrtc_version()
     options = _options(name, arch)
     key = make_program_cache_key(code=source, code_type="c++", options=options, target_type="cubin")
-    with _lock:
+    with _locks[hash(key) % len(_locks)]:
         code = cache.read(key)
         if code is None:
             code = _compile(source, options)
