@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the measured tables of README.md and docs/ from a run of the benchmarks.
 
-    tools/write_tables.py build/benchmarks.json   keep what the tables need in docs/data/benchmarks.json, then write them
+    tools/write_tables.py build/benchmarks.json   keep what they need in docs/data/benchmarks.json, then write them
     tools/write_tables.py                         write them from docs/data/benchmarks.json
     tools/write_tables.py --check                 change nothing; fail where a table is not what the data gives
 
