@@ -1,0 +1,182 @@
+"""The one predicate on configs, against the kernels' own static_asserts by the real NVRTC."""
+
+import dataclasses
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from fastsgemm import Config, compiler, sgemm, source
+from fastsgemm import config as configs
+from fastsgemm.config import Violation
+from fastsgemm.errors import CompileError, ConfigError
+from fastsgemm.rungs import RUNGS, find
+from fastsgemm.source import Variant
+
+SHARED_LIMIT = 232448  # of an H100 or H200, bytes
+
+THREAD_TILED = Config(128, 128, 8, 8, 8)
+WARP_TILED = Config(128, 128, 8, 8, 4, WM=64, WN=64, WNITER=2, PREFETCH=1, SERPENTINE=1, GROUP_M=8, MIN_BLOCKS=1)
+KNOBS = [field.name for field in dataclasses.fields(Config)]
+
+
+@st.composite
+def configs_of(draw, rung):
+    """A config whose tiles mostly divide, at times with one constant replaced by anything."""
+    edge = st.sampled_from([4, 8, 4, 8, 12] if rung.vectorized else [1, 2, 3, 4, 8, 16])
+    TM, TN = draw(edge), draw(edge)
+    values = {"TM": TM, "TN": TN, "BK": draw(st.sampled_from([8, 16, 32, 4, 12, 6, 1, 64]))}
+    if rung.warp_tiles:
+        lanes = draw(st.sampled_from([4, 8, 2, 16, 1, 32]))
+        values["WNITER"] = draw(st.sampled_from([1, 2, 4, 3]))
+        values["WM"] = draw(st.sampled_from([1, 2, 4, 3])) * TM * lanes
+        values["WN"] = values["WNITER"] * TN * (32 // lanes)
+        values["BM"] = values["WM"] * draw(st.sampled_from([2, 1, 4, 3]))
+        values["BN"] = values["WN"] * draw(st.sampled_from([1, 2, 4, 3]))
+        values["PREFETCH"], values["SERPENTINE"] = draw(st.integers(0, 1)), draw(st.integers(0, 1))
+        values["GROUP_M"], values["MIN_BLOCKS"] = draw(st.integers(1, 16)), draw(st.sampled_from([1, 2, 3, 40]))
+    else:
+        threads = st.sampled_from([8, 16, 32, 4, 64, 1, 7])
+        values["BM"] = draw(threads) * (TM if "TM" in rung.knobs else 1)
+        values["BN"] = draw(threads) * (TN if "TN" in rung.knobs else 1)
+    values = {name: value for name, value in values.items() if name in rung.knobs}
+    if draw(st.integers(0, 3)) == 3:
+        anything = st.sampled_from([-8, 0, 1, 2, 5, 24, 48, 100, 1000, 4096, 2**20, 2**31])
+        name = draw(st.sampled_from(KNOBS))
+        values[name] = draw(anything if name in ("BM", "BN") else anything | st.none())
+    return Config(**values)
+
+
+def variants_of(rung):
+    widths = st.sampled_from([1, 4] if rung.vectorized else [1])
+    return st.builds(Variant, st.booleans(), st.booleans(), widths, widths, widths)
+
+
+MOST_COMPILED = 8  # a rung
+MOST_UNROLLED = 2048  # FMAs of the inner loop: compiling more takes seconds
+
+
+def unrolled(config):
+    accumulators = (config.TM or 1) * (config.TN or 1) * (config.wmiter or 1) * (config.WNITER or 1)
+    return (config.BK or 1) * accumulators
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=str)
+def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(rung):
+    legal, illegal = set(), set()
+
+    @settings(max_examples=250, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(configs_of(rung), variants_of(rung))
+    def look(config, variant):
+        found = configs.violations(rung, config, SHARED_LIMIT)
+        if found:
+            illegal.add(config)
+            assert all(violation.rule and violation.limit and violation.value for violation in found)
+            with pytest.raises(ConfigError) as caught:
+                configs.check(rung, config, SHARED_LIMIT)
+            assert all(str(violation) in str(caught.value) for violation in found)
+        elif config not in legal and len(legal) < MOST_COMPILED and unrolled(config) <= MOST_UNROLLED:
+            legal.add(config)
+            compiler.report(source.generate(rung, config, variant), rung.kernel, "sm_90")
+
+    look()
+    assert len(legal) == MOST_COMPILED and len(illegal) >= MOST_COMPILED  # both were reached
+
+
+# One broken rule each: the constants changed, and the violation they must give. Where the kernel itself can see
+# the fault, `proof` is the text of its static_assert (or of the compiler's error).
+BROKEN = [
+    ("naive", Config(64, 32), "threads of a block", "64 to 1024, a multiple of 32", "2048", "at most 1024 threads"),
+    ("naive", Config(8, 4), "threads of a block", "64 to 1024, a multiple of 32", "32", None),
+    ("coalesced", Config(7, 16), "threads of a block", "64 to 1024, a multiple of 32", "112", None),
+    ("smem_tiled", Config(32, 32), "BK is set", "a value on rung smem_tiled", "none", "BK"),
+    ("smem_tiled", Config(32, 32, 32, TM=8), "TM is unused", "none on rung smem_tiled", "8", None),
+    ("smem_tiled", Config(32, 32, 2048), "shared memory of a block", "at most 232448 bytes on this card",
+     "524288 bytes", None),
+    ("blocktile_1d", Config(64, 64, 0, 8), "BK is positive", "at least 1", "0", None),
+    ("blocktile_1d", Config(60, 64, 8, 8), "TM divides BM", "a multiple of TM = 8", "BM = 60", "cover the block tile"),
+    ("blocktile_2d", Config(128, 132, 8, 8, 8), "TN divides BN", "a multiple of TN = 8", "BN = 132",
+     "cover the block tile"),
+    ("blocktile_2d", Config(128, 128, 8, 16, 16), "accumulators and fragments in registers", "at most 255",
+     "at least 312", None),
+    ("vectorized", Config(128, 128, 4, 8, 8), "BM * BK shares out in 128-bit loads",
+     "a multiple of 4 * threads = 1024", "512", "128-bit loads share out evenly"),
+    ("vectorized", Config(96, 96, 8, 6, 4), "TM is whole 128-bit vectors", "a multiple of 4", "6",
+     "fragments are read 16 bytes at a time"),
+    ("autotuned", Config(64, 64, 10, 8, 4), "BK is whole 128-bit vectors", "a multiple of 4", "10", None),
+    ("warptiled", dataclasses.replace(WARP_TILED, WM=48), "WM divides BM", "a multiple of WM = 48", "BM = 128",
+     "warp tiles cover the block tile"),
+    ("warptiled", dataclasses.replace(WARP_TILED, WNITER=3),
+     "WMITER = WM * WN / (32 * TM * TN * WNITER) is whole", "a multiple of 3072", "WM * WN = 4096",
+     "WMITER is whole"),
+    ("warptiled", dataclasses.replace(WARP_TILED, BN=192, WN=96, WNITER=1), "WMITER divides WM",
+     "a multiple of WMITER = 6", "WM = 64", "sub-tiles cover the warp tile"),
+    ("warptiled", dataclasses.replace(WARP_TILED, BM=96, WM=24, WN=128, TM=4, TN=8, WNITER=3, BK=12),
+     "WNITER divides WN", "a multiple of WNITER = 3", "WN = 128", "sub-tiles cover the warp tile"),
+    ("warptiled", dataclasses.replace(WARP_TILED, TM=8, TN=4, WM=16, WN=256, WNITER=1, BN=256),
+     "TM divides WM / WMITER", "a multiple of TM = 8", "WM / WMITER = 4", "thread tiles cover a sub-tile"),
+    ("warptiled", dataclasses.replace(WARP_TILED, PREFETCH=2), "PREFETCH is a switch", "0 or 1", "2", None),
+    ("warptiled", dataclasses.replace(WARP_TILED, GROUP_M=0), "GROUP_M is positive", "at least 1", "0", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "config", "rule", "limit", "value", "proof"), BROKEN)
+def test_each_rule_states_its_limit_and_the_value(name, config, rule, limit, value, proof):
+    rung = find(name)
+    assert Violation(rule, limit, value) in configs.violations(rung, config, SHARED_LIMIT)
+    if proof:
+        with pytest.raises(CompileError, match=proof):
+            compiler.report(source.generate(rung, config, Variant()), rung.kernel, "sm_90")
+
+
+def test_shared_memory_is_limited_by_the_card():
+    config = dataclasses.replace(THREAD_TILED, BK=64)
+    assert config.shared_bytes == 65536
+    assert configs.violations(find("blocktile_2d"), config, 65536) == []
+    assert configs.violations(find("blocktile_2d"), config, 65535) != []
+
+
+def test_every_broken_knob_is_named_at_once():
+    found = configs.violations(find("blocktile_2d"), Config(0, -1, 8, 8, WM=3), SHARED_LIMIT)
+    assert [violation.rule for violation in found] == [
+        "TN is set", "BM is positive", "BN is positive", "WM is unused",
+    ]  # fmt: skip
+
+
+def test_derived_numbers():
+    assert (THREAD_TILED.threads, THREAD_TILED.shared_bytes) == (256, 4 * 8 * 256)
+    assert (WARP_TILED.threads, WARP_TILED.wmiter) == (128, 2)
+    assert str(Config(64, 32, TM=8)) == "BM=64 BN=32 TM=8"
+
+
+def test_a_config_is_a_value():
+    assert Config(8, 8) == Config(8, 8) and len({Config(8, 8), Config(8, 8)}) == 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config(8, 8).BM = 16
+
+
+def test_named_constants_become_a_config():
+    assert configs.from_constants(WARP_TILED.constants) == WARP_TILED
+
+
+@pytest.mark.parametrize(
+    ("constants", "message"),
+    [
+        ({"BM": 1, "BN": 1, "BQ": 1}, r"unknown constants \['BQ'\]"),
+        ({"BM": 1}, r"\['BN'\] are missing"),
+        ({"BM": 1, "BN": "8"}, "BN must be an int, got '8'"),
+        ({"BM": 1, "BN": 8.0}, "BN must be an int, got 8.0"),
+        ({"BM": 1, "BN": True}, "BN must be an int, got True"),
+    ],
+)
+def test_constants_that_are_none_are_refused(constants, message):
+    with pytest.raises(ConfigError, match=message):
+        configs.from_constants(constants)
+
+
+@pytest.mark.usefixtures("on_host")
+def test_the_public_call_takes_configs_of_this_class_only():
+    import numpy as np
+
+    with pytest.raises(ConfigError, match="got tuple"):
+        sgemm(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32), config=(128, 128))
