@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from fastsgemm import cublas, database, device
+from fastsgemm import cublas, device, info
 from fastsgemm.arrays import DeviceArray
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.gemm import sgemm
@@ -108,8 +108,8 @@ def card(problem: Problem, rungs: Sequence[Rung] = RUNGS) -> Iterator[Bench]:
         launch = partial(run, gpu, LEGACY_STREAM, A.view, B.view, C.view, _ONE, _ZERO)
 
         def product(rung: Rung) -> Product:
-            record = database.choose(gpu.name, gpu.arch, gpu.shared_limit, rung, problem)
-            return Product(rung.name, rung.number, record.config.constants, partial(launch, rung))
+            constants = info.choose(gpu, rung, problem).constants
+            return Product(rung.name, rung.number, constants, partial(launch, rung))
 
         def result(work: Work) -> np.ndarray:
             C.buffer.fill(_POISON, stream=C.stream)

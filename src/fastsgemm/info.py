@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from fastsgemm import cache, compiler, database, device
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import Rung
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
 
 T = TypeVar("T")
 
@@ -165,7 +168,7 @@ def collect(problem: Problem) -> Info:
     )
 
 
-def choose(card: Card, rung: Rung, problem: Problem) -> Choice:
+def choose(card: Card | Gpu, rung: Rung, problem: Problem) -> Choice:
     """Return the tuning record that `rung` uses for `problem` on this card."""
     record = database.choose(card.name, card.arch, card.shared_limit, rung, problem)
     return Choice(problem, rung.name, record.config.constants, record.arch, record.device, record.origin, record.source)

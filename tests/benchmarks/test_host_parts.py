@@ -1,15 +1,19 @@
 """The parts of a call that need no card: planning, choosing a record, making source, NumPy's product."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 
-from fastsgemm import database, layout, plan, rungs, sgemm, source
+from fastsgemm import Config, info, layout, plan, rungs, sgemm, source
+from fastsgemm.info import Card
 from fastsgemm.plan import Operand, Problem
 from fastsgemm.source import Variant
 
-SHARED = 227 * 1024  # bytes a block may ask for on sm_90
-RUNG = rungs.find("warptiled")
-PROBLEM = Problem(4096, 4096, 4096)
+H200 = Card(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
+RUNG = rungs.find("vectorized")
+CONFIG = Config(BM=128, BN=128, BK=8, TM=8, TN=8)
+never_seen = count(4096)
 
 
 def plan_a_call():
@@ -20,12 +24,11 @@ def plan_a_call():
 
 
 def choose():
-    database.choose.cache_clear()
-    return database.choose("NVIDIA H200", "sm_90", SHARED, RUNG, PROBLEM)
+    return info.choose(H200, RUNG, Problem(4096, 4096, next(never_seen)))
 
 
 def generate():
-    return source.generate(RUNG, database.choose("NVIDIA H200", "sm_90", SHARED, RUNG, PROBLEM).config, Variant())
+    return source.generate(RUNG, CONFIG, Variant())
 
 
 @pytest.mark.parametrize("part", [plan_a_call, choose, generate], ids=lambda part: part.__name__)

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+
+from fastsgemm import bench, ladder
+from fastsgemm.errors import NoDriverError
+from fastsgemm.plan import Problem
+from fastsgemm.rungs import RUNGS, find
+
+RAGGED = Problem(67, 45, 129)
+
+
+def test_on_the_host_there_is_one_product(on_host):
+    with bench.host(RAGGED) as place:
+        [product] = place.products
+        assert product.name == "NumPy"
+        np.testing.assert_array_equal(place.result(product.work), place.a @ place.b)
+
+
+def test_what_a_product_forgets_to_write_is_nan(on_host):
+    with bench.host(RAGGED) as place:
+        assert np.isnan(place.result(lambda: None)).all()
+
+
+def test_on_the_host_a_rung_is_an_error(on_host):
+    with pytest.raises(NoDriverError, match="3 smem_tiled"), bench.host(RAGGED, [find(3)]):
+        pass
+
+
+def test_the_host_times_are_medians_in_milliseconds(on_host):
+    with bench.host(RAGGED) as place:
+        [ms] = place.medians([place.products[0].work])
+    assert 0.0 < ms < 1000.0
+
+
+def test_without_a_driver_there_is_no_card(no_driver):
+    with pytest.raises(NoDriverError), bench.card(RAGGED):
+        pass
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("problem", [RAGGED, Problem(256, 256, 256), Problem(1, 300, 2)], ids=str)
+def test_every_rung_is_right_on_the_card(problem):
+    with bench.card(problem) as place:
+        climbed = ladder.climb(place)
+    assert [row.number for row in climbed.rungs] == [rung.number for rung in RUNGS]
+    assert climbed.ok
+
+
+@pytest.mark.gpu
+def test_cublas_is_compared_with_where_torch_has_the_card(torch):
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch cannot use the card")
+    with bench.card(Problem(256, 256, 256), [find("naive")]) as place:
+        climbed = ladder.climb(place)
+    assert "PyTorch" in climbed.baseline
+    assert climbed.rows[0].percent > 0
+    assert climbed.rows[-1].name == "cuBLAS"

@@ -1,0 +1,51 @@
+"""The pages name what is there: files, rungs, errors, commands, links."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import fastsgemm
+from fastsgemm.rungs import RUNGS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [
+    path for pattern in ("*.md", "docs/*.md", "cuda_src/*.md", "tuning_db/*.md") for path in sorted(ROOT.glob(pattern))
+]
+
+pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="docs/ is part of a checkout only")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_every_rung_is_explained(rung):
+    assert f"## {rung}\n" in (ROOT / "docs" / "ladder.md").read_text()
+    row = f"| `{rung.file}` | {rung} |"
+    assert row in (ROOT / "cuda_src" / "README.md").read_text()
+
+
+def test_every_error_is_listed():
+    errors = {name for name in fastsgemm.__all__ if name.endswith("Error")} - {"FastsgemmError", "DeviceError"}
+    text = (ROOT / "docs" / "usage.md").read_text()
+    assert {name for name in errors if f"`{name}`" not in text} == set()
+
+
+def test_every_environment_variable_is_on_some_page():
+    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    used = set(re.findall(r"\bFASTSGEMM_[A-Z_]+\b", source))
+    pages = "".join(page.read_text() for page in PAGES)
+    assert {name for name in used if name not in pages} == set()
+
+
+def test_every_make_target_of_the_pages_exists():
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        for target in re.findall(r"^make (\w+)|`make (\w+)", page.read_text(), re.MULTILINE):
+            name = "".join(target)
+            assert re.search(rf"^{name}:", makefile, re.MULTILINE), name

@@ -1,0 +1,143 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fastsgemm import __main__ as command
+from fastsgemm import __version__
+from fastsgemm.__main__ import main
+from fastsgemm.plan import Problem
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(command, "DEFAULT_SIZE", Problem(64, 64, 64))
+
+
+def test_no_command_shows_the_machine_and_the_ladder(on_host, capsys):
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert "kernel cache" in out
+    assert "64 x 64 x 64" in out
+    assert "NumPy" in out
+
+
+def test_no_card_is_said_and_is_no_failure(no_driver, capsys):
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    assert [line for line in out.splitlines() if "no NVIDIA driver was found" in line]
+    assert err == ""
+
+
+def test_json_of_everything(on_host, capsys):
+    assert main(["--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["info"]["backend"] == "host"
+    assert data["ladder"]["rows"][0]["name"] == "NumPy"
+
+
+@pytest.mark.parametrize("arguments", [["info", "--json"], ["--json", "info"]], ids=" ".join)
+def test_json_of_info(on_host, capsys, arguments):
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["fastsgemm"] == __version__
+
+
+def test_info_for_people(on_host, capsys):
+    assert main(["info", "--size", "100"]) == 0
+    assert f"fastsgemm     {__version__}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("size", "extents"), [("100", (100, 100, 100)), ("31,17,65", (31, 17, 65))])
+def test_ladder_of_a_size(on_host, capsys, size, extents):
+    assert main(["ladder", "--json", "--size", size]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["M"], data["N"], data["K"]) == extents
+    assert data["ok"]
+
+
+@pytest.mark.parametrize("size", ["0", "-4", "3,4", "1,2,3,4", "big", "1.5", ""])
+def test_a_size_that_is_none(capsys, size):
+    with pytest.raises(SystemExit, match="2"):
+        main(["ladder", f"--size={size}"])
+    assert "must be N or M,N,K" in capsys.readouterr().err
+
+
+def test_an_unknown_rung_lists_those_there_are(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["ladder", "--rung", "fastest"])
+    assert "8 warptiled" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rung", ["3", "smem_tiled"])
+def test_a_rung_without_a_card_is_one_line(on_host, capsys, rung):
+    assert main(["ladder", "--rung", rung]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert "needs an NVIDIA card" in err
+
+
+def test_a_forced_card_that_is_missing_is_one_line(no_driver, monkeypatch, capsys):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "")  # so that what --device sets is undone
+    assert main(["ladder", "--device", "cuda"]) == 2
+    assert capsys.readouterr().err.startswith("fastsgemm: no NVIDIA driver was found")
+
+
+def test_the_host_can_be_forced(fresh_machine, monkeypatch, capsys):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "")
+    assert main(["ladder", "--device", "host", "--size", "32"]) == 0
+    assert "NumPy" in capsys.readouterr().out
+
+
+def test_a_wrong_result_is_an_exit_code(on_host, monkeypatch, capsys):
+    monkeypatch.setattr("fastsgemm.ladder.Reference.error", lambda self, c: 1.0)
+    assert main(["ladder", "--size", "8"]) == 1
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_the_cache_is_shown_and_cleared(tmp_path, monkeypatch, capsys):
+    from fastsgemm import cache
+
+    monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
+    cache.write(b"a key", b"a cubin")
+    assert main(["cache", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["folder"], shown["kernels"], shown["cleared"]) == (str(tmp_path), 1, False)
+    assert main(["cache", "--clear"]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path}: removed 1 kernels")
+    assert cache.entries() == (0, 0)
+
+
+def test_a_cache_that_cannot_be_cleared_is_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path / "file"))
+    assert main(["cache", "--clear"]) == 2
+    assert "could not be emptied" in capsys.readouterr().err
+
+
+def test_help_names_the_commands(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("info", "ladder", "cache", "--json"))
+
+
+def test_as_a_program():
+    environment = os.environ | {"FASTSGEMM_DEVICE": "host"}
+    done = subprocess.run(
+        [sys.executable, "-m", "fastsgemm", "ladder", "--size", "64", "--json"],
+        env=environment, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["ok"]
+
+
+@pytest.mark.gpu
+def test_everything_on_the_card(fresh_machine, monkeypatch, capsys):
+    monkeypatch.delenv("FASTSGEMM_DEVICE", raising=False)
+    assert main(["--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["info"]["cards"]
+    assert data["ladder"]["identical"]

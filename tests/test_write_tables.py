@@ -1,0 +1,105 @@
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from fastsgemm.rungs import RUNGS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+pytestmark = pytest.mark.skipif(not (ROOT / "tools").is_dir(), reason="tools/ is part of a checkout only")
+
+
+@pytest.fixture(scope="module")
+def tables():
+    spec = importlib.util.spec_from_file_location("write_tables", ROOT / "tools" / "write_tables.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def made_up_run():
+    extents = {"M": 4096, "N": 4096, "K": 4096}
+    rows = [
+        {"number": rung.number, "name": rung.name, "ms": 100.0 / rung.number, "tflops": 1.5 * rung.number, **extents}
+        | {"percent": 10.0 * rung.number, "error": 1.1e-6, "constants": {}}
+        for rung in reversed(RUNGS)
+    ]
+    rows.append({**rows[0], "number": None, "name": "cuBLAS", "percent": 100.0})
+    shapes = [
+        {"ms": 1.0, "tflops": 2.0, "percent": 80.0, "cublas_ms": 0.8, "M": 16, "N": 32, "K": 64},
+        {"ms": 1.0, "tflops": 2.0, "percent": 130.0, "cublas_ms": 1.3, "M": 17, "N": 33, "K": 65},
+        {"ms": 1.0, "tflops": 2.0, "percent": None, "cublas_ms": None, "M": 18, "N": 34, "K": 66},
+    ]
+    groups = {
+        "ladder": rows,
+        "shapes": shapes,
+        "host cost of 100 calls": [{"call": "sgemm, C given", "kind": "PyTorch", "us_per_call": 6.5}],
+        "first result": [{"first": "sgemm, warm cache", "ms": 80.0}],
+        "host parts": [{}],
+    }
+    card = {"cards": [{"name": "NVIDIA X"}], "driver": "580.1 (CUDA 13.0)", "nvrtc": "13.0"}
+    return {
+        "datetime": "2026-01-02T03:04:05",
+        "machine_info": {"fastsgemm": card, "packages": {"torch": "2.9"}},
+        "benchmarks": [{"group": group, "extra_info": extra} for group, extras in groups.items() for extra in extras],
+    }
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    (tmp_path / "docs" / "data").mkdir(parents=True)
+    literature = (ROOT / "docs" / "data" / "literature.json").read_text()
+    (tmp_path / "docs" / "data" / "literature.json").write_text(literature)
+    places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in ("ladder", "losses", "calls")]
+    (tmp_path / "README.md").write_text("before\n" + "\nbetween\n".join(places) + "\nafter\n")
+    (tmp_path / "docs" / "benchmarks.md").write_text("<!-- shapes:begin -->\n<!-- shapes:end -->\n")
+    (tmp_path / "run.json").write_text(json.dumps(made_up_run()))
+    return tmp_path
+
+
+def test_without_data_the_tables_say_so(tables, checkout):
+    assert tables.main([], root=checkout) == 0
+    text = (checkout / "README.md").read_text()
+    assert text.count("Not measured yet") == 3
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+
+
+def test_a_run_becomes_tables_and_kept_data(tables, checkout):
+    assert tables.main([str(checkout / "run.json")], root=checkout) == 0
+    text = (checkout / "README.md").read_text()
+    assert "one NVIDIA X, driver 580.1 (CUDA 13.0), NVRTC 13.0, torch 2.9, 2026-01-02" in text
+    assert "| 1 naive | 100 | 1.5 | 10.0 | 1.3 | 1.10e-06 |" in text
+    assert text.index("1 naive") < text.index("8 warptiled") < text.index("| cuBLAS |")
+    assert "cuBLAS is faster on 1 of the 2 shapes tried" in text
+    assert "16 x 32 x 64 (80 %)" in text
+    assert "| `sgemm, C given` | PyTorch | 6.50 |" in text
+    assert "| 17 | 33 | 65 | 1 | 1.3 | 2.0 | 130 |" in (checkout / "docs" / "benchmarks.md").read_text()
+    assert "host parts" not in (checkout / "docs" / "data" / "benchmarks.json").read_text()
+
+
+def test_check_finds_a_table_edited_by_hand(tables, checkout, capsys):
+    tables.main([str(checkout / "run.json")], root=checkout)
+    assert tables.main(["--check"], root=checkout) == 0
+    readme = checkout / "README.md"
+    edited = readme.read_text().replace("100 | 1.5", "90 | 1.5")
+    readme.write_text(edited)
+    assert tables.main(["--check"], root=checkout) == 1
+    assert "README.md" in capsys.readouterr().err
+    assert readme.read_text() == edited
+
+
+def test_a_run_without_a_card_is_refused(tables, checkout, capsys):
+    run = made_up_run()
+    run["benchmarks"] = run["benchmarks"][-1:]
+    (checkout / "run.json").write_text(json.dumps(run))
+    with pytest.raises(SystemExit, match="2"):
+        tables.main([str(checkout / "run.json")], root=checkout)
+    assert "holds no ladder" in capsys.readouterr().err
+
+
+def test_the_literature_knows_every_rung():
+    literature = json.loads((ROOT / "docs" / "data" / "literature.json").read_text())
+    assert set(literature["percent_of_cublas"]) >= {rung.name for rung in RUNGS if rung.number <= 8}
