@@ -1,0 +1,60 @@
+"""What the simulated device refuses, as a branch of the package's tree of errors.
+
+The faults of a kernel say who (block and thread), where (address) and from which line of CUDA source.
+"""
+
+from __future__ import annotations
+
+from fastsgemm.errors import FastsgemmError
+
+
+class SimError(FastsgemmError, RuntimeError):
+    """Base of all errors of the simulated device."""
+
+
+class PtxError(SimError):
+    """PTX that the parser cannot read."""
+
+
+class UnknownInstructionError(SimError):
+    """An instruction that the simulated device does not have; the message names it and its source line."""
+
+
+class LaunchError(SimError):
+    """A launch that no card would accept: arguments, block or shared memory do not fit the kernel."""
+
+
+class KernelFault(SimError):
+    """Something that a kernel must not do; the base of the errors below."""
+
+
+class GlobalAccessError(KernelFault):
+    """A global access outside every operand; padding between the rows of a view is outside."""
+
+
+class ForbiddenAccessError(KernelFault):
+    """A read of an operand that must not be read (C with beta = 0) or a write to one that is only read."""
+
+
+class MisalignedError(KernelFault):
+    """An access whose address is not a multiple of its size."""
+
+
+class SharedAccessError(KernelFault):
+    """An access past the end of the block's shared memory."""
+
+
+class UnwrittenSharedError(KernelFault):
+    """A read of shared memory that nobody wrote."""
+
+
+class RaceError(KernelFault):
+    """Two threads met in shared memory, at least one writing, with no barrier (or wait) between them."""
+
+
+class BarrierError(KernelFault):
+    """A barrier that not every thread of the block reaches."""
+
+
+class UnwrittenOutputError(KernelFault):
+    """Elements of an output that the launch never wrote."""

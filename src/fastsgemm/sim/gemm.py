@@ -1,0 +1,110 @@
+"""`sgemm` on the simulated device: the variant, the grid and the arguments of a real launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsgemm import check, plan, source
+from fastsgemm import config as configs
+from fastsgemm.config import Config
+from fastsgemm.layout import ITEM, Stored, stored
+from fastsgemm.plan import Operand
+from fastsgemm.rungs import Rung
+from fastsgemm.sim.global_memory import Region, misalignment
+from fastsgemm.sim.machine import Machine
+from fastsgemm.sim.report import Report
+
+Matrix = NDArray[np.float32]
+
+
+def sgemm(
+    rung: Rung,
+    config: Config,
+    A: Matrix,
+    B: Matrix,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    C: Matrix | None = None,
+    machine: Machine | None = None,
+) -> tuple[Matrix, Report | None]:
+    """Compute C <- alpha * A @ B + beta * C by running the kernel of a rung on the simulated device.
+
+    Parameters
+    ----------
+    rung : Rung
+    config : Config
+        Its constants.
+    A, B : ndarray of float32
+        Row-major, column-major or padded views; an operand without a unit stride is copied first.
+    alpha, beta : float
+    C : ndarray of float32, optional
+        Updated in place. Without it the result is a new array.
+    machine : Machine, optional
+        Default: an ``sm_90``.
+
+    Returns
+    -------
+    C : ndarray
+    report : Report or None
+        None where C has no elements and nothing is launched.
+
+    Raises
+    ------
+    ConfigError
+        The config is not legal for the rung on this architecture.
+    ShapeError, OverlapError, OperandError
+        The arrays cannot be used as given.
+    KernelFault
+        The kernel did what it must not do.
+    """
+    machine = machine or Machine()
+    M, N, K = check.shapes(A.shape, B.shape, None if C is None else C.shape)
+    out = np.empty((M, N), np.float32) if C is None else C
+    check.output(out.shape, _strides(out), readonly=not out.flags.writeable)
+    configs.check(rung, config, machine.limits.shared_limit)
+    if out.size == 0:
+        return out, None
+    a, b, c = (_readable(x) for x in (A, B, out))
+    report = _launch(machine, rung, config, a, b, np.float32(alpha), np.float32(beta), c)
+    if c is not out:
+        out[...] = c
+    return out, report
+
+
+def _launch(
+    machine: Machine, rung: Rung, config: Config, a: Matrix, b: Matrix, alpha: np.float32, beta: np.float32, c: Matrix
+) -> Report:
+    call = plan.call_for(*(_operand(x) for x in (a, b, c)))
+    if call.swapped:
+        a, b, c = b.T, a.T, c.T
+    problem = call.problem
+    K = problem.K
+    if not (K and alpha):  # as `fastsgemm.run`: A and B are not read, and -0.0 adds nothing to beta * C
+        K, alpha = 0, np.float32(-0.0 if beta else 0.0)
+    operands = {
+        "A": Region(a, read=K > 0),
+        "B": Region(b, read=K > 0),
+        "C": Region(c, read=bool(beta), write=True, complete=True),
+    }
+    args = (problem.M, problem.N, K, alpha, "A", call.lda, "B", call.ldb, beta, "C", call.ldc)
+    text = source.generate(rung, config, plan.variant_for(rung, call))
+    grid = plan.blocks(config, problem)
+    return machine.launch(text, rung.kernel, grid, config.threads, config.shared_bytes, args, operands)
+
+
+def _operand(x: Matrix) -> Operand:
+    how = stored(x.shape, _strides(x))
+    assert how is not None  # `_readable` saw to it
+    return Operand(x.shape, Stored(how.trans, how.ld), misalignment(x) % 16)
+
+
+def _readable(x: Matrix) -> Matrix:
+    """Return `x`, or a row-major copy where it has no unit stride."""
+    return x if stored(x.shape, _strides(x)) is not None else np.ascontiguousarray(x)
+
+
+def _strides(x: NDArray[Any]) -> tuple[int, int]:
+    return (x.strides[0] // ITEM, x.strides[1] // ITEM)

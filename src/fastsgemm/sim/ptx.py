@@ -1,0 +1,342 @@
+"""PTX text to plain data: the kernels of a module and their instructions, each with its CUDA source line.
+
+Only syntax: which instructions exist is for `fastsgemm.sim.program` to say.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fastsgemm.sim.errors import PtxError
+
+SIZES = {f"{kind}{bits}": bits // 8 for kind in "busf" for bits in (8, 16, 32, 64)}
+
+
+@dataclass(frozen=True, order=True)
+class SourceLine:
+    """A line of CUDA source.
+
+    Attributes
+    ----------
+    file : str
+    line : int
+    """
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Register:
+    """A register of a thread, by its name, unique in the kernel."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number in the instruction: its bits, and whether they were given as a float."""
+
+    bits: int
+    floating: bool = False
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A name: a label, a parameter, a variable or a special register such as ``%tid.x``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Address:
+    """``[base + offset]``."""
+
+    base: Register | Symbol | Constant
+    offset: int
+
+
+@dataclass(frozen=True)
+class Vector:
+    """``{a, b, ...}``."""
+
+    items: tuple[Operand, ...]
+
+
+Operand = Register | Constant | Symbol | Address | Vector
+
+
+@dataclass(frozen=True)
+class Guard:
+    """``@%p`` or ``@!%p`` before an instruction."""
+
+    register: Register
+    negated: bool
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction.
+
+    Attributes
+    ----------
+    opcode : str
+        With all its dots, for example ``ld.shared.v4.f32``.
+    operands : tuple of Operand
+        In the order of the text, the destination first.
+    guard : Guard or None
+    where : SourceLine or None
+        The innermost line it comes from.
+    caller : SourceLine or None
+        The line that the function around `where` was inlined at.
+    text : str
+    """
+
+    opcode: str
+    operands: tuple[Operand, ...]
+    guard: Guard | None
+    where: SourceLine | None
+    caller: SourceLine | None
+    text: str
+
+    @property
+    def place(self) -> str:
+        """Where it comes from, in words."""
+        if self.where is None:
+            return "an unknown line"
+        return f"{self.where}" + (f" (inlined at {self.caller})" if self.caller else "")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel: its name and PTX type."""
+
+    name: str
+    type: str
+
+
+@dataclass
+class Kernel:
+    """One ``.entry``.
+
+    Attributes
+    ----------
+    name : str
+    parameters : list of Parameter
+    registers : dict
+        PTX type of each register that is declared, by name; a numbered family has its prefix only.
+    shared : dict
+        Offset of each shared variable of known size; dynamic shared memory lies behind them.
+    static_shared : int
+        Bytes that those variables need.
+    instructions : list of Instruction
+    labels : dict
+        Index of the instruction that each label stands before.
+    """
+
+    name: str
+    parameters: list[Parameter] = field(default_factory=list)
+    registers: dict[str, str] = field(default_factory=dict)
+    shared: dict[str, int] = field(default_factory=dict)
+    static_shared: int = 0
+    instructions: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+
+    def type_of(self, register: Register) -> str:
+        """Return the declared PTX type of a register."""
+        name = register.name
+        found = self.registers.get(name) or self.registers.get(name.rstrip("0123456789"))
+        if found is None:
+            raise PtxError(f"register {name} of kernel {self.name} is not declared")
+        return found
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+)\s+\d+)?")
+_SHARED = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?")
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)")
+_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr[^,]*?\s)?([\w$]+)(\[\d+\])?\s*$")
+_LABEL = re.compile(r"([\w$]+):")
+_INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+_ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+))?\s*\]")
+
+
+def parse(text: str) -> dict[str, Kernel]:
+    """Return the kernels of a PTX module by name.
+
+    Raises
+    ------
+    PtxError
+        The text is not what NVRTC writes.
+    """
+    files = {int(number): _relative(path) for number, path in _FILE.findall(text)}
+    text = _COMMENT.sub("", text)
+    first_entry = text.find(".entry")
+    shared = _SHARED.findall(text[: max(first_entry, 0)])
+    kernels = {}
+    for match in _ENTRY.finditer(text):
+        body = _Body(Kernel(match[1], _parameters(match[2])), files)
+        for variable in shared:
+            body.declare_shared(*variable)
+        body.read(text, match.end())
+        kernels[match[1]] = body.finish()
+    return kernels
+
+
+def _relative(path: str) -> str:
+    """Undo what NVRTC does to the names in ``#line``: it puts the working directory before them."""
+    folder = os.getcwd().rstrip("/") + "/"
+    return path.removeprefix(folder)
+
+
+def _parameters(text: str) -> list[Parameter]:
+    found = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        match = _PARAMETER.match(part)
+        if match is None or match[3]:
+            raise PtxError(f"cannot read the parameter {part!r}; only scalars and pointers can be passed")
+        found.append(Parameter(match[2], match[1]))
+    return found
+
+
+class _Body:
+    """The state while the body of one kernel is read."""
+
+    def __init__(self, kernel: Kernel, files: dict[int, str]) -> None:
+        self.kernel = kernel
+        self.files = files
+        self.scopes: list[dict[str, str]] = [{}]  # names of an inner block are renamed: inline PTX reuses them
+        self.renamed = 0
+        self.where: SourceLine | None = None
+        self.caller: SourceLine | None = None
+        self.dynamic: list[str] = []
+
+    def read(self, text: str, at: int) -> None:
+        at = text.index("{", at) + 1
+        for statement in _statements(text, at):
+            if statement == "{":
+                self.scopes.append({})
+            elif statement == "}":
+                self.scopes.pop()
+            elif statement.startswith(".loc"):
+                self._loc(statement)
+            elif statement.startswith(".reg"):
+                self._registers(statement)
+            elif statement.startswith(".shared"):
+                match = _SHARED.match(statement)
+                if match is None:
+                    raise PtxError(f"cannot read the variable {statement!r}")
+                self.declare_shared(*match.groups(default=""))
+            elif statement.endswith(":"):
+                self.kernel.labels[statement[:-1]] = len(self.kernel.instructions)
+            elif not statement.startswith((".pragma", ".local")):
+                self.kernel.instructions.append(self._instruction(statement))
+
+    def finish(self) -> Kernel:
+        end = -(-self.kernel.static_shared // 16) * 16
+        self.kernel.shared.update(dict.fromkeys(self.dynamic, end))
+        return self.kernel
+
+    def declare_shared(self, align: str, kind: str, name: str, count: str) -> None:
+        size = SIZES[kind] * int(count or 0)
+        if not size:  # extern: as large as the launch says
+            self.dynamic.append(name)
+            return
+        step = int(align or SIZES[kind])
+        start = -(-self.kernel.static_shared // step) * step
+        self.kernel.shared[name] = start
+        self.kernel.static_shared = start + size
+
+    def _loc(self, statement: str) -> None:
+        match = _LOC.match(statement)
+        if match is None:
+            raise PtxError(f"cannot read {statement!r}")
+        if match[2] == "0":  # made by the compiler: belongs to what came before
+            return
+        self.where = SourceLine(self.files.get(int(match[1]), "?"), int(match[2]))
+        self.caller = SourceLine(self.files.get(int(match[3]), "?"), int(match[4])) if match[3] else None
+
+    def _registers(self, statement: str) -> None:
+        _, kind, names = statement.split(None, 2)
+        for name in map(str.strip, names.split(",")):
+            base = name.partition("<")[0]
+            unique = base
+            if len(self.scopes) > 1:
+                self.renamed += 1
+                unique = f"{base}${self.renamed}$"
+                self.scopes[-1][base] = unique
+            self.kernel.registers[unique] = kind.removeprefix(".")
+
+    def _instruction(self, statement: str) -> Instruction:
+        match = _INSTRUCTION.fullmatch(statement)
+        if match is None:
+            raise PtxError(f"cannot read {statement!r}")
+        guard = None
+        if match[2]:
+            register = self._name(match[2])
+            if not isinstance(register, Register):
+                raise PtxError(f"the guard of {statement!r} is no register")
+            guard = Guard(register, match[1] == "!")
+        operands = tuple(self._operand(part) for part in _split(match[4]))
+        return Instruction(match[3], operands, guard, self.where, self.caller, " ".join(statement.split()))
+
+    def _operand(self, text: str) -> Operand:
+        if text.startswith("{"):
+            return Vector(tuple(self._operand(part) for part in _split(text[1:-1])))
+        if text.startswith("["):
+            match = _ADDRESS.fullmatch(text)
+            if match is None:
+                raise PtxError(f"cannot read the address {text!r}")
+            base = self._operand(match[1])
+            assert isinstance(base, Register | Symbol | Constant)
+            return Address(base, int(match[2] or "0", 0))
+        if text[:2] in ("0f", "0F", "0d", "0D"):
+            return Constant(int(text[2:], 16), floating=True)
+        if text[0].isdigit() or text[0] == "-":
+            return Constant(int(text.rstrip("U"), 0))
+        return self._name(text)
+
+    def _name(self, text: str) -> Register | Symbol:
+        for scope in reversed(self.scopes):
+            if text in scope:
+                return Register(scope[text])
+        known = self.kernel.registers
+        if text in known or text.rstrip("0123456789") in known:
+            return Register(text)
+        return Symbol(text)
+
+
+def _statements(text: str, at: int) -> Iterator[str]:
+    """Yield the statements of a body, braces of inner blocks among them, up to the brace that ends it."""
+    depth = 1
+    while True:
+        while text[at].isspace() or text[at] == ";":
+            at += 1
+        if text[at] in "{}":
+            depth += 1 if text[at] == "{" else -1
+            if depth == 0:
+                return
+            yield text[at]
+            at += 1
+            continue
+        label = _LABEL.match(text, at)
+        if label:
+            yield label[0]
+            at = label.end()
+            continue
+        end = text.index("\n" if text.startswith(".loc", at) else ";", at)
+        yield text[at:end].strip()
+        at = end + 1
+
+
+def _split(text: str) -> list[str]:
+    """Split operands at the commas outside of braces; ``%p|%q`` counts as two operands."""
+    parts = re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,|\s]+", text)
+    return [part.strip() for part in parts]

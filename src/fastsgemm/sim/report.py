@@ -1,0 +1,185 @@
+"""What a launch did, in the terms of a profiler."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fastsgemm.sim.batch import WARP
+from fastsgemm.sim.counters import Counters
+from fastsgemm.sim.nvrtc import Resources
+from fastsgemm.sim.occupancy import Occupancy
+from fastsgemm.sim.ptx import Instruction, SourceLine
+
+
+@dataclass
+class GlobalTraffic:
+    """Global accesses of one kind.
+
+    Attributes
+    ----------
+    requests : int
+        Instructions issued by warps.
+    sectors : int
+        32-byte sectors that they touched, each counted once a request.
+    bytes : int
+        What the threads moved.
+    """
+
+    requests: int = 0
+    sectors: int = 0
+    bytes: int = 0
+
+    @property
+    def sectors_per_request(self) -> float:
+        """Sectors a request; 0 without requests."""
+        return self.sectors / self.requests if self.requests else 0.0
+
+
+@dataclass
+class SharedTraffic:
+    """Shared-memory accesses of one kind.
+
+    Attributes
+    ----------
+    requests : int
+        Instructions issued by warps.
+    wavefronts : int
+        Passes over the banks that they took.
+    words : int
+        32-bit words a lane: a 128-bit request counts four.
+    """
+
+    requests: int = 0
+    wavefronts: int = 0
+    words: int = 0
+
+    @property
+    def wavefronts_per_request(self) -> float:
+        """Wavefronts a request; 0 without requests."""
+        return self.wavefronts / self.requests if self.requests else 0.0
+
+
+@dataclass
+class Activity:
+    """What some part of a kernel did: all of it, or one source line.
+
+    Attributes
+    ----------
+    loads, stores : dict
+        `GlobalTraffic` by operand.
+    shared_loads, shared_stores : SharedTraffic
+    instructions : int
+        All that warps issued.
+    fmas : int
+        FMAs that warps issued.
+    thread_fmas : int
+        FMAs that threads executed.
+    barriers : int
+        Barriers that blocks went through.
+    divergent_branches : int
+        Branches that split a warp.
+    """
+
+    loads: dict[str, GlobalTraffic] = field(default_factory=lambda: defaultdict(GlobalTraffic))
+    stores: dict[str, GlobalTraffic] = field(default_factory=lambda: defaultdict(GlobalTraffic))
+    shared_loads: SharedTraffic = field(default_factory=SharedTraffic)
+    shared_stores: SharedTraffic = field(default_factory=SharedTraffic)
+    instructions: int = 0
+    fmas: int = 0
+    thread_fmas: int = 0
+    barriers: float = 0
+    divergent_branches: int = 0
+
+    @property
+    def fmas_per_shared_load(self) -> float:
+        """FMAs for each shared load instruction; 0 without such loads."""
+        return self.fmas / self.shared_loads.requests if self.shared_loads.requests else 0.0
+
+    @property
+    def fmas_per_shared_word(self) -> float:
+        """FMAs for each 32-bit word loaded from shared memory; 0 without such loads."""
+        return self.fmas / self.shared_loads.words if self.shared_loads.words else 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """A launch.
+
+    Attributes
+    ----------
+    arch, kernel : str
+    grid, block : int
+        Blocks, and threads of a block.
+    shared_bytes : int
+        Shared memory of a block, static and dynamic.
+    registers, spilled : int
+        Registers and spilled bytes of a thread in the compiled cubin.
+    occupancy : Occupancy
+    total : Activity
+    lines : dict
+        `Activity` by source line.
+    """
+
+    arch: str
+    kernel: str
+    grid: int
+    block: int
+    shared_bytes: int
+    registers: int
+    spilled: int
+    occupancy: Occupancy
+    total: Activity
+    lines: dict[SourceLine, Activity]
+
+
+def make(
+    arch: str,
+    kernel: str,
+    grid: int,
+    block: int,
+    shared_bytes: int,
+    resources: Resources,
+    occupancy: Occupancy,
+    instructions: Sequence[Instruction],
+    operands: Sequence[str],
+    counters: Counters,
+) -> Report:
+    """Put a report together from the counters of a launch."""
+    total = Activity()
+    lines: dict[SourceLine, Activity] = defaultdict(Activity)
+    for index, instruction in enumerate(instructions):
+        places = [total] if instruction.where is None else [total, lines[instruction.where]]
+        for activity in places:
+            _add(activity, index, instruction, counters, -(-block // WARP))
+    for (index, operand), count in counters.global_.items():
+        instruction = instructions[index]
+        places = [total] if instruction.where is None else [total, lines[instruction.where]]
+        for activity in places:
+            kind = activity.stores if instruction.opcode.startswith("st") else activity.loads
+            traffic = kind[operands[operand - 1]]
+            traffic.requests += count.requests
+            traffic.sectors += count.sectors
+            traffic.bytes += count.bytes
+    return Report(
+        arch, kernel, grid, block, shared_bytes, resources.registers, resources.spilled, occupancy, total, dict(lines)
+    )
+
+
+def _add(activity: Activity, index: int, instruction: Instruction, counters: Counters, block_warps: int) -> None:
+    warps = int(counters.warps[index])
+    activity.instructions += warps
+    activity.divergent_branches += int(counters.divergent[index])
+    if instruction.opcode.startswith("fma."):
+        activity.fmas += warps
+        activity.thread_fmas += int(counters.lanes[index])
+    if instruction.opcode.startswith("bar"):
+        activity.barriers += warps / block_warps
+    if index in counters.shared:
+        count = counters.shared[index]
+        loading = instruction.opcode.startswith("ld")
+        traffic = activity.shared_loads if loading else activity.shared_stores
+        traffic.requests += count.requests
+        traffic.wavefronts += count.wavefronts
+        traffic.words += count.words

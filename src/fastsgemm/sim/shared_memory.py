@@ -1,0 +1,149 @@
+"""Shared memory of the blocks of a batch, and who touched what since the last barrier.
+
+Beside the bytes it keeps, for every unit of four bytes (fewer where the kernel has narrower accesses): whether it
+was written at all, the thread that wrote it since the last barrier, the thread that read it since, and whether an
+asynchronous copy to it is still in flight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastsgemm.sim.batch import Array, Batch
+from fastsgemm.sim.errors import MisalignedError, RaceError, SharedAccessError, UnwrittenSharedError
+from fastsgemm.sim.ptx import Instruction
+
+_MANY = -1  # more than one thread
+
+
+class SharedMemory:
+    """The shared memory of every block of a batch.
+
+    Parameters
+    ----------
+    blocks : int
+    size : int
+        Bytes of a block.
+    grain : int
+        Bytes of the narrowest access, at most 4.
+    """
+
+    def __init__(self, blocks: int, size: int, grain: int) -> None:
+        self.size = size
+        self.grain = grain
+        self.stride = -(-size // 16) * 16  # bytes from block to block
+        units = blocks * self.stride // grain
+        self._bytes = np.zeros(blocks * self.stride, np.uint8)
+        self._known = np.zeros(units, np.bool_)
+        self._in_flight = np.zeros(units, np.bool_)
+        self._writer = np.zeros(units, np.int32)  # thread + 1, 0 for none
+        self._reader = np.zeros(units, np.int32)
+        self._blocks = blocks
+
+    def load(self, batch: Batch, at: Instruction, address: Array, dtype: Any, count: int) -> Array:
+        """Return `count` neighbouring elements at each address, as (count, lanes that execute)."""
+        size = np.dtype(dtype).itemsize * count
+        rows = self._rows(batch, at, address, size)
+        units = self._units(rows, size)
+        me = batch.gather(batch.thread)[:, None] + 1
+        known = self._known[units]
+        if not known.all():
+            nth = _first(~known)
+            batch.fail(UnwrittenSharedError, at, nth, f"reads shared memory at {address[nth]} that nobody wrote")
+        self._check_in_flight(batch, at, address, units)
+        writer = self._writer[units]
+        self._refuse(batch, at, address, (writer != 0) & (writer != me), writer, "reads", "wrote")
+        reader = self._reader[units]
+        self._reader[units] = me
+        many = (self._reader[units] != me) | ((reader != 0) & (reader != me))
+        self._reader[units[many]] = _MANY
+        return self._bytes.view(dtype).reshape(-1, count)[rows].T.copy()
+
+    def store(self, batch: Batch, at: Instruction, address: Array, values: list[Array]) -> None:
+        """Write neighbouring elements at each address."""
+        dtype, count = values[0].dtype, len(values)
+        rows = self._rows(batch, at, address, dtype.itemsize * count)
+        units = self._claim(batch, at, address, rows, dtype.itemsize * count)
+        self._known[units] = True
+        view = self._bytes.view(dtype).reshape(-1, count)
+        for j, value in enumerate(values):
+            view[rows, j] = value
+
+    def start_copy(self, batch: Batch, at: Instruction, address: Array, size: int) -> Array:
+        """Mark the target of an asynchronous copy; return what `finish_copy` needs to know of it."""
+        rows = self._rows(batch, at, address, size)
+        units = self._claim(batch, at, address, rows, size)
+        self._in_flight[units] = True
+        return rows
+
+    def finish_copy(self, rows: Array, data: Array, threads: Array) -> None:
+        """Let an asynchronous copy land: `data` is (lanes, bytes), its writers are `threads`."""
+        size = data.shape[1]
+        units = self._units(rows, size)
+        self._bytes.reshape(-1, size)[rows] = data
+        self._known[units] = True
+        self._in_flight[units] = False
+        self._writer[units] = threads[:, None] + 1
+
+    def barrier(self, blocks: Array | None) -> None:
+        """Forget who touched what in these blocks (None: in all)."""
+        for kept in (self._writer, self._reader):
+            if blocks is None:
+                kept.fill(0)
+            else:
+                kept.reshape(self._blocks, -1)[blocks] = 0
+
+    def _rows(self, batch: Batch, at: Instruction, address: Array, size: int) -> Array:
+        """Return the index of each access in units of its size."""
+        if (address % np.uint64(size)).any():
+            nth = _first((address % np.uint64(size)).astype(np.bool_))
+            batch.fail(
+                MisalignedError, at, nth, f"accesses {size} bytes of shared memory at {address[nth]}, no multiple of it"
+            )
+        if address.size and int(address.max()) + size > self.size:
+            nth = _first(address + np.uint64(size) > np.uint64(self.size))
+            what = f"accesses {size} bytes of shared memory at {address[nth]}; the block has {self.size}"
+            batch.fail(SharedAccessError, at, nth, what)
+        return (batch.gather(batch.row) * self.stride + address.astype(np.int64)) // size
+
+    def _units(self, rows: Array, size: int) -> Array:
+        """Return the units that each access covers, as (lanes, units of an access)."""
+        per = size // self.grain
+        return rows[:, None] * per + np.arange(per)
+
+    def _claim(self, batch: Batch, at: Instruction, address: Array, rows: Array, size: int) -> Array:
+        """Check that a write meets nobody, and note the writer."""
+        units = self._units(rows, size)
+        me = batch.gather(batch.thread)[:, None] + 1
+        self._check_in_flight(batch, at, address, units)
+        writer, reader = self._writer[units], self._reader[units]
+        self._refuse(batch, at, address, (writer != 0) & (writer != me), writer, "writes", "wrote")
+        self._refuse(batch, at, address, (reader != 0) & (reader != me), reader, "writes", "read")
+        self._writer[units] = me
+        together = self._writer[units]
+        self._refuse(batch, at, address, together != me, together, "writes", "writes")
+        return units
+
+    def _check_in_flight(self, batch: Batch, at: Instruction, address: Array, units: Array) -> None:
+        flying = self._in_flight[units]
+        if flying.any():
+            nth = _first(flying)
+            what = f"touches shared memory at {address[nth]} while an asynchronous copy to it is in flight"
+            batch.fail(RaceError, at, nth, what)
+
+    def _refuse(
+        self, batch: Batch, at: Instruction, address: Array, bad: Array, other: Array, mine: str, theirs: str
+    ) -> None:
+        if bad.any():
+            nth = _first(bad)
+            thread = int(other[nth][np.argmax(bad[nth])])
+            who = "several threads" if thread == _MANY else f"thread {thread - 1}"
+            what = f"{mine} shared memory at {address[nth]} that {who} {theirs} since the last barrier"
+            batch.fail(RaceError, at, nth, what)
+
+
+def _first(bad: Array) -> int:
+    """Return the first lane with an entry of `bad` set."""
+    return int(np.flatnonzero(bad.reshape(bad.shape[0], -1).any(axis=1))[0])

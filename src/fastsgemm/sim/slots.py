@@ -1,0 +1,91 @@
+"""Where each operand of a kernel lives: numbered slots for registers, constants and special registers alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsgemm.sim.errors import PtxError
+from fastsgemm.sim.ptx import Constant, Kernel, Operand, Register, Symbol
+
+DTYPES: dict[str, Any] = {
+    "pred": np.bool_,
+    "b8": np.uint8, "u8": np.uint8, "s8": np.int8,
+    "b16": np.uint16, "u16": np.uint16, "s16": np.int16,
+    "b32": np.uint32, "u32": np.uint32, "s32": np.int32, "f32": np.float32,
+    "b64": np.uint64, "u64": np.uint64, "s64": np.int64, "f64": np.float64,
+}  # fmt: skip
+
+SPECIAL = ("%tid.x", "%ctaid.x", "%ntid.x", "%nctaid.x", "%laneid")  # filled in at the launch
+ZERO = ("%tid.y", "%tid.z", "%ctaid.y", "%ctaid.z")  # launches are one-dimensional
+ONE = ("%ntid.y", "%ntid.z", "%nctaid.y", "%nctaid.z")
+
+
+class Slots:
+    """The slots of one kernel, given out while its instructions are decoded.
+
+    Attributes
+    ----------
+    initial : list of array
+        What each slot holds when a thread starts: zero, or the constant.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.initial: list[NDArray[Any]] = []
+        self._numbers: dict[object, int] = {}
+
+    def reading(self, operand: Operand, type_: str) -> int:
+        """Return the slot to read an operand of an instruction of PTX type `type_` from."""
+        if isinstance(operand, Register):
+            return self.register(operand)
+        if isinstance(operand, Constant):
+            return self._slot((operand, type_), _constant(operand, type_))
+        if isinstance(operand, Symbol):
+            return self._symbol(operand.name, type_)
+        raise PtxError(f"{operand} cannot be a source of type {type_}")
+
+    def register(self, operand: Operand) -> int:
+        """Return the slot of a register."""
+        if not isinstance(operand, Register):
+            raise PtxError(f"expected a register, got {operand}")
+        return self._slot(operand.name, np.zeros(1, DTYPES[self.kernel.type_of(operand)]))
+
+    def stored(self, operand: Operand) -> Any:
+        """Return the dtype that the slot of a register has."""
+        return self.initial[self.register(operand)].dtype.type
+
+    def special(self, name: str) -> int | None:
+        """Return the slot of a special register, None where the kernel does not read it."""
+        return self._numbers.get(name)
+
+    def parameter(self, index: int) -> int:
+        """Return the slot of the parameter of this index."""
+        parameter = self.kernel.parameters[index]
+        return self._slot(("param", parameter.name), np.zeros(1, DTYPES[parameter.type]))
+
+    def _symbol(self, name: str, type_: str) -> int:
+        for number, parameter in enumerate(self.kernel.parameters):
+            if parameter.name == name:
+                return self.parameter(number)
+        if name in self.kernel.shared:
+            return self._slot((name, type_), np.array([self.kernel.shared[name]], DTYPES[type_]))
+        if name in SPECIAL + ZERO + ONE:
+            return self._slot(name, np.array([int(name in ONE)], np.uint32))
+        raise PtxError(f"the simulated device does not know {name}")
+
+    def _slot(self, key: object, initial: NDArray[Any]) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = len(self.initial)
+            self.initial.append(initial)
+        return self._numbers[key]
+
+
+def _constant(operand: Constant, type_: str) -> NDArray[Any]:
+    dtype = np.dtype(DTYPES[type_])
+    if type_ == "pred":
+        return np.array([operand.bits != 0])
+    bits = operand.bits & (1 << 8 * dtype.itemsize) - 1
+    return np.array([bits], f"u{dtype.itemsize}").view(dtype)
