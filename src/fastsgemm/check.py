@@ -44,18 +44,21 @@ def no_output(beta: np.float32) -> None:
 
 def shapes(a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...] | None) -> tuple[int, int, int]:
     """Return M, N, K, or raise `ShapeError` showing every shape."""
-    shown = f"A {tuple(a)}, B {tuple(b)}" + ("" if c is None else f", C {tuple(c)}")
     for name, shape in (("A", a), ("B", b), ("C", c)):
         if shape is not None and len(shape) != 2:
-            raise ShapeError(f"{name} must have 2 dimensions, got {len(shape)}: {shown}")
+            raise ShapeError(f"{name} must have 2 dimensions, got {len(shape)}: {_shown(a, b, c)}")
     if a[1] != b[0]:
-        raise ShapeError(f"A's columns must equal B's rows, got {a[1]} and {b[0]}: {shown}")
+        raise ShapeError(f"A's columns must equal B's rows, got {a[1]} and {b[0]}: {_shown(a, b, c)}")
     if c is not None and tuple(c) != (a[0], b[1]):
-        raise ShapeError(f"C must have shape (M, N) = {(a[0], b[1])}: {shown}")
-    for extent in (a[0], b[1], a[1]):
-        if extent > MAX_EXTENT:
-            raise ShapeError(f"M, N and K must each be at most {MAX_EXTENT}, got {extent}: {shown}")
+        raise ShapeError(f"C must be (M, N) = {(a[0], b[1])}: {_shown(a, b, c)}")
+    largest = max(*a, b[1])
+    if largest > MAX_EXTENT:
+        raise ShapeError(f"M, N and K must each be at most {MAX_EXTENT}, got {largest}: {_shown(a, b, c)}")
     return a[0], b[1], a[1]
+
+
+def _shown(a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...] | None) -> str:
+    return f"A {tuple(a)}, B {tuple(b)}" + ("" if c is None else f", C {tuple(c)}")
 
 
 def c_shape(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
