@@ -50,7 +50,7 @@ def shapes(a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...] | None) ->
     if a[1] != b[0]:
         raise ShapeError(f"A's columns must equal B's rows, got {a[1]} and {b[0]}: {_shown(a, b, c)}")
     if c is not None and tuple(c) != (a[0], b[1]):
-        raise ShapeError(f"C must be (M, N) = {(a[0], b[1])}: {_shown(a, b, c)}")
+        raise ShapeError(f"C must have shape (M, N) = {(a[0], b[1])}: {_shown(a, b, c)}")
     largest = max(*a, b[1])
     if largest > MAX_EXTENT:
         raise ShapeError(f"M, N and K must each be at most {MAX_EXTENT}, got {largest}: {_shown(a, b, c)}")
