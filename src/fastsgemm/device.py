@@ -198,6 +198,8 @@ def host_backend() -> str:
     ------
     DeviceError
         ``FASTSGEMM_DEVICE`` has another value, or asks for a card that is not there.
+    DriverTooOldError, NoNvrtcError
+        There is a card that could be used; see `probe`.
     """
     wanted = os.environ.get("FASTSGEMM_DEVICE", "").strip().lower()
     if wanted not in ("", "cuda", "host"):
@@ -206,7 +208,7 @@ def host_backend() -> str:
         return "host"
     try:
         probe()
-    except DeviceError:
+    except NoDriverError:
         if wanted == "cuda":
             raise
         return "host"
