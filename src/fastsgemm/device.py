@@ -61,6 +61,7 @@ class Gpu:
         self.kernels: dict[Any, Any] = {}
         self._streams: dict[int, Stream] = {}
         self._kept: deque[tuple[Any, Any]] = deque()
+        self._keeping = threading.Lock()
         self.launch = launch
         self._get_current = driver.cuCtxGetCurrent
         self._push = driver.cuCtxPushCurrent
@@ -97,9 +98,10 @@ class Gpu:
         stream = self.stream(handle)
         if is_capturing(stream):
             return  # a graph outlives any event; its owner keeps the operands, as for every captured kernel
-        while self._kept and self._kept[0][0].is_done:
-            self._kept.popleft()
-        self._kept.append((stream.record(), objects))
+        with self._keeping:  # else two threads see the same one done, and the second lets go of the next
+            while self._kept and self._kept[0][0].is_done:
+                self._kept.popleft()
+            self._kept.append((stream.record(), objects))
 
     def _adopt(self, handle: int) -> Stream:
         from cuda.core import LEGACY_DEFAULT_STREAM, Stream
