@@ -1,0 +1,143 @@
+"""The look at the machine: no driver, no device, an old driver, no NVRTC, and what FASTSGEMM_DEVICE forces."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cuda.bindings import driver, nvrtc
+
+import fastsgemm
+from fastsgemm import compiler, device, sgemm
+from fastsgemm.errors import DeviceError, DriverTooOldError, NoDriverError, NoNvrtcError
+
+OK = driver.CUresult.CUDA_SUCCESS
+ONES = np.ones((2, 2), np.float32)
+
+
+@pytest.fixture
+def driver_of(fresh_machine, monkeypatch):
+    """Return a function that gives the machine a driver of this version and this many cards."""
+
+    def give(version=99000, cards=1, init=OK):
+        monkeypatch.delenv("FASTSGEMM_DEVICE", raising=False)
+        monkeypatch.setattr(driver, "cuInit", lambda flags: (init,))
+        monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (OK, version))
+        monkeypatch.setattr(driver, "cuDeviceGetCount", lambda: (OK, cards))
+
+    return give
+
+
+def test_no_driver(no_driver):
+    with pytest.raises(NoDriverError, match="no NVIDIA driver was found"):
+        device.probe()
+    with pytest.raises(NoDriverError, match="no NVIDIA driver was found"):
+        device.open_gpu(0)
+
+
+def test_this_machine_answers_with_cards_or_with_our_own_error(fresh_machine):
+    try:
+        assert device.probe() >= 1
+    except DeviceError:
+        assert device.host_backend() in ("host", "cuda")
+
+
+def test_a_driver_without_devices(driver_of):
+    driver_of(init=driver.CUresult.CUDA_ERROR_NO_DEVICE)
+    with pytest.raises(NoDriverError, match="cuInit answers CUDA_ERROR_NO_DEVICE"):
+        device.probe()
+
+
+def test_hidden_devices(driver_of):
+    driver_of(cards=0)
+    with pytest.raises(NoDriverError, match="CUDA_VISIBLE_DEVICES"):
+        device.probe()
+
+
+def test_a_usable_driver_is_asked_once(driver_of, monkeypatch):
+    driver_of(cards=3)
+    assert device.probe() == 3
+    monkeypatch.setattr(driver, "cuInit", lambda flags: pytest.fail("asked again"))
+    assert device.probe() == 3
+
+
+@pytest.mark.parametrize("ordinal", [-1, 2, 99])
+def test_a_card_that_is_not_there(driver_of, ordinal):
+    driver_of(cards=2)
+    with pytest.raises(DeviceError, match=rf"there is no cuda:{ordinal}, this machine has 2 device"):
+        device.open_gpu(ordinal)
+
+
+def test_a_driver_of_an_older_major_version(driver_of):
+    driver_of(version=11080)
+    major, minor = compiler.nvrtc_version()
+    message = rf"the driver is for CUDA 11\.8, the installed NVRTC is {major}\.{minor}"
+    with pytest.raises(DriverTooOldError, match=message):
+        device.probe()
+
+
+def test_a_driver_of_the_same_major_version_runs_cubins_of_newer_minors():
+    device.require_driver(12000, (12, 9))
+    device.require_driver(13000, (13, 0))
+    device.require_driver(13020, (12, 8))
+    with pytest.raises(DriverTooOldError, match=r"CUDA 12\.9, .* NVRTC is 13\.0 .*'fastsgemm\[cu12\]'"):
+        device.require_driver(12090, (13, 0))
+
+
+def test_a_card_without_nvrtc(driver_of, monkeypatch):
+    driver_of()
+
+    def missing():
+        raise RuntimeError("libnvrtc.so.13: cannot open shared object file")
+
+    monkeypatch.setattr(nvrtc, "nvrtcVersion", missing)
+    with pytest.raises(NoNvrtcError, match=r"fastsgemm\[cu13\]"):
+        device.probe()
+    with pytest.raises(NoNvrtcError, match=r"fastsgemm\[cu13\]"):  # there is a card: NumPy would be a silent fallback
+        sgemm(ONES, ONES)
+
+
+def test_a_card_with_an_old_driver_is_not_silently_replaced_by_numpy(driver_of):
+    driver_of(version=11080)
+    with pytest.raises(DriverTooOldError):
+        sgemm(ONES, ONES)
+
+
+@pytest.mark.parametrize("value", ["gpu", "cpu", "0", "cuda:0"])
+def test_another_value_of_the_variable_is_an_error(fresh_machine, monkeypatch, value):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", value)
+    with pytest.raises(DeviceError, match=f"FASTSGEMM_DEVICE must be cuda or host, got '{value}'"):
+        sgemm(ONES, ONES)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("", "cuda"), ("cuda", "cuda"), ("host", "host"), (" HOST ", "host")])
+def test_what_multiplies_host_arrays_on_a_machine_with_a_card(driver_of, monkeypatch, value, expected):
+    driver_of()
+    monkeypatch.setenv("FASTSGEMM_DEVICE", value)
+    assert device.host_backend() == expected
+
+
+@pytest.mark.parametrize("value", ["", "host"])
+def test_without_a_card_the_host_multiplies(no_driver, monkeypatch, value):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", value)
+    assert device.host_backend() == "host"
+
+
+def test_an_answer_of_the_driver_that_is_no_success_names_itself():
+    device.succeed("this", (OK,))
+    with pytest.raises(DeviceError, match="that failed: CUDA_ERROR_OUT_OF_MEMORY"):
+        device.succeed("that", (driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY,))
+
+
+def test_capture_is_asked_of_the_driver(monkeypatch):
+    status = driver.CUstreamCaptureStatus
+    for answer, expected in (
+        ((OK, status.CU_STREAM_CAPTURE_STATUS_NONE), False),
+        ((OK, status.CU_STREAM_CAPTURE_STATUS_ACTIVE), True),
+        ((driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, None), True),
+    ):
+        monkeypatch.setattr(driver, "cuStreamIsCapturing", lambda handle, answer=answer: answer)
+        assert device.is_capturing(SimpleNamespace(handle=1)) is expected
+
+
+def test_the_version_is_public():
+    assert fastsgemm.__version__.count(".") == 2

@@ -1,0 +1,36 @@
+"""``import fastsgemm`` is light: no CUDA package, no array library but NumPy, no CUDA library in the process."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("cuda.bindings", "cuda.core", "torch", "cupy", "jax", "matplotlib", "hypothesis")
+
+
+def in_fresh_process(script):
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("module", ["fastsgemm", "fastsgemm.arrays", "fastsgemm.device", "fastsgemm.kernel"])
+def test_no_cuda_package_and_no_other_array_library_is_imported(module):
+    loaded = in_fresh_process(f"import sys, {module}; print(*sys.modules)")
+    assert module in loaded and "numpy" in loaded
+    assert [name for name in loaded if name.startswith(HEAVY)] == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_no_cuda_library_is_loaded():
+    mapped = in_fresh_process("import fastsgemm; print(open('/proc/self/maps').read())")
+    assert [path for path in mapped if "libcuda" in path or "libnvrtc" in path or "libcublas" in path] == []
+
+
+def test_a_product_of_host_arrays_loads_no_library_that_was_not_there():
+    script = (
+        "import os, sys, warnings; os.environ['FASTSGEMM_DEVICE'] = 'host'; warnings.simplefilter('ignore')\n"
+        "import numpy as np, fastsgemm\n"
+        "fastsgemm.sgemm(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))\n"
+        "print(*sys.modules)"
+    )
+    assert [name for name in in_fresh_process(script) if name.startswith(HEAVY)] == []
