@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,42 +7,39 @@ from hypothesis import strategies as st
 
 from fastsgemm.sim import arithmetic
 
-sys.path.insert(0, str(Path(__file__).parent))
-import exact  # noqa: E402
-
 bits = st.integers(0, 2**32 - 1)
 near_one = st.integers(0, 2**24 - 1).map(lambda low: 0x3F000000 + low)
 tiny = st.integers(0, 2**25 - 1)
 signs = st.sampled_from([0, 1 << 31])
 
 
-def _float(pattern: int) -> np.ndarray:
+def _float(pattern):
     return np.array([pattern], np.uint32).view(np.float32)
 
 
-def _check_fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+def _check_fma(exact_fma, a, b, c):
     with np.errstate(all="ignore"):
         found = arithmetic.fma(a, b, c).view(np.uint32)[0]
-        expected = exact.fma(a[0], b[0], c[0]).view(np.uint32)
+        expected = exact_fma(a[0], b[0], c[0]).view(np.uint32)
     assert found == expected, (a, b, c, hex(found), hex(expected))
 
 
 @settings(max_examples=400, deadline=None)
 @given(bits, bits, bits)
-def test_fma_on_any_bits(a: int, b: int, c: int) -> None:
-    _check_fma(_float(a), _float(b), _float(c))
+def test_fma_on_any_bits(exact_fma, a, b, c):
+    _check_fma(exact_fma, _float(a), _float(b), _float(c))
 
 
 @settings(max_examples=400, deadline=None)
 @given(near_one, near_one, st.integers(-50, 50), st.integers(0, 2**23 - 1), signs)
-def test_fma_of_overlapping_sizes(a: int, b: int, exponent: int, fraction: int, sign: int) -> None:
+def test_fma_of_overlapping_sizes(exact_fma, a, b, exponent, fraction, sign):
     c = ((127 + exponent) << 23) | fraction | sign
-    _check_fma(_float(a), _float(b), _float(c))
+    _check_fma(exact_fma, _float(a), _float(b), _float(c))
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 2**24 - 1), st.integers(1, 40), st.sampled_from([-1, 0, 1]), signs)
-def test_fma_around_halfway(mantissa: int, depth: int, side: int, sign: int) -> None:
+def test_fma_around_halfway(exact_fma, mantissa, depth, side, sign):
     """c is a float, a * b is half of its last place, or that and a hair more or less: double rounding's trap."""
     c = np.float32((1 << 23 | mantissa) * 1.0)
     half = np.float32(0.5 if c < 2**24 else 1.0)
@@ -53,10 +47,10 @@ def test_fma_around_halfway(mantissa: int, depth: int, side: int, sign: int) -> 
     for scale in (1.0, 2.0**-depth):
         signed = np.float32(-1.0 if sign else 1.0)
         args = (signed * half * np.float32(scale), factor, signed * c * np.float32(scale))
-        _check_fma(*(np.array([x], np.float32) for x in args))
+        _check_fma(exact_fma, *(np.array([x], np.float32) for x in args))
 
 
-def test_fma_rounds_once_where_float64_rounds_twice() -> None:
+def test_fma_rounds_once_where_float64_rounds_twice(exact_fma):
     a = np.float32(1 + 2**-12)
     c = np.float32(2.0**-60)
     product = float(a) * float(a)  # 1 + 2^-11 + 2^-24: exactly between two floats, and c decides
@@ -69,30 +63,39 @@ def test_fma_rounds_once_where_float64_rounds_twice() -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 2**23 - 1), st.integers(0, 2**23 - 1), st.integers(20, 104), tiny, signs)
-def test_fma_with_subnormal_results(a: int, b: int, exponent: int, c: int, sign: int) -> None:
+def test_fma_with_subnormal_results(exact_fma, a, b, exponent, c, sign):
     first = ((127 - exponent) << 23) | a
     second = (exponent << 23) | b  # the product is about 2^-127
-    _check_fma(_float(first), _float(second), _float(c | sign))
+    _check_fma(exact_fma, _float(first), _float(second), _float(c | sign))
 
 
-def test_fma_broadcasts_and_corrects_lane_by_lane() -> None:
+@settings(max_examples=200)
+@given(bits, bits, bits)
+def test_the_fma_of_the_c_library_is_exact(exact_fma, libm_fma, a, b, c):
+    """So that it may be the reference for whole matrices."""
+    a, b, c = _float(a), _float(b), _float(c)
+    found, expected = libm_fma(a, b, c), exact_fma(a[0], b[0], c[0])
+    assert found.view(np.uint32)[0] == expected.view(np.uint32) or (np.isnan(found[0]) and np.isnan(expected))
+
+
+def test_fma_broadcasts_and_corrects_lane_by_lane(exact_fma):
     a = np.float32([1 + 2**-12])
     c = np.float32([2.0**-60, -(2.0**-60), 0.0, np.inf, np.nan])
     found = arithmetic.fma(a, a, c)
-    expected = [exact.fma(a[0], a[0], x) for x in c]
+    expected = [exact_fma(a[0], a[0], x) for x in c]
     np.testing.assert_array_equal(found.view(np.uint32), np.array(expected).view(np.uint32))
     uniform = arithmetic.fma(a, a, c[:1])
     assert uniform.shape == (1,) and uniform[0] == expected[0]
 
 
 @pytest.mark.parametrize("operation", [arithmetic.mul, arithmetic.add, arithmetic.sub])
-def test_a_nan_that_comes_out_is_the_one_of_the_card(operation) -> None:
+def test_a_nan_that_comes_out_is_the_one_of_the_card(operation):
     payload = np.array([0xFFC12345], np.uint32).view(np.float32)
     with np.errstate(invalid="ignore"):
         assert operation(payload, np.float32([1.0])).view(np.uint32)[0] == 0x7FFFFFFF
 
 
-def test_subnormals_are_kept() -> None:
+def test_subnormals_are_kept():
     least = _float(1)
     assert arithmetic.add(least, least).view(np.uint32)[0] == 2
     assert arithmetic.mul(least, np.float32([0.5])).view(np.uint32)[0] == 0

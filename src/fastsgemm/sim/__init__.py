@@ -7,5 +7,6 @@ from fastsgemm.sim.gemm import sgemm
 from fastsgemm.sim.global_memory import Region
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
+from fastsgemm.sim.table import Row, markdown, table
 
-__all__ = ["Machine", "Region", "Report", "sgemm"]
+__all__ = ["Machine", "Region", "Report", "Row", "markdown", "sgemm", "table"]

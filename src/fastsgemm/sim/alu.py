@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ def _divide(a: Array, b: Array) -> Array:
     quotient = a // safe
     if quotient.dtype.kind == "i":
         quotient = quotient + ((a % safe != 0) & ((a < 0) != (safe < 0)))
-    return np.where(b == 0, ~b, quotient).astype(a.dtype)
+    return np.asarray(np.where(b == 0, ~b, quotient), a.dtype)
 
 
 def _remainder(a: Array, b: Array) -> Array:
@@ -57,14 +56,14 @@ def _remainder(a: Array, b: Array) -> Array:
 def _shift_left(a: Array, count: Array) -> Array:
     bits = 8 * a.dtype.itemsize
     shifted = a << np.minimum(count, bits - 1).astype(a.dtype)
-    return np.where(count < bits, shifted, a.dtype.type(0))
+    return np.asarray(np.where(count < bits, shifted, a.dtype.type(0)))
 
 
 def _shift_right(a: Array, count: Array) -> Array:
     """Shift right; counts past the width give zero, or the sign."""
     bits = 8 * a.dtype.itemsize
     shifted = a >> np.minimum(count, bits - 1).astype(a.dtype)
-    return shifted if a.dtype.kind == "i" else np.where(count < bits, shifted, a.dtype.type(0))
+    return np.asarray(shifted if a.dtype.kind == "i" else np.where(count < bits, shifted, a.dtype.type(0)))
 
 
 def _insert_field(a: Array, b: Array, start: Array, length: Array) -> Array:

@@ -61,7 +61,7 @@ def sgemm(
         The kernel did what it must not do.
     """
     machine = machine or Machine()
-    M, N, K = check.shapes(A.shape, B.shape, None if C is None else C.shape)
+    M, N, _ = check.shapes(A.shape, B.shape, None if C is None else C.shape)
     out = np.empty((M, N), np.float32) if C is None else C
     check.output(out.shape, _strides(out), readonly=not out.flags.writeable)
     configs.check(rung, config, machine.limits.shared_limit)

@@ -167,7 +167,7 @@ def _batch(decoded: Program, first: int, blocks: int, block: int, grid: int, val
         "%nctaid.x": np.array([grid], np.uint32),
     }
     for name, value in special.items():
-        slot = decoded.slots.special(name)
-        if slot is not None:
-            registers[slot] = value
+        read_from = decoded.slots.special(name)
+        if read_from is not None:
+            registers[read_from] = value
     return batch

@@ -12,7 +12,7 @@ from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.errors import UnknownInstructionError
 from fastsgemm.sim.memory import Step
 from fastsgemm.sim.ptx import Constant, Guard, Instruction, Kernel, Symbol
-from fastsgemm.sim.slots import Slots
+from fastsgemm.sim.slots import DTYPES, Slots
 
 _BARRIERS = ("bar.sync", "barrier.sync", "barrier.sync.aligned")
 _BRANCHES = ("bra", "bra.uni")
@@ -151,8 +151,8 @@ def _computation(instruction: Instruction, slots: Slots) -> Step | None:
         return None
     slot, stored = slots.register(target), slots.stored(target)
     sources = [slots.reading(operand, t) for operand, t in zip(operands, operation.sources, strict=True)]
-    types = [alu.DTYPES[t] for t in operation.sources]
-    compute, result = operation.compute, np.dtype(alu.DTYPES[operation.result])
+    types = [DTYPES[t] for t in operation.sources]
+    compute, result = operation.compute, np.dtype(DTYPES[operation.result])
     if not all(_fits(slots, s, t) for s, t in zip(sources, types, strict=True)):
         return None
 

@@ -59,7 +59,8 @@ class SharedMemory:
         self._reader[units] = me
         many = (self._reader[units] != me) | ((reader != 0) & (reader != me))
         self._reader[units[many]] = _MANY
-        return self._bytes.view(dtype).reshape(-1, count)[rows].T.copy()
+        data: Array = self._bytes.view(dtype).reshape(-1, count)[rows]
+        return data.T.copy()
 
     def store(self, batch: Batch, at: Instruction, address: Array, values: list[Array]) -> None:
         """Write neighbouring elements at each address."""
