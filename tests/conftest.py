@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from fastsgemm import cache as kernel_cache
-from fastsgemm import database, device, host
+from fastsgemm import device, host
 from fastsgemm.errors import DeviceError
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
@@ -75,17 +75,6 @@ def no_driver(fresh_machine, monkeypatch):
 
     monkeypatch.delenv("FASTSGEMM_DEVICE", raising=False)
     monkeypatch.setattr(driver, "cuInit", missing)
-
-
-@pytest.fixture
-def tuning_folder(tmp_path, monkeypatch):
-    """An empty tuning database; write ``<arch>.json`` files into it."""
-    monkeypatch.setattr("fastsgemm.resources.folder", lambda name: tmp_path)
-    database.load.cache_clear()
-    database.choose.cache_clear()
-    yield tmp_path
-    database.load.cache_clear()
-    database.choose.cache_clear()
 
 
 @pytest.fixture

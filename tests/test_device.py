@@ -1,5 +1,8 @@
 """The look at the machine: no driver, no device, an old driver, no NVRTC, and what FASTSGEMM_DEVICE forces."""
 
+import collections
+import threading
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -137,6 +140,52 @@ def test_capture_is_asked_of_the_driver(monkeypatch):
     ):
         monkeypatch.setattr(driver, "cuStreamIsCapturing", lambda handle, answer=answer: answer)
         assert device.is_capturing(SimpleNamespace(handle=1)) is expected
+
+
+class Event:
+    def __init__(self):
+        self.is_done = False
+
+
+@pytest.fixture
+def keeper(monkeypatch):
+    """A card of which only the list of kept operands is real; its stream records the events in `made`."""
+    gpu = object.__new__(device.Gpu)
+    made = []
+
+    def record():
+        made.append(Event())
+        return made[-1]
+
+    gpu._kept, gpu._keeping = collections.deque(), threading.Lock()
+    gpu._streams = {7: SimpleNamespace(handle=7, record=record)}
+    monkeypatch.setattr(device, "is_capturing", lambda stream: False)
+    return SimpleNamespace(gpu=gpu, made=made)
+
+
+def test_operands_are_kept_until_the_work_on_them_is_done(keeper):
+    class Operand:
+        pass
+
+    operands = [Operand() for _ in range(3)]
+    alive = [weakref.ref(operand) for operand in operands]
+    for operand in operands:
+        keeper.gpu.keep_alive(7, operand)
+    del operand, operands
+    assert all(reference() for reference in alive)
+    keeper.made[0].is_done = True
+    keeper.gpu.keep_alive(7, "a later call")
+    assert [reference() is not None for reference in alive] == [False, True, True]
+    for event in keeper.made:
+        event.is_done = True
+    keeper.gpu.keep_alive(7, "a later call")
+    assert [reference() for reference in alive] == [None] * 3
+
+
+def test_in_a_capture_nothing_is_kept(keeper, monkeypatch):
+    monkeypatch.setattr(device, "is_capturing", lambda stream: True)
+    keeper.gpu.keep_alive(7, "an operand")
+    assert keeper.made == [] and not keeper.gpu._kept
 
 
 def test_the_version_is_public():

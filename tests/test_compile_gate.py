@@ -1,0 +1,95 @@
+"""Every constant that is shipped, compiled by the real NVRTC for its own architecture: no spills, no stack, at most 255
+registers. `generic` holds the defaults of every rung and is compiled for every architecture."""
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fastsgemm import compiler, resources, rungs, source
+from fastsgemm import config as configs
+from fastsgemm.rungs import RUNGS
+from fastsgemm.source import Variant
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+LAYOUTS = {"NN": (False, False), "NT": (False, True), "TN": (True, False), "TT": (True, True)}
+
+
+def read(arch):
+    return json.loads((resources.folder("tuning_db") / f"{arch}.json").read_text())
+
+
+def shipped(arch):
+    """Every rung and config of one file, once each, with the layouts it is recorded for."""
+    data = read(arch)
+    found = {}
+    for line in data["records"] + data.get("curves", []):
+        rung, config = rungs.find(line["rung"]), configs.from_constants(line["constants"])
+        layouts = found.setdefault((rung.file, config), (rung, set()))[1]
+        if line.get("problem"):
+            layouts.add(line["problem"]["layout"])
+    return [(rung, config, layouts) for (_, config), (rung, layouts) in found.items()]
+
+
+def every_variant(rung):
+    """All layouts with the widest loads and, where that makes a difference, the two extreme ones float by float."""
+    width = 4 if rung.vectorized else 1
+    wide = [Variant(*trans, width, width, width) for trans in LAYOUTS.values()]
+    return wide + ([Variant(), Variant(True, True)] if rung.vectorized else [])
+
+
+def recorded_variants(rung, layouts):
+    """The layouts that the config was found for, and the largest kernel."""
+    width = 4 if rung.vectorized else 1
+    return [*(Variant(*LAYOUTS[name], width, width, width) for name in layouts), Variant(True, True)]
+
+
+def faults(jobs):
+    """Compile everything, on all cores; return a line for each kernel that should not be shipped."""
+
+    def look(job):
+        rung, config, variant, arch = job
+        report = compiler.report(source.generate(rung, config, variant), rung.kernel, arch)
+        clean = report.registers <= 255 and not (report.stack_bytes or report.spill_stores or report.spill_loads)
+        return None if clean else f"{rung} {config} {variant} on {arch}: {report}"
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC compiles without the interpreter's lock
+        return [fault for fault in pool.map(look, jobs) if fault]
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_defaults_of_every_rung_compile_cleanly(arch):
+    jobs = [(rung, config, v, arch) for rung, config, _ in shipped("generic") for v in every_variant(rung)]
+    assert faults(jobs) == []
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_record_compiles_cleanly_for_its_own_architecture(arch):
+    known = {(rung.file, config) for rung, config, _ in shipped("generic")}
+    jobs = [
+        (rung, config, variant, arch)
+        for rung, config, layouts in shipped(arch)
+        if (rung.file, config) not in known  # compiled above
+        for variant in recorded_variants(rung, layouts)
+    ]
+    assert faults(jobs) == []
+
+
+def test_the_gate_sees_all_there_is():
+    files = {path.stem for path in resources.folder("tuning_db").glob("*.json")}
+    assert files == {*ARCHITECTURES, "generic"}
+    assert {rung.file for rung, _, _ in shipped("generic")} == {rung.file for rung in RUNGS}
+
+
+@pytest.mark.parametrize("arch", [*ARCHITECTURES, "generic"])
+def test_every_record_is_legal_where_it_is_shipped(arch):
+    limit = read(arch)["shared_limit"]
+    for rung, config, _ in shipped(arch):
+        assert configs.violations(rung, config, limit) == []
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_kernel_that_packs_compiles_cleanly(arch):
+    report = compiler.report(source.plain("copy_strided.cu"), "copy_strided", arch)
+    assert report.registers <= 64 and not (report.stack_bytes or report.spill_stores or report.spill_loads)
