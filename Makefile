@@ -40,7 +40,7 @@ demo: $(READY)
 	$(RUN) -m fastsgemm
 
 check: lint
-	$(MAKE) test
+	$(MAKE) --no-print-directory test
 
 lint: $(READY)
 	$(RUN) -m ruff check

@@ -7,11 +7,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from fastsgemm import __version__, bench, cache, device, info, ladder, rungs
-from fastsgemm.bench import Bench
 from fastsgemm.errors import DeviceError, FastsgemmError, UnknownRungError
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import RUNGS, Rung
@@ -21,11 +19,33 @@ DEFAULT_SIZE = Problem(2048, 2048, 2048)
 _USAGE_ERROR = 2  # the exit code for what the caller can mend
 _WRONG_RESULT = 1
 
-# Where the ladder can be climbed, by the value of FASTSGEMM_DEVICE and --device that asks for it.
-_BENCHES: dict[str, Callable[[Problem, Sequence[Rung]], AbstractContextManager[Bench]]] = {
-    "cuda": bench.card,
-    "host": bench.host,
-}
+
+class Climbed(Protocol):
+    """What a ladder found: `ladder.Ladder`, or anything else that can be shown."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every result was right."""
+
+    def text(self) -> str:
+        """Return it for people."""
+
+    def json(self) -> dict[str, Any]:
+        """Return it for machines."""
+
+
+def _on_card(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
+    with bench.card(problem, chosen or RUNGS) as place:
+        return ladder.climb(place)
+
+
+def _on_host(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
+    with bench.host(problem, chosen) as place:
+        return ladder.climb(place)
+
+
+# How the ladder is climbed, by the value of FASTSGEMM_DEVICE or --device that asks for it.
+_LADDERS: dict[str, Callable[[Problem, Sequence[Rung]], Climbed]] = {"cuda": _on_card, "host": _on_host}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,13 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FastsgemmError as error:
         print(f"fastsgemm: {error}", file=sys.stderr)
         return _USAGE_ERROR
+    except BrokenPipeError:  # whoever reads, head for example, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains as it ends
+        return 0
 
 
 def _everything(options: argparse.Namespace) -> int:
     found = info.collect(DEFAULT_SIZE)
     if not options.json:
         print(found.text(), end="\n\n", flush=True)
-    climbed = _climb(DEFAULT_SIZE, ())
+    climbed = _LADDERS[device.host_backend()](DEFAULT_SIZE, ())
     if options.json:
         _print_json({"info": found.json(), "ladder": climbed.json()})
     else:
@@ -74,7 +97,7 @@ def _ladder(options: argparse.Namespace) -> int:
     if options.device:
         os.environ["FASTSGEMM_DEVICE"] = options.device
         device.host_backend.cache_clear()
-    climbed = _climb(options.size, options.rung)
+    climbed = _LADDERS[device.host_backend()](options.size, options.rung)
     if options.json:
         _print_json(climbed.json())
     else:
@@ -95,13 +118,6 @@ def _cache(options: argparse.Namespace) -> int:
         verb = "removed" if options.clear else "holds"
         print(f"{cache.folder()}: {verb} {kernels} kernels, {size / 1e6:.1f} MB")
     return 0
-
-
-def _climb(problem: Problem, chosen: Sequence[Rung]) -> ladder.Ladder:
-    backend = device.host_backend()
-    on_card = backend != "host"
-    with _BENCHES[backend](problem, chosen or (RUNGS if on_card else ())) as place:
-        return ladder.climb(place)
 
 
 def _print_json(data: dict[str, Any]) -> None:
@@ -155,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"run this rung, by name or number; repeatable ({names})",
     )
     climb.add_argument(
-        "--device", choices=list(_BENCHES), help="where to run; default: FASTSGEMM_DEVICE, or the first card if any"
+        "--device", choices=list(_LADDERS), help="where to run; default: FASTSGEMM_DEVICE, or the first card if any"
     )
 
     stored = commands.add_parser("cache", help="show the folder of compiled kernels, or empty it")
