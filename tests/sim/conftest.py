@@ -92,7 +92,7 @@ def reference(libm_fma):
     return compute
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def configs():
     """Constants for every rung, by its name."""
     return CONFIGS

@@ -16,7 +16,7 @@ from fastsgemm.sim.slots import DTYPES, Slots
 Step = Callable[[Batch], None]
 
 _HINTS = r"(?:\.c[agsvu]|\.cs|\.lu|\.wb|\.wt|\.L1::\w+|\.L2::\w+)*"  # cache hints: no effect on what is moved
-_ACCESS = re.compile(r"(ld|st)\.(param|global|shared)(?:::cta)?(?:\.nc)?" + _HINTS + r"(?:\.v([24]))?\.([busf]\d+)")
+_ACCESS = re.compile(r"(ld|st)(?:\.volatile)?\.(param|global|shared)(?:::cta)?(?:\.nc)?" + _HINTS + r"(?:\.v([24]))?\.([busf]\d+)")
 _COPY = re.compile(r"cp\.async\.c[ag]\.shared(?:::cta)?\.global" + _HINTS)
 _COPY_SIZES = (4, 8, 16)
 _WIDEST = 16  # bytes of an access

@@ -160,7 +160,7 @@ class Kernel:
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+)\s+\d+)?")
-_SHARED = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?")
+_SHARED = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(\[\d*\])?")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr[^,]*?\s)?([\w$]+)(\[\d+\])?\s*$")
 _LABEL = re.compile(r"([\w$]+):")
@@ -244,8 +244,8 @@ class _Body:
         self.kernel.shared.update(dict.fromkeys(self.dynamic, end))
         return self.kernel
 
-    def declare_shared(self, align: str, kind: str, name: str, count: str) -> None:
-        size = SIZES[kind] * int(count or 0)
+    def declare_shared(self, align: str, kind: str, name: str, extent: str) -> None:
+        size = SIZES[kind] * int(extent[1:-1] or 0 if extent else 1)
         if not size:  # extern: as large as the launch says
             self.dynamic.append(name)
             return

@@ -48,11 +48,11 @@ class SharedMemory:
         rows = self._rows(batch, at, address, size)
         units = self._units(rows, size)
         me = batch.gather(batch.thread)[:, None] + 1
+        self._check_in_flight(batch, at, address, units)
         known = self._known[units]
         if not known.all():
             nth = _first(~known)
             batch.fail(UnwrittenSharedError, at, nth, f"reads shared memory at {address[nth]} that nobody wrote")
-        self._check_in_flight(batch, at, address, units)
         writer = self._writer[units]
         self._refuse(batch, at, address, (writer != 0) & (writer != me), writer, "reads", "wrote")
         reader = self._reader[units]

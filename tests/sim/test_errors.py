@@ -1,0 +1,212 @@
+"""What the simulated device catches: each fault by a kernel that has it, and by one that just does not."""
+
+import numpy as np
+import pytest
+
+from fastsgemm.errors import CompileError, DeviceError, FastsgemmError
+from fastsgemm.sim import Machine, Region
+from fastsgemm.sim.errors import (
+    BarrierError,
+    ForbiddenAccessError,
+    GlobalAccessError,
+    LaunchError,
+    MisalignedError,
+    RaceError,
+    SharedAccessError,
+    UnknownInstructionError,
+    UnwrittenOutputError,
+    UnwrittenSharedError,
+)
+
+TILE = "__shared__ float s[64];\n"  # line 3 of a kernel; the fixture's own line 2 is its head
+
+
+@pytest.fixture
+def out():
+    return np.zeros(64, np.float32)
+
+
+def _says(caught, *parts):
+    message = str(caught.value)
+    for part in parts:
+        assert part in message, message
+
+
+def test_global_access_past_the_end(launch, out):
+    with pytest.raises(GlobalAccessError) as caught:
+        launch("C[blockIdx.x * 32 + threadIdx.x] = 1.0f;", "C", {"C": out[:40]}, grid=2)
+    _says(caught, "thread 8 of block 1", "writes 4 bytes", "C + 160 bytes", "kernel.cu:2")
+    assert (out == 0).all()
+
+
+def test_global_access_far_outside(launch, out):
+    with pytest.raises(GlobalAccessError, match="thread 0 of block 0 reads 4 bytes at .*C - 4 bytes"):
+        launch("C[threadIdx.x] = C[-1 - int(threadIdx.x)];", "C", {"C": out})
+    with pytest.raises(GlobalAccessError, match=r"C \+ 4294967296 bytes"):
+        launch("C[threadIdx.x] = C[(1ll << 30) * (threadIdx.x + 1)];", "C", {"C": out})
+
+
+@pytest.mark.parametrize("layout", ["row", "column"])
+def test_padding_between_rows_is_outside(launch, out, layout):
+    whole = np.arange(64, dtype=np.float32).reshape(8, 8)
+    view = whole[:, :6] if layout == "row" else whole.T[:6, :]
+    source = "const int i = threadIdx.x; if (i % 8 < {limit}) C[i] = A[i];"
+    launch(source.format(limit=6), "AC", {"A": view, "C": out}, block=64)
+    with pytest.raises(GlobalAccessError, match=r"thread 6 .*reads .*A \+ 24 bytes"):
+        launch(source.format(limit=7), "AC", {"A": view, "C": out}, block=64)
+
+
+def test_a_vector_that_begins_inside_and_ends_outside(launch, out):
+    source = "*(float4*)(C + 4 * threadIdx.x) = make_float4(1, 2, 3, 4);"
+    launch(source, "C", {"C": out[:32]}, block=8)
+    with pytest.raises(GlobalAccessError, match="thread 7 .*writes 16 bytes"):
+        launch(source, "C", {"C": out[:31]}, block=8)
+
+
+def test_misaligned_vectors(launch, out):
+    with pytest.raises(MisalignedError) as caught:
+        source = "float4 v = *(float4*)(A + threadIdx.x); C[threadIdx.x] = v.x + v.y + v.z + v.w;"
+        launch(source, "AC", {"A": out.copy(), "C": out})
+    _says(caught, "thread 1 of block 0", "16 bytes", "A + 4 bytes", "not a multiple of 16", "kernel.cu:2")
+    with pytest.raises(MisalignedError, match="thread 1 .*8 bytes of shared memory at 4"):
+        source = TILE + "s[threadIdx.x] = 1; __syncthreads();\n"
+        source += "float2 v = *(float2*)(s + threadIdx.x); C[threadIdx.x] = v.x + v.y;"
+        launch(source, "C", {"C": out})
+
+
+def test_an_operand_that_begins_off_a_vector(launch, out):
+    source = "*(float4*)(C + 4 * threadIdx.x) = make_float4(1, 2, 3, 4);"
+    with pytest.raises(MisalignedError):
+        launch(source, "C", {"C": out[1:]}, block=4)
+
+
+def test_reading_what_must_not_be_read(launch, out):
+    regions = {"A": Region(np.ones(32, np.float32)), "C": Region(out, read=False, write=True)}
+    launch("C[threadIdx.x] = A[threadIdx.x];", "AC", regions)
+    with pytest.raises(ForbiddenAccessError, match="thread 0 of block 0 reads .*C.*kernel.cu:2"):
+        launch("C[threadIdx.x] += A[threadIdx.x];", "AC", regions)
+    with pytest.raises(ForbiddenAccessError, match="writes .*A"):
+        launch("A[threadIdx.x] = 1.0f;", "AC", regions)
+
+
+def test_outputs_never_written(launch, out):
+    regions = {"C": Region(out.reshape(4, 16), write=True, complete=True)}
+    launch("C[threadIdx.x] = 5.0f;", "C", regions, block=64)
+    assert (out == 5).all()
+    with pytest.raises(UnwrittenOutputError, match=r"4 of the 64 elements of C .*first is \(3, 12\)"):
+        launch("if (threadIdx.x < 60) C[threadIdx.x] = 6.0f;", "C", regions, block=64)
+    assert (out == 5).all(), "a refused launch writes nothing"
+
+
+def test_shared_access_out_of_range(launch, out):
+    source = "extern __shared__ float s[];\ns[threadIdx.x] = 1.0f; __syncthreads();\nC[threadIdx.x] = s[threadIdx.x];"
+    launch(source, "C", {"C": out}, shared_bytes=128)
+    with pytest.raises(SharedAccessError) as caught:
+        launch(source, "C", {"C": out}, grid=2, shared_bytes=100)
+    _says(caught, "thread 25 of block 0", "at 100", "has 100", "kernel.cu:3")
+
+
+def test_shared_memory_that_nobody_wrote(launch, out):
+    source = TILE + "if (threadIdx.x != {hole}) s[threadIdx.x] = 1.0f;\n__syncthreads();\nC[threadIdx.x] = s[31 - threadIdx.x];"
+    launch(source.format(hole=99), "C", {"C": out})
+    with pytest.raises(UnwrittenSharedError, match="thread 29 of block 0 reads shared memory at 8 .*kernel.cu:5"):
+        launch(source.format(hole=2), "C", {"C": out})
+
+
+def test_a_block_does_not_see_what_another_wrote(launch, out):
+    source = TILE + "if (blockIdx.x == 0) s[threadIdx.x] = 1.0f;\n__syncthreads();\nC[threadIdx.x] = s[threadIdx.x];"
+    with pytest.raises(UnwrittenSharedError, match="of block 1"):
+        launch(source, "C", {"C": out}, grid=2)
+
+
+def test_race_read_after_write(launch, out):
+    source = TILE + "s[threadIdx.x] = 1.0f;\n{barrier}\nC[threadIdx.x] = s[threadIdx.x ^ 1];"
+    launch(source.format(barrier="__syncthreads();"), "C", {"C": out})
+    with pytest.raises(RaceError) as caught:
+        launch(source.format(barrier=""), "C", {"C": out})
+    _says(caught, "thread 0 of block 0 reads shared memory at 4", "thread 1 wrote", "kernel.cu:5")
+
+
+def test_race_write_after_read(launch, out):
+    source = (
+        TILE + "s[threadIdx.x] = 1.0f;\n__syncthreads();\nfloat x = s[threadIdx.x ^ 1];\n{barrier}\n"
+        "s[threadIdx.x] = 2.0f;\nC[threadIdx.x] = x;"
+    )
+    launch(source.format(barrier="__syncthreads();"), "C", {"C": out})
+    with pytest.raises(RaceError, match="writes shared memory at 0 that thread 1 read .*kernel.cu:7"):
+        launch(source.format(barrier=""), "C", {"C": out})
+
+
+def test_race_write_after_many_read(launch, out):
+    source = TILE + "s[threadIdx.x] = 1.0f;\n__syncthreads();\nC[threadIdx.x] = s[0];\n{who} s[0] = 2.0f;"
+    with pytest.raises(RaceError, match="several threads read"):
+        launch(source.format(who="if (threadIdx.x == 3)"), "C", {"C": out})
+
+
+def test_race_of_equal_writes(launch, out):
+    with pytest.raises(RaceError, match="writes shared memory at 0 .*writes"):
+        launch(TILE + "((volatile float*)s)[0] = 1.0f;\n__syncthreads();\nC[threadIdx.x] = s[0];", "C", {"C": out})
+    with pytest.raises(RaceError, match=r"thread 1 .* that thread 0 wrote"):
+        source = TILE + "if (threadIdx.x == 0) s[0] = 1.0f;\nif (threadIdx.x == 1) s[0] = C[0];\n__syncthreads();\nC[threadIdx.x] = s[0];"
+        launch(source, "C", {"C": out})
+
+
+def test_one_thread_may_do_as_it_likes(launch, out):
+    source = TILE + "s[threadIdx.x] = 1.0f; s[threadIdx.x] += C[threadIdx.x]; C[threadIdx.x] = s[threadIdx.x];"
+    launch(source, "C", {"C": out})
+
+
+def test_barrier_that_returned_threads_miss(launch, out):
+    source = TILE + "if (threadIdx.x >= {left}) return;\ns[threadIdx.x] = 1.0f;\n__syncthreads();\nC[threadIdx.x] = s[31 - threadIdx.x];"
+    launch(source.format(left=32), "C", {"C": out})
+    with pytest.raises(BarrierError) as caught:
+        launch(source.format(left=30), "C", {"C": out}, grid=3)
+    _says(caught, "thread 30 of block 0", "kernel.cu:5", "30 of 32", "has returned")
+
+
+def test_barriers_on_two_ways(launch, out):
+    source = "if (threadIdx.x < 7) { C[0] = 1.0f; __syncthreads(); C[2] = 4.0f; }\nelse { C[1] = 2.0f; __syncthreads(); C[3] = 5.0f; }"
+    with pytest.raises(BarrierError, match="waits at another barrier, kernel.cu:"):
+        launch(source, "C", {"C": out})
+
+
+def test_blocks_may_go_different_ways(launch, out):
+    source = TILE + (
+        "for (int i = 0; i < int(blockIdx.x) + 1; ++i) {\n"
+        "s[threadIdx.x] = i;\n__syncthreads();\nC[blockIdx.x * 8 + threadIdx.x] = s[7 - threadIdx.x];\n__syncthreads(); }"
+    )
+    launch(source, "C", {"C": out}, grid=8, block=8)
+    np.testing.assert_array_equal(out, np.repeat(np.arange(8), 8))
+
+
+def test_unknown_instruction(launch, out):
+    with pytest.raises(UnknownInstructionError, match=r"'sin.approx.f32' at kernel.cu:3"):
+        launch("float x = C[threadIdx.x];\nC[threadIdx.x] = __sinf(x);", "C", {"C": out})
+
+
+def test_launches_that_no_card_takes(launch, out):
+    with pytest.raises(LaunchError, match="1 to 1024 threads, got 1025"):
+        launch("", "C", {"C": out}, block=1025)
+    with pytest.raises(LaunchError, match="at least 1 block"):
+        launch("", "C", {"C": out}, grid=0)
+    with pytest.raises(LaunchError, match="232448 bytes of shared memory, got 240000"):
+        launch("", "C", {"C": out}, shared_bytes=240000)
+    with pytest.raises(LaunchError, match="no operand is called 'B'"):
+        launch("", "B", {"C": out})
+    machine = Machine("sm_80")
+    with pytest.raises(LaunchError, match="has 0 parameters, got 1"):
+        machine.launch('extern "C" __global__ void f() {}', "f", 1, 32, 0, [1], {})
+    with pytest.raises(LaunchError, match="no kernel 'g'"):
+        machine.launch('extern "C" __global__ void f() {}', "g", 1, 32, 0, [], {})
+
+
+def test_errors_of_the_compiler_and_the_table():
+    with pytest.raises(CompileError, match="identifier .x. is undefined"):
+        Machine().launch('extern "C" __global__ void f() { x = 1; }', "f", 1, 32, 0, [], {})
+    with pytest.raises(DeviceError, match="'sm_1' are not known"):
+        Machine("sm_1")
+
+
+def test_every_fault_is_an_error_of_the_package():
+    for error in (BarrierError, RaceError, LaunchError, UnknownInstructionError):
+        assert issubclass(error, FastsgemmError) and issubclass(error, RuntimeError)

@@ -1,0 +1,96 @@
+import pytest
+
+from fastsgemm import rungs, source
+from fastsgemm.sim import nvrtc, ptx
+from fastsgemm.sim.errors import PtxError
+from fastsgemm.sim.ptx import Address, Constant, Guard, Register, SourceLine, Symbol, Vector
+
+MODULE = """
+.version 8.0
+.target sm_90
+.address_size 64
+.shared .align 16 .b8 fixed[100];
+.extern .shared .align 16 .b8 dynamic[];
+// .entry not_this_one()
+.visible .entry f(
+    .param .u64 f_param_0,
+    .param .f32 f_param_1
+)
+.maxntid 128, 1, 1
+{
+    .reg .pred %p<3>;
+    .reg .b32 %r<4>, %x;
+    .reg .f32 %f<9>;
+    .shared .align 4 .f32 more[3];
+    .shared .f32 one;
+    .loc 1 7 3
+    mov.u32 %r1, %tid.x; /* a comment */
+$L_again:
+    .loc 2 5 1, function_name $L__info, inlined_at 1 8 2
+    @!%p1 ld.global.v2.f32 {%f1, %f2}, [%r1+-8];
+    .loc 2 0 1
+    { .reg .pred p; setp.ne.b32 p, %r1, -3; @p st.shared.f32 [fixed], %f1; }
+    fma.rn.f32 %f3, %f1, 0f3F800000, %f2;
+    bra.uni $L_again;
+}
+.file 1 "a.cu"
+.file 2 "device/b.cuh"
+"""
+
+
+@pytest.fixture
+def kernel():
+    return ptx.parse(MODULE)["f"]
+
+
+def test_head(kernel):
+    assert [(p.name, p.type) for p in kernel.parameters] == [("f_param_0", "u64"), ("f_param_1", "f32")]
+    assert kernel.labels == {"$L_again": 1}
+    assert kernel.shared == {"fixed": 0, "more": 100, "one": 112, "dynamic": 128}
+    assert kernel.static_shared == 116
+
+
+def test_instructions(kernel):
+    move, load, compare, store, fma, branch = kernel.instructions
+    assert move.operands == (Register("%r1"), Symbol("%tid.x"))
+    assert load.opcode == "ld.global.v2.f32" and load.guard == Guard(Register("%p1"), True)
+    assert load.operands == (Vector((Register("%f1"), Register("%f2"))), Address(Register("%r1"), -8))
+    assert compare.operands[2] == Constant(-3)
+    assert fma.operands[2] == Constant(0x3F800000, floating=True)
+    assert store.operands[0] == Address(Symbol("fixed"), 0)
+    assert branch.operands == (Symbol("$L_again"),)
+
+
+def test_source_lines(kernel):
+    move, load, compare, *_ = kernel.instructions
+    assert move.where == SourceLine("a.cu", 7) and move.place == "a.cu:7"
+    assert load.place == "device/b.cuh:5 (inlined at a.cu:8)"
+    assert compare.where == load.where, "line 0 is the compiler's own"
+
+
+def test_names_of_inner_blocks_are_their_own(kernel):
+    _, _, compare, store, *_ = kernel.instructions
+    assert store.guard is not None and store.guard.register == compare.operands[0]
+    assert compare.operands[0] != Register("p")
+    assert kernel.type_of(compare.operands[0]) == "pred"
+
+
+def test_types(kernel):
+    assert [kernel.type_of(Register(name)) for name in ("%p2", "%r3", "%x", "%f8")] == ["pred", "b32", "b32", "f32"]
+    with pytest.raises(PtxError, match="%rd1 .*not declared"):
+        kernel.type_of(Register("%rd1"))
+
+
+@pytest.mark.parametrize("bad", [".param .align 4 .b8 f_param_0[12]", "int x"])
+def test_parameters_that_cannot_be_passed(bad):
+    with pytest.raises(PtxError, match="only scalars and pointers"):
+        ptx.parse(f".visible .entry f({bad})\n{{ ret; }}\n")
+
+
+def test_the_lines_of_a_rung_point_into_cuda_src(configs):
+    rung = rungs.find("warptiled")
+    text = source.generate(rung, configs["warptiled"], source.Variant())
+    kernel = ptx.parse(nvrtc.compile_source(text, "sm_80").ptx)[rung.kernel]
+    files = {instruction.where.file for instruction in kernel.instructions if instruction.where}
+    assert rung.file in files and "device/tile_copy.cuh" in files
+    assert all(name.startswith(("device/", "08_")) for name in files)
