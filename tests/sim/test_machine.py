@@ -1,0 +1,71 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fastsgemm import source
+from fastsgemm.sim import Machine, Region, machine
+
+
+def test_many_batches_are_one_launch(launch, monkeypatch):
+    out = np.zeros(64 * 10, np.float32)
+    text = "C[blockIdx.x * 64 + threadIdx.x] = gridDim.x * 1000.0f + blockIdx.x * blockDim.x + threadIdx.x;"
+    whole = launch(text, "C", {"C": out}, grid=10, block=64)
+    expected = out.copy()
+    np.testing.assert_array_equal(out, 10000 + np.arange(640))
+    monkeypatch.setattr(machine, "_MOST_LANES", 192)
+    out[:] = 0
+    split = launch(text, "C", {"C": out}, grid=10, block=64)
+    np.testing.assert_array_equal(out, expected)
+    assert split.total == whole.total
+
+
+def test_scalars_take_the_width_of_the_parameter():
+    text = """extern "C" __global__ void f(int a, long long b, float c, unsigned d, double* unused, float* C) {
+        C[0] = a; C[1] = (float)(b >> 32); C[2] = c; C[3] = d; }"""
+    out = np.zeros(4, np.float32)
+    Machine().launch(text, "f", 1, 1, 0, [-3, 5 << 32, 0.1, np.uint32(7), 0, "C"], {"C": Region(out, write=True)})
+    np.testing.assert_array_equal(out, np.float32([-3, 5, 0.1, 7]))
+
+
+@pytest.mark.parametrize("steps", [(2, 1), (-1, 3), (1, -2)])
+def test_copying_between_any_strides(steps):
+    """The kernel that packs operands, on views with gaps and negative strides."""
+    values = np.arange(35, dtype=np.float32).reshape(5, 7)
+    from_, to = (np.zeros((10, 21), np.float32) for _ in range(2))
+    view_from, view_to = from_[::2, ::3], to[:: steps[0], :: steps[1]][:5, :7]
+    view_from[...] = values
+    strides = [s // 4 for view in (view_from, view_to) for s in view.strides]
+    operands = {"from": Region(view_from), "to": Region(view_to, read=False, write=True, complete=True)}
+    args = [5, 7, "from", *strides[:2], "to", *strides[2:]]
+    Machine("sm_75").launch(source.plain("copy_strided.cu"), "copy_strided", 1, 256, 0, args, operands)
+    np.testing.assert_array_equal(view_to, values)
+    assert np.count_nonzero(to) == 34
+
+
+@pytest.mark.parametrize("type_, dtype", [("unsigned char", np.uint8), ("short", np.int16), ("long long", np.int64)])
+def test_other_widths(type_, dtype):
+    text = f"""extern "C" __global__ void f(const {type_}* A, {type_}* C) {{
+        __shared__ {type_} s[32]; s[threadIdx.x] = A[threadIdx.x]; __syncthreads(); C[threadIdx.x] = s[31 - threadIdx.x] - 1; }}"""
+    given, out = np.arange(100, 132).astype(dtype), np.zeros(32, dtype)
+    report = Machine().launch(text, "f", 1, 32, 0, ["A", "C"], {"A": Region(given), "C": Region(out, write=True)})
+    np.testing.assert_array_equal(out, given[::-1] - 1)
+    assert report.total.loads["A"].sectors == max(1, dtype().itemsize)
+
+
+def test_the_package_does_not_import_the_simulated_device():
+    text = "import sys, fastsgemm; sys.exit(any(name.startswith('fastsgemm.sim') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0
+
+
+def test_deterministic_addresses():
+    """Sectors depend on how a view lies in its own memory, not on where the system put that."""
+    found = set()
+    for pad in (0, 1, 2, 3):
+        keep = np.zeros(pad * 5 + 1, np.float32)
+        out = np.zeros(64, np.float32)[4:36]
+        text = 'extern "C" __global__ void f(float* C) { C[threadIdx.x] = 1.0f; }'
+        found.add(Machine().launch(text, "f", 1, 32, 0, ["C"], {"C": Region(out, write=True)}).total.stores["C"].sectors)
+        del keep
+    assert found == {5}
