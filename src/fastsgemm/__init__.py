@@ -10,18 +10,23 @@ from fastsgemm.errors import (
     DriverTooOldError,
     DTypeError,
     FastsgemmError,
+    MissingExtraError,
     NoDriverError,
     NoNvrtcError,
     OperandError,
     OverlapError,
+    RecordError,
     ScalarError,
     ScalarRangeError,
     ShapeError,
     StreamError,
+    TuningError,
     UnknownRungError,
 )
+from fastsgemm.explain import explain
 from fastsgemm.gemm import sgemm
 from fastsgemm.rungs import RUNGS
+from fastsgemm.tuner import tune
 
 __version__ = "0.1.0"
 
@@ -36,15 +41,20 @@ __all__ = [
     "DeviceMismatchError",
     "DriverTooOldError",
     "FastsgemmError",
+    "MissingExtraError",
     "NoDriverError",
     "NoNvrtcError",
     "OperandError",
     "OverlapError",
+    "RecordError",
     "ScalarError",
     "ScalarRangeError",
     "ShapeError",
     "StreamError",
+    "TuningError",
     "UnknownRungError",
     "__version__",
+    "explain",
     "sgemm",
+    "tune",
 ]

@@ -203,7 +203,7 @@ def _block_violations(rung: Rung, config: Config, shared_limit: int) -> list[Vio
     if config.shared_bytes > shared_limit:
         limit = f"at most {shared_limit} bytes on this card"
         found.append(Violation("shared memory of a block", limit, f"{config.shared_bytes} bytes"))
-    registers = _least_registers(config)
+    registers = least_registers(config)
     if registers > MAX_REGISTERS:
         rule = "accumulators and fragments in registers"
         found.append(Violation(rule, f"at most {MAX_REGISTERS}", f"at least {registers}"))
@@ -231,7 +231,8 @@ def _copy_violations(rung: Rung, config: Config, threads: int) -> list[Violation
     return found
 
 
-def _least_registers(config: Config) -> int:
+def least_registers(config: Config) -> int:
+    """Return an estimate from below of the registers of a thread."""
     rows = (config.TM or 1) * (config.wmiter or 1)
     columns = (config.TN or 1) * (config.WNITER or 1)
     prefetched = 0

@@ -73,3 +73,15 @@ class CompileError(DeviceError):
 
 class CaptureError(DeviceError):
     """A problem was met for the first time inside a CUDA graph capture, where nothing may be compiled."""
+
+
+class RecordError(FastsgemmError, ValueError):
+    """A line of the tuning database that cannot be used, or a database that cannot be written."""
+
+
+class TuningError(DeviceError):
+    """A tuning run that cannot go on: no candidate works, or another process is tuning the card."""
+
+
+class MissingExtraError(FastsgemmError, RuntimeError):
+    """A package that an extra brings is not installed."""

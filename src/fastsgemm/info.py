@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from fastsgemm import cache, compiler, database, device
+from fastsgemm.choose import choose as choose_config
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import Rung
@@ -170,7 +171,7 @@ def collect(problem: Problem) -> Info:
 
 def choose(card: Card | Gpu, rung: Rung, problem: Problem) -> Choice:
     """Return the tuning record that `rung` uses for `problem` on this card."""
-    record = database.choose(card.name, card.arch, card.shared_limit, rung, problem)
+    record = choose_config(card, rung, problem)
     return Choice(problem, rung.name, record.config.constants, record.arch, record.device, record.origin, record.source)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from fastsgemm import check, database, kernel, layout, plan
 from fastsgemm import config as configs
 from fastsgemm.arrays import HOST, Meta
+from fastsgemm.choose import choose
 from fastsgemm.config import Config
 from fastsgemm.device import Gpu
 from fastsgemm.layout import Stored
@@ -128,7 +129,7 @@ def _launch(gpu: Gpu, handle: int, call: Call, rung: Rung, config: Config | None
 
     problem = call.problem
     if config is None:
-        config = database.choose(gpu.name, gpu.arch, gpu.shared_limit, rung, problem).config
+        config = choose(gpu, rung, problem).config
     blocks = plan.blocks(config, problem)
     return Launch(
         call.swapped,

@@ -1,0 +1,177 @@
+"""The search spaces: which constants a tuning run tries, as named data."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from fastsgemm import config as configs
+from fastsgemm import rungs
+from fastsgemm.config import WARP, Config
+
+_REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
+_MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
+
+
+@dataclass(frozen=True)
+class Space:
+    """A named set of configs of one rung: a grid, and refinements that are tried on the best of it.
+
+    Attributes
+    ----------
+    name : str
+    rung : str
+    grid : mapping of str to tuple of int
+        Every legal combination of these is tried.
+    refined : mapping of str to tuple of int
+        Every combination of these is tried on the best configs of the grid.
+    quick : tuple of Config
+        What is tried where there are seconds only.
+    """
+
+    name: str
+    rung: str
+    grid: Mapping[str, tuple[int, ...]]
+    refined: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    quick: tuple[Config, ...] = ()
+
+    def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
+        """Return the legal configs to begin with.
+
+        Parameters
+        ----------
+        shared_limit : int
+            Shared memory that a block may opt in to on the card, in bytes.
+        quick : bool
+        """
+        rung = rungs.find(self.rung)
+        drawn = self.quick if quick else _draw(self.grid)
+        return [config for config in drawn if not configs.violations(rung, config, shared_limit) and _sensible(config)]
+
+    def refinements(self, config: Config, shared_limit: int) -> list[Config]:
+        """Return what `config` becomes by other values of the refined constants."""
+        rung = rungs.find(self.rung)
+        names = tuple(self.refined)
+        drawn = (
+            replace(config, **dict(zip(names, values, strict=True)))
+            for values in itertools.product(*self.refined.values())
+        )
+        return [
+            other
+            for other in drawn
+            if other != config and not configs.violations(rung, other, shared_limit) and _sensible(other)
+        ]
+
+
+def _draw(grid: Mapping[str, tuple[int, ...]]) -> Iterator[Config]:
+    names = tuple(grid)
+    for values in itertools.product(*grid.values()):
+        yield Config(**dict(zip(names, values, strict=True)))
+
+
+def _sensible(config: Config) -> bool:
+    """Whether a legal config can be worth its compilation."""
+    threads = config.threads
+    if threads > _MOST_THREADS:
+        return False
+    if config.WM and config.WN and max(config.WM, config.WN) > 4 * min(config.WM, config.WN):
+        return False  # a long thin warp tile reads more fragments for the same arithmetic
+    blocks = config.MIN_BLOCKS or 1
+    if blocks == 1:
+        return True
+    bound = _REGISTER_FILE // (blocks * -(-threads // WARP) * WARP)
+    return configs.least_registers(config) <= bound < configs.MAX_REGISTERS  # above, it asks for nothing
+
+
+def _tile(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter: int, group: int = 8) -> Config:
+    return Config(bm, bn, bk, tm, tn, wm, wn, wniter, PREFETCH=1, SERPENTINE=1, GROUP_M=group, MIN_BLOCKS=1)
+
+
+CLASSIC = Space(
+    "classic",
+    "autotuned",
+    grid={"BM": (64, 128, 256), "BN": (64, 128, 256), "BK": (8, 16, 32, 64), "TM": (4, 8, 16), "TN": (4, 8, 16)},
+    quick=tuple(
+        Config(*constants)
+        for constants in (
+            (64, 64, 16, 4, 4),
+            (64, 64, 32, 4, 4),
+            (64, 64, 64, 4, 4),
+            (64, 64, 16, 8, 4),
+            (64, 64, 32, 8, 4),
+            (64, 64, 16, 8, 8),
+            (64, 128, 16, 8, 4),
+            (128, 64, 16, 8, 4),
+            (128, 64, 8, 8, 8),
+            (64, 128, 8, 8, 8),
+            (128, 128, 8, 8, 8),
+            (128, 128, 16, 8, 8),
+            (128, 256, 16, 8, 8),
+            (256, 128, 16, 8, 8),
+        )
+    ),
+)
+
+_WARP_GRID: dict[str, tuple[int, ...]] = {
+    "BM": (16, 32, 64, 128, 256),
+    "BN": (16, 32, 64, 128, 256),
+    "BK": (8, 16, 32),
+    "TM": (4, 8, 16),
+    "TN": (4, 8),
+    "WM": (16, 32, 64, 128),
+    "WN": (16, 32, 64, 128),
+    "WNITER": (1, 2, 4),
+}
+
+LITERATURE = Space(
+    "warptiled",
+    "warptiled",
+    grid={**_WARP_GRID, "PREFETCH": (0,), "SERPENTINE": (0,), "GROUP_M": (1,), "MIN_BLOCKS": (1,)},
+)
+
+REFINED = Space(
+    "warptiled+",
+    "warptiled",
+    grid={**_WARP_GRID, "PREFETCH": (1,), "SERPENTINE": (1,), "GROUP_M": (8,), "MIN_BLOCKS": (1,)},
+    refined={"PREFETCH": (0, 1), "SERPENTINE": (0, 1), "GROUP_M": (1, 4, 8, 16), "MIN_BLOCKS": (1, 2, 3, 4)},
+    quick=(
+        _tile(128, 128, 8, 8, 8, 64, 32, 1),
+        _tile(128, 128, 8, 8, 4, 64, 64, 2),
+        _tile(128, 128, 16, 8, 8, 64, 32, 1),
+        _tile(128, 256, 8, 8, 8, 64, 64, 2),
+        _tile(256, 128, 8, 8, 8, 64, 64, 2),
+        _tile(64, 128, 8, 8, 4, 32, 64, 2),
+        _tile(64, 128, 16, 8, 4, 32, 64, 2),
+        _tile(128, 64, 8, 8, 4, 64, 32, 2),
+        _tile(128, 64, 16, 8, 4, 64, 32, 2),
+        _tile(64, 64, 8, 8, 4, 32, 32, 1),
+        _tile(64, 64, 16, 8, 4, 32, 32, 1),
+        _tile(64, 64, 32, 8, 4, 32, 32, 1),
+        _tile(64, 32, 16, 4, 4, 32, 16, 1),
+        _tile(32, 64, 16, 4, 4, 32, 16, 1),
+        _tile(32, 64, 32, 4, 4, 16, 32, 1),
+        _tile(32, 32, 16, 4, 4, 32, 16, 1),
+        _tile(32, 32, 32, 4, 4, 16, 32, 1),
+        _tile(16, 64, 32, 4, 4, 16, 32, 1),
+        _tile(64, 16, 32, 4, 4, 32, 16, 1),
+        _tile(16, 128, 32, 4, 4, 16, 32, 1),
+        _tile(128, 16, 32, 4, 4, 32, 16, 1),
+        _tile(32, 128, 16, 4, 4, 32, 32, 2),
+        _tile(128, 32, 16, 4, 4, 32, 32, 2),
+        _tile(256, 64, 16, 8, 4, 64, 32, 2),
+    ),
+)
+
+SPACES: dict[str, Space] = {space.name: space for space in (CLASSIC, LITERATURE, REFINED)}
+_DEFAULTS = {CLASSIC.rung: CLASSIC, REFINED.rung: REFINED}
+
+
+def tunable() -> tuple[str, ...]:
+    """Return the names of the rungs whose constants are searched."""
+    return tuple(_DEFAULTS)
+
+
+def default_space(rung: str) -> Space | None:
+    """Return the space that is searched for `rung`, or None where its constants are fixed."""
+    return _DEFAULTS.get(rung)

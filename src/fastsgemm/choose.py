@@ -1,0 +1,212 @@
+"""Which constants a problem gets. The rule is on one page in ``docs/tuning.md``.
+
+Pure Python and kept per problem: the second question about a problem is a look-up.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+from fastsgemm import config as configs
+from fastsgemm import database
+from fastsgemm.config import Config
+from fastsgemm.database import GENERIC, Content, Curve, Record
+from fastsgemm.errors import ConfigError, ShapeError
+from fastsgemm.model import Model
+from fastsgemm.plan import Problem
+from fastsgemm.rungs import Rung
+
+_MOST_PROBLEMS = 65536  # whose answers are kept
+
+EXACT, PREDICTED, NEAREST = "exact", "predicted", "nearest"
+
+
+class Card(Protocol):
+    """What the choice looks at: an opened `fastsgemm.device.Gpu`, or a description of a card."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def arch(self) -> str: ...
+    @property
+    def shared_limit(self) -> int: ...
+    @property
+    def multiprocessors(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Option:
+    """A config that could be used, with what is known of its time on the problem.
+
+    Attributes
+    ----------
+    config : Config
+    ms : float or None
+        Measured or predicted device time.
+    """
+
+    config: Config
+    ms: float | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The config that a problem gets, and why.
+
+    Attributes
+    ----------
+    config : Config
+    rule : str
+        ``exact``: the problem itself was tuned. ``predicted``: the least predicted time. ``nearest``: no times are
+        known, and this record's problem is the nearest.
+    evidence : Record or Curve
+        What it rests on.
+    ms : float or None
+        Measured or predicted device time.
+    options : tuple of Option
+        What else is known, the quickest first.
+    """
+
+    config: Config
+    rule: str
+    evidence: Record | Curve
+    ms: float | None
+    options: tuple[Option, ...] = ()
+
+    # What `python -m fastsgemm` shows of it.
+
+    @property
+    def arch(self) -> str:
+        """The architecture of the file that the evidence is in, or ``generic``."""
+        return self.evidence.arch
+
+    @property
+    def device(self) -> str | None:
+        """The card that the evidence is from."""
+        return self.evidence.device
+
+    @property
+    def origin(self) -> str:
+        """``measured``, ``predicted``, ``published`` or ``hand-picked``."""
+        return self.evidence.origin if isinstance(self.evidence, Record) else PREDICTED
+
+    @property
+    def source(self) -> str:
+        """Where a published one is from, or what was measured with."""
+        return self.evidence.source if isinstance(self.evidence, Record) else f"from {self.evidence.tools}"
+
+
+def choose(card: Card, rung: Rung, problem: Problem, only: str | None = None) -> Choice:
+    """Return the config of `rung` for `problem` on `card`, and why.
+
+    Parameters
+    ----------
+    card : Card
+    rung : Rung
+    problem : Problem
+    only : str, optional
+        ``shipped`` leaves the user's own results out, ``user`` those of this architecture that were shipped.
+
+    Raises
+    ------
+    ConfigError
+        The database has none that is legal on this card.
+    """
+    return _choose(card.name, card.arch, card.shared_limit, card.multiprocessors, rung, problem, only)
+
+
+def forget() -> None:
+    """Forget what was chosen, because the database has changed."""
+    database.forget()
+    _known.cache_clear()
+    _choose.cache_clear()
+
+
+def knows(card: Card) -> bool:
+    """Whether there is anything for this card or its architecture beyond what is generic."""
+    content = database.load(card.arch)
+    return bool(content.records or content.curves)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What one tier of the database knows of a rung."""
+
+    records: tuple[Record, ...]
+    models: tuple[tuple[Curve, Model], ...]
+
+
+@lru_cache(maxsize=_MOST_PROBLEMS)
+def _choose(
+    name: str, arch: str, shared_limit: int, multiprocessors: int, rung: Rung, problem: Problem, only: str | None
+) -> Choice:
+    tiers = _known(name, arch, shared_limit, rung, only)
+    for tier in tiers:
+        predicted = _predictions(tier.models, problem, multiprocessors)
+        options = tuple(Option(curve.config, ms) for ms, curve in predicted)
+        exact = next((record for record in tier.records if record.problem == problem), None)
+        if exact is not None:
+            return Choice(exact.config, EXACT, exact, exact.ms, options)
+        if predicted:
+            ms, curve = predicted[0]
+            return Choice(curve.config, PREDICTED, curve, ms, options)
+    for tier in tiers:
+        if tier.records:
+            near = min(tier.records, key=lambda record: _distance(record.problem, problem))
+            others = (Option(record.config, None) for record in tier.records if record is not near)
+            return Choice(near.config, NEAREST, near, None, tuple(others))
+    raise ConfigError(f"no record of rung {rung.name} is legal with {shared_limit} bytes of shared memory")
+
+
+@lru_cache(maxsize=256)
+def _known(name: str, arch: str, shared_limit: int, rung: Rung, only: str | None) -> tuple[_Known, ...]:
+    """Return the tiers: this very card, its architecture, and what holds everywhere; the user's own come first."""
+    own, generic = database.load(arch), database.load(GENERIC)
+
+    def usable(entry: Record | Curve) -> bool:
+        if only is not None and entry.arch != GENERIC and entry.user is not (only == "user"):
+            return False
+        return entry.rung == rung.name and not configs.violations(rung, entry.config, shared_limit)
+
+    def tier(content: Content, here: bool) -> _Known:
+        records = tuple(entry for entry in content.records if (entry.device == name) is here and usable(entry))
+        curves = [entry for entry in content.curves if (entry.device == name) is here and usable(entry)]
+        return _Known(records, tuple(_models(curves)))
+
+    return tier(own, True), tier(own, False), tier(generic, False)
+
+
+def _models(curves: Iterable[Curve]) -> Iterator[tuple[Curve, Model]]:
+    seen: set[Config] = set()
+    for curve in curves:
+        if curve.config not in seen:  # the user's own take the place of what was shipped
+            seen.add(curve.config)
+            try:
+                yield curve, Model(curve)
+            except ValueError as error:
+                warnings.warn(f"a curve of {curve.device} is left out: {error}", RuntimeWarning, stacklevel=2)
+
+
+def _predictions(
+    models: Iterable[tuple[Curve, Model]], problem: Problem, multiprocessors: int
+) -> list[tuple[float, Curve]]:
+    found = []
+    for curve, model in models:
+        try:
+            found.append((model.predict(problem, multiprocessors), curve))
+        except ShapeError:  # so many blocks of this size do not fit a grid
+            continue
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _distance(known: Problem | None, problem: Problem) -> tuple[int, float]:
+    """Return how far apart two problems are: another layout first, then the octaves between their extents."""
+    if known is None:
+        return 0, math.inf
+    pairs = ((known.M, problem.M), (known.N, problem.N), (known.K, problem.K))
+    return int(known.layout != problem.layout), sum(abs(math.log2(one / max(1, other))) for one, other in pairs)

@@ -1,0 +1,137 @@
+"""Why a problem gets the constants that it gets, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastsgemm import choose, database, device, problems, rungs
+from fastsgemm.choose import Choice
+from fastsgemm.database import GENERIC, Record, tflops
+from fastsgemm.errors import ConfigError
+from fastsgemm.plan import Problem
+from fastsgemm.rungs import Rung
+from fastsgemm.workbench import Card, card_of
+
+_SHOWN = 4  # alternatives
+_UNKNOWN_MULTIPROCESSORS = 108  # of a card that is not there; only curves look at it
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The answer of `explain`; as text it is a few lines.
+
+    Attributes
+    ----------
+    card : Card
+    rung : str
+    problem : Problem
+    choice : Choice
+        The config, the rule, what it rests on, its time, and what else was considered.
+    """
+
+    card: Card
+    rung: str
+    problem: Problem
+    choice: Choice
+
+    def json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        p, choice = self.problem, self.choice
+        return {
+            "device": self.card.name,
+            "arch": self.card.arch,
+            "problem": {"M": p.M, "N": p.N, "K": p.K, "layout": p.layout},
+            "rung": self.rung,
+            "constants": choice.config.constants,
+            "rule": choice.rule,
+            "evidence": _evidence(choice),
+            "ms": choice.ms,
+            "options": [{"constants": option.config.constants, "ms": option.ms} for option in choice.options],
+        }
+
+    def __str__(self) -> str:
+        choice = self.choice
+        p = self.problem
+        lines = [
+            f"problem    {p.M} x {p.N} x {p.K}, {p.layout}, on {self.card.name} ({self.card.arch})",
+            f"rung       {self.rung}",
+            f"constants  {choice.config}",
+            f"rule       {choice.rule}: {_RULES[choice.rule]}",
+            f"evidence   {_evidence(choice)}",
+        ]
+        if choice.ms is not None:
+            verb = "measured" if choice.rule == choose.EXACT else "predicted"
+            lines.append(f"time       {choice.ms:.4g} ms, {tflops(p, choice.ms):.4g} TFLOP/s ({verb})")
+        others = [option for option in choice.options if option.config != choice.config][:_SHOWN]
+        for number, option in enumerate(others):
+            head = "others" if number == 0 else ""
+            predicted = "" if option.ms is None else f"{option.ms:.4g} ms predicted  "
+            lines.append(f"{head:10} {predicted}{option.config}")
+        return "\n".join(lines)
+
+
+_RULES = {
+    choose.EXACT: "this problem was tuned",
+    choose.PREDICTED: "of the configs with a measured curve, the one with the least predicted time",
+    choose.NEAREST: "no times are known here; the record of the nearest problem",
+}
+
+
+def _evidence(choice: Choice) -> str:
+    found = choice.evidence
+    where = "yours" if found.user else "shipped"
+    place = "every architecture" if found.arch == GENERIC else found.device or found.arch
+    if isinstance(found, Record):
+        at = "" if found.problem is None else f" at {problems.text(found.problem)}"
+        return f"{found.origin} record for {place}{at} ({where}; {found.source})"
+    return f"{len(found.points)} measured times on {place} ({where}; {found.tools})"
+
+
+def explain(
+    M: int, N: int, K: int, layout: str = "NN", rung: str | int | Rung | None = None, device: int | str = 0
+) -> Explanation:
+    """Say which constants `sgemm` uses for a problem, and why.
+
+    Parameters
+    ----------
+    M, N, K : int
+        C is (M, N), A is (M, K), B is (K, N).
+    layout : str
+        ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T).
+    rung : str or int, optional
+        Default: the rung that `sgemm` uses.
+    device : int or str
+        CUDA's number of the card, or an architecture such as ``"sm_90"``, for which no card is needed.
+
+    Returns
+    -------
+    Explanation
+        Text by ``str``.
+    """
+    problem = problems.call(problems.checked(Problem(M, N, K, layout))).problem
+    found = database.default_rung() if rung is None else rungs.find(rung)
+    card = card_at(device)
+    return Explanation(card, found.name, problem, choose.choose(card, found, problem))
+
+
+def card_at(place: int | str) -> Card:
+    """Return the card with this number, or one of this architecture."""
+    return _describe(place) if isinstance(place, str) else card_of(device.open_gpu(place))
+
+
+def _describe(arch: str) -> Card:
+    """Return the card of an architecture that most is known about, without looking for one.
+
+    Raises
+    ------
+    ConfigError
+        The database does not know the architecture.
+    """
+    content = database.load(arch)
+    if not content.shared_limit or arch == GENERIC:
+        raise ConfigError(f"the database has no architecture {arch!r}; it is written like sm_90")
+    for curve in content.curves:
+        return Card(curve.device, arch, content.shared_limit, curve.multiprocessors)
+    name = next((record.device for record in content.records if record.device), f"any card of {arch}")
+    return Card(name, arch, content.shared_limit, _UNKNOWN_MULTIPROCESSORS)

@@ -1,0 +1,213 @@
+"""Predicting a config's time on a problem from its measured curve. ``docs/tuning.md`` explains the rule.
+
+A curve has times at chosen *loads*, the blocks of a grid over the card's multiprocessors, each at two depths of K.
+At a given load the time is a straight line in K: what a block costs once, and what each step of k costs.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+
+from fastsgemm.config import Config
+from fastsgemm.database import Curve
+from fastsgemm.plan import Problem, blocks
+
+SHALLOW, DEEP = 128, 1024  # the two depths of K that every load is measured at
+_SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
+_STEADY = 4  # the heaviest is this many full waves
+_LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, and related to NN there
+_TRANSACTION = 4  # floats: extents that are multiples of it let an operand be read 16 bytes at a time
+
+
+def loads(blocks_per_sm: int) -> list[float]:
+    """Return the loads that a curve is measured at, for a config of which so many blocks fit on a multiprocessor."""
+    powers = [float(2**i) for i in range(blocks_per_sm.bit_length()) if 2**i < blocks_per_sm]
+    return [1 / _SPARSE, *powers, float(blocks_per_sm), float(_STEADY * blocks_per_sm)]
+
+
+def probes(config: Config, blocks_per_sm: int, multiprocessors: int) -> list[Problem]:
+    """Return the problems that a curve is measured on.
+
+    Parameters
+    ----------
+    config : Config
+    blocks_per_sm : int
+    multiprocessors : int
+    """
+    found = [
+        _probe(config, load * multiprocessors, depth + ragged, ragged)
+        for ragged in (0, 1)
+        for load in loads(blocks_per_sm)
+        for depth in (SHALLOW, DEEP)
+    ]
+    ends = (1.0, float(blocks_per_sm))
+    found += [
+        _probe(config, load * multiprocessors, DEEP + ragged, ragged, layout)
+        for ragged in (0, 1)
+        for load in dict.fromkeys(ends)
+        for layout in _LAYOUTS
+    ]
+    found.append(_probe(config, multiprocessors, DEEP + 4, 0))
+    found.append(_probe(config, multiprocessors, DEEP + (config.BK or 1) - 1, 1))
+    found.append(Problem(blocks_per_sm * multiprocessors * config.BM, config.BN, DEEP))
+    return list(dict.fromkeys(found))
+
+
+def _probe(config: Config, count: float, K: int, ragged: int, layout: str = "NN") -> Problem:
+    """Return a problem of about `count` nearly square tiles; a ragged one has odd extents."""
+    whole = max(1, round(count))
+    rows = _near_root(whole)
+    return Problem(rows * config.BM - ragged, whole // rows * config.BN - ragged, K, layout)
+
+
+def _near_root(count: int) -> int:
+    """Return the largest divisor of `count` up to its root, or the root where that is far off."""
+    root = math.isqrt(count)
+    divisor = next(d for d in range(root, 0, -1) if count % d == 0)
+    return divisor if 2 * divisor >= root else root
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Time at one load, straight in K: ``start + slope * K`` ms."""
+
+    load: float
+    start: float
+    slope: float
+
+    def at(self, depth: float) -> float:
+        """Return the time at this depth."""
+        return self.start + self.slope * depth
+
+
+class Model:
+    """Predicts one config from its curve.
+
+    Parameters
+    ----------
+    curve : Curve
+
+    Raises
+    ------
+    ValueError
+        The curve lacks the points that every prediction needs.
+    """
+
+    def __init__(self, curve: Curve) -> None:
+        self._config = curve.config
+        self._full = float(curve.blocks_per_sm)
+        self._known = {point.problem: point.ms for point in curve.points}
+        self._sms = curve.multiprocessors
+        self._lines = (self._measured_lines(0), self._measured_lines(1))
+        self._factors = {layout: tuple(self._layout_factors(layout, r) for r in (0, 1)) for layout in _LAYOUTS}
+        self._tail = self._tail_steps()
+        # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.
+        extra = self._depth(DEEP + 1) - (DEEP + 1)
+        ragged_lines = tuple(replace(line, start=max(0.0, line.start - line.slope * extra)) for line in self._lines[1])
+        self._lines = (self._lines[0], ragged_lines)
+        self._bandwidth = self._stream_rate()
+
+    def predict(self, problem: Problem, multiprocessors: int) -> float:
+        """Return the predicted device time in ms on a card with so many multiprocessors."""
+        load = blocks(self._config, problem) / multiprocessors
+        depth = self._depth(problem.K)
+        narrow = _narrow(problem)
+        aligned = self._time(load, depth, 0, problem.layout) if narrow < 1 else 0.0
+        ragged = self._time(load, depth, 1, problem.layout) if narrow > 0 else 0.0
+        traffic = 4.0 * (problem.M + problem.N) * problem.K / self._bandwidth
+        return max((1 - narrow) * aligned + narrow * ragged, traffic)
+
+    def _time(self, load: float, depth: float, ragged: int, layout: str) -> float:
+        return self._nn_time(load, depth, ragged) * self._layout_factor(layout, load, ragged)
+
+    def _nn_time(self, load: float, depth: float, ragged: int) -> float:
+        """Waves: a full one and its successors, and a last one that is as slow as its fullest multiprocessor."""
+        lines = self._lines[ragged]
+        first = self._at(lines, self._full, depth)
+        if load <= self._full:
+            return self._at(lines, load if load <= 1 else math.ceil(load), depth)
+        steady = lines[-1]
+        wave = max(0.0, steady.at(depth) - first) / (_STEADY - 1)
+        waves = int(load / self._full)
+        rest = load - waves * self._full
+        part = self._at(lines, math.ceil(rest) if rest > 1 else rest, depth) / first if rest > 1e-9 else 0.0
+        return first + (waves - 1 + part) * wave
+
+    def _at(self, lines: tuple[_Line, ...], load: float, depth: float) -> float:
+        """Interpolate between the measured loads up to a full wave."""
+        place = max(1, bisect_left(lines, load, key=lambda line: line.load))
+        low, high = lines[place - 1], lines[place]
+        below, above = low.at(depth), high.at(depth)
+        return below + (above - below) * max(0.0, (load - low.load) / (high.load - low.load))
+
+    def _depth(self, K: int) -> float:
+        """Return K with the steps of a ragged last tile weighted by what they cost."""
+        step = self._config.BK or 1
+        rest = K % step
+        once, each = self._tail
+        return K - rest + (once + each * rest if rest else 0.0)
+
+    def _layout_factor(self, layout: str, load: float, ragged: int) -> float:
+        if layout == "NN":
+            return 1.0
+        light, heavy = self._factors[layout][ragged]
+        if self._full <= 1 or load <= 1:
+            return light
+        share = min(1.0, math.log(load) / math.log(self._full))
+        return light + (heavy - light) * share
+
+    # From the measured points
+
+    def _ms(self, problem: Problem) -> float:
+        try:
+            return self._known[problem]
+        except KeyError:
+            raise ValueError(f"the curve has no time for {problem}") from None
+
+    def _measured_lines(self, ragged: int) -> tuple[_Line, ...]:
+        return tuple(self._line(load, ragged) for load in loads(int(self._full)))
+
+    def _line(self, load: float, ragged: int) -> _Line:
+        shallow, deep = (
+            self._ms(_probe(self._config, load * self._sms, depth + ragged, ragged)) for depth in (SHALLOW, DEEP)
+        )
+        slope = max(0.0, deep - shallow) / (DEEP - SHALLOW)
+        return _Line(load, max(0.0, shallow - slope * (SHALLOW + ragged)), slope)
+
+    def _layout_factors(self, layout: str, ragged: int) -> tuple[float, float]:
+        light, heavy = (
+            self._ms(_probe(self._config, load * self._sms, DEEP + ragged, ragged, layout))
+            / self._ms(_probe(self._config, load * self._sms, DEEP + ragged, ragged))
+            for load in (1.0, self._full)
+        )
+        return light, heavy
+
+    def _tail_steps(self) -> tuple[float, float]:
+        """Return what a ragged last tile costs, in steps of k: once, and for each of its steps."""
+        step = self._config.BK or 1
+        if step < 3:
+            return 0.0, 1.0
+        slope = self._lines[1][1].slope or 1e-9
+        longest = self._ms(_probe(self._config, self._sms, DEEP + step - 1, 1))
+        shortest = self._ms(_probe(self._config, self._sms, DEEP + 1, 1))
+        each = max(0.0, longest - shortest) / (step - 2) / slope
+        aligned = self._lines[0][1]
+        four = self._ms(_probe(self._config, self._sms, DEEP + 4, 0))
+        once = (four - aligned.start - aligned.slope * DEEP) / (aligned.slope or 1e-9) - 4 * each
+        return max(0.0, once), each
+
+    def _stream_rate(self) -> float:
+        """Return the bytes a ms at which operands that no two blocks share were read."""
+        stream = Problem(int(self._full) * self._sms * self._config.BM, self._config.BN, DEEP)
+        return 4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)
+
+
+def _narrow(problem: Problem) -> float:
+    """Return the share of A and B that cannot be read 16 bytes at a time, if they are dense."""
+    lines = (
+        problem.M if problem.layout[0] == "T" else problem.K,
+        problem.K if problem.layout[1] == "T" else problem.N,
+    )
+    return sum(line % _TRANSACTION != 0 for line in lines) / len(lines)

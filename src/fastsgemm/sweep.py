@@ -1,0 +1,300 @@
+"""The search on one problem: compile, check, time in rounds, keep the best.
+
+A candidate that fails is a value, never the end of the run, and every measurement is in the journal as soon as it
+is made. Nothing here needs a card: see `fastsgemm.workbench.Bench`.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fastsgemm.config import Config
+from fastsgemm.database import tflops
+from fastsgemm.errors import TuningError
+from fastsgemm.journal import Journal
+from fastsgemm.plan import Problem
+from fastsgemm.rungs import Rung
+from fastsgemm.workbench import Bench, Job, variant
+
+_SEED = 20  # of the order in which candidates are timed
+_PATIENCE_MS = 60.0  # that a candidate may run for in a round, once the least repeats are done
+_LEAST_REPEATS = 2
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of successive halving.
+
+    Attributes
+    ----------
+    share : float
+        Of the candidates of the round before that are in it.
+    least : int
+        Candidates that are in it in any case.
+    repeats : int
+        Times that each is timed; fewer where it takes long.
+    """
+
+    share: float
+    least: int
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How thoroughly a problem is searched.
+
+    Attributes
+    ----------
+    rounds : tuple of Round
+        The last of them decides.
+    beside_cublas : bool
+        In the last round cuBLAS runs in turns with the candidates, where there is any.
+    """
+
+    rounds: tuple[Round, ...]
+    beside_cublas: bool
+
+
+EXPLORE = Effort((Round(1.0, 1, 1), Round(0.12, 12, 3), Round(0.0, 8, 5)), beside_cublas=False)
+DECIDE = Effort((Round(1.0, 1, 3), Round(0.12, 6, 5), Round(0.0, 4, 15)), beside_cublas=True)
+QUICK = Effort((Round(1.0, 1, 1), Round(0.25, 4, 5)), beside_cublas=False)  # loading PyTorch alone takes seconds
+
+
+class Progress(Protocol):
+    """Where a run says how far it is; `fastsgemm.progress` has one for terminals."""
+
+    def title(self, text: str) -> None:
+        """Say what the next phases are about."""
+
+    def begin(self, what: str, count: int) -> None:
+        """Start counting to `count`."""
+
+    def step(self) -> None:
+        """Count one."""
+
+    def best(self, text: str) -> None:
+        """Show the best so far."""
+
+    def note(self, text: str) -> None:
+        """Say something that stays."""
+
+    def end(self) -> None:
+        """Stop showing anything."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the search on one problem found.
+
+    Attributes
+    ----------
+    problem : Problem
+    rung : str
+    times : dict
+        Median device time in ms of every candidate that was timed, the winner first.
+    failures : dict
+        Why each of the others failed.
+    cublas_ms : float or None
+        In turns with the winner, where there is cuBLAS.
+    complete : bool
+        The time sufficed for all candidates.
+    """
+
+    problem: Problem
+    rung: str
+    times: dict[Config, float]
+    failures: dict[Config, str]
+    cublas_ms: float | None
+    complete: bool
+
+    @property
+    def best(self) -> tuple[Config, float] | None:
+        """The winner and its time, or None where nothing worked."""
+        return next(iter(self.times.items()), None)
+
+
+@dataclass
+class Sweep:
+    """A search that goes from problem to problem with one bench and one journal.
+
+    Attributes
+    ----------
+    bench : Bench
+    journal : Journal
+    progress : Progress
+    deadline : float
+        By the clock: what is not timed by then is left out, and the best of the rest is the answer.
+    clock : callable
+        Seconds.
+    """
+
+    bench: Bench
+    journal: Journal
+    progress: Progress
+    deadline: float = float("inf")
+    clock: Callable[[], float] = time.monotonic
+    _ready: dict[Job, str | None] = field(default_factory=dict)
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return self.clock() > self.deadline
+
+    def prepare(self, jobs: Iterable[Job]) -> dict[Job, str | None]:
+        """Compile and check what has not been; return for each job that is done None or why it failed."""
+        wanted = list(dict.fromkeys(jobs))
+        new = [job for job in wanted if job not in self._ready]
+        for job in self._compiled(new):
+            if self.late:
+                break
+            self._ready[job] = self.bench.check(job)
+            self.progress.step()
+        return {job: self._ready[job] for job in wanted if job in self._ready}
+
+    def _compiled(self, jobs: Sequence[Job]) -> list[Job]:
+        if not jobs or self.late:
+            return []
+        compiled = []
+        self.progress.begin("compile", len(jobs))
+        for job, failure in self.bench.compile(jobs):
+            self.progress.step()
+            if failure is None:
+                compiled.append(job)
+            else:
+                self._ready[job] = failure
+            if self.late:
+                break
+        self.progress.begin("check", len(compiled))
+        return compiled
+
+    def search(self, problem: Problem, rung: Rung, candidates: Iterable[Config], label: str, effort: Effort) -> Result:
+        """Find the fastest of `candidates` on `problem`.
+
+        Parameters
+        ----------
+        problem : Problem
+        rung : Rung
+        candidates : iterable of Config
+        label : str
+            Sets the measurements of this search apart from those of another one on the same problem.
+        effort : Effort
+        """
+        wanted = list(dict.fromkeys(candidates))
+        failures = {config: reason for config in wanted if (reason := self._failure(problem, rung, config))}
+        jobs = {Job(rung, config, variant(rung, problem)): config for config in wanted if config not in failures}
+        prepared = self.prepare(jobs)
+        for job, reason in prepared.items():
+            if reason is not None:
+                failures[jobs[job]] = reason
+                self.journal.put(problem, rung.name, jobs[job], "prepare", reason)
+        working = [jobs[job] for job, reason in prepared.items() if reason is None]
+        trial = _Trial(self, problem, rung, failures)
+        cublas_ms = trial.run(working, label, effort)
+        complete = len(prepared) == len(jobs) and not trial.cut
+        return Result(problem, rung.name, trial.ranking, failures, cublas_ms, complete)
+
+    def measure(self, problem: Problem, rung: Rung, config: Config, repeats: int) -> float | None:
+        """Return the median time of one config in ms, or None where it fails or the time is up."""
+        if self.prepare([Job(rung, config, variant(rung, problem))]).get(Job(rung, config, variant(rung, problem)), ""):
+            return None
+        trial = _Trial(self, problem, rung, {})
+        trial.time([config], "measure", repeats)
+        return trial.medians.get(config)
+
+    def _failure(self, problem: Problem, rung: Rung, config: Config) -> str | None:
+        reason = self.journal.get(problem, rung.name, config, "prepare")
+        return reason if isinstance(reason, str) else None
+
+
+class _Trial:
+    """The rounds on one problem."""
+
+    def __init__(self, sweep: Sweep, problem: Problem, rung: Rung, failures: dict[Config, str]) -> None:
+        self._sweep, self._problem, self._rung, self._failures = sweep, problem, rung, failures
+        self._timer = sweep.bench.operands(problem)
+        self._order = random.Random(_SEED)
+        self._finalists: list[Config] = []
+        self.medians: dict[Config, float] = {}
+        self.cut = False
+
+    @property
+    def ranking(self) -> dict[Config, float]:
+        """Every time, the winner first: the last round decides among those that were in it."""
+        order = sorted(self.medians, key=lambda config: (config not in self._finalists, self.medians[config]))
+        return {config: self.medians[config] for config in order}
+
+    def run(self, candidates: Sequence[Config], label: str, effort: Effort) -> float | None:
+        """Time in rounds; return the median time of cuBLAS."""
+        if candidates and not self._sweep.late:
+            self._timer.once(self._rung, candidates[0])  # the first product on new memory pays for page tables
+        left = list(candidates)
+        beside: list[float] = []
+        for number, stage in enumerate(effort.rounds):
+            count = max(stage.least, round(stage.share * len(left)))
+            left = sorted(left, key=lambda config: self.medians.get(config, 0.0))[:count]
+            last = number == len(effort.rounds) - 1
+            turns = beside if last and effort.beside_cublas else None
+            repeats = self._repeats(left, stage.repeats)
+            self._sweep.progress.begin("time", len(left) * repeats)
+            timed = self.time(left, f"{label}.{number}", repeats, turns)
+            if timed:
+                self._finalists = timed
+            left = [config for config in left if config in self.medians]
+        return statistics.median(beside) if beside else None
+
+    def _repeats(self, configs: Sequence[Config], most: int) -> int:
+        quickest = min((self.medians[config] for config in configs if config in self.medians), default=0.0)
+        return min(most, max(_LEAST_REPEATS, int(_PATIENCE_MS / quickest))) if quickest else most
+
+    def time(
+        self, configs: Sequence[Config], turn: str, repeats: int, beside: list[float] | None = None
+    ) -> list[Config]:
+        """Time each of `configs`, in turns and in another order every time; return those that were timed.
+
+        Parameters
+        ----------
+        configs : sequence of Config
+        turn : str
+            For the journal.
+        repeats : int
+        beside : list of float, optional
+            Takes the times of cuBLAS, in turns with the others.
+        """
+        seen: dict[Config, list[float]] = {}
+        for repeat in range(repeats):
+            for config in self._order.sample(list(configs), len(configs)):
+                if self._sweep.late:
+                    self.cut = True
+                    break
+                self._time_once(f"{turn}.{repeat}", config, seen)
+            reference = None if beside is None or self.cut else self._timer.baseline()
+            if beside is not None and reference is not None:
+                beside.append(reference)
+        self.medians |= {config: statistics.median(times) for config, times in seen.items()}
+        for config in self._failures:
+            self.medians.pop(config, None)
+        return [config for config in seen if config in self.medians]
+
+    def _time_once(self, turn: str, config: Config, seen: dict[Config, list[float]]) -> None:
+        journal, rung = self._sweep.journal, self._rung
+        found = journal.get(self._problem, rung.name, config, turn)
+        if found is None:
+            try:
+                found = self._timer.once(rung, config)
+            except TuningError as error:
+                journal.put(self._problem, rung.name, config, "prepare", str(error))  # the next run leaves it out
+                raise
+            journal.put(self._problem, rung.name, config, turn, found)
+        if isinstance(found, str):
+            self._failures[config] = found
+        else:
+            seen.setdefault(config, []).append(found)
+            best = min((min(times) for times in seen.values()), default=found)
+            self._sweep.progress.best(f"{best:.4g} ms, {tflops(self._problem, best):.4g} TFLOP/s")
+        self._sweep.progress.step()

@@ -1,0 +1,534 @@
+"""A tuning run: candidates, compile, check, time, store. `tune` is the whole of it; `fastsgemm.tune` is its entry."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fastsgemm import candidates, choose, database, device, model, problems, resources, rungs
+from fastsgemm.candidates import Space
+from fastsgemm.config import Config
+from fastsgemm.database import Content, Curve, Point, Record, tflops
+from fastsgemm.errors import ConfigError, TuningError
+from fastsgemm.journal import Journal
+from fastsgemm.plan import Problem
+from fastsgemm.rungs import Rung
+from fastsgemm.sweep import DECIDE, EXPLORE, QUICK, Effort, Result, Sweep
+from fastsgemm.workbench import Job, variant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fastsgemm.sweep import Progress
+    from fastsgemm.workbench import Bench, Card
+
+QUICK_SECONDS = 18.0  # the budget of a quick run that names none
+
+_REFINED = 4  # configs of the grid whose refinements are tried, a problem
+_SHORTLISTED = 8  # configs of each anchor that are tried on all other problems
+_PORTFOLIO = 24  # configs whose curves are measured: what the choice for an untuned problem has
+_CURVE_REPEATS = 5
+_NEVER = 1e9  # ms, of a problem that nothing has covered yet
+_LEAST_GAIN = 0.002  # in the sum of the logarithms of the times: less is noise
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a run found for one problem.
+
+    Attributes
+    ----------
+    problem : Problem
+    rung : str
+    config : Config
+    ms : float
+        Median device time.
+    shipped_config : Config
+        What the shipped database chooses.
+    shipped_ms : float or None
+        Its time in this run.
+    cublas_ms : float or None
+        Of cuBLAS in turns with the winner, where there is any.
+    """
+
+    problem: Problem
+    rung: str
+    config: Config
+    ms: float
+    shipped_config: Config
+    shipped_ms: float | None
+    cublas_ms: float | None
+
+
+@dataclass
+class Outcome:
+    """What a run has found so far.
+
+    Attributes
+    ----------
+    card : Card
+    tools : Tools
+    tuned : list of Tuned
+    curves : list of Curve
+    failures : dict
+        Why candidates failed, and how many for that reason.
+    timed : dict
+        Every time of every problem and rung, for the plot.
+    seconds : float
+    complete : bool
+        The time sufficed for everything.
+    path : Path or None
+        Where it was stored.
+    """
+
+    card: Card
+    tools: database.Tools
+    tuned: list[Tuned] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
+    failures: dict[str, int] = field(default_factory=dict)
+    timed: dict[tuple[str, Problem], dict[Config, float]] = field(default_factory=dict)
+    seconds: float = 0.0
+    complete: bool = True
+    path: Path | None = None
+
+    @property
+    def content(self) -> Content:
+        """As the database has it."""
+        return Content(self.card.arch, self.card.shared_limit, tuple(map(self._record, self.tuned)), tuple(self.curves))
+
+    def _record(self, found: Tuned) -> Record:
+        ratio = None if found.cublas_ms is None else found.cublas_ms / found.ms
+        return Record(
+            arch=self.card.arch,
+            device=self.card.name,
+            rung=found.rung,
+            problem=found.problem,
+            config=found.config,
+            origin="measured",
+            source=str(self.tools),
+            ms=found.ms,
+            cublas_ratio=ratio,
+            tools=self.tools,
+        )
+
+    def json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "device": self.card.name,
+            "arch": self.card.arch,
+            "driver": self.tools.driver,
+            "nvrtc": self.tools.nvrtc,
+            "seconds": round(self.seconds, 1),
+            "complete": self.complete,
+            "stored": self.path and str(self.path),
+            "failures": self.failures,
+            "curves": len(self.curves),
+            "results": [_row(found) for found in self.tuned],
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{'problem':22} {'rung':10} {'ms':>9} {'TFLOP/s':>8} {'shipped':>8} {'cuBLAS':>7}  constants"]
+        for found in self.tuned:
+            row = _row(found)
+            lines.append(
+                f"{problems.text(found.problem):22} {found.rung:10} {found.ms:9.4g} {row['tflops']:8.4g} "
+                f"{_percent(row['of_shipped']):>8} {_percent(row['of_cublas']):>7}  {found.config}"
+            )
+        lines.append("shipped, cuBLAS: speed as a share of theirs in this run; '-' where it was not measured")
+        if not self.complete:
+            lines.append("the time was up before everything was measured; the same command goes on from here")
+        if self.path:
+            lines.append(f"stored in {self.path}")
+        return "\n".join(lines)
+
+
+def _row(found: Tuned) -> dict[str, Any]:
+    problem = found.problem
+    return {
+        "problem": {"M": problem.M, "N": problem.N, "K": problem.K, "layout": problem.layout},
+        "rung": found.rung,
+        "constants": found.config.constants,
+        "ms": found.ms,
+        "tflops": tflops(problem, found.ms),
+        "shipped_constants": found.shipped_config.constants,
+        "of_shipped": found.shipped_ms and found.shipped_ms / found.ms,
+        "of_cublas": found.cublas_ms and found.cublas_ms / found.ms,
+    }
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}%"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will try.
+
+    Attributes
+    ----------
+    card : Card
+    problems : tuple of Problem
+    spaces : tuple of Space
+        One a rung.
+    quick : bool
+    standard : bool
+        The problems are the standard set: tune the anchors thoroughly, measure the curves.
+    """
+
+    card: Card
+    problems: tuple[Problem, ...]
+    spaces: tuple[Space, ...]
+    quick: bool
+    standard: bool
+
+    def json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "device": self.card.name,
+            "arch": self.card.arch,
+            "shared_limit": self.card.shared_limit,
+            "problems": list(map(problems.text, self.problems)),
+            "spaces": {space.name: len(space.candidates(self.card.shared_limit, self.quick)) for space in self.spaces},
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.card.name}, {self.card.arch}, {self.card.shared_limit} bytes of shared memory a block"]
+        lines.append(f"{len(self.problems)} problems: " + "  ".join(map(problems.text, self.problems)))
+        for space in self.spaces:
+            count = len(space.candidates(self.card.shared_limit, self.quick))
+            lines.append(
+                f"rung {space.rung}: {count} candidates of space {space.name}{' (quick)' if self.quick else ''}"
+            )
+        return "\n".join(lines)
+
+
+def plan(
+    card: Card,
+    shapes: Iterable[str | Sequence[int] | Problem] | None = None,
+    rung: str | int | Rung | None = None,
+    space: str | None = None,
+    quick: bool = False,
+) -> Plan:
+    """Return what `tune` with these arguments would try on `card`; see there."""
+    chosen = tuple(dict.fromkeys(problems.STANDARD if shapes is None else map(_problem, shapes)))
+    return Plan(card, chosen, _spaces(rung, space), quick, standard=shapes is None)
+
+
+def _problem(shape: str | Sequence[int] | Problem) -> Problem:
+    if isinstance(shape, Problem):
+        found = problems.checked(shape)
+    else:
+        found = problems.parse(shape if isinstance(shape, str) else ",".join(map(str, shape)))
+    return problems.call(found).problem
+
+
+def _spaces(rung: str | int | Rung | None, space: str | None) -> tuple[Space, ...]:
+    if space is not None:
+        found = candidates.SPACES.get(space)
+        if found is None:
+            raise ConfigError(f"unknown search space {space!r}; there are {', '.join(candidates.SPACES)}")
+        if rung is not None and rungs.find(rung).name != found.rung:
+            raise ConfigError(f"search space {space} is of rung {found.rung}, not {rungs.find(rung).name}")
+        return (found,)
+    names = candidates.tunable() if rung is None else (rungs.find(rung).name,)
+    spaces = [candidates.default_space(name) for name in names]
+    if None in spaces:
+        raise ConfigError(f"rung {names[0]} has no search space; tunable are {', '.join(candidates.tunable())}")
+    return tuple(space for space in spaces if space is not None)
+
+
+def tune(
+    shapes: Iterable[str | Sequence[int] | Problem] | None = None,
+    *,
+    rung: str | int | Rung | None = None,
+    space: str | None = None,
+    quick: bool = False,
+    budget: float | None = None,
+    device: int = 0,
+    store: bool = True,
+    progress: bool = True,
+) -> Outcome:
+    """Search the constants that are fastest on a card, and remember them.
+
+    Parameters
+    ----------
+    shapes : iterable, optional
+        Problems as ``(M, N, K)``, ``(M, N, K, layout)`` or ``"M,N,K,LAYOUT"``. Default: the standard set, which also
+        measures the curves that untuned problems are predicted from.
+    rung : str or int, optional
+        The rung to tune. Default: every rung that has a search space.
+    space : str, optional
+        The search space, by name. Default: that of the rung.
+    quick : bool
+        A few good candidates only, in seconds.
+    budget : float, optional
+        Seconds that the run may take. Default: 18 for a quick run, else as long as it takes.
+    device : int
+        CUDA's number of the card.
+    store : bool
+        Whether to keep the result in the user's data folder.
+    progress : bool
+        Whether to show on stderr how far it is.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    TuningError
+        Another process is tuning this card, or a candidate broke the CUDA context.
+    DeviceError, ConfigError, UnknownRungError, ShapeError
+    """
+    from fastsgemm.progress import Bar
+
+    began = time.monotonic()
+    gpu = _open(device)
+    with _workbench(gpu) as bench:
+        planned = plan(bench.card, shapes, rung, space, quick)
+        return run(planned, bench, Bar(progress), budget, store=store, began=began)
+
+
+def _open(ordinal: int) -> device.Gpu:
+    return device.open_gpu(ordinal)
+
+
+@contextmanager
+def _workbench(gpu: device.Gpu) -> Iterator[Bench]:
+    from fastsgemm.workbench import Workbench
+
+    switched = gpu.enter()
+    try:
+        bench = Workbench(gpu)
+        try:
+            yield bench
+        finally:
+            bench.close()
+            choose.forget()
+    finally:
+        if switched:
+            gpu.leave()
+
+
+def run(
+    planned: Plan,
+    bench: Bench,
+    bar: Progress,
+    budget: float | None = None,
+    *,
+    store: bool = True,
+    began: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Outcome:
+    """Carry out a plan on a bench. What was found is stored also if it ends by an exception or Ctrl-C."""
+    began = clock() if began is None else began
+    if budget is None and planned.quick:
+        budget = QUICK_SECONDS
+    outcome = Outcome(bench.card, bench.tools)
+    with _alone(bench.card), Journal(_journal_path(bench.card), _stamp(bench)) as journal:
+        if journal.found:
+            bar.note(f"going on from {journal.found} measurements in {journal.path}")
+        sweep = Sweep(bench, journal, bar, began + (math.inf if budget is None else budget), clock)
+        try:
+            for space in planned.spaces:
+                _Run(planned, space, sweep, outcome).run()
+        finally:
+            bar.end()
+            outcome.seconds = clock() - began
+            if store and outcome.tuned:
+                outcome.path = database.save(outcome.content)
+                choose.forget()
+        if outcome.complete:
+            journal.finish()
+    if not outcome.tuned:
+        raise TuningError(f"nothing could be measured in the time: {_most(outcome.failures)}")
+    return outcome
+
+
+def _most(failures: dict[str, int]) -> str:
+    if not failures:
+        return "no candidate was reached"
+    reason = max(failures, key=lambda text: failures[text])
+    return f"{sum(failures.values())} candidates failed, most of them because {reason}"
+
+
+@contextmanager
+def _alone(card: Card) -> Iterator[None]:
+    """Keep other processes from tuning the same kind of card: they would disturb each other's times."""
+    from filelock import FileLock, Timeout
+
+    path = lock_path(card)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path, timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise TuningError(f"another process is tuning {card.name} (it holds {path})") from None
+    except OSError as error:
+        raise TuningError(
+            f"{path.parent} cannot be written ({error}); FASTSGEMM_DATA_DIR names another folder"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def lock_path(card: Card) -> Path:
+    """Return the file that is locked while this card is being tuned."""
+    return database.user_folder() / "tuning" / f"{_slug(card.name)}.lock"
+
+
+def _journal_path(card: Card) -> Path:
+    return database.user_folder() / "tuning" / f"{_slug(card.name)}.jsonl"
+
+
+def _slug(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in name)
+
+
+def _stamp(bench: Bench) -> dict[str, str]:
+    """Return what a measurement holds for: the kernels are part of it."""
+    digest = hashlib.sha256()
+    for path in sorted(resources.folder("cuda_src").rglob("*.cu*")):
+        digest.update(path.read_bytes())
+    return {
+        "device": bench.card.name,
+        "driver": bench.tools.driver,
+        "nvrtc": bench.tools.nvrtc,
+        "kernels": digest.hexdigest()[:16],
+    }
+
+
+class _Run:
+    """The part of a run that is about one rung."""
+
+    def __init__(self, planned: Plan, space: Space, sweep: Sweep, outcome: Outcome) -> None:
+        self._plan, self._space, self._sweep, self._outcome = planned, space, sweep, outcome
+        self._rung = rungs.find(space.rung)
+        self._limit = planned.card.shared_limit
+
+    def run(self) -> None:
+        """Tune every problem, then measure the curves if the problems are the standard set."""
+        results = []
+        shortlist = self._shortlist() if self._plan.standard and not self._plan.quick else None
+        for problem in self._plan.problems:
+            self._title(problems.text(problem))
+            result = self._decide(problem, self._explore(problem) if shortlist is None else shortlist)
+            results.append(result)
+        if self._plan.standard:
+            self._measure_curves(portfolio(results, _PORTFOLIO))
+
+    def _title(self, text: str) -> None:
+        self._sweep.progress.title(f"{self._rung.name} {text}")
+
+    def _shortlist(self) -> list[Config]:
+        """Return the configs that are best on the anchors."""
+        found: dict[Config, None] = {}
+        for problem in problems.ANCHORS:
+            self._title(problems.text(problem))
+            found |= dict.fromkeys(self._explore(problem))
+        return list(found)
+
+    def _explore(self, problem: Problem) -> list[Config]:
+        """Return the best few of the whole space."""
+        quick = self._plan.quick
+        drawn = self._space.candidates(self._limit, quick)
+        if quick:
+            return drawn
+        grid = self._search(problem, drawn, "grid", EXPLORE)
+        best = list(grid.times)[:_REFINED]
+        refined = [other for config in best for other in self._space.refinements(config, self._limit)]
+        if not refined:
+            return list(grid.times)[:_SHORTLISTED]
+        both = self._search(problem, [*best, *refined], "refined", EXPLORE)
+        return [*list(both.times)[:_SHORTLISTED], *best[:2]]
+
+    def _decide(self, problem: Problem, few: Sequence[Config]) -> Result:
+        """Find the best of a few, beside the shipped config and cuBLAS."""
+        effort = QUICK if self._plan.quick else DECIDE
+        shipped = choose.choose(self._plan.card, self._rung, problem, only="shipped").config
+        result = self._search(problem, [*few, shipped], "decide", effort)
+        self._outcome.timed[self._rung.name, problem] = result.times
+        if result.best is not None:
+            config, ms = result.best
+            self._outcome.tuned.append(
+                Tuned(problem, self._rung.name, config, ms, shipped, result.times.get(shipped), result.cublas_ms)
+            )
+        return result
+
+    def _search(self, problem: Problem, configs: Sequence[Config], label: str, effort: Effort) -> Result:
+        result = self._sweep.search(problem, self._rung, configs, label, effort)
+        self._outcome.complete &= result.complete
+        for reason in result.failures.values():
+            first = reason.splitlines()[0]
+            self._outcome.failures[first] = self._outcome.failures.get(first, 0) + 1
+        return result
+
+    def _measure_curves(self, configs: Sequence[Config]) -> None:
+        card, rung = self._plan.card, self._rung
+        plans = []
+        for config in configs:
+            blocks = self._sweep.bench.blocks_per_sm(Job(rung, config, variant(rung, problems.STANDARD[0])))
+            plans.append((config, blocks, model.probes(config, blocks, card.multiprocessors)))
+        self._title("curves")
+        self._sweep.prepare(Job(rung, config, variant(rung, probe)) for config, _, probes in plans for probe in probes)
+        self._sweep.progress.begin("time", _CURVE_REPEATS * sum(len(probes) for _, _, probes in plans))
+        for config, blocks, probes in plans:
+            points = [Point(p, ms) for p in probes if (ms := self._sweep.measure(p, rung, config, _CURVE_REPEATS))]
+            if len(points) < len(probes):  # no time left, or it fails somewhere: no curve
+                self._outcome.complete &= not self._sweep.late
+                continue
+            curve = Curve(
+                card.arch,
+                card.name,
+                card.multiprocessors,
+                rung.name,
+                config,
+                blocks,
+                tuple(points),
+                self._outcome.tools,
+            )
+            self._outcome.curves.append(curve)
+
+
+def portfolio(results: Sequence[Result], count: int) -> list[Config]:
+    """Return `count` configs that together are near the best on every problem, greedily.
+
+    Once another config brings nothing the problems are covered again by the rest: the second best of many problems
+    is more use on the untuned ones than any config left over.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        On which all configs were timed.
+    count : int
+    """
+    tables = [result.times for result in results if result.times]
+    left = list(dict.fromkeys(config for table in tables for config in table))
+    chosen: list[Config] = []
+    covered = [_NEVER] * len(tables)
+    while left and len(chosen) < count:
+        costs = {config: _cost(config, covered, tables) for config in left}
+        config = min(left, key=lambda config: costs[config])
+        if costs[config] > _cost(None, covered, tables) - _LEAST_GAIN and covered[0] != _NEVER:
+            covered = [_NEVER] * len(tables)
+            continue
+        covered = [min(have, table.get(config, _NEVER)) for have, table in zip(covered, tables, strict=True)]
+        chosen.append(config)
+        left.remove(config)
+    return chosen
+
+
+def _cost(config: Config | None, covered: Sequence[float], tables: Sequence[dict[Config, float]]) -> float:
+    """Return the sum over the problems of the logarithm of the best time with `config` beside what there is."""
+    times = (
+        (have, table.get(config, _NEVER) if config else _NEVER) for have, table in zip(covered, tables, strict=True)
+    )
+    return sum(math.log(min(pair)) for pair in times)

@@ -1,0 +1,337 @@
+"""What a tuning run needs of a card: compile, check, time. Through the same kernels and launches as any other call."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from fastsgemm import compiler, cublas, device, kernel, plan, problems, source
+from fastsgemm.arrays import DeviceArray, View
+from fastsgemm.config import Config
+from fastsgemm.cublas import Baseline
+from fastsgemm.database import Tools
+from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import CompileError, TuningError
+from fastsgemm.plan import Problem
+from fastsgemm.run import run
+from fastsgemm.rungs import Rung
+from fastsgemm.source import Variant
+from fastsgemm.timing import Stopwatch
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+
+_POISON = 0xFF  # four such bytes are a NaN, and what a kernel forgets to write stays one
+_ONE, _ZERO = np.float32(1.0), np.float32(0.0)  # alpha and beta
+_CHECKED = (516, 388, 132)  # M, N, K of the check: several tiles and a ragged one each way, multiples of 4
+_DRAWN = 1 << 22  # normal numbers that the operands are filled with, over and over
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card as far as tuning goes.
+
+    Attributes
+    ----------
+    name, arch : str
+    shared_limit : int
+        Shared memory that a block may opt in to, in bytes.
+    multiprocessors : int
+    """
+
+    name: str
+    arch: str
+    shared_limit: int
+    multiprocessors: int
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A problem with its operands as stored, their product in float64, and what rounding may add to each element."""
+
+    problem: Problem
+    a: np.ndarray
+    b: np.ndarray
+    exact: np.ndarray
+    bound: np.ndarray
+
+
+@dataclass(frozen=True)
+class Job:
+    """One kernel to compile."""
+
+    rung: Rung
+    config: Config
+    variant: Variant
+
+
+class Timer(Protocol):
+    """Times products on the operands of one problem."""
+
+    def once(self, rung: Rung, config: Config) -> float | str:
+        """Return the device time of one product in ms, or why there is none."""
+
+    def baseline(self) -> float | None:
+        """Return the device time of one product by cuBLAS in ms, or None where there is no cuBLAS."""
+
+
+class Bench(Protocol):
+    """What a tuning run asks of a card; tests put another one in its place."""
+
+    card: Card
+    tools: Tools
+
+    def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
+        """Compile on all cores; give each job as it is done, with the reason where it failed."""
+
+    def check(self, job: Job) -> str | None:
+        """Return why a compiled kernel must not be used, or None: it spills, or its result is wrong."""
+
+    def blocks_per_sm(self, job: Job) -> int:
+        """Return how many of its blocks fit on a multiprocessor at a time."""
+
+    def operands(self, problem: Problem) -> Timer:
+        """Return the `Timer` of a problem; it is good until the next one."""
+
+
+def variant(rung: Rung, problem: Problem) -> Variant:
+    """Return the variant of `rung` that a problem in dense, aligned arrays takes."""
+    return plan.variant_for(rung, problems.call(problem))
+
+
+def card_of(gpu: Gpu) -> Card:
+    """Return what tuning needs to know of an opened card."""
+    return Card(gpu.name, gpu.arch, gpu.shared_limit, gpu.multiprocessors)
+
+
+class Workbench:
+    """The real `Bench`: one card, current in this thread.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.card = card_of(gpu)
+        self.tools = _tools()
+        self.stopwatch = Stopwatch(gpu)
+        self._kept = set(gpu.kernels)
+        self._memory: list[Any] = [None, None, None]  # of A, B and C
+        self._references: dict[Variant, _Reference] = {}
+
+    def close(self) -> None:
+        """Free the memory and forget the kernels that were tried: the next call looks at the database again."""
+        self.stopwatch.close()
+        for array in self._memory:
+            if array is not None:
+                array.close()
+        for key in set(self.gpu.kernels) - self._kept:
+            del self.gpu.kernels[key]
+        self.gpu.plans.clear()
+
+    def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
+        """See `Bench`. NVRTC releases the interpreter's lock, so threads use all cores."""
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            running = {pool.submit(self._compile, job): job for job in jobs}
+            try:
+                for done in as_completed(running):
+                    yield running[done], done.result()
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _compile(self, job: Job) -> str | None:
+        text = source.generate(job.rung, job.config, job.variant)
+        try:
+            compiler.cubin(text, job.rung.kernel, self.card.arch)
+        except CompileError as error:
+            return str(error)
+        return None
+
+    def check(self, job: Job) -> str | None:
+        """See `Bench`. The result is compared with float64, element by element, from a C full of NaN."""
+        local = self._local_bytes(job)
+        if local:
+            return f"it spills: {local} bytes of local memory a thread"
+        try:
+            result = self._checked_product(job)
+        except Exception as error:  # cuda.core's launch errors share no public base
+            self.survive(error)
+            return f"launch failed: {error}"
+        reference = self._reference(job.variant)
+        wrong = ~(np.abs(result - reference.exact) <= reference.bound)  # so that NaN is wrong
+        if wrong.any():
+            return f"wrong result: {int(wrong.sum())} of {wrong.size} elements beyond the rounding bound"
+        return None
+
+    def blocks_per_sm(self, job: Job) -> int:
+        """See `Bench`."""
+        occupancy = self._kernel(job).occupancy
+        return int(occupancy.max_active_blocks_per_multiprocessor(job.config.threads, job.config.shared_bytes))
+
+    def operands(self, problem: Problem) -> Timer:
+        """See `Bench`. All problems use the same memory, which grows with them."""
+        sizes = (problem.M * problem.K, problem.K * problem.N, problem.M * problem.N)
+        for place, size in enumerate(sizes):
+            if self._memory[place] is None or self._memory[place].shape[1] < size:
+                self._memory[place] = self._allocate(size, place)
+        return _CardTimer(self, problem, self._memory)
+
+    def _allocate(self, size: int, place: int) -> DeviceArray:
+        if self._memory[place] is not None:
+            self._memory[place].close()
+        array = DeviceArray((1, size), self.gpu, LEGACY_STREAM)
+        _fill(array, self._numbers)
+        return array
+
+    @cached_property
+    def _numbers(self) -> np.ndarray:
+        return np.random.default_rng(0).standard_normal(_DRAWN, np.float32)
+
+    def _kernel(self, job: Job) -> Any:
+        return kernel.get(self.gpu, job.rung, job.config, job.variant, self.gpu.stream(LEGACY_STREAM))
+
+    def _local_bytes(self, job: Job) -> int:
+        from cuda.bindings import driver
+
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        answer = driver.cuKernelGetAttribute(attribute, int(self._kernel(job).handle), self.gpu.ordinal)
+        device.succeed(f"asking for the local memory of {job.rung.name} {job.config}", answer)
+        return int(answer[1])
+
+    def _checked_product(self, job: Job) -> np.ndarray:
+        reference = self._reference(job.variant)
+        problem = reference.problem
+        self.operands(problem)
+        a, b, c = self._memory
+        a.upload(reference.a)
+        b.upload(reference.b)
+        c.buffer.fill(_POISON, stream=c.stream)
+        views = _views(problem, self._memory)
+        run(self.gpu, LEGACY_STREAM, *views, _ONE, _ZERO, job.rung, job.config)
+        result = np.empty((problem.M, problem.N), np.float32)
+        c.download(result)
+        return result
+
+    def _reference(self, wanted: Variant) -> _Reference:
+        if wanted not in self._references:
+            self._references[wanted] = _reference(_problem_of(wanted))
+        return self._references[wanted]
+
+    def survive(self, error: Exception) -> None:
+        """Raise `TuningError` where a failed launch has taken the context with it."""
+        from cuda.bindings import driver
+
+        answer = driver.cuCtxSynchronize()
+        if int(answer[0]) != 0:
+            raise TuningError(
+                f"a candidate broke the CUDA context ({answer[0].name}); start again, and the run goes on after it"
+            ) from error
+
+
+class _CardTimer:
+    """The real `Timer`."""
+
+    def __init__(self, bench: Workbench, problem: Problem, arrays: Sequence[DeviceArray]) -> None:
+        self._bench, self._arrays = bench, arrays
+        self._given = _views(problem, arrays)
+
+    def once(self, rung: Rung, config: Config) -> float | str:
+        """See `Timer`."""
+        bench = self._bench
+        try:
+            return bench.stopwatch.once(lambda: run(bench.gpu, LEGACY_STREAM, *self._given, _ONE, _ZERO, rung, config))
+        except Exception as error:  # cuda.core's launch errors share no public base
+            bench.survive(error)
+            return f"launch failed: {error}"
+
+    def baseline(self) -> float | None:
+        """See `Timer`."""
+        return None if self._beside is None else self._bench.stopwatch.once(self._beside.work)
+
+    @cached_property
+    def _beside(self) -> Baseline | None:
+        lent = [_Lent(array, view[1]) for array, view in zip(self._arrays, self._given, strict=True)]
+        found = cublas.product(*lent)  # type: ignore[arg-type]
+        if found is not None:
+            for _ in range(2):  # loads the library and its kernel
+                self._bench.stopwatch.once(found.work)
+        return found
+
+
+class _Lent:
+    """A device array seen as the operand that it is, transposed or not, for libraries that read DLPack."""
+
+    def __init__(self, array: DeviceArray, meta: Any) -> None:
+        from cuda.core.utils import StridedMemoryView
+
+        self._device = array.__dlpack_device__()
+        self._view = StridedMemoryView.from_buffer(array.buffer, meta[0], meta[1], dtype=np.dtype(np.float32))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        return self._view.__dlpack__(stream=-1, **options)  # everything here is on the legacy default stream
+
+
+def _views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, View]:
+    """Return the operands of a problem as dense matrices at the beginning of these pieces of memory."""
+    found = []
+    for array, (shape, strides) in zip(arrays, problems.dense(problem), strict=True):
+        pointer, (_, _, *rest) = array.view
+        found.append((pointer, (shape, strides, *rest)))
+    return tuple(found)  # type: ignore[return-value]
+
+
+def _fill(array: DeviceArray, numbers: np.ndarray) -> None:
+    from cuda.bindings import driver
+
+    total = 4 * array.shape[1]
+    done = min(total, numbers.nbytes)
+    array.upload(numbers[: done // 4])
+    while done < total:  # doubling: the rest is copied from what is there
+        more = min(done, total - done)
+        driver.cuMemcpyDtoD(array.pointer + done, array.pointer, more)
+        done += more
+
+
+def _reference(problem: Problem) -> _Reference:
+    generator = np.random.default_rng(1)
+    a = generator.standard_normal((problem.M, problem.K), np.float32)
+    b = generator.standard_normal((problem.K, problem.N), np.float32)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    # Whatever the order of K float32 products and sums, they stay within K * 2^-24 of the sum of their magnitudes.
+    bound = (problem.K + 1) * 2.0**-24 * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64))
+    a, b = (np.ascontiguousarray(x.T if letter == "T" else x) for x, letter in zip((a, b), problem.layout, strict=True))
+    return _Reference(problem, a, b, exact, bound)
+
+
+def _problem_of(wanted: Variant) -> Problem:
+    """Return the check's problem with extents that are multiples of 4 exactly where this variant needs them."""
+    M, N, K = _CHECKED
+    # vec_a looks at K (or M if A is column-major), vec_b at N (or K), vec_c at N.
+    for m in (M, M + 1):
+        for n in (N, N + 1):
+            for k in (K, K - 1):
+                problem = Problem(m, n, k, wanted.layout)
+                if problems.call(problem).variant == wanted:
+                    return problem
+    return Problem(M, N, K, wanted.layout)  # a rung without vectors: any will do
+
+
+def _tools() -> Tools:
+    from cuda.bindings import driver
+
+    version = int(driver.cuDriverGetVersion()[1])
+    nvrtc = ".".join(map(str, compiler.nvrtc_version()))
+    today = datetime.date.today().isoformat()
+    return Tools(f"CUDA {version // 1000}.{version % 1000 // 10}", nvrtc, today)
