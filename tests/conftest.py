@@ -3,14 +3,15 @@
 import os
 import warnings
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
+from fastsgemm import arrays, device, host
 from fastsgemm import cache as kernel_cache
-from fastsgemm import device, host
-from fastsgemm.errors import DeviceError
+from fastsgemm.errors import CaptureError, DeviceError
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
@@ -41,8 +42,9 @@ def forget_the_machine():
 
 @pytest.fixture(scope="session", autouse=True)
 def kernel_folder(tmp_path_factory):
-    """Keep the user's own kernel cache out of it; FASTSGEMM_CACHE_DIR makes kernels survive the session."""
+    """Keep the user's own kernels and tuning out of it; FASTSGEMM_CACHE_DIR makes kernels survive the session."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         if not os.environ.get("FASTSGEMM_CACHE_DIR"):
             patch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
         yield
@@ -87,3 +89,128 @@ def random():
     """Return a function that makes a float32 matrix of normal numbers, the same in every run."""
     generator = np.random.default_rng(20)
     return lambda *shape: generator.standard_normal(shape).astype(np.float32)
+
+
+def at(pointer, shape, strides):
+    """A float32 matrix at an address of host memory, strides in elements."""
+    interface = {
+        "version": 3, "typestr": "<f4", "data": (int(pointer), False),
+        "shape": tuple(map(int, shape)), "strides": tuple(4 * int(stride) for stride in strides),
+    }  # fmt: skip
+    return np.asarray(SimpleNamespace(__array_interface__=interface))
+
+
+def product_kernel(variant):
+    """What every rung computes, in NumPy, from a rung's own arguments."""
+
+    def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc):
+        assert [type(x) for x in (M, N, K)] == [np.int32] * 3  # cuda.core passes a plain int in 64 bits
+        assert [type(x) for x in (alpha, beta)] == [np.float32] * 2  # and a plain float as a double
+        A = at(pa, (M, K), (1, lda) if variant.trans_a else (lda, 1))
+        B = at(pb, (K, N), (1, ldb) if variant.trans_b else (ldb, 1))
+        C = at(pc, (M, N), (ldc, 1))
+        total = alpha * (A @ B if K else np.zeros((M, N), np.float32))
+        C[...] = total + beta * C if beta else total
+
+    return kernel
+
+
+def copy_kernel(rows, columns, source, *rest):
+    *from_strides, target, to_row, to_column = rest
+    at(target, (rows, columns), (to_row, to_column))[...] = at(source, (rows, columns), from_strides)
+
+
+class PythonCard:
+    """A card in host memory whose kernels are NumPy's: what is launched on it is done at once, and written down."""
+
+    ordinal, name, arch, shared_limit, multiprocessors = 0, "Python", "sm_90", 232448, 1
+
+    def __init__(self):
+        self.plans, self.kernels = {}, {}
+        self.capturing = set()  # handles of streams
+        self.launched = []  # (handle, arguments)
+        self.made = []  # every workspace
+        self.compiled = []
+        self.kept = []
+
+    def enter(self):
+        return False
+
+    def stream(self, handle):
+        return SimpleNamespace(handle=handle)
+
+    def keep_alive(self, handle, objects):
+        self.kept.append((handle, objects))
+
+    def launch(self, stream, config, kernel, *arguments):
+        self.launched.append((stream.handle, arguments))
+        kernel(*arguments)
+
+
+class OnCard:
+    """An array on the Python card."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __dlpack_device__(self):
+        return (2, 0)
+
+    def __dlpack__(self, **options):
+        raise AssertionError("the library of these arrays exports them itself")
+
+
+class CardLibrary(arrays.Library):
+    """The library of `OnCard`: its current stream is 5."""
+
+    has_streams = True
+
+    def __init__(self):
+        self.viewed = []  # (handle, ordered)
+
+    def current_stream(self, device):
+        return 5
+
+    def view(self, x, handle, ordered):
+        self.viewed.append((handle, ordered))
+        values = x.values
+        strides = tuple(stride // 4 for stride in values.strides)
+        return values.ctypes.data, (values.shape, strides, 0, arrays.host_fault(values), not values.flags.writeable)
+
+    def empty(self, like, shape, gpu, handle):
+        return OnCard(np.full(shape, np.nan, np.float32))
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """The Python card as cuda:0, with `OnCard` for arrays and a compiler that makes NumPy kernels."""
+    gpu = PythonCard()
+
+    class Workspace:
+        def __init__(self, shape, gpu, handle):
+            self.values, self.handle, self.open = np.full(shape, np.nan, np.float32), handle, True
+            self.view = self.values.ctypes.data, (shape, arrays._row_major(shape), 0, None, False)
+            gpu.made.append(self)
+
+        def close(self):
+            self.open = False
+
+    def load(gpu, key, text, name, shared_bytes, stream):
+        if stream.handle in gpu.capturing:
+            raise CaptureError(name)
+        gpu.compiled.append(name)
+        gpu.kernels[key] = copy_kernel if name == "copy_strided" else product_kernel(key[2])
+        return gpu.kernels[key]
+
+    monkeypatch.setitem(device.gpus, 0, gpu)
+    monkeypatch.setitem(arrays._by_type, OnCard, CardLibrary())
+    monkeypatch.setattr("fastsgemm.packing.DeviceArray", Workspace)
+    monkeypatch.setattr("fastsgemm.kernel._load", load)
+    monkeypatch.setattr(device, "is_capturing", lambda stream: stream.handle in gpu.capturing)
+    return gpu
+
+
+@pytest.fixture
+def on_card():
+    """Return a function that puts a float32 matrix on the Python card."""
+    return OnCard

@@ -73,6 +73,14 @@ def test_every_line_is_where_its_marker_says(file):
     assert seen > 10
 
 
+def test_a_helper_that_two_others_include_is_inlined_once(cuda_folder):
+    (cuda_folder / "device" / "a.cuh").write_text('#pragma once\n#include "device/b.cuh"\nint a;\n')
+    (cuda_folder / "device" / "b.cuh").write_text("#pragma once\nint b;\n")
+    (cuda_folder / "top.cu").write_text('#include "device/a.cuh"\n  #include "device/b.cuh"\nint top;\n')
+    text = source.plain("top.cu")
+    assert [line for line in text.splitlines() if line.startswith("int")] == ["int b;", "int a;", "int top;"]
+
+
 def test_a_source_depends_on_nothing_but_its_arguments():
     rung = find("warptiled")
     assert source.generate(rung, CONFIG, Variant()) == source.generate(rung, CONFIG, Variant())
