@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import deque
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm import compiler
@@ -13,6 +15,8 @@ from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError
 
 if TYPE_CHECKING:
     from cuda.core import Stream
+
+_RELEASE = Path("/proc/driver/nvidia/version")  # on Linux
 
 LEGACY_STREAM = 1  # CUDA's and DLPack's number for the legacy default stream, which torch and CuPy call 0
 
@@ -215,3 +219,21 @@ def host_backend() -> str:
             raise
         return "host"
     return "cuda"
+
+
+def driver_text() -> str | None:
+    """Return the driver's release where Linux shows it, and the CUDA version it is for."""
+    from cuda.bindings import driver
+
+    try:
+        result, version = driver.cuDriverGetVersion()
+    except Exception:  # the loader raises whatever the platform's dlopen made of it
+        return None
+    if int(result) != 0 or version == 0:
+        return None
+    cuda = f"CUDA {version // 1000}.{version % 1000 // 10}"
+    try:
+        release = re.search(r"\d+(\.\d+)+", _RELEASE.read_text(encoding="utf-8"))
+    except OSError:
+        release = None
+    return f"{release[0]} ({cuda})" if release else cuda

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from fastsgemm import cache, compiler, database, device
 from fastsgemm.choose import choose as choose_config
+from fastsgemm.device import driver_text as _driver
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import Rung
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
 T = TypeVar("T")
-
-_RELEASE = Path("/proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True)
@@ -181,24 +178,6 @@ def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:
     except FastsgemmError as error:
         notes.append(str(error))
         return None
-
-
-def _driver() -> str | None:
-    """Return the driver's release where Linux shows it, and the CUDA version it is for."""
-    from cuda.bindings import driver
-
-    try:
-        result, version = driver.cuDriverGetVersion()
-    except Exception:  # the loader raises whatever the platform's dlopen made of it
-        return None
-    if int(result) != 0 or version == 0:
-        return None
-    cuda = f"CUDA {version // 1000}.{version % 1000 // 10}"
-    try:
-        release = re.search(r"\d+(\.\d+)+", _RELEASE.read_text(encoding="utf-8"))
-    except OSError:
-        release = None
-    return f"{release[0]} ({cuda})" if release else cuda
 
 
 def _cards() -> tuple[Card, ...]:
