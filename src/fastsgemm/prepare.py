@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm import check, database, kernel, layout, plan
+from fastsgemm import autotune, check, database, kernel, layout, plan
 from fastsgemm import config as configs
 from fastsgemm.arrays import HOST, Meta
 from fastsgemm.choose import choose
@@ -128,12 +128,14 @@ def _launch(gpu: Gpu, handle: int, call: Call, rung: Rung, config: Config | None
     from cuda.core import LaunchConfig
 
     problem = call.problem
+    stream = gpu.stream(handle)
     if config is None:
+        autotune.meet(gpu, stream, rung)
         config = choose(gpu, rung, problem).config
     blocks = plan.blocks(config, problem)
     return Launch(
         call.swapped,
-        kernel.get(gpu, rung, config, plan.variant_for(rung, call), gpu.stream(handle)),
+        kernel.get(gpu, rung, config, plan.variant_for(rung, call), stream),
         LaunchConfig(grid=blocks, block=config.threads, shmem_size=config.shared_bytes),
         np.int32(problem.M),
         np.int32(problem.N),

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +25,8 @@ from fastsgemm.workbench import Bench, Job, variant
 _SEED = 20  # of the order in which candidates are timed
 _PATIENCE_MS = 60.0  # that a candidate may run for in a round, once the least repeats are done
 _LEAST_REPEATS = 2
+_PREPARATION = 0.6  # of the time that is left may go into compiling
+_ROUND = 0.6  # and into each round but the last
 
 
 @dataclass(frozen=True)
@@ -146,11 +149,24 @@ class Sweep:
         """Whether the time is up."""
         return self.clock() > self.deadline
 
+    @contextmanager
+    def within(self, share: float) -> Iterator[None]:
+        """Leave the body this share of the time that is left."""
+        end, now = self.deadline, self.clock()
+        self.deadline = now + share * (end - now)
+        try:
+            yield
+        finally:
+            self.deadline = end
+
     def prepare(self, jobs: Iterable[Job]) -> dict[Job, str | None]:
         """Compile and check what has not been; return for each job that is done None or why it failed."""
         wanted = list(dict.fromkeys(jobs))
         new = [job for job in wanted if job not in self._ready]
-        for job in self._compiled(new):
+        with self.within(_PREPARATION):
+            compiled = self._compiled(new)
+        self.progress.begin("check", len(compiled))
+        for job in compiled:
             if self.late:
                 break
             self._ready[job] = self.bench.check(job)
@@ -162,7 +178,8 @@ class Sweep:
             return []
         compiled = []
         self.progress.begin("compile", len(jobs))
-        for job, failure in self.bench.compile(jobs):
+        # In any order but the drawn one: what there is no time for should not be all of one kind.
+        for job, failure in self.bench.compile(random.Random(_SEED).sample(jobs, len(jobs))):
             self.progress.step()
             if failure is None:
                 compiled.append(job)
@@ -170,7 +187,6 @@ class Sweep:
                 self._ready[job] = failure
             if self.late:
                 break
-        self.progress.begin("check", len(compiled))
         return compiled
 
     def search(self, problem: Problem, rung: Rung, candidates: Iterable[Config], label: str, effort: Effort) -> Result:
@@ -242,7 +258,8 @@ class _Trial:
             turns = beside if last and effort.beside_cublas else None
             repeats = self._repeats(left, stage.repeats)
             self._sweep.progress.begin("time", len(left) * repeats)
-            timed = self.time(left, f"{label}.{number}", repeats, turns)
+            with self._sweep.within(1.0 if last else _ROUND):
+                timed = self.time(left, f"{label}.{number}", repeats, turns)
             if timed:
                 self._finalists = timed
             left = [config for config in left if config in self.medians]

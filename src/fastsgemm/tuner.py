@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastsgemm import candidates, choose, database, device, model, problems, resources, rungs
+from fastsgemm import candidates, choose, database, model, problems, resources, rungs
 from fastsgemm.candidates import Space
 from fastsgemm.config import Config
 from fastsgemm.database import Content, Curve, Point, Record, tflops
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from fastsgemm.device import Gpu
     from fastsgemm.sweep import Progress
     from fastsgemm.workbench import Bench, Card
 
@@ -33,7 +34,13 @@ QUICK_SECONDS = 18.0  # the budget of a quick run that names none
 _REFINED = 4  # configs of the grid whose refinements are tried, a problem
 _SHORTLISTED = 8  # configs of each anchor that are tried on all other problems
 _PORTFOLIO = 24  # configs whose curves are measured: what the choice for an untuned problem has
-_CURVE_REPEATS = 5
+_CURVE_REPEATS = 7
+_QUICK_REPEATS = 3
+
+# Shares of the time that is left when each begins, where there is a budget
+_ANCHORS, _PROBLEMS, _GRID, _QUICK_CURVES = 0.5, 0.7, 0.6, 0.6
+
+T = TypeVar("T")
 _NEVER = 1e9  # ms, of a problem that nothing has covered yet
 _LEAST_GAIN = 0.002  # in the sum of the logarithms of the times: less is noise
 
@@ -286,21 +293,17 @@ def tune(
         Another process is tuning this card, or a candidate broke the CUDA context.
     DeviceError, ConfigError, UnknownRungError, ShapeError
     """
+    from fastsgemm.device import open_gpu
     from fastsgemm.progress import Bar
 
     began = time.monotonic()
-    gpu = _open(device)
-    with _workbench(gpu) as bench:
-        planned = plan(bench.card, shapes, rung, space, quick)
-        return run(planned, bench, Bar(progress), budget, store=store, began=began)
-
-
-def _open(ordinal: int) -> device.Gpu:
-    return device.open_gpu(ordinal)
+    with workbench(open_gpu(device)) as bench, alone(bench.card):
+        return run(plan(bench.card, shapes, rung, space, quick), bench, Bar(progress), budget, store=store, began=began)
 
 
 @contextmanager
-def _workbench(gpu: device.Gpu) -> Iterator[Bench]:
+def workbench(gpu: Gpu) -> Iterator[Bench]:
+    """Make ready to tune a card. Afterwards nothing that was loaded or chosen for the trials is left."""
     from fastsgemm.workbench import Workbench
 
     switched = gpu.enter()
@@ -331,17 +334,18 @@ def run(
     if budget is None and planned.quick:
         budget = QUICK_SECONDS
     outcome = Outcome(bench.card, bench.tools)
-    with _alone(bench.card), Journal(_journal_path(bench.card), _stamp(bench)) as journal:
+    with Journal(_journal_path(bench.card), _stamp(bench)) as journal:
         if journal.found:
             bar.note(f"going on from {journal.found} measurements in {journal.path}")
         sweep = Sweep(bench, journal, bar, began + (math.inf if budget is None else budget), clock)
         try:
-            for space in planned.spaces:
-                _Run(planned, space, sweep, outcome).run()
+            for number, space in enumerate(planned.spaces):
+                with sweep.within(1 / (len(planned.spaces) - number)):
+                    _Run(planned, space, sweep, outcome).run()
         finally:
             bar.end()
             outcome.seconds = clock() - began
-            if store and outcome.tuned:
+            if store and (outcome.tuned or outcome.curves):
                 outcome.path = database.save(outcome.content)
                 choose.forget()
         if outcome.complete:
@@ -359,14 +363,26 @@ def _most(failures: dict[str, int]) -> str:
 
 
 @contextmanager
-def _alone(card: Card) -> Iterator[None]:
-    """Keep other processes from tuning the same kind of card: they would disturb each other's times."""
+def alone(card: Card, wait: float = 0.0) -> Iterator[None]:
+    """Keep other processes from tuning the same kind of card: they would disturb each other's times.
+
+    Parameters
+    ----------
+    card : Card
+    wait : float
+        Seconds to wait for another process.
+
+    Raises
+    ------
+    TuningError
+        It goes on for longer, or the user's data folder cannot be written.
+    """
     from filelock import FileLock, Timeout
 
-    path = lock_path(card)
+    path = database.user_folder() / "tuning" / f"{_slug(card.name)}.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path, timeout=0)
+        lock = FileLock(path, timeout=wait)
         lock.acquire()
     except Timeout:
         raise TuningError(f"another process is tuning {card.name} (it holds {path})") from None
@@ -378,11 +394,6 @@ def _alone(card: Card) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def lock_path(card: Card) -> Path:
-    """Return the file that is locked while this card is being tuned."""
-    return database.user_folder() / "tuning" / f"{_slug(card.name)}.lock"
 
 
 def _journal_path(card: Card) -> Path:
@@ -415,40 +426,48 @@ class _Run:
         self._limit = planned.card.shared_limit
 
     def run(self) -> None:
-        """Tune every problem, then measure the curves if the problems are the standard set."""
-        results = []
-        shortlist = self._shortlist() if self._plan.standard and not self._plan.quick else None
-        for problem in self._plan.problems:
+        """Tune every problem; with the standard set, measure the curves that other problems are predicted from."""
+        if not self._plan.standard:
+            self._each(self._plan.problems, lambda problem: self._decide(problem, self._explore(problem)))
+        elif self._plan.quick:
+            drawn = self._space.candidates(self._limit, quick=True)
+            with self._sweep.within(_QUICK_CURVES):
+                self._measure_curves(drawn, _QUICK_REPEATS)
+            self._each(self._plan.problems, lambda problem: self._decide(problem, drawn))
+        else:
+            with self._sweep.within(_ANCHORS):
+                found = self._each(problems.ANCHORS, self._explore)
+            shortlist = list(dict.fromkeys(config for few in found for config in few))
+            with self._sweep.within(_PROBLEMS):
+                results = self._each(self._plan.problems, lambda problem: self._decide(problem, shortlist))
+            self._measure_curves(portfolio(results, _PORTFOLIO), _CURVE_REPEATS)
+
+    def _each(self, items: Sequence[Problem], work: Callable[[Problem], T]) -> list[T]:
+        """Do `work` on each, with an equal share of the time that is left."""
+        done = []
+        for number, problem in enumerate(items):
             self._title(problems.text(problem))
-            result = self._decide(problem, self._explore(problem) if shortlist is None else shortlist)
-            results.append(result)
-        if self._plan.standard:
-            self._measure_curves(portfolio(results, _PORTFOLIO))
+            with self._sweep.within(1 / (len(items) - number)):
+                done.append(work(problem))
+        return done
 
     def _title(self, text: str) -> None:
         self._sweep.progress.title(f"{self._rung.name} {text}")
 
-    def _shortlist(self) -> list[Config]:
-        """Return the configs that are best on the anchors."""
-        found: dict[Config, None] = {}
-        for problem in problems.ANCHORS:
-            self._title(problems.text(problem))
-            found |= dict.fromkeys(self._explore(problem))
-        return list(found)
-
     def _explore(self, problem: Problem) -> list[Config]:
         """Return the best few of the whole space."""
-        quick = self._plan.quick
-        drawn = self._space.candidates(self._limit, quick)
-        if quick:
+        drawn = self._space.candidates(self._limit, self._plan.quick)
+        if self._plan.quick:
             return drawn
-        grid = self._search(problem, drawn, "grid", EXPLORE)
+        with self._sweep.within(_GRID):
+            grid = self._search(problem, drawn, "grid", EXPLORE)
         best = list(grid.times)[:_REFINED]
         refined = [other for config in best for other in self._space.refinements(config, self._limit)]
         if not refined:
             return list(grid.times)[:_SHORTLISTED]
-        both = self._search(problem, [*best, *refined], "refined", EXPLORE)
-        return [*list(both.times)[:_SHORTLISTED], *best[:2]]
+        with self._sweep.within(_GRID):
+            both = self._search(problem, [*best, *refined], "refined", EXPLORE)
+        return list(dict.fromkeys([*list(both.times)[:_SHORTLISTED], *best]))
 
     def _decide(self, problem: Problem, few: Sequence[Config]) -> Result:
         """Find the best of a few, beside the shipped config and cuBLAS."""
@@ -471,7 +490,7 @@ class _Run:
             self._outcome.failures[first] = self._outcome.failures.get(first, 0) + 1
         return result
 
-    def _measure_curves(self, configs: Sequence[Config]) -> None:
+    def _measure_curves(self, configs: Sequence[Config], repeats: int) -> None:
         card, rung = self._plan.card, self._rung
         plans = []
         for config in configs:
@@ -479,9 +498,9 @@ class _Run:
             plans.append((config, blocks, model.probes(config, blocks, card.multiprocessors)))
         self._title("curves")
         self._sweep.prepare(Job(rung, config, variant(rung, probe)) for config, _, probes in plans for probe in probes)
-        self._sweep.progress.begin("time", _CURVE_REPEATS * sum(len(probes) for _, _, probes in plans))
+        self._sweep.progress.begin("time", repeats * sum(len(probes) for _, _, probes in plans))
         for config, blocks, probes in plans:
-            points = [Point(p, ms) for p in probes if (ms := self._sweep.measure(p, rung, config, _CURVE_REPEATS))]
+            points = [Point(p, ms) for p in probes if (ms := self._sweep.measure(p, rung, config, repeats))]
             if len(points) < len(probes):  # no time left, or it fails somewhere: no curve
                 self._outcome.complete &= not self._sweep.late
                 continue

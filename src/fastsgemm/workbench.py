@@ -329,9 +329,5 @@ def _problem_of(wanted: Variant) -> Problem:
 
 
 def _tools() -> Tools:
-    from cuda.bindings import driver
-
-    version = int(driver.cuDriverGetVersion()[1])
     nvrtc = ".".join(map(str, compiler.nvrtc_version()))
-    today = datetime.date.today().isoformat()
-    return Tools(f"CUDA {version // 1000}.{version % 1000 // 10}", nvrtc, today)
+    return Tools(device.driver_text() or "unknown", nvrtc, datetime.date.today().isoformat())

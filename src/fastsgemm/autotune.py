@@ -1,0 +1,102 @@
+"""A card that the database does not know: tuned quickly by the first `sgemm` that meets it.
+
+``FASTSGEMM_TUNE=off`` forbids it, ``auto`` (the default) allows it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fastsgemm import candidates, choose, device
+from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import ConfigError, FastsgemmError
+from fastsgemm.rungs import Rung
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+
+_WAIT_SECONDS = 60.0  # for another process that is tuning the same kind of card
+
+_lock = threading.Lock()
+_met: set[int] = set()  # ordinals of the cards that need no more thought in this process
+
+
+@cache
+def allowed() -> bool:
+    """Whether unknown cards are tuned. ``FASTSGEMM_TUNE`` is read once per process.
+
+    Raises
+    ------
+    ConfigError
+        It is neither ``auto`` nor ``off``.
+    """
+    value = os.environ.get("FASTSGEMM_TUNE", "").strip().lower() or "auto"
+    if value not in ("auto", "off"):
+        raise ConfigError(f"FASTSGEMM_TUNE must be auto or off, got {value!r}")
+    return value == "auto"
+
+
+def meet(gpu: Gpu, stream: Any, rung: Rung) -> None:
+    """Tune `rung` on a card whose architecture the database does not know; otherwise do nothing.
+
+    Whatever goes wrong is one warning: the generic constants serve as well as before.
+
+    Parameters
+    ----------
+    gpu : Gpu
+        Current in this thread.
+    stream : cuda.core.Stream
+        Where the product is to run; while it is being captured into a graph nothing is tuned.
+    rung : Rung
+    """
+    if gpu.ordinal in _met or candidates.default_space(rung.name) is None:
+        return
+    if not allowed() or choose.knows(gpu):
+        _met.add(gpu.ordinal)
+        return
+    if not _stderr_wanted() or _capturing(gpu, stream):
+        return
+    with _lock:
+        if gpu.ordinal not in _met:
+            _met.add(gpu.ordinal)
+            _tune(gpu, rung)
+
+
+def _capturing(gpu: Gpu, stream: Any) -> bool:
+    """Whether this stream, or another one that tuning would disturb, is being captured."""
+    return device.is_capturing(stream) or device.is_capturing(gpu.stream(LEGACY_STREAM))
+
+
+def _stderr_wanted() -> bool:
+    """Whether somebody may see the progress: there is a stderr, and it is not the null device."""
+    if sys.stderr is None or sys.stderr.closed:
+        return False
+    try:
+        return os.fstat(sys.stderr.fileno()).st_rdev != os.stat(os.devnull).st_rdev
+    except (OSError, ValueError):  # a replacement with no file behind it, as in a notebook
+        return True
+
+
+def _tune(gpu: Gpu, rung: Rung) -> None:
+    from fastsgemm import tuner
+    from fastsgemm.progress import Bar
+
+    bar = Bar()
+    bar.note(
+        f"fastsgemm: {gpu.name} ({gpu.arch}) is not in the tuning database; tuning rung {rung.name} for about "
+        f"{tuner.QUICK_SECONDS:.0f} s, once. FASTSGEMM_TUNE=off switches this off."
+    )
+    try:
+        with tuner.workbench(gpu) as bench, tuner.alone(bench.card, _WAIT_SECONDS):
+            choose.forget()
+            if not choose.knows(gpu):  # another process may have done it meanwhile
+                tuner.run(tuner.plan(bench.card, rung=rung, quick=True), bench, bar)
+    except FastsgemmError as error:
+        warnings.warn(
+            f"{gpu.name} could not be tuned, generic constants are used: {error}", RuntimeWarning, stacklevel=2
+        )
