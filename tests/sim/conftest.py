@@ -67,6 +67,7 @@ def libm_fma():
     function = ctypes.CDLL(name).fmaf
     function.restype, function.argtypes = ctypes.c_float, [ctypes.c_float] * 3
     on_arrays = np.frompyfunc(function, 3, 1)
+
     def fma(a, b, c):
         with np.errstate(all="ignore"):
             return np.asarray(on_arrays(a, b, c), np.float32)

@@ -8,7 +8,28 @@ from hypothesis import strategies as st
 from fastsgemm.sim import alu
 from fastsgemm.sim.slots import DTYPES
 
-EDGES = (0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 255, 256, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63, 2**64 - 1)
+EDGES = (
+    0,
+    1,
+    2,
+    3,
+    7,
+    31,
+    32,
+    33,
+    63,
+    64,
+    255,
+    256,
+    2**15,
+    2**16,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**63,
+    2**64 - 1,
+)
 patterns = st.one_of(st.sampled_from(EDGES), st.integers(0, 2**64 - 1))
 
 

@@ -25,7 +25,9 @@ def arrays():
 @pytest.mark.parametrize("done", [COMMIT + WAIT.format(pending=0), WAIT_ALL])
 def test_a_copy_lands(launch, arrays, width, done):
     source = HEAD.format(width=width) + COPY.format(bytes=4 * width) + done
-    source += f"__syncthreads();\nfor (int i = 0; i < {width}; ++i) C[32 * i + threadIdx.x] = s[32 * i + (threadIdx.x ^ 5)];"
+    source += (
+        f"__syncthreads();\nfor (int i = 0; i < {width}; ++i) C[32 * i + threadIdx.x] = s[32 * i + (threadIdx.x ^ 5)];"
+    )
     report = launch(source, "AC", arrays)
     lanes = np.arange(32 * width)
     np.testing.assert_array_equal(arrays["C"][lanes], lanes ^ 5)
@@ -42,8 +44,16 @@ def test_l2_only_and_hints(launch, arrays):
 
 @pytest.mark.parametrize("read", [0, 4, 8, 12, 16])
 def test_the_rest_becomes_zero_and_is_not_read(launch, arrays, read):
-    copy = f'asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"({read}) : "memory");\n'
-    source = HEAD.format(width=4) + copy + WAIT_ALL + "for (int i = 0; i < 4; ++i) C[4 * threadIdx.x + i] = s[4 * threadIdx.x + i];"
+    copy = (
+        'asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;"'
+        f' :: "r"(to), "l"(from), "r"({read}) : "memory");\n'
+    )
+    source = (
+        HEAD.format(width=4)
+        + copy
+        + WAIT_ALL
+        + "for (int i = 0; i < 4; ++i) C[4 * threadIdx.x + i] = s[4 * threadIdx.x + i];"
+    )
     arrays["A"] = arrays["A"][: 124 + read // 4]  # nothing beyond is there
     launch(source, "AC", arrays)
     table = np.arange(128, dtype=np.float32).reshape(32, 4)
@@ -80,7 +90,7 @@ def test_groups_land_in_order(launch, arrays):
 def test_a_copy_that_landed_needs_a_barrier_for_others(launch, arrays):
     source = HEAD.format(width=1) + COPY.format(bytes=4) + WAIT_ALL + "{barrier}\nC[threadIdx.x] = s[threadIdx.x ^ 1];"
     launch(source.replace("{barrier}", "__syncthreads();"), "AC", arrays)
-    with pytest.raises(RaceError, match="thread 0 .*that thread 1 wrote"):
+    with pytest.raises(RaceError, match=r"thread 0 .*that thread 1 wrote"):
         launch(source.replace("{barrier}", ""), "AC", arrays)
 
 
@@ -91,20 +101,30 @@ def test_a_barrier_is_no_wait(launch, arrays):
 
 
 def test_writing_over_what_another_still_reads(launch, arrays):
-    source = HEAD.format(width=1) + "s[threadIdx.x] = A[0];\n__syncthreads();\nC[threadIdx.x] = s[threadIdx.x ^ 1];\n{barrier}"
+    source = (
+        HEAD.format(width=1)
+        + "s[threadIdx.x] = A[0];\n__syncthreads();\nC[threadIdx.x] = s[threadIdx.x ^ 1];\n{barrier}"
+    )
     source += COPY.format(bytes=4) + WAIT_ALL
     launch(source.replace("{barrier}", "__syncthreads();"), "AC", arrays)
-    with pytest.raises(RaceError, match="thread 0 .*writes .*thread 1 read"):
+    with pytest.raises(RaceError, match=r"thread 0 .*writes .*thread 1 read"):
         launch(source.replace("{barrier}", ""), "AC", arrays)
 
 
 def test_a_misaligned_copy(launch, arrays):
-    with pytest.raises(MisalignedError, match="thread 1 .*copies 16 bytes from"):
+    with pytest.raises(MisalignedError, match=r"thread 1 .*copies 16 bytes from"):
         launch(HEAD.format(width=4).replace("A + 4 *", "A +") + COPY.format(bytes=16) + WAIT_ALL, "AC", arrays)
 
 
 def test_threads_wait_each_for_their_own_groups(launch, arrays):
     source = HEAD.format(width=1) + "if (threadIdx.x & 1) {\n" + COPY.format(bytes=4) + COMMIT + "}\n"
-    source += "else { s[threadIdx.x] = 7.0f;\n" + COMMIT + COMMIT + "}\n" + WAIT.format(pending=0) + "C[threadIdx.x] = s[threadIdx.x];"
+    source += (
+        "else { s[threadIdx.x] = 7.0f;\n"
+        + COMMIT
+        + COMMIT
+        + "}\n"
+        + WAIT.format(pending=0)
+        + "C[threadIdx.x] = s[threadIdx.x];"
+    )
     launch(source, "AC", arrays)
     np.testing.assert_array_equal(arrays["C"][:32], np.where(np.arange(32) % 2, np.arange(32), 7))

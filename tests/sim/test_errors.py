@@ -40,7 +40,7 @@ def test_global_access_past_the_end(launch, out):
 
 
 def test_global_access_far_outside(launch, out):
-    with pytest.raises(GlobalAccessError, match="thread 0 of block 0 reads 4 bytes at .*C - 4 bytes"):
+    with pytest.raises(GlobalAccessError, match=r"thread 0 of block 0 reads 4 bytes at .*C - 4 bytes"):
         launch("C[threadIdx.x] = C[-1 - int(threadIdx.x)];", "C", {"C": out})
     with pytest.raises(GlobalAccessError, match=r"C \+ 4294967296 bytes"):
         launch("C[threadIdx.x] = C[(1ll << 30) * (threadIdx.x + 1)];", "C", {"C": out})
@@ -59,18 +59,18 @@ def test_padding_between_rows_is_outside(launch, out, layout):
 def test_a_vector_that_begins_inside_and_ends_outside(launch, out):
     source = "*(float4*)(C + 4 * threadIdx.x) = make_float4(1, 2, 3, 4);"
     launch(source, "C", {"C": out[:32]}, block=8)
-    with pytest.raises(GlobalAccessError, match="thread 7 .*writes 16 bytes"):
+    with pytest.raises(GlobalAccessError, match=r"thread 7 .*writes 16 bytes"):
         launch(source, "C", {"C": out[:31]}, block=8)
 
 
 def test_misaligned_vectors(launch, out):
+    source = "float4 v = *(float4*)(A + threadIdx.x); C[threadIdx.x] = v.x + v.y + v.z + v.w;"
     with pytest.raises(MisalignedError) as caught:
-        source = "float4 v = *(float4*)(A + threadIdx.x); C[threadIdx.x] = v.x + v.y + v.z + v.w;"
         launch(source, "AC", {"A": out.copy(), "C": out})
     _says(caught, "thread 1 of block 0", "16 bytes", "A + 4 bytes", "not a multiple of 16", "kernel.cu:2")
-    with pytest.raises(MisalignedError, match="thread 1 .*8 bytes of shared memory at 4"):
-        source = TILE + "s[threadIdx.x] = 1; __syncthreads();\n"
-        source += "float2 v = *(float2*)(s + threadIdx.x); C[threadIdx.x] = v.x + v.y;"
+    source = TILE + "s[threadIdx.x] = 1; __syncthreads();\n"
+    source += "float2 v = *(float2*)(s + threadIdx.x); C[threadIdx.x] = v.x + v.y;"
+    with pytest.raises(MisalignedError, match=r"thread 1 .*8 bytes of shared memory at 4"):
         launch(source, "C", {"C": out})
 
 
@@ -83,9 +83,9 @@ def test_an_operand_that_begins_off_a_vector(launch, out):
 def test_reading_what_must_not_be_read(launch, out):
     regions = {"A": Region(np.ones(32, np.float32)), "C": Region(out, read=False, write=True)}
     launch("C[threadIdx.x] = A[threadIdx.x];", "AC", regions)
-    with pytest.raises(ForbiddenAccessError, match="thread 0 of block 0 reads .*C.*kernel.cu:2"):
+    with pytest.raises(ForbiddenAccessError, match=r"thread 0 of block 0 reads .*C.*kernel.cu:2"):
         launch("C[threadIdx.x] += A[threadIdx.x];", "AC", regions)
-    with pytest.raises(ForbiddenAccessError, match="writes .*A"):
+    with pytest.raises(ForbiddenAccessError, match=r"writes .*A"):
         launch("A[threadIdx.x] = 1.0f;", "AC", regions)
 
 
@@ -107,9 +107,12 @@ def test_shared_access_out_of_range(launch, out):
 
 
 def test_shared_memory_that_nobody_wrote(launch, out):
-    source = TILE + "if (threadIdx.x != {hole}) s[threadIdx.x] = 1.0f;\n__syncthreads();\nC[threadIdx.x] = s[31 - threadIdx.x];"
+    source = (
+        TILE
+        + "if (threadIdx.x != {hole}) s[threadIdx.x] = 1.0f;\n__syncthreads();\nC[threadIdx.x] = s[31 - threadIdx.x];"
+    )
     launch(source.format(hole=99), "C", {"C": out})
-    with pytest.raises(UnwrittenSharedError, match="thread 29 of block 0 reads shared memory at 8 .*kernel.cu:5"):
+    with pytest.raises(UnwrittenSharedError, match=r"thread 29 of block 0 reads shared memory at 8 .*kernel.cu:5"):
         launch(source.format(hole=2), "C", {"C": out})
 
 
@@ -133,7 +136,7 @@ def test_race_write_after_read(launch, out):
         "s[threadIdx.x] = 2.0f;\nC[threadIdx.x] = x;"
     )
     launch(source.format(barrier="__syncthreads();"), "C", {"C": out})
-    with pytest.raises(RaceError, match="writes shared memory at 0 that thread 1 read .*kernel.cu:7"):
+    with pytest.raises(RaceError, match=r"writes shared memory at 0 that thread 1 read .*kernel.cu:7"):
         launch(source.format(barrier=""), "C", {"C": out})
 
 
@@ -144,10 +147,11 @@ def test_race_write_after_many_read(launch, out):
 
 
 def test_race_of_equal_writes(launch, out):
-    with pytest.raises(RaceError, match="writes shared memory at 0 .*writes"):
+    with pytest.raises(RaceError, match=r"writes shared memory at 0 .*writes"):
         launch(TILE + "((volatile float*)s)[0] = 1.0f;\n__syncthreads();\nC[threadIdx.x] = s[0];", "C", {"C": out})
+    source = TILE + "if (threadIdx.x == 0) s[0] = 1.0f;\nif (threadIdx.x == 1) s[0] = C[0];\n"
+    source += "__syncthreads();\nC[threadIdx.x] = s[0];"
     with pytest.raises(RaceError, match=r"thread 1 .* that thread 0 wrote"):
-        source = TILE + "if (threadIdx.x == 0) s[0] = 1.0f;\nif (threadIdx.x == 1) s[0] = C[0];\n__syncthreads();\nC[threadIdx.x] = s[0];"
         launch(source, "C", {"C": out})
 
 
@@ -157,7 +161,8 @@ def test_one_thread_may_do_as_it_likes(launch, out):
 
 
 def test_barrier_that_returned_threads_miss(launch, out):
-    source = TILE + "if (threadIdx.x >= {left}) return;\ns[threadIdx.x] = 1.0f;\n__syncthreads();\nC[threadIdx.x] = s[31 - threadIdx.x];"
+    source = TILE + "if (threadIdx.x >= {left}) return;\ns[threadIdx.x] = 1.0f;\n"
+    source += "__syncthreads();\nC[threadIdx.x] = s[31 - threadIdx.x];"
     launch(source.format(left=32), "C", {"C": out})
     with pytest.raises(BarrierError) as caught:
         launch(source.format(left=30), "C", {"C": out}, grid=3)
@@ -165,15 +170,17 @@ def test_barrier_that_returned_threads_miss(launch, out):
 
 
 def test_barriers_on_two_ways(launch, out):
-    source = "if (threadIdx.x < 7) { C[0] = 1.0f; __syncthreads(); C[2] = 4.0f; }\nelse { C[1] = 2.0f; __syncthreads(); C[3] = 5.0f; }"
-    with pytest.raises(BarrierError, match="waits at another barrier, kernel.cu:"):
+    source = "if (threadIdx.x < 7) { C[0] = 1.0f; __syncthreads(); C[2] = 4.0f; }\n"
+    source += "else { C[1] = 2.0f; __syncthreads(); C[3] = 5.0f; }"
+    with pytest.raises(BarrierError, match=r"waits at another barrier, kernel.cu:"):
         launch(source, "C", {"C": out})
 
 
 def test_blocks_may_go_different_ways(launch, out):
     source = TILE + (
         "for (int i = 0; i < int(blockIdx.x) + 1; ++i) {\n"
-        "s[threadIdx.x] = i;\n__syncthreads();\nC[blockIdx.x * 8 + threadIdx.x] = s[7 - threadIdx.x];\n__syncthreads(); }"
+        "s[threadIdx.x] = i;\n__syncthreads();\nC[blockIdx.x * 8 + threadIdx.x] = s[7 - threadIdx.x];\n"
+        "__syncthreads(); }"
     )
     launch(source, "C", {"C": out}, grid=8, block=8)
     np.testing.assert_array_equal(out, np.repeat(np.arange(8), 8))
@@ -193,6 +200,11 @@ def test_launches_that_no_card_takes(launch, out):
         launch("", "C", {"C": out}, shared_bytes=240000)
     with pytest.raises(LaunchError, match="no operand is called 'B'"):
         launch("", "B", {"C": out})
+    out.flags.writeable = False
+    with pytest.raises(LaunchError, match="operand C is to be written but is read-only"):
+        launch("", "C", {"C": out})
+    with pytest.raises(LaunchError, match=r"operand C of complex128 .*strides"):
+        launch("", "C", {"C": np.zeros(4, np.complex128)})
     machine = Machine("sm_80")
     with pytest.raises(LaunchError, match="has 0 parameters, got 1"):
         machine.launch('extern "C" __global__ void f() {}', "f", 1, 32, 0, [1], {})
@@ -201,7 +213,7 @@ def test_launches_that_no_card_takes(launch, out):
 
 
 def test_errors_of_the_compiler_and_the_table():
-    with pytest.raises(CompileError, match="identifier .x. is undefined"):
+    with pytest.raises(CompileError, match=r"identifier .x. is undefined"):
         Machine().launch('extern "C" __global__ void f() { x = 1; }', "f", 1, 32, 0, [], {})
     with pytest.raises(DeviceError, match="'sm_1' are not known"):
         Machine("sm_1")

@@ -124,7 +124,7 @@ def _shipped():
     return found
 
 
-@pytest.mark.parametrize("name, config", _shipped().values(), ids=_shipped())
+@pytest.mark.parametrize(("name", "config"), _shipped().values(), ids=_shipped())
 def test_every_shipped_config(name, config, reference):
     M, N, K = _a_little_larger(config)
     A, B, _ = _problem(M, N, K)

@@ -44,10 +44,13 @@ def test_copying_between_any_strides(steps):
     assert np.count_nonzero(to) == 34
 
 
-@pytest.mark.parametrize("type_, dtype", [("unsigned char", np.uint8), ("short", np.int16), ("long long", np.int64)])
+@pytest.mark.parametrize(
+    ("type_", "dtype"), [("unsigned char", np.uint8), ("short", np.int16), ("long long", np.int64)]
+)
 def test_other_widths(type_, dtype):
     text = f"""extern "C" __global__ void f(const {type_}* A, {type_}* C) {{
-        __shared__ {type_} s[32]; s[threadIdx.x] = A[threadIdx.x]; __syncthreads(); C[threadIdx.x] = s[31 - threadIdx.x] - 1; }}"""
+        __shared__ {type_} s[32]; s[threadIdx.x] = A[threadIdx.x]; __syncthreads();
+        C[threadIdx.x] = s[31 - threadIdx.x] - 1; }}"""
     given, out = np.arange(100, 132).astype(dtype), np.zeros(32, dtype)
     report = Machine().launch(text, "f", 1, 32, 0, ["A", "C"], {"A": Region(given), "C": Region(out, write=True)})
     np.testing.assert_array_equal(out, given[::-1] - 1)
@@ -66,6 +69,8 @@ def test_deterministic_addresses():
         keep = np.zeros(pad * 5 + 1, np.float32)
         out = np.zeros(64, np.float32)[4:36]
         text = 'extern "C" __global__ void f(float* C) { C[threadIdx.x] = 1.0f; }'
-        found.add(Machine().launch(text, "f", 1, 32, 0, ["C"], {"C": Region(out, write=True)}).total.stores["C"].sectors)
+        found.add(
+            Machine().launch(text, "f", 1, 32, 0, ["C"], {"C": Region(out, write=True)}).total.stores["C"].sectors
+        )
         del keep
     assert found == {5}

@@ -5,7 +5,7 @@ from fastsgemm.sim.occupancy import limits, occupancy
 
 
 @pytest.mark.parametrize(
-    "device, threads, registers, shared, blocks, limited_by",
+    ("device", "threads", "registers", "shared", "blocks", "limited_by"),
     [
         ("sm_90", 1024, 32, 0, 2, "threads"),
         ("sm_90", 1024, 33, 0, 1, "registers"),

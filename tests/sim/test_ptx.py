@@ -30,6 +30,9 @@ $L_again:
     @!%p1 ld.global.v2.f32 {%f1, %f2}, [%r1+-8];
     .loc 2 0 1
     { .reg .pred p; setp.ne.b32 p, %r1, -3; @p st.shared.f32 [fixed], %f1; }
+    .pragma "used_bytes_mask 4095";
+    ld.shared.v4.f32 {%f4, %f5, %f6, %f7}, [fixed];
+    .pragma "nounroll";
     fma.rn.f32 %f3, %f1, 0f3F800000, %f2;
     bra.uni $L_again;
 }
@@ -51,7 +54,8 @@ def test_head(kernel):
 
 
 def test_instructions(kernel):
-    move, load, compare, store, fma, branch = kernel.instructions
+    move, load, compare, store, part, fma, branch = kernel.instructions
+    assert (part.used_bytes, fma.used_bytes) == (12, None)
     assert move.operands == (Register("%r1"), Symbol("%tid.x"))
     assert load.opcode == "ld.global.v2.f32" and load.guard == Guard(Register("%p1"), True)
     assert load.operands == (Vector((Register("%f1"), Register("%f2"))), Address(Register("%r1"), -8))
@@ -77,7 +81,7 @@ def test_names_of_inner_blocks_are_their_own(kernel):
 
 def test_types(kernel):
     assert [kernel.type_of(Register(name)) for name in ("%p2", "%r3", "%x", "%f8")] == ["pred", "b32", "b32", "f32"]
-    with pytest.raises(PtxError, match="%rd1 .*not declared"):
+    with pytest.raises(PtxError, match=r"%rd1 .*not declared"):
         kernel.type_of(Register("%rd1"))
 
 

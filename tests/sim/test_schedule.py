@@ -13,20 +13,24 @@ LANES = np.arange(64)
 
 
 def test_both_sides_of_a_branch(launch, out):
-    source = "float x;\nif (threadIdx.x % 3 == 0) { x = C[64 + threadIdx.x]; C[0] = x; } else x = 2.0f * C[threadIdx.x];\n"
+    source = (
+        "float x;\nif (threadIdx.x % 3 == 0) { x = C[64 + threadIdx.x]; C[0] = x; } else x = 2.0f * C[threadIdx.x];\n"
+    )
     launch(source + "C[threadIdx.x] = x + threadIdx.x + 1.0f;", "C", {"C": out}, block=64)
     np.testing.assert_array_equal(out[1:64], LANES[1:] + 1)
 
 
 def test_loops_of_different_lengths(launch, out):
-    source = "float x = 0.0f;\n#pragma unroll 1\nfor (int i = 0; i < threadIdx.x; ++i) x += C[64 + i % 64] + i;\nC[threadIdx.x] = x;"
+    source = "float x = 0.0f;\n#pragma unroll 1\n"
+    source += "for (int i = 0; i < threadIdx.x; ++i) x += C[64 + i % 64] + i;\nC[threadIdx.x] = x;"
     report = launch(source, "C", {"C": out}, block=64)
     np.testing.assert_array_equal(out[:64], LANES * (LANES - 1) / 2)
     assert report.total.divergent_branches >= 62
 
 
 def test_threads_that_return_early(launch, out):
-    source = "if (threadIdx.x > 40) return;\nC[threadIdx.x] = 1.0f + C[threadIdx.x];\nif (threadIdx.x < 5) return;\nC[threadIdx.x] += 1.0f;"
+    source = "if (threadIdx.x > 40) return;\nC[threadIdx.x] = 1.0f + C[threadIdx.x];\n"
+    source += "if (threadIdx.x < 5) return;\nC[threadIdx.x] += 1.0f;"
     launch(source, "C", {"C": out}, block=64)
     np.testing.assert_array_equal(out[:64], np.where(LANES > 40, 0, np.where(LANES < 5, 1, 2)))
 
@@ -66,9 +70,10 @@ def test_a_block_that_is_no_whole_warps(launch, out):
 
 
 def test_divergent_branches_are_counted_a_warp(launch, out):
-    source = "if (C[threadIdx.x] == 0.0f && threadIdx.x < {first}) {{ C[threadIdx.x] = C[threadIdx.x + 64] + 1.0f; __threadfence_block(); }}"
+    source = "if (C[threadIdx.x] == 0.0f && threadIdx.x < {first}) {{\n"
+    source += "C[threadIdx.x] = C[threadIdx.x + 64] + 1.0f; __threadfence_block(); }}"
     for first, expected in ((64, 0), (32, 0), (16, 1)):
         out[:] = 0
         report = launch(source.format(first=first), "C", {"C": out}, block=64)
         assert report.total.divergent_branches == expected, first
-        np.testing.assert_array_equal(out[:64], LANES < first)
+        np.testing.assert_array_equal(out[:64], first > LANES)

@@ -11,7 +11,7 @@ def _warp(addresses):
 
 
 @pytest.mark.parametrize(
-    "addresses, expected",
+    ("addresses", "expected"),
     [
         (4 * LANES, 4),
         (4 * LANES + 16, 5),
@@ -32,7 +32,7 @@ def test_sectors_of_several_warps_add_up():
 
 
 @pytest.mark.parametrize(
-    "addresses, size, expected",
+    ("addresses", "size", "expected"),
     [
         (4 * LANES, 4, 1),
         (0 * LANES, 4, 1),  # one word for all
@@ -56,7 +56,7 @@ def test_wavefronts(addresses, size, expected):
 
 
 @pytest.mark.parametrize(
-    "addresses, size, loading, storing",
+    ("addresses", "size", "loading", "storing"),
     [
         (0 * LANES, 16, 2, 4),
         (16 * (LANES // 2), 16, 2, 4),  # pairs (n, n ^ 1)

@@ -12,21 +12,64 @@ from fastsgemm.sim.traffic import by_warp, sectors, wavefronts
 
 
 @dataclass
-class GlobalCount:
-    """Accesses to one operand by one instruction: warps' requests, sectors, bytes moved by all lanes."""
+class GlobalTraffic:
+    """Global accesses of one kind.
+
+    Attributes
+    ----------
+    requests : int
+        Instructions issued by warps.
+    sectors : int
+        32-byte sectors that they touched, each counted once a request.
+    bytes : int
+        What the threads moved.
+    """
 
     requests: int = 0
     sectors: int = 0
     bytes: int = 0
 
+    @property
+    def sectors_per_request(self) -> float:
+        """Sectors a request; 0 without requests."""
+        return self.sectors / self.requests if self.requests else 0.0
+
+    def add(self, other: GlobalTraffic) -> None:
+        """Count another's accesses too."""
+        self.requests += other.requests
+        self.sectors += other.sectors
+        self.bytes += other.bytes
+
 
 @dataclass
-class SharedCount:
-    """Accesses to shared memory by one instruction: warps' requests, wavefronts, 32-bit words a lane times requests."""
+class SharedTraffic:
+    """Shared-memory accesses of one kind.
+
+    Attributes
+    ----------
+    requests : int
+        Instructions issued by warps.
+    wavefronts : int
+        Passes over the banks that they took.
+    words : int
+        32-bit words a lane that are used: a 128-bit request counts four, unless the compiler notes that it needs
+        only some of them.
+    """
 
     requests: int = 0
     wavefronts: int = 0
     words: int = 0
+
+    @property
+    def wavefronts_per_request(self) -> float:
+        """Wavefronts a request; 0 without requests."""
+        return self.wavefronts / self.requests if self.requests else 0.0
+
+    def add(self, other: SharedTraffic) -> None:
+        """Count another's accesses too."""
+        self.requests += other.requests
+        self.wavefronts += other.wavefronts
+        self.words += other.words
 
 
 class Counters:
@@ -39,17 +82,17 @@ class Counters:
     divergent : array
         How often each branch split a warp.
     global_ : dict
-        `GlobalCount` by instruction and operand number.
+        `GlobalTraffic` by instruction and operand number.
     shared : dict
-        `SharedCount` by instruction.
+        `SharedTraffic` by instruction.
     """
 
     def __init__(self, instructions: int) -> None:
         self.warps = np.zeros(instructions, np.int64)
         self.lanes = np.zeros(instructions, np.int64)
         self.divergent = np.zeros(instructions, np.int64)
-        self.global_: dict[tuple[int, int], GlobalCount] = defaultdict(GlobalCount)
-        self.shared: dict[int, SharedCount] = defaultdict(SharedCount)
+        self.global_: dict[tuple[int, int], GlobalTraffic] = defaultdict(GlobalTraffic)
+        self.shared: dict[int, SharedTraffic] = defaultdict(SharedTraffic)
 
     def executed(self, batch: Batch, start: int, stop: int) -> None:
         """Count the instructions from `start` to before `stop`, once for the lanes that execute."""
@@ -71,12 +114,12 @@ class Counters:
             mine = np.where(owners == number, table, -1)
             self._add_global(index, int(number), mine, size, int(np.count_nonzero(owner == number)))
 
-    def accessed_shared(self, index: int, batch: Batch, address: Array, size: int, loading: bool) -> None:
-        """Count a shared access by the lanes that execute."""
+    def accessed_shared(self, index: int, batch: Batch, address: Array, size: int, used: int, loading: bool) -> None:
+        """Count a shared access of `size` bytes, of which `used` matter, by the lanes that execute."""
         count = self.shared[index]
         count.requests += batch.active_warps
         count.wavefronts += wavefronts(by_warp(batch, address), size, loading)
-        count.words += batch.active_warps * max(1, size // 4)
+        count.words += batch.active_warps * max(1, used // 4)
 
     def _add_global(self, index: int, operand: int, table: Array, size: int, lanes: int) -> None:
         count = self.global_[index, operand]

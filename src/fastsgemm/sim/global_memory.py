@@ -77,7 +77,8 @@ class GlobalMemory:
         self.grain = min([region.array.itemsize for region in self._regions], default=4)
         self._starts: list[int] = []
         end = START
-        for region in self._regions:
+        for name, region in operands.items():
+            _check(name, region)
             low, high = _extent(region.array)
             base = -(-(end + GAP - low) // ALIGNMENT) * ALIGNMENT + misalignment(region.array)
             self._starts.append(base)
@@ -199,6 +200,14 @@ class GlobalMemory:
             distances.append((max(start + low - address, address - start - high, 0), name, address - start))
         _, name, offset = min(distances)
         return f"{address:#x} ({name} {'+' if offset >= 0 else '-'} {abs(offset)} bytes)"
+
+
+def _check(name: str, region: Region) -> None:
+    array, item = region.array, region.array.itemsize
+    if item not in (1, 2, 4, 8) or any(stride % item for stride in array.strides) or misalignment(array) % item:
+        raise LaunchError(f"operand {name} of {array.dtype} with strides {array.strides} does not lie as a card's can")
+    if region.write and not array.flags.writeable:
+        raise LaunchError(f"operand {name} is to be written but is read-only")
 
 
 def _extent(array: NDArray[Any]) -> tuple[int, int]:

@@ -16,7 +16,9 @@ from fastsgemm.sim.slots import DTYPES, Slots
 Step = Callable[[Batch], None]
 
 _HINTS = r"(?:\.c[agsvu]|\.cs|\.lu|\.wb|\.wt|\.L1::\w+|\.L2::\w+)*"  # cache hints: no effect on what is moved
-_ACCESS = re.compile(r"(ld|st)(?:\.volatile)?\.(param|global|shared)(?:::cta)?(?:\.nc)?" + _HINTS + r"(?:\.v([24]))?\.([busf]\d+)")
+_ACCESS = re.compile(
+    r"(ld|st)(?:\.volatile)?\.(param|global|shared)(?:::cta)?(?:\.nc)?" + _HINTS + r"(?:\.v([24]))?\.([busf]\d+)"
+)
 _COPY = re.compile(r"cp\.async\.c[ag]\.shared(?:::cta)?\.global" + _HINTS)
 _COPY_SIZES = (4, 8, 16)
 _WIDEST = 16  # bytes of an access
@@ -75,6 +77,7 @@ def _load(
     targets = [(slots.register(item), slots.stored(item)) for item in _items(target)]
     address_of = _address(source, slots, space)
     size = dtype.itemsize * count
+    used = instruction.used_bytes or size
     if len(targets) != count:
         return None
 
@@ -85,7 +88,7 @@ def _load(
             batch.counters.accessed_global(index, batch, address, owner, size)
         else:
             data = batch.shared.load(batch, instruction, address, dtype, count)
-            batch.counters.accessed_shared(index, batch, address, size, loading=True)
+            batch.counters.accessed_shared(index, batch, address, size, used, loading=True)
         for (slot, stored), values in zip(targets, data, strict=True):
             batch.scatter(slot, _fit(values, stored))
 
@@ -111,7 +114,7 @@ def _store(
             batch.counters.accessed_global(index, batch, address, owner, size)
         else:
             batch.shared.store(batch, instruction, address, values)
-            batch.counters.accessed_shared(index, batch, address, size, loading=False)
+            batch.counters.accessed_shared(index, batch, address, size, size, loading=False)
 
     return step
 
@@ -132,7 +135,7 @@ def _copy(instruction: Instruction, index: int, slots: Slots) -> Step | None:
             read[:] = _bytes_to_read(batch.gather(batch.registers[read_slot]), size)
         place = to(batch)
         rows = batch.shared.start_copy(batch, instruction, place, size)
-        batch.counters.accessed_shared(index, batch, place, size, loading=False)
+        batch.counters.accessed_shared(index, batch, place, size, size, loading=False)
         batch.copies.start(batch, rows, _fetch(instruction, index, batch, address, read, size))
 
     return step

@@ -96,6 +96,8 @@ class Instruction:
     caller : SourceLine or None
         The line that the function around `where` was inlined at.
     text : str
+    used_bytes : int or None
+        How many of the bytes that it loads are ever used, where the compiler says so.
     """
 
     opcode: str
@@ -104,6 +106,7 @@ class Instruction:
     where: SourceLine | None
     caller: SourceLine | None
     text: str
+    used_bytes: int | None = None
 
     @property
     def place(self) -> str:
@@ -163,6 +166,7 @@ _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+)\s
 _SHARED = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(\[\d*\])?")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr[^,]*?\s)?([\w$]+)(\[\d+\])?\s*$")
+_USED = re.compile(r'\.pragma\s+"used_bytes_mask\s+(\w+)"')  # the compiler's note on the load that follows
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+))?\s*\]")
@@ -216,6 +220,7 @@ class _Body:
         self.renamed = 0
         self.where: SourceLine | None = None
         self.caller: SourceLine | None = None
+        self.used_bytes: int | None = None
         self.dynamic: list[str] = []
 
     def read(self, text: str, at: int) -> None:
@@ -236,7 +241,10 @@ class _Body:
                 self.declare_shared(*match.groups(default=""))
             elif statement.endswith(":"):
                 self.kernel.labels[statement[:-1]] = len(self.kernel.instructions)
-            elif not statement.startswith((".pragma", ".local")):
+            elif statement.startswith(".pragma"):
+                used = _USED.match(statement)
+                self.used_bytes = bin(int(used[1], 0)).count("1") if used else self.used_bytes
+            elif not statement.startswith(".local"):
                 self.kernel.instructions.append(self._instruction(statement))
 
     def finish(self) -> Kernel:
@@ -285,7 +293,9 @@ class _Body:
                 raise PtxError(f"the guard of {statement!r} is no register")
             guard = Guard(register, match[1] == "!")
         operands = tuple(self._operand(part) for part in _split(match[4]))
-        return Instruction(match[3], operands, guard, self.where, self.caller, " ".join(statement.split()))
+        used, self.used_bytes = self.used_bytes, None
+        text = " ".join(statement.split())
+        return Instruction(match[3], operands, guard, self.where, self.caller, text, used)
 
     def _operand(self, text: str) -> Operand:
         if text.startswith("{"):

@@ -7,58 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fastsgemm.sim.batch import WARP
-from fastsgemm.sim.counters import Counters
+from fastsgemm.sim.counters import Counters, GlobalTraffic, SharedTraffic
 from fastsgemm.sim.nvrtc import Resources
 from fastsgemm.sim.occupancy import Occupancy
 from fastsgemm.sim.ptx import Instruction, SourceLine
-
-
-@dataclass
-class GlobalTraffic:
-    """Global accesses of one kind.
-
-    Attributes
-    ----------
-    requests : int
-        Instructions issued by warps.
-    sectors : int
-        32-byte sectors that they touched, each counted once a request.
-    bytes : int
-        What the threads moved.
-    """
-
-    requests: int = 0
-    sectors: int = 0
-    bytes: int = 0
-
-    @property
-    def sectors_per_request(self) -> float:
-        """Sectors a request; 0 without requests."""
-        return self.sectors / self.requests if self.requests else 0.0
-
-
-@dataclass
-class SharedTraffic:
-    """Shared-memory accesses of one kind.
-
-    Attributes
-    ----------
-    requests : int
-        Instructions issued by warps.
-    wavefronts : int
-        Passes over the banks that they took.
-    words : int
-        32-bit words a lane: a 128-bit request counts four.
-    """
-
-    requests: int = 0
-    wavefronts: int = 0
-    words: int = 0
-
-    @property
-    def wavefronts_per_request(self) -> float:
-        """Wavefronts a request; 0 without requests."""
-        return self.wavefronts / self.requests if self.requests else 0.0
 
 
 @dataclass
@@ -158,10 +110,7 @@ def make(
         places = [total] if instruction.where is None else [total, lines[instruction.where]]
         for activity in places:
             kind = activity.stores if instruction.opcode.startswith("st") else activity.loads
-            traffic = kind[operands[operand - 1]]
-            traffic.requests += count.requests
-            traffic.sectors += count.sectors
-            traffic.bytes += count.bytes
+            kind[operands[operand - 1]].add(count)
     return Report(
         arch, kernel, grid, block, shared_bytes, resources.registers, resources.spilled, occupancy, total, dict(lines)
     )
@@ -177,9 +126,5 @@ def _add(activity: Activity, index: int, instruction: Instruction, counters: Cou
     if instruction.opcode.startswith("bar"):
         activity.barriers += warps / block_warps
     if index in counters.shared:
-        count = counters.shared[index]
         loading = instruction.opcode.startswith("ld")
-        traffic = activity.shared_loads if loading else activity.shared_stores
-        traffic.requests += count.requests
-        traffic.wavefronts += count.wavefronts
-        traffic.words += count.words
+        (activity.shared_loads if loading else activity.shared_stores).add(counters.shared[index])

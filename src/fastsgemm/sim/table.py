@@ -61,7 +61,9 @@ class Row:
 
 
 def table(
-    choices: Iterable[tuple[Rung, Config]], machine: Machine | None = None, shape: tuple[int, int, int] = (128, 128, 128)
+    choices: Iterable[tuple[Rung, Config]],
+    machine: Machine | None = None,
+    shape: tuple[int, int, int] = (128, 128, 128),
 ) -> list[Row]:
     """Run each rung on one row-major problem with beta = 0.
 
