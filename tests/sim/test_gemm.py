@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from fastsgemm import config as config_module
-from fastsgemm import resources, rungs
+from fastsgemm import resources, rungs, source
 from fastsgemm.errors import ConfigError, OverlapError, ShapeError
 from fastsgemm.sim import sgemm
+from fastsgemm.sim.errors import RaceError, UnwrittenSharedError
 
 RUNGS = [rung.name for rung in rungs.RUNGS]
 
@@ -146,3 +147,21 @@ def test_the_callers_mistakes(configs):
         sgemm(naive, config, A, B, C=np.lib.stride_tricks.as_strided(C, (4, 5), (4, 4)))
     with pytest.raises(ConfigError):
         sgemm(naive, configs["warptiled"], A, B)
+
+
+@pytest.mark.parametrize("name", RUNGS[2:])
+def test_no_barrier_of_a_rung_can_be_left_out(name, configs, monkeypatch):
+    """Every __syncthreads() is there for a reason that the simulated device sees."""
+    A, B, _ = _problem(32, 32, 2 * configs[name].BK + 3)
+    whole = source.generate
+    count = whole(rungs.find(name), configs[name], source.Variant()).count("__syncthreads();")
+    assert count >= 3
+    for left_out in range(count):
+
+        def generate(*args, left_out=left_out):
+            parts = whole(*args).split("__syncthreads();")
+            return "__syncthreads();".join(parts[: left_out + 1]) + "__syncthreads();".join(parts[left_out + 1 :])
+
+        monkeypatch.setattr(source, "generate", generate)
+        with pytest.raises((RaceError, UnwrittenSharedError)):
+            sgemm(rungs.find(name), configs[name], A, B)
