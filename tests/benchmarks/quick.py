@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""What a quick tuning run on an empty data folder is worth: its choices beside the shipped ones, on the standard set.
+
+Exits with 1 where its speed is below 95 % of theirs, as the geometric mean over the standard set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from fastsgemm import choose, database, device, problems, rungs, tuner
+from fastsgemm.journal import Journal
+from fastsgemm.progress import Bar
+from fastsgemm.sweep import Effort, Round, Sweep
+
+LEAST = 0.95
+EFFORT = Effort((Round(1.0, 2, 15),), beside_cublas=False)
+
+
+def run(rung_name: str) -> dict[str, Any]:
+    began = time.monotonic()
+    tuned = tuner.tune(rung=rung_name, quick=True)
+    seconds = time.monotonic() - began
+    rung = rungs.find(rung_name)
+    rows = []
+    with tuner.workbench(device.open_gpu(0)) as bench, Journal(None, {}) as journal:
+        sweep = Sweep(bench, journal, Bar(False))
+        for problem in problems.STANDARD:
+            quick = choose.choose(bench.card, rung, problem, only="user").config
+            shipped = choose.choose(bench.card, rung, problem, only="shipped").config
+            times = sweep.search(problem, rung, [quick, shipped], "quick", EFFORT).times
+            rows.append({"problem": problems.text(problem), "speed": times[shipped] / times[quick]})
+    return {
+        "device": bench.card.name,
+        "rung": rung.name,
+        "seconds": seconds,
+        "complete": tuned.complete,
+        "speed": statistics.geometric_mean(row["speed"] for row in rows),
+        "rows": rows,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rung", default=database.DEFAULT_RUNG)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["FASTSGEMM_DATA_DIR"] = folder
+        found = run(arguments.rung)
+    for row in found["rows"]:
+        print(f"{row['problem']:22} {100 * row['speed']:6.1f}%")
+    print(
+        f"{found['device']}, {found['rung']}: quick tuning took {found['seconds']:.1f} s "
+        f"({'complete' if found['complete'] else 'cut short'}) and reaches {100 * found['speed']:.1f}% of the shipped "
+        f"records' speed; lowest {100 * min(row['speed'] for row in found['rows']):.1f}%"
+    )
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found))
+    return int(found["speed"] < LEAST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
