@@ -1,5 +1,6 @@
 """Fixtures that several test files share, and the rule that GPU tests are skipped where there is no card."""
 
+import math
 import os
 import warnings
 from functools import cache
@@ -9,9 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from fastsgemm import arrays, device, host
+from fastsgemm import arrays, choose, device, host, plan, resources
 from fastsgemm import cache as kernel_cache
+from fastsgemm.database import Tools
 from fastsgemm.errors import CaptureError, DeviceError
+from fastsgemm.workbench import Card, Job
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of a card's memory
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
@@ -214,3 +219,92 @@ def card(monkeypatch):
 def on_card():
     """Return a function that puts a float32 matrix on the Python card."""
     return OnCard
+
+
+class FakeTimer:
+    """Times of one problem on a `FakeBench`."""
+
+    def __init__(self, bench, problem):
+        self._bench, self._problem = bench, problem
+
+    def once(self, rung, config):
+        return self._bench.time(rung, config, self._problem)
+
+    def baseline(self):
+        return self._bench.baseline_ms
+
+
+class FakeBench:
+    """A bench without a card: times follow a formula, the clock advances by what things take, failures are arranged."""
+
+    card = Card("Fake 9000", "sm_90", 232448, 132)
+    tools = Tools("580.0", "13.0", "2026-01-01")
+    baseline_ms = None
+
+    def __init__(self):
+        self.now = 0.0  # seconds
+        self.compiled, self.checked, self.timed = [], [], []
+        self.compile_failures, self.check_failures, self.time_failures = {}, {}, {}  # by config
+        self.interrupt_after = None  # timings
+
+    def compile(self, jobs):
+        for job in jobs:
+            self.now += 0.02
+            self.compiled.append(job)
+            yield job, self.compile_failures.get(job.config)
+
+    def check(self, job):
+        self.now += 0.001
+        self.checked.append(job)
+        return self.check_failures.get(job.config)
+
+    def blocks_per_sm(self, job):
+        return max(1, min(16, 1024 // job.config.threads))
+
+    def operands(self, problem):
+        return FakeTimer(self, problem)
+
+    def time(self, rung, config, problem):
+        if self.interrupt_after is not None and len(self.timed) >= self.interrupt_after:
+            raise KeyboardInterrupt
+        self.timed.append((problem, config))
+        if config in self.time_failures:
+            return self.time_failures[config]
+        ms = self.formula(config, problem)
+        self.now += 1e-3 * ms + 1e-4
+        return ms
+
+    def formula(self, config, problem):
+        """Waves of blocks, small tiles being dear a step and large ones wasting what they do not cover."""
+        full = self.blocks_per_sm(Job(None, config, None))
+        load = plan.blocks(config, problem) / self.card.multiprocessors
+        waves, rest = divmod(load, full)
+        area = config.BM * config.BN
+        step = 1e-8 * (area + 40 * (config.BM + config.BN)) * (1.0 + 0.2 * (not config.PREFETCH))
+        depth = problem.K + config.BK
+        return 0.004 + step * depth * (full * waves + math.ceil(rest))
+
+
+@pytest.fixture
+def bench():
+    return FakeBench()
+
+
+@pytest.fixture
+def data_folder(tmp_path, monkeypatch):
+    """An empty folder for the user's own tuning results."""
+    folder = tmp_path / "data"
+    monkeypatch.setenv("FASTSGEMM_DATA_DIR", str(folder))
+    choose.forget()
+    yield folder
+    choose.forget()
+
+
+@pytest.fixture
+def tuning_folder(tmp_path, monkeypatch, data_folder):
+    """An empty folder in place of the shipped database, and no results of the user."""
+    folder = tmp_path / "tuning_db"
+    folder.mkdir()
+    real = resources.folder
+    monkeypatch.setattr(resources, "folder", lambda name: folder if name == "tuning_db" else real(name))
+    return folder

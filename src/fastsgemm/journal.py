@@ -44,12 +44,13 @@ class Journal:
         if self._file is not None:
             self._file.close()
 
-    def get(self, problem: Problem, rung: str, config: Config, turn: str) -> float | str | None:
+    def get(self, problem: Problem | None, rung: str, config: Config, turn: str) -> float | str | None:
         """Return the time in ms or the reason of the failure that is on record, or None.
 
         Parameters
         ----------
-        problem : Problem
+        problem : Problem or None
+            None for what does not depend on it.
         rung : str
         config : Config
         turn : str
@@ -57,13 +58,13 @@ class Journal:
         """
         return self._seen.get((problem, rung, config, turn))
 
-    def put(self, problem: Problem, rung: str, config: Config, turn: str, result: float | str) -> None:
+    def put(self, problem: Problem | None, rung: str, config: Config, turn: str, result: float | str) -> None:
         """Put a time in ms or the reason of a failure on record, at once."""
         self._seen[problem, rung, config, turn] = result
         if self._file is not None:
             line = {
                 **self._stamp,
-                "problem": [problem.M, problem.N, problem.K, problem.layout],
+                "problem": problem and [problem.M, problem.N, problem.K, problem.layout],
                 "rung": rung,
                 "constants": config.constants,
                 "turn": turn,
@@ -87,7 +88,8 @@ class Journal:
             try:
                 entry = json.loads(line)
                 if all(entry[name] == value for name, value in self._stamp.items()):
-                    key = (Problem(*entry["problem"]), entry["rung"], Config(**entry["constants"]), entry["turn"])
+                    problem = entry["problem"] and Problem(*entry["problem"])
+                    key = (problem, entry["rung"], Config(**entry["constants"]), entry["turn"])
                     self._seen[key] = str(entry["failed"]) if "failed" in entry else float(entry["ms"])
             except (ValueError, KeyError, TypeError):
                 continue

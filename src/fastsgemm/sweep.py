@@ -162,14 +162,15 @@ class Sweep:
     def prepare(self, jobs: Iterable[Job]) -> dict[Job, str | None]:
         """Compile and check what has not been; return for each job that is done None or why it failed."""
         wanted = list(dict.fromkeys(jobs))
-        new = [job for job in wanted if job not in self._ready]
+        new = [job for job in wanted if job not in self._ready and not self._failed_before(job)]
         with self.within(_PREPARATION):
             compiled = self._compiled(new)
         self.progress.begin("check", len(compiled))
         for job in compiled:
             if self.late:
                 break
-            self._ready[job] = self.bench.check(job)
+            with self.on_record(job):
+                self._settle(job, self.bench.check(job))
             self.progress.step()
         return {job: self._ready[job] for job in wanted if job in self._ready}
 
@@ -184,7 +185,7 @@ class Sweep:
             if failure is None:
                 compiled.append(job)
             else:
-                self._ready[job] = failure
+                self._settle(job, failure)
             if self.late:
                 break
         return compiled
@@ -202,17 +203,12 @@ class Sweep:
         effort : Effort
         """
         wanted = list(dict.fromkeys(candidates))
-        failures = {config: reason for config in wanted if (reason := self._failure(problem, rung, config))}
-        jobs = {Job(rung, config, variant(rung, problem)): config for config in wanted if config not in failures}
-        prepared = self.prepare(jobs)
-        for job, reason in prepared.items():
-            if reason is not None:
-                failures[jobs[job]] = reason
-                self.journal.put(problem, rung.name, jobs[job], "prepare", reason)
-        working = [jobs[job] for job, reason in prepared.items() if reason is None]
+        prepared = self.prepare(Job(rung, config, variant(rung, problem)) for config in wanted)
+        failures = {job.config: reason for job, reason in prepared.items() if reason is not None}
+        working = [job.config for job, reason in prepared.items() if reason is None]
         trial = _Trial(self, problem, rung, failures)
         cublas_ms = trial.run(working, label, effort)
-        complete = len(prepared) == len(jobs) and not trial.cut
+        complete = len(prepared) == len(wanted) and not trial.cut
         return Result(problem, rung.name, trial.ranking, failures, cublas_ms, complete)
 
     def measure(self, problem: Problem, rung: Rung, config: Config, repeats: int) -> float | None:
@@ -223,9 +219,25 @@ class Sweep:
         trial.time([config], "measure", repeats)
         return trial.medians.get(config)
 
-    def _failure(self, problem: Problem, rung: Rung, config: Config) -> str | None:
-        reason = self.journal.get(problem, rung.name, config, "prepare")
-        return reason if isinstance(reason, str) else None
+    def _settle(self, job: Job, failure: str | None) -> None:
+        self._ready[job] = failure
+        if failure is not None:
+            self.journal.put(None, job.rung.name, job.config, str(job.variant), failure)
+
+    def _failed_before(self, job: Job) -> bool:
+        reason = self.journal.get(None, job.rung.name, job.config, str(job.variant))
+        if isinstance(reason, str):
+            self._ready[job] = reason
+        return isinstance(reason, str)
+
+    @contextmanager
+    def on_record(self, job: Job) -> Iterator[None]:
+        """Note a job that ends the run, so that the next run leaves it out."""
+        try:
+            yield
+        except TuningError as error:
+            self._settle(job, str(error))
+            raise
 
 
 class _Trial:
@@ -234,6 +246,7 @@ class _Trial:
     def __init__(self, sweep: Sweep, problem: Problem, rung: Rung, failures: dict[Config, str]) -> None:
         self._sweep, self._problem, self._rung, self._failures = sweep, problem, rung, failures
         self._timer = sweep.bench.operands(problem)
+        self._variant = variant(rung, problem)
         self._order = random.Random(_SEED)
         self._finalists: list[Config] = []
         self.medians: dict[Config, float] = {}
@@ -302,11 +315,8 @@ class _Trial:
         journal, rung = self._sweep.journal, self._rung
         found = journal.get(self._problem, rung.name, config, turn)
         if found is None:
-            try:
+            with self._sweep.on_record(Job(rung, config, self._variant)):
                 found = self._timer.once(rung, config)
-            except TuningError as error:
-                journal.put(self._problem, rung.name, config, "prepare", str(error))  # the next run leaves it out
-                raise
             journal.put(self._problem, rung.name, config, turn, found)
         if isinstance(found, str):
             self._failures[config] = found

@@ -1,0 +1,209 @@
+import math
+
+import pytest
+
+from fastsgemm import rungs
+from fastsgemm.candidates import REFINED
+from fastsgemm.errors import TuningError
+from fastsgemm.journal import Journal
+from fastsgemm.plan import Problem
+from fastsgemm.progress import Bar
+from fastsgemm.sweep import Effort, Round, Sweep
+from fastsgemm.workbench import Job, variant
+
+RUNG = rungs.find("warptiled")
+PROBLEM = Problem(1024, 1024, 1024)
+FEW = REFINED.quick
+EFFORT = Effort((Round(1.0, 1, 1), Round(0.5, 4, 3), Round(0.0, 2, 5)), beside_cublas=True)
+
+
+@pytest.fixture
+def sweep(bench):
+    """Return a function that makes a sweep on the fake bench."""
+
+    def make(journal=None, seconds=math.inf):
+        return Sweep(bench, journal or Journal(None, {}), Bar(False), bench.now + seconds, lambda: bench.now)
+
+    return make
+
+
+def search(sweep, candidates=FEW, problem=PROBLEM):
+    return sweep.search(problem, RUNG, candidates, "test", EFFORT)
+
+
+def test_the_fastest_wins(bench, sweep):
+    result = search(sweep())
+    best = min(FEW, key=lambda config: bench.formula(config, PROBLEM))
+    assert result.best == (best, bench.formula(best, PROBLEM))
+    assert set(result.times) == set(FEW)
+    assert result.complete and result.failures == {} and result.cublas_ms is None
+
+
+def test_each_kernel_is_compiled_and_checked_once_before_it_is_timed(bench, sweep):
+    tried = sweep()
+    search(tried)
+    search(tried, problem=Problem(2048, 1024, 1024))  # of the same variant
+    assert len(bench.compiled) == len(bench.checked) == len(FEW)
+    search(tried, problem=Problem(2047, 1023, 1023))
+    assert len(bench.compiled) == 2 * len(FEW)
+
+
+def test_the_slow_are_dropped_by_rounds(bench, sweep):
+    search(sweep())
+    counts = sorted(sum(config == timed for _, timed in bench.timed[1:]) for config in FEW)  # the first run warms up
+    half = len(FEW) // 2
+    assert counts == [1] * half + [1 + 3] * (half - 2) + [1 + 3 + 5] * 2
+
+
+def test_rounds_shuffle_and_repeat(bench, sweep):
+    search(sweep())
+    timed = [config for _, config in bench.timed][1:]  # the first run warms up
+    first = timed[: len(FEW)]
+    assert first != list(FEW) and set(first) == set(FEW)
+    second = timed[len(FEW) :]
+    half = len(FEW) // 2
+    assert set(second[:half]) == set(second[half : 2 * half])
+    assert second[:half] != second[half : 2 * half]
+
+
+def test_long_products_are_repeated_less(bench, sweep):
+    bench.formula = lambda config, problem: 100.0 + FEW.index(config)
+    search(sweep())
+    assert sum(config == FEW[0] for _, config in bench.timed) <= 1 + 1 + 2 + 2
+
+
+def test_cublas_runs_in_turns_with_the_last_few(bench, sweep):
+    bench.baseline_ms = 0.5
+    assert search(sweep()).cublas_ms == 0.5
+
+
+@pytest.mark.parametrize("kind", ["compile_failures", "check_failures", "time_failures"])
+def test_a_failing_candidate_is_a_value(bench, sweep, kind):
+    best = min(FEW, key=lambda config: bench.formula(config, PROBLEM))
+    getattr(bench, kind)[best] = "no good"
+    result = search(sweep())
+    assert result.failures == {best: "no good"}
+    assert best not in result.times and len(result.times) == len(FEW) - 1
+    assert result.complete
+
+
+def test_when_all_fail_there_is_no_best(bench, sweep):
+    bench.check_failures = dict.fromkeys(FEW, "no good")
+    result = search(sweep())
+    assert result.best is None and len(result.failures) == len(FEW)
+
+
+def test_a_candidate_that_fails_in_the_last_round_does_not_win(bench, sweep):
+    ranking = sorted(FEW, key=lambda config: bench.formula(config, PROBLEM))
+    seen = []
+    formula = bench.formula
+
+    def fails_late(config, problem):
+        seen.append(config)
+        if config == ranking[0] and seen.count(config) > 5:
+            bench.time_failures[config] = "launch failed"
+        return formula(config, problem)
+
+    bench.formula = fails_late
+    result = search(sweep())
+    assert result.best[0] == ranking[1]
+    assert result.failures == {ranking[0]: "launch failed"}
+
+
+def test_an_interrupted_search_goes_on_where_it_was(bench, sweep, tmp_path):
+    path = tmp_path / "journal.jsonl"
+    bench.interrupt_after = 20
+    with Journal(path, {}) as journal, pytest.raises(KeyboardInterrupt):
+        search(sweep(journal))
+    measured = list(bench.timed)
+    bench.interrupt_after, bench.timed = None, []
+    with Journal(path, {}) as journal:
+        assert journal.found == len(measured) - 1  # all but the one that warms up
+        result = search(sweep(journal))
+    assert result.times == search(sweep()).times
+    again = [entry for entry in bench.timed[1 : len(FEW) - len(measured) + 2] if entry in measured]
+    assert again == []
+
+
+def test_a_failure_on_record_is_not_tried_again(bench, sweep, tmp_path):
+    path = tmp_path / "journal.jsonl"
+    bench.compile_failures[FEW[3]] = "no good"
+    with Journal(path, {}) as journal:
+        search(sweep(journal))
+    bench.compiled = []
+    with Journal(path, {}) as journal:
+        result = search(sweep(journal))
+    assert result.failures == {FEW[3]: "no good"}
+    assert FEW[3] not in [job.config for job in bench.compiled]
+
+
+def test_what_breaks_the_context_is_on_record_when_the_run_ends(bench, sweep, tmp_path):
+    path = tmp_path / "journal.jsonl"
+    formula = bench.formula
+
+    def breaks(config, problem):
+        if config == FEW[5] and len(bench.timed) > 1:
+            raise TuningError("a candidate broke the CUDA context")
+        return formula(config, problem)
+
+    bench.formula = breaks
+    with Journal(path, {}) as journal, pytest.raises(TuningError):
+        search(sweep(journal))
+    with Journal(path, {}) as journal:
+        assert FEW[5] in search(sweep(journal)).failures
+
+
+def test_what_breaks_the_context_in_its_check_is_on_record(bench, sweep, tmp_path):
+    path = tmp_path / "journal.jsonl"
+    check = bench.check
+
+    def breaks(job):
+        if job.config == FEW[5]:
+            raise TuningError("a candidate broke the CUDA context")
+        return check(job)
+
+    bench.check = breaks
+    with Journal(path, {}) as journal, pytest.raises(TuningError):
+        search(sweep(journal))
+    with Journal(path, {}) as journal:
+        assert FEW[5] in search(sweep(journal)).failures
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6])
+def test_the_budget_is_kept_and_the_best_so_far_is_the_answer(bench, sweep, seconds):
+    result = search(sweep(seconds=seconds))
+    assert bench.now < seconds + 0.03  # what was under way is finished
+    assert not result.complete
+    assert result.best is not None
+    assert result.best[1] == min(result.times.values())
+
+
+def test_without_time_nothing_is_started(bench, sweep):
+    result = search(sweep(seconds=-1))
+    assert result.best is None and not result.complete
+    assert bench.compiled == bench.timed == []
+
+
+def test_within_gives_a_share_of_the_time(bench, sweep):
+    tried = sweep(seconds=10)
+    with tried.within(0.5):
+        assert tried.deadline == 5
+        with tried.within(0.5):
+            assert tried.deadline == 2.5
+        bench.now = 6
+        assert tried.late
+    assert tried.deadline == 10 and not tried.late
+
+
+def test_one_config_is_measured(bench, sweep):
+    assert sweep().measure(PROBLEM, RUNG, FEW[0], 3) == bench.formula(FEW[0], PROBLEM)
+    bench.check_failures[FEW[1]] = "no good"
+    assert sweep().measure(PROBLEM, RUNG, FEW[1], 3) is None
+
+
+def test_jobs_are_of_the_variant_of_the_problem():
+    assert variant(RUNG, PROBLEM).vec_a == 4
+    assert variant(RUNG, Problem(1024, 1024, 1023)).vec_a == 1
+    assert variant(rungs.find("naive"), PROBLEM).vec_a == 1
+    assert variant(RUNG, Problem(64, 64, 64, "TN")).trans_a
+    assert Job(RUNG, FEW[0], variant(RUNG, PROBLEM)) == Job(RUNG, FEW[0], variant(RUNG, PROBLEM))
