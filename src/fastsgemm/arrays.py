@@ -59,7 +59,10 @@ class Library:
         stream = -1 if ordered else handle or LEGACY_STREAM
         try:
             view = StridedMemoryView.from_any_interface(x, stream_ptr=stream)
-        except (BufferError, TypeError, RuntimeError) as error:
+        except (AssertionError, BufferError, TypeError, RuntimeError) as error:
+            if self.device_of(x) == HOST:  # which takes no stream
+                place = f"a {_type(x)} on the host among arrays on a card"
+                raise DeviceMismatchError(f"all operands must be on one device, got {place}") from error
             raise OperandError(f"{_type(x)} could not be exported: {error}") from error
         shape = view.shape
         strides = view.strides or _row_major(shape)
