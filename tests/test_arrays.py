@@ -93,6 +93,14 @@ def test_a_device_that_is_neither_host_nor_cuda():
         sgemm(Elsewhere(), ONES)
 
 
+def test_a_host_array_among_arrays_on_a_card(card, on_card, torch):
+    message = "all operands must be on one device, got a .* on the host among arrays on a card"
+    for foreign in (ONES, Exported(ONES), Exported(torch.ones(2, 2))):
+        with pytest.raises(DeviceMismatchError, match=message):
+            sgemm(on_card(ONES), foreign)
+    assert card.launched == []
+
+
 def test_a_device_pointer_without_a_driver(no_driver):
     with pytest.raises(NoDriverError, match="no NVIDIA driver was found"):
         sgemm(Pointing(), Pointing())

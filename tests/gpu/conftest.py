@@ -1,0 +1,55 @@
+"""Fixtures of the GPU tests. Products of small whole numbers are exact, so most results are compared bit by bit."""
+
+import numpy as np
+import pytest
+
+from fastsgemm import device
+
+
+@pytest.fixture
+def gpu():
+    """The first card, current in this thread."""
+    opened = device.open_gpu(0)
+    switched = opened.enter()
+    yield opened
+    if switched:
+        opened.leave()
+
+
+@pytest.fixture
+def whole():
+    """Return a function that makes a float32 matrix of small whole numbers, another one each time."""
+    generator = np.random.default_rng(21)
+    return lambda *shape: generator.integers(-4, 5, shape).astype(np.float32)
+
+
+@pytest.fixture(scope="session")
+def torch():
+    found = pytest.importorskip("torch")
+    if not found.cuda.is_available():
+        pytest.skip("this PyTorch sees no card")
+    return found
+
+
+@pytest.fixture
+def cupy():
+    return pytest.importorskip("cupy")
+
+
+@pytest.fixture
+def jax():
+    found = pytest.importorskip("jax")
+    if found.default_backend() != "gpu":
+        pytest.skip("this JAX sees no card")
+    return found
+
+
+@pytest.fixture
+def make_busy(torch):
+    """Return a function that keeps a raw stream of the card busy for about a fifth of a second."""
+
+    def queue(handle):
+        with torch.cuda.stream(torch.cuda.ExternalStream(handle) if handle > 2 else torch.cuda.default_stream()):
+            torch.cuda._sleep(400_000_000)  # clock cycles
+
+    return queue

@@ -1,0 +1,86 @@
+"""Every rung on a few ragged shapes, for compute-sanitizer: no array library, memory allocated to the byte.
+
+    compute-sanitizer --tool memcheck python tests/gpu/sanitize.py
+
+Exits with 1 where a result is wrong.
+"""
+
+import sys
+
+import numpy as np
+
+from fastsgemm import RUNGS, device
+from fastsgemm.arrays import DeviceArray
+from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.run import run
+
+SHAPES = [(65, 130, 19), (1, 33, 5), (132, 136, 24)]  # float by float, thin, and with 16-byte loads
+ALPHA_BETA = [(1.0, 0.0), (1.5, -0.5)]
+
+
+def on_card(gpu, values, column_major):
+    """Return the array on the card and the view of it as a matrix."""
+    lines = np.ascontiguousarray(values.T if column_major else values)
+    array = DeviceArray(lines.shape, gpu, LEGACY_STREAM)
+    array.upload(lines)
+    pointer, (shape, strides, *rest) = array.view
+    return array, ((pointer, (shape[::-1], strides[::-1], *rest)) if column_major else array.view)
+
+
+def strided(view):
+    """The even columns of a row-major matrix."""
+    pointer, (shape, strides, *rest) = view
+    return pointer, ((shape[0], shape[1] // 2), (strides[0], 2), *rest)
+
+
+def wrong(gpu, rung, shape, layout, alpha, beta, generator):
+    """Whether the product differs from float64 by more than float32 explains."""
+    M, N, K = shape
+    a, b, c = (generator.standard_normal(extents).astype(np.float32) for extents in ((M, K), (K, N), (M, N)))
+    A, view_a = on_card(gpu, a, layout[0] == "T")
+    B, view_b = on_card(gpu, b, layout[1] == "T")
+    C = DeviceArray((M, N), gpu, LEGACY_STREAM)
+    if beta:
+        C.upload(c)  # else it stays uninitialised: initcheck sees whether it is read
+    run(gpu, LEGACY_STREAM, view_a, view_b, C.view, np.float32(alpha), np.float32(beta), rung)
+    out = np.empty((M, N), np.float32)
+    C.download(out)
+    for array in (A, B, C):
+        array.close()
+    expected = alpha * (a.astype(float) @ b.astype(float)) + beta * c
+    return not np.allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
+def wrong_packed(gpu, generator):
+    """The same for an operand that is packed first."""
+    a, b = (generator.standard_normal(extents).astype(np.float32) for extents in ((7, 18), (9, 11)))
+    (A, view_a), (B, view_b) = on_card(gpu, a, False), on_card(gpu, b, False)
+    C = DeviceArray((7, 11), gpu, LEGACY_STREAM)
+    run(gpu, LEGACY_STREAM, strided(view_a), view_b, C.view, np.float32(1), np.float32(0), RUNGS[0])
+    out = np.empty((7, 11), np.float32)
+    C.download(out)
+    for array in (A, B, C):
+        array.close()
+    return not np.allclose(out, a[:, ::2] @ b, rtol=1e-4, atol=1e-4)
+
+
+def main():
+    gpu = device.open_gpu(0)
+    gpu.enter()
+    generator = np.random.default_rng(3)
+    faults = [
+        f"{rung} {shape} {layout} alpha {alpha} beta {beta}"
+        for rung in RUNGS
+        for shape in SHAPES
+        for layout in ("NN", "TT", "NT", "TN")
+        for alpha, beta in ALPHA_BETA
+        if wrong(gpu, rung, shape, layout, alpha, beta, generator)
+    ]
+    if wrong_packed(gpu, generator):
+        faults.append("packed")
+    print(*faults, sep="\n")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

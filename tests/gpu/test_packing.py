@@ -1,0 +1,58 @@
+"""Operands without a unit stride: packed on the card, and the gaps between their elements untouched."""
+
+import itertools
+
+import pytest
+
+from fastsgemm import RUNGS, sgemm
+
+pytestmark = pytest.mark.gpu
+
+GUARD = 12345.0
+
+
+def strided(values, wanted):
+    """Return (view, buffer) with gaps of GUARD between the elements if `wanted`, else as it is."""
+    if not wanted:
+        return values.clone(), None
+    rows, columns = values.shape
+    buffer = values.new_full((3 * rows, 2 * columns), GUARD)
+    view = buffer[1::3, 1::2]
+    view.copy_(values)
+    return view, buffer
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=str)
+def test_every_mix_of_strided_operands(torch, rung):
+    a, b, c = (torch.randn(shape, device="cuda") for shape in ((67, 35), (35, 130), (67, 130)))
+    for alpha, beta in ((1.0, 0.0), (-1.5, 0.5), (0.0, 2.0)):
+        expected = sgemm(a, b, alpha, beta, c.clone(), rung=1)
+        for which in itertools.product((False, True), repeat=3):
+            (A, _), (B, _), (C, buffer) = (strided(x, w) for x, w in zip((a, b, c), which, strict=True))
+            if beta == 0:
+                C.fill_(float("nan"))
+            assert sgemm(A, B, alpha, beta, C, rung=rung.number) is C
+            assert torch.equal(C, expected), (alpha, beta, which)
+            C.fill_(GUARD)
+            assert buffer is None or (buffer == GUARD).all(), (alpha, beta, which)
+
+
+def test_strided_operands_that_are_not_read(torch):
+    nan = torch.full((40, 40), float("nan"), device="cuda")[::2, ::2]
+    c = torch.randn(40, 40, device="cuda")
+    expected = 2 * c[::2, ::2]
+    sgemm(nan, nan, 0.0, 2.0, c[::2, ::2])
+    assert torch.equal(c[::2, ::2], expected)
+
+
+def test_broadcast_scalars(torch):
+    two = torch.full((1, 1), 2.0, device="cuda").expand(50, 50)
+    assert (sgemm(two, two) == 200).all()
+
+
+def test_strided_and_empty(torch):
+    x = torch.ones(8, 8, device="cuda")[::2, ::2]
+    c = torch.ones(8, 8, device="cuda")[::2, ::2]
+    sgemm(x[:, :0], x[:0], 1.0, 3.0, c)
+    assert (c == 3).all()
+    assert sgemm(x[:0], x).shape == (0, 4)
