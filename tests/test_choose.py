@@ -1,0 +1,203 @@
+import dataclasses
+import time
+
+import pytest
+
+from fastsgemm import choose, database, model, rungs
+from fastsgemm.candidates import REFINED
+from fastsgemm.database import Content, Curve, Point, Record, Tools
+from fastsgemm.errors import ConfigError
+from fastsgemm.plan import MAX_BLOCKS, Problem
+from fastsgemm.workbench import Card
+
+RUNG = rungs.find("warptiled")
+CARD = Card("Fake 9000", "sm_90", 232448, 132)
+OTHER = dataclasses.replace(CARD, name="Fake 8000", multiprocessors=114)
+PROBLEM = Problem(1024, 1024, 1024)
+TOOLS = Tools("580.0", "13.0", "2026-01-01")
+BIG, SMALL, THIRD, FOURTH = REFINED.quick[0], REFINED.quick[15], REFINED.quick[5], REFINED.quick[9]
+
+
+def record(config, problem=PROBLEM, device="Fake 9000", ms=0.5, arch="sm_90"):
+    return Record(arch, device, "warptiled", problem, config, "measured", str(TOOLS), ms, None, TOOLS)
+
+
+def published(config, problem, device="Fake 9000", arch="sm_90"):
+    return Record(arch, device, "warptiled", problem, config, "published", "a page")
+
+
+def curve(config, scale=1.0, device="Fake 9000"):
+    def ms(problem):
+        return 0.004 + scale * 1e-8 * problem.M * problem.N * problem.K / 1000
+
+    points = tuple(Point(problem, ms(problem)) for problem in model.probes(config, 2, 132))
+    return Curve("sm_90", device, 132, "warptiled", config, 2, points, TOOLS)
+
+
+@pytest.fixture
+def shipped(tuning_folder):
+    """Return a function that ships records and curves."""
+
+    def ship(*records, curves=(), arch="sm_90"):
+        database.write(tuning_folder / f"{arch}.json", Content(arch, 232448, records, tuple(curves)))
+        choose.forget()
+
+    ship(published(FOURTH, None, None, "generic"), arch="generic")
+    return ship
+
+
+def own(*records, curves=()):
+    database.save(Content("sm_90", 232448, records, tuple(curves)))
+    choose.forget()
+
+
+def pick(problem=PROBLEM, card=CARD, only=None):
+    return choose.choose(card, RUNG, problem, only)
+
+
+def test_a_tuned_problem_gets_its_record(shipped):
+    shipped(record(BIG), record(SMALL, Problem(64, 64, 64)), curves=[curve(THIRD)])
+    assert (pick().config, pick().rule, pick().ms) == (BIG, choose.EXACT, 0.5)
+    assert pick(Problem(64, 64, 64)).config == SMALL
+    assert [option.config for option in pick().options] == [THIRD]
+
+
+def test_an_untuned_problem_gets_the_least_prediction(shipped):
+    shipped(record(BIG), curves=[curve(THIRD, 2.0), curve(SMALL, 1.0)])
+    found = pick(Problem(1000, 1000, 1000))
+    assert (found.config, found.rule) == (SMALL, choose.PREDICTED)
+    assert [option.config for option in found.options] == [SMALL, THIRD]
+    assert found.ms == found.options[0].ms < found.options[1].ms
+
+
+def test_another_layout_is_another_problem(shipped):
+    shipped(record(BIG), curves=[curve(THIRD)])
+    assert pick(dataclasses.replace(PROBLEM, layout="TN")).config == THIRD
+
+
+def test_without_times_the_nearest_record_serves(shipped):
+    shipped(published(BIG, Problem(4096, 4096, 4096)), published(SMALL, Problem(128, 128, 128)))
+    assert pick(Problem(2000, 2000, 5000)).config == BIG
+    assert pick(Problem(100, 200, 300)).config == SMALL
+    assert pick().rule == choose.NEAREST and pick().ms is None
+    assert [option.config for option in pick(Problem(100, 200, 300)).options] == [BIG]
+
+
+def test_near_is_counted_in_octaves_and_layouts_come_first(shipped):
+    shipped(published(BIG, Problem(8192, 8192, 8192)), published(SMALL, Problem(64, 64, 64)))
+    assert pick(Problem(512, 512, 512)).config == SMALL
+    shipped(published(BIG, PROBLEM), published(SMALL, Problem(1, 1, 1, "TN")))
+    assert pick(Problem(1024, 1024, 1025, "TN")).config == SMALL
+
+
+def test_the_users_record_comes_before_the_shipped_one(shipped):
+    shipped(record(BIG))
+    own(record(SMALL))
+    assert pick().config == SMALL and pick().evidence.user
+
+
+def test_the_users_curve_comes_before_the_shipped_one_of_the_same_config(shipped):
+    shipped(curves=[curve(BIG, 1.0), curve(SMALL, 2.0)])
+    assert pick().config == BIG
+    own(curves=[curve(BIG, 4.0)])
+    assert pick().config == SMALL
+
+
+def test_this_card_comes_before_its_architecture_before_generic(shipped):
+    shipped(record(BIG, device="Fake 8000"), record(SMALL))
+    assert pick().config == SMALL
+    shipped(record(BIG, device="Fake 8000"))
+    assert pick().config == BIG
+    shipped()
+    assert (pick().config, pick().arch) == (FOURTH, "generic")
+
+
+def test_what_is_shipped_for_this_card_comes_before_the_users_own_of_another(shipped):
+    shipped(record(BIG))
+    own(record(SMALL, device="Fake 8000"))
+    assert pick().config == BIG
+
+
+def test_another_card_of_the_architecture_uses_its_curves_with_its_own_multiprocessors(shipped):
+    shipped(curves=[curve(BIG), curve(SMALL)])
+    here, there = pick(), pick(card=OTHER)
+    assert there.rule == choose.PREDICTED and there.device == "Fake 9000"
+    assert there.ms > here.ms
+
+
+def test_one_tuned_problem_does_not_hide_the_curves_of_the_architecture(shipped):
+    shipped(curves=[curve(BIG, device="Fake 8000")])
+    own(record(SMALL))
+    assert pick().config == SMALL
+    assert pick(Problem(2000, 2000, 2000)).config == BIG
+
+
+def test_one_side_can_be_left_out(shipped):
+    shipped(record(BIG))
+    own(record(SMALL))
+    assert pick(only="shipped").config == BIG
+    assert pick(only="user").config == SMALL
+    shipped()
+    assert pick(only="shipped").config == FOURTH
+
+
+def test_what_is_illegal_on_this_card_is_passed_over(shipped):
+    deep = dataclasses.replace(BIG, BK=32)  # 32 KB
+    shipped(record(deep), record(SMALL, Problem(64, 64, 64)))
+    assert pick().config == deep
+    assert pick(card=dataclasses.replace(CARD, shared_limit=16 * 1024)).config == SMALL
+
+
+def test_where_nothing_is_legal_the_error_says_so(shipped):
+    shipped(record(BIG))
+    with pytest.raises(ConfigError, match="with 1024 bytes"):
+        pick(card=dataclasses.replace(CARD, shared_limit=1024))
+
+
+def test_a_curve_without_its_points_is_one_warning_and_a_miss(shipped):
+    broken = dataclasses.replace(curve(BIG), points=curve(BIG).points[1:])
+    shipped(curves=[broken, curve(SMALL, 9.0)])
+    with pytest.warns(RuntimeWarning, match="left out") as caught:
+        found = [pick(Problem(n, n, n)).config for n in (100, 200, 300)]
+    assert found == [SMALL] * 3 and len(caught) == 1
+
+
+def test_a_grid_that_is_too_large_is_no_option(shipped):
+    shipped(curves=[curve(SMALL, 0.1), curve(BIG, 9.0)])
+    extent = 32 * int(MAX_BLOCKS**0.5 + 2)
+    assert [option.config for option in pick(Problem(extent, extent, 64)).options] == [BIG]
+
+
+def test_a_damaged_database_still_gives_generic_constants(shipped, tuning_folder):
+    (tuning_folder / "sm_90.json").write_text("{")
+    choose.forget()
+    with pytest.warns(RuntimeWarning, match="left out"):
+        assert pick().config == FOURTH
+
+
+def test_the_second_question_reads_and_computes_nothing(shipped, monkeypatch):
+    shipped(curves=[curve(BIG)])
+    first = pick()
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "load", None)
+        patch.setattr(choose, "_predictions", None)
+        assert pick() is first
+
+
+def test_a_new_problem_is_answered_without_reading(shipped, monkeypatch):
+    shipped(curves=[curve(config) for config in REFINED.quick])
+    pick()
+    began = time.perf_counter()
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "load", None)
+        for n in range(100):
+            pick(Problem(1000 + n, 1000, 1000))
+    assert (time.perf_counter() - began) / 100 < 0.02  # seconds; about 0.0003 on an idle machine
+
+
+def test_a_card_is_known_by_its_architecture(shipped):
+    shipped()
+    assert not choose.knows(CARD)
+    shipped(record(BIG))
+    assert choose.knows(CARD) and choose.knows(OTHER)
+    assert not choose.knows(dataclasses.replace(CARD, arch="sm_42"))

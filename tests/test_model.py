@@ -1,0 +1,128 @@
+import itertools
+import math
+
+import pytest
+
+from fastsgemm import model, problems
+from fastsgemm.candidates import CLASSIC, REFINED
+from fastsgemm.database import Curve, Point, Tools
+from fastsgemm.model import Model
+from fastsgemm.plan import Problem, blocks
+
+SMS = 132
+BIG, SMALL = REFINED.quick[0], REFINED.quick[15]  # 128x128x8 and 32x32x16
+
+
+def ideal(config, full, start=0.004, slope=1e-3, tail=2.0, ragged=1.25):
+    """A machine that is exactly what the model thinks: each wave costs `slope` a step and `start` once."""
+
+    def ms(problem):
+        load = blocks(config, problem) / SMS
+        waves, rest = divmod(load, full)
+        part = math.ceil(rest - 1e-9) if rest > 1 else max(rest, 1 / 8) if rest > 1e-9 else 0
+        units = waves * full + part
+        rest_k = problem.K % config.BK
+        depth = problem.K - rest_k + (3 + tail * rest_k if rest_k else 0)
+        odd = (problem.N if problem.layout[1] == "N" else problem.K) % 4 or (
+            problem.K if problem.layout[0] == "N" else problem.M
+        ) % 4
+        return (
+            (start + slope * depth * 1.0)
+            * units
+            * (ragged if odd else 1.0)
+            * {"NN": 1, "NT": 1.1, "TN": 0.9, "TT": 1.3}[problem.layout]
+        )
+
+    return ms
+
+
+def curve(config, full, ms):
+    points = tuple(Point(problem, ms(problem)) for problem in model.probes(config, full, SMS))
+    return Curve("sm_90", "Fake 9000", SMS, "warptiled", config, full, points, Tools("1", "2", "2026-01-01"))
+
+
+@pytest.mark.parametrize("config", [BIG, SMALL, CLASSIC.quick[0]], ids=str)
+@pytest.mark.parametrize("full", [1, 2, 3, 8])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(1024, 1024, 1024),
+        Problem(4096, 4096, 512),
+        Problem(4096, 4096, 4096, "TT"),
+        Problem(128, 128, 65536),
+        Problem(1111, 777, 555),
+        Problem(2049, 4095, 63, "NT"),
+        Problem(4096, 4096, 4100),
+        Problem(8192, 8192, 64, "TN"),
+    ],
+    ids=problems.text,
+)
+def test_a_machine_that_is_as_the_model_thinks_is_predicted(config, full, problem):
+    ms = ideal(config, full)
+    assert Model(curve(config, full, ms)).predict(problem, SMS) == pytest.approx(ms(problem), rel=0.12)
+
+
+@pytest.mark.parametrize("full", [1, 2, 5, 16])
+def test_the_measured_points_are_predicted(full):
+    """Whole loads, aligned and ragged, shallow and deep: the model goes through its own data."""
+    ms = ideal(SMALL, full)
+    predicted = Model(curve(SMALL, full, ms))
+    for problem in model.probes(SMALL, full, SMS):
+        assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
+
+
+def test_one_more_block_starts_another_wave():
+    whole = Problem(11 * 128, 12 * 128, 1024)
+    more = Problem(11 * 128, 12 * 128 + 4, 1024)
+    predicted = Model(curve(BIG, 1, ideal(BIG, 1)))
+    assert blocks(BIG, whole) == SMS
+    assert predicted.predict(more, SMS) > 1.05 * predicted.predict(whole, SMS)
+
+
+def test_another_count_of_multiprocessors_changes_the_waves():
+    problem = Problem(11 * 128, 12 * 128, 1024)
+    predicted = Model(curve(BIG, 1, ideal(BIG, 1)))
+    assert predicted.predict(problem, 66) == pytest.approx(2 * predicted.predict(problem, 132), rel=0.1)
+
+
+def test_more_work_never_takes_less_time():
+    predicted = Model(curve(SMALL, 8, ideal(SMALL, 8)))
+    for layout in problems.LAYOUTS:
+        times = [predicted.predict(Problem(n, n, 512, layout), SMS) for n in range(64, 4096, 64)]
+        assert all(later >= sooner - 1e-12 for sooner, later in itertools.pairwise(times))
+        times = [predicted.predict(Problem(1024, 1024, k, layout), SMS) for k in range(16, 4096, 16)]
+        assert all(later >= sooner - 1e-12 for sooner, later in itertools.pairwise(times))
+
+
+def test_nothing_is_faster_than_its_operands_are_read():
+    def slow_stream(problem):
+        return 50.0 if problem.N == BIG.BN else ideal(BIG, 2)(problem)
+
+    predicted = Model(curve(BIG, 2, slow_stream))
+    stream = Problem(2 * SMS * 128, 128, 1024)
+    assert predicted.predict(stream, SMS) == pytest.approx(50.0)
+
+
+def test_a_curve_with_a_point_missing_is_refused():
+    whole = curve(BIG, 2, ideal(BIG, 2))
+    for index in range(len(whole.points)):
+        points = (*whole.points[:index], *whole.points[index + 1 :])
+        with pytest.raises(ValueError, match="no time for"):
+            Model(Curve(**{**vars(whole), "points": points}))
+
+
+@pytest.mark.parametrize("config", [BIG, SMALL], ids=str)
+@pytest.mark.parametrize("full", [1, 2, 16])
+@pytest.mark.parametrize("sms", [1, 7, 108, 132, 131, 148])
+def test_probes_are_few_and_near_their_load(config, full, sms):
+    found = model.probes(config, full, sms)
+    assert len(found) == len(set(found)) < 60
+    heaviest = max(blocks(config, problem) for problem in found)
+    assert 0.75 * 4 * full * sms <= heaviest <= 4 * full * sms
+
+
+def test_times_without_noise_or_sense_do_not_break_it():
+    """Even constant times give a prediction: a slope of zero is no division by it."""
+    predicted = Model(curve(BIG, 2, lambda problem: 0.01))
+    assert predicted.predict(Problem(333, 555, 777), SMS) > 0
+    assert predicted.predict(Problem(8192, 8192, 8192), SMS) > 0
