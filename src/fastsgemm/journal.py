@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fastsgemm.config import Config
+from fastsgemm.errors import RecordError
 from fastsgemm.plan import Problem
 
 Key = tuple[Any, ...]
@@ -23,6 +24,11 @@ class Journal:
         None keeps nothing.
     stamp : dict
         What the measurements hold for: device, driver and NVRTC.
+
+    Raises
+    ------
+    RecordError
+        The file cannot be written.
     """
 
     def __init__(self, path: Path | None, stamp: dict[str, str]) -> None:
@@ -31,10 +37,14 @@ class Journal:
         self._seen: dict[Key, float | str] = {}
         self._file: TextIO | None = None
         if path is not None:
-            self._read(path)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a", encoding="utf-8")
-            self._file.write("\n")  # ends a line that was cut short
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = path.open("a", encoding="utf-8")
+                self._read(path)
+                self._file.write("\n")  # ends a line that was cut short
+            except OSError as error:
+                hint = "FASTSGEMM_DATA_DIR names another folder"
+                raise RecordError(f"the journal {path} cannot be written ({error}); {hint}") from error
         self.found = len(self._seen)
 
     def __enter__(self) -> Journal:
@@ -80,11 +90,7 @@ class Journal:
             self.path.unlink(missing_ok=True)
 
     def _read(self, path: Path) -> None:
-        try:
-            text = path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return
-        for line in text.splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 entry = json.loads(line)
                 if all(entry[name] == value for name, value in self._stamp.items()):

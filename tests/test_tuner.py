@@ -1,0 +1,352 @@
+import inspect
+import json
+import math
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+import fastsgemm
+from fastsgemm import choose, database, problems, resources, rungs, tuner
+from fastsgemm.candidates import CLASSIC, REFINED
+from fastsgemm.errors import ConfigError, RecordError, ShapeError, TuningError, UnknownRungError
+from fastsgemm.plan import Problem
+from fastsgemm.progress import Bar
+from fastsgemm.sweep import Result
+
+WARP = rungs.find("warptiled")
+SHAPE = "1024,1024,1024"
+
+
+@pytest.fixture
+def go(bench, data_folder):
+    """Return a function that carries out a plan on the fake bench."""
+
+    def run(shapes=(SHAPE,), budget=math.inf, store=True, **options):
+        planned = tuner.plan(bench.card, shapes, **options)
+        return tuner.run(planned, bench, Bar(False), budget, store=store, clock=lambda: bench.now)
+
+    return run
+
+
+def journal(data_folder):
+    return data_folder / "tuning" / "Fake-9000.jsonl"
+
+
+# Plans
+
+
+def test_the_default_is_the_standard_set_of_every_tunable_rung(bench):
+    planned = tuner.plan(bench.card)
+    assert planned.problems == problems.STANDARD and planned.standard
+    assert [space.name for space in planned.spaces] == ["warptiled+", "classic"]
+
+
+@pytest.mark.parametrize("shape", ["64,32,16,TN", (64, 32, 16, "TN"), Problem(64, 32, 16, "TN")])
+def test_a_shape_may_be_written_in_several_ways(bench, shape):
+    planned = tuner.plan(bench.card, [shape, shape], rung=8)
+    assert planned.problems == (Problem(64, 32, 16, "TN"),) and not planned.standard
+
+
+def test_a_column_is_tuned_as_what_is_computed(bench):
+    assert tuner.plan(bench.card, [(4096, 1, 512)]).problems == (Problem(1, 4096, 512, "NT"),)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"rung": "naive"}, ConfigError, "naive has no search space"),
+        ({"rung": "fastest"}, UnknownRungError, "fastest"),
+        ({"space": "huge"}, ConfigError, "classic"),
+        ({"space": "classic", "rung": 8}, ConfigError, "of rung autotuned"),
+        ({"shapes": [(1, 2)]}, ShapeError, "M,N,K"),
+        ({"shapes": [(0, 1, 1)]}, ShapeError, "must be 1 to"),
+    ],
+)
+def test_bad_plans_are_refused(bench, options, error, message):
+    with pytest.raises(error, match=message):
+        tuner.plan(bench.card, **options)
+
+
+def test_a_plan_says_what_it_will_try(bench):
+    text = str(tuner.plan(bench.card, [SHAPE], rung="autotuned", quick=True))
+    assert f"rung autotuned: {len(CLASSIC.quick)} candidates of space classic (quick)" in text
+    assert SHAPE in text
+
+
+# One problem
+
+
+def test_one_problem_is_tuned_stored_and_used(bench, go, data_folder):
+    outcome = go(rung="warptiled")
+    found = outcome.tuned[0]
+    everything = REFINED.candidates(bench.card.shared_limit)
+    assert found.ms <= min(bench.formula(config, Problem(1024, 1024, 1024)) for config in everything)
+    chosen = choose.choose(bench.card, WARP, Problem(1024, 1024, 1024))
+    assert (chosen.config, chosen.rule) == (found.config, choose.EXACT)
+    assert chosen.source == "driver 580.0, NVRTC 13.0, 2026-01-01"
+    assert outcome.path == database.user_path("sm_90")
+    assert database.faults(outcome.path.read_text(), "sm_90") == []
+    assert not journal(data_folder).exists()
+
+
+def test_refinements_of_the_best_are_tried(bench, go):
+    go(rung="warptiled")
+    tried = {config for _, config in bench.timed}
+    assert {config.PREFETCH for config in tried} == {0, 1} and {config.GROUP_M for config in tried} == {1, 4, 8, 16}
+
+
+def test_the_literatures_space_can_be_asked_for(bench, go):
+    assert go(space="warptiled", store=False).tuned[0].config.PREFETCH == 0
+
+
+def test_the_winner_is_compared_with_what_is_shipped_and_with_cublas(bench, go):
+    bench.baseline_ms = 0.25
+    outcome = go(rung="autotuned")
+    found = outcome.tuned[0]
+    shipped = choose.choose(bench.card, rungs.find("autotuned"), Problem(1024, 1024, 1024), only="shipped").config
+    assert found.shipped_config == shipped
+    assert found.shipped_ms == bench.formula(shipped, Problem(1024, 1024, 1024))
+    assert found.cublas_ms == 0.25
+    record = outcome.content.records[0]
+    assert record.cublas_ratio == 0.25 / found.ms
+    row = outcome.json()["results"][0]
+    assert row["of_cublas"] == 0.25 / found.ms and row["of_shipped"] == found.shipped_ms / found.ms
+    assert f"{100 * row['of_cublas']:.1f}%" in str(outcome)
+    json.dumps(outcome.json())
+
+
+def test_a_quick_run_asks_no_other_library(bench, go):
+    bench.baseline_ms = 0.25
+    outcome = go(rung="autotuned", quick=True)
+    assert outcome.tuned[0].cublas_ms is None and " - " in str(outcome)
+    assert {config for _, config in bench.timed} <= {*CLASSIC.quick, outcome.tuned[0].shipped_config}
+
+
+def test_nothing_is_stored_unless_asked(go):
+    assert go(rung="autotuned", store=False).path is None
+    assert not database.user_path("sm_90").exists()
+
+
+def test_failures_are_counted_by_reason(bench, go):
+    bench.check_failures = dict.fromkeys(CLASSIC.quick[:3], "it spills: 8 bytes\nand a log")
+    outcome = go(rung="autotuned", quick=True)
+    assert outcome.failures == {"it spills: 8 bytes": 3}
+
+
+def test_when_nothing_works_the_error_says_why(bench, go):
+    class All(dict):
+        def get(self, key, default=None):
+            return "NVRTC refused it"
+
+    bench.compile_failures = All()
+    with pytest.raises(TuningError, match="NVRTC refused it"):
+        go(rung="autotuned", quick=True)
+
+
+# The standard set
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_standard_set_gives_a_record_a_problem_and_the_curves(bench, go, quick):
+    outcome = go(None, rung="autotuned", quick=quick)
+    assert [found.problem for found in outcome.tuned] == list(problems.STANDARD)
+    count = len(CLASSIC.quick) if quick else 24
+    assert len(outcome.curves) == count and outcome.complete
+    text = outcome.path.read_text()
+    assert database.faults(text, "sm_90") == []
+    assert len(text) < 100_000
+    assert choose.choose(bench.card, rungs.find("autotuned"), Problem(1111, 222, 333)).rule == choose.PREDICTED
+
+
+def test_the_choice_for_untuned_problems_is_good(bench, go):
+    outcome = go(None, rung="warptiled")
+    regrets = []
+    for n in range(100):
+        problem = Problem(50 + 37 * n, 60 + 41 * (n * 7 % 100), 70 + 29 * (n * 13 % 100))
+        chosen = choose.choose(bench.card, WARP, problem)
+        best = min(bench.formula(curve.config, problem) for curve in outcome.curves)
+        regrets.append(bench.formula(chosen.config, problem) / best - 1)
+    assert sum(regrets) / len(regrets) < 0.02 and sorted(regrets)[94] < 0.06
+
+
+def test_the_whole_space_is_searched_on_the_anchors_only(bench, go):
+    go(None, rung="autotuned")
+    drawn = set(CLASSIC.candidates(bench.card.shared_limit))
+    for problem in problems.STANDARD:
+        tried = {config for timed, config in bench.timed if timed == problem}
+        assert (tried >= drawn) == (problem in problems.ANCHORS)
+
+
+def test_a_config_that_fails_on_a_probe_gets_no_curve(bench, go):
+    bad = CLASSIC.quick[0]
+    formula = bench.formula
+
+    def fails_at_one(config, problem):
+        if config == bad and problem.K == 1024 + 4:
+            bench.time_failures[bad] = "launch failed"
+        else:
+            bench.time_failures.pop(bad, None)
+        return formula(config, problem)
+
+    real = bench.time
+
+    def time(rung, config, problem):
+        if config == bad and problem.K == 1024 + 4:
+            return "launch failed"
+        return real(rung, config, problem)
+
+    bench.time = time
+    outcome = go(None, rung="autotuned", quick=True)
+    assert bad not in [curve.config for curve in outcome.curves]
+    assert len(outcome.curves) == len(CLASSIC.quick) - 1
+
+
+def test_a_portfolio_covers_every_problem_first():
+    a, b, c, d = REFINED.quick[:4]
+
+    def result(**times):
+        named = dict(zip("abcd", (a, b, c, d), strict=True))
+        return Result(None, "warptiled", {named[name]: ms for name, ms in times.items()}, {}, None, True)
+
+    results = [result(a=1.0, b=1.9, c=1.5, d=1.01), result(a=2.0, b=1.0, c=1.5, d=2.0)]
+    assert set(tuner.portfolio(results, 2)) == {a, b}
+    assert tuner.portfolio(results, 9)[2] in (c, d)
+    assert len(tuner.portfolio(results, 9)) == 4
+    assert tuner.portfolio([], 9) == []
+
+
+# Budget, interruption, resumption
+
+
+@pytest.mark.parametrize("budget", [6, 20])
+@pytest.mark.parametrize("shapes", [None, (SHAPE, "256,256,256", "512,512,8192")])
+def test_a_budget_is_kept_and_everything_gets_its_share(bench, go, budget, shapes):
+    outcome = go(shapes, budget=budget)
+    assert bench.now < budget + 0.5 and not outcome.complete
+    assert {found.rung for found in outcome.tuned} == {"warptiled", "autotuned"}
+    tuned = {found.problem for found in outcome.tuned if found.rung == "warptiled"}
+    assert len(tuned) >= 0.7 * len(problems.STANDARD if shapes is None else shapes)
+    assert "goes on from here" in str(outcome)
+
+
+def test_a_quick_run_has_a_budget_of_its_own(bench, data_folder):
+    bench.formula = lambda config, problem: 30.0
+    outcome = tuner.run(tuner.plan(bench.card, quick=True), bench, Bar(False), clock=lambda: bench.now)
+    assert bench.now < tuner.QUICK_SECONDS + 3 and not outcome.complete
+
+
+def test_ctrl_c_keeps_everything_and_the_next_run_goes_on(bench, go, data_folder):
+    bench.interrupt_after = 400
+    with pytest.raises(KeyboardInterrupt):
+        go((SHAPE, "256,256,256"), rung="autotuned")
+    assert journal(data_folder).exists()
+    first = len(bench.timed)
+    bench.interrupt_after = None
+    resumed = go((SHAPE, "256,256,256"), rung="autotuned")
+    total = len(bench.timed)
+    bench.timed = []
+    whole = go((SHAPE, "256,256,256"), rung="autotuned")
+    assert total <= len(bench.timed) + 10  # but for the runs that warm up
+    assert [(found.config, found.ms) for found in resumed.tuned] == [(found.config, found.ms) for found in whole.tuned]
+    assert first < total
+
+
+def test_what_was_finished_before_ctrl_c_is_stored(bench, go):
+    calls = []
+    baseline = type(bench).operands
+
+    def operands(problem):
+        calls.append(problem)
+        if problem.M == 256:
+            raise KeyboardInterrupt
+        return baseline(bench, problem)
+
+    bench.operands = operands
+    with pytest.raises(KeyboardInterrupt):
+        go((SHAPE, "256,256,256"), rung="autotuned")
+    stored = [record.problem for record in database.load("sm_90").records if record.user]
+    assert stored == [Problem(1024, 1024, 1024)]
+
+
+def test_an_unfinished_run_says_that_it_goes_on(bench, go, data_folder, capsys):
+    bench.interrupt_after = 100
+    with pytest.raises(KeyboardInterrupt):
+        go(rung="autotuned")
+    bench.interrupt_after = None
+    tuner.run(tuner.plan(bench.card, [SHAPE], rung="autotuned"), bench, Bar(True), clock=lambda: bench.now)
+    assert "going on from" in capsys.readouterr().err
+
+
+def test_a_journal_of_other_kernels_is_not_used(bench, go, data_folder, monkeypatch, tmp_path):
+    bench.interrupt_after = 100
+    with pytest.raises(KeyboardInterrupt):
+        go(rung="autotuned")
+    before = tuner._stamp(bench)
+    real = resources.folder
+    changed = tmp_path / "cuda_src"
+    changed.mkdir()
+    (changed / "06_vectorized.cu").write_text("// faster")
+    monkeypatch.setattr(resources, "folder", lambda name: changed if name == "cuda_src" else real(name))
+    assert tuner._stamp(bench)["kernels"] != before["kernels"]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_of_ours(bench, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path / "file"))
+    with pytest.raises(TuningError, match="FASTSGEMM_DATA_DIR"), tuner.alone(bench.card):
+        pass
+    with pytest.raises((RecordError, TuningError), match="FASTSGEMM_DATA_DIR"):
+        tuner.run(tuner.plan(bench.card, [SHAPE]), bench, Bar(False))
+
+
+def test_one_tuner_at_a_time(bench, data_folder):
+    second = tuner.alone(bench.card)
+    with tuner.alone(bench.card), pytest.raises(TuningError, match="another process is tuning Fake 9000"), second:
+        pass
+    with tuner.alone(bench.card):
+        pass
+
+
+# The function
+
+
+def test_the_function_is_the_packages_own_whatever_is_imported_first():
+    for script in (
+        "import fastsgemm, fastsgemm.tune",
+        "import fastsgemm.tune",
+        "from fastsgemm import tune; import fastsgemm, importlib; importlib.import_module('fastsgemm.tune')",
+        "import fastsgemm; from fastsgemm.tune import __name__ as name",
+    ):
+        check = "; import fastsgemm; assert fastsgemm.tune is fastsgemm.tuner.tune, fastsgemm.tune"
+        subprocess.run([sys.executable, "-c", script + check], check=True)
+
+
+def test_the_function_tunes(bench, data_folder, monkeypatch):
+    from contextlib import contextmanager
+
+    @contextmanager
+    def on_fake(gpu):
+        yield bench
+
+    monkeypatch.setattr("fastsgemm.device.open_gpu", lambda ordinal: None)
+    monkeypatch.setattr(tuner, "workbench", on_fake)
+    outcome = fastsgemm.tune([(1024, 1024, 1024)], rung="autotuned", quick=True, progress=False)
+    assert len(outcome.tuned) == 1 and outcome.path.exists()
+
+
+def test_without_a_driver_the_function_says_so(no_driver):
+    with pytest.raises(fastsgemm.NoDriverError):
+        fastsgemm.tune(quick=True)
+
+
+def test_every_parameter_is_documented():
+    text = fastsgemm.tune.__doc__
+    assert all(f"    {name} : " in text for name in inspect.signature(fastsgemm.tune).parameters)
+
+
+def test_a_run_warns_of_nothing(go):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        go(rung="autotuned", quick=True)
