@@ -1,8 +1,6 @@
 import inspect
 import json
 import math
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -310,17 +308,6 @@ def test_one_tuner_at_a_time(bench, data_folder):
 
 
 # The function
-
-
-def test_the_function_is_the_packages_own_whatever_is_imported_first():
-    for script in (
-        "import fastsgemm, fastsgemm.tune",
-        "import fastsgemm.tune",
-        "from fastsgemm import tune; import fastsgemm, importlib; importlib.import_module('fastsgemm.tune')",
-        "import fastsgemm; from fastsgemm.tune import __name__ as name",
-    ):
-        check = "; import fastsgemm; assert fastsgemm.tune is fastsgemm.tuner.tune, fastsgemm.tune"
-        subprocess.run([sys.executable, "-c", script + check], check=True)
 
 
 def test_the_function_tunes(bench, data_folder, monkeypatch):
