@@ -22,6 +22,9 @@ BASES = {
     "NoNvrtcError": RuntimeError,
     "CompileError": RuntimeError,
     "CaptureError": RuntimeError,
+    "TuningError": RuntimeError,
+    "RecordError": ValueError,
+    "MissingExtraError": RuntimeError,
 }
 
 
