@@ -63,8 +63,10 @@ def meet(gpu: Gpu, stream: Any, rung: Rung) -> None:
         return
     with _lock:
         if gpu.ordinal not in _met:
-            _met.add(gpu.ordinal)
-            _tune(gpu, rung)
+            try:
+                _tune(gpu, rung)
+            finally:
+                _met.add(gpu.ordinal)
 
 
 def _capturing(gpu: Gpu, stream: Any) -> bool:

@@ -214,7 +214,7 @@ def _read(path: Path, arch: str, user: bool) -> Content:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         limit = _header(data, arch)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Content(arch, 0)
     except (OSError, ValueError, RecordError) as error:
         _warn(f"tuning file {path} is left out: {error}")
