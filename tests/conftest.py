@@ -50,6 +50,7 @@ def kernel_folder(tmp_path_factory):
     """Keep the user's own kernels and tuning out of it; FASTSGEMM_CACHE_DIR makes kernels survive the session."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path_factory.mktemp("data")))
+        patch.setenv("FASTSGEMM_TUNE", "off")
         if not os.environ.get("FASTSGEMM_CACHE_DIR"):
             patch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
         yield
