@@ -195,7 +195,7 @@ class TestMixed:
 
     def test_a_host_array_among_device_arrays(self, torch):
         A, B = torch.ones(4, 4, device="cuda"), np.ones((4, 4), np.float32)
-        with pytest.raises(DeviceMismatchError, match="numpy.ndarray on the host"):
+        with pytest.raises(DeviceMismatchError, match=r"numpy\.ndarray on the host"):
             sgemm(A, B)
         with pytest.raises(DeviceMismatchError, match="B on cuda:0"):
             sgemm(B, A)
