@@ -55,7 +55,8 @@ def test_blocks_are_asked_for_only_where_that_bounds_registers():
     for config in REFINED.quick:
         for other in REFINED.refinements(config, H200):
             bound = 65536 // (other.MIN_BLOCKS * other.threads)
-            assert other.MIN_BLOCKS == 1 or configs.least_registers(other) <= bound < configs.MAX_REGISTERS
+            assert configs.least_registers(other) <= bound
+            assert other.MIN_BLOCKS == 1 or bound < configs.MAX_REGISTERS
     small = REFINED.quick[15]
     assert small.threads == 64
     assert {other.MIN_BLOCKS for other in REFINED.refinements(small, H200)} == {1}

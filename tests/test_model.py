@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import math
 
@@ -71,6 +72,16 @@ def test_the_measured_points_are_predicted(full):
         assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
 
 
+def test_a_quick_curve_takes_the_aligned_factor_of_a_layout():
+    ms = ideal(BIG, 2)
+    few = model.probes(BIG, 2, SMS, quick=True)
+    assert set(few) < set(model.probes(BIG, 2, SMS))
+    points = tuple(Point(problem, ms(problem)) for problem in few)
+    quick = Model(dataclasses.replace(curve(BIG, 2, ms), points=points))
+    problem = Problem(2111, 2111, 2111, "TT")
+    assert quick.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05)
+
+
 def test_one_more_block_starts_another_wave():
     whole = Problem(11 * 128, 12 * 128, 1024)
     more = Problem(11 * 128, 12 * 128 + 4, 1024)
@@ -105,7 +116,8 @@ def test_nothing_is_faster_than_its_operands_are_read():
 
 def test_a_curve_with_a_point_missing_is_refused():
     whole = curve(BIG, 2, ideal(BIG, 2))
-    for index in range(len(whole.points)):
+    needed = [index for index, point in enumerate(whole.points) if point.problem.layout == "NN"]
+    for index in needed:
         points = (*whole.points[:index], *whole.points[index + 1 :])
         with pytest.raises(ValueError, match="no time for"):
             Model(Curve(**{**vars(whole), "points": points}))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from fastsgemm import config as configs
 from fastsgemm import rungs
-from fastsgemm.config import WARP, Config
+from fastsgemm.config import Config
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
 _MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
@@ -78,10 +78,10 @@ def _sensible(config: Config) -> bool:
     if config.WM and config.WN and max(config.WM, config.WN) > 4 * min(config.WM, config.WN):
         return False  # a long thin warp tile reads more fragments for the same arithmetic
     blocks = config.MIN_BLOCKS or 1
-    if blocks == 1:
-        return True
-    bound = _REGISTER_FILE // (blocks * -(-threads // WARP) * WARP)
-    return configs.least_registers(config) <= bound < configs.MAX_REGISTERS  # above, it asks for nothing
+    bound = min(configs.MAX_REGISTERS, _REGISTER_FILE // (blocks * threads))
+    if configs.least_registers(config) > bound:
+        return False  # it must spill
+    return blocks == 1 or bound < configs.MAX_REGISTERS  # else it asks for nothing
 
 
 def _tile(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter: int, group: int = 8) -> Config:

@@ -27,7 +27,7 @@ def loads(blocks_per_sm: int) -> list[float]:
     return [1 / _SPARSE, *powers, float(blocks_per_sm), float(_STEADY * blocks_per_sm)]
 
 
-def probes(config: Config, blocks_per_sm: int, multiprocessors: int) -> list[Problem]:
+def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool = False) -> list[Problem]:
     """Return the problems that a curve is measured on.
 
     Parameters
@@ -35,6 +35,8 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int) -> list[Pro
     config : Config
     blocks_per_sm : int
     multiprocessors : int
+    quick : bool
+        Leave out transposed operands with odd extents, which need kernels of their own.
     """
     found = [
         _probe(config, load * multiprocessors, depth + ragged, ragged)
@@ -45,7 +47,7 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int) -> list[Pro
     ends = (1.0, float(blocks_per_sm))
     found += [
         _probe(config, load * multiprocessors, DEEP + ragged, ragged, layout)
-        for ragged in (0, 1)
+        for ragged in ((0,) if quick else (0, 1))
         for load in dict.fromkeys(ends)
         for layout in _LAYOUTS
     ]
@@ -177,6 +179,8 @@ class Model:
         return _Line(load, max(0.0, shallow - slope * (SHALLOW + ragged)), slope)
 
     def _layout_factors(self, layout: str, ragged: int) -> tuple[float, float]:
+        if _probe(self._config, self._sms, DEEP + ragged, ragged, layout) not in self._known:
+            ragged = 0  # a quick curve
         light, heavy = (
             self._ms(_probe(self._config, load * self._sms, DEEP + ragged, ragged, layout))
             / self._ms(_probe(self._config, load * self._sms, DEEP + ragged, ragged))

@@ -25,7 +25,7 @@ from fastsgemm.workbench import Bench, Job, variant
 _SEED = 20  # of the order in which candidates are timed
 _PATIENCE_MS = 60.0  # that a candidate may run for in a round, once the least repeats are done
 _LEAST_REPEATS = 2
-_PREPARATION = 0.6  # of the time that is left may go into compiling
+_PREPARATION = 0.75  # of the time that is left may go into compiling
 _ROUND = 0.6  # and into each round but the last
 
 
@@ -249,6 +249,7 @@ class _Trial:
         self._variant = variant(rung, problem)
         self._order = random.Random(_SEED)
         self._finalists: list[Config] = []
+        self._best = float("inf")
         self.medians: dict[Config, float] = {}
         self.cut = False
 
@@ -322,6 +323,7 @@ class _Trial:
             self._failures[config] = found
         else:
             seen.setdefault(config, []).append(found)
-            best = min((min(times) for times in seen.values()), default=found)
-            self._sweep.progress.best(f"{best:.4g} ms, {tflops(self._problem, best):.4g} TFLOP/s")
+            if found < self._best:
+                self._best = found
+                self._sweep.progress.best(f"{found:.4g} ms, {tflops(self._problem, found):.4g} TFLOP/s")
         self._sweep.progress.step()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fastsgemm.device import Gpu
+    from fastsgemm.source import Variant
     from fastsgemm.sweep import Progress
     from fastsgemm.workbench import Bench, Card
 
@@ -38,7 +39,8 @@ _CURVE_REPEATS = 7
 _QUICK_REPEATS = 3
 
 # Shares of the time that is left when each begins, where there is a budget
-_ANCHORS, _PROBLEMS, _GRID, _QUICK_CURVES = 0.5, 0.7, 0.6, 0.6
+_FIRST_RUNG = 0.65  # the one that `sgemm` uses by default
+_ANCHORS, _PROBLEMS, _GRID, _QUICK_CURVES = 0.5, 0.7, 0.6, 0.75
 
 T = TypeVar("T")
 _NEVER = 1e9  # ms, of a problem that nothing has covered yet
@@ -340,7 +342,8 @@ def run(
         sweep = Sweep(bench, journal, bar, began + (math.inf if budget is None else budget), clock)
         try:
             for number, space in enumerate(planned.spaces):
-                with sweep.within(1 / (len(planned.spaces) - number)):
+                last = number == len(planned.spaces) - 1
+                with sweep.within(1.0 if last else _FIRST_RUNG):
                     _Run(planned, space, sweep, outcome).run()
         finally:
             bar.end()
@@ -451,6 +454,9 @@ class _Run:
                 done.append(work(problem))
         return done
 
+    def _variants(self, wanted: Sequence[Problem]) -> list[Variant]:
+        return list(dict.fromkeys(variant(self._rung, problem) for problem in wanted))
+
     def _title(self, text: str) -> None:
         self._sweep.progress.title(f"{self._rung.name} {text}")
 
@@ -491,18 +497,23 @@ class _Run:
         return result
 
     def _measure_curves(self, configs: Sequence[Config], repeats: int) -> None:
-        card, rung = self._plan.card, self._rung
-        plans = []
-        for config in configs:
-            blocks = self._sweep.bench.blocks_per_sm(Job(rung, config, variant(rung, problems.STANDARD[0])))
-            plans.append((config, blocks, model.probes(config, blocks, card.multiprocessors)))
+        card, rung, sweep = self._plan.card, self._rung, self._sweep
         self._title("curves")
-        self._sweep.prepare(Job(rung, config, variant(rung, probe)) for config, _, probes in plans for probe in probes)
-        self._sweep.progress.begin("time", repeats * sum(len(probes) for _, _, probes in plans))
+        # All that the standard set needs at once: the more kernels, the better they share the cores.
+        aligned = variant(rung, problems.ANCHORS[0])
+        ready = sweep.prepare(Job(rung, c, v) for v in self._variants(problems.STANDARD) for c in configs)
+        plans = []
+        for job, failure in ready.items():
+            if failure is None and job.variant == aligned:
+                blocks = sweep.bench.blocks_per_sm(job)
+                probes = model.probes(job.config, blocks, card.multiprocessors, self._plan.quick)
+                plans.append((job.config, blocks, probes))
+        sweep.prepare(Job(rung, config, v) for config, _, probes in plans for v in self._variants(probes))
+        sweep.progress.begin("time", repeats * sum(len(probes) for _, _, probes in plans))
         for config, blocks, probes in plans:
-            points = [Point(p, ms) for p in probes if (ms := self._sweep.measure(p, rung, config, repeats))]
+            points = [Point(p, ms) for p in probes if (ms := sweep.measure(p, rung, config, repeats))]
             if len(points) < len(probes):  # no time left, or it fails somewhere: no curve
-                self._outcome.complete &= not self._sweep.late
+                self._outcome.complete &= not sweep.late
                 continue
             curve = Curve(
                 card.arch,
