@@ -177,8 +177,10 @@ def test_a_first_process_that_takes_too_long_is_not_waited_for(gpu, bench, monke
     assert choose.choose(gpu, WARP, Problem(64, 64, 64)).arch == "generic"
 
 
-def test_threads_wait_for_the_one_that_tunes(gpu, bench):
-    known = []
+def test_threads_wait_for_the_one_that_tunes(gpu, bench, monkeypatch):
+    known, made = [], []
+    workbench = tuner.workbench
+    monkeypatch.setattr(tuner, "workbench", lambda opened: made.append(opened) or workbench(opened))
 
     def call():
         meet(gpu)
@@ -189,7 +191,7 @@ def test_threads_wait_for_the_one_that_tunes(gpu, bench):
         thread.start()
     for thread in threads:
         thread.join()
-    assert known == [True] * 4
+    assert known == [True] * 4 and made == [gpu]
     assert len(bench.compiled) == len(set(bench.compiled))
 
 

@@ -46,6 +46,7 @@ def test_refinements_keep_the_tile():
     config = REFINED.quick[0]
     others = REFINED.refinements(config, H200)
     assert config not in others
+    assert REFINED.refinements(config, config.shared_bytes - 1) == []
     assert {(other.BM, other.BN, other.BK, other.WM, other.TM) for other in others} == {(128, 128, 8, 64, 8)}
     assert {other.GROUP_M for other in others} == {1, 4, 8, 16}
     assert {other.PREFETCH for other in others} == {other.SERPENTINE for other in others} == {0, 1}

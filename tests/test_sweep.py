@@ -178,6 +178,22 @@ def test_the_budget_is_kept_and_the_best_so_far_is_the_answer(bench, sweep, seco
     assert result.best[1] == min(result.times.values())
 
 
+def test_long_products_do_not_outrun_the_budget(bench, sweep):
+    bench.formula = lambda config, problem: 1000.0
+    result = search(sweep(seconds=5))
+    assert bench.now < 5 + 1.1  # one product more than there was time for
+    assert not result.complete and 1 <= len(result.times) < len(FEW)
+
+
+def test_a_drifting_clock_does_not_let_the_dropped_win(bench, sweep):
+    formula = bench.formula
+    bench.formula = lambda config, problem: formula(config, problem) * 1.05 ** len(bench.timed)
+    result = search(sweep())
+    last = [config for _, config in bench.timed[-5 * 2 :]]
+    assert result.best[0] in last
+    assert result.best[1] > min(result.times.values())
+
+
 def test_without_time_nothing_is_started(bench, sweep):
     result = search(sweep(seconds=-1))
     assert result.best is None and not result.complete
