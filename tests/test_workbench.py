@@ -60,6 +60,124 @@ def test_the_bound_holds_for_float32_and_for_nothing_else():
     assert (np.abs(dropped - reference.exact) > reference.bound).mean() > 0.95
 
 
+# On the card made of Python
+
+
+class HostArray:
+    """A `DeviceArray` in host memory."""
+
+    def __init__(self, shape, gpu, handle):
+        self.shape, self.stream, self.buffer = shape, None, self
+        self.values = np.zeros(shape, np.float32)
+        self.open = True
+
+    @property
+    def pointer(self):
+        return self.values.ctypes.data
+
+    @property
+    def view(self):
+        return self.pointer, (self.shape, (self.shape[1], 1), 0, None, False)
+
+    def upload(self, source):
+        self.values.reshape(-1)[: source.size] = source.reshape(-1)
+
+    def download(self, target):
+        target.reshape(-1)[:] = self.values.reshape(-1)[: target.size]
+
+    def fill(self, byte, stream):
+        self.values.view(np.uint8)[...] = byte
+
+    def close(self):
+        self.open = False
+
+
+class CountingWatch:
+    def __init__(self, gpu):
+        self.runs = 0
+
+    def once(self, work):
+        work()
+        self.runs += 1
+        return 0.25
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def python_bench(card, monkeypatch):
+    monkeypatch.setattr(workbench, "DeviceArray", HostArray)
+    monkeypatch.setattr(workbench, "Stopwatch", CountingWatch)
+    monkeypatch.setattr(workbench, "_tools", lambda: None)
+    monkeypatch.setattr(Workbench, "_local_bytes", lambda self, job: 0)
+    monkeypatch.setattr(Workbench, "survive", lambda self, error: None)
+    return Workbench(card)
+
+
+@pytest.mark.parametrize("extents", [(64, 64, 64), (63, 61, 59)])
+@pytest.mark.parametrize("layout", problems.LAYOUTS)
+def test_a_right_kernel_passes_in_every_layout(python_bench, layout, extents):
+    job = Job(WARP, candidates.REFINED.quick[0], variant(WARP, Problem(*extents, layout)))
+    assert python_bench.check(job) is None
+
+
+@pytest.mark.parametrize("damage", ["nothing written", "a wrong element", "raised"])
+def test_a_wrong_kernel_is_refused(python_bench, card, damage):
+    def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc):
+        if damage == "raised":
+            raise RuntimeError("too many resources requested")
+        if damage == "a wrong element":
+            right(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc)
+            python_bench._memory[2].values.reshape(-1)[77] += np.float32(0.01)
+
+    job = Job(WARP, candidates.REFINED.quick[0], variant(WARP, Problem(64, 64, 64)))
+    right = python_bench._kernel(job)
+    card.kernels[WARP.file, job.config, job.variant] = kernel
+    card.plans.clear()
+    expected = {
+        "nothing written": "200208 of 200208",
+        "a wrong element": "wrong result: 1 of",
+        "raised": "too many resources",
+    }
+    assert expected[damage] in python_bench.check(job)
+
+
+def test_a_kernel_that_uses_local_memory_is_refused(python_bench, monkeypatch):
+    monkeypatch.setattr(Workbench, "_local_bytes", lambda self, job: 16)
+    job = Job(WARP, candidates.REFINED.quick[0], variant(WARP, Problem(64, 64, 64)))
+    assert python_bench.check(job) == "it spills: 16 bytes of local memory a thread"
+
+
+def test_products_are_timed_on_memory_that_grows_and_is_shared(python_bench, card):
+    small = python_bench.operands(Problem(8, 8, 8))
+    assert small.once(WARP, candidates.REFINED.quick[0]) == 0.25
+    first = list(python_bench._memory)
+    python_bench.operands(Problem(4, 4, 4))
+    assert python_bench._memory == first
+    python_bench.operands(Problem(16, 8, 8, "TN")).once(WARP, candidates.REFINED.quick[0])
+    assert python_bench._memory[1] is first[1] and python_bench._memory[0] is not first[0]
+    assert not first[0].open and not first[2].open
+    assert python_bench._memory[0].values.any() and python_bench.stopwatch.runs == 2
+
+
+def test_afterwards_nothing_is_left(python_bench, card):
+    timer = python_bench.operands(Problem(8, 8, 8))
+    timer.once(WARP, candidates.REFINED.quick[0])
+    assert card.kernels and card.plans
+    python_bench.close()
+    assert card.kernels == {} and card.plans == {}
+    assert not any(array.open for array in python_bench._memory)
+
+
+def test_real_kernels_compile_side_by_side_and_failures_are_values(python_bench):
+    good = Job(WARP, candidates.REFINED.quick[15], variant(WARP, Problem(64, 64, 64)))
+    bad = Job(WARP, Config(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1), good.variant)
+    found = dict(python_bench.compile([good, bad]))
+    assert found[good] is None
+    assert "static" in found[bad]
+
+
 # On a card
 
 

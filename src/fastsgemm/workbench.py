@@ -300,7 +300,8 @@ def _fill(array: DeviceArray, numbers: np.ndarray) -> None:
     array.upload(numbers[: done // 4])
     while done < total:  # doubling: the rest is copied from what is there
         more = min(done, total - done)
-        driver.cuMemcpyDtoD(array.pointer + done, array.pointer, more)
+        answer = driver.cuMemcpyDtoD(array.pointer + done, array.pointer, more)
+        device.succeed("filling an operand", answer)
         done += more
 
 
