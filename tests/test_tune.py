@@ -19,6 +19,14 @@ def test_the_name_is_the_functions_whatever_is_imported_first(first):
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_it_is_imported_when_it_is_asked_for():
+    script = (
+        "import sys, fastsgemm; assert 'fastsgemm.tuner' not in sys.modules; fastsgemm.tune; fastsgemm.explain;"
+        "assert 'fastsgemm.tuner' in sys.modules; assert callable(fastsgemm.explain); hasattr(fastsgemm, 'nothing')"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_it_runs_as_a_program():
     done = subprocess.run([sys.executable, "-m", "fastsgemm.tune", "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("usage: python -m fastsgemm.tune") and done.stderr == ""

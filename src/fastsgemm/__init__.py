@@ -1,5 +1,8 @@
 """fastsgemm: float32 matrix multiplication for NVIDIA GPUs, from kernels compiled on the spot."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from fastsgemm.config import Config
 from fastsgemm.errors import (
     CaptureError,
@@ -23,10 +26,12 @@ from fastsgemm.errors import (
     TuningError,
     UnknownRungError,
 )
-from fastsgemm.explain import explain
 from fastsgemm.gemm import sgemm
 from fastsgemm.rungs import RUNGS
-from fastsgemm.tuner import tune
+
+if TYPE_CHECKING:
+    from fastsgemm.explanation import explain
+    from fastsgemm.tuner import tune
 
 __version__ = "0.1.0"
 
@@ -58,3 +63,15 @@ __all__ = [
     "sgemm",
     "tune",
 ]
+
+
+_TUNING = {"tune": "fastsgemm.tuner", "explain": "fastsgemm.explanation"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what only tuning needs when it is first asked for: `sgemm` starts sooner without it."""
+    if name not in _TUNING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(_TUNING[name]), name)
+    globals()[name] = found
+    return found

@@ -12,7 +12,7 @@ import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fastsgemm import candidates, choose, device
+from fastsgemm import choose, device
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import ConfigError, FastsgemmError
 from fastsgemm.rungs import Rung
@@ -54,12 +54,12 @@ def meet(gpu: Gpu, stream: Any, rung: Rung) -> None:
         Where the product is to run; while it is being captured into a graph nothing is tuned.
     rung : Rung
     """
-    if gpu.ordinal in _met or candidates.default_space(rung.name) is None:
+    if gpu.ordinal in _met:
         return
     if not allowed() or choose.knows(gpu):
         _met.add(gpu.ordinal)
         return
-    if not _stderr_wanted() or _capturing(gpu, stream):
+    if not _tunable(rung) or not _stderr_wanted() or _capturing(gpu, stream):
         return
     with _lock:
         if gpu.ordinal not in _met:
@@ -67,6 +67,12 @@ def meet(gpu: Gpu, stream: Any, rung: Rung) -> None:
                 _tune(gpu, rung)
             finally:
                 _met.add(gpu.ordinal)
+
+
+def _tunable(rung: Rung) -> bool:
+    from fastsgemm import candidates
+
+    return candidates.default_space(rung.name) is not None
 
 
 def _capturing(gpu: Gpu, stream: Any) -> bool:

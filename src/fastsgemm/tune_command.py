@@ -12,7 +12,7 @@ from typing import Any
 from fastsgemm import database, plot, problems, rungs, tuner
 from fastsgemm.candidates import SPACES, tunable
 from fastsgemm.errors import FastsgemmError, RecordError, ShapeError, UnknownRungError
-from fastsgemm.explain import card_at, explain
+from fastsgemm.explanation import card_at, explain
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import Rung
 

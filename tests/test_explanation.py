@@ -6,7 +6,7 @@ from fastsgemm import choose, database, device, explain, resources, rungs, tuner
 from fastsgemm.candidates import CLASSIC
 from fastsgemm.database import Content
 from fastsgemm.errors import ConfigError, NoDriverError, ShapeError, UnknownRungError
-from fastsgemm.explain import Explanation, card_at
+from fastsgemm.explanation import Explanation, card_at
 from fastsgemm.plan import Problem
 from fastsgemm.progress import Bar
 
