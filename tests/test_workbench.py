@@ -211,8 +211,8 @@ def test_good_kernels_pass(real, problem):
 @pytest.mark.gpu
 def test_a_wrong_kernel_is_found_out(real, monkeypatch):
     job = Job(WARP, GOOD, variant(WARP, Problem(512, 512, 512)))
-    other = Job(WARP, candidates.REFINED.quick[5], job.variant)  # of fewer rows a block: part of C stays NaN
-    wrong = kernel.get(real.gpu, other.rung, other.config, other.variant, real.gpu.stream(LEGACY_STREAM))
+    other = Variant(True, False, *([job.variant.vec_a] * 3))  # the same geometry, but A is read as if column-major
+    wrong = kernel.get(real.gpu, WARP, GOOD, other, real.gpu.stream(LEGACY_STREAM))
     monkeypatch.setitem(real.gpu.kernels, (WARP.file, GOOD, job.variant), wrong)
     assert "wrong result" in real.check(job)
 
