@@ -1,5 +1,8 @@
 """Which library an operand belongs to, and the arrays that belong to none."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -99,6 +102,83 @@ def test_a_host_array_among_arrays_on_a_card(card, on_card, torch):
         with pytest.raises(DeviceMismatchError, match=message):
             sgemm(on_card(ONES), foreign)
     assert card.launched == []
+
+
+@pytest.mark.parametrize("error", [AssertionError, BufferError, TypeError, ValueError, RuntimeError])
+def test_a_host_array_that_takes_no_stream(card, on_card, error):
+    class Strict(Exported):
+        def __dlpack__(self, *, stream=None, **options):
+            if stream is not None:
+                raise error("only stream=None is supported")
+            return super().__dlpack__(**options)
+
+    with pytest.raises(DeviceMismatchError, match=r"got a .*Strict on the host among arrays on a card"):
+        sgemm(on_card(ONES), Strict(ONES))
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
+def test_older_cuda_array_interfaces_are_read_as_version_3(version):
+    class Older:
+        __cuda_array_interface__ = {**Pointing.__cuda_array_interface__, "version": version}  # noqa: RUF012
+
+    x = Older()
+    found = arrays.library(x)._exporter(x).__cuda_array_interface__
+    assert found == {**x.__cuda_array_interface__, "version": max(3, version)}
+    assert x.__cuda_array_interface__["version"] == version
+
+
+def test_half_of_dlpack_is_none():
+    class Half:
+        def __dlpack__(self, **options):
+            raise AssertionError("nothing may be exported")
+
+    with pytest.raises(DTypeError, match="operands must be arrays"):
+        sgemm(Half(), Half())
+
+
+@pytest.fixture
+def cupy_array(monkeypatch):
+    """Return a function that makes a stand-in for a CuPy array, whose DLPack divides strides as CuPy 14 does."""
+
+    class Array:
+        def __init__(self, values, dtype=None):
+            self.shape, self.strides, self.dtype = values.shape, values.strides, dtype or values.dtype
+            self.data, self.device = SimpleNamespace(ptr=values.ctypes.data), SimpleNamespace(id=0)
+            self.streams = []
+
+        def __dlpack_device__(self):
+            return (2, 0)
+
+        def __dlpack__(self, *, stream, **options):
+            self.streams.append(stream)
+            strides = tuple(step % 2**64 // 4 for step in self.strides)
+            return SimpleNamespace(
+                ptr=self.data.ptr, shape=self.shape, strides=strides, dtype=self.dtype, device_id=0, readonly=False
+            )
+
+    Array.__module__ = "cupy"
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ndarray=Array))
+    monkeypatch.setattr(arrays, "_instances", {})
+    reader = SimpleNamespace(from_any_interface=lambda x, stream_ptr: x.__dlpack__(stream=stream_ptr))
+    monkeypatch.setattr("cuda.core.utils.StridedMemoryView", reader)
+    return Array
+
+
+@pytest.mark.parametrize("view", [np.s_[:], np.s_[::-1], np.s_[:, ::-1], np.s_[::-2, ::3], np.s_[:, None, 0]])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_cupy_strides_of_either_sign(cupy_array, view, ordered):
+    values = np.ones((6, 6), np.float32)[view]
+    x = cupy_array(values)
+    address, meta = arrays.library(x).view(x, 7, ordered)
+    assert address == values.ctypes.data
+    assert meta == (values.shape, tuple(step // 4 for step in values.strides), 0, None, False)
+    assert (7 in x.streams) is not ordered  # DLPack makes the stream wait
+
+
+def test_a_cupy_array_of_another_dtype(cupy_array):
+    x = cupy_array(np.ones((2, 2)))
+    fault = arrays.library(x).view(x, 7, True)[1][3]
+    assert str(fault("A")) == "A must be float32, got float64; float64 is not converted silently, cast it yourself"
 
 
 def test_a_device_pointer_without_a_driver(no_driver):

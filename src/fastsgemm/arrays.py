@@ -16,11 +16,13 @@ import numpy as np
 from fastsgemm import device
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, DTypeError, FastsgemmError, OperandError
+from fastsgemm.layout import ITEM
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
 HOST = -1  # the device number of host memory
+_FLOAT32 = np.dtype(np.float32)
 _DLPACK_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
 _DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
@@ -29,21 +31,19 @@ View = tuple[int, Meta]
 
 
 class Library:
-    """What `sgemm` needs of an array library. This one is for any object with DLPack or the CUDA array interface."""
+    """What `sgemm` needs of an array library. This one is for any object with DLPack."""
 
     immutable = False  # whether its arrays may never be written
     has_streams = False  # whether work queued on `current_stream` comes after the library's own
 
     def device_of(self, x: Any) -> int:
         """Return the number of the CUDA device that holds `x`, or `HOST`."""
-        if hasattr(x, "__dlpack_device__"):
-            kind, number = x.__dlpack_device__()
-            if int(kind) in _DLPACK_HOST:
-                return HOST
-            if int(kind) in _DLPACK_CUDA:
-                return int(number)
-            raise DeviceMismatchError(f"{_type(x)} is on a device that is neither host nor CUDA (DLPack {kind})")
-        return _pointer_device(x)
+        kind, number = x.__dlpack_device__()
+        if int(kind) in _DLPACK_HOST:
+            return HOST
+        if int(kind) in _DLPACK_CUDA:
+            return int(number)
+        raise DeviceMismatchError(f"{_type(x)} is on a device that is neither host nor CUDA (DLPack {kind})")
 
     def current_stream(self, device: int) -> int:
         """Return the raw handle of the stream that the caller's work goes to."""
@@ -58,8 +58,8 @@ class Library:
 
         stream = -1 if ordered else handle or LEGACY_STREAM
         try:
-            view = StridedMemoryView.from_any_interface(x, stream_ptr=stream)
-        except (AssertionError, BufferError, TypeError, RuntimeError) as error:
+            view = StridedMemoryView.from_any_interface(self._exporter(x), stream_ptr=stream)
+        except (AssertionError, BufferError, TypeError, ValueError, RuntimeError) as error:
             if self.device_of(x) == HOST:  # which takes no stream
                 place = f"a {_type(x)} on the host among arrays on a card"
                 raise DeviceMismatchError(f"all operands must be on one device, got {place}") from error
@@ -68,6 +68,10 @@ class Library:
         strides = view.strides or _row_major(shape)
         fault = None if view.dtype == np.float32 else _wrong_dtype(view.dtype)
         return view.ptr, (shape, strides, view.device_id, fault, view.readonly)
+
+    def _exporter(self, x: Any) -> Any:
+        """Return the object through which cuda.core reads `x`."""
+        return x
 
     def empty(self, like: Any, shape: tuple[int, int], gpu: Gpu, handle: int) -> Any:
         """Return a new array of `like`'s kind on its device."""
@@ -93,6 +97,30 @@ class Library:
         if namespace is None:
             raise OperandError(f"cannot make a new {_type(like)}; pass C")
         return namespace().from_dlpack(result)
+
+
+class _Pointers(Library):
+    """Any object with the CUDA array interface and no DLPack."""
+
+    def device_of(self, x: Any) -> int:
+        from cuda.bindings import driver
+
+        device.probe()
+        attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        result, ordinal = driver.cuPointerGetAttribute(attribute, x.__cuda_array_interface__["data"][0])
+        if int(result) != 0:
+            raise OperandError(f"{_type(x)} does not point to CUDA memory: {result.name}")
+        return int(ordinal)
+
+    def _exporter(self, x: Any) -> Any:
+        return _Version3(x) if x.__cuda_array_interface__["version"] < 3 else x
+
+
+class _Version3:
+    """An older CUDA array interface as cuda.core reads it; what version 3 adds, a stream, may be left out."""
+
+    def __init__(self, x: Any) -> None:
+        self.__cuda_array_interface__ = {**x.__cuda_array_interface__, "version": 3}
 
 
 class _NumPy(Library):
@@ -173,6 +201,14 @@ class _CuPy(Library):
 
     def current_stream(self, device: int) -> int:
         return int(self._cupy.cuda.get_current_stream().ptr)
+
+    def view(self, x: Any, handle: int, ordered: bool) -> View:
+        """Read attribute by attribute: the DLPack of CuPy 14 divides a negative stride as an unsigned number."""
+        if not ordered:
+            super().view(x, handle, ordered)
+        fault = None if x.dtype == _FLOAT32 else _wrong_dtype(x.dtype)
+        strides = tuple([step // ITEM for step in x.strides])
+        return x.data.ptr, (x.shape, strides, x.device.id, fault, False)
 
     def empty(self, like: Any, shape: tuple[int, int], gpu: Gpu, handle: int) -> Any:
         with like.device:
@@ -289,7 +325,9 @@ def _recognise(x: Any) -> Library:
     kind = next((_LIBRARIES[root] for root in roots if root in _LIBRARIES), Library)
     if kind is _NumPy and not isinstance(x, np.ndarray):
         kind = Library  # a NumPy scalar
-    if kind is Library and not hasattr(x, "__dlpack__") and not hasattr(x, "__cuda_array_interface__"):
+    if kind is Library and not (hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")):
+        kind = _Pointers
+    if kind is _Pointers and not hasattr(x, "__cuda_array_interface__"):
         raise DTypeError(
             f"operands must be arrays (NumPy, CuPy, PyTorch, JAX, or any with __dlpack__ or "
             f"__cuda_array_interface__), got {_type(x)}"
@@ -330,14 +368,3 @@ def _row_major(shape: Any) -> tuple[int, ...]:
 
 def _type(x: Any) -> str:
     return f"{type(x).__module__}.{type(x).__qualname__}"
-
-
-def _pointer_device(x: Any) -> int:
-    from cuda.bindings import driver
-
-    device.probe()
-    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    result, ordinal = driver.cuPointerGetAttribute(attribute, x.__cuda_array_interface__["data"][0])
-    if int(result) != 0:
-        raise OperandError(f"{_type(x)} does not point to CUDA memory: {result.name}")
-    return int(ordinal)
