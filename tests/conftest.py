@@ -136,6 +136,7 @@ class PythonCard:
         self.capturing = set()  # handles of streams
         self.launched = []  # (handle, arguments)
         self.made = []  # every workspace
+        self.room = 1 << 30  # bytes of one
         self.compiled = []
         self.kept = []
 
@@ -147,6 +148,20 @@ class PythonCard:
 
     def keep_alive(self, handle, objects):
         self.kept.append((handle, objects))
+
+    def allocate(self, size, handle):
+        if size > self.room:
+            return 2, None  # CUDA_ERROR_OUT_OF_MEMORY
+        values = np.full(-(-size // 4), np.nan, np.float32)
+        address = values.ctypes.data
+        self.made.append(SimpleNamespace(values=values, address=address, size=size, handle=handle, open=True))
+        return 0, address
+
+    def free(self, address, handle):
+        [found] = [each for each in self.made if each.open and each.address == address]
+        assert found.handle == handle
+        found.open = False
+        return (0,)
 
     def launch(self, stream, config, kernel, *arguments):
         self.launched.append((stream.handle, arguments))
@@ -192,15 +207,6 @@ def card(monkeypatch):
     """The Python card as cuda:0, with `OnCard` for arrays and a compiler that makes NumPy kernels."""
     gpu = PythonCard()
 
-    class Workspace:
-        def __init__(self, shape, gpu, handle):
-            self.values, self.handle, self.open = np.full(shape, np.nan, np.float32), handle, True
-            self.view = self.values.ctypes.data, (shape, arrays._row_major(shape), 0, None, False)
-            gpu.made.append(self)
-
-        def close(self):
-            self.open = False
-
     def load(gpu, key, text, name, shared_bytes, stream):
         if stream.handle in gpu.capturing:
             raise CaptureError(name)
@@ -210,7 +216,6 @@ def card(monkeypatch):
 
     monkeypatch.setitem(device.gpus, 0, gpu)
     monkeypatch.setitem(arrays._by_type, OnCard, CardLibrary())
-    monkeypatch.setattr("fastsgemm.packing.DeviceArray", Workspace)
     monkeypatch.setattr("fastsgemm.kernel._load", load)
     monkeypatch.setattr(device, "is_capturing", lambda stream: stream.handle in gpu.capturing)
     return gpu

@@ -5,10 +5,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cuda.bindings import driver
 
 from fastsgemm import arrays, sgemm
 from fastsgemm.arrays import HOST
-from fastsgemm.errors import DeviceMismatchError, DTypeError, NoDriverError, OperandError
+from fastsgemm.errors import (
+    CaptureError,
+    DeviceMemoryError,
+    DeviceMismatchError,
+    DTypeError,
+    NoDriverError,
+    OperandError,
+)
 
 
 class Exported:
@@ -193,6 +201,36 @@ def test_an_array_on_a_card_without_a_driver(no_driver):
 
     with pytest.raises(NoDriverError, match="no NVIDIA driver was found"):
         sgemm(OnCard(), OnCard())
+
+
+class Core:
+    """The part of a card that cuda.core allocates on; `error` is what it raises."""
+
+    name = "a card"
+
+    def __init__(self, error):
+        self.device, self._error = self, error
+
+    def stream(self, handle):
+        return SimpleNamespace(handle=handle)
+
+    def allocate(self, size, stream):
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("raised", "capturing", "expected", "message"),
+    [
+        ("CUDA_ERROR_OUT_OF_MEMORY: no memory", False, DeviceMemoryError, "2 x 3: 24 bytes are needed, 8 of 16 are"),
+        ("_MemPool cannot perform", True, CaptureError, "a new matrix of 2 x 3 cannot be made inside .* pass a C"),
+        ("CUDA_ERROR_ILLEGAL_ADDRESS: gone", False, LookupError, "CUDA_ERROR_ILLEGAL_ADDRESS: gone"),
+    ],
+)
+def test_a_new_array_that_cannot_be_had(monkeypatch, raised, capturing, expected, message):
+    monkeypatch.setattr("fastsgemm.device.is_capturing", lambda stream: capturing)
+    monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 8, 16))
+    with pytest.raises(expected, match=message):
+        arrays.DeviceArray((2, 3), Core(LookupError(raised)), 1)
 
 
 @pytest.mark.usefixtures("on_host")

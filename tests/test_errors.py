@@ -22,6 +22,7 @@ BASES = {
     "NoNvrtcError": RuntimeError,
     "CompileError": RuntimeError,
     "CaptureError": RuntimeError,
+    "DeviceMemoryError": RuntimeError,
     "TuningError": RuntimeError,
     "RecordError": ValueError,
     "MissingExtraError": RuntimeError,

@@ -4,8 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from cuda.bindings import driver
 
 from fastsgemm import Config, sgemm
+from fastsgemm.errors import CaptureError, DeviceMemoryError
 
 HOW = {"rung": "naive", "config": Config(32, 32)}
 
@@ -111,6 +113,35 @@ def test_workspace_is_given_back_when_the_launch_fails(card, on_card, random, mo
     with pytest.raises(RuntimeError, match="no launch"):
         sgemm(on_card(A), on_card(B), **HOW)
     assert card.made and not any(workspace.open for workspace in card.made)
+
+
+@pytest.mark.parametrize("fits", [0, 1, 2])
+def test_packing_more_than_there_is_room_for_leaves_c_and_no_workspace(card, on_card, random, monkeypatch, fits):
+    monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 100, 2000))
+    A, B, C = (laid_out("strided", random(*shape)) for shape in ((2, 3), (3, 4), (2, 4)))
+    card.room = (0, 4 * 6, 4 * 8)[fits]  # none, A's copy, all but B's
+    before = C.copy()
+    name, size = ("A", 24) if fits == 0 else ("B", 48)
+    message = f"Python has no room for a packed copy of {name}, .* {size} bytes are needed, 100 of 2000 are free"
+    with pytest.raises(DeviceMemoryError, match=message):
+        sgemm(on_card(A), on_card(B), 1.0, 1.0, on_card(C), **HOW)
+    np.testing.assert_array_equal(C, before)
+    assert not any(workspace.open for workspace in card.made)
+
+
+def test_packing_in_a_capture_is_refused_before_anything_is_captured(card, on_card, random):
+    card.capturing.add(5)
+    with pytest.raises(CaptureError):
+        sgemm(on_card(random(4, 8)[:, ::2]), on_card(random(4, 5)), **HOW)
+    assert card.made == [] and card.launched == []
+
+
+def test_what_was_packed_before_is_packed_in_a_capture(card, on_card, random):
+    A, B = random(4, 8)[:, ::2], random(4, 5)
+    sgemm(on_card(A), on_card(B), **HOW)
+    card.capturing.add(5)
+    np.testing.assert_allclose(sgemm(on_card(A), on_card(B), **HOW).values, A @ B, rtol=1e-5, atol=1e-6)
+    assert not any(workspace.open for workspace in card.made)
 
 
 def test_packing_uses_the_stream_of_the_call(card, on_card, random):

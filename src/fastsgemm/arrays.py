@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm import device
+from fastsgemm import device, workspace
 from fastsgemm.device import LEGACY_STREAM
-from fastsgemm.errors import DeviceMismatchError, DTypeError, FastsgemmError, OperandError
+from fastsgemm.errors import CaptureError, DeviceMismatchError, DTypeError, FastsgemmError, OperandError
 from fastsgemm.layout import ITEM
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class _Jax(Library):
 
 
 class DeviceArray:
-    """A row-major float32 matrix in memory of the card's pool, exported by DLPack.
+    """A row-major float32 matrix in memory of the card's pool, exported by DLPack. It may outlive the call.
 
     Parameters
     ----------
@@ -252,6 +252,13 @@ class DeviceArray:
     gpu : Gpu
     handle : int
         The raw stream in whose order it is allocated, written and freed.
+
+    Raises
+    ------
+    DeviceMemoryError
+        The card has no room for it.
+    CaptureError
+        The stream is being captured: a graph's memory does not outlive its replay.
     """
 
     def __init__(self, shape: tuple[int, int], gpu: Gpu, handle: int) -> None:
@@ -259,9 +266,21 @@ class DeviceArray:
 
         self.shape = shape
         self.stream = gpu.stream(handle)
-        self.buffer = gpu.device.allocate(max(4, 4 * shape[0] * shape[1]), stream=self.stream)
+        self.buffer = self._allocate(gpu, max(ITEM, ITEM * shape[0] * shape[1]))
         self._ordinal = gpu.ordinal
         self._view = StridedMemoryView.from_buffer(self.buffer, shape, _row_major(shape), dtype=np.dtype(np.float32))
+
+    def _allocate(self, gpu: Gpu, size: int) -> Any:
+        what = f"a new matrix of {self.shape[0]} x {self.shape[1]}"
+        try:
+            return gpu.device.allocate(size, stream=self.stream)
+        except Exception as error:  # cuda.core's errors share no public base
+            if device.is_capturing(self.stream):
+                where = "inside a CUDA graph capture, whose memory does not outlive a replay"
+                raise CaptureError(f"{what} cannot be made {where}; pass a C that is no JAX array") from error
+            if "CUDA_ERROR_OUT_OF_MEMORY" in str(error):
+                raise workspace.no_room(gpu, size, what) from error
+            raise
 
     @property
     def pointer(self) -> int:

@@ -40,8 +40,8 @@ class Gpu:
     multiprocessors : int
     plans, kernels : dict
         What has been prepared for this card; see `fastsgemm.gemm` and `fastsgemm.kernel`.
-    launch : callable
-        cuda.core's ``launch``, at hand without an import.
+    launch, allocate, free : callable
+        cuda.core's ``launch`` and the driver's allocation in stream order, at hand without an import.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -67,6 +67,9 @@ class Gpu:
         self._kept: deque[tuple[Any, Any]] = deque()
         self._keeping = threading.Lock()
         self.launch = launch
+        self.allocate = driver.cuMemAllocAsync
+        self.free = driver.cuMemFreeAsync
+        self._pool = self.device.memory_resource  # has the driver keep what is freed past a synchronisation
         self._get_current = driver.cuCtxGetCurrent
         self._push = driver.cuCtxPushCurrent
         self._pop = driver.cuCtxPopCurrent

@@ -75,6 +75,10 @@ class CaptureError(DeviceError):
     """A problem was met for the first time inside a CUDA graph capture, where nothing may be compiled."""
 
 
+class DeviceMemoryError(DeviceError, MemoryError):
+    """The card has no room for an operand's copy, a new C or workspace; the message says how many bytes."""
+
+
 class RecordError(FastsgemmError, ValueError):
     """A line of the tuning database that cannot be used, or a database that cannot be written."""
 

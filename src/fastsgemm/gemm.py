@@ -65,7 +65,8 @@ def sgemm(
     UnknownRungError, ConfigError
         Also a ValueError.
     DeviceError
-        Also a RuntimeError: no driver, no NVRTC, a first call inside a graph capture.
+        Also a RuntimeError: no driver, no NVRTC, a first call inside a graph capture, no room on the card (then
+        also a MemoryError; a new C that PyTorch or CuPy has no room for is their own error).
 
     Notes
     -----

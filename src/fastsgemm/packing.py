@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastsgemm import kernel
-from fastsgemm.arrays import DeviceArray, View
+from fastsgemm import kernel, workspace
+from fastsgemm.arrays import View
+from fastsgemm.layout import ITEM
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -23,8 +24,6 @@ Three = tuple[bool, bool, bool]
 def packed(gpu: Gpu, handle: int, views: tuple[View, View, View], which: Three, read: Three) -> Iterator[list[View]]:
     """Give the body A, B and C with copies in place of those that `which` marks; then scatter C's copy back.
 
-    The workspace comes from the card's pool and goes back in stream order, so nothing waits.
-
     Parameters
     ----------
     gpu : Gpu
@@ -37,22 +36,25 @@ def packed(gpu: Gpu, handle: int, views: tuple[View, View, View], which: Three, 
     read : tuple of bool
         Those whose values matter; the copies of the others start undefined.
     """
-    workspace = []
+    kernel.get_copy(gpu, gpu.stream(handle))  # refuses in a capture before anything is captured
+    taken = []
     given = list(views)
     try:
-        for i in range(3):
+        for i, name in enumerate("ABC"):
             if which[i]:
-                made = DeviceArray(tuple(views[i][1][0]), gpu, handle)
-                workspace.append(made)
+                (rows, columns), _, ordinal, *_ = views[i][1]
+                what = f"a packed copy of {name}, which an operand with a unit stride does not need"
+                address = workspace.take(gpu, handle, ITEM * rows * columns, what)
+                taken.append(address)
+                given[i] = address, ((rows, columns), (columns, 1), ordinal, None, False)
                 if read[i]:
-                    copy(gpu, handle, views[i], made.view)
-                given[i] = made.view
+                    copy(gpu, handle, views[i], given[i])
         yield given
         if which[2]:
             copy(gpu, handle, given[2], views[2])
     finally:
-        for made in workspace:
-            made.close()
+        for address in taken:
+            workspace.give_back(gpu, handle, address)
 
 
 def copy(gpu: Gpu, handle: int, source: View, target: View) -> None:

@@ -67,6 +67,25 @@ def test_operands_that_are_packed_inside_a_graph(torch):
         assert C.unique().tolist() == [40 * value]
 
 
+def test_graphs_that_pack_are_replayed_in_turns_without_waiting(torch):
+    graphs = []
+    for size in (300, 500):
+        A = torch.ones(size, 2 * size, device="cuda")
+        C = torch.zeros(2 * size, 2 * size, device="cuda")[::2, ::2]
+        sgemm(A[:, ::2], A[:, ::2], 1.0, 1.0, C)
+        C.zero_()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            sgemm(A[:, ::2], A[:, ::2], 1.0, 1.0, C)
+        graphs.append((graph, C, size))
+    for _ in range(50):
+        for graph, _, _ in graphs:
+            graph.replay()
+    sgemm(A[:, ::2], A[:, ::2], 1.0, 1.0, C)  # beside what the graphs hold
+    torch.cuda.synchronize()
+    assert [C.unique().tolist() for _, C, _ in graphs] == [[50 * 300], [51 * 500]]
+
+
 @pytest.mark.parametrize("new", ["kernel", "packing"])
 def test_a_first_call_inside_a_capture_is_refused_and_later_calls_work(torch, gpu, new):
     A = torch.ones(72, 72, device="cuda")

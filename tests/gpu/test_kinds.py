@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fastsgemm import sgemm
-from fastsgemm.errors import DeviceMismatchError, DTypeError, OperandError, OverlapError
+from fastsgemm.errors import DeviceMemoryError, DeviceMismatchError, DTypeError, OperandError, OverlapError
 
 pytestmark = pytest.mark.gpu
 
@@ -146,6 +146,12 @@ class TestJax:
         results = [sgemm(A, A, float(i)) for i in range(1, 30)]
         for i, result in enumerate(results, start=1):
             np.testing.assert_array_equal(np.asarray(result), i * (values @ values))
+
+    def test_a_result_that_the_card_cannot_hold(self, jax):
+        column = jax.numpy.ones((400_000, 1), jax.numpy.float32)
+        with pytest.raises(DeviceMemoryError, match="a new matrix of 400000 x 400000: 640000000000 bytes are needed"):
+            sgemm(column, column.T)
+        assert (sgemm(column[:9], column[:9].T) == 1).all()
 
     def test_a_tracer_has_no_memory(self, jax):
         with pytest.raises(OperandError, match="a JAX tracer has no memory"):

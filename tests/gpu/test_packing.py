@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from fastsgemm import RUNGS, sgemm
+from fastsgemm.errors import DeviceMemoryError
 
 pytestmark = pytest.mark.gpu
 
@@ -56,3 +57,13 @@ def test_strided_and_empty(torch):
     sgemm(x[:, :0], x[:0], 1.0, 3.0, c)
     assert (c == 3).all()
     assert sgemm(x[:0], x).shape == (0, 4)
+
+
+def test_more_than_the_card_can_hold_is_an_error_that_leaves_c_and_the_card_alone(torch):
+    one = torch.ones(1, 1, device="cuda")
+    A, B = one.expand(400_000, 400_000), torch.ones(400_000, 1, device="cuda")
+    C = torch.full((400_000, 1), 7.5, device="cuda")
+    with pytest.raises(DeviceMemoryError, match=r"has no room for a packed copy of A.* 640000000000 bytes are needed"):
+        sgemm(A, B, C=C)
+    assert (C == 7.5).all()
+    assert (sgemm(one.expand(50, 50), one.expand(50, 50)) == 50).all()
