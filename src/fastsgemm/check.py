@@ -12,7 +12,8 @@ from fastsgemm import layout
 from fastsgemm.errors import DeviceMismatchError, OperandError, OverlapError, ScalarError, ScalarRangeError, ShapeError
 from fastsgemm.plan import MAX_EXTENT
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_FLOAT32_MAX = 3.4028235e38  # as it is usually written
+_ROUNDS_TO_INFINITY = 2.0**128 - 2.0**103  # the least number that float32 rounds beyond its largest
 
 
 def scalar(name: str, value: Any) -> np.float32:
@@ -23,17 +24,23 @@ def scalar(name: str, value: Any) -> np.float32:
     ScalarError
         It is not a real number.
     ScalarRangeError
-        It is finite but beyond the range of float32.
+        It is finite but would round to an infinity.
     """
     if not isinstance(value, numbers.Real):
         raise ScalarError(f"{name} must be a real number, got {type(value).__name__}")
     try:
         number = float(value)
-    except OverflowError as error:  # an int beyond even float64
-        raise ScalarRangeError(f"{name} must fit float32 (at most {_FLOAT32_MAX:.8g}), got more") from error
-    if math.isfinite(number) and abs(number) > _FLOAT32_MAX:
-        raise ScalarRangeError(f"{name} must fit float32 (at most {_FLOAT32_MAX:.8g}), got {number:.8g}")
+    except OverflowError:  # a whole number or a fraction beyond even float64
+        whole: Any = math.trunc(value)
+        shown = f"about {'-' if whole < 0 else ''}2**{whole.bit_length() - 1}"
+        raise _beyond_float32(name, shown) from None
+    if math.isfinite(number) and abs(number) >= _ROUNDS_TO_INFINITY:
+        raise _beyond_float32(name, repr(number))
     return np.float32(number)
+
+
+def _beyond_float32(name: str, value: str) -> ScalarRangeError:
+    return ScalarRangeError(f"{name} must fit float32, whose largest number is {_FLOAT32_MAX}, got {value}")
 
 
 def no_output(beta: np.float32) -> None:
