@@ -182,6 +182,21 @@ def test_operands_are_kept_until_the_work_on_them_is_done(keeper):
     assert [reference() for reference in alive] == [None] * 3
 
 
+def test_the_pool_is_made_to_keep_memory_at_the_first_allocation_only(monkeypatch):
+    class Card:
+        asked = 0
+
+        @property
+        def memory_resource(self):
+            self.asked += 1
+
+    gpu = object.__new__(device.Gpu)
+    gpu.device, gpu.allocate = Card(), gpu._allocate_first
+    monkeypatch.setattr(driver, "cuMemAllocAsync", lambda size, handle: (OK, size + handle))
+    assert [gpu.allocate(100, 1), gpu.allocate(200, 2)] == [(OK, 101), (OK, 202)]
+    assert gpu.device.asked == 1
+
+
 def test_in_a_capture_nothing_is_kept(keeper, monkeypatch):
     monkeypatch.setattr(device, "is_capturing", lambda stream: True)
     keeper.gpu.keep_alive(7, "an operand")

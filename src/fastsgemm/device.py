@@ -67,12 +67,18 @@ class Gpu:
         self._kept: deque[tuple[Any, Any]] = deque()
         self._keeping = threading.Lock()
         self.launch = launch
-        self.allocate = driver.cuMemAllocAsync
+        self.allocate = self._allocate_first
         self.free = driver.cuMemFreeAsync
-        self._pool = self.device.memory_resource  # has the driver keep what is freed past a synchronisation
         self._get_current = driver.cuCtxGetCurrent
         self._push = driver.cuCtxPushCurrent
         self._pop = driver.cuCtxPopCurrent
+
+    def _allocate_first(self, size: int, handle: int) -> Any:
+        from cuda.bindings import driver
+
+        _ = self.device.memory_resource  # has the driver's pool keep what is freed, else every call pays for new pages
+        self.allocate = driver.cuMemAllocAsync
+        return self.allocate(size, handle)
 
     def enter(self) -> bool:
         """Make this card current in the calling thread; True says that `leave` must undo it."""
