@@ -20,6 +20,14 @@ def test_no_cuda_package_and_no_other_array_library_is_imported(module):
     assert [name for name in loaded if name.startswith(HEAVY)] == []
 
 
+def test_what_a_product_does_not_need_is_not_imported():
+    """Beyond NumPy: what the tuner, the command line and the writing of files need comes when they are used."""
+    loaded = in_fresh_process("import numpy, sys; old = {*sys.modules}; import fastsgemm; print(*{*sys.modules} - old)")
+    late = {"argparse", "concurrent", "filelock", "platformdirs", "statistics", "tempfile", "tqdm"}
+    assert "fastsgemm.gemm" in loaded and not late.intersection(loaded)
+    assert not {f"fastsgemm.{name}" for name in ("tuner", "workbench", "timing", "ladder", "sim", "info")} & {*loaded}
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_no_cuda_library_is_loaded():
     mapped = in_fresh_process("import fastsgemm; print(open('/proc/self/maps').read())")

@@ -13,8 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import platformdirs
-
 if TYPE_CHECKING:
     from cuda.core.utils import FileStreamProgramCache
 
@@ -27,7 +25,11 @@ _warned = False
 def folder() -> Path:
     """Return the cache folder: ``FASTSGEMM_CACHE_DIR`` or the user's cache folder of this platform."""
     override = os.environ.get("FASTSGEMM_CACHE_DIR")
-    return Path(override) if override else Path(platformdirs.user_cache_dir("fastsgemm", appauthor=False))
+    if override:
+        return Path(override)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("fastsgemm", appauthor=False))
 
 
 def read(key: bytes) -> bytes | None:

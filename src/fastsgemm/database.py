@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-import platformdirs
 
 from fastsgemm import config as configs
 from fastsgemm import problems, resources, rungs
@@ -176,7 +173,11 @@ def tflops(problem: Problem, ms: float) -> float:
 def user_folder() -> Path:
     """Return where the user's own results are: ``FASTSGEMM_DATA_DIR`` or the data folder of this platform."""
     override = os.environ.get("FASTSGEMM_DATA_DIR")
-    return Path(override) if override else Path(platformdirs.user_data_dir("fastsgemm", appauthor=False))
+    if override:
+        return Path(override)
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("fastsgemm", appauthor=False))
 
 
 def shipped_path(arch: str) -> Path:
@@ -430,6 +431,8 @@ def save(new: Content) -> Path:
 
 def write(path: Path, content: Content) -> None:
     """Write a file in one step."""
+    import tempfile
+
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
