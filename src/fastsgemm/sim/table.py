@@ -87,6 +87,11 @@ class Row:
         """FMAs for each 32-bit word from shared memory: what the source says, however the compiler merges loads."""
         return self.fmas / self.shared_loads.words if self.shared_loads.words else 0.0
 
+    @property
+    def others_per_fma(self) -> float:
+        """Instructions beside each FMA, of PTX; 0 without FMAs."""
+        return (self.instructions - self.fmas) / self.fmas if self.fmas else 0.0
+
 
 # Group, heading, and how a row fills the column.
 _COLUMNS = (
@@ -99,6 +104,7 @@ _COLUMNS = (
     ("wavefronts", "a store", "{row.shared_stores.wavefronts_per_request:.2f}"),
     ("FMAs a", "load", "{row.fmas_per_load:.2f}"),
     ("FMAs a", "word", "{row.fmas_per_word:.2f}"),
+    ("others", "an FMA", "{row.others_per_fma:.2f}"),
     ("barriers", "a block", "{row.barriers:.0f}"),
     ("divergent", "branches", "{row.divergent_branches}"),
     ("", "registers", "{row.registers}"),
@@ -109,7 +115,8 @@ _COLUMNS = (
 _LEGEND = """\
 sectors: 32-byte pieces that one load of A or B, or one store of C, touches for a warp, on average
 wavefronts: passes over the banks of shared memory that one load or store takes for a warp, on average
-FMAs a load, a word: for each shared load instruction, and for each 32-bit word that these load and use"""
+FMAs a load, a word: for each shared load instruction, and for each 32-bit word that these load and use
+others an FMA: instructions of PTX beside each FMA"""
 
 
 @dataclass(frozen=True)
