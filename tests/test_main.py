@@ -30,7 +30,7 @@ def test_no_command_shows_the_machine_and_the_ladder(on_host, capsys):
 def test_without_a_card_the_ladder_is_climbed_on_the_simulated_one_too(no_driver, capsys):
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert "32 x 32 x 32, with the constants" in out
+    assert "32 x 32 x 32 with the constants for 4096 x 4096 x 4096 on a simulated NVIDIA H200" in out
     assert [line for line in out.splitlines() if line.startswith("1 naive") and "32.0" in line]
     assert "8 rungs are the same bits" in out
 

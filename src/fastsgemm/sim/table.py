@@ -129,6 +129,8 @@ class Table:
         The card, and what compiled the kernels.
     M, N, K : int
         C is (M, N), A is (M, K).
+    constants : str
+        Which tile constants the rungs were given.
     identical : bool
         Whether every rung gave the same bits.
     rows : tuple of Row
@@ -140,6 +142,7 @@ class Table:
     M: int
     N: int
     K: int
+    constants: str
     identical: bool
     rows: tuple[Row, ...]
 
@@ -154,10 +157,8 @@ class Table:
 
     def heading(self) -> str:
         """Return what was run, in a line."""
-        constants = f"with the constants for {TYPICAL.M} x {TYPICAL.N} x {TYPICAL.K}"
-        return (
-            f"{self.M} x {self.N} x {self.K}, {constants}, on a simulated {self.card} ({self.arch}), NVRTC {self.nvrtc}"
-        )
+        problem = f"{self.M} x {self.N} x {self.K} with {self.constants}"
+        return f"{problem} on a simulated {self.card} ({self.arch}), NVRTC {self.nvrtc}"
 
     def text(self) -> str:
         """Return it as a table for people."""
@@ -198,14 +199,16 @@ def climb(
     configs : mapping, optional
         Constants by a rung's name. Default: those that the tuning database has for a large problem on the card.
     """
-    machine, configs = machine or Machine(), configs or {}
+    machine = machine or Machine()
+    usual = f"the constants for {TYPICAL.M} x {TYPICAL.N} x {TYPICAL.K}"
+    constants = usual if configs is None else "given constants"
     draw = np.random.default_rng(0)
     A = draw.standard_normal((problem.M, problem.K), np.float32)
     B = draw.standard_normal((problem.K, problem.N), np.float32)
     reference = Reference(A, B)
     rows, results = [], []
     for rung in tqdm(rungs, "simulating", leave=False, disable=None):  # on stderr, only where that is a terminal
-        config = configs.get(rung.name) or choose(machine.card, rung, TYPICAL).config
+        config = choose(machine.card, rung, TYPICAL).config if configs is None else configs[rung.name]
         C, report = sgemm(rung, config, A, B, machine=machine)
         assert report is not None  # a problem has elements
         rows.append(_row(rung, config, report, reference.error(C), reference.limit))
@@ -213,7 +216,8 @@ def climb(
     identical = all(np.array_equal(result, results[0]) for result in results)
     nvrtc = "{}.{}".format(*compiler.nvrtc_version())
     card = machine.card
-    return Table(card.name, card.arch, nvrtc, problem.M, problem.N, problem.K, identical, tuple(rows))
+    M, N, K = problem.M, problem.N, problem.K
+    return Table(card.name, card.arch, nvrtc, M, N, K, constants, identical, tuple(rows))
 
 
 def from_json(data: dict[str, Any]) -> Table:
