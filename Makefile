@@ -22,13 +22,14 @@ endif
 
 DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
 
-.PHONY: help test demo check lint bench tables torch clean
+.PHONY: help test demo check lint bench counts tables torch clean
 
 help:
 	@echo 'make test    set up .venv on first use, then run the tests (GPU tests are skipped where there is no card)'
-	@echo 'make demo    the same set-up, then show what was found on this machine and climb the ladder'
+	@echo 'make demo    the same set-up, then show what was found on this machine and climb the ladder, simulated where there is no card'
 	@echo 'make check   lint, types, documentation that matches its data, and the tests: what CI runs'
 	@echo 'make bench   run the benchmarks and write $(BENCH_JSON)'
+	@echo 'make counts  count what the rungs do on the simulated device, and write docs/ladder.md from that'
 	@echo 'make tables  write the tables of README.md and docs/ from $(BENCH_JSON)'
 	@echo 'make torch   add a CPU build of PyTorch to .venv, so that its tests run where there is no card'
 	@echo 'make clean   remove what these targets made'
@@ -52,6 +53,13 @@ lint: $(READY)
 bench: $(READY)
 	mkdir -p $(dir $(BENCH_JSON))
 	$(RUN) -m pytest tests/benchmarks --benchmark-enable --benchmark-only --benchmark-json=$(BENCH_JSON)
+
+# The shipped constants for the default card, whatever this machine has found or asks for.
+counts: $(READY)
+	mkdir -p build
+	FASTSGEMM_DATA_DIR=build/no-tuning FASTSGEMM_SIM_CARD= $(RUN) -m fastsgemm ladder --device sim --json > build/counts.json
+	mv build/counts.json docs/data/counts.json
+	$(RUN) tools/write_tables.py
 
 tables: $(READY)
 	$(RUN) tools/write_tables.py $(BENCH_JSON)

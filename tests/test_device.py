@@ -108,15 +108,24 @@ def test_a_card_with_an_old_driver_is_not_silently_replaced_by_numpy(driver_of):
 @pytest.mark.parametrize("value", ["gpu", "cpu", "0", "cuda:0"])
 def test_another_value_of_the_variable_is_an_error(fresh_machine, monkeypatch, value):
     monkeypatch.setenv("FASTSGEMM_DEVICE", value)
-    with pytest.raises(DeviceError, match=f"FASTSGEMM_DEVICE must be cuda or host, got '{value}'"):
+    with pytest.raises(DeviceError, match=f"FASTSGEMM_DEVICE must be one of cuda, host, sim, got '{value}'"):
         sgemm(ONES, ONES)
 
 
-@pytest.mark.parametrize(("value", "expected"), [("", "cuda"), ("cuda", "cuda"), ("host", "host"), (" HOST ", "host")])
+@pytest.mark.parametrize(
+    ("value", "expected"), [("", "cuda"), ("cuda", "cuda"), ("host", "host"), (" HOST ", "host"), ("sim", "sim")]
+)
 def test_what_multiplies_host_arrays_on_a_machine_with_a_card(driver_of, monkeypatch, value, expected):
     driver_of()
     monkeypatch.setenv("FASTSGEMM_DEVICE", value)
     assert device.host_backend() == expected
+
+
+def test_with_a_simulated_card_no_other_is_opened(driver_of, monkeypatch):
+    driver_of()
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    with pytest.raises(DeviceError, match=r"FASTSGEMM_DEVICE=sim simulates a card .* needs cuda:0"):
+        device.open_gpu(0)
 
 
 @pytest.mark.parametrize("value", ["", "host"])

@@ -25,7 +25,9 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 def test_every_rung_is_explained(rung):
-    assert f"## {rung}\n" in (ROOT / "docs" / "ladder.md").read_text()
+    text = (ROOT / "docs" / "ladder.md").read_text()
+    assert f"## {rung}\n" in text
+    assert f"<!-- counts-{rung.name}:begin -->\n>" in text
     row = f"| `{rung.file}` | {rung} |"
     assert row in (ROOT / "cuda_src" / "README.md").read_text()
 

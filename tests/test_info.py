@@ -54,6 +54,34 @@ def test_the_card_and_its_record_are_named(one_card):
     assert "BM=" in text
 
 
+def test_the_simulated_card_and_its_record_are_named(no_driver, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_86")
+    found = info.collect(PROBLEM)
+    assert (found.backend, found.simulated) == ("sim", "NVIDIA RTX A6000")
+    assert found.choice.device == "NVIDIA RTX A6000"
+    assert "go through a simulated NVIDIA RTX A6000" in found.text()
+
+
+def test_the_simulated_card_counts_and_not_the_one_in_the_machine(one_card, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_86")
+    assert info.collect(PROBLEM).choice.device == "NVIDIA RTX A6000"
+
+
+def test_a_card_that_cannot_be_simulated_is_a_note(no_driver, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_11")
+    found = info.collect(PROBLEM)
+    assert (found.simulated, found.choice) == (None, None)
+    assert [note for note in found.notes if "'sm_11' is not known" in note]
+    assert "a simulated card" in found.text()
+
+
+def test_without_a_card_the_simulated_one_is_pointed_to(no_driver):
+    assert "FASTSGEMM_DEVICE=sim" in info.collect(PROBLEM).text()
+
+
 def test_json_is_plain_data(one_card):
     found = info.collect(PROBLEM)
     again = json.loads(json.dumps(found.json()))

@@ -8,12 +8,15 @@ import pytest
 from fastsgemm import __main__ as command
 from fastsgemm import __version__
 from fastsgemm.__main__ import main
+from fastsgemm.errors import NoNvrtcError
 from fastsgemm.plan import Problem
+from fastsgemm.rungs import RUNGS
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(command, "DEFAULT_SIZE", Problem(64, 64, 64))
+    monkeypatch.setattr(command, "SIMULATED_SIZE", Problem(32, 32, 32))
 
 
 def test_no_command_shows_the_machine_and_the_ladder(on_host, capsys):
@@ -22,6 +25,59 @@ def test_no_command_shows_the_machine_and_the_ladder(on_host, capsys):
     assert "kernel cache" in out
     assert "64 x 64 x 64" in out
     assert "NumPy" in out
+
+
+def test_without_a_card_the_ladder_is_climbed_on_the_simulated_one_too(no_driver, capsys):
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert "32 x 32 x 32 with the constants for 4096 x 4096 x 4096 on a simulated NVIDIA H200" in out
+    assert [line for line in out.splitlines() if line.startswith("1 naive") and "32.0" in line]
+    assert "8 rungs are the same bits" in out
+
+
+def test_without_nvrtc_there_is_only_the_host(no_driver, monkeypatch, capsys):
+    def missing():
+        raise NoNvrtcError("install fastsgemm[cu13]")
+
+    monkeypatch.setattr(command.info.compiler, "nvrtc_version", missing)
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert "NumPy's product" in out and "install fastsgemm[cu13]" in out
+    assert "simulated NVIDIA" not in out
+
+
+def test_a_wrong_simulated_result_is_an_exit_code(on_host, monkeypatch, capsys):
+    monkeypatch.setattr("fastsgemm.sim.table.Table.ok", False)
+    assert main([]) == 1
+
+
+def test_the_simulated_device_alone(fresh_machine, monkeypatch, capsys):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    assert main(["--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["info"]["backend"] == "sim"
+    assert [row["name"] for row in data["ladder"]["rows"]] == [rung.name for rung in RUNGS]
+    assert "simulated" not in data
+
+
+@pytest.mark.parametrize(("arguments", "extents"), [([], (32, 32, 32)), (["--size", "9,8,7"], (9, 8, 7))])
+def test_the_ladder_on_the_simulated_device(fresh_machine, monkeypatch, capsys, arguments, extents):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "")  # so that what --device sets is undone
+    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_80")
+    assert main(["ladder", "--device", "sim", "--json", "--rung", "2", "--rung", "naive", *arguments]) == 0
+    out, err = capsys.readouterr()
+    data = json.loads(out)
+    assert (data["M"], data["N"], data["K"]) == extents
+    assert data["card"] == "NVIDIA A100-SXM4-40GB"
+    assert [row["name"] for row in data["rows"]] == ["coalesced", "naive"]
+    assert err == ""
+
+
+def test_a_card_that_cannot_be_simulated_is_one_line(fresh_machine, monkeypatch, capsys):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_11")
+    assert main(["ladder"]) == 2
+    assert "'sm_11' is not known" in capsys.readouterr().err
 
 
 def test_no_card_is_said_and_is_no_failure(no_driver, capsys):
@@ -36,6 +92,7 @@ def test_json_of_everything(on_host, capsys):
     data = json.loads(capsys.readouterr().out)
     assert data["info"]["backend"] == "host"
     assert data["ladder"]["rows"][0]["name"] == "NumPy"
+    assert data["simulated"]["rows"][0]["name"] == "naive"
 
 
 @pytest.mark.parametrize("arguments", [["info", "--json"], ["--json", "info"]], ids=" ".join)

@@ -107,6 +107,27 @@ def test_rungs_that_do_not_vectorise_have_one_kernel_for_all_alignments(rung):
     assert (variant.vec_a, variant.vec_b, variant.vec_c) == ((4, 4, 4) if rung.vectorized else (1, 1, 1))
 
 
+@pytest.mark.parametrize("beta", [0.0, -2.0])
+@pytest.mark.parametrize(("K", "alpha"), [(0, 1.5), (7, 0.0), (7, -0.0), (0, np.nan), (0, 0.0)])
+def test_no_steps_where_a_and_b_are_not_read_and_nothing_is_added_to_beta_c(K, alpha, beta):
+    steps, factor = plan.steps(np.int32(K), np.float32(alpha), np.float32(beta))
+    assert steps == 0 and type(steps) is np.int32 and type(factor) is np.float32
+    accumulated = factor * np.float32(0.0)  # an epilogue's alpha * acc
+    for c in (0.0, -0.0, 3.0):
+        scaled = np.float32(beta) * np.float32(c)
+        if beta:
+            assert (accumulated + scaled).tobytes() == scaled.tobytes()
+        else:
+            assert accumulated.tobytes() == np.float32(0.0).tobytes()
+
+
+@pytest.mark.parametrize("alpha", [1.0, -3.0, np.inf, np.nan])
+def test_every_step_is_done_where_there_is_something_to_add(alpha):
+    K, factor = np.int32(5), np.float32(alpha)
+    assert plan.steps(K, factor, np.float32(0.0)) == (K, factor) or np.isnan(alpha)
+    assert plan.steps(K, factor, np.float32(2.0))[0] == 5
+
+
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 9), st.integers(1, 9))
 def test_there_is_one_block_for_every_tile_that_holds_an_element(M, N, BM, BN):
     tiles = {(m // BM, n // BN) for m in range(M) for n in range(N)}

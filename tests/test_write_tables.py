@@ -50,11 +50,14 @@ def made_up_run():
 @pytest.fixture
 def checkout(tmp_path):
     (tmp_path / "docs" / "data").mkdir(parents=True)
-    literature = (ROOT / "docs" / "data" / "literature.json").read_text()
-    (tmp_path / "docs" / "data" / "literature.json").write_text(literature)
+    for name in ("literature.json", "counts.json"):
+        (tmp_path / "docs" / "data" / name).write_text((ROOT / "docs" / "data" / name).read_text())
     places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in ("ladder", "losses", "calls")]
     (tmp_path / "README.md").write_text("before\n" + "\nbetween\n".join(places) + "\nafter\n")
     (tmp_path / "docs" / "benchmarks.md").write_text("<!-- shapes:begin -->\n<!-- shapes:end -->\n")
+    (tmp_path / "docs" / "ladder.md").write_text(
+        "<!-- counts:begin -->\n<!-- counts:end -->\n<!-- counts-naive:begin -->\n<!-- counts-naive:end -->\n"
+    )
     (tmp_path / "run.json").write_text(json.dumps(made_up_run()))
     return tmp_path
 
@@ -89,6 +92,32 @@ def test_check_finds_a_table_edited_by_hand(tables, checkout, capsys):
     assert tables.main(["--check"], root=checkout) == 1
     assert "README.md" in capsys.readouterr().err
     assert readme.read_text() == edited
+
+
+def test_the_counts_of_the_simulated_device_are_written(tables, checkout):
+    assert tables.main([], root=checkout) == 0
+    text = (checkout / "docs" / "ladder.md").read_text()
+    assert "128 x 128 x 128" in text and "NVIDIA H200" in text
+    assert "| 1 naive | 32.0 | 1.0 | 32.0 |" in text
+    assert "> BM=32 BN=32: sectors: 32 a load of A, 1 a load of B, 32 a store of C; 2 global loads an FMA; no" in text
+
+
+def test_check_finds_a_count_edited_by_hand(tables, checkout, capsys):
+    tables.main([], root=checkout)
+    assert tables.main(["--check"], root=checkout) == 0
+    page = checkout / "docs" / "ladder.md"
+    page.write_text(page.read_text().replace("32 a load of A", "4 a load of A"))
+    assert tables.main(["--check"], root=checkout) == 1
+    assert "ladder.md" in capsys.readouterr().err
+
+
+def test_check_finds_counts_that_the_page_does_not_have(tables, checkout):
+    tables.main([], root=checkout)
+    kept = checkout / "docs" / "data" / "counts.json"
+    counts = json.loads(kept.read_text())
+    counts["rows"][0]["loads_a"]["sectors"] *= 2
+    kept.write_text(json.dumps(counts))
+    assert tables.main(["--check"], root=checkout) == 1
 
 
 def test_a_run_without_a_card_is_refused(tables, checkout, capsys):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Write the measured tables of README.md and docs/ from a run of the benchmarks.
+"""Write the tables of README.md and docs/ that were measured on a card or counted on the simulated device.
 
     tools/write_tables.py build/benchmarks.json   keep what they need in docs/data/benchmarks.json, then write them
-    tools/write_tables.py                         write them from docs/data/benchmarks.json
+    tools/write_tables.py                         write them from docs/data/benchmarks.json and docs/data/counts.json
     tools/write_tables.py --check                 change nothing; fail where a table is not what the data gives
 
 A table stands between <!-- NAME:begin --> and <!-- NAME:end -->, and nobody edits it by hand.
@@ -14,9 +14,13 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from fastsgemm.config import Config
+from fastsgemm.sim import Row, Table
+from fastsgemm.sim.table import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a card.*"
@@ -111,10 +115,41 @@ TABLES: dict[str, Callable[[Data, Data], str]] = {
 }
 
 
-def fill(text: str, data: Data | None, literature: Data) -> str:
+def counts_texts(counts: Table) -> dict[str, str]:
+    """The simulated device's counts: one table, and a paragraph a rung."""
+    of_rungs = {f"counts-{row.name}": _counts_of(row) for row in counts.rows}
+    return {"counts": f"{counts.heading()}.\n\n{counts.markdown()}"} | of_rungs
+
+
+def _counts_of(row: Row) -> str:
+    traffic = (
+        f"sectors: {row.loads_a.sectors_per_request:.3g} a load of A, {row.loads_b.sectors_per_request:.3g} a load of "
+        f"B, {row.stores_c.sectors_per_request:.3g} a store of C; "
+        f"{(row.loads_a.requests + row.loads_b.requests) / row.fmas:.3g} global loads an FMA"
+    )
+    shared = "no shared memory"
+    if row.shared_loads.requests:
+        shared = (
+            f"{row.shared_loads.words / row.fmas:.4g} words of shared memory an FMA, in "
+            f"{row.shared_loads.requests / row.fmas:.4g} loads; wavefronts: "
+            f"{row.shared_loads.wavefronts_per_request:.3g} a load, {row.shared_stores.wavefronts_per_request:.3g} a "
+            f"store; {row.barriers:.0f} barriers, {row.shared_bytes} bytes of shared memory"
+        )
+    held = f"{row.registers} registers, occupancy {row.occupancy:.0%}"
+    limit = "" if row.occupancy == 1.0 else f", limited by {row.limited_by}"
+    others = f"{row.others_per_fma:.3g} instructions beside each FMA"
+    return f"> {Config(**row.constants)}: {traffic}; {shared}; {others}; {held}{limit}."
+
+
+def contents(data: Data | None, literature: Data, counts: Table) -> dict[str, str]:
+    """Return what stands in every place, by its name."""
+    measured = {name: NOT_MEASURED if data is None else table(data, literature) for name, table in TABLES.items()}
+    return measured | counts_texts(counts)
+
+
+def fill(text: str, contents: Mapping[str, str]) -> str:
     """Return `text` with every table that it has a place for."""
-    for name, table in TABLES.items():
-        content = NOT_MEASURED if data is None else table(data, literature)
+    for name, content in contents.items():
         place = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
         text = place.sub(lambda found, content=content: f"{found[1]}{content}\n{found[2]}", text)  # type: ignore[misc]
     return text
@@ -153,11 +188,15 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
             parser.error(f"{options.run}: {error}")
         kept.write_text(json.dumps(reduced, indent=1) + "\n", encoding="utf-8")
     data = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
-    literature = json.loads((root / "docs" / "data" / "literature.json").read_text(encoding="utf-8"))
+    literature, counts = (
+        json.loads((root / "docs" / "data" / name).read_text(encoding="utf-8"))
+        for name in ("literature.json", "counts.json")
+    )
+    texts = contents(data, literature, from_json(counts))
     stale = []
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")
-        wanted = fill(text, data, literature)
+        wanted = fill(text, texts)
         if wanted != text:
             stale.append(path.name)
             if not options.check:

@@ -15,6 +15,7 @@ from fastsgemm.plan import Problem
 from fastsgemm.rungs import RUNGS, Rung
 
 DEFAULT_SIZE = Problem(2048, 2048, 2048)
+SIMULATED_SIZE = Problem(128, 128, 128)  # of the ladder on the simulated device: seconds, where the above takes an hour
 
 _USAGE_ERROR = 2  # the exit code for what the caller can mend
 _WRONG_RESULT = 1
@@ -44,8 +45,18 @@ def _on_host(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
         return ladder.climb(place)
 
 
+def _on_simulation(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
+    from fastsgemm import sim  # no other command needs it
+
+    return sim.climb(problem, chosen or RUNGS)
+
+
 # How the ladder is climbed, by the value of FASTSGEMM_DEVICE or --device that asks for it.
-_LADDERS: dict[str, Callable[[Problem, Sequence[Rung]], Climbed]] = {"cuda": _on_card, "host": _on_host}
+_LADDERS: dict[str, Callable[[Problem, Sequence[Rung]], Climbed]] = {
+    "cuda": _on_card,
+    "host": _on_host,
+    "sim": _on_simulation,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,16 +87,25 @@ def _everything(options: argparse.Namespace) -> int:
     found = info.collect(DEFAULT_SIZE)
     if not options.json:
         print(found.text(), end="\n\n", flush=True)
-    climbed = _LADDERS[device.host_backend()](DEFAULT_SIZE, ())
+    climbs = {"ladder": device.host_backend()}
+    if climbs["ladder"] == "host" and found.nvrtc is not None:  # no card to see the rungs on
+        climbs["simulated"] = "sim"
+    ladders = {}
+    for name, backend in climbs.items():
+        ladders[name] = climbed = _LADDERS[backend](_default_size(backend), ())
+        if not options.json:
+            print(climbed.text(), end="\n\n", flush=True)
     if options.json:
-        _print_json({"info": found.json(), "ladder": climbed.json()})
-    else:
-        print(climbed.text())
-    return 0 if climbed.ok else _WRONG_RESULT
+        _print_json({"info": found.json()} | {name: climbed.json() for name, climbed in ladders.items()})
+    return 0 if all(climbed.ok for climbed in ladders.values()) else _WRONG_RESULT
+
+
+def _default_size(backend: str) -> Problem:
+    return SIMULATED_SIZE if backend == "sim" else DEFAULT_SIZE
 
 
 def _info(options: argparse.Namespace) -> int:
-    found = info.collect(options.size)
+    found = info.collect(options.size or DEFAULT_SIZE)
     if options.json:
         _print_json(found.json())
     else:
@@ -97,7 +117,8 @@ def _ladder(options: argparse.Namespace) -> int:
     if options.device:
         os.environ["FASTSGEMM_DEVICE"] = options.device
         device.host_backend.cache_clear()
-    climbed = _LADDERS[device.host_backend()](options.size, options.rung)
+    backend = device.host_backend()
+    climbed = _LADDERS[backend](options.size or _default_size(backend), options.rung)
     if options.json:
         _print_json(climbed.json())
     else:
@@ -143,7 +164,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fastsgemm",
         description="float32 matrix multiplication for NVIDIA GPUs. Without a command: show what was found on this "
-        f"machine and climb the ladder of kernels at {DEFAULT_SIZE.M} x {DEFAULT_SIZE.N} x {DEFAULT_SIZE.K}.",
+        f"machine and climb the ladder of kernels at {DEFAULT_SIZE.M} x {DEFAULT_SIZE.N} x {DEFAULT_SIZE.K}; where "
+        "there is no card, on the host and, small, on a simulated one.",
     )
     parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")
     parser.set_defaults(json=False)
@@ -152,16 +174,17 @@ def _parser() -> argparse.ArgumentParser:
 
     found = commands.add_parser("info", help="show card, driver, NVRTC, kernel cache and the tuning record in use")
     _command(found, _info)
-    _size(found, "the problem to name the tuning record for")
+    _size(found, f"the problem to name the tuning record for; default {DEFAULT_SIZE.N}")
 
     climb = commands.add_parser(
         "ladder",
         help="check every rung against float64, then time it beside cuBLAS",
         description="Check every rung against float64, compare their bits, then time each in turns with cuBLAS, which "
-        "needs PyTorch or CuPy. Without a card: time NumPy's product through sgemm.",
+        "needs PyTorch or CuPy. Without a card: time NumPy's product through sgemm. With --device sim: run every rung "
+        "on a simulated card (FASTSGEMM_SIM_CARD, or an H200) and count what it does to memory and arithmetic units.",
     )
     _command(climb, _ladder)
-    _size(climb, "the problem")
+    _size(climb, f"the problem; default {DEFAULT_SIZE.N}, simulated {SIMULATED_SIZE.N}")
     names = ", ".join(map(str, RUNGS))
     climb.add_argument(
         "--rung",
@@ -171,7 +194,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"run this rung, by name or number; repeatable ({names})",
     )
     climb.add_argument(
-        "--device", choices=list(_LADDERS), help="where to run; default: FASTSGEMM_DEVICE, or the first card if any"
+        "--device", choices=device.BACKENDS, help="where to run; default: FASTSGEMM_DEVICE, or the first card if any"
     )
 
     stored = commands.add_parser("cache", help="show the folder of compiled kernels, or empty it")
@@ -187,9 +210,7 @@ def _command(parser: argparse.ArgumentParser, command: Callable[[argparse.Namesp
 
 
 def _size(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "--size", type=_problem, default=DEFAULT_SIZE, metavar="N|M,N,K", help=f"{what}; default {DEFAULT_SIZE.N}"
-    )
+    parser.add_argument("--size", type=_problem, metavar="N|M,N,K", help=what)
 
 
 if __name__ == "__main__":

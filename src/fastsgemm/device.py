@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _RELEASE = Path("/proc/driver/nvidia/version")  # on Linux
 
+BACKENDS = ("cuda", "host", "sim")  # what can multiply host arrays
+
 LEGACY_STREAM = 1  # CUDA's and DLPack's number for the legacy default stream, which torch and CuPy call 0
 
 gpus: dict[int, Gpu] = {}  # the cards opened so far
@@ -137,10 +139,16 @@ def open_gpu(ordinal: int) -> Gpu:
     ------
     NoDriverError, DriverTooOldError
         See `probe`.
+    DeviceError
+        There is no such card, or ``FASTSGEMM_DEVICE=sim`` asks to use none.
     """
     with _lock:
         gpu = gpus.get(ordinal)
         if gpu is None:
+            if _wanted() == "sim":
+                raise DeviceError(
+                    f"FASTSGEMM_DEVICE=sim simulates a card and takes host arrays only, but this needs cuda:{ordinal}"
+                )
             count = probe()
             if not 0 <= ordinal < count:
                 raise DeviceError(f"there is no cuda:{ordinal}, this machine has {count} device(s)")
@@ -205,9 +213,9 @@ def require_driver(driver_version: int, nvrtc: tuple[int, int]) -> None:
 
 @cache
 def host_backend() -> str:
-    """Return what multiplies host arrays: ``cuda`` or ``host``. Decided once per process.
+    """Return what multiplies host arrays: ``cuda``, ``host`` or ``sim``. Decided once per process.
 
-    ``FASTSGEMM_DEVICE`` forces one; otherwise it is the first card if there is one.
+    ``FASTSGEMM_DEVICE`` forces one; otherwise it is the first card, or the host where there is none.
 
     Raises
     ------
@@ -216,11 +224,9 @@ def host_backend() -> str:
     DriverTooOldError, NoNvrtcError
         There is a card that could be used; see `probe`.
     """
-    wanted = os.environ.get("FASTSGEMM_DEVICE", "").strip().lower()
-    if wanted not in ("", "cuda", "host"):
-        raise DeviceError(f"FASTSGEMM_DEVICE must be cuda or host, got {wanted!r}")
-    if wanted == "host":
-        return "host"
+    wanted = _wanted()
+    if wanted in ("host", "sim"):
+        return wanted
     try:
         probe()
     except NoDriverError:
@@ -228,6 +234,13 @@ def host_backend() -> str:
             raise
         return "host"
     return "cuda"
+
+
+def _wanted() -> str:
+    wanted = os.environ.get("FASTSGEMM_DEVICE", "").strip().lower()
+    if wanted not in ("", *BACKENDS):
+        raise DeviceError(f"FASTSGEMM_DEVICE must be one of {', '.join(BACKENDS)}, got {wanted!r}")
+    return wanted
 
 
 def driver_text() -> str | None:

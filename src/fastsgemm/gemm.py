@@ -72,8 +72,8 @@ def sgemm(
     -----
     Every element of C is one chain of FMAs in ascending k, then the epilogue alpha * acc + beta * C: all rungs and
     all configs give the same bits. Any strides are allowed; an operand without a unit stride is packed first.
-    Device arrays are never synchronised with. Host arrays go through the first card and back, or, where there is
-    none, through NumPy.
+    Device arrays are never synchronised with. Host arrays go through the first card and back or, where there is
+    none, through NumPy. With ``FASTSGEMM_DEVICE=sim`` they go through a simulated card.
 
     Examples
     --------

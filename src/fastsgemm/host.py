@@ -1,4 +1,4 @@
-"""Host arrays: through the first card and back or, where there is none, through NumPy's BLAS."""
+"""Host arrays: through the first card and back, through NumPy's BLAS, or through a simulated card."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ def sgemm(
         result[...] = c
     if backend == "cuda":
         _through_card(a, b, alpha, beta, result, rung, config)
+    elif backend == "sim":
+        _through_simulation(a, b, alpha, beta, result, rung, config)
     else:
         _through_blas(a, b, alpha, beta, result)
     return C if in_place else library.from_numpy(result, lead)
@@ -78,7 +80,7 @@ def _backend(rung: Rung | None, config: Config | None) -> str:
         if rung is not None or config is not None:
             raise NoDriverError(
                 f"rung={rung}, config={config} name a kernel, which needs an NVIDIA card; on the host there is "
-                "only NumPy's product (leave both out)"
+                "only NumPy's product (leave both out, or simulate a card with FASTSGEMM_DEVICE=sim)"
             )
         _say_once()
     return backend
@@ -109,6 +111,20 @@ def _through_blas(a: np.ndarray, b: np.ndarray, alpha: np.float32, beta: np.floa
                 c[...] = product
             else:
                 c += product
+
+
+def _through_simulation(
+    a: np.ndarray,
+    b: np.ndarray,
+    alpha: np.float32,
+    beta: np.float32,
+    c: np.ndarray,
+    rung: Rung | None,
+    config: Config | None,
+) -> None:
+    from fastsgemm import sim  # no other call needs it
+
+    sim.sgemm(rung, config, a, b, float(alpha), float(beta), c)
 
 
 def _through_card(

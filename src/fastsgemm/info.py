@@ -5,19 +5,17 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fastsgemm import cache, compiler, database, device
+from fastsgemm.choose import Card as _CardLike
 from fastsgemm.choose import choose as choose_config
 from fastsgemm.device import driver_text as _driver
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import Rung
-
-if TYPE_CHECKING:
-    from fastsgemm.device import Gpu
 
 T = TypeVar("T")
 
@@ -81,14 +79,16 @@ class Info:
     fastsgemm, python, numpy : str
         Versions.
     backend : str or None
-        What multiplies host arrays: ``cuda`` or ``host``.
+        What multiplies host arrays: ``cuda``, ``host`` or ``sim``.
+    simulated : str or None
+        The card that is simulated where it is ``sim``.
     driver, nvrtc : str or None
         Versions.
     cards : tuple of Card
     cache_folder : str
     cache_kernels, cache_bytes : int
     choice : Choice or None
-        For the first card.
+        For the first card or, where host arrays go through that, the simulated one.
     notes : tuple of str
         One sentence for everything that is missing.
     """
@@ -97,6 +97,7 @@ class Info:
     python: str
     numpy: str
     backend: str | None
+    simulated: str | None
     driver: str | None
     nvrtc: str | None
     cards: tuple[Card, ...]
@@ -119,7 +120,7 @@ class Info:
             ("driver", self.driver or "none"),
             ("NVRTC", self.nvrtc or "none"),
             ("kernel cache", f"{self.cache_folder} ({kernels})"),
-            ("host arrays", _BACKENDS.get(self.backend, str(self.backend))),
+            ("host arrays", _BACKENDS[self.backend].format(self.simulated or "card")),
         ]
         if self.choice is not None:
             rows.append(("default", _choice_text(self.choice)))
@@ -129,7 +130,8 @@ class Info:
 
 _BACKENDS = {
     "cuda": "go through the first card and back",
-    "host": "are multiplied by NumPy",
+    "host": "are multiplied by NumPy; FASTSGEMM_DEVICE=sim runs the kernels on a simulated card instead",
+    "sim": "go through a simulated {}",
     None: "cannot be multiplied",
 }
 
@@ -148,13 +150,16 @@ def collect(problem: Problem) -> Info:
     nvrtc = _or_note(notes, compiler.nvrtc_version)
     cards = _or_note(notes, _cards) or ()
     backend = _or_note(notes, device.host_backend)
-    choice = _or_note(notes, lambda: choose(cards[0], database.default_rung(), problem)) if cards else None
+    simulated = _or_note(notes, _simulated) if backend == "sim" else None
+    card = simulated or (cards[0] if cards else None)
+    choice = _or_note(notes, lambda: choose(card, database.default_rung(), problem)) if card else None
     kernels, size = cache.entries()
     return Info(
         fastsgemm=__version__,
         python=platform.python_version(),
         numpy=np.__version__,
         backend=backend,
+        simulated=simulated.name if simulated else None,
         driver=_driver(),
         nvrtc=nvrtc and "{}.{}".format(*nvrtc),
         cards=cards,
@@ -166,7 +171,7 @@ def collect(problem: Problem) -> Info:
     )
 
 
-def choose(card: Card | Gpu, rung: Rung, problem: Problem) -> Choice:
+def choose(card: _CardLike, rung: Rung, problem: Problem) -> Choice:
     """Return the tuning record that `rung` uses for `problem` on this card."""
     record = choose_config(card, rung, problem)
     return Choice(problem, rung.name, record.config.constants, record.arch, record.device, record.origin, record.source)
@@ -178,6 +183,12 @@ def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:
     except FastsgemmError as error:
         notes.append(str(error))
         return None
+
+
+def _simulated() -> _CardLike:
+    from fastsgemm.sim import cards  # no other call needs it
+
+    return cards.find(cards.wanted())
 
 
 def _cards() -> tuple[Card, ...]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from fastsgemm.config import Config
 from fastsgemm.errors import ShapeError
 from fastsgemm.layout import Pair, Stored, vector_width
@@ -15,6 +17,10 @@ from fastsgemm.source import Variant
 
 MAX_EXTENT = 2**31 - 1024  # M, N and K are 32-bit in the kernels, with room for a tile past the end
 MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
+
+_ZERO = np.float32(0.0)
+_MINUS_ZERO = np.float32(-0.0)  # as alpha it adds nothing to beta * C, not even the sign of a zero
+_NO_STEPS = np.int32(0)
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,13 @@ def variant_for(rung: Rung, call: Call) -> Variant:
     if rung.vectorized:
         return call.variant
     return Variant(call.variant.trans_a, call.variant.trans_b)
+
+
+def steps(K: np.int32, alpha: np.float32, beta: np.float32) -> tuple[np.int32, np.float32]:
+    """Return the K and the alpha that a kernel is launched with: no steps where A and B are not to be read."""
+    if K and alpha:
+        return K, alpha
+    return _NO_STEPS, _MINUS_ZERO if beta else _ZERO
 
 
 def blocks(config: Config, problem: Problem) -> int:

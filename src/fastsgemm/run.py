@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastsgemm import check, layout, packing
+from fastsgemm import check, layout, packing, plan
 from fastsgemm.arrays import Meta, View
 from fastsgemm.config import Config
 from fastsgemm.prepare import Prepared, prepare
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
 _MOST_PLANS = 16384  # per card; then the look-up table starts again
-_ZERO = np.float32(0.0)
-_MINUS_ZERO = np.float32(-0.0)  # as alpha it adds nothing to beta * C, not even the sign of a zero
-_NO_STEPS = np.int32(0)
 
 
 def run(
@@ -63,9 +60,7 @@ def run(
             with packing.packed(gpu, handle, (a, b, c), ready.packing, read) as views:
                 run(gpu, handle, views[0], views[1], views[2], alpha, beta, rung, config)
         return
-    K = launch.K
-    if not (K and alpha):  # A and B are not read
-        K, alpha = _NO_STEPS, _MINUS_ZERO if beta else _ZERO
+    K, alpha = plan.steps(launch.K, alpha, beta)
     if launch.swapped:
         pa, pb = pb, pa
     gpu.launch(

@@ -10,21 +10,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from fastsgemm import database
 from fastsgemm.config import Config
 from fastsgemm.sim import Machine, Region
 
 NAN = np.uint32(0x7FFFFFFF).view(np.float32)
-
-CONFIGS = {
-    "naive": Config(32, 32),
-    "coalesced": Config(32, 32),
-    "smem_tiled": Config(32, 32, 32),
-    "blocktile_1d": Config(64, 64, 8, TM=8),
-    "blocktile_2d": Config(128, 128, 8, 8, 8),
-    "vectorized": Config(128, 128, 8, 8, 8),
-    "autotuned": Config(64, 64, 16, 4, 4),
-    "warptiled": Config(64, 128, 8, 8, 4, 32, 64, 2, 0, 0, 1, 1),
-}
 
 
 def rounded(x: Fraction, zero: float = 0.0) -> np.float32:
@@ -95,8 +85,15 @@ def reference(libm_fma):
 
 @pytest.fixture(scope="session")
 def configs():
-    """Constants for every rung, by its name."""
-    return CONFIGS
+    """Constants for every rung, by its name: those that hold everywhere, and others where two rungs share a file."""
+    generic = {record.rung: record.config for record in database.load(database.GENERIC).records}
+    return generic | {"autotuned": Config(64, 64, 16, 4, 4)}
+
+
+@pytest.fixture
+def on_sim(fresh_machine, monkeypatch):
+    """Host arrays go through a simulated card."""
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 
-from fastsgemm.errors import DeviceError
-from fastsgemm.sim.occupancy import limits, occupancy
+from fastsgemm.sim import cards
+from fastsgemm.sim.occupancy import occupancy
 
 
 @pytest.mark.parametrize(
@@ -11,8 +11,8 @@ from fastsgemm.sim.occupancy import limits, occupancy
         ("sm_90", 1024, 33, 0, 1, "registers"),
         ("sm_90", 256, 128, 8192, 2, "registers"),
         ("NVIDIA H200", 128, 128, 6144, 4, "registers"),
-        ("NVIDIA A100", 64, 16, 0, 32, "threads"),
-        ("NVIDIA A100", 32, 16, 0, 32, "blocks"),
+        ("NVIDIA A100-SXM4-40GB", 64, 16, 0, 32, "threads"),
+        ("NVIDIA A100-SXM4-40GB", 32, 16, 0, 32, "blocks"),
         ("sm_86", 256, 32, 50 * 1024, 1, "shared memory"),
         ("sm_86", 256, 32, 49 * 1024, 2, "shared memory"),
         ("sm_75", 256, 64, 0, 4, "threads"),
@@ -20,12 +20,8 @@ from fastsgemm.sim.occupancy import limits, occupancy
     ],
 )
 def test_blocks_on_an_sm(device, threads, registers, shared, blocks, limited_by):
-    found = occupancy(device, threads, registers, shared)
+    limits = cards.find(device).limits
+    found = occupancy(limits, threads, registers, shared)
     assert (found.blocks, found.limited_by) == (blocks, limited_by)
     assert found.warps == blocks * threads // 32
-    assert found.share == found.warps * 32 / limits(device).threads
-
-
-def test_unknown_device():
-    with pytest.raises(DeviceError, match="'NVIDIA 8800 GTX' are not known; known are sm_75"):
-        limits("NVIDIA 8800 GTX")
+    assert found.share == found.warps * 32 / limits.threads

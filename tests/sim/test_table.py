@@ -1,34 +1,48 @@
 """The literature's arithmetic, held to what the compiled kernels do."""
 
 import dataclasses
+import json
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 
 from fastsgemm import rungs
-from fastsgemm.sim import markdown, table
+from fastsgemm.choose import choose
+from fastsgemm.plan import Problem
+from fastsgemm.sim import Machine, Report, climb, table
+
+CUBE = Problem(128, 128, 128)
 
 
 @pytest.fixture(scope="module")
-def rows(configs):
-    choices = [(rung, configs[rung.name]) for rung in rungs.RUNGS]
-    return {row.rung.name: row for row in table(choices)}
+def found(configs):
+    return climb(CUBE, configs=configs)
+
+
+@pytest.fixture(scope="module")
+def rows(found):
+    return {row.name: row for row in found.rows}
 
 
 def test_naive_strides_and_coalesced_does_not(rows):
-    assert (rows["naive"].sectors_a, rows["naive"].sectors_b, rows["naive"].sectors_c) == (32, 1, 32)
-    assert (rows["coalesced"].sectors_a, rows["coalesced"].sectors_b, rows["coalesced"].sectors_c) == (1, 4, 4)
+    def sectors(row):
+        return tuple(one.sectors_per_request for one in (row.loads_a, row.loads_b, row.stores_c))
+
+    assert sectors(rows["naive"]) == (32, 1, 32)
+    assert sectors(rows["coalesced"]) == (1, 4, 4)
 
 
 def test_two_global_loads_an_fma_without_tiles(rows):
     for name in ("naive", "coalesced"):
-        total = rows[name].report.total
-        assert total.loads["A"].requests + total.loads["B"].requests == 2 * total.fmas
-        assert total.thread_fmas == 128**3
+        row = rows[name]
+        assert row.loads_a.requests + row.loads_b.requests == 2 * row.fmas
+        assert row.thread_fmas == 128**3
 
 
 def test_tiles_read_global_memory_once(rows):
-    total = rows["smem_tiled"].report.total
-    assert total.loads["A"].bytes == 4 * 128 * 128 * 128 // 32
+    assert rows["smem_tiled"].loads_a.bytes == 4 * 128 * 128 * 128 // 32
 
 
 @pytest.mark.parametrize(
@@ -41,13 +55,13 @@ def test_shared_words_for_the_fmas(rows, name, fmas, words):
 
 def test_rung_6_turns_scalar_loads_into_vectors(rows):
     """NVRTC at times splits one of the vectors in two, and not in every run: hence the margin."""
-    vectors = rows["vectorized"].report.total.shared_loads
+    vectors = rows["vectorized"].shared_loads
     assert vectors.words == pytest.approx(4 * vectors.requests, rel=0.05)
     assert rows["vectorized"].fmas_per_load == pytest.approx(16, rel=0.05)
 
 
 def test_rung_6_moves_16_bytes_a_global_load(rows):
-    scalar, vector = (rows[name].report.total.loads["A"] for name in ("blocktile_2d", "vectorized"))
+    scalar, vector = (rows[name].loads_a for name in ("blocktile_2d", "vectorized"))
     assert scalar.bytes == vector.bytes
     assert scalar.requests == 4 * vector.requests
 
@@ -55,18 +69,92 @@ def test_rung_6_moves_16_bytes_a_global_load(rows):
 @pytest.mark.parametrize("wniter", [1, 2, 4])
 def test_rung_8_reuses_fragments_across_sub_tiles(wniter, configs):
     config = dataclasses.replace(configs["warptiled"], WM=64, WN=64, TM=4, WNITER=wniter)
-    (row,) = table([(rungs.find("warptiled"), config)])
+    (row,) = climb(CUBE, [rungs.find("warptiled")], configs={"warptiled": config}).rows
     rows_of_a, columns_of_b = config.wmiter * config.TM, wniter * config.TN
     assert row.fmas_per_word == rows_of_a * columns_of_b / (rows_of_a + columns_of_b)
 
 
 def test_barriers(rows):
     for name, row in rows.items():
-        assert row.barriers == (2 * 128 / row.config.BK if row.config.BK else 0), name
+        BK = row.constants.get("BK")
+        assert row.barriers == (2 * 128 / BK if BK else 0), name
 
 
-def test_markdown(rows):
-    lines = markdown(list(rows.values())).splitlines()
-    assert len(lines) == 2 + len(rows)
+def test_resources_are_those_of_the_cubin_on_the_card(rows):
+    assert all(0 < row.registers <= 255 and row.spilled == 0 and 0 < row.occupancy <= 1 for row in rows.values())
+    assert rows["smem_tiled"].shared_bytes == 2 * 32 * 32 * 4
+
+
+def test_without_constants_they_are_those_of_a_large_problem(launchless):
+    machine = Machine("sm_86")
+    (row,) = climb(Problem(8, 8, 8), [rungs.find("warptiled")], machine).rows
+    assert row.constants == choose(machine.card, rungs.find("warptiled"), table.TYPICAL).config.constants
+
+
+@pytest.fixture
+def launchless(monkeypatch):
+    """`table.sgemm` with a product by NumPy and the report of a launch that is done once."""
+    report = climb_one()
+    monkeypatch.setattr(table, "sgemm", lambda rung, config, A, B, machine: (A @ B, report))
+
+
+def climb_one():
+    A = np.ones((8, 8), np.float32)
+    _, report = table.sgemm(rungs.find("naive"), None, A, A)
+    assert isinstance(report, Report)
+    return report
+
+
+def test_text_names_the_card_the_rungs_and_their_constants(found):
+    text = found.text()
+    assert "128 x 128 x 128" in text and "NVIDIA H200 (sm_90)" in text
+    lines = text.splitlines()
+    (counts,) = [line for line in lines if line.startswith("1 naive  ") and "BM" not in line]
+    assert counts.split()[2:5] == ["32.0", "1.0", "32.0"]
+    assert "8 warptiled     BM=64 BN=128" in text
+    assert "the 8 rungs are the same bits" in text
+
+
+def test_json_is_plain_data_and_comes_back(found):
+    data = json.loads(json.dumps(found.json()))
+    assert data["ok"] is True and data["rows"][0]["loads_a"]["sectors"] == 128**3
+    assert table.from_json(data) == found
+
+
+def test_markdown(found):
+    lines = found.markdown().splitlines()
+    assert len(lines) == 2 + len(found.rows)
     assert lines[2].startswith("| 1 naive | 32.0 | 1.0 | 32.0 |")
     assert len({line.count("|") for line in lines}) == 1
+
+
+@pytest.mark.parametrize("fault", [np.nan, 0.5])
+def test_a_wrong_result_is_seen(monkeypatch, launchless, fault):
+    right = table.sgemm
+
+    def wrong(rung, *rest, **more):
+        C, report = right(rung, *rest, **more)
+        C[0, 0] += fault if rung.name == "coalesced" else 0.0
+        return C, report
+
+    monkeypatch.setattr(table, "sgemm", wrong)
+    climbed = climb(Problem(8, 8, 8), rungs.RUNGS[:3])
+    assert not climbed.ok and not climbed.identical
+    assert [row.right for row in climbed.rows] == [True, False, True]
+    assert "coalesced: WRONG" in climbed.text() and "NOT the same bits" in climbed.text()
+    json.dumps(climbed.json(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", [rung.name for rung in rungs.RUNGS])
+def test_a_rung_takes_seconds_and_megabytes(name):
+    """In a process of its own, so that memory is its own: with the compilation under 5 s and 1 GB."""
+    script = (
+        "import resource, time; began = time.perf_counter()\n"
+        "from fastsgemm import rungs, sim; from fastsgemm.plan import Problem\n"
+        f"sim.climb(Problem(128, 128, 128), [rungs.find({name!r})])\n"
+        "print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    seconds, kilobytes = map(float, done.stdout.split())
+    assert seconds < 5
+    assert kilobytes < 1e6

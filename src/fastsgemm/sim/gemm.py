@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsgemm import check, plan, source
+from fastsgemm import check, database, plan, source
 from fastsgemm import config as configs
+from fastsgemm.choose import choose
 from fastsgemm.config import Config
 from fastsgemm.layout import ITEM, Stored, stored
 from fastsgemm.plan import Operand
@@ -21,8 +22,8 @@ Matrix = NDArray[np.float32]
 
 
 def sgemm(
-    rung: Rung,
-    config: Config,
+    rung: Rung | None,
+    config: Config | None,
     A: Matrix,
     B: Matrix,
     alpha: float = 1.0,
@@ -34,16 +35,17 @@ def sgemm(
 
     Parameters
     ----------
-    rung : Rung
-    config : Config
-        Its constants.
+    rung : Rung or None
+        None: the one that `fastsgemm.sgemm` uses when none is named.
+    config : Config or None
+        Its constants. None: from the tuning database, as for a real card of this name.
     A, B : ndarray of float32
-        Row-major, column-major or padded views; an operand without a unit stride is copied first.
+        Row-major, column-major or padded views; one that the kernels cannot read as it lies is copied first.
     alpha, beta : float
     C : ndarray of float32, optional
         Updated in place. Without it the result is a new array.
     machine : Machine, optional
-        Default: an ``sm_90``.
+        Default: see `Machine`.
 
     Returns
     -------
@@ -61,10 +63,12 @@ def sgemm(
         The kernel did what it must not do.
     """
     machine = machine or Machine()
+    rung = rung or database.default_rung()
     M, N, _ = check.shapes(A.shape, B.shape, None if C is None else C.shape)
     out = np.empty((M, N), np.float32) if C is None else C
     check.output(out.shape, _strides(out), readonly=not out.flags.writeable)
-    configs.check(rung, config, machine.limits.shared_limit)
+    if config is not None:
+        configs.check(rung, config, machine.card.shared_limit)
     if out.size == 0:
         return out, None
     a, b, c = (_readable(x) for x in (A, B, out))
@@ -75,18 +79,25 @@ def sgemm(
 
 
 def _launch(
-    machine: Machine, rung: Rung, config: Config, a: Matrix, b: Matrix, alpha: np.float32, beta: np.float32, c: Matrix
+    machine: Machine,
+    rung: Rung,
+    config: Config | None,
+    a: Matrix,
+    b: Matrix,
+    alpha: np.float32,
+    beta: np.float32,
+    c: Matrix,
 ) -> Report:
     call = plan.call_for(*(_operand(x) for x in (a, b, c)))
     if call.swapped:
         a, b, c = b.T, a.T, c.T
     problem = call.problem
-    K = problem.K
-    if not (K and alpha):  # as `fastsgemm.run`: A and B are not read, and -0.0 adds nothing to beta * C
-        K, alpha = 0, np.float32(-0.0 if beta else 0.0)
+    if config is None:
+        config = choose(machine.card, rung, problem).config
+    K, alpha = plan.steps(np.int32(problem.K), alpha, beta)
     operands = {
-        "A": Region(a, read=K > 0),
-        "B": Region(b, read=K > 0),
+        "A": Region(a, read=bool(K)),
+        "B": Region(b, read=bool(K)),
         "C": Region(c, read=bool(beta), write=True, complete=True),
     }
     args = (problem.M, problem.N, K, alpha, "A", call.lda, "B", call.ldb, beta, "C", call.ldc)
@@ -102,8 +113,9 @@ def _operand(x: Matrix) -> Operand:
 
 
 def _readable(x: Matrix) -> Matrix:
-    """Return `x`, or a row-major copy where it has no unit stride."""
-    return x if stored(x.shape, _strides(x)) is not None else np.ascontiguousarray(x)
+    """Return `x`, or a row-major copy where it has no unit stride or lies between two floats."""
+    as_it_lies = stored(x.shape, _strides(x)) is not None and misalignment(x) % ITEM == 0
+    return x if as_it_lies else x.copy(order="C")
 
 
 def _strides(x: NDArray[Any]) -> tuple[int, int]:

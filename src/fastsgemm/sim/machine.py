@@ -7,14 +7,15 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
-from fastsgemm.sim import nvrtc, program, ptx, report, schedule
+from fastsgemm.sim import cards, nvrtc, program, ptx, report, schedule
 from fastsgemm.sim.async_copy import Copies
 from fastsgemm.sim.batch import WARP, Array, Batch
 from fastsgemm.sim.counters import Counters
 from fastsgemm.sim.errors import LaunchError
 from fastsgemm.sim.global_memory import GlobalMemory, Region
-from fastsgemm.sim.occupancy import limits, occupancy
+from fastsgemm.sim.occupancy import occupancy
 from fastsgemm.sim.program import Program
 from fastsgemm.sim.report import Report
 from fastsgemm.sim.shared_memory import SharedMemory
@@ -23,6 +24,7 @@ from fastsgemm.sim.slots import DTYPES, Slots
 MAX_THREADS = 1024  # of a block
 _MOST_LANES = 1 << 15  # of a batch: enough to hide what an instruction costs in Python
 _MOST_BYTES = 1 << 28  # of a batch's registers
+_PATIENCE = 3.0  # seconds before a bar shows how far a launch is, where stderr is a terminal
 
 
 class Machine:
@@ -30,22 +32,19 @@ class Machine:
 
     Parameters
     ----------
-    arch : str
-        The architecture to compile for, for example ``sm_90``; its limits hold for launches.
     card : str, optional
-        The card that occupancy is computed for. Default: any of the architecture.
+        Its name, for example ``NVIDIA A100-SXM4-40GB``, or an architecture such as ``sm_80``. Kernels are compiled for
+        its architecture, its limits hold for launches, and occupancy is that of its SMs. Default:
+        ``FASTSGEMM_SIM_CARD``, or an H200.
 
     Raises
     ------
     DeviceError
-        The limits of the architecture or card are not known.
+        The card is not in ``cards.json``.
     """
 
-    def __init__(self, arch: str = "sm_90", card: str | None = None) -> None:
-        self.arch = arch
-        self.card = card or arch
-        self.limits = limits(arch)
-        limits(self.card)
+    def __init__(self, card: str | None = None) -> None:
+        self.card = cards.find(card or cards.wanted())
 
     def launch(
         self,
@@ -85,7 +84,7 @@ class Machine:
         KernelFault
             The kernel did what it must not do; nothing has been written to the operands.
         """
-        binary = nvrtc.compile_source(source, self.arch)
+        binary = nvrtc.compile_source(source, self.card.arch)
         decoded = _decoded(binary.ptx, kernel)
         resources = binary.resources(kernel)
         dynamic_start = -(-decoded.kernel.static_shared // 16) * 16
@@ -96,7 +95,7 @@ class Machine:
         values = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
         with np.errstate(all="ignore"):  # Inf and NaN are values here, as on a card
-            for first in range(0, grid, step):
+            for first in tqdm(range(0, grid, step), "simulating", leave=False, disable=None, delay=_PATIENCE):
                 blocks = min(step, grid - first)
                 batch = _batch(decoded, first, blocks, block, grid, values)
                 batch.memory, batch.counters = memory, counters
@@ -104,9 +103,9 @@ class Machine:
                 batch.copies = Copies(batch.lanes)
                 schedule.run(batch, decoded)
         memory.finish()
-        held = occupancy(self.card, block, resources.registers, shared)
+        held = occupancy(self.card.limits, block, resources.registers, shared)
         return report.make(
-            self.arch, kernel, grid, block, shared, resources, held,
+            self.card.arch, kernel, grid, block, shared, resources, held,
             decoded.kernel.instructions, memory.names, counters,
         )  # fmt: skip
 
@@ -115,10 +114,9 @@ class Machine:
             raise LaunchError(f"a block has 1 to {MAX_THREADS} threads, got {block}")
         if grid < 1:
             raise LaunchError(f"a grid has at least 1 block, got {grid}")
-        if shared > self.limits.shared_limit:
-            raise LaunchError(
-                f"{self.arch} allows a block {self.limits.shared_limit} bytes of shared memory, got {shared}"
-            )
+        limit = self.card.shared_limit
+        if shared > limit:
+            raise LaunchError(f"{self.card.name} allows a block {limit} bytes of shared memory, got {shared}")
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,86 @@
+"""The cards that can be simulated, from ``cards.json``: a new one is a line of data."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from fastsgemm.errors import DeviceError
+
+_DEFAULT = "NVIDIA H200"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one SM has.
+
+    Attributes
+    ----------
+    threads, blocks, registers : int
+    shared : int
+        Bytes of shared memory.
+    shared_limit : int
+        Bytes that one block may opt in to.
+    shared_reserved : int
+        Bytes that the system takes of each block.
+    shared_step : int
+        Bytes are given to a block in steps of this many.
+    """
+
+    threads: int
+    blocks: int
+    registers: int
+    shared: int
+    shared_limit: int
+    shared_reserved: int
+    shared_step: int
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card, as far as kernels and the choice of their constants go.
+
+    Attributes
+    ----------
+    name : str
+        As a driver gives it.
+    arch : str
+        For example ``sm_90``.
+    multiprocessors : int
+    limits : Limits
+    """
+
+    name: str
+    arch: str
+    multiprocessors: int
+    limits: Limits
+
+    @property
+    def shared_limit(self) -> int:
+        """Shared memory that a block may opt in to, in bytes."""
+        return self.limits.shared_limit
+
+
+def wanted() -> str:
+    """Return the card that ``FASTSGEMM_SIM_CARD`` names, or the one that is simulated without it."""
+    return os.environ.get("FASTSGEMM_SIM_CARD", "").strip() or _DEFAULT
+
+
+@cache
+def find(device: str) -> Card:
+    """Return the card of this name, or the one that stands for an architecture such as ``sm_90``.
+
+    Raises
+    ------
+    DeviceError
+        It is not in the table; the message lists what is.
+    """
+    table = json.loads((Path(__file__).parent / "cards.json").read_text(encoding="utf-8"))
+    for name, card in table["cards"].items():
+        if device in (name, card["arch"]):
+            return Card(name, **card, limits=Limits(**table["architectures"][card["arch"]]))
+    known = ", ".join([*table["architectures"], *table["cards"]])
+    raise DeviceError(f"a card {device!r} is not known to the simulated device; known are {known}")

@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+"""Compare what the simulated device counts with Nsight Compute's counters on a card, for the rungs of the ladder.
+
+    python3 tests/sim/ncu_counters.py                    256 x 256 x 256, on the first card
+    python3 tests/sim/ncu_counters.py --json found.json  also write all of it to a file
+
+Both run the same compilation: the simulator its PTX, the card its cubin. The call on the card is `fastsgemm.sgemm`,
+which must ask for exactly the sources that were simulated. Needs `ncu`, and the right to read the card's counters;
+clocks are left alone. The exit code is 1 where one of the counts that must agree differs by more than 2 %, or a bit
+of a result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+
+from fastsgemm import plan, problems, rungs, source
+from fastsgemm.choose import choose
+from fastsgemm.config import Config
+from fastsgemm.plan import Problem
+from fastsgemm.sim import Machine, nvrtc, sgemm
+from fastsgemm.sim.report import Report
+from fastsgemm.sim.table import TYPICAL
+
+LIMIT = 2.0  # percent
+NCU_SECONDS = 120
+
+
+class NcuError(Exception):
+    """ncu is missing or could not measure."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A count with its names on both sides.
+
+    Attributes
+    ----------
+    name : str
+    ncu : str
+    simulated : callable
+        Takes it from a report.
+    gated : bool
+        Whether both must agree; the others depend on what ptxas makes of the PTX, and are shown.
+    """
+
+    name: str
+    ncu: str
+    simulated: Callable[[Report], float]
+    gated: bool = True
+
+
+def _sum(kind: str, what: str) -> Callable[[Report], float]:
+    return lambda report: sum(getattr(one, what) for one in getattr(report.total, kind).values())
+
+
+METRICS = (
+    Metric("global load requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", _sum("loads", "requests")),
+    Metric("global load sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", _sum("loads", "sectors")),
+    Metric("global store requests", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum", _sum("stores", "requests")),
+    Metric("global store sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", _sum("stores", "sectors")),
+    Metric(
+        "shared load wavefronts",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+        lambda report: report.total.shared_loads.wavefronts,
+    ),
+    Metric(
+        "shared store wavefronts",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+        lambda report: report.total.shared_stores.wavefronts,
+    ),
+    Metric(
+        "thread FMAs", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", lambda report: report.total.thread_fmas
+    ),
+    Metric(
+        "shared load requests",
+        "smsp__inst_executed_op_shared_ld.sum",
+        lambda report: report.total.shared_loads.requests,
+        gated=False,
+    ),
+    Metric(
+        "shared store requests",
+        "smsp__inst_executed_op_shared_st.sum",
+        lambda report: report.total.shared_stores.requests,
+        gated=False,
+    ),
+    Metric(
+        "divergent branches",
+        "smsp__sass_branch_targets_threads_divergent.sum",
+        lambda report: report.total.divergent_branches,
+        gated=False,
+    ),
+    Metric(
+        "instructions", "smsp__inst_executed.sum", lambda report: report.total.instructions, gated=False
+    ),
+    Metric("registers", "launch__registers_per_thread", lambda report: report.registers, gated=False),
+    Metric(
+        "theoretical occupancy, %",
+        "sm__maximum_warps_per_active_cycle_pct",
+        lambda report: 100 * report.occupancy.share,
+        gated=False,
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One rung on the simulated device, with what the card needs to do the same.
+
+    Attributes
+    ----------
+    rung : str
+    kernel : str
+    constants : dict
+    source : str
+    cubin : bytes
+    counts : dict
+        By metric name.
+    product : numpy.ndarray
+    """
+
+    rung: str
+    kernel: str
+    constants: dict[str, int]
+    source: str
+    cubin: bytes
+    counts: dict[str, float]
+    product: np.ndarray
+
+
+@dataclass(frozen=True)
+class Row:
+    """One count of one rung. `ncu` and `percent` are None where there is nothing to compare with."""
+
+    rung: str
+    metric: str
+    gated: bool
+    sim: float
+    ncu: float | None
+    percent: float | None
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the two should agree and do not."""
+        return self.gated and (self.percent is None or abs(self.percent) > LIMIT)
+
+
+def simulate(rung: rungs.Rung, machine: Machine, A: np.ndarray, B: np.ndarray) -> Simulated:
+    """Run a rung on the simulated device, and keep what it launched."""
+    config = choose(machine.card, rung, TYPICAL).config
+    product, report = sgemm(rung, config, A, B, machine=machine)
+    assert report is not None
+    call = problems.call(Problem(A.shape[0], B.shape[1], A.shape[1]))
+    text = source.generate(rung, config, plan.variant_for(rung, call))
+    cubin = nvrtc.compile_source(text, machine.card.arch).cubin  # kept from the launch, not compiled again
+    counts = {metric.name: float(metric.simulated(report)) for metric in METRICS}
+    return Simulated(rung.name, rung.kernel, config.constants, text, cubin, counts, product)
+
+
+def write_launches(folder: Path, done: list[Simulated], A: np.ndarray, B: np.ndarray) -> None:
+    """Write what `on_card` reads."""
+    for number, one in enumerate(done):
+        (folder / f"{number}.cubin").write_bytes(one.cubin)
+        np.save(folder / f"{number}.npy", one.product)
+    np.save(folder / "A.npy", A)
+    np.save(folder / "B.npy", B)
+    launches = [{"rung": one.rung, "constants": one.constants, "source": one.source} for one in done]
+    (folder / "launches.json").write_text(json.dumps(launches), encoding="utf-8")
+
+
+def on_card(folder: Path) -> None:
+    """Call `fastsgemm.sgemm` for each launch of the folder, with the cubins that were simulated, for ncu to watch."""
+    from cuda.bindings import driver
+
+    from fastsgemm import compiler, device
+    from fastsgemm import sgemm as on_device
+
+    launches = json.loads((folder / "launches.json").read_text(encoding="utf-8"))
+    A, B = np.load(folder / "A.npy"), np.load(folder / "B.npy")
+    cubins = {one["source"]: (folder / f"{number}.cubin").read_bytes() for number, one in enumerate(launches)}
+    compiler.cubin = lambda source, name, arch: cubins[source]
+    gpu = device.open_gpu(0)
+    gpu.enter()
+    same_bits = {}
+    for number, one in enumerate(launches):  # loads the kernels
+        C = on_device(A, B, rung=one["rung"], config=Config(**one["constants"]))
+        expected = np.load(folder / f"{number}.npy")
+        same_bits[one["rung"]] = bool(np.array_equal(C.view(np.uint32), expected.view(np.uint32)))
+    device.succeed("starting the profiler", driver.cuProfilerStart())
+    for one in launches:
+        on_device(A, B, rung=one["rung"], config=Config(**one["constants"]))
+    device.succeed("stopping the profiler", driver.cuProfilerStop())
+    found = {"card": gpu.name, "arch": gpu.arch, "driver": device.driver_text(), "same_bits": same_bits}
+    (folder / "card.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def find_ncu(given: str | None) -> str:
+    """Return the path of ncu: the one given, one on PATH, or the newest in the usual folders."""
+    if given is not None:
+        return given
+    found = shutil.which("ncu")
+    if found is not None:
+        return found
+    usual = [*Path("/usr/local").glob("cuda*/bin/ncu"), *Path("/opt/nvidia/nsight-compute").glob("*/ncu")]
+    if not usual:
+        raise NcuError("ncu was not found on PATH, in /usr/local/cuda*/bin or in /opt/nvidia/nsight-compute; use --ncu")
+    return str(max(usual, key=lambda path: [int(part) for part in re.findall(r"\d+", str(path))]))
+
+
+def profile(ncu: str, folder: Path) -> list[tuple[str, dict[str, float]]]:
+    """Run `on_card` under ncu, without the metrics that it refuses.
+
+    Returns
+    -------
+    list of (str, dict)
+        Name and counts by ncu's metric name of every launch, in order.
+    """
+    wanted = [metric.ncu for metric in METRICS]
+    while wanted:
+        code, text = _run_ncu(ncu, folder, wanted)
+        refused = refused_metrics(text, wanted) if code else []
+        if not refused:
+            break
+        wanted = [name for name in wanted if name not in refused]
+    if code or not wanted:
+        raise NcuError(f"ncu ended with {code}:\n{text[-4000:]}")
+    kernels = parse(text)
+    if not kernels:
+        raise NcuError(f"ncu saw no kernel:\n{text[-4000:]}")
+    return kernels
+
+
+def _run_ncu(ncu: str, folder: Path, wanted: list[str]) -> tuple[int, str]:
+    log = folder / "ncu.log"
+    log.unlink(missing_ok=True)
+    command = [
+        ncu, "--csv", "--page", "details", "--print-units", "base", "--log-file", str(log),
+        "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none",
+        "--metrics", ",".join(wanted), sys.executable, str(Path(__file__).resolve()), "--on-card", str(folder),
+    ]  # fmt: skip
+    environment = os.environ | {"FASTSGEMM_TUNE": "off", "FASTSGEMM_DEVICE": "cuda"}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=NCU_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NcuError(f"ncu did not run: {error}") from error
+    logged = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return done.returncode, logged if not done.returncode else f"{logged}\n{done.stdout}\n{done.stderr}"
+
+
+def refused_metrics(text: str, wanted: list[str]) -> list[str]:
+    """Return the metrics that ncu's messages name as not to be found."""
+    complaints = [line for line in text.splitlines() if line.startswith("==") and "metric" in line.lower()]
+    named = set(re.findall(r"\w+__\w+", "\n".join(complaints)))
+    return [name for name in wanted if name.split(".")[0] in named]
+
+
+def parse(text: str) -> list[tuple[str, dict[str, float]]]:
+    """Return name and counts of every kernel of ncu's CSV, in the order of their launches.
+
+    Lines that are not CSV (``==PROF== ...``, output of the program) are skipped, and so are values that are no numbers.
+    """
+    kernels: dict[int, tuple[str, dict[str, float]]] = {}
+    lines = [line for line in text.splitlines() if line.startswith('"')]
+    for row in csv.DictReader(lines):
+        name, value = row.get("Metric Name"), row.get("Metric Value")
+        if name is None or value is None:
+            continue
+        _, counts = kernels.setdefault(int(row["ID"]), (row["Kernel Name"], {}))
+        try:
+            counts[name] = float(value.replace(",", ""))
+        except ValueError:  # n/a, or nan with an explanation
+            continue
+    return [kernels[number] for number in sorted(kernels)]
+
+
+def compare(done: list[Simulated], kernels: list[tuple[str, dict[str, float]]]) -> list[Row]:
+    """Return every count of every rung beside ncu's."""
+    names = [name.split("(")[0] for name, _ in kernels]
+    expected = [one.kernel for one in done]
+    if names != expected:
+        raise NcuError(f"ncu saw the kernels {names}, expected {expected}")
+    rows = []
+    for one, (_, counts) in zip(done, kernels, strict=True):
+        for metric in METRICS:
+            sim, ncu = one.counts[metric.name], counts.get(metric.ncu)
+            rows.append(Row(one.rung, metric.name, metric.gated, sim, ncu, _percent(sim, ncu)))
+    return rows
+
+
+def _percent(sim: float, ncu: float | None) -> float | None:
+    if ncu is None or (sim == 0 and ncu != 0):
+        return None
+    return 100 * (sim - ncu) / ncu if ncu else 100.0 * (sim != 0)
+
+
+def table(rows: list[Row]) -> str:
+    """Return the rows for people."""
+    lines = [f"{'rung':<14}{'count':<26}{'sim':>14}{'ncu':>14}{'sim - ncu, %':>14}"]
+    for row in rows:
+        ncu = "unknown" if row.ncu is None else f"{row.ncu:.15g}"
+        percent = "" if row.percent is None else f"{row.percent:+.2f}"
+        mark = "  <-- must agree" if row.beyond else ""
+        lines.append(f"{row.rung:<14}{row.metric:<26}{row.sim:>14.15g}{ncu:>14}{percent:>14}{mark}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run the program; see the module's text."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--size", default="256", metavar="N|M,N,K")
+    parser.add_argument("--card", help="what to simulate: the card that is there, or its architecture")
+    parser.add_argument("--ncu", metavar="PATH", help="the profiler; default: looked for")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything here too")
+    parser.add_argument("--on-card", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.on_card is not None:
+        on_card(options.on_card)
+        return 0
+    extents = [int(part) for part in options.size.split(",")]
+    try:
+        ncu = find_ncu(options.ncu)
+        found, rows = measure(Problem(*(extents if len(extents) == 3 else extents * 3)), Machine(options.card), ncu)
+    except NcuError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(table(rows))
+    print("bits:", "the same" if all(found["same_bits"].values()) else f"NOT the same: {found['same_bits']}")
+    for name in found["unknown"]:
+        print(f"ncu gave no {name}")
+    if options.json is not None:
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return int(any(row.beyond for row in rows) or not all(found["same_bits"].values()))
+
+
+def measure(problem: Problem, machine: Machine, ncu: str) -> tuple[dict[str, Any], list[Row]]:
+    """Simulate rungs 1 to 8, run them under ncu, and return all that was found and the comparison."""
+    began = time.perf_counter()
+    draw = np.random.default_rng(0)
+    A = draw.standard_normal((problem.M, problem.K), np.float32)
+    B = draw.standard_normal((problem.K, problem.N), np.float32)
+    done = [simulate(rung, machine, A, B) for rung in rungs.RUNGS if rung.number <= 8]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_launches(folder, done, A, B)
+        kernels = profile(ncu, folder)
+        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+    rows = compare(done, kernels)
+    found = card | {
+        "simulated": machine.card.name,
+        "problem": asdict(problem),
+        "constants": {one.rung: one.constants for one in done},
+        "unknown": [one.ncu for one in METRICS if not any(one.ncu in counts for _, counts in kernels)],
+        "beyond": [f"{row.rung}: {row.metric}" for row in rows if row.beyond],
+        "seconds": round(time.perf_counter() - began, 1),
+        "rows": [asdict(row) for row in rows],
+    }
+    return found, rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""The counts that the documentation shows are those of the kernels and constants as they are."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fastsgemm import rungs
+from fastsgemm.choose import choose
+from fastsgemm.plan import Problem
+from fastsgemm.sim import Machine, climb, table
+
+KEPT = Path(__file__).resolve().parents[2] / "docs" / "data" / "counts.json"
+
+pytestmark = pytest.mark.skipif(not KEPT.exists(), reason="docs/ is part of a checkout only")
+
+# The rest depends on the version of the compiler, and registers and occupancy with it.
+OF_THE_SOURCE = (
+    "loads_a",
+    "loads_b",
+    "stores_c",
+    "thread_fmas",
+    "fmas",
+    "barriers",
+    "divergent_branches",
+    "shared_bytes",
+)
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return table.from_json(json.loads(KEPT.read_text()))
+
+
+def test_every_rung_is_there_with_the_shipped_constants(kept, data_folder):
+    card = Machine(kept.card).card
+    assert [row.name for row in kept.rows] == [rung.name for rung in rungs.RUNGS]
+    for row in kept.rows:
+        shipped = choose(card, rungs.find(row.name), table.TYPICAL).config
+        assert row.constants == shipped.constants, f"{row.name}: run make counts"
+
+
+def test_a_climb_counts_the_same(kept, data_folder):
+    assert kept.ok
+    found = climb(Problem(kept.M, kept.N, kept.K), machine=Machine(kept.card))
+    for row, known in zip(found.rows, kept.rows, strict=True):
+        for name in OF_THE_SOURCE:
+            assert getattr(row, name) == getattr(known, name), f"{row.name}, {name}: run make counts"
+        assert row.shared_loads.words == known.shared_loads.words, f"{row.name}: run make counts"

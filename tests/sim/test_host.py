@@ -1,0 +1,171 @@
+"""The public call with FASTSGEMM_DEVICE=sim: what it launches, what it gives back, and what it refuses."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import fastsgemm
+from fastsgemm import Config, rungs, sim, source
+from fastsgemm.choose import choose
+from fastsgemm.errors import (
+    ConfigError,
+    DeviceError,
+    DeviceMismatchError,
+    FastsgemmError,
+    OverlapError,
+    ShapeError,
+    StreamError,
+)
+from fastsgemm.plan import Problem
+from fastsgemm.sim import cards
+from fastsgemm.sim.errors import GlobalAccessError
+
+pytestmark = pytest.mark.usefixtures("on_sim")
+
+M, N, K = 37, 70, 19
+
+
+def same_bits(found, expected):
+    np.testing.assert_array_equal(np.asarray(found).view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """(source, grid, threads, shared memory, arguments) of every launch."""
+    made = []
+    real = sim.Machine.launch
+
+    def launch(self, text, kernel, grid, block, shared_bytes, args, operands):
+        made.append((text, grid, block, shared_bytes, tuple(args)))
+        return real(self, text, kernel, grid, block, shared_bytes, args, operands)
+
+    monkeypatch.setattr(sim.Machine, "launch", launch)
+    return made
+
+
+@pytest.mark.parametrize("rung", [None, *(rung.name for rung in rungs.RUNGS)])
+def test_every_rung_with_the_constants_of_the_database(random, reference, launches, rung):
+    A, B, C = random(M, K), random(K, N), random(M, N)
+    expected = reference(A, B, 0.7, -1.3, C)
+    assert fastsgemm.sgemm(A, B, 0.7, -1.3, C, rung=rung) is C
+    same_bits(C, expected)
+    used = rungs.find(rung or "warptiled")
+    config = choose(cards.find("NVIDIA H200"), used, Problem(M, N, K)).config
+    ((text, grid, block, shared_bytes, args),) = launches
+    assert text == source.generate(used, config, source.Variant())
+    assert grid == -(-M // config.BM) * -(-N // config.BN)
+    assert (block, shared_bytes) == (config.threads, config.shared_bytes)
+    assert args == (M, N, K, np.float32(0.7), "A", K, "B", N, np.float32(-1.3), "C", N)
+
+
+def test_an_explicit_config(random, reference, launches):
+    A, B = random(M, K), random(K, N)
+    result = fastsgemm.sgemm(A, B, rung="naive", config=Config(16, 64))
+    same_bits(result, reference(A, B))
+    assert launches[0][1:3] == (3 * 2, 1024)
+    with pytest.raises(ConfigError):
+        fastsgemm.sgemm(A, B, rung="naive", config=Config(7, 9))
+
+
+def test_another_card_has_its_own_constants_and_limits(random, launches, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "NVIDIA RTX A6000")
+    A = random(64, 64)
+    fastsgemm.sgemm(A, A)
+    config = choose(cards.find("sm_86"), rungs.find("warptiled"), Problem(64, 64, 64)).config
+    assert launches[0][2:4] == (config.threads, config.shared_bytes)
+    with pytest.raises(ConfigError, match="at most 101376 bytes"):
+        fastsgemm.sgemm(A, A, rung="autotuned", config=Config(128, 128, 128, 4, 4))
+    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_11")
+    with pytest.raises(DeviceError, match="'sm_11' is not known"):
+        fastsgemm.sgemm(A, A)
+
+
+def test_a_column_major_c_and_strides_of_every_kind(random, reference):
+    A, B, old = random(M, K), random(K, N), random(M, N)
+    spread = np.zeros((2 * M, 3 * K), np.float32)[::2, ::3]
+    spread[...] = A
+    unaligned = np.zeros(4 * K * N + 1, np.uint8)[1:].view(np.float32).reshape(K, N)
+    unaligned[...] = B
+    for C in (np.asfortranarray(old), np.zeros((M, 2 * N), np.float32)[:, ::2]):
+        C[...] = old
+        fastsgemm.sgemm(spread, unaligned, 1.0, 2.0, C)
+        same_bits(np.ascontiguousarray(C), reference(A, B, 1.0, 2.0, old))
+
+
+def test_one_array_may_be_both_operands(random, reference):
+    A = random(20, 20)
+    same_bits(fastsgemm.sgemm(A, A), reference(A, A))
+    same_bits(fastsgemm.sgemm(A, A.T), reference(A, A.T))
+
+
+class TestBlasRules:
+    @pytest.mark.parametrize("rung", ["naive", "smem_tiled", "warptiled"])
+    def test_as_on_a_card(self, random, rung):
+        nan = np.full((5, 6), np.nan, np.float32)
+        A, B = random(5, 4), random(4, 6)
+        assert np.isfinite(fastsgemm.sgemm(A, B, 1.0, 0.0, nan.copy(), rung=rung)).all()
+        assert (fastsgemm.sgemm(A, B, 0.0, 0.0, nan.copy(), rung=rung) == 0).all()
+        C = random(5, 6)
+        C[0, 0] = -0.0
+        same_bits(fastsgemm.sgemm(nan[:, :4], nan[:4], 0.0, 3.0, C.copy(), rung=rung), 3 * C)
+        same_bits(fastsgemm.sgemm(A[:, :0], B[:0], np.nan, 3.0, C.copy(), rung=rung), 3 * C)
+        same_bits(fastsgemm.sgemm(A[:, :0], B[:0], rung=rung), np.zeros((5, 6), np.float32))
+
+    def test_without_elements_nothing_is_launched(self, launches):
+        for m, n in ((0, 4), (3, 0), (0, 0)):
+            assert fastsgemm.sgemm(np.ones((m, 2), np.float32), np.ones((2, n), np.float32)).shape == (m, n)
+        assert launches == []
+
+
+class TestKinds:
+    def test_torch_gives_torch_and_is_updated(self, random, reference, torch):
+        A, B, old = random(3, 4), random(4, 5), random(3, 5)
+        C = torch.from_numpy(old.copy())
+        assert fastsgemm.sgemm(torch.from_numpy(A), torch.from_numpy(B), 2.0, 0.5, C) is C
+        same_bits(C.numpy(), reference(A, B, 2.0, 0.5, old))
+        assert isinstance(fastsgemm.sgemm(torch.from_numpy(A), B), torch.Tensor)
+
+    def test_device_arrays_are_refused(self, card, on_card, random, monkeypatch):
+        monkeypatch.delitem(fastsgemm.device.gpus, 0)
+        with pytest.raises(DeviceError, match=r"FASTSGEMM_DEVICE=sim .* host arrays only, but this needs cuda:0"):
+            fastsgemm.sgemm(on_card(random(3, 4)), on_card(random(4, 5)))
+        with pytest.raises(DeviceMismatchError):
+            fastsgemm.sgemm(random(3, 4), on_card(random(4, 5)))
+
+    def test_streams_are_refused(self, random):
+        with pytest.raises(StreamError):
+            fastsgemm.sgemm(random(3, 4), random(4, 5), stream=object())
+
+
+class TestErrors:
+    def test_the_callers_mistakes(self, random):
+        A, B = random(3, 4), random(4, 5)
+        with pytest.raises(ShapeError):
+            fastsgemm.sgemm(A, A)
+        whole = random(4, 4)
+        with pytest.raises(OverlapError, match="with A"):
+            fastsgemm.sgemm(whole, B[:, :4], C=whole)
+
+    def test_a_kernel_that_goes_wrong_is_an_error_and_leaves_c_alone(self, random, monkeypatch):
+        real = source.generate
+        monkeypatch.setattr(source, "generate", lambda *how: real(*how).replace("m >= M", "m > M"))
+        A, B, C = random(3, 4), random(4, 5), random(3, 5)
+        before = C.copy()
+        with pytest.raises(GlobalAccessError, match=r"thread \d+ of block 0 .* at 01_naive.cu:\d+") as caught:
+            fastsgemm.sgemm(A, B, C=C, rung="naive")
+        assert isinstance(caught.value, FastsgemmError)
+        same_bits(C, before)
+
+
+def test_it_is_imported_when_it_is_needed_and_brings_no_cuda_runtime():
+    script = (
+        "import os, sys; os.environ['FASTSGEMM_DEVICE'] = 'sim'\n"
+        "import numpy as np, fastsgemm\n"
+        "assert 'fastsgemm.sim' not in sys.modules\n"
+        "print(fastsgemm.sgemm(np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)))\n"
+        "assert not any(name.startswith(('cuda.core', 'torch')) for name in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["[[3.", "3.]", "[3.", "3.]]"])
