@@ -8,14 +8,19 @@ struct Tile {
     int n;  // first column of C
 };
 
+template <int BM, int BN>
+__device__ __forceinline__ unsigned count_tiles(int M, int N) {
+    return (M + BM - 1u) / BM * ((N + BN - 1u) / BN);
+}
+
 template <int BM, int BN, int GROUP_M>
-__device__ __forceinline__ Tile tile_of_block(int M, int N) {
+__device__ __forceinline__ Tile tile_of_block(int M, int N, unsigned block = blockIdx.x) {
     const unsigned tiles_m = (M + BM - 1u) / BM;
     const unsigned tiles_n = (N + BN - 1u) / BN;
     const unsigned group_m = min(unsigned(GROUP_M), tiles_m);  // so that a group is within the grid: 31 bits
     const unsigned per_group = group_m * tiles_n;
-    const unsigned group = blockIdx.x / per_group;
-    const unsigned in_group = blockIdx.x % per_group;
+    const unsigned group = block / per_group;
+    const unsigned in_group = block % per_group;
     const unsigned first = group * group_m;
     const unsigned rows = min(group_m, tiles_m - first);
     return {int((first + in_group % rows) * BM), int(in_group / rows * BN)};

@@ -88,6 +88,12 @@ def _tile(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter:
     return Config(bm, bn, bk, tm, tn, wm, wn, wniter, PREFETCH=1, SERPENTINE=1, GROUP_M=group, MIN_BLOCKS=1)
 
 
+def _stages(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter: int) -> Config:
+    return Config(
+        bm, bn, bk, tm, tn, wm, wn, wniter, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPLIT_K=1
+    )  # fmt: skip
+
+
 CLASSIC = Space(
     "classic",
     "autotuned",
@@ -163,8 +169,43 @@ REFINED = Space(
     ),
 )
 
-SPACES: dict[str, Space] = {space.name: space for space in (CLASSIC, LITERATURE, REFINED)}
-_DEFAULTS = {REFINED.rung: REFINED, CLASSIC.rung: CLASSIC}  # what `sgemm` uses by default comes first
+_PIPELINE: dict[str, tuple[int, ...]] = {"GROUP_M": (8,), "MIN_BLOCKS": (1,), "SPLIT_K": (1,)}
+
+PIPELINED = Space(
+    "pipelined",
+    "pipelined",
+    grid={**_WARP_GRID, "BK": (8, 16), "TN": (4,), **_PIPELINE, "ORDER": (1,), "FRAGMENTS": (2,), "ASYNC": (0,)},
+    refined={
+        "GROUP_M": (4, 8, 16),
+        "MIN_BLOCKS": (1, 2, 3),
+        "ORDER": (0, 1, 2, 3),
+        "FRAGMENTS": (1, 2),
+        "ASYNC": (0, 1),
+    },
+    quick=(
+        _stages(128, 128, 8, 16, 4, 64, 64, 2),
+        _stages(64, 256, 8, 16, 4, 64, 64, 2),
+        _stages(128, 256, 8, 16, 4, 64, 64, 2),
+        _stages(64, 128, 8, 16, 4, 64, 64, 2),
+        _stages(64, 128, 16, 8, 4, 32, 64, 2),
+        _stages(128, 64, 16, 8, 4, 64, 32, 2),
+        _stages(64, 64, 8, 8, 4, 32, 32, 1),
+        _stages(64, 64, 16, 8, 4, 32, 32, 1),
+        _stages(64, 64, 16, 4, 4, 32, 32, 2),
+        _stages(32, 64, 16, 4, 4, 32, 16, 1),
+        _stages(64, 32, 16, 4, 4, 32, 16, 1),
+        _stages(32, 32, 16, 4, 4, 16, 32, 1),
+        _stages(32, 128, 16, 4, 4, 32, 32, 2),
+        _stages(128, 32, 16, 4, 4, 32, 32, 2),
+        _stages(16, 64, 16, 4, 4, 16, 32, 1),
+        _stages(16, 128, 16, 4, 4, 16, 32, 1),
+        _stages(64, 16, 16, 4, 4, 32, 16, 1),
+        _stages(128, 16, 16, 4, 4, 32, 16, 1),
+    ),
+)
+
+SPACES: dict[str, Space] = {space.name: space for space in (CLASSIC, LITERATURE, REFINED, PIPELINED)}
+_DEFAULTS = {space.rung: space for space in (PIPELINED, REFINED, CLASSIC)}  # what `sgemm` uses comes first
 
 
 def tunable() -> tuple[str, ...]:

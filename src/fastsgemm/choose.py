@@ -148,13 +148,13 @@ def _choose(
     tiers = _known(name, arch, shared_limit, rung, only)
     for tier in tiers:
         predicted = _predictions(tier.models, problem, multiprocessors)
-        options = tuple(Option(curve.config, ms) for ms, curve in predicted)
+        options = tuple(Option(config, ms) for ms, config, _ in predicted)
         exact = next((record for record in tier.records if record.problem == problem), None)
         if exact is not None:
             return Choice(exact.config, EXACT, exact, exact.ms, options)
         if predicted:
-            ms, curve = predicted[0]
-            return Choice(curve.config, PREDICTED, curve, ms, options)
+            ms, config, curve = predicted[0]
+            return Choice(config, PREDICTED, curve, ms, options)
     for tier in tiers:
         if tier.records:
             near = min(tier.records, key=lambda record: _distance(record.problem, problem))
@@ -194,11 +194,11 @@ def _models(curves: Iterable[Curve]) -> Iterator[tuple[Curve, Model]]:
 
 def _predictions(
     models: Iterable[tuple[Curve, Model]], problem: Problem, multiprocessors: int
-) -> list[tuple[float, Curve]]:
+) -> list[tuple[float, Config, Curve]]:
     found = []
     for curve, model in models:
         try:
-            found.append((model.predict(problem, multiprocessors), curve))
+            found.append((*model.best(problem, multiprocessors), curve))
         except ShapeError:  # so many blocks of this size do not fit a grid
             continue
     return sorted(found, key=lambda pair: pair[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm.errors import ConfigError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 WARP = 32
 MAX_THREADS = 1024  # a block, on every architecture since sm_20
 MAX_REGISTERS = 255  # a thread, on every architecture since sm_35
+STAGES = 2  # of shared memory, on rung 9
+PAD = 4  # floats at the end of a line of a tile that is transposed, on rung 9
 BOOKKEEPING_REGISTERS = 24  # addresses, loop counter, leading dimensions: the least seen on any rung
 
 
@@ -30,17 +33,25 @@ class Config:
     TM, TN : int, optional
         Rows and columns of C that a thread computes at a time (TM: rungs 4 and up, TN: 5 and up).
     WM, WN : int, optional
-        Rows and columns of C that a warp computes (rung 8).
+        Rows and columns of C that a warp computes (rungs 8 and up).
     WNITER : int, optional
-        Sub-tiles of a warp tile along n (rung 8).
+        Sub-tiles of a warp tile along n (rungs 8 and up).
     PREFETCH : int, optional
         1: the next tile is read into registers before the arithmetic of the current one (rung 8).
     SERPENTINE : int, optional
         1: every second row of the outer product runs backwards (rung 8).
     GROUP_M : int, optional
-        Tiles of C are walked in groups of this many rows (rung 8).
+        Tiles of C are walked in groups of this many rows (rungs 8 and up).
     MIN_BLOCKS : int, optional
-        Blocks that must fit on an SM together; bounds the registers of a thread (rung 8).
+        Blocks that must fit on an SM together; bounds the registers of a thread (rungs 8 and up).
+    ORDER : int, optional
+        How the outer product is walked, 0 to 3; see ``cuda_src/device/outer_product.cuh`` (rung 9).
+    FRAGMENTS : int, optional
+        2: fragments are read one step of k ahead; 1: they are not (rung 9).
+    ASYNC : int, optional
+        1: operands that need no transposing are copied past the registers (rung 9).
+    SPLIT_K : int, optional
+        Parts that K is divided into, each with blocks of its own; the kernel is the same for all (rung 9).
     """
 
     BM: int
@@ -55,12 +66,21 @@ class Config:
     SERPENTINE: int | None = None
     GROUP_M: int | None = None
     MIN_BLOCKS: int | None = None
+    ORDER: int | None = None
+    FRAGMENTS: int | None = None
+    ASYNC: int | None = None
+    SPLIT_K: int | None = None
 
     @property
     def constants(self) -> dict[str, int]:
         """The constants that are set, by name, in the order of the fields."""
         pairs = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {name: value for name, value in pairs if value is not None}
+
+    @cached_property
+    def kernel(self) -> Config:
+        """What of this config is compiled: all but SPLIT_K, which is a matter of the grid."""
+        return self if self.SPLIT_K is None else dataclasses.replace(self, SPLIT_K=None)
 
     @property
     def threads(self) -> int:
@@ -71,7 +91,9 @@ class Config:
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block, in bytes: one tile of A and one of B."""
+        """Dynamic shared memory of a block, in bytes: a tile of A and one of B, on rung 9 two of each with padding."""
+        if self.FRAGMENTS:
+            return 4 * STAGES * (self.BK or 0) * (self.BM + PAD + self.BN + PAD)
         return 4 * (self.BK or 0) * (self.BM + self.BN)
 
     @property
@@ -148,6 +170,9 @@ def from_constants(constants: dict[str, Any]) -> Config:
     return Config(**constants)
 
 
+_CHOICES = {"PREFETCH": (0, 1), "SERPENTINE": (0, 1), "ORDER": (0, 1, 2, 3), "FRAGMENTS": (1, 2), "ASYNC": (0, 1)}
+
+
 def _knob_violations(rung: Rung, config: Config) -> list[Violation]:
     found = []
     given = config.constants
@@ -157,9 +182,10 @@ def _knob_violations(rung: Rung, config: Config) -> list[Violation]:
     for name, value in given.items():
         if name not in rung.knobs:
             found.append(Violation(f"{name} is unused", f"none on rung {rung.name}", str(value)))
-        elif name in ("PREFETCH", "SERPENTINE"):
-            if value not in (0, 1):
-                found.append(Violation(f"{name} is a switch", "0 or 1", str(value)))
+        elif name in _CHOICES:
+            if value not in _CHOICES[name]:
+                limit = " or ".join(map(str, _CHOICES[name]))
+                found.append(Violation(f"{name} is a switch", limit, str(value)))
         elif value < 1:
             found.append(Violation(f"{name} is positive", "at least 1", str(value)))
     return found
@@ -200,6 +226,8 @@ def _block_violations(rung: Rung, config: Config, shared_limit: int) -> list[Vio
         found.append(Violation("threads of a block", limit, str(threads)))
     if config.BK and threads:
         found += _copy_violations(rung, config, threads)
+    if config.FRAGMENTS and not found:
+        found += _pipeline_violations(config, threads)
     if config.shared_bytes > shared_limit:
         limit = f"at most {shared_limit} bytes on this card"
         found.append(Violation("shared memory of a block", limit, f"{config.shared_bytes} bytes"))
@@ -231,11 +259,31 @@ def _copy_violations(rung: Rung, config: Config, threads: int) -> list[Violation
     return found
 
 
+def _pipeline_violations(config: Config, threads: int) -> list[Violation]:
+    """Rung 9: what its copies, its fragments and the order of its outer product need of the tiles."""
+    assert config.BK and config.TM
+    found = []
+    if config.BK % 2:
+        found.append(Violation("BK is whole pairs of steps", "a multiple of 2", str(config.BK)))
+    rows = config.TM * config.wmiter
+    if config.ORDER == 3 and rows % 4:
+        found.append(Violation("rows of a thread are whole strips", "a multiple of 4", str(rows)))
+    for name, extent in (("BM", config.BM), ("BN", config.BN)):
+        for lines, line, least in ((extent, config.BK, 8), (config.BK, extent, 32)):  # k contiguous, or mn
+            for width in (1, 4):
+                vectors = line // width
+                team = min(vectors, max(threads // lines, least // width))
+                if vectors % team or threads % team or lines % (threads // team):
+                    limit = f"whole teams of {team} threads for {lines} lines of {vectors} vectors"
+                    found.append(Violation(f"{name} and BK share out among teams", limit, f"{threads} threads"))
+    return found[:1]
+
+
 def least_registers(config: Config) -> int:
     """Return an estimate from below of the registers of a thread."""
     rows = (config.TM or 1) * (config.wmiter or 1)
     columns = (config.TN or 1) * (config.WNITER or 1)
     prefetched = 0
-    if config.PREFETCH and config.BK:
+    if config.BK and (config.PREFETCH or config.ASYNC == 0):
         prefetched = config.BK * (config.BM + config.BN) // config.threads
     return rows * columns + rows + columns + prefetched + BOOKKEEPING_REGISTERS

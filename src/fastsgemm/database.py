@@ -25,7 +25,7 @@ from fastsgemm.rungs import Rung
 
 SCHEMA = 2
 GENERIC = "generic"  # the file whose records are legal on every architecture
-DEFAULT_RUNG = "warptiled"
+DEFAULT_RUNG = "pipelined"
 ORIGINS = ("measured", "published", "hand-picked")
 
 _LOCK_SECONDS = 60.0  # how long a writer waits for another one

@@ -31,7 +31,7 @@ def get(gpu: Gpu, rung: Rung, config: Config, variant: Variant, stream: Any) -> 
     CompileError, NoNvrtcError
         See `fastsgemm.compiler.cubin`.
     """
-    key = (rung.file, config, variant)
+    key = (rung.file, config.kernel, variant)
     found = gpu.kernels.get(key)
     if found is None:
         text = source.generate(rung, config, variant)
@@ -39,11 +39,11 @@ def get(gpu: Gpu, rung: Rung, config: Config, variant: Variant, stream: Any) -> 
     return found
 
 
-def get_copy(gpu: Gpu, stream: Any) -> Kernel:
-    """Return the kernel that copies a strided matrix; see ``cuda_src/copy_strided.cu``."""
-    found = gpu.kernels.get("copy_strided")
+def helper(gpu: Gpu, name: str, stream: Any) -> Kernel:
+    """Return a kernel that has no constants: ``copy_strided`` or ``reduce_parts``, by the name of its file."""
+    found = gpu.kernels.get(name)
     if found is None:
-        found = _load(gpu, "copy_strided", source.plain("copy_strided.cu"), "copy_strided", 0, stream)
+        found = _load(gpu, name, source.plain(f"{name}.cu"), name, 0, stream)
     return found
 
 

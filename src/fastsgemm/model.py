@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 
 from fastsgemm.config import Config
 from fastsgemm.database import Curve
-from fastsgemm.plan import Problem, blocks
+from fastsgemm.plan import Problem, blocks, split
 
 SHALLOW, DEEP = 128, 1024  # the two depths of K that every load is measured at
 _SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
 _STEADY = 4  # the heaviest is this many full waves
+_MOST_PARTS, _MOST_WAVES, _LEAST_TILES = 256, 8, 2  # of a division of K, of its blocks, and tiles of a part
+_REDUCTION_MS = 0.003  # that a second kernel costs at least
+_REDUCTION_BYTES = 2e9  # a ms, of partial sums written and read: they mostly stay in L2
 _LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, and related to NN there
 _TRANSACTION = 4  # floats: extents that are multiples of it let an operand be read 16 bytes at a time
 
@@ -25,6 +28,19 @@ def loads(blocks_per_sm: int) -> list[float]:
     """Return the loads that a curve is measured at, for a config of which so many blocks fit on a multiprocessor."""
     powers = [float(2**i) for i in range(blocks_per_sm.bit_length()) if 2**i < blocks_per_sm]
     return [1 / _SPARSE, *powers, float(blocks_per_sm), float(_STEADY * blocks_per_sm)]
+
+
+def splits(config: Config, problem: Problem, multiprocessors: int) -> list[int]:
+    """Return the divisions of K that are worth a thought: none, and powers of two while blocks are few."""
+    tiles = -(-problem.M // config.BM) * -(-problem.N // config.BN)
+    found = [1]
+    while (
+        2 * found[-1] <= _MOST_PARTS
+        and found[-1] * tiles < _MOST_WAVES * multiprocessors
+        and 2 * found[-1] * _LEAST_TILES * (config.BK or 1) <= problem.K
+    ):
+        found.append(2 * found[-1])
+    return found
 
 
 def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool = False) -> list[Problem]:
@@ -111,9 +127,24 @@ class Model:
         self._lines = (self._lines[0], ragged_lines)
         self._bandwidth = self._stream_rate()
 
-    def predict(self, problem: Problem, multiprocessors: int) -> float:
-        """Return the predicted device time in ms on a card with so many multiprocessors."""
-        load = blocks(self._config, problem) / multiprocessors
+    def best(self, problem: Problem, multiprocessors: int) -> tuple[float, Config]:
+        """Return the least predicted device time in ms, and the config with the SPLIT_K that gives it."""
+        if self._config.SPLIT_K is None:
+            return self.predict(problem, multiprocessors), self._config
+        options = (replace(self._config, SPLIT_K=parts) for parts in splits(self._config, problem, multiprocessors))
+        return min(((self._split(problem, option, multiprocessors), option) for option in options), key=lambda x: x[0])
+
+    def _split(self, problem: Problem, config: Config, multiprocessors: int) -> float:
+        count, chunk = split(config, problem.K)
+        if count == 1:
+            return self.predict(problem, multiprocessors)
+        whole = self.predict(replace(problem, K=chunk), multiprocessors / count)
+        outputs = 4.0 * problem.M * problem.N  # bytes
+        return whole + _REDUCTION_MS + outputs * (count + 2) / _REDUCTION_BYTES
+
+    def predict(self, problem: Problem, multiprocessors: float) -> float:
+        """Return the predicted device time in ms, with K in one part, on a card with so many multiprocessors."""
+        load = blocks(replace(self._config, SPLIT_K=None), problem) / multiprocessors
         depth = self._depth(problem.K)
         narrow = _narrow(problem)
         aligned = self._time(load, depth, 0, problem.layout) if narrow < 1 else 0.0

@@ -15,6 +15,7 @@ from fastsgemm.layout import ITEM
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
+_COPY = "copy_strided"
 _THREADS = 256  # as in cuda_src/copy_strided.cu
 
 Three = tuple[bool, bool, bool]
@@ -36,7 +37,7 @@ def packed(gpu: Gpu, handle: int, views: tuple[View, View, View], which: Three, 
     read : tuple of bool
         Those whose values matter; the copies of the others start undefined.
     """
-    kernel.get_copy(gpu, gpu.stream(handle))  # refuses in a capture before anything is captured
+    kernel.helper(gpu, _COPY, gpu.stream(handle))  # refuses in a capture before anything is captured
     taken = []
     given = list(views)
     try:
@@ -69,4 +70,4 @@ def copy(gpu: Gpu, handle: int, source: View, target: View) -> None:
     grid = LaunchConfig(grid=-(-count // _THREADS), block=_THREADS)
     extents = (np.int32(rows), np.int32(columns))
     from_, to = (source[0], *source[1][1]), (target[0], *target[1][1])
-    gpu.launch(stream, grid, kernel.get_copy(gpu, stream), *extents, *from_, *to)
+    gpu.launch(stream, grid, kernel.helper(gpu, _COPY, stream), *extents, *from_, *to)

@@ -5,7 +5,7 @@ Pure arithmetic; the card and the simulated device launch from the same plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -99,11 +99,27 @@ def call_for(a: Operand, b: Operand, c: Operand) -> Call:
     return Call(swapped, problem, variant, a.how.ld, b.how.ld, c.how.ld)
 
 
-def variant_for(rung: Rung, call: Call) -> Variant:
+def variant_for(rung: Rung, call: Call, config: Config) -> Variant:
     """Return the variant that `rung` is compiled for: without vector widths where it has none."""
-    if rung.vectorized:
+    if not rung.vectorized:
+        return Variant(call.variant.trans_a, call.variant.trans_b)
+    if not rung.splits:
         return call.variant
-    return Variant(call.variant.trans_a, call.variant.trans_b)
+    guard = call.problem.M < config.BM or call.problem.N < config.BN
+    width = call.variant.vec_c
+    if split(config, call.problem.K)[0] > 1:  # it writes to workspace
+        width = 1 if call.problem.N % 4 else 4
+    return replace(call.variant, guard=guard, vec_c=width)
+
+
+def split(config: Config, K: int) -> tuple[int, int]:
+    """Return into how many parts K is divided, and the steps of each; the last may have fewer.
+
+    A part is whole tiles, so there may be fewer parts than SPLIT_K says.
+    """
+    tile = config.BK or 1
+    chunk = max(1, -(-K // (tile * (config.SPLIT_K or 1)))) * tile
+    return max(1, -(-K // chunk)), chunk
 
 
 def steps(K: np.int32, alpha: np.float32, beta: np.float32) -> tuple[np.int32, np.float32]:
@@ -114,7 +130,7 @@ def steps(K: np.int32, alpha: np.float32, beta: np.float32) -> tuple[np.int32, n
 
 
 def blocks(config: Config, problem: Problem) -> int:
-    """Return the number of blocks of the one-dimensional grid, one a tile of C.
+    """Return the number of blocks of the one-dimensional grid, one a tile of C and part of K.
 
     Raises
     ------
@@ -122,6 +138,8 @@ def blocks(config: Config, problem: Problem) -> int:
         The grid would be larger than the hardware allows.
     """
     count = -(-problem.M // config.BM) * -(-problem.N // config.BN)
+    if config.SPLIT_K:
+        count *= split(config, problem.K)[0]
     if count > MAX_BLOCKS:
         raise ShapeError(
             f"C of {problem.M} x {problem.N} needs {count} blocks of {config.BM} x {config.BN}, "

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm import autotune, check, database, kernel, layout, plan
+from fastsgemm import autotune, check, database, kernel, layout, plan, split_k
 from fastsgemm import config as configs
 from fastsgemm.arrays import HOST, Meta
 from fastsgemm.choose import choose
@@ -19,6 +19,7 @@ from fastsgemm.device import Gpu
 from fastsgemm.layout import Stored
 from fastsgemm.plan import Call, Operand
 from fastsgemm.rungs import Rung
+from fastsgemm.split_k import Reduction
 
 Ranges = tuple[int, int, int, int, int, int]
 
@@ -36,6 +37,10 @@ class Launch:
     M, N, K : numpy.int32
         Of the kernel's problem.
     lda, ldb, ldc : int
+    split : tuple
+        The further arguments of a rung that can split K: the steps of a part, and floats from part to part.
+    parts : Reduction or None
+        How the parts are added up, where there are several.
     """
 
     swapped: bool
@@ -47,6 +52,8 @@ class Launch:
     lda: int
     ldb: int
     ldc: int
+    split: tuple[np.int32, int] | tuple[()] = ()
+    parts: Reduction | None = None
 
 
 @dataclass(frozen=True)
@@ -133,9 +140,13 @@ def _launch(gpu: Gpu, handle: int, call: Call, rung: Rung, config: Config | None
         autotune.meet(gpu, stream, rung)
         config = choose(gpu, rung, problem).config
     blocks = plan.blocks(config, problem)
+    count, chunk = plan.split(config, problem.K)
+    parts = None
+    if count > 1:
+        parts = split_k.reduction(kernel.helper(gpu, "reduce_parts", stream), problem.M, problem.N, count)
     return Launch(
         call.swapped,
-        kernel.get(gpu, rung, config, plan.variant_for(rung, call), stream),
+        kernel.get(gpu, rung, config, plan.variant_for(rung, call, config), stream),
         LaunchConfig(grid=blocks, block=config.threads, shmem_size=config.shared_bytes),
         np.int32(problem.M),
         np.int32(problem.N),
@@ -143,4 +154,6 @@ def _launch(gpu: Gpu, handle: int, call: Call, rung: Rung, config: Config | None
         call.lda,
         call.ldb,
         call.ldc,
+        (np.int32(chunk), problem.M * problem.N) if rung.splits else (),
+        parts,
     )

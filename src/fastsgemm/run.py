@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastsgemm import check, layout, packing, plan
+from fastsgemm import check, layout, packing, plan, split_k
 from fastsgemm.arrays import Meta, View
 from fastsgemm.config import Config
 from fastsgemm.prepare import Prepared, prepare
@@ -63,9 +63,12 @@ def run(
     K, alpha = plan.steps(launch.K, alpha, beta)
     if launch.swapped:
         pa, pb = pb, pa
+    if launch.parts is not None:
+        split_k.run(gpu, handle, launch, launch.parts, K, (pa, pb, pc), alpha, beta)
+        return
     gpu.launch(
         gpu.stream(handle), launch.config, launch.kernel,
-        launch.M, launch.N, K, alpha, pa, launch.lda, pb, launch.ldb, beta, pc, launch.ldc,
+        launch.M, launch.N, K, alpha, pa, launch.lda, pb, launch.ldb, beta, pc, launch.ldc, *launch.split,
     )  # fmt: skip
 
 

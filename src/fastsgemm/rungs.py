@@ -8,6 +8,7 @@ from fastsgemm.errors import UnknownRungError
 
 _THREAD_TILE = ("BM", "BN", "BK", "TM", "TN")
 _WARP_TILE = (*_THREAD_TILE, "WM", "WN", "WNITER", "PREFETCH", "SERPENTINE", "GROUP_M", "MIN_BLOCKS")
+_PIPELINE = (*_THREAD_TILE, "WM", "WN", "WNITER", "GROUP_M", "MIN_BLOCKS", "ORDER", "FRAGMENTS", "ASYNC", "SPLIT_K")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Rung:
         What it does that the rung before does not.
     vectorized : bool
         Whether it moves 16 bytes a load where alignment allows.
+    splits : bool
+        Whether its blocks can share out K as well as C, and it is compiled apart for C smaller than a tile.
     """
 
     number: int
@@ -36,6 +39,7 @@ class Rung:
     knobs: tuple[str, ...]
     idea: str
     vectorized: bool = False
+    splits: bool = False
 
     @property
     def kernel(self) -> str:
@@ -60,6 +64,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(6, "vectorized", "06_vectorized.cu", _THREAD_TILE, "A transposed, 128-bit loads and stores", True),
     Rung(7, "autotuned", "06_vectorized.cu", _THREAD_TILE, "rung 6 with searched constants", True),
     Rung(8, "warptiled", "08_warptiled.cu", _WARP_TILE, "a warp tile between block and thread", True),
+    Rung(9, "pipelined", "09_pipelined.cu", _PIPELINE, "two stages, copies under arithmetic, split-K", True, True),
 )
 
 _BY_KEY: dict[object, Rung] = {rung.name: rung for rung in RUNGS} | {rung.number: rung for rung in RUNGS}

@@ -28,6 +28,8 @@ class Variant:
         Whether the operand is stored column-major.
     vec_a, vec_b, vec_c : int
         Floats a load or store, 4 or 1; always 1 on the rungs that do not vectorise.
+    guard : bool
+        C is smaller than a tile of it in rows or columns; always false on the rungs that look at every edge anyway.
     """
 
     trans_a: bool = False
@@ -35,6 +37,7 @@ class Variant:
     vec_a: int = 1
     vec_b: int = 1
     vec_c: int = 1
+    guard: bool = False
 
     @property
     def layout(self) -> str:
@@ -45,12 +48,14 @@ class Variant:
 def generate(rung: Rung, config: Config, variant: Variant) -> str:
     """Return the source of `rung` for these constants, ready for NVRTC."""
     constants: dict[str, int] = {
-        **config.constants,
+        **config.kernel.constants,
         "TRANS_A": int(variant.trans_a),
         "TRANS_B": int(variant.trans_b),
     }
     if rung.vectorized:
         constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b, "VEC_C": variant.vec_c}
+    if rung.splits:
+        constants["GUARD"] = int(variant.guard)
     lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]
     return "\n".join([*lines, _inlined(rung.file)])
 

@@ -20,7 +20,7 @@ from fastsgemm.errors import TuningError
 from fastsgemm.journal import Journal
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import Rung
-from fastsgemm.workbench import Bench, Job, variant
+from fastsgemm.workbench import Bench, Job, job_of
 
 _SEED = 20  # of the order in which candidates are timed
 _PATIENCE_MS = 60.0  # that a candidate may run for in a round, once the least repeats are done
@@ -203,17 +203,20 @@ class Sweep:
         effort : Effort
         """
         wanted = list(dict.fromkeys(candidates))
-        prepared = self.prepare(Job(rung, config, variant(rung, problem)) for config in wanted)
-        failures = {job.config: reason for job, reason in prepared.items() if reason is not None}
-        working = [job.config for job, reason in prepared.items() if reason is None]
+        jobs = {config: job_of(rung, config, problem) for config in wanted}
+        prepared = self.prepare(jobs.values())
+        known = {config: prepared[kernel] for config, kernel in jobs.items() if kernel in prepared}
+        failures = {config: reason for config, reason in known.items() if reason is not None}
+        working = [config for config, reason in known.items() if reason is None]
         trial = _Trial(self, problem, rung, failures)
         cublas_ms = trial.run(working, label, effort)
-        complete = len(prepared) == len(wanted) and not trial.cut
+        complete = len(known) == len(wanted) and not trial.cut
         return Result(problem, rung.name, trial.ranking, failures, cublas_ms, complete)
 
     def measure(self, problem: Problem, rung: Rung, config: Config, repeats: int) -> float | None:
         """Return the median time of one config in ms, or None where it fails or the time is up."""
-        if self.prepare([Job(rung, config, variant(rung, problem))]).get(Job(rung, config, variant(rung, problem)), ""):
+        kernel = job_of(rung, config, problem)
+        if self.prepare([kernel]).get(kernel, ""):
             return None
         trial = _Trial(self, problem, rung, {})
         trial.time([config], "measure", repeats)
@@ -246,7 +249,6 @@ class _Trial:
     def __init__(self, sweep: Sweep, problem: Problem, rung: Rung, failures: dict[Config, str]) -> None:
         self._sweep, self._problem, self._rung, self._failures = sweep, problem, rung, failures
         self._timer = sweep.bench.operands(problem)
-        self._variant = variant(rung, problem)
         self._order = random.Random(_SEED)
         self._finalists: list[Config] = []
         self._best = float("inf")
@@ -316,7 +318,7 @@ class _Trial:
         journal, rung = self._sweep.journal, self._rung
         found = journal.get(self._problem, rung.name, config, turn)
         if found is None:
-            with self._sweep.on_record(Job(rung, config, self._variant)):
+            with self._sweep.on_record(job_of(rung, config, self._problem)):
                 found = self._timer.once(rung, config)
             journal.put(self._problem, rung.name, config, turn, found)
         if isinstance(found, str):

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastsgemm import candidates, choose, database, model, problems, resources, rungs
@@ -19,14 +19,13 @@ from fastsgemm.journal import Journal
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.sweep import DECIDE, EXPLORE, QUICK, Effort, Result, Sweep
-from fastsgemm.workbench import Job, variant
+from fastsgemm.workbench import job_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from fastsgemm.device import Gpu
-    from fastsgemm.source import Variant
     from fastsgemm.sweep import Progress
     from fastsgemm.workbench import Bench, Card
 
@@ -35,6 +34,7 @@ QUICK_SECONDS = 18.0  # the budget of a quick run that names none
 _REFINED = 4  # configs of the grid whose refinements are tried, a problem
 _SHORTLISTED = 8  # configs of each anchor that are tried on all other problems
 _PORTFOLIO = 24  # configs whose curves are measured: what the choice for an untuned problem has
+_FILLED = 2  # blocks a multiprocessor that SPLIT_K goes for at first
 _CURVE_REPEATS = 7
 _QUICK_REPEATS = 3
 
@@ -440,7 +440,7 @@ class _Run:
         else:
             with self._sweep.within(_ANCHORS):
                 found = self._each(problems.ANCHORS, self._explore)
-            shortlist = list(dict.fromkeys(config for few in found for config in few))
+            shortlist = list(dict.fromkeys(_whole(config) for few in found for config in few))
             with self._sweep.within(_PROBLEMS):
                 results = self._each(self._plan.problems, lambda problem: self._decide(problem, shortlist))
             self._measure_curves(portfolio(results, _PORTFOLIO), _CURVE_REPEATS)
@@ -454,9 +454,6 @@ class _Run:
                 done.append(work(problem))
         return done
 
-    def _variants(self, wanted: Sequence[Problem]) -> list[Variant]:
-        return list(dict.fromkeys(variant(self._rung, problem) for problem in wanted))
-
     def _title(self, text: str) -> None:
         self._sweep.progress.title(f"{self._rung.name} {text}")
 
@@ -465,8 +462,9 @@ class _Run:
         drawn = self._space.candidates(self._limit, self._plan.quick)
         if self._plan.quick:
             return drawn
+        filling = [self._divided(config, problem)[-1] for config in drawn]
         with self._sweep.within(_GRID):
-            grid = self._search(problem, drawn, "grid", EXPLORE)
+            grid = self._search(problem, filling, "grid", EXPLORE)
         best = list(grid.times)[:_REFINED]
         refined = [other for config in best for other in self._space.refinements(config, self._limit)]
         if not refined:
@@ -475,11 +473,21 @@ class _Run:
             both = self._search(problem, [*best, *refined], "refined", EXPLORE)
         return list(dict.fromkeys([*list(both.times)[:_SHORTLISTED], *best]))
 
+    def _divided(self, config: Config, problem: Problem) -> list[Config]:
+        """Return the config with every SPLIT_K that is worth a trial, the one that fills the card last."""
+        if config.SPLIT_K is None:
+            return [config]
+        parts = model.splits(config, problem, self._plan.card.multiprocessors)
+        tiles = -(-problem.M // config.BM) * -(-problem.N // config.BN)
+        filling = max(p for p in parts if p == 1 or p * tiles <= _FILLED * self._plan.card.multiprocessors)
+        return [replace(config, SPLIT_K=p) for p in (*(p for p in parts if p != filling), filling)]
+
     def _decide(self, problem: Problem, few: Sequence[Config]) -> Result:
         """Find the best of a few, beside the shipped config and cuBLAS."""
         effort = QUICK if self._plan.quick else DECIDE
         shipped = choose.choose(self._plan.card, self._rung, problem, only="shipped").config
-        result = self._search(problem, [*few, shipped], "decide", effort)
+        tried = [other for config in few for other in self._divided(_whole(config), problem)]
+        result = self._search(problem, [*tried, shipped], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
         if result.best is not None:
             config, ms = result.best
@@ -500,15 +508,14 @@ class _Run:
         card, rung, sweep = self._plan.card, self._rung, self._sweep
         self._title("curves")
         # All that the standard set needs at once: the more kernels, the better they share the cores.
-        aligned = variant(rung, problems.ANCHORS[0])
-        ready = sweep.prepare(Job(rung, c, v) for v in self._variants(problems.STANDARD) for c in configs)
+        ready = sweep.prepare(job_of(rung, config, problem) for problem in problems.STANDARD for config in configs)
         plans = []
-        for job, failure in ready.items():
-            if failure is None and job.variant == aligned:
-                blocks = sweep.bench.blocks_per_sm(job)
-                probes = model.probes(job.config, blocks, card.multiprocessors, self._plan.quick)
-                plans.append((job.config, blocks, probes))
-        sweep.prepare(Job(rung, config, v) for config, _, probes in plans for v in self._variants(probes))
+        for config in configs:
+            kernel = job_of(rung, config, problems.ANCHORS[0])
+            if ready.get(kernel, "") is None:
+                blocks = sweep.bench.blocks_per_sm(kernel)
+                plans.append((config, blocks, model.probes(config, blocks, card.multiprocessors, self._plan.quick)))
+        sweep.prepare(job_of(rung, config, problem) for config, _, probes in plans for problem in probes)
         sweep.progress.begin("time", repeats * sum(len(probes) for _, _, probes in plans))
         for config, blocks, probes in plans:
             points = [Point(p, ms) for p in probes if (ms := sweep.measure(p, rung, config, repeats))]
@@ -540,7 +547,7 @@ def portfolio(results: Sequence[Result], count: int) -> list[Config]:
         On which all configs were timed.
     count : int
     """
-    tables = [result.times for result in results if result.times]
+    tables = [_of_whole(result.times) for result in results if result.times]
     left = list(dict.fromkeys(config for table in tables for config in table))
     chosen: list[Config] = []
     covered = [_NEVER] * len(tables)
@@ -554,6 +561,19 @@ def portfolio(results: Sequence[Result], count: int) -> list[Config]:
         chosen.append(config)
         left.remove(config)
     return chosen
+
+
+def _whole(config: Config) -> Config:
+    """Return the config with K in one part: SPLIT_K is chosen for each problem anew."""
+    return config if config.SPLIT_K is None else replace(config, SPLIT_K=1)
+
+
+def _of_whole(times: dict[Config, float]) -> dict[Config, float]:
+    """Return for each config the time with its best SPLIT_K."""
+    found: dict[Config, float] = {}
+    for config, ms in times.items():
+        found[_whole(config)] = min(ms, found.get(_whole(config), ms))
+    return found
 
 
 def _cost(config: Config | None, covered: Sequence[float], tables: Sequence[dict[Config, float]]) -> float:

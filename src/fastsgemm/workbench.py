@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _POISON = 0xFF  # four such bytes are a NaN, and what a kernel forgets to write stays one
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)  # alpha and beta
 _CHECKED = (516, 388, 132)  # M, N, K of the check: several tiles and a ragged one each way, multiples of 4
+_GUARDED = (12, 12, 132)  # the same for kernels that are compiled for less than a tile of C
 _DRAWN = 1 << 22  # normal numbers that the operands are filled with, over and over
 
 
@@ -101,9 +102,9 @@ class Bench(Protocol):
         """Return the `Timer` of a problem; it is good until the next one."""
 
 
-def variant(rung: Rung, problem: Problem) -> Variant:
-    """Return the variant of `rung` that a problem in dense, aligned arrays takes."""
-    return plan.variant_for(rung, problems.call(problem))
+def job_of(rung: Rung, config: Config, problem: Problem) -> Job:
+    """Return the kernel that a problem in dense, aligned arrays takes."""
+    return Job(rung, config.kernel, plan.variant_for(rung, problems.call(problem), config))
 
 
 def card_of(gpu: Gpu) -> Card:
@@ -126,7 +127,7 @@ class Workbench:
         self.stopwatch = Stopwatch(gpu)
         self._kept = set(gpu.kernels)
         self._memory: list[Any] = [None, None, None]  # of A, B and C
-        self._references: dict[Variant, _Reference] = {}
+        self._references: dict[Problem, _Reference] = {}
 
     def close(self) -> None:
         """Free the memory and forget the kernels that were tried: the next call looks at the database again."""
@@ -166,7 +167,7 @@ class Workbench:
         except Exception as error:  # cuda.core's launch errors share no public base
             self.survive(error)
             return f"launch failed: {error}"
-        reference = self._reference(job.variant)
+        reference = self._reference(job)
         wrong = ~(np.abs(result - reference.exact) <= reference.bound)  # so that NaN is wrong
         if wrong.any():
             return f"wrong result: {int(wrong.sum())} of {wrong.size} elements beyond the rounding bound"
@@ -208,7 +209,7 @@ class Workbench:
         return int(answer[1])
 
     def _checked_product(self, job: Job) -> np.ndarray:
-        reference = self._reference(job.variant)
+        reference = self._reference(job)
         problem = reference.problem
         self.operands(problem)
         a, b, c = self._memory
@@ -221,10 +222,11 @@ class Workbench:
         c.download(result)
         return result
 
-    def _reference(self, wanted: Variant) -> _Reference:
-        if wanted not in self._references:
-            self._references[wanted] = _reference(_problem_of(wanted))
-        return self._references[wanted]
+    def _reference(self, job: Job) -> _Reference:
+        problem = _problem_of(job)
+        if problem not in self._references:
+            self._references[problem] = _reference(problem)
+        return self._references[problem]
 
     def survive(self, error: Exception) -> None:
         """Raise `TuningError` where a failed launch has taken the context with it."""
@@ -316,15 +318,16 @@ def _reference(problem: Problem) -> _Reference:
     return _Reference(problem, a, b, exact, bound)
 
 
-def _problem_of(wanted: Variant) -> Problem:
+def _problem_of(job: Job) -> Problem:
     """Return the check's problem with extents that are multiples of 4 exactly where this variant needs them."""
-    M, N, K = _CHECKED
+    wanted = job.variant
+    M, N, K = _GUARDED if wanted.guard else _CHECKED
     # vec_a looks at K (or M if A is column-major), vec_b at N (or K), vec_c at N.
     for m in (M, M + 1):
         for n in (N, N + 1):
             for k in (K, K - 1):
                 problem = Problem(m, n, k, wanted.layout)
-                if problems.call(problem).variant == wanted:
+                if plan.variant_for(job.rung, problems.call(problem), job.config) == wanted:
                     return problem
     return Problem(M, N, K, wanted.layout)  # a rung without vectors: any will do
 

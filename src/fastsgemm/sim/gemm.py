@@ -12,7 +12,7 @@ from fastsgemm import config as configs
 from fastsgemm.choose import choose
 from fastsgemm.config import Config
 from fastsgemm.layout import ITEM, Stored, stored
-from fastsgemm.plan import Operand
+from fastsgemm.plan import Operand, Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
@@ -100,10 +100,30 @@ def _launch(
         "B": Region(b, read=bool(K)),
         "C": Region(c, read=bool(beta), write=True, complete=True),
     }
-    args = (problem.M, problem.N, K, alpha, "A", call.lda, "B", call.ldb, beta, "C", call.ldc)
-    text = source.generate(rung, config, plan.variant_for(rung, call))
+    text = source.generate(rung, config, plan.variant_for(rung, call, config))
     grid = plan.blocks(config, problem)
-    return machine.launch(text, rung.kernel, grid, config.threads, config.shared_bytes, args, operands)
+    count, chunk = plan.split(config, problem.K)
+    more = (chunk, problem.M * problem.N) if rung.splits else ()
+    ab = ("A", call.lda, "B", call.ldb)
+    if count == 1:
+        args = (problem.M, problem.N, K, alpha, *ab, beta, "C", call.ldc, *more)
+        return machine.launch(text, rung.kernel, grid, config.threads, config.shared_bytes, args, operands)
+    parts = np.empty((count * problem.M, problem.N), np.float32)
+    into = {"A": operands["A"], "B": operands["B"], "W": Region(parts, write=True, complete=True)}
+    args = (problem.M, problem.N, K, 1.0, *ab, 0.0, "W", problem.N, *more)
+    report = machine.launch(text, rung.kernel, grid, config.threads, config.shared_bytes, args, into)
+    _add_up(machine, problem, parts, alpha, beta, operands["C"], call.ldc)
+    return report
+
+
+def _add_up(
+    machine: Machine, problem: Problem, parts: Matrix, alpha: np.float32, beta: np.float32, c: Region, ldc: int
+) -> None:
+    """Launch the second kernel of split-K."""
+    M, N = problem.M, problem.N
+    args = (M, N, len(parts) // M, "W", N, M * N, alpha, beta, "C", ldc, 1)
+    operands = {"W": Region(parts), "C": c}
+    machine.launch(source.plain("reduce_parts.cu"), "reduce_parts", -(-M * N // 32), 256, 0, args, operands)
 
 
 def _operand(x: Matrix) -> Operand:

@@ -1,0 +1,148 @@
+// Rung 9, pipelined: rung 8 with two stages of shared memory, so that copies and arithmetic overlap.
+// While one stage is used the next tile is on its way into the other, and a tile needs one barrier instead of
+// two. With FRAGMENTS = 2 the fragments of step k + 1 are read before the arithmetic of step k, across tiles
+// too: the barrier that opens the next tile stands before the last step of this one. The main loop has no
+// bounds: a tile that would reach past the edge of C is moved back inside and stores only what is its own
+// (GUARD = 0), and the end of K comes after it.
+//   FRAGMENTS   fragments of A and B in registers, 1 or 2
+//   ORDER       how the outer product is walked, see device/outer_product.cuh
+//   ASYNC       1: an operand that is not transposed is copied past the registers
+//   GROUP_M     tiles of C are walked in groups of that many rows, for L2
+//   MIN_BLOCKS  blocks that must fit on an SM together
+//   GUARD       1: M < BM or N < BN, and the copies must look at the edges
+// The grid's y splits K: block y computes k_chunk steps from y * k_chunk on and writes to C + y *
+// split_stride. Assumes: VEC_x = 4 only where the operand is aligned for it (see device/pipelined_copy.cuh),
+// else VEC_x = 1.
+#include "device/operand.cuh"
+#include "device/pipelined_copy.cuh"
+#include "device/outer_product.cuh"
+#include "device/epilogue.cuh"
+#include "device/raster.cuh"
+
+constexpr int THREADS = BM / WM * (BN / WN) * 32;
+constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
+constexpr int WSUBM = WM / WMITER;  // rows of a sub-tile
+constexpr int WSUBN = WN / WNITER;  // columns of a sub-tile
+constexpr int ROWS = WMITER * TM;   // of C, a thread
+constexpr int COLS = WNITER * TN;
+constexpr int PAD_A = TRANS_A ? 0 : 4;  // floats: spreads a transposing store over the banks
+constexpr int PAD_B = TRANS_B ? 4 : 0;
+constexpr int LINE_A = 4 * (BM + PAD_A);  // bytes from one k to the next
+constexpr int LINE_B = 4 * (BN + PAD_B);
+constexpr int STAGE = BK * (LINE_A + LINE_B);  // bytes: the tile of A, then that of B
+#if __CUDA_ARCH__ >= 800
+constexpr bool ASYNC_A = ASYNC && TRANS_A, ASYNC_B = ASYNC && !TRANS_B;
+#else
+constexpr bool ASYNC_A = false, ASYNC_B = false;
+#endif
+static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
+static_assert(WM * WN % (32 * TM * TN * WNITER) == 0, "WMITER is whole");
+static_assert(WM % WMITER == 0 && WN % WNITER == 0, "sub-tiles cover the warp tile");
+static_assert(WSUBM % TM == 0 && WSUBN % TN == 0, "thread tiles cover a sub-tile");
+static_assert(TM % 4 == 0 && TN % 4 == 0, "fragments are read 16 bytes at a time");
+static_assert(THREADS <= 1024, "at most 1024 threads a block");
+static_assert(BK % 2 == 0, "the fragments of the next tile's first step land where it looks for them");
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+              const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc,
+              int k_chunk, long long split_stride) {
+    extern __shared__ __align__(16) float shared[];  // [2][STAGE / 4]
+    const unsigned tiles = count_tiles<BM, BN>(M, N);
+    const int part = blockIdx.x / tiles;
+    const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
+    const Tile tile = GUARD ? own : Tile{min(own.m, M - BM), min(own.n, N - BN)};
+    const int k_first = part * k_chunk;
+    const int depth = max(0, min(K - k_first, k_chunk));
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int row = warp / (BN / WN) * WM + lane / (WSUBN / TN) * TM;  // in the block tile, first sub-tile
+    const int col = warp % (BN / WN) * WN + lane % (WSUBN / TN) * TN;
+    PipelinedCopy<BM, BK, !TRANS_A, VEC_A, GUARD, ASYNC_A, THREADS, PAD_A> copy_a(
+        A + offset_a(0, k_first, lda), lda, tile.m, M);
+    PipelinedCopy<BN, BK, TRANS_B, VEC_B, GUARD, ASYNC_B, THREADS, PAD_B> copy_b(
+        B + offset_b(k_first, 0, ldb), ldb, tile.n, N);
+
+    const unsigned stage_a = shared_address(shared), stage_b = stage_a + BK * LINE_A;
+    unsigned from_a = stage_a + 4 * row, from_b = stage_b + 4 * col;        // where fragments are read
+    unsigned to_a = stage_a + copy_a.place, to_b = stage_b + copy_b.place;  // where tiles are written
+    int turn = STAGE;                                                       // to the other stage
+    float a[FRAGMENTS][ROWS], b[FRAGMENTS][COLS];
+    auto load_fragments = [&](int which, int k) {
+#pragma unroll
+        for (int j = 0; j < COLS; j += 4)
+            load_shared(b[which] + j, from_b + k * LINE_B + 4 * (j / TN * WSUBN + j % TN));
+#pragma unroll
+        for (int i = 0; i < ROWS; i += 4)
+            load_shared(a[which] + i, from_a + k * LINE_A + 4 * (i / TM * WSUBM + i % TM));
+    };
+    auto next_stage = [&] {
+        if (ASYNC_A || ASYNC_B) wait_for_copies();
+        __syncthreads();
+        from_a += turn, from_b += turn;
+        turn = -turn;
+    };
+
+    float acc[ROWS][COLS] = {};
+    const int whole = depth / BK;  // tiles of all BK steps
+    const int end = depth % BK;
+    if (whole) {
+        copy_a.fetch(to_a, whole > 1);
+        copy_b.fetch(to_b, whole > 1);
+        copy_a.store(to_a);
+        copy_b.store(to_b);
+        to_a += turn, to_b += turn;
+        if (ASYNC_A || ASYNC_B) wait_for_copies();
+        __syncthreads();
+        if (FRAGMENTS == 2) load_fragments(0, 0);
+#pragma unroll 1
+        for (int t = whole - 1; t >= 0; --t) {
+            // The last time round the same tile again, into a stage that nobody reads.
+            copy_a.fetch(to_a, t > 1);
+            copy_b.fetch(to_b, t > 1);
+#pragma unroll
+            for (int k = 0; k < BK; ++k) {
+                if (k == BK - 2) {
+                    copy_a.store(to_a);
+                    copy_b.store(to_b);
+                    to_a -= turn, to_b -= turn;
+                }
+                if (FRAGMENTS == 2) {
+                    if (k == BK - 1) next_stage();
+                    load_fragments((k + 1) % 2, (k + 1) % BK);
+                } else {
+                    load_fragments(0, k);
+                }
+                outer_product<ORDER>(acc, a[k % FRAGMENTS], b[k % FRAGMENTS]);
+                if (FRAGMENTS == 1 && k == BK - 1) next_stage();
+            }
+        }
+        __syncthreads();
+        copy_a.source += copy_a.step;
+        copy_b.source += copy_b.step;
+    }
+    if (end) {
+        copy_a.copy_end(stage_a + copy_a.place, end);
+        copy_b.copy_end(stage_b + copy_b.place, end);
+        __syncthreads();
+        from_a = stage_a + 4 * row, from_b = stage_b + 4 * col;
+#pragma unroll 1
+        for (int k = 0; k < end; ++k) {
+            load_fragments(0, 0);
+            from_a += LINE_A, from_b += LINE_B;
+            outer_product<ORDER>(acc, a[0], b[0]);
+        }
+    }
+
+    C += part * split_stride;
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+        const int m = tile.m + row + i / TM * WSUBM + i % TM;
+        if (m < own.m || m >= M) continue;
+#pragma unroll
+        for (int w = 0; w < WNITER; ++w) {
+            const int n = tile.n + col + w * WSUBN;
+            store_row<TN, VEC_C>(C + m * ldc + n, acc[i] + w * TN, N - n, alpha, beta, own.n - n);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+// Rung 9: one step of k for a thread, ROWS x COLS fused multiply-adds. The order decides which operands stay
+// in the register reuse cache and which registers the compiler picks; the results do not depend on it. An
+// FFMA reads three registers and each of the two register banks gives one a cycle, so one operand should be
+// the same as in the instruction before.
+//   ORDER 0  row by row                        1  serpentine by rows: every second row backwards
+//         2  serpentine by columns             3  strips of four rows, serpentine by columns inside
+#pragma once
+
+template <int ORDER, int ROWS, int COLS>
+__device__ __forceinline__ void outer_product(float (&acc)[ROWS][COLS], const float (&a)[ROWS],
+                                              const float (&b)[COLS]) {
+    constexpr int STRIP = ORDER == 3 ? 4 : ORDER == 2 ? ROWS : 1;  // rows walked together, down each column
+    static_assert(ROWS % STRIP == 0, "strips cover the thread tile");
+#pragma unroll
+    for (int strip = 0; strip < ROWS / STRIP; ++strip)
+#pragma unroll
+        for (int jj = 0; jj < COLS; ++jj) {
+            const int j = ORDER && strip % 2 ? COLS - 1 - jj : jj;
+#pragma unroll
+            for (int ii = 0; ii < STRIP; ++ii) {
+                const int i = strip * STRIP + (jj % 2 ? STRIP - 1 - ii : ii);
+                acc[i][j] = __fmaf_rn(a[i], b[j], acc[i][j]);
+            }
+        }
+}

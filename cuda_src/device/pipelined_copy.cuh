@@ -1,0 +1,152 @@
+// Rung 9: a tile of A or B on its way from global to shared memory, with next to nothing to do in the main
+// loop: one address an operand to advance, no bounds to look at. The tile is k-major in shared memory,
+// Xs[k][mn], in lines of TILE_MN + PAD floats.
+//
+// An operand whose k is contiguous goes through registers and is transposed on the way. The other kind goes
+// the same way or, with ASYNC, by cp.async past the registers (sm_80 and later). A team of neighbouring
+// threads shares a line of the tile, so that the vectors of a thread lie at fixed distances.
+//
+// GUARDED says that the tile may reach past the matrix in rows (or columns): then those are not read. Without
+// it all of them exist. VEC = 4 needs 16-byte alignment, ld % 4 == 0 and an extent that is a multiple of 4.
+#pragma once
+#include "device/shared_memory.cuh"
+
+__device__ constexpr int larger(int x, int y) {
+    return x > y ? x : y;
+}
+__device__ constexpr int smaller(int x, int y) {
+    return x < y ? x : y;
+}
+
+// Read VEC floats where `inside`, else leave `value` as it is. Volatile, so that the compiler does not sink a
+// prefetch down to its use.
+template <int VEC>
+__device__ __forceinline__ void load_where(float (&value)[VEC], const float *p, bool inside) {
+    static_assert(VEC == 1 || VEC == 4, "operands are read 4 or 16 bytes at a time");
+    const unsigned long long address = __cvta_generic_to_global(p);
+    if constexpr (VEC == 4) {
+        asm volatile("{ .reg .pred q; setp.ne.s32 q, %5, 0; @q ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4]; }"
+                     : "+f"(value[0]), "+f"(value[1]), "+f"(value[2]), "+f"(value[3])
+                     : "l"(address), "r"(int(inside)));
+    } else {
+        asm volatile("{ .reg .pred q; setp.ne.s32 q, %2, 0; @q ld.global.nc.f32 %0, [%1]; }"
+                     : "+f"(value[0])
+                     : "l"(address), "r"(int(inside)));
+    }
+}
+
+template <int VEC>
+__device__ __forceinline__ void load_now(float (&value)[VEC], const float *p) {
+    const unsigned long long address = __cvta_generic_to_global(p);
+    if constexpr (VEC == 4) {
+        asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
+                     : "l"(address));
+    } else {
+        asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(value[0]) : "l"(address));
+    }
+}
+
+// Start copying VEC floats past the registers; zeros where not `inside`.
+template <int VEC>
+__device__ __forceinline__ void copy_async(unsigned to, const float *from, bool inside) {
+    const unsigned long long address = __cvta_generic_to_global(from);
+    const int present = inside ? 4 * VEC : 0;  // bytes
+    if constexpr (VEC == 4) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(address), "r"(present)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(address), "r"(present)
+                     : "memory");
+    }
+}
+
+__device__ __forceinline__ void wait_for_copies() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+template <int TILE_MN, int TILE_K, bool K_CONTIGUOUS, int VEC, bool GUARDED, bool ASYNC, int THREADS, int PAD>
+struct PipelinedCopy {
+    static constexpr int LINES = K_CONTIGUOUS ? TILE_MN : TILE_K;
+    static constexpr int VECTORS = (K_CONTIGUOUS ? TILE_K : TILE_MN) / VEC;  // a line
+    static constexpr int COUNT = TILE_MN * TILE_K / (VEC * THREADS);         // vectors a thread
+    // A team reads at least a sector of each line and writes shared memory without conflicts.
+    static constexpr int TEAM = smaller(VECTORS, larger(THREADS / LINES, (K_CONTIGUOUS ? 8 : 32) / VEC));
+    static constexpr int EACH = VECTORS / TEAM;  // vectors of a thread on one line
+    static constexpr int STEP = THREADS / TEAM;  // lines from one of its lines to its next
+    static constexpr int LD = TILE_MN + PAD;
+    static_assert(COUNT * VEC * THREADS == TILE_MN * TILE_K,
+                  "every thread copies the same number of vectors");
+    static_assert(VECTORS % TEAM == 0 && THREADS % TEAM == 0 && LINES % STEP == 0,
+                  "teams share the lines of the tile out");
+    static_assert(!(ASYNC && K_CONTIGUOUS), "a tile that is transposed goes through registers");
+
+    const float *source;  // this thread's first vector of the next tile
+    long long ld;
+    long long step;  // floats from tile to tile
+    int left;        // rows (or columns) of the matrix from this thread's first on
+    int first_k;     // of this thread's first vector
+    unsigned place;  // of its first vector in a stage, in bytes
+    float value[ASYNC ? 1 : COUNT][VEC];
+
+    __device__ __forceinline__ PipelinedCopy(const float *X, long long ld, int mn0, int MN)
+        : ld(ld), step(K_CONTIGUOUS ? TILE_K : TILE_K * ld), value() {
+        const int along = threadIdx.x % TEAM * VEC, across = threadIdx.x / TEAM;
+        const int mn = K_CONTIGUOUS ? across : along;
+        first_k = K_CONTIGUOUS ? along : across;
+        source = X + mn0 * (K_CONTIGUOUS ? ld : 1) + across * ld + along;
+        left = MN - mn0 - mn;
+        place = 4 * (first_k * LD + mn);
+    }
+
+    // Vector i of this thread, as distances from its first.
+    static __device__ __forceinline__ int along(int i) { return i % EACH * TEAM * VEC; }
+    static __device__ __forceinline__ int across(int i) { return i / EACH * STEP; }
+    static __device__ __forceinline__ int k_of(int i) { return K_CONTIGUOUS ? along(i) : across(i); }
+    static __device__ __forceinline__ int mn_of(int i) { return K_CONTIGUOUS ? across(i) : along(i); }
+    static __device__ __forceinline__ unsigned offset(int i) { return 4 * (k_of(i) * LD + mn_of(i)); }
+    __device__ __forceinline__ const float *vector(int i) const { return source + across(i) * ld + along(i); }
+
+    // Read the next whole tile, or with ASYNC start copying it to `to`; then go on to the one after it if
+    // there is `more`, else stay.
+    __device__ __forceinline__ void fetch(unsigned to, bool more) {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            const bool inside = !GUARDED || mn_of(i) < left;
+            if constexpr (ASYNC)
+                copy_async<VEC>(to + offset(i), vector(i), inside);
+            else if constexpr (GUARDED)
+                load_where<VEC>(value[i], vector(i), inside);
+            else
+                load_now<VEC>(value[i], vector(i));
+        }
+        source += more ? step : 0;
+    }
+
+    // Write what `fetch` read; with ASYNC it is on its way already.
+    __device__ __forceinline__ void store(unsigned to) const {
+        if constexpr (!ASYNC) {
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) store_vector(to + offset(i), value[i]);
+        }
+    }
+
+    // Copy the first `depth` steps of k of the tile, the end of K. What it leaves out is zeros.
+    __device__ __forceinline__ void copy_end(unsigned to, int depth) {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            float v[VEC] = {};
+            load_where<VEC>(v, vector(i), (!GUARDED || mn_of(i) < left) && first_k + k_of(i) < depth);
+            store_vector(to + offset(i), v);
+        }
+    }
+
+    static __device__ __forceinline__ void store_vector(unsigned to, const float (&v)[VEC]) {
+        if constexpr (VEC == 4 && !K_CONTIGUOUS) {
+            store_shared(to, v);
+        } else {
+#pragma unroll
+            for (int j = 0; j < VEC; ++j) store_shared(to + 4 * j * (K_CONTIGUOUS ? LD : 1), v[j]);
+        }
+    }
+};

@@ -1,0 +1,105 @@
+"""Split-K: the parts of a product go to workspace, one beside the other, and a second kernel adds them up.
+
+In a fixed order, so the same call gives the same bits every time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastsgemm import workspace
+from fastsgemm.errors import ShapeError
+from fastsgemm.layout import ITEM
+from fastsgemm.plan import MAX_BLOCKS
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+    from fastsgemm.prepare import Launch
+
+_LANES, _STRANDS = 32, 8  # as in cuda_src/reduce_parts.cu
+_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How the parts of a product are added up.
+
+    Attributes
+    ----------
+    count : numpy.int32
+        Parts.
+    kernel : cuda.core.Kernel
+        ``reduce_parts``.
+    config : cuda.core.LaunchConfig
+    """
+
+    count: np.int32
+    kernel: Any
+    config: Any
+
+
+def reduction(kernel: Any, M: int, N: int, count: int) -> Reduction:
+    """Return how `count` parts of an (M, N) product are added up.
+
+    Raises
+    ------
+    ShapeError
+        The grid would be larger than the hardware allows.
+    """
+    from cuda.core import LaunchConfig
+
+    blocks = -(-M * N // _LANES)
+    if blocks > MAX_BLOCKS:
+        raise ShapeError(f"split-K of {M} x {N} needs {blocks} blocks to add up, the limit of a grid is {MAX_BLOCKS}")
+    return Reduction(np.int32(count), kernel, LaunchConfig(grid=blocks, block=_LANES * _STRANDS))
+
+
+def run(
+    gpu: Gpu,
+    handle: int,
+    launch: Launch,
+    parts: Reduction,
+    K: np.int32,
+    addresses: tuple[int, int, int],
+    alpha: np.float32,
+    beta: np.float32,
+) -> None:
+    """Launch a product in parts and their sum.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    handle : int
+        The raw stream.
+    launch : Launch
+    parts : Reduction
+    K : numpy.int32
+        0 where A and B are not read.
+    addresses : tuple of int
+        Of the kernel's A, B and C.
+    alpha, beta : numpy.float32
+
+    Raises
+    ------
+    DeviceMemoryError
+        There is no room for the parts.
+    """
+    pa, pb, pc = addresses
+    M, N = launch.M, launch.N
+    chunk, stride = launch.split  # type: ignore[misc]
+    stream = gpu.stream(handle)
+    place = workspace.take(gpu, handle, ITEM * int(parts.count) * stride, "the partial sums of split-K")
+    try:
+        gpu.launch(
+            stream, launch.config, launch.kernel,
+            M, N, K, _ONE, pa, launch.lda, pb, launch.ldb, _ZERO, place, int(N), chunk, stride,
+        )  # fmt: skip
+        gpu.launch(
+            stream, parts.config, parts.kernel,
+            M, N, parts.count, place, int(N), stride, alpha, beta, pc, launch.ldc, 1,
+        )  # fmt: skip
+    finally:
+        workspace.give_back(gpu, handle, place)
