@@ -9,7 +9,7 @@ from fastsgemm import config as config_module
 from fastsgemm import resources, rungs, source
 from fastsgemm.errors import ConfigError, OverlapError, ShapeError
 from fastsgemm.sim import sgemm
-from fastsgemm.sim.errors import RaceError, UnwrittenSharedError
+from fastsgemm.sim.errors import ForbiddenAccessError, RaceError, UnwrittenOutputError, UnwrittenSharedError
 
 RUNGS = [rung.name for rung in rungs.RUNGS]
 
@@ -165,3 +165,46 @@ def test_no_barrier_of_a_rung_can_be_left_out(name, configs, monkeypatch):
         monkeypatch.setattr(source, "generate", generate)
         with pytest.raises((RaceError, UnwrittenSharedError)):
             sgemm(rungs.find(name), configs[name], A, B)
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """Return a function that replaces a piece of every source, which must be there."""
+    whole = source.generate
+
+    def breaks(before, after):
+        def generate(*how):
+            text = whole(*how)
+            assert before in text
+            return text.replace(before, after)
+
+        monkeypatch.setattr(source, "generate", generate)
+
+    return breaks
+
+
+def test_a_rung_that_reads_c_although_beta_is_zero(configs, broken):
+    A, B, C = _problem(8, 8, 4)
+    broken("beta == 0.0f ?", "false ?")
+    for name in RUNGS[:2]:
+        with pytest.raises(ForbiddenAccessError, match=r"thread 0 of block 0 reads 4 bytes at .*\(C \+ 0 bytes\)"):
+            sgemm(rungs.find(name), configs[name], A, B, 1.0, 0.0, C)
+        sgemm(rungs.find(name), configs[name], A, B, 1.0, 0.5, C)
+
+
+def test_a_rung_that_reads_a_although_alpha_is_zero(configs, broken):
+    A, B, C = _problem(8, 8, 4)
+    broken("float acc = 0.0f;", "float acc = *A;")
+    with pytest.raises(ForbiddenAccessError, match=r"reads 4 bytes at .*\(A \+ 0 bytes\), .* at 01_naive.cu:\d+"):
+        sgemm(rungs.find("naive"), configs["naive"], A, B, 0.0, 1.0, C)
+
+
+def test_a_rung_that_forgets_an_element(configs, broken):
+    A, B, C = _problem(8, 8, 4)
+    before = C.copy()
+    broken("if (m >= M || n >= N) return;", "if (m >= M || n >= N || (m == 3 && n == 5)) return;")
+    with pytest.raises(
+        UnwrittenOutputError, match=r"1 of the 64 elements of C were never written, the first is \(3, 5\)"
+    ):
+        sgemm(rungs.find("naive"), configs["naive"], A, B, 1.0, 0.0, C)
+    _same_bits(C, before)

@@ -60,6 +60,16 @@ def test_every_rung_with_the_constants_of_the_database(random, reference, launch
     assert args == (M, N, K, np.float32(0.7), "A", K, "B", N, np.float32(-1.3), "C", N)
 
 
+def test_the_database_is_asked_for_the_problem_that_the_kernel_gets(random, monkeypatch):
+    asked = []
+    monkeypatch.setattr("fastsgemm.sim.gemm.choose", lambda *question: asked.append(question) or choose(*question))
+    fastsgemm.sgemm(random(M, K), np.asfortranarray(random(K, N)))
+    fastsgemm.sgemm(random(M, K), random(K, N), C=np.zeros((N, M), np.float32).T, rung=7)
+    card = cards.find("NVIDIA H200")
+    first = (card, rungs.find("warptiled"), Problem(M, N, K, "NT"))
+    assert asked == [first, (card, rungs.find("autotuned"), Problem(N, M, K, "TT"))]
+
+
 def test_an_explicit_config(random, reference, launches):
     A, B = random(M, K), random(K, N)
     result = fastsgemm.sgemm(A, B, rung="naive", config=Config(16, 64))

@@ -85,10 +85,14 @@ def test_resources_are_those_of_the_cubin_on_the_card(rows):
     assert rows["smem_tiled"].shared_bytes == 2 * 32 * 32 * 4
 
 
-def test_without_constants_they_are_those_of_a_large_problem(launchless):
-    machine = Machine("sm_86")
-    (row,) = climb(Problem(8, 8, 8), [rungs.find("warptiled")], machine).rows
-    assert row.constants == choose(machine.card, rungs.find("warptiled"), table.TYPICAL).config.constants
+def test_without_constants_they_are_those_of_a_large_problem(launchless, monkeypatch):
+    asked = []
+    monkeypatch.setattr(table, "choose", lambda *question: asked.append(question) or choose(*question))
+    machine, rung = Machine("sm_86"), rungs.find("warptiled")
+    climbed = climb(Problem(8, 8, 8), [rung], machine)
+    assert asked == [(machine.card, rung, Problem(4096, 4096, 4096))]
+    assert climbed.rows[0].constants == choose(*asked[0]).config.constants
+    assert "with the constants for 4096 x 4096 x 4096" in climbed.text()
 
 
 @pytest.fixture
