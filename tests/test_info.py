@@ -2,10 +2,11 @@ import json
 
 import pytest
 
-from fastsgemm import device, info
+from fastsgemm import database, device, info
 from fastsgemm.errors import NoNvrtcError
 from fastsgemm.info import Card
 from fastsgemm.plan import Problem
+from fastsgemm.sim import cards
 
 PROBLEM = Problem(4096, 4096, 4096)
 H200 = Card(0, "NVIDIA H200", "sm_90", 132, 232448)
@@ -59,14 +60,17 @@ def test_the_simulated_card_and_its_record_are_named(no_driver, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_86")
     found = info.collect(PROBLEM)
     assert (found.backend, found.simulated) == ("sim", "NVIDIA RTX A6000")
-    assert found.choice.device == "NVIDIA RTX A6000"
+    assert found.choice == info.choose(cards.find("sm_86"), database.default_rung(), PROBLEM)
     assert "go through a simulated NVIDIA RTX A6000" in found.text()
 
 
 def test_the_simulated_card_counts_and_not_the_one_in_the_machine(one_card, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
     monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_86")
-    assert info.collect(PROBLEM).choice.device == "NVIDIA RTX A6000"
+    asked = []
+    monkeypatch.setattr(info, "choose", lambda card, *question: asked.append(card))
+    info.collect(PROBLEM)
+    assert asked == [cards.find("sm_86")]
 
 
 def test_a_card_that_cannot_be_simulated_is_a_note(no_driver, monkeypatch):

@@ -168,7 +168,7 @@ def simulate(rung: rungs.Rung, machine: Machine, A: np.ndarray, B: np.ndarray) -
     product, report = sgemm(rung, config, A, B, machine=machine)
     assert report is not None
     call = problems.call(Problem(A.shape[0], B.shape[1], A.shape[1]))
-    text = source.generate(rung, config, plan.variant_for(rung, call))
+    text = source.generate(rung, config, plan.variant_for(rung, call, config))
     cubin = nvrtc.compile_source(text, machine.card.arch).cubin  # kept from the launch, not compiled again
     counts = {metric.name: float(metric.simulated(report)) for metric in METRICS}
     return Simulated(rung.name, rung.kernel, config.constants, text, cubin, counts, product)
