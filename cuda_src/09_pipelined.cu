@@ -7,6 +7,10 @@
 //   FRAGMENTS   fragments of A and B in registers, 1 or 2
 //   ORDER       how the outer product is walked, see device/outer_product.cuh
 //   ASYNC       1: an operand that is not transposed is copied past the registers
+//   SPREAD      0: a tile is fetched at the first step and written before the last but one; 1, 2: written
+//   little
+//               by little over the second half, so that fragments do not queue behind it; with 1 fetched so
+//               too
 //   GROUP_M     tiles of C are walked in groups of that many rows, for L2
 //   MIN_BLOCKS  blocks that must fit on an SM together
 //   GUARD       1: M < BM or N < BN, and the copies must look at the edges
@@ -76,10 +80,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         for (int i = 0; i < ROWS; i += 4)
             load_shared(a[which] + i, from_a + k * LINE_A + 4 * (i / TM * WSUBM + i % TM));
     };
+    auto fetch = [&](int k, bool more) {
+        copy_a.fetch_at(to_a, k, more);
+        copy_b.fetch_at(to_b, k, more);
+    };
+    auto store = [&](int k) {
+        copy_a.store_at(to_a, k);
+        copy_b.store_at(to_b, k);
+    };
     auto next_stage = [&] {
         if (ASYNC_A || ASYNC_B) wait_for_copies();
         __syncthreads();
         from_a += turn, from_b += turn;
+        to_a -= turn, to_b -= turn;
         turn = -turn;
     };
 
@@ -87,10 +100,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int whole = depth / BK;  // tiles of all BK steps
     const int end = depth % BK;
     if (whole) {
-        copy_a.fetch(to_a, whole > 1);
-        copy_b.fetch(to_b, whole > 1);
-        copy_a.store(to_a);
-        copy_b.store(to_b);
+        copy_a.first(to_a, whole > 1);
+        copy_b.first(to_b, whole > 1);
         to_a += turn, to_b += turn;
         if (ASYNC_A || ASYNC_B) wait_for_copies();
         __syncthreads();
@@ -98,23 +109,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #pragma unroll 1
         for (int t = whole - 1; t >= 0; --t) {
             // The last time round the same tile again, into a stage that nobody reads.
-            copy_a.fetch(to_a, t > 1);
-            copy_b.fetch(to_b, t > 1);
 #pragma unroll
             for (int k = 0; k < BK; ++k) {
-                if (k == BK - 2) {
-                    copy_a.store(to_a);
-                    copy_b.store(to_b);
-                    to_a -= turn, to_b -= turn;
-                }
-                if (FRAGMENTS == 2) {
-                    if (k == BK - 1) next_stage();
-                    load_fragments((k + 1) % 2, (k + 1) % BK);
-                } else {
-                    load_fragments(0, k);
-                }
+                const bool last = k == BK - 1;
+                if (FRAGMENTS == 2 && last) next_stage();
+                if (SPREAD != 1) fetch(k, t > 1);
+                if (SPREAD == 0) store(k);
+                load_fragments(FRAGMENTS == 2 ? (k + 1) % 2 : 0, FRAGMENTS == 2 ? (k + 1) % BK : k);
+                if (SPREAD == 1) fetch(k, t > 1);
+                if (SPREAD != 0) store(k);
                 outer_product<ORDER>(acc, a[k % FRAGMENTS], b[k % FRAGMENTS]);
-                if (FRAGMENTS == 1 && k == BK - 1) next_stage();
+                if (FRAGMENTS == 1 && last) next_stage();
             }
         }
         __syncthreads();

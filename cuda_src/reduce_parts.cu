@@ -1,13 +1,14 @@
-// C <- alpha * (sum of the parts) + beta * C, where part p of a product lies row-major at W + p * part_stride with
-// ldw floats from row to row. The parts are added in ascending order within PARTS strands, then the strands, so
-// the same call gives the same bits every time. A warp is one strand of 32 neighbouring elements.
+// C <- alpha * (sum of the parts) + beta * C, where part p of a product lies row-major at W + p * part_stride
+// with ldw floats from row to row. The parts are added in ascending order within PARTS strands, then the
+// strands, so the same call gives the same bits every time. A warp is one strand of 32 neighbouring elements.
 #include "device/epilogue.cuh"
 
 constexpr int STRANDS = 8;
 
 extern "C" __global__ void __launch_bounds__(32 * STRANDS)
     reduce_parts(int M, int N, int count, const float *__restrict__ W, long long ldw, long long part_stride,
-                 float alpha, float beta, float *__restrict__ C, long long row_stride, long long column_stride) {
+                 float alpha, float beta, float *__restrict__ C, long long row_stride,
+                 long long column_stride) {
     __shared__ float strands[STRANDS][32];
     const int lane = threadIdx.x % 32;
     const int strand = threadIdx.x / 32;

@@ -4,22 +4,26 @@
 // the same as in the instruction before.
 //   ORDER 0  row by row                        1  serpentine by rows: every second row backwards
 //         2  serpentine by columns             3  strips of four rows, serpentine by columns inside
+//         4  as 1, the last row first          5  as 0, the last row first
 #pragma once
 
 template <int ORDER, int ROWS, int COLS>
 __device__ __forceinline__ void outer_product(float (&acc)[ROWS][COLS], const float (&a)[ROWS],
                                               const float (&b)[COLS]) {
     constexpr int STRIP = ORDER == 3 ? 4 : ORDER == 2 ? ROWS : 1;  // rows walked together, down each column
+    constexpr bool TURNS = ORDER != 0 && ORDER != 5;
     static_assert(ROWS % STRIP == 0, "strips cover the thread tile");
 #pragma unroll
-    for (int strip = 0; strip < ROWS / STRIP; ++strip)
+    for (int s = 0; s < ROWS / STRIP; ++s) {
+        const int strip = ORDER >= 4 ? ROWS - 1 - s : s;
 #pragma unroll
         for (int jj = 0; jj < COLS; ++jj) {
-            const int j = ORDER && strip % 2 ? COLS - 1 - jj : jj;
+            const int j = TURNS && strip % 2 ? COLS - 1 - jj : jj;
 #pragma unroll
             for (int ii = 0; ii < STRIP; ++ii) {
                 const int i = strip * STRIP + (jj % 2 ? STRIP - 1 - ii : ii);
                 acc[i][j] = __fmaf_rn(a[i], b[j], acc[i][j]);
             }
         }
+    }
 }

@@ -2,9 +2,10 @@
 // loop: one address an operand to advance, no bounds to look at. The tile is k-major in shared memory,
 // Xs[k][mn], in lines of TILE_MN + PAD floats.
 //
-// An operand whose k is contiguous goes through registers and is transposed on the way. The other kind goes
-// the same way or, with ASYNC, by cp.async past the registers (sm_80 and later). A team of neighbouring
-// threads shares a line of the tile, so that the vectors of a thread lie at fixed distances.
+// An operand whose k is contiguous goes through registers and is transposed on the way: a thread has
+// neighbouring lines, so that what it holds of one k is contiguous in shared memory, up to 16 bytes a store.
+// The other kind goes the same way or, with ASYNC, by cp.async past the registers (sm_80 and later). A team
+// of neighbouring threads shares a line of the tile, so that the vectors of a thread lie at fixed distances.
 //
 // GUARDED says that the tile may reach past the matrix in rows (or columns): then those are not read. Without
 // it all of them exist. VEC = 4 needs 16-byte alignment, ld % 4 == 0 and an extent that is a multiple of 4.
@@ -72,12 +73,13 @@ struct PipelinedCopy {
     static constexpr int COUNT = TILE_MN * TILE_K / (VEC * THREADS);         // vectors a thread
     // A team reads at least a sector of each line and writes shared memory without conflicts.
     static constexpr int TEAM = smaller(VECTORS, larger(THREADS / LINES, (K_CONTIGUOUS ? 8 : 32) / VEC));
-    static constexpr int EACH = VECTORS / TEAM;  // vectors of a thread on one line
-    static constexpr int STEP = THREADS / TEAM;  // lines from one of its lines to its next
+    static constexpr int EACH = VECTORS / TEAM;                     // vectors of a thread on one line
+    static constexpr int OWN = COUNT / EACH;                        // lines of a thread
+    static constexpr int STEP = K_CONTIGUOUS ? 1 : THREADS / TEAM;  // lines from one of its lines to its next
     static constexpr int LD = TILE_MN + PAD;
     static_assert(COUNT * VEC * THREADS == TILE_MN * TILE_K,
                   "every thread copies the same number of vectors");
-    static_assert(VECTORS % TEAM == 0 && THREADS % TEAM == 0 && LINES % STEP == 0,
+    static_assert(VECTORS % TEAM == 0 && THREADS % TEAM == 0 && OWN * (THREADS / TEAM) == LINES,
                   "teams share the lines of the tile out");
     static_assert(!(ASYNC && K_CONTIGUOUS), "a tile that is transposed goes through registers");
 
@@ -87,11 +89,11 @@ struct PipelinedCopy {
     int left;        // rows (or columns) of the matrix from this thread's first on
     int first_k;     // of this thread's first vector
     unsigned place;  // of its first vector in a stage, in bytes
-    float value[ASYNC ? 1 : COUNT][VEC];
+    float value[COUNT][VEC];
 
     __device__ __forceinline__ PipelinedCopy(const float *X, long long ld, int mn0, int MN)
         : ld(ld), step(K_CONTIGUOUS ? TILE_K : TILE_K * ld), value() {
-        const int along = threadIdx.x % TEAM * VEC, across = threadIdx.x / TEAM;
+        const int along = threadIdx.x % TEAM * VEC, across = threadIdx.x / TEAM * (K_CONTIGUOUS ? OWN : 1);
         const int mn = K_CONTIGUOUS ? across : along;
         first_k = K_CONTIGUOUS ? along : across;
         source = X + mn0 * (K_CONTIGUOUS ? ld : 1) + across * ld + along;
@@ -107,46 +109,71 @@ struct PipelinedCopy {
     static __device__ __forceinline__ unsigned offset(int i) { return 4 * (k_of(i) * LD + mn_of(i)); }
     __device__ __forceinline__ const float *vector(int i) const { return source + across(i) * ld + along(i); }
 
-    // Read the next whole tile, or with ASYNC start copying it to `to`; then go on to the one after it if
-    // there is `more`, else stay.
-    __device__ __forceinline__ void fetch(unsigned to, bool more) {
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            const bool inside = !GUARDED || mn_of(i) < left;
-            if constexpr (ASYNC)
-                copy_async<VEC>(to + offset(i), vector(i), inside);
-            else if constexpr (GUARDED)
-                load_where<VEC>(value[i], vector(i), inside);
-            else
-                load_now<VEC>(value[i], vector(i));
-        }
-        source += more ? step : 0;
+    // Read vector i of the next whole tile, or with ASYNC start copying it to `to`.
+    __device__ __forceinline__ void fetch(unsigned to, int i) {
+        const bool inside = !GUARDED || mn_of(i) < left;
+        if constexpr (ASYNC)
+            copy_async<VEC>(to + offset(i), vector(i), inside);
+        else if constexpr (GUARDED)
+            load_where<VEC>(value[i], vector(i), inside);
+        else
+            load_now<VEC>(value[i], vector(i));
     }
 
-    // Write what `fetch` read; with ASYNC it is on its way already.
-    __device__ __forceinline__ void store(unsigned to) const {
+    // Writing takes STORES turns, each of what is contiguous in shared memory: a vector, or one k of all
+    // lines.
+    static constexpr int STORES = K_CONTIGUOUS ? EACH * VEC : COUNT;
+
+    static __device__ __forceinline__ void store(unsigned to, const float (&v)[COUNT][VEC], int turn) {
+        if constexpr (K_CONTIGUOUS) {
+            const int e = turn / VEC, j = turn % VEC;
+            float line[OWN];
+#pragma unroll
+            for (int i = 0; i < OWN; ++i) line[i] = v[i * EACH + e][j];
+            store_shared<OWN>(to + offset(e) + 4 * j * LD, line);
+        } else {
+            store_shared<VEC>(to + offset(turn), v[turn]);
+        }
+    }
+
+    // What of the copy of the next tile is due at step k of this one. The reading early, the writing late;
+    // with SPREAD little at a time, so that the fragments of this tile do not queue behind it. `source` goes
+    // on to the tile after the next if there is `more`, else it stays.
+    __device__ __forceinline__ void fetch_at(unsigned to, int k, bool more) {
+        constexpr bool AT_ONCE = ASYNC || SPREAD != 1;
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i)
+            if (k == (AT_ONCE ? 0 : smaller(i, TILE_K / 2 - 1))) fetch(to, i);
+        if (k == (AT_ONCE ? 0 : TILE_K / 2 - 1)) source += more ? step : 0;
+    }
+
+    __device__ __forceinline__ void store_at(unsigned to, int k) const {
+        constexpr int HALF = TILE_K / 2;
         if constexpr (!ASYNC) {
 #pragma unroll
-            for (int i = 0; i < COUNT; ++i) store_vector(to + offset(i), value[i]);
+            for (int turn = 0; turn < STORES; ++turn)
+                if (k == (SPREAD ? HALF + turn * (HALF - 1) / STORES : TILE_K - 2)) store(to, value, turn);
+        }
+    }
+
+    // The first tile, all at once.
+    __device__ __forceinline__ void first(unsigned to, bool more) {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) fetch(to, i);
+        source += more ? step : 0;
+        if constexpr (!ASYNC) {
+#pragma unroll
+            for (int turn = 0; turn < STORES; ++turn) store(to, value, turn);
         }
     }
 
     // Copy the first `depth` steps of k of the tile, the end of K. What it leaves out is zeros.
     __device__ __forceinline__ void copy_end(unsigned to, int depth) {
+        float v[COUNT][VEC] = {};
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            float v[VEC] = {};
-            load_where<VEC>(v, vector(i), (!GUARDED || mn_of(i) < left) && first_k + k_of(i) < depth);
-            store_vector(to + offset(i), v);
-        }
-    }
-
-    static __device__ __forceinline__ void store_vector(unsigned to, const float (&v)[VEC]) {
-        if constexpr (VEC == 4 && !K_CONTIGUOUS) {
-            store_shared(to, v);
-        } else {
+        for (int i = 0; i < COUNT; ++i)
+            load_where<VEC>(v[i], vector(i), (!GUARDED || mn_of(i) < left) && first_k + k_of(i) < depth);
 #pragma unroll
-            for (int j = 0; j < VEC; ++j) store_shared(to + 4 * j * (K_CONTIGUOUS ? LD : 1), v[j]);
-        }
+        for (int turn = 0; turn < STORES; ++turn) store(to, v, turn);
     }
 };

@@ -90,7 +90,7 @@ def _tile(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter:
 
 def _stages(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter: int) -> Config:
     return Config(
-        bm, bn, bk, tm, tn, wm, wn, wniter, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPLIT_K=1
+        bm, bn, bk, tm, tn, wm, wn, wniter, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPREAD=2, SPLIT_K=1
     )  # fmt: skip
 
 
@@ -174,13 +174,23 @@ _PIPELINE: dict[str, tuple[int, ...]] = {"GROUP_M": (8,), "MIN_BLOCKS": (1,), "S
 PIPELINED = Space(
     "pipelined",
     "pipelined",
-    grid={**_WARP_GRID, "BK": (8, 16), "TN": (4,), **_PIPELINE, "ORDER": (1,), "FRAGMENTS": (2,), "ASYNC": (0,)},
+    grid={
+        **_WARP_GRID,
+        "BK": (8, 16),
+        "TN": (4,),
+        **_PIPELINE,
+        "ORDER": (1,),
+        "FRAGMENTS": (2,),
+        "ASYNC": (1,),
+        "SPREAD": (2,),
+    },
     refined={
-        "GROUP_M": (4, 8, 16),
+        "GROUP_M": (4, 8),
         "MIN_BLOCKS": (1, 2, 3),
-        "ORDER": (0, 1, 2, 3),
+        "ORDER": (0, 1, 2, 4, 5),
         "FRAGMENTS": (1, 2),
         "ASYNC": (0, 1),
+        "SPREAD": (0, 1, 2),
     },
     quick=(
         _stages(128, 128, 8, 16, 4, 64, 64, 2),

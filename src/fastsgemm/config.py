@@ -45,11 +45,13 @@ class Config:
     MIN_BLOCKS : int, optional
         Blocks that must fit on an SM together; bounds the registers of a thread (rungs 8 and up).
     ORDER : int, optional
-        How the outer product is walked, 0 to 3; see ``cuda_src/device/outer_product.cuh`` (rung 9).
+        How the outer product is walked, 0 to 5; see ``cuda_src/device/outer_product.cuh`` (rung 9).
     FRAGMENTS : int, optional
         2: fragments are read one step of k ahead; 1: they are not (rung 9).
     ASYNC : int, optional
         1: operands that need no transposing are copied past the registers (rung 9).
+    SPREAD : int, optional
+        When a tile is copied: 0 at once, 1 and 2 little by little between the arithmetic (rung 9).
     SPLIT_K : int, optional
         Parts that K is divided into, each with blocks of its own; the kernel is the same for all (rung 9).
     """
@@ -69,6 +71,7 @@ class Config:
     ORDER: int | None = None
     FRAGMENTS: int | None = None
     ASYNC: int | None = None
+    SPREAD: int | None = None
     SPLIT_K: int | None = None
 
     @property
@@ -170,7 +173,14 @@ def from_constants(constants: dict[str, Any]) -> Config:
     return Config(**constants)
 
 
-_CHOICES = {"PREFETCH": (0, 1), "SERPENTINE": (0, 1), "ORDER": (0, 1, 2, 3), "FRAGMENTS": (1, 2), "ASYNC": (0, 1)}
+_CHOICES = {
+    "PREFETCH": (0, 1),
+    "SERPENTINE": (0, 1),
+    "ORDER": (0, 1, 2, 3, 4, 5),
+    "FRAGMENTS": (1, 2),
+    "ASYNC": (0, 1),
+    "SPREAD": (0, 1, 2),
+}
 
 
 def _knob_violations(rung: Rung, config: Config) -> list[Violation]:

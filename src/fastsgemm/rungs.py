@@ -8,7 +8,19 @@ from fastsgemm.errors import UnknownRungError
 
 _THREAD_TILE = ("BM", "BN", "BK", "TM", "TN")
 _WARP_TILE = (*_THREAD_TILE, "WM", "WN", "WNITER", "PREFETCH", "SERPENTINE", "GROUP_M", "MIN_BLOCKS")
-_PIPELINE = (*_THREAD_TILE, "WM", "WN", "WNITER", "GROUP_M", "MIN_BLOCKS", "ORDER", "FRAGMENTS", "ASYNC", "SPLIT_K")
+_PIPELINE = (
+    *_THREAD_TILE,
+    "WM",
+    "WN",
+    "WNITER",
+    "GROUP_M",
+    "MIN_BLOCKS",
+    "ORDER",
+    "FRAGMENTS",
+    "ASYNC",
+    "SPREAD",
+    "SPLIT_K",
+)
 
 
 @dataclass(frozen=True)
