@@ -121,6 +121,33 @@ def product_kernel(variant):
     return kernel
 
 
+def parts_kernel(config, variant):
+    """The same for a rung that splits K: which part a block computes follows from the grid."""
+
+    def kernel(blocks, M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, k_chunk, split_stride):
+        assert [type(x) for x in (M, N, K, k_chunk)] == [np.int32] * 4
+        A = at(pa, (M, K), (1, lda) if variant.trans_a else (lda, 1))
+        B = at(pb, (K, N), (1, ldb) if variant.trans_b else (ldb, 1))
+        parts, rest = divmod(blocks, -(-int(M) // config.BM) * -(-int(N) // config.BN))
+        assert rest == 0 and K <= parts * k_chunk
+        for part in range(parts):
+            steps = slice(min(part * k_chunk, K), min((part + 1) * k_chunk, K))
+            C = at(pc + 4 * part * split_stride, (M, N), (ldc, 1))
+            total = alpha * (A[:, steps] @ B[steps] if steps.start < steps.stop else np.zeros((M, N), np.float32))
+            C[...] = total + beta * C if beta else total
+
+    kernel.asks_for_grid = True
+    return kernel
+
+
+def reduce_kernel(M, N, count, pw, ldw, part_stride, alpha, beta, pc, *strides):
+    assert [type(x) for x in (M, N, count)] == [np.int32] * 3
+    assert [type(x) for x in (alpha, beta)] == [np.float32] * 2
+    total = alpha * sum(at(pw + 4 * part * part_stride, (M, N), (ldw, 1)) for part in range(count))
+    C = at(pc, (M, N), strides)
+    C[...] = total + beta * C if beta else total
+
+
 def copy_kernel(rows, columns, source, *rest):
     *from_strides, target, to_row, to_column = rest
     at(target, (rows, columns), (to_row, to_column))[...] = at(source, (rows, columns), from_strides)
@@ -165,7 +192,10 @@ class PythonCard:
 
     def launch(self, stream, config, kernel, *arguments):
         self.launched.append((stream.handle, arguments))
-        kernel(*arguments)
+        if getattr(kernel, "asks_for_grid", False):
+            kernel(config.grid[0], *arguments)
+        else:
+            kernel(*arguments)
 
 
 class OnCard:
@@ -211,7 +241,9 @@ def card(monkeypatch):
         if stream.handle in gpu.capturing:
             raise CaptureError(name)
         gpu.compiled.append(name)
-        gpu.kernels[key] = copy_kernel if name == "copy_strided" else product_kernel(key[2])
+        helpers = {"copy_strided": copy_kernel, "reduce_parts": reduce_kernel}
+        product = parts_kernel(*key[1:]) if name == "pipelined" else None
+        gpu.kernels[key] = helpers.get(name) or product or product_kernel(key[2])
         return gpu.kernels[key]
 
     monkeypatch.setitem(device.gpus, 0, gpu)
@@ -281,14 +313,19 @@ class FakeBench:
         return ms
 
     def formula(self, config, problem):
-        """Waves of blocks, small tiles being dear a step and large ones wasting what they do not cover."""
+        """Waves of blocks, small tiles being dear a step and large ones wasting what they do not cover.
+
+        Parts of K are blocks with less to do, and are added up afterwards.
+        """
         full = self.blocks_per_sm(Job(None, config, None))
         load = plan.blocks(config, problem) / self.card.multiprocessors
         waves, rest = divmod(load, full)
         area = config.BM * config.BN
         step = 1e-8 * (area + 40 * (config.BM + config.BN)) * (1.0 + 0.2 * (not config.PREFETCH))
-        depth = problem.K + config.BK
-        return 0.004 + step * depth * (full * waves + math.ceil(rest))
+        parts, chunk = plan.split(config, problem.K)
+        reduction = 0.003 + 2e-9 * problem.M * problem.N * (parts + 2) if parts > 1 else 0.0
+        depth = min(problem.K, chunk) + config.BK
+        return 0.004 + step * depth * (full * waves + math.ceil(rest)) + reduction
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import pytest
 
 from fastsgemm import candidates, rungs
 from fastsgemm import config as configs
-from fastsgemm.candidates import CLASSIC, LITERATURE, REFINED, SPACES
+from fastsgemm.candidates import CLASSIC, LITERATURE, PIPELINED, REFINED, SPACES
 
 H200 = 232448
 LEAST = 48 * 1024  # on any card
@@ -63,6 +63,14 @@ def test_blocks_are_asked_for_only_where_that_bounds_registers():
     assert {other.MIN_BLOCKS for other in REFINED.refinements(small, H200)} == {1}
 
 
+def test_k_is_divided_for_a_problem_and_not_by_the_space():
+    assert {config.SPLIT_K for config in PIPELINED.candidates(H200)} == {1}
+    others = PIPELINED.refinements(PIPELINED.quick[0], H200)
+    assert {other.SPLIT_K for other in others} == {1}
+    assert {other.ORDER for other in others} == {0, 1, 2, 3}
+    assert {other.FRAGMENTS for other in others} == {1, 2} and {other.ASYNC for other in others} == {0, 1}
+
+
 def test_known_winners_are_in_the_spaces():
     """The best of a random half of the literature's configs on an H200, and the best with refinements."""
     literature = configs.Config(64, 128, 8, 8, 4, 32, 64, 2, 0, 0, 1, 1)
@@ -72,6 +80,7 @@ def test_known_winners_are_in_the_spaces():
 
 
 def test_the_default_rung_is_tuned_first():
-    assert candidates.tunable() == ("warptiled", "autotuned")
+    assert candidates.tunable() == ("pipelined", "warptiled", "autotuned")
+    assert candidates.default_space("pipelined") is PIPELINED
     assert candidates.default_space("warptiled") is REFINED
     assert candidates.default_space("naive") is None

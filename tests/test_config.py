@@ -17,6 +17,7 @@ SHARED_LIMIT = 232448  # of an H100 or H200, bytes
 
 THREAD_TILED = Config(128, 128, 8, 8, 8)
 WARP_TILED = Config(128, 128, 8, 8, 4, WM=64, WN=64, WNITER=2, PREFETCH=1, SERPENTINE=1, GROUP_M=8, MIN_BLOCKS=1)
+PIPELINED = Config(128, 128, 8, 16, 4, 64, 64, 2, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPLIT_K=1)
 KNOBS = [field.name for field in dataclasses.fields(Config)]
 
 
@@ -34,6 +35,9 @@ def configs_of(draw, rung):
         values["BM"] = values["WM"] * draw(st.sampled_from([2, 1, 4, 3]))
         values["BN"] = values["WN"] * draw(st.sampled_from([1, 2, 4, 3]))
         values["PREFETCH"], values["SERPENTINE"] = draw(st.integers(0, 1)), draw(st.integers(0, 1))
+        if rung.splits:
+            values["ORDER"], values["ASYNC"] = draw(st.integers(0, 3)), draw(st.integers(0, 1))
+            values["FRAGMENTS"], values["SPLIT_K"] = draw(st.integers(1, 2)), draw(st.sampled_from([1, 2, 7, 1000]))
         values["GROUP_M"], values["MIN_BLOCKS"] = draw(st.integers(1, 16)), draw(st.sampled_from([1, 2, 3, 40]))
     else:
         threads = st.sampled_from([8, 16, 32, 4, 64, 1, 7])
@@ -49,7 +53,8 @@ def configs_of(draw, rung):
 
 def variants_of(rung):
     widths = st.sampled_from([1, 4] if rung.vectorized else [1])
-    return st.builds(Variant, st.booleans(), st.booleans(), widths, widths, widths)
+    guard = st.booleans() if rung.splits else st.just(False)
+    return st.builds(Variant, st.booleans(), st.booleans(), widths, widths, widths, guard)
 
 
 MOST_COMPILED = 8  # a rung
@@ -65,7 +70,7 @@ def unrolled(config):
 def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(rung):
     legal, illegal = set(), set()
 
-    @settings(max_examples=250, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=400, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(configs_of(rung), variants_of(rung))
     def look(config, variant):
         found = configs.violations(rung, config, SHARED_LIMIT)
@@ -81,6 +86,53 @@ def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(run
 
     look()
     assert len(legal) == MOST_COMPILED and len(illegal) >= MOST_COMPILED  # both were reached
+
+
+COPIES = """
+extern "C" __global__ void copies(float *X) {{
+    PipelinedCopy<{TILE_MN}, {BK}, {k_contiguous}, {width}, false, false, {threads}, 4> copy(X, 0, 0, 0);
+    X[0] = copy.place;
+}}
+"""
+
+
+def test_the_copies_of_rung_9_share_out_exactly_where_the_predicate_says():
+    """Tiles of all kinds, alone, without the arithmetic: their static_asserts and the rules must say the same."""
+    rung = find("pipelined")
+    header = source.plain("device/pipelined_copy.cuh")
+    seen = {True: set(), False: set()}
+
+    def compiles(TILE_MN, BK, threads, k_contiguous, width):
+        names = {"TILE_MN": TILE_MN, "BK": BK, "threads": threads, "k_contiguous": k_contiguous, "width": width}
+        try:
+            compiler.report(header + COPIES.format(**names), "copies", "sm_90")
+        except CompileError as error:
+            assert "teams share the lines" in str(error) or "copies the same number" in str(error)
+            return False
+        return True
+
+    @settings(max_examples=600, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(configs_of(rung))
+    def look(config):
+        broken = {violation.rule for violation in configs.violations(rung, config, 2**40)}
+        broken -= {"accumulators and fragments in registers"}
+        legal = not broken
+        if not all("share" in rule and "out" in rule for rule in broken):
+            return  # something else is wrong with it
+        tiles = (config.BM, config.BN, config.BK, config.threads)
+        if tiles in seen[legal] or len(seen[legal]) == 24:
+            return
+        seen[legal].add(tiles)
+        made = (
+            compiles(extent, config.BK, config.threads, k_contiguous, width)
+            for extent in (config.BM, config.BN)
+            for k_contiguous in ("true", "false")
+            for width in (1, 4)
+        )
+        assert all(made) is legal, config
+
+    look()
+    assert min(map(len, seen.values())) == 24
 
 
 # One broken rule each: the constants changed, and the violation they must give. Where the kernel itself can see
@@ -117,6 +169,23 @@ BROKEN = [
      "TM divides WM / WMITER", "a multiple of TM = 8", "WM / WMITER = 4", "thread tiles cover a sub-tile"),
     ("warptiled", dataclasses.replace(WARP_TILED, PREFETCH=2), "PREFETCH is a switch", "0 or 1", "2", None),
     ("warptiled", dataclasses.replace(WARP_TILED, GROUP_M=0), "GROUP_M is positive", "at least 1", "0", None),
+    ("warptiled", dataclasses.replace(WARP_TILED, SPLIT_K=2), "SPLIT_K is unused", "none on rung warptiled", "2", None),
+    ("pipelined", dataclasses.replace(PIPELINED, ORDER=4), "ORDER is a switch", "0 or 1 or 2 or 3", "4", None),
+    ("pipelined", dataclasses.replace(PIPELINED, FRAGMENTS=3), "FRAGMENTS is a switch", "1 or 2", "3", None),
+    ("pipelined", dataclasses.replace(PIPELINED, SPLIT_K=0), "SPLIT_K is positive", "at least 1", "0", None),
+    ("pipelined", dataclasses.replace(PIPELINED, ASYNC=None), "ASYNC is set", "a value on rung pipelined", "none",
+     "ASYNC"),
+    ("pipelined", dataclasses.replace(PIPELINED, PREFETCH=1), "PREFETCH is unused", "none on rung pipelined", "1",
+     None),
+    ("pipelined", dataclasses.replace(PIPELINED, BK=10), "BK is whole 128-bit vectors", "a multiple of 4", "10", None),
+    ("pipelined", Config(96, 32, 16, 4, 4, 16, 32, 1, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0,
+                         SPLIT_K=1),
+     "BK * BN shares out in 128-bit loads", "a multiple of 4 * threads = 768", "512",
+     "every thread copies the same number of vectors"),
+    ("pipelined", Config(96, 96, 16, 4, 4, 16, 96, 3, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0,
+                         SPLIT_K=1),
+     "BM and BK share out among teams", "whole teams of 32 threads for 16 lines of 96 vectors", "192 threads",
+     "teams share the lines of the tile out"),
 ]  # fmt: skip
 
 

@@ -1,11 +1,13 @@
 """Kernels are made once a card, never inside a capture, and get the shared memory they need."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from cuda.bindings import driver
 
 from fastsgemm import compiler, device, kernel
+from fastsgemm.candidates import PIPELINED
 from fastsgemm.config import Config
 from fastsgemm.errors import CaptureError, DeviceError
 from fastsgemm.rungs import RUNGS, find
@@ -70,8 +72,17 @@ def test_rungs_of_one_file_share_their_kernels(gpu, asked):
     assert six is seven
 
 
-def test_the_kernel_that_packs_is_loaded_once(gpu):
-    assert kernel.get_copy(gpu, STREAM) is kernel.get_copy(gpu, STREAM)
+@pytest.mark.parametrize("name", ["copy_strided", "reduce_parts"])
+def test_a_kernel_without_constants_is_loaded_once(gpu, name):
+    assert kernel.helper(gpu, name, STREAM).name == name
+    assert kernel.helper(gpu, name, STREAM) is kernel.helper(gpu, name, STREAM)
+
+
+def test_divisions_of_k_share_a_kernel(gpu, asked):
+    config, rung = PIPELINED.quick[6], find("pipelined")
+    one, four = (kernel.get(gpu, rung, replace(config, SPLIT_K=parts), Variant(), STREAM) for parts in (1, 4))
+    assert one is four is kernel.get(gpu, rung, config.kernel, Variant(), STREAM)
+    assert kernel.get(gpu, rung, config, Variant(guard=True), STREAM) is not one
 
 
 def test_inside_a_capture_nothing_is_compiled_but_what_is_loaded_is_used(gpu, monkeypatch):
@@ -81,8 +92,9 @@ def test_inside_a_capture_nothing_is_compiled_but_what_is_loaded_is_used(gpu, mo
     assert kernel.get(gpu, find("naive"), Config(32, 32), Variant(), STREAM) is loaded
     with pytest.raises(CaptureError, match=r"kernel coalesced is not loaded yet .* call sgemm once"):
         kernel.get(gpu, find("coalesced"), Config(32, 32), Variant(), STREAM)
-    with pytest.raises(CaptureError, match="kernel copy_strided is not loaded yet"):
-        kernel.get_copy(gpu, STREAM)
+    for name in ("copy_strided", "reduce_parts"):
+        with pytest.raises(CaptureError, match=f"kernel {name} is not loaded yet"):
+            kernel.helper(gpu, name, STREAM)
 
 
 def test_more_than_48_kb_of_shared_memory_is_asked_for(gpu, asked):

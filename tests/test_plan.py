@@ -102,7 +102,8 @@ def test_a_misaligned_address_is_read_float_by_float():
 @pytest.mark.parametrize("rung", RUNGS, ids=str)
 def test_rungs_that_do_not_vectorise_have_one_kernel_for_all_alignments(rung):
     aligned = Operand((8, 8), Stored(True, 8))
-    variant = plan.variant_for(rung, plan.call_for(aligned, aligned, aligned.transposed))
+    variant = plan.variant_for(rung, plan.call_for(aligned, aligned, aligned.transposed), Config(8, 8, 8))
+    assert not variant.guard
     assert variant.layout == "TT"
     assert (variant.vec_a, variant.vec_b, variant.vec_c) == ((4, 4, 4) if rung.vectorized else (1, 1, 1))
 

@@ -1,15 +1,16 @@
+import dataclasses
 import math
 
 import pytest
 
 from fastsgemm import rungs
-from fastsgemm.candidates import REFINED
+from fastsgemm.candidates import PIPELINED, REFINED
 from fastsgemm.errors import TuningError
 from fastsgemm.journal import Journal
 from fastsgemm.plan import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.sweep import Effort, Round, Sweep
-from fastsgemm.workbench import Job, variant
+from fastsgemm.workbench import job_of
 
 RUNG = rungs.find("warptiled")
 PROBLEM = Problem(1024, 1024, 1024)
@@ -218,8 +219,29 @@ def test_one_config_is_measured(bench, sweep):
 
 
 def test_jobs_are_of_the_variant_of_the_problem():
-    assert variant(RUNG, PROBLEM).vec_a == 4
-    assert variant(RUNG, Problem(1024, 1024, 1023)).vec_a == 1
-    assert variant(rungs.find("naive"), PROBLEM).vec_a == 1
-    assert variant(RUNG, Problem(64, 64, 64, "TN")).trans_a
-    assert Job(RUNG, FEW[0], variant(RUNG, PROBLEM)) == Job(RUNG, FEW[0], variant(RUNG, PROBLEM))
+    def variant(problem, rung=RUNG):
+        return job_of(rung, FEW[0], problem).variant
+
+    assert variant(PROBLEM).vec_a == 4
+    assert variant(Problem(1024, 1024, 1023)).vec_a == 1
+    assert variant(PROBLEM, rungs.find("naive")).vec_a == 1
+    assert variant(Problem(64, 64, 64, "TN")).trans_a
+    assert job_of(RUNG, FEW[0], PROBLEM) == job_of(RUNG, FEW[0], PROBLEM)
+
+
+def test_divisions_of_k_share_a_kernel(bench, sweep):
+    """All of them are timed, and the one kernel is compiled and checked once."""
+    rung, config = rungs.find("pipelined"), PIPELINED.quick[0]
+    divided = [dataclasses.replace(config, SPLIT_K=parts) for parts in (1, 2, 4)]
+    assert len({job_of(rung, each, PROBLEM) for each in divided}) == 1
+    result = sweep().search(PROBLEM, rung, divided, "test", EFFORT)
+    assert set(result.times) == set(divided) and result.complete
+    assert len(bench.compiled) == len(bench.checked) == 1
+
+
+def test_a_kernel_that_fails_fails_for_every_division_of_k(bench, sweep):
+    rung, config = rungs.find("pipelined"), PIPELINED.quick[0]
+    divided = [dataclasses.replace(config, SPLIT_K=parts) for parts in (1, 2, 4)]
+    bench.check_failures[config.kernel] = "no good"
+    result = sweep().search(PROBLEM, rung, divided, "test", EFFORT)
+    assert result.failures == dict.fromkeys(divided, "no good") and result.times == {}

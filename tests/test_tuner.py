@@ -7,7 +7,7 @@ import pytest
 
 import fastsgemm
 from fastsgemm import choose, database, problems, resources, rungs, tuner
-from fastsgemm.candidates import CLASSIC, REFINED
+from fastsgemm.candidates import CLASSIC, LITERATURE, PIPELINED, REFINED
 from fastsgemm.errors import ConfigError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.plan import Problem
 from fastsgemm.progress import Bar
@@ -15,6 +15,7 @@ from fastsgemm.sweep import Result
 
 WARP = rungs.find("warptiled")
 SHAPE = "1024,1024,1024"
+THREE_SHAPES = (SHAPE, "256,256,256", "512,512,8192")
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def journal(data_folder):
 def test_the_default_is_the_standard_set_of_every_tunable_rung(bench):
     planned = tuner.plan(bench.card)
     assert planned.problems == problems.STANDARD and planned.standard
-    assert [space.name for space in planned.spaces] == ["warptiled+", "classic"]
+    assert [space.name for space in planned.spaces] == ["pipelined", "warptiled+", "classic"]
 
 
 @pytest.mark.parametrize("shape", ["64,32,16,TN", (64, 32, 16, "TN"), Problem(64, 32, 16, "TN")])
@@ -96,7 +97,10 @@ def test_refinements_of_the_best_are_tried(bench, go):
 
 
 def test_the_literatures_space_can_be_asked_for(bench, go):
-    assert go(space="warptiled", store=False).tuned[0].config.PREFETCH == 0
+    found = go(space="warptiled", store=False).tuned[0]
+    tried = {config for _, config in bench.timed}
+    assert tried - {found.shipped_config} <= set(LITERATURE.candidates(bench.card.shared_limit))
+    assert len(tried) > 100
 
 
 def test_the_winner_is_compared_with_what_is_shipped_and_with_cublas(bench, go):
@@ -209,13 +213,14 @@ def test_a_portfolio_covers_every_problem_first():
 # Budget, interruption, resumption
 
 
-@pytest.mark.parametrize("budget", [6, 20])
-@pytest.mark.parametrize("shapes", [None, (SHAPE, "256,256,256", "512,512,8192")])
+@pytest.mark.parametrize(
+    ("shapes", "budget"), [(None, 15), (None, 40), *((THREE_SHAPES, seconds) for seconds in (6, 20))], ids=str
+)
 def test_a_budget_is_kept_and_everything_gets_its_share(bench, go, budget, shapes):
     outcome = go(shapes, budget=budget)
     assert bench.now < budget + 0.5 and not outcome.complete
-    assert {found.rung for found in outcome.tuned} == {"warptiled", "autotuned"}
-    tuned = {found.problem for found in outcome.tuned if found.rung == "warptiled"}
+    assert {found.rung for found in outcome.tuned} == {"pipelined", "warptiled", "autotuned"}
+    tuned = {found.problem for found in outcome.tuned if found.rung == "pipelined"}
     assert len(tuned) >= 0.6 * len(problems.STANDARD if shapes is None else shapes)
     assert "goes on from here" in str(outcome)
 

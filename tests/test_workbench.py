@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import numpy as np
@@ -8,7 +9,7 @@ from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.plan import Problem
 from fastsgemm.source import Variant
-from fastsgemm.workbench import Job, Workbench, variant
+from fastsgemm.workbench import Job, Workbench, job_of
 
 WARP = rungs.find("warptiled")
 VARIANTS = [
@@ -29,7 +30,7 @@ def reachable(wanted):
 
 @pytest.mark.parametrize("wanted", [each for each in VARIANTS if reachable(each)], ids=str)
 def test_the_check_is_of_the_variant_that_is_asked_for(wanted):
-    problem = workbench._problem_of(wanted)
+    problem = workbench._problem_of(Job(WARP, candidates.REFINED.quick[0], wanted))
     assert problems.call(problem).variant == wanted
     for config in candidates.REFINED.quick:
         assert problem.M > config.BM and problem.N > config.BN and problem.K > config.BK
@@ -37,8 +38,27 @@ def test_the_check_is_of_the_variant_that_is_asked_for(wanted):
 
 
 def test_a_rung_without_vectors_is_checked_in_its_layout():
-    wanted = variant(rungs.find("naive"), Problem(64, 64, 64, "TN"))
-    assert workbench._problem_of(wanted).layout == "TN"
+    job = job_of(rungs.find("naive"), Config(32, 32), Problem(64, 64, 64, "TN"))
+    assert workbench._problem_of(job).layout == "TN"
+
+
+PIPELINE = rungs.find("pipelined")
+
+
+@pytest.mark.parametrize("config", candidates.PIPELINED.quick, ids=str)
+@pytest.mark.parametrize("layout", problems.LAYOUTS)
+@pytest.mark.parametrize("parts", [1, 4])
+def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_others_larger(config, layout, parts):
+    for shape in ((2048, 2048, 2048), (2047, 2045, 2043), (8, 8, 4096), (2048, 9, 4095), (7, 2048, 4096)):
+        job = job_of(PIPELINE, dataclasses.replace(config, SPLIT_K=parts), Problem(*shape, layout))
+        assert job.config == config.kernel and job.config.SPLIT_K is None
+        problem = workbench._problem_of(job)
+        assert job_of(PIPELINE, config, problem) == job
+        smaller = problem.M < config.BM or problem.N < config.BN
+        assert smaller is job.variant.guard is (shape[0] < config.BM or shape[1] < config.BN)
+        assert problem.K > config.BK and problem.K % config.BK
+        if not smaller:
+            assert problem.M % config.BM and problem.N % config.BN
 
 
 @pytest.mark.parametrize("layout", problems.LAYOUTS)
@@ -118,7 +138,7 @@ def python_bench(card, monkeypatch):
 @pytest.mark.parametrize("extents", [(64, 64, 64), (63, 61, 59)])
 @pytest.mark.parametrize("layout", problems.LAYOUTS)
 def test_a_right_kernel_passes_in_every_layout(python_bench, layout, extents):
-    job = Job(WARP, candidates.REFINED.quick[0], variant(WARP, Problem(*extents, layout)))
+    job = job_of(WARP, candidates.REFINED.quick[0], Problem(*extents, layout))
     assert python_bench.check(job) is None
 
 
@@ -131,7 +151,7 @@ def test_a_wrong_kernel_is_refused(python_bench, card, damage):
             right(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc)
             python_bench._memory[2].values.reshape(-1)[77] += np.float32(0.01)
 
-    job = Job(WARP, candidates.REFINED.quick[0], variant(WARP, Problem(64, 64, 64)))
+    job = job_of(WARP, candidates.REFINED.quick[0], Problem(64, 64, 64))
     right = python_bench._kernel(job)
     card.kernels[WARP.file, job.config, job.variant] = kernel
     card.plans.clear()
@@ -145,7 +165,7 @@ def test_a_wrong_kernel_is_refused(python_bench, card, damage):
 
 def test_a_kernel_that_uses_local_memory_is_refused(python_bench, monkeypatch):
     monkeypatch.setattr(Workbench, "_local_bytes", lambda self, job: 16)
-    job = Job(WARP, candidates.REFINED.quick[0], variant(WARP, Problem(64, 64, 64)))
+    job = job_of(WARP, candidates.REFINED.quick[0], Problem(64, 64, 64))
     assert python_bench.check(job) == "it spills: 16 bytes of local memory a thread"
 
 
@@ -171,8 +191,8 @@ def test_afterwards_nothing_is_left(python_bench, card):
 
 
 def test_real_kernels_compile_side_by_side_and_failures_are_values(python_bench):
-    good = Job(WARP, candidates.REFINED.quick[15], variant(WARP, Problem(64, 64, 64)))
-    bad = Job(WARP, Config(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1), good.variant)
+    good = job_of(WARP, candidates.REFINED.quick[15], Problem(64, 64, 64))
+    bad = dataclasses.replace(good, config=Config(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1))
     found = dict(python_bench.compile([good, bad]))
     assert found[good] is None
     assert "static" in found[bad]
@@ -200,7 +220,7 @@ GOOD = candidates.REFINED.quick[0]
     "problem", [Problem(512, 512, 512), Problem(511, 510, 509), Problem(100, 60, 36, "TT")], ids=problems.text
 )
 def test_good_kernels_pass(real, problem):
-    jobs = [Job(WARP, config, variant(WARP, problem)) for config in candidates.REFINED.quick[:6]]
+    jobs = [job_of(WARP, config, problem) for config in candidates.REFINED.quick[:6]]
     assert dict(real.compile(jobs)) == dict.fromkeys(jobs)
     assert [real.check(job) for job in jobs] == [None] * len(jobs)
     timer = real.operands(problem)
@@ -210,7 +230,7 @@ def test_good_kernels_pass(real, problem):
 
 @pytest.mark.gpu
 def test_a_wrong_kernel_is_found_out(real, monkeypatch):
-    job = Job(WARP, GOOD, variant(WARP, Problem(512, 512, 512)))
+    job = job_of(WARP, GOOD, Problem(512, 512, 512))
     other = Variant(True, False, *([job.variant.vec_a] * 3))  # the same geometry, but A is read as if column-major
     wrong = kernel.get(real.gpu, WARP, GOOD, other, real.gpu.stream(LEGACY_STREAM))
     monkeypatch.setitem(real.gpu.kernels, (WARP.file, GOOD, job.variant), wrong)
@@ -220,13 +240,13 @@ def test_a_wrong_kernel_is_found_out(real, monkeypatch):
 @pytest.mark.gpu
 def test_a_kernel_that_spills_is_refused(real):
     tight = Config(128, 128, 16, 8, 8, 64, 32, 1, 1, 1, 8, 4)
-    assert "spills" in real.check(Job(WARP, tight, variant(WARP, Problem(512, 512, 512))))
+    assert "spills" in real.check(job_of(WARP, tight, Problem(512, 512, 512)))
 
 
 @pytest.mark.gpu
 def test_what_does_not_compile_is_a_value(real):
     bad = Config(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1)
-    [(_, reason)] = real.compile([Job(WARP, bad, variant(WARP, Problem(512, 512, 512)))])
+    [(_, reason)] = real.compile([job_of(WARP, bad, Problem(512, 512, 512))])
     assert "static assertion" in reason or "static_assert" in reason
 
 

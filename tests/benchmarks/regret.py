@@ -25,7 +25,7 @@ from fastsgemm.plan import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
 from fastsgemm.sweep import Effort, Round, Sweep
-from fastsgemm.workbench import Job, variant
+from fastsgemm.workbench import job_of
 
 SEED = 1
 SMALLEST, LARGEST = 16, 8192
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         with Journal(None, {}) as journal:
             sweep = Sweep(bench, journal, bar)
             bar.title(rung.name)
-            sweep.prepare(Job(rung, config, variant(rung, problem)) for problem in drawn for config in configs)
+            sweep.prepare(job_of(rung, config, problem) for problem in drawn for config in configs)
             rows = []
             for number, problem in enumerate(drawn):
                 bar.title(f"{number + 1} of {len(drawn)}")

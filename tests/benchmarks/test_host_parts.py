@@ -20,7 +20,7 @@ def plan_a_call():
     how = layout.stored((4096, 4096), (4096, 1))
     operand = Operand((4096, 4096), how)
     call = plan.call_for(operand, operand, operand)
-    return plan.variant_for(RUNG, call)
+    return plan.variant_for(RUNG, call, CONFIG)
 
 
 def choose():

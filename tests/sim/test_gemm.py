@@ -44,7 +44,7 @@ def test_ragged_problem_in_every_layout(name, layout, configs, reference):
     _same_bits(found, expected)
 
 
-@pytest.mark.parametrize("name", ["vectorized", "warptiled"])
+@pytest.mark.parametrize("name", ["vectorized", "warptiled", "pipelined"])
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_vectors_and_columns(name, layout, configs, reference):
     """Extents that allow 128-bit access, and a column-major C, which swaps A and B."""
@@ -83,7 +83,7 @@ def test_any_strides(configs, reference):
     _same_bits(found.copy(), reference(A, B, 1.0, 2.0, C))
 
 
-@pytest.mark.parametrize("name", ["naive", "smem_tiled", "warptiled"])
+@pytest.mark.parametrize("name", ["naive", "smem_tiled", "warptiled", "pipelined"])
 def test_beta_zero_never_reads_c_and_alpha_zero_never_a_and_b(name, configs):
     A, B, C = _problem(33, 34, 5)
     nan = np.full_like(C, np.nan)
