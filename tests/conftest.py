@@ -129,7 +129,7 @@ def parts_kernel(config, variant):
         A = at(pa, (M, K), (1, lda) if variant.trans_a else (lda, 1))
         B = at(pb, (K, N), (1, ldb) if variant.trans_b else (ldb, 1))
         parts, rest = divmod(blocks, -(-int(M) // config.BM) * -(-int(N) // config.BN))
-        assert rest == 0 and K <= parts * k_chunk
+        assert rest == 0 and parts * k_chunk >= K
         for part in range(parts):
             steps = slice(min(part * k_chunk, K), min((part + 1) * k_chunk, K))
             C = at(pc + 4 * part * split_stride, (M, N), (ldc, 1))

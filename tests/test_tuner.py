@@ -7,7 +7,7 @@ import pytest
 
 import fastsgemm
 from fastsgemm import choose, database, problems, resources, rungs, tuner
-from fastsgemm.candidates import CLASSIC, LITERATURE, PIPELINED, REFINED
+from fastsgemm.candidates import CLASSIC, LITERATURE, REFINED
 from fastsgemm.errors import ConfigError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.plan import Problem
 from fastsgemm.progress import Bar
