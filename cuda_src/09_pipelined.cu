@@ -14,7 +14,7 @@
 //   GROUP_M     tiles of C are walked in groups of that many rows, for L2
 //   MIN_BLOCKS  blocks that must fit on an SM together
 //   GUARD       1: M < BM or N < BN, and the copies must look at the edges
-// The grid's y splits K: block y computes k_chunk steps from y * k_chunk on and writes to C + y *
+// Blocks past the tiles of C split K: part p computes k_chunk steps from p * k_chunk on and writes to C + p *
 // split_stride. Assumes: VEC_x = 4 only where the operand is aligned for it (see device/pipelined_copy.cuh),
 // else VEC_x = 1.
 #include "device/operand.cuh"
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                 if (FRAGMENTS == 1 && last) next_stage();
             }
         }
-        __syncthreads();
+        if (FRAGMENTS == 2) __syncthreads();  // what was read ahead may be from the stage that comes next
         copy_a.source += copy_a.step;
         copy_b.source += copy_b.step;
     }

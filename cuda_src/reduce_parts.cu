@@ -1,5 +1,5 @@
 // C <- alpha * (sum of the parts) + beta * C, where part p of a product lies row-major at W + p * part_stride
-// with ldw floats from row to row. The parts are added in ascending order within PARTS strands, then the
+// with ldw floats from row to row. The parts are added in ascending order within STRANDS strands, then the
 // strands, so the same call gives the same bits every time. A warp is one strand of 32 neighbouring elements.
 #include "device/epilogue.cuh"
 
