@@ -1,6 +1,8 @@
 """NVRTC: machine code, reports and failures, with neither driver nor card."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 from cuda.bindings import nvrtc
@@ -82,3 +84,20 @@ def test_an_nvrtc_that_answers_an_error_says_which(monkeypatch):
 def test_the_version_is_that_of_the_library():
     major, minor = compiler.nvrtc_version()
     assert major >= 12 and minor >= 0
+
+
+def test_the_first_compilations_of_a_process_may_be_side_by_side():
+    """cuda.core cannot be imported by two threads at once."""
+    script = (
+        "from concurrent.futures import ThreadPoolExecutor; from threading import Barrier\n"
+        "from fastsgemm import compiler, source; from fastsgemm.rungs import find; from fastsgemm import Config\n"
+        "text = source.generate(find('naive'), Config(32, 32), source.Variant())\n"
+        "together = Barrier(8)\n"
+        "def work(number):\n"
+        "    together.wait()\n"
+        "    return compiler.report(text, 'naive', 'sm_90').registers\n"
+        "with ThreadPoolExecutor(8) as pool:\n"
+        "    assert len(set(pool.map(work, range(8)))) == 1\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

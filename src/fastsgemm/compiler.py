@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # A second thread that wants the same kernel waits and finds it cached; different kernels compile side by side, unless
 # they share one of these locks by chance.
 _locks = tuple(threading.Lock() for _ in range(256))
+_importing = threading.Lock()  # cuda.core picks its build for CUDA 12 or 13 while it is imported: one thread at a time
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,10 @@ def cubin(source: str, name: str, arch: str) -> bytes:
     CompileError
         NVRTC refused the source or does not know the architecture; the message carries its log.
     """
-    from cuda.core.utils import make_program_cache_key
-
     nvrtc_version()
     options = _options(name, arch)
+    from cuda.core.utils import make_program_cache_key
+
     key = make_program_cache_key(code=source, code_type="c++", options=options, target_type="cubin")
     with _locks[hash(key) % len(_locks)]:
         code = cache.read(key)
@@ -97,7 +98,8 @@ def report(source: str, name: str, arch: str) -> Report:
 
 
 def _options(name: str, arch: str, **more: Any) -> ProgramOptions:
-    from cuda.core import ProgramOptions
+    with _importing:
+        from cuda.core import ProgramOptions
 
     return ProgramOptions(name=name, arch=arch, std="c++17", **more)
 
