@@ -4,13 +4,16 @@ registers. `generic` holds the defaults of every rung and is compiled for every 
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from fastsgemm import compiler, resources, rungs, source
 from fastsgemm import config as configs
+from fastsgemm.plan import Problem
 from fastsgemm.rungs import RUNGS
 from fastsgemm.source import Variant
+from fastsgemm.workbench import job_of
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 LAYOUTS = {"NN": (False, False), "NT": (False, True), "TN": (True, False), "TT": (True, True)}
@@ -21,28 +24,29 @@ def read(arch):
 
 
 def shipped(arch):
-    """Every rung and config of one file, once each, with the layouts it is recorded for."""
+    """Every rung and kernel of one file, once each, with the variants that its records take."""
     data = read(arch)
     found = {}
     for line in data["records"] + data.get("curves", []):
         rung, config = rungs.find(line["rung"]), configs.from_constants(line["constants"])
-        layouts = found.setdefault((rung.file, config), (rung, set()))[1]
+        variants = found.setdefault((rung.file, config.kernel), (rung, set()))[1]
         if line.get("problem"):
-            layouts.add(line["problem"]["layout"])
-    return [(rung, config, layouts) for (_, config), (rung, layouts) in found.items()]
+            variants.add(job_of(rung, config, Problem(**line["problem"])).variant)
+    return [(rung, config, variants) for (_, config), (rung, variants) in found.items()]
 
 
 def every_variant(rung):
     """All layouts with the widest loads and, where that makes a difference, the two extreme ones float by float."""
     width = 4 if rung.vectorized else 1
     wide = [Variant(*trans, width, width, width) for trans in LAYOUTS.values()]
-    return wide + ([Variant(), Variant(True, True)] if rung.vectorized else [])
+    found = wide + ([Variant(), Variant(True, True)] if rung.vectorized else [])
+    return found + ([replace(variant, guard=True) for variant in found] if rung.splits else [])
 
 
-def recorded_variants(rung, layouts):
-    """The layouts that the config was found for, and the largest kernel."""
-    width = 4 if rung.vectorized else 1
-    return [*(Variant(*LAYOUTS[name], width, width, width) for name in layouts), Variant(True, True)]
+def recorded_variants(rung, variants):
+    """What the config was found for, and the largest kernel."""
+    largest = Variant(True, True, guard=rung.splits)
+    return [*sorted(variants, key=str), *([] if largest in variants else [largest])]
 
 
 def faults(jobs):
@@ -69,9 +73,9 @@ def test_every_record_compiles_cleanly_for_its_own_architecture(arch):
     known = {(rung.file, config) for rung, config, _ in shipped("generic")}
     jobs = [
         (rung, config, variant, arch)
-        for rung, config, layouts in shipped(arch)
+        for rung, config, variants in shipped(arch)
         if (rung.file, config) not in known  # compiled above
-        for variant in recorded_variants(rung, layouts)
+        for variant in recorded_variants(rung, variants)
     ]
     assert faults(jobs) == []
 
@@ -84,12 +88,14 @@ def test_the_gate_sees_all_there_is():
 
 @pytest.mark.parametrize("arch", [*ARCHITECTURES, "generic"])
 def test_every_record_is_legal_where_it_is_shipped(arch):
-    limit = read(arch)["shared_limit"]
-    for rung, config, _ in shipped(arch):
-        assert configs.violations(rung, config, limit) == []
+    data = read(arch)
+    for line in data["records"] + data.get("curves", []):
+        config = configs.from_constants(line["constants"])
+        assert configs.violations(rungs.find(line["rung"]), config, data["shared_limit"]) == []
 
 
+@pytest.mark.parametrize("name", ["copy_strided", "reduce_parts"])
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_the_kernel_that_packs_compiles_cleanly(arch):
-    report = compiler.report(source.plain("copy_strided.cu"), "copy_strided", arch)
+def test_a_kernel_without_constants_compiles_cleanly(arch, name):
+    report = compiler.report(source.plain(f"{name}.cu"), name, arch)
     assert report.registers <= 64 and not (report.stack_bytes or report.spill_stores or report.spill_loads)

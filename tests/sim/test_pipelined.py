@@ -1,0 +1,242 @@
+"""Rung 9 on the simulated device: tiles moved back inside, copies in flight, K in parts."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from fastsgemm import plan, problems, rungs, source
+from fastsgemm.config import Config
+from fastsgemm.plan import Problem
+from fastsgemm.sim import Machine, Region, sgemm
+from fastsgemm.sim.errors import RaceError, UnwrittenSharedError
+
+RUNG = rungs.find("pipelined")
+SMALL = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPLIT_K=1)
+STRANDS = 8  # of cuda_src/reduce_parts.cu
+LAYOUTS = problems.LAYOUTS
+
+
+def operands(M, N, K, seed=0):
+    draw = np.random.default_rng(seed)
+    return tuple(draw.standard_normal(shape).astype(np.float32) for shape in ((M, K), (K, N), (M, N)))
+
+
+def stored(x, letter):
+    return np.asfortranarray(x) if letter == "T" else np.ascontiguousarray(x)
+
+
+def same_bits(found, expected):
+    np.testing.assert_array_equal(np.ascontiguousarray(found).view(np.uint32), expected.view(np.uint32))
+
+
+def close(found, A, B, alpha=1.0, beta=0.0, C=0.0):
+    """Whatever the order of the sum: within the rounding of K products and sums, and of the epilogue."""
+    a, b, c = (np.asarray(x, np.float64) for x in (A, B, C))
+    exact = alpha * (a @ b) + beta * c
+    magnitude = abs(alpha) * (abs(a) @ abs(b)) + abs(beta) * abs(c)
+    assert (np.abs(found - exact) <= (A.shape[1] + 4) * 2.0**-24 * magnitude).all()
+
+
+def added_up(parts, alpha, beta, C, fma):
+    """What reduce_parts is to do: ascending within each strand, then the strands, then the epilogue."""
+    strands = []
+    for first in range(STRANDS):
+        total = np.zeros_like(parts[0])
+        for part in parts[first::STRANDS]:
+            total = total + part
+        strands.append(total)
+    total = strands[0]
+    for strand in strands[1:]:
+        total = total + strand
+    alpha, beta = np.float32(alpha), np.float32(beta)
+    return alpha * total if beta == 0 else fma(alpha, total, beta * C)
+
+
+@pytest.fixture
+def in_parts(reference, libm_fma):
+    """Return a function that computes what a product with K in parts must be, to the bit."""
+
+    def compute(config, A, B, alpha=1.0, beta=0.0, C=None):
+        K = A.shape[1]
+        count, chunk = plan.split(config, K)
+        if count == 1:
+            return reference(A, B, alpha, beta, C)
+        parts = [reference(A[:, first : first + chunk], B[first : first + chunk]) for first in range(0, K, chunk)]
+        assert len(parts) == count
+        return added_up(parts, alpha, beta, C, libm_fma)
+
+    return compute
+
+
+# C beside a tile of it: rows and columns that are the tile's and 8 or 5 more, or less than the tile's
+SIZES = {"both larger": (40, 72), "M smaller": (12, 40), "N smaller": (40, 12), "both smaller": (8, 4)}
+
+
+@pytest.mark.parametrize("asynchronous", [0, 1])
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, width, asynchronous, reference):
+    """A tile that would reach past an edge is moved back over its neighbour, and must leave the neighbour's alone."""
+    config = dataclasses.replace(SMALL, ASYNC=asynchronous)
+    M, N = (extent - (1 if extent < 32 else 3) * (width == 1) for extent in SIZES[size])
+    K = 20 if width == 4 else 21
+    A, B, C = operands(M, N, K)
+    variant = plan.variant_for(RUNG, problems.call(Problem(M, N, K, layout)), config)
+    assert (variant.vec_a, variant.vec_b, variant.vec_c) == (width, width, width)
+    assert variant.guard is (size != "both larger")
+    expected = reference(A, B, 0.7, -1.3, C)
+    _, report = sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 0.7, -1.3, C)
+    same_bits(C, expected)
+    assert report.total.stores["C"].bytes == report.total.loads["C"].bytes == 4 * C.size
+
+
+@pytest.mark.parametrize("asynchronous", [0, 1])
+@pytest.mark.parametrize("fragments", [1, 2])
+@pytest.mark.parametrize("order", [0, 1, 2, 3])
+def test_every_depth_of_k_and_order_of_the_outer_product(order, fragments, asynchronous, reference):
+    config = dataclasses.replace(SMALL, ORDER=order, FRAGMENTS=fragments, ASYNC=asynchronous)
+    for K in (1, 7, 8, 9, 16, 23, 24, 37):  # BK is 8; with TN both operands can go by cp.async, whatever K
+        A, B, C = operands(36, 68, K)
+        expected = reference(A, B, 1.5, 0.5, C)
+        sgemm(RUNG, config, stored(A, "T"), B, 1.5, 0.5, C)
+        same_bits(C, expected)
+
+
+@pytest.mark.parametrize("fragments", [1, 2])
+def test_thread_tiles_of_several_sub_tiles_and_strips(fragments, reference):
+    config = dataclasses.replace(
+        SMALL, BN=64, BM=64, BK=16, TM=8, WM=64, WN=32, WNITER=1, ORDER=3, FRAGMENTS=fragments, ASYNC=1
+    )
+    assert config.wmiter == 2
+    A, B, _ = operands(67, 70, 35)
+    same_bits(sgemm(RUNG, config, A, B)[0], reference(A, B))
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80"])
+def test_before_sm_80_nothing_is_copied_past_the_registers(arch, reference):
+    config = dataclasses.replace(SMALL, ASYNC=1)
+    A, B, _ = operands(36, 68, 21)
+    machine = Machine(arch)
+    found, _ = sgemm(RUNG, config, stored(A, "T"), B, machine=machine)
+    same_bits(found, reference(A, B))
+
+
+@pytest.mark.parametrize("parts", [2, 3, 8, 9, 20, 1000])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_parts_of_k_are_added_up_in_a_fixed_order(layout, parts, in_parts):
+    config = dataclasses.replace(SMALL, SPLIT_K=parts)
+    K = 8 * 19 + 5
+    A, B, C = operands(37, 67, K)
+    a, b = stored(A, layout[0]), stored(B, layout[1])
+    expected = in_parts(config, A, B, 0.7, -1.3, C)
+    found = [sgemm(RUNG, config, a, b, 0.7, -1.3, C.copy())[0] for _ in range(2)]
+    same_bits(found[0], expected)
+    same_bits(found[1], expected)
+    close(found[0], A, B, 0.7, -1.3, C)
+
+
+@pytest.mark.parametrize("shape", [(40, 72, 64), (12, 72, 63), (40, 12, 64), (8, 4, 40), (1, 1, 40), (1, 67, 61)])
+def test_parts_of_problems_of_every_size(shape, in_parts):
+    """Guarded and not, with partial sums that are stored 16 bytes at a time where N allows, whatever C allows."""
+    config = dataclasses.replace(SMALL, SPLIT_K=3, ASYNC=1)
+    A, B, C = operands(*shape)
+    wide = np.full((shape[0] + 1, shape[1] + 3), 7.0, np.float32)
+    view = wide[1:, 1:-2]
+    view[...] = C
+    _, report = sgemm(RUNG, config, A, B, 2.0, 0.5, view)
+    same_bits(view.copy(), in_parts(config, A, B, 2.0, 0.5, C))
+    view[...] = 7.0
+    assert (wide == 7.0).all()
+    count = plan.split(config, shape[2])[0]
+    assert report.total.stores["W"].bytes == 4 * count * C.size
+    assert report.total.stores["W"].requests <= 4 * C.size * count / (1 if shape[1] % 4 else 4)
+
+
+def test_parts_of_a_column_major_c(in_parts):
+    config = dataclasses.replace(SMALL, SPLIT_K=4)
+    A, B, C = operands(67, 37, 61)
+    expected = in_parts(config, A, B, 1.5, 0.5, C)
+    found = np.asfortranarray(C)
+    sgemm(RUNG, config, A, B, 1.5, 0.5, found)
+    same_bits(found, expected)
+
+
+class TestBlasRulesInParts:
+    CONFIG = dataclasses.replace(SMALL, SPLIT_K=3)
+
+    def test_beta_zero_never_reads_c(self, in_parts):
+        A, B, C = operands(33, 66, 40)
+        found, _ = sgemm(RUNG, self.CONFIG, A, B, 1.5, 0.0, np.full_like(C, np.nan))
+        same_bits(found, in_parts(self.CONFIG, A, B, 1.5, 0.0, C))
+
+    @pytest.mark.parametrize("beta", [0.0, 1.0, -2.0])
+    def test_alpha_zero_never_reads_a_and_b(self, beta):
+        _, _, C = operands(33, 66, 40)
+        C[0, 0] = -0.0
+        A, B = np.full((33, 40), np.nan, np.float32), np.full((40, 66), np.nan, np.float32)
+        expected = np.float32(beta) * C if beta else np.zeros_like(C)
+        found, report = sgemm(RUNG, self.CONFIG, A, B, 0.0, beta, C)
+        same_bits(found, expected)
+        assert set(report.total.loads) == set()
+
+    @pytest.mark.parametrize("alpha", [1.0, np.nan])
+    @pytest.mark.parametrize("beta", [0.0, -2.0])
+    def test_without_steps_c_is_scaled(self, alpha, beta):
+        A, B, C = operands(33, 66, 0)
+        assert plan.split(self.CONFIG, 0)[0] == 1
+        expected = np.float32(beta) * C if beta else np.zeros_like(C)
+        same_bits(sgemm(RUNG, self.CONFIG, A, B, alpha, beta, C)[0], expected)
+
+    def test_nan_and_infinity_of_any_part_arrive(self):
+        A, B, _ = operands(33, 66, 40)
+        A[1, 30], A[2, 2] = np.inf, np.nan
+        found, _ = sgemm(RUNG, self.CONFIG, A, B)
+        assert np.isinf(found[1]).all() and np.isnan(found[2]).all() and np.isfinite(found[3:]).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 33])
+@pytest.mark.parametrize("strides", [(11, 1), (1, 5)])
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_the_sum_alone(count, strides, beta, libm_fma):
+    M, N, ldw = 5, 9, 10
+    draw = np.random.default_rng(3)
+    W = draw.standard_normal((count * M + 1, ldw)).astype(np.float32)
+    memory = np.full(60, np.nan if beta == 0 else 7.0, np.float32)
+    view = np.lib.stride_tricks.as_strided(memory, (M, N), [4 * stride for stride in strides])
+    old = view.copy()
+    parts = [W[part * M : (part + 1) * M, :N] for part in range(count)]
+    expected = added_up(parts, 1.5, beta, old, libm_fma)
+    args = (M, N, count, "W", ldw, M * ldw, 1.5, beta, "C", *strides)
+    regions = {"W": Region(W), "C": Region(memory.reshape(1, -1), write=True, read=bool(beta))}
+    grid = -(-M * N // 32)
+    Machine().launch(source.plain("reduce_parts.cu"), "reduce_parts", grid, 32 * STRANDS, 0, args, regions)
+    same_bits(view.copy(), expected)
+
+
+@pytest.mark.parametrize("fragments", [1, 2])
+@pytest.mark.parametrize("asynchronous", [0, 1])
+@pytest.mark.parametrize("what", ["__syncthreads();", "wait_for_copies();"])
+def test_no_barrier_and_no_wait_can_be_left_out(what, fragments, asynchronous, monkeypatch):
+    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=asynchronous)
+    A, B, _ = operands(40, 72, 2 * config.BK + 3)
+    A = stored(A, "T")
+    whole = source.generate
+    places = [match.start() for match in re.finditer(re.escape(what), whole(RUNG, config, source.Variant()))]
+    assert len(places) == (4 if what.startswith("__") else 2)
+    if what == "wait_for_copies();" and not asynchronous:
+        return  # without copies in flight there is nothing to wait for
+    needed = set(range(len(places)))
+    if what.startswith("__") and fragments == 1:
+        needed.remove(2)  # it is not compiled then
+    for number in sorted(needed):
+
+        def generate(*how, number=number):
+            pieces = whole(*how).split(what)
+            return what.join(pieces[: number + 1]) + ";" + what.join(pieces[number + 1 :])
+
+        monkeypatch.setattr(source, "generate", generate)
+        with pytest.raises((RaceError, UnwrittenSharedError)):
+            sgemm(RUNG, config, A, B)
