@@ -42,6 +42,19 @@ def test_predictions_and_alternatives_are_shown(bench, data_folder):
     assert str(choice.config) in text
 
 
+def test_the_parts_of_k_are_shown(bench, data_folder):
+    """Of the choice and of the alternatives, each with the division that it would have."""
+    tuner.run(tuner.plan(bench.card, rung="pipelined", quick=True), bench, Bar(False), 1e9, clock=lambda: bench.now)
+    problem = Problem(65, 66, 65537)
+    choice = choose.choose(bench.card, rungs.find("pipelined"), problem)
+    text = str(Explanation(bench.card, "pipelined", problem, choice))
+    assert choice.rule == choose.PREDICTED and choice.config.SPLIT_K > 1
+    assert str(choice.config) in text and f"SPLIT_K={choice.config.SPLIT_K}" in text
+    assert text.count("SPLIT_K=") == 1 + text.count("ms predicted  ")
+    assert choice.options[0].config == choice.config
+    json.loads(json.dumps(Explanation(bench.card, "pipelined", problem, choice).json()))
+
+
 def test_as_json_it_is_plain_data():
     found = explain(4096, 4096, 4096, rung="warptiled", device="sm_80")
     again = json.loads(json.dumps(found.json()))

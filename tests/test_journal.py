@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from fastsgemm.candidates import REFINED
+from fastsgemm.candidates import PIPELINED, REFINED
 from fastsgemm.journal import Journal
 from fastsgemm.plan import Problem
 
@@ -25,6 +27,18 @@ def test_what_was_put_is_there_in_the_next_run(path):
         assert journal.get(PROBLEM, "warptiled", TWO, "prepare") == "it spills"
         assert journal.get(PROBLEM, "warptiled", ONE, "grid.0.1") is None
         assert journal.get(PROBLEM, "autotuned", ONE, "grid.0.0") is None
+
+
+def test_divisions_of_k_are_told_apart(path):
+    one, four = (replace(PIPELINED.quick[0], SPLIT_K=parts) for parts in (1, 4))
+    with Journal(path, STAMP) as journal:
+        journal.put(PROBLEM, "pipelined", one, "grid.0.0", 1.25)
+        journal.put(PROBLEM, "pipelined", four, "grid.0.0", 0.5)
+        journal.put(PROBLEM, "pipelined", one.kernel, "prepare", "it spills")  # of the kernel, whatever the grid
+    with Journal(path, STAMP) as journal:
+        assert journal.get(PROBLEM, "pipelined", one, "grid.0.0") == 1.25
+        assert journal.get(PROBLEM, "pipelined", four, "grid.0.0") == 0.5
+        assert journal.get(PROBLEM, "pipelined", four.kernel, "prepare") == "it spills"
 
 
 def test_a_line_is_on_disk_at_once(path):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fastsgemm import model, problems
-from fastsgemm.candidates import CLASSIC, REFINED
+from fastsgemm.candidates import CLASSIC, PIPELINED, REFINED
 from fastsgemm.database import Curve, Point, Tools
 from fastsgemm.model import Model
 from fastsgemm.plan import Problem, blocks
@@ -138,3 +138,64 @@ def test_times_without_noise_or_sense_do_not_break_it():
     predicted = Model(curve(BIG, 2, lambda problem: 0.01))
     assert predicted.predict(Problem(333, 555, 777), SMS) > 0
     assert predicted.predict(Problem(8192, 8192, 8192), SMS) > 0
+
+
+PIPE = PIPELINED.quick[3]  # 64x128x8
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        (Problem(64, 128, 65536), [1, 2, 4, 8, 16, 32, 64, 128, 256]),  # 256 parts at most
+        (Problem(64, 128, 256), [1, 2, 4, 8, 16]),  # parts of two tiles at least
+        (Problem(64, 128, 255), [1, 2, 4, 8]),
+        (Problem(64, 128, 31), [1]),
+        (Problem(64 * 32, 128 * 32, 65536), [1, 2]),  # until there are eight waves of one block
+        (Problem(64 * 33, 128 * 32, 65536), [1]),
+    ],
+    ids=str,
+)
+def test_k_is_divided_while_blocks_are_few_and_parts_deep(problem, expected):
+    assert model.splits(PIPE, problem, SMS) == expected
+    assert model.splits(dataclasses.replace(PIPE, SPLIT_K=8), problem, SMS) == expected
+
+
+def flat(config, full):
+    """A machine on which a wave takes as long whether its blocks are many or few, as the real ones nearly are."""
+    return lambda problem: (0.004 + 1e-3 * problem.K) * math.ceil(blocks(config, problem) / SMS / full)
+
+
+def test_the_time_in_parts_is_that_of_more_blocks_with_less_to_do_and_a_sum():
+    """Four times the blocks at a quarter of the depth, and bytes to add up."""
+    ms = flat(PIPE.kernel, 2)
+    predicted = Model(curve(PIPE, 2, ms))
+    problem = Problem(64 * 11, 128 * 6, 4096)  # half a block for each multiprocessor
+    best, config = predicted.best(problem, SMS)
+    assert config.SPLIT_K == 4 and dataclasses.replace(config, SPLIT_K=1) == PIPE
+    outputs = 4 * problem.M * problem.N
+    whole = ms(Problem(4 * 64 * 11, 128 * 6, 1024))
+    assert best == pytest.approx(whole + 0.003 + outputs * (4 + 2) / 2e9, rel=0.05)
+    assert best < 0.5 * predicted.predict(problem, SMS)
+
+
+def test_where_blocks_are_many_k_stays_whole():
+    predicted = Model(curve(PIPE, 2, flat(PIPE.kernel, 2)))
+    for problem in (Problem(4096, 4096, 4096), Problem(8192, 8192, 64), Problem(64, 128, 16)):
+        best, config = predicted.best(problem, SMS)
+        assert config == PIPE and best == predicted.predict(problem, SMS)
+
+
+def test_a_config_that_cannot_divide_k_is_returned_as_it_is():
+    predicted = Model(curve(BIG, 2, ideal(BIG, 2)))
+    problem = Problem(64, 64, 65536)
+    assert predicted.best(problem, SMS) == (predicted.predict(problem, SMS), BIG)
+
+
+def test_the_best_division_is_the_least_of_all():
+    predicted = Model(curve(PIPE, 2, flat(PIPE.kernel, 2)))
+    for problem in (Problem(64, 64, 65536), Problem(256, 256, 16384, "TT"), Problem(333, 555, 7777, "NT")):
+        best, config = predicted.best(problem, SMS)
+        assert config.SPLIT_K in model.splits(PIPE, problem, SMS)[1:]
+        for parts in model.splits(PIPE, problem, SMS):
+            option = dataclasses.replace(PIPE, SPLIT_K=parts)
+            assert best <= predicted._split(problem, option, SMS)

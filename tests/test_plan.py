@@ -140,3 +140,48 @@ def test_a_grid_beyond_the_hardware_limit_is_refused_with_limit_and_value():
     assert plan.blocks(Config(1, 1), largest) == plan.MAX_BLOCKS
     with pytest.raises(ShapeError, match=rf"{2 * (2**31 - 1)} blocks .* limit of a grid is {2**31 - 1}"):
         plan.blocks(Config(1, 1), Problem(2**31 - 1, 2, 1))
+
+
+@given(st.integers(0, 5000), st.sampled_from([4, 8, 16, 32]), st.integers(1, 3000))
+def test_parts_of_k_are_whole_tiles_and_cover_it_once(K, BK, parts):
+    count, chunk = plan.split(Config(8, 8, BK, SPLIT_K=parts), K)
+    assert 1 <= count <= parts and chunk % BK == 0
+    steps = [k for part in range(count) for k in range(part * chunk, min(K, (part + 1) * chunk))]
+    assert steps == list(range(K))
+    assert (count - 1) * chunk < K or count == 1  # no part is empty
+    fewer = plan.split(Config(8, 8, BK, SPLIT_K=count), K)
+    assert fewer == (count, chunk)  # what a config asks for in vain makes no difference
+
+
+def test_a_config_without_split_k_has_k_in_one_part():
+    assert plan.split(Config(8, 8), 100) == (1, 100)
+    assert plan.split(Config(8, 8, 16), 100) == plan.split(Config(8, 8, 16, SPLIT_K=1), 100) == (1, 112)
+
+
+def test_every_part_has_blocks_of_its_own():
+    problem = Problem(33, 65, 100)
+    assert plan.blocks(Config(32, 32, 8, SPLIT_K=3), problem) == 2 * 3 * 3
+    assert plan.blocks(Config(32, 32, 8, SPLIT_K=1000), problem) == 2 * 3 * 13
+    with pytest.raises(ShapeError, match="limit of a grid"):
+        plan.blocks(Config(1, 1, 1, SPLIT_K=2), Problem(2**30, 1, 2**30))
+
+
+def dense_call(M, N, K, ldc=None):
+    shapes = ((M, K), K), ((K, N), N), ((M, N), ldc or N)
+    return plan.call_for(*(Operand(shape, Stored(False, ld)) for shape, ld in shapes))
+
+
+@pytest.mark.parametrize(("M", "N", "guard"), [(32, 64, False), (31, 64, True), (32, 63, True), (1, 1, True)])
+def test_a_kernel_is_guarded_where_c_is_smaller_than_its_tile(M, N, guard):
+    for rung in RUNGS:
+        variant = plan.variant_for(rung, dense_call(M, N, 64), Config(32, 64, 8, SPLIT_K=1))
+        assert variant.guard is (guard and rung.splits)
+
+
+def test_parts_are_stored_as_workspace_allows_and_not_as_c_does():
+    rung, whole, divided = RUNGS[8], Config(32, 32, 8, SPLIT_K=1), Config(32, 32, 8, SPLIT_K=4)
+    unaligned = dense_call(64, 64, 64, ldc=65)
+    assert plan.variant_for(rung, unaligned, whole).vec_c == 1
+    assert plan.variant_for(rung, unaligned, divided).vec_c == 4
+    assert plan.variant_for(rung, dense_call(64, 66, 64, ldc=68), divided).vec_c == 1
+    assert plan.variant_for(rung, dense_call(64, 64, 8, ldc=65), divided).vec_c == 1  # K is a tile: one part

@@ -2,12 +2,13 @@ import inspect
 import json
 import math
 import warnings
+from dataclasses import replace
 
 import pytest
 
 import fastsgemm
-from fastsgemm import choose, database, problems, resources, rungs, tuner
-from fastsgemm.candidates import CLASSIC, LITERATURE, REFINED
+from fastsgemm import choose, database, model, problems, resources, rungs, tuner
+from fastsgemm.candidates import CLASSIC, LITERATURE, PIPELINED, REFINED
 from fastsgemm.errors import ConfigError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.plan import Problem
 from fastsgemm.progress import Bar
@@ -90,6 +91,45 @@ def test_one_problem_is_tuned_stored_and_used(bench, go, data_folder):
     assert not journal(data_folder).exists()
 
 
+@pytest.mark.parametrize(
+    ("shape", "first", "divisions"),
+    [
+        ((64, 64, 65536), 256, {1, 2, 4, 8, 16, 32, 64, 128, 256}),
+        ((1024, 1024, 1024), 2, {1, 2, 4, 8, 16}),
+        ((2048, 2048, 4096), 1, {1, 2, 4}),
+        ((4096, 4096, 4096), 1, {1}),
+        ((64, 64, 16), 1, {1}),
+    ],
+    ids=str,
+)
+def test_every_division_that_is_worth_it_is_tried_and_the_one_that_fills_the_card_first(bench, shape, first, divisions):
+    """With tiles of 64 x 128 on 132 multiprocessors, of which two blocks each are full."""
+    config = PIPELINED.quick[3]
+    run = tuner._Run(tuner.plan(bench.card, [shape], rung="pipelined"), PIPELINED, None, None)
+    for given in (config, replace(config, SPLIT_K=1)):
+        found = run._divided(given, Problem(*shape))
+        assert {other.SPLIT_K for other in found} == divisions and len(found) == len(divisions)
+        assert first == found[-1].SPLIT_K
+        assert {replace(other, SPLIT_K=1) for other in found} == {config}
+    assert run._divided(REFINED.quick[0], Problem(*shape)) == [REFINED.quick[0]]
+
+
+def test_a_deep_problem_is_tuned_in_parts_stored_and_used(bench, go):
+    problem = Problem(64, 64, 65536)
+    outcome = go(("64,64,65536",), rung="pipelined", quick=True)
+    found = outcome.tuned[0].config
+    assert found.SPLIT_K > 8
+    assert outcome.tuned[0].ms == min(
+        bench.formula(replace(config, SPLIT_K=parts), problem)
+        for config in PIPELINED.quick
+        for parts in model.splits(config, problem, bench.card.multiprocessors)
+    )
+    assert f"SPLIT_K={found.SPLIT_K}" in outcome.path.read_text().replace('"SPLIT_K": ', "SPLIT_K=")
+    assert database.faults(outcome.path.read_text(), "sm_90") == []
+    chosen = choose.choose(bench.card, rungs.find("pipelined"), problem)
+    assert (chosen.config, chosen.rule) == (found, choose.EXACT)
+
+
 def test_refinements_of_the_best_are_tried(bench, go):
     go(rung="warptiled")
     tried = {config for _, config in bench.timed}
@@ -162,13 +202,16 @@ def test_the_standard_set_gives_a_record_a_problem_and_the_curves(bench, go, qui
     assert choose.choose(bench.card, rungs.find("autotuned"), Problem(1111, 222, 333)).rule == choose.PREDICTED
 
 
-def test_the_choice_for_untuned_problems_is_good(bench, go):
-    outcome = go(None, rung="warptiled")
+@pytest.mark.parametrize("name", ["warptiled", "pipelined"])
+def test_the_choice_for_untuned_problems_is_good(bench, go, name):
+    outcome = go(None, rung=name)
     regrets = []
     for n in range(100):
         problem = Problem(50 + 37 * n, 60 + 41 * (n * 7 % 100), 70 + 29 * (n * 13 % 100))
-        chosen = choose.choose(bench.card, WARP, problem)
-        best = min(bench.formula(curve.config, problem) for curve in outcome.curves)
+        chosen = choose.choose(bench.card, rungs.find(name), problem)
+        best = min(
+            bench.formula(config, problem) for curve in outcome.curves for config in divided(curve.config, problem)
+        )
         regrets.append(bench.formula(chosen.config, problem) / best - 1)
     assert sum(regrets) / len(regrets) < 0.02 and sorted(regrets)[94] < 0.06
 
@@ -194,6 +237,20 @@ def test_a_config_that_fails_on_a_probe_gets_no_curve(bench, go):
     outcome = go(None, rung="autotuned", quick=True)
     assert bad not in [curve.config for curve in outcome.curves]
     assert len(outcome.curves) == len(CLASSIC.quick) - 1
+
+
+def divided(config, problem):
+    """The config with every power of two for SPLIT_K, whether it is worth a trial or not."""
+    if config.SPLIT_K is None:
+        return [config]
+    return [replace(config, SPLIT_K=2**power) for power in range(10)]
+
+
+def test_a_portfolio_counts_a_config_by_its_best_division():
+    a, b = PIPELINED.quick[:2]
+    times = {replace(a, SPLIT_K=1): 4.0, replace(a, SPLIT_K=4): 1.0, replace(b, SPLIT_K=1): 2.0}
+    assert tuner.portfolio([Result(None, "pipelined", times, {}, None, True)], 1) == [a]
+    assert set(tuner.portfolio([Result(None, "pipelined", times, {}, None, True)], 9)) == {a, b}
 
 
 def test_a_portfolio_covers_every_problem_first():

@@ -111,7 +111,7 @@ def test_subnormals_nan_and_infinity(reference, configs):
 
 
 def _shipped():
-    """Every distinct kernel of the tuning database, wherever in its files it stands; parts of K are tested elsewhere."""
+    """Every distinct kernel of the tuning database, wherever it stands; parts of K are tested elsewhere."""
     found = {}
 
     def visit(node):

@@ -1,0 +1,161 @@
+"""K in parts: what is launched, on which memory, and what is left when something fails, on a card made of Python."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from cuda.bindings import driver
+
+from fastsgemm import Config, plan, sgemm, split_k
+from fastsgemm.errors import CaptureError, DeviceMemoryError, ShapeError
+
+CONFIG = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPLIT_K=3)
+HOW = {"rung": "pipelined", "config": CONFIG}
+M, N, K = 5, 6, 70
+STREAM = 5  # of the arrays on the Python card
+
+
+@pytest.fixture
+def abc(random):
+    return random(M, K), random(K, N), random(M, N)
+
+
+def expected(abc, alpha, beta):
+    A, B, C = (x.astype(np.float64) for x in abc)
+    return alpha * (A @ B) + beta * C
+
+
+def test_the_parts_go_to_workspace_and_their_sum_to_c(card, on_card, abc):
+    A, B, C = abc
+    wanted = expected(abc, 1.5, -0.5)
+    sgemm(on_card(A), on_card(B), 1.5, -0.5, on_card(C), **HOW)
+    np.testing.assert_allclose(C, wanted, rtol=1e-5, atol=1e-5)
+    (workspace,) = card.made
+    assert (workspace.size, workspace.handle, workspace.open) == (4 * 3 * M * N, STREAM, False)
+    (first, parts), (second, total) = card.launched
+    assert first == second == STREAM
+    assert parts[3] == 1 and parts[8] == 0  # alpha and beta belong to the sum
+    assert (parts[9], parts[10]) == (workspace.address, N)
+    assert parts[11:] == (24, M * N)  # K = 70 is 9 tiles of 8, 3 a part
+    assert total[2:7] == (3, workspace.address, N, M * N, np.float32(1.5)) and total[7] == np.float32(-0.5)
+    assert card.compiled == ["reduce_parts", "pipelined"]
+
+
+def test_a_problem_of_one_part_is_one_launch_without_workspace(card, on_card, random):
+    A, B = random(M, 8), random(8, N)
+    result = sgemm(on_card(A), on_card(B), **HOW)  # a tile of K: it cannot be divided
+    np.testing.assert_allclose(result.values, A @ B, rtol=1e-5, atol=1e-5)
+    assert len(card.launched) == 1 and card.made == [] and card.compiled == ["pipelined"]
+
+
+def test_divisions_share_a_kernel(card, on_card, abc):
+    A, B, _ = abc
+    for parts in (1, 2, 3, 100):
+        config = dataclasses.replace(CONFIG, SPLIT_K=parts)
+        result = sgemm(on_card(A), on_card(B), rung="pipelined", config=config)
+        np.testing.assert_allclose(result.values, expected(abc, 1, 0), rtol=1e-5, atol=1e-5)
+    assert card.compiled == ["pipelined", "reduce_parts"]
+    assert [workspace.size // (4 * M * N) for workspace in card.made] == [2, 3, 9]
+
+
+@pytest.mark.parametrize("how_c", ["row-major", "column-major", "padded", "strided"])
+class TestEveryC:
+    @staticmethod
+    def laid_out(how_c, values):
+        buffer = {
+            "row-major": lambda: np.full((M, N), 99, np.float32),
+            "column-major": lambda: np.full((N, M), 99, np.float32).T,
+            "padded": lambda: np.full((M, N + 3), 99, np.float32)[:, 1:-2],
+            "strided": lambda: np.full((M, 2 * N), 99, np.float32)[:, ::2],
+        }[how_c]()
+        buffer[...] = values
+        return buffer
+
+    def test_is_updated_and_nothing_beside_it(self, card, on_card, abc, how_c):
+        C = self.laid_out(how_c, abc[2])
+        sgemm(on_card(abc[0]), on_card(abc[1]), 1.5, -0.5, on_card(C), **HOW)
+        np.testing.assert_allclose(C, expected(abc, 1.5, -0.5), rtol=1e-5, atol=1e-5)
+        C[...] = 99
+        assert C.base is None or (C.base == 99).all()
+        assert not any(workspace.open for workspace in card.made)
+
+    def test_is_not_read_for_beta_zero(self, card, on_card, abc, how_c):
+        C = self.laid_out(how_c, np.nan)
+        sgemm(on_card(abc[0]), on_card(abc[1]), 1.0, 0.0, on_card(C), **HOW)
+        np.testing.assert_allclose(C, expected(abc, 1, 0), rtol=1e-5, atol=1e-5)
+
+    @pytest.mark.parametrize("beta", [0.0, 1.0, -2.0])
+    def test_is_scaled_for_alpha_zero(self, card, on_card, abc, how_c, beta):
+        nan = [np.full_like(x, np.nan) for x in abc[:2]]
+        abc[2][0, 0] = -0.0
+        C = self.laid_out(how_c, abc[2])
+        sgemm(on_card(nan[0]), on_card(nan[1]), 0.0, beta, on_card(C), **HOW)
+        wanted = np.float32(beta) * abc[2] if beta else np.zeros_like(abc[2])
+        assert np.ascontiguousarray(C).tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+def test_workspace_is_given_back_when_a_launch_fails(card, on_card, abc, monkeypatch, fails):
+    launch, before = card.launch, abc[2].copy()
+
+    def fail(*arguments):
+        if len(card.launched) == fails:
+            raise RuntimeError("no launch")
+        launch(*arguments)
+
+    monkeypatch.setattr(card, "launch", fail)
+    with pytest.raises(RuntimeError, match="no launch"):
+        sgemm(on_card(abc[0]), on_card(abc[1]), 1.0, 1.0, on_card(abc[2]), **HOW)
+    assert len(card.made) == 1 and not card.made[0].open
+    np.testing.assert_array_equal(abc[2], before)
+
+
+def test_without_room_nothing_is_launched_and_the_error_says_what_for(card, on_card, abc, monkeypatch):
+    monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 100, 2000))
+    card.room = 4 * 3 * M * N - 1
+    before = abc[2].copy()
+    message = "Python has no room for the partial sums of split-K: 360 bytes are needed, 100 of 2000 are free"
+    with pytest.raises(DeviceMemoryError, match=message):
+        sgemm(on_card(abc[0]), on_card(abc[1]), 1.0, 1.0, on_card(abc[2]), **HOW)
+    assert card.launched == [] and card.made == []
+    np.testing.assert_array_equal(abc[2], before)
+
+
+def test_the_stream_of_the_call_is_used_for_all_of_it(card, on_card, abc):
+    class Stream:
+        def __cuda_stream__(self):
+            return (0, 9)
+
+    sgemm(on_card(abc[0]), on_card(abc[1]), stream=Stream(), **HOW)
+    assert [handle for handle, _ in card.launched] == [9, 9] and card.made[0].handle == 9
+
+
+def test_the_first_division_in_a_capture_is_refused_and_a_later_one_is_not(card, on_card, abc):
+    A, B, _ = abc
+    sgemm(on_card(A), on_card(B), rung="pipelined", config=dataclasses.replace(CONFIG, SPLIT_K=1))
+    card.launched.clear()
+    card.capturing.add(STREAM)
+    with pytest.raises(CaptureError, match="reduce_parts"):
+        sgemm(on_card(A), on_card(B), **HOW)
+    assert card.launched == [] and card.made == []
+    card.capturing.clear()
+    sgemm(on_card(A), on_card(B), **HOW)
+    card.capturing.add(STREAM)
+    result = sgemm(on_card(A), on_card(B), **HOW)
+    np.testing.assert_allclose(result.values, expected(abc, 1, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_a_sum_that_needs_too_many_blocks_is_refused():
+    largest = split_k.reduction(None, 2**20, 32 * (2**11 - 1), 2)
+    assert largest.config.grid[0] <= plan.MAX_BLOCKS and largest.config.block[0] == 256
+    with pytest.raises(ShapeError, match=f"the limit of a grid is {plan.MAX_BLOCKS}"):
+        split_k.reduction(None, 2**20, 2**17, 2)
+
+
+def test_what_is_packed_may_be_divided_too(card, on_card, abc):
+    A = np.zeros((M, 2 * K), np.float32)[:, ::2]
+    A[...] = abc[0]
+    result = sgemm(on_card(A), on_card(abc[1]), **HOW)
+    np.testing.assert_allclose(result.values, expected(abc, 1, 0), rtol=1e-5, atol=1e-5)
+    assert sorted(card.compiled) == ["copy_strided", "pipelined", "reduce_parts"]
+    assert not any(workspace.open for workspace in card.made)
