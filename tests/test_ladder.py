@@ -36,12 +36,12 @@ def desk(random):
     return Desk(random(40, 30), random(30, 20), {})
 
 
-def product(desk, number, write, ms=1.0, name="rung"):
+def product(desk, number, write, ms=1.0, name="rung", **constants):
     def work():
         write(desk.c)
 
     desk.times[work] = ms
-    return Product(name, number, {"BM": 32}, work)
+    return Product(name, number, {"BM": 32, **constants}, work)
 
 
 def right(desk):
@@ -98,6 +98,20 @@ def test_a_last_bit_that_differs_is_told(desk):
     assert not climbed.ok
     assert not climbed.identical
     assert "NOT the same bits" in climbed.text()
+
+
+def test_a_rung_that_adds_up_parts_of_k_may_differ_in_the_last_bits_but_not_be_wrong(desk):
+    exact = desk.a @ desk.b
+    off = np.nextafter(exact, np.float32(np.inf))
+    rungs = [product(desk, number, right(desk), SPLIT_K=1) for number in (1, 2)]
+    for place in (0, 2):
+        parts = product(desk, 9, lambda c: np.copyto(c, off), name="pipelined", SPLIT_K=4)
+        climbed = ladder.climb(desk.bench((*rungs[:place], parts, *rungs[place:])))
+        assert climbed.ok
+        assert "the results of the 2 rungs are the same bits" in climbed.text()
+        assert "pipelined adds up K in parts here" in climbed.text()
+    wrong = product(desk, 9, lambda c: np.copyto(c, off + 1), name="pipelined", SPLIT_K=4)
+    assert not ladder.climb(desk.bench((*rungs, wrong))).ok
 
 
 def test_cublas_in_tf32_is_not_compared_with(desk):

@@ -134,6 +134,17 @@ def test_markdown(found):
     assert len({line.count("|") for line in lines}) == 1
 
 
+def test_parts_of_k_are_right_but_other_bits(configs):
+    divided = {name: dataclasses.replace(config, SPLIT_K=3) for name, config in configs.items() if config.SPLIT_K}
+    chosen = [rungs.find("naive"), rungs.find("coalesced"), rungs.find("pipelined")]
+    climbed = climb(Problem(33, 65, 200), chosen, configs=configs | divided)
+    assert climbed.ok and all(row.right for row in climbed.rows)
+    assert "the results of the 2 rungs are the same bits" in climbed.text()
+    whole = climb(Problem(33, 65, 200), chosen, configs=configs)
+    assert whole.rows[2].error != climbed.rows[2].error
+    assert "the results of the 3 rungs are the same bits" in whole.text()
+
+
 @pytest.mark.parametrize("fault", [np.nan, 0.5])
 def test_a_wrong_result_is_seen(monkeypatch, launchless, fault):
     right = table.sgemm
