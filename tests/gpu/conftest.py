@@ -1,9 +1,11 @@
 """Fixtures of the GPU tests. Products of small whole numbers are exact, so most results are compared bit by bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from fastsgemm import device
+from fastsgemm import device, plan
 
 
 @pytest.fixture
@@ -14,6 +16,16 @@ def gpu():
     yield opened
     if switched:
         opened.leave()
+
+
+@pytest.fixture
+def undivided(gpu, monkeypatch):
+    """K is in one part, whatever the database says, so that the bits are those of rung 1."""
+    real = plan.split
+    monkeypatch.setattr(plan, "split", lambda config, K: real(replace(config, SPLIT_K=None), K))
+    gpu.plans.clear()
+    yield
+    gpu.plans.clear()
 
 
 @pytest.fixture

@@ -9,12 +9,16 @@ import sys
 
 import numpy as np
 
-from fastsgemm import RUNGS, device
+from fastsgemm import RUNGS, Config, device, rungs
 from fastsgemm.arrays import DeviceArray
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.run import run
 
 SHAPES = [(65, 130, 19), (1, 33, 5), (132, 136, 24)]  # float by float, thin, and with 16-byte loads
+PIPELINED = [  # beside what the database has for it: copies past the registers or not, K whole or in three parts
+    Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=f, ASYNC=a, SPLIT_K=parts)
+    for f, a, parts in ((1, 0, 3), (2, 0, 3), (1, 1, 1), (2, 1, 1), (2, 1, 3))
+]
 ALPHA_BETA = [(1.0, 0.0), (1.5, -0.5)]
 
 
@@ -33,7 +37,7 @@ def strided(view):
     return pointer, ((shape[0], shape[1] // 2), (strides[0], 2), *rest)
 
 
-def wrong(gpu, rung, shape, layout, alpha, beta, generator):
+def wrong(gpu, rung, config, shape, layout, alpha, beta, generator):
     """Whether the product differs from float64 by more than float32 explains."""
     M, N, K = shape
     a, b, c = (generator.standard_normal(extents).astype(np.float32) for extents in ((M, K), (K, N), (M, N)))
@@ -42,7 +46,7 @@ def wrong(gpu, rung, shape, layout, alpha, beta, generator):
     C = DeviceArray((M, N), gpu, LEGACY_STREAM)
     if beta:
         C.upload(c)  # else it stays uninitialised: initcheck sees whether it is read
-    run(gpu, LEGACY_STREAM, view_a, view_b, C.view, np.float32(alpha), np.float32(beta), rung)
+    run(gpu, LEGACY_STREAM, view_a, view_b, C.view, np.float32(alpha), np.float32(beta), rung, config)
     out = np.empty((M, N), np.float32)
     C.download(out)
     for array in (A, B, C):
@@ -69,12 +73,12 @@ def main():
     gpu.enter()
     generator = np.random.default_rng(3)
     faults = [
-        f"{rung} {shape} {layout} alpha {alpha} beta {beta}"
-        for rung in RUNGS
+        f"{rung} {config or ''} {shape} {layout} alpha {alpha} beta {beta}"
+        for rung, config in [*((rung, None) for rung in RUNGS), *((rungs.find("pipelined"), one) for one in PIPELINED)]
         for shape in SHAPES
         for layout in ("NN", "TT", "NT", "TN")
         for alpha, beta in ALPHA_BETA
-        if wrong(gpu, rung, shape, layout, alpha, beta, generator)
+        if wrong(gpu, rung, config, shape, layout, alpha, beta, generator)
     ]
     if wrong_packed(gpu, generator):
         faults.append("packed")

@@ -23,6 +23,7 @@ def strided(values, wanted):
     return view, buffer
 
 
+@pytest.mark.usefixtures("undivided")
 @pytest.mark.parametrize("rung", RUNGS, ids=str)
 def test_every_mix_of_strided_operands(torch, rung):
     a, b, c = (torch.randn(shape, device="cuda") for shape in ((67, 35), (35, 130), (67, 130)))

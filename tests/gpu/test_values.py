@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -76,6 +77,7 @@ def test_rung_1_agrees_with_float64(torch, cases):
     assert failures(torch, checks) == []
 
 
+@pytest.mark.usefixtures("undivided")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("rung", RUNGS, ids=str)
 def test_every_rung_gives_the_bits_of_rung_1_and_writes_nothing_else(torch, cases, rung, layout):
@@ -98,6 +100,7 @@ def test_every_rung_gives_the_bits_of_rung_1_and_writes_nothing_else(torch, case
     assert failures(torch, checks) == []
 
 
+@pytest.mark.usefixtures("undivided")
 @pytest.mark.parametrize("rung", RUNGS, ids=str)
 def test_a_column_major_c_gets_the_same_bits(torch, cases, rung):
     checks = []
@@ -182,6 +185,7 @@ def test_a_hundred_repeats_give_the_same_bits(torch, rung):
     assert failures(torch, checks) == []
 
 
+@pytest.mark.usefixtures("undivided")
 @pytest.mark.parametrize("rung", RUNGS, ids=str)
 def test_a_square_in_many_tiles(torch, rung):
     """A thousand blocks at once: a race or a wrong raster shows here and not in small shapes."""
@@ -196,6 +200,14 @@ KNOBS = [
 ]
 CONFIGS = [
     *(("warptiled", Config(**WARP_TILED, **knobs)) for knobs in KNOBS),
+    *(
+        ("pipelined", Config(**WARP_TILED, GROUP_M=8, MIN_BLOCKS=1, ORDER=o, FRAGMENTS=f, ASYNC=a, SPLIT_K=1))
+        for o, f, a in itertools.product(range(4), (1, 2), (0, 1))
+    ),
+    (
+        "pipelined",
+        Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=3, FRAGMENTS=2, ASYNC=1, SPLIT_K=1),
+    ),
     ("warptiled", Config(64, 256, 16, 4, 8, WM=32, WN=64, WNITER=2, **KNOBS[3])),
     ("smem_tiled", Config(16, 64, 128)),
     ("blocktile_1d", Config(64, 32, 16, 4)),
@@ -226,11 +238,14 @@ def test_every_config_gives_the_bits_of_rung_1(torch, gpu):
             assert (name, config) not in CONFIGS or gpu.shared_limit < 100_000
             continue
         for a, b, c, bits in problems:
+            if config.SPLIT_K:
+                config = replace(config, SPLIT_K=1)
             out = sgemm(a, b, 1.5, -0.5, c.clone(), rung=name, config=config)
             checks.append((f"{name} {config}", same_bits(torch, out, bits)))
     assert failures(torch, checks) == []
 
 
+@pytest.mark.usefixtures("undivided")
 def test_the_default_gives_the_same_bits(torch):
     for M, N, K in ((1, 1, 1), (300, 500, 77), (4096, 16, 16), (16, 16, 4096)):
         a, b = torch.randn(M, K, device="cuda"), torch.randn(K, N, device="cuda")

@@ -1,0 +1,160 @@
+"""K in parts on a card: the bits of a fixed order of summation, on any stream, in any company, captured or not."""
+
+from dataclasses import replace
+
+import pytest
+
+from fastsgemm import Config, plan, sgemm
+from fastsgemm.errors import CaptureError
+
+pytestmark = pytest.mark.gpu
+
+CONFIG = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPLIT_K=4)
+HOW = {"rung": "pipelined", "config": CONFIG}
+STRANDS = 8  # of cuda_src/reduce_parts.cu
+SHAPES = [(1, 1, 64), (5, 7, 333), (64, 64, 4096), (33, 130, 517), (130, 4, 1000), (257, 65, 255), (64, 64, 8)]
+DEEP = (64, 64, 65536)
+
+
+def in_parts(torch, config, a, b, alpha, beta, c):
+    """The same by rung 1, part by part, and by PyTorch's sums in the order that is promised."""
+    K = a.shape[1]
+    _, chunk = plan.split(config, K)
+    parts = [sgemm(a[:, first : first + chunk], b[first : first + chunk], rung=1) for first in range(0, K, chunk)]
+    if len(parts) == 1:
+        return sgemm(a, b, alpha, beta, c.clone(), rung=1)
+    strands = []
+    for first in range(STRANDS):
+        total = torch.zeros_like(c)
+        for part in parts[first::STRANDS]:
+            total = total + part
+        strands.append(total)
+    total = strands[0]
+    for strand in strands[1:]:
+        total = total + strand
+    if beta == 0:
+        return total * alpha
+    return (total.double() * alpha + (c * beta).double()).float()  # beta * C is rounded, the rest is one FMA
+
+
+@pytest.mark.parametrize("parts", [2, 3, 8, 9, 1000])
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_parts_are_added_up_in_the_order_that_is_promised(torch, layout, parts):
+    """alpha and beta are powers of two: the epilogue then has one rounding, wherever it is computed."""
+    config = replace(CONFIG, SPLIT_K=parts)
+    for M, N, K in SHAPES:
+        a, b, c = (torch.randn(shape, device="cuda") for shape in ((M, K), (K, N), (M, N)))
+        stored = [x.T.contiguous().T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True)]
+        for alpha, beta in ((1.0, 0.0), (2.0, -0.5)):
+            expected = in_parts(torch, config, a, b, alpha, beta, c)
+            for column_major in (False, True):
+                C = c.T.contiguous().T if column_major else c.clone()
+                if beta == 0:
+                    C.fill_(float("nan"))
+                sgemm(*stored, alpha, beta, C, rung="pipelined", config=config)
+                assert torch.equal(C, expected), (M, N, K, alpha, beta, column_major)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, DEEP, (16, 16, 4096), (300, 500, 77), (32, 32, 262144)])
+def test_what_the_database_divides_is_right(torch, shape):
+    M, N, K = shape
+    a, b = torch.randn(M, K, device="cuda"), torch.randn(K, N, device="cuda")
+    bound = (K + 3) * 2.0**-24 * (a.double().abs() @ b.double().abs())
+    assert ((sgemm(a, b).double() - a.double() @ b.double()).abs() <= bound).all()
+    ones = torch.ones(M, K, device="cuda"), torch.ones(K, N, device="cuda")
+    assert (sgemm(*ones) == K).all()  # a dropped step of k shows
+
+
+@pytest.mark.parametrize("parts", [2, 7, 64])
+def test_a_hundred_repeats_beside_other_work_give_the_same_bits(torch, parts):
+    config = replace(CONFIG, SPLIT_K=parts)
+    M, N, K = 96, 160, 8192
+    a, b = torch.randn(M, K, device="cuda"), torch.randn(K, N, device="cuda")
+    first = sgemm(a, b, rung="pipelined", config=config)
+    beside, big = torch.cuda.Stream(), torch.randn(2048, 2048, device="cuda")
+    torch.cuda.synchronize()
+    different = torch.zeros((), device="cuda", dtype=torch.int64)
+    for _ in range(100):
+        with torch.cuda.stream(beside):
+            sgemm(big, big)
+            sgemm(b.T, a.T, rung="pipelined", config=config)  # with workspace of its own
+        different += (sgemm(a, b, rung="pipelined", config=config) != first).sum()
+    torch.cuda.synchronize()
+    assert different.item() == 0
+
+
+def test_two_streams_at_once_have_workspace_of_their_own(torch, make_busy):
+    """Queued behind long kernels on both streams, so that the products run together."""
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    pairs = [(torch.randn(64, 4096, device="cuda"), torch.randn(4096, 64, device="cuda")) for _ in streams]
+    expected = [sgemm(*pair, **HOW) for pair in pairs]
+    torch.cuda.synchronize()
+    found = [[], []]
+    for stream in streams:
+        make_busy(stream.cuda_stream)
+    for _ in range(30):
+        for stream, pair, results in zip(streams, pairs, found, strict=True):
+            with torch.cuda.stream(stream):
+                results.append(sgemm(*pair, **HOW))
+    torch.cuda.synchronize()
+    for results, right in zip(found, expected, strict=True):
+        assert all(torch.equal(result, right) for result in results)
+
+
+def test_the_call_does_not_wait(torch, make_busy):
+    a, b = torch.ones(64, 4096, device="cuda"), torch.ones(4096, 64, device="cuda")
+    sgemm(a, b, **HOW)
+    torch.cuda.synchronize()
+    make_busy(0)
+    result = sgemm(a, b, **HOW)
+    waited = torch.cuda.current_stream().query()
+    torch.cuda.synchronize()
+    assert not waited and (result == 4096).all()
+
+
+def test_parts_are_captured_and_replayed(torch):
+    graphs = []
+    for size in (64, 96):
+        a, b = (torch.zeros(shape, device="cuda") for shape in ((size, 4096), (4096, size)))
+        c = torch.zeros(size, size, device="cuda")
+        sgemm(a, b, 2.0, 1.0, c, **HOW)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            sgemm(a, b, 2.0, 1.0, c, **HOW)
+        graphs.append((graph, a, b, c))
+    for value in (1.0, 3.0):
+        for _, a, b, c in graphs:
+            a.fill_(value)
+            b.fill_(2.0)
+            c.fill_(5.0)
+        for _ in range(10):
+            for graph, *_ in graphs:
+                graph.replay()  # beta = 1: each replay adds
+        beside = sgemm(a, b, **HOW)
+        torch.cuda.synchronize()
+        assert (beside == 2 * 4096 * value).all()
+        for *_, c in graphs:
+            assert c.unique().tolist() == [5 + 10 * 2 * 2 * 4096 * value]
+
+
+def test_a_first_division_inside_a_capture_is_refused_and_later_ones_work(torch, gpu):
+    a, b = torch.ones(40, 1024, device="cuda"), torch.ones(1024, 40, device="cuda")
+    c = torch.full((40, 40), 7.5, device="cuda")
+    sgemm(a, b, rung="pipelined", config=replace(CONFIG, SPLIT_K=1))
+    gpu.kernels.pop("reduce_parts", None)
+    gpu.plans.clear()
+    beside = torch.zeros(4, device="cuda")
+    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
+        beside += 1
+        with pytest.raises(CaptureError, match="reduce_parts"):
+            sgemm(a, b, C=c, **HOW)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (beside == 1).all() and (c == 7.5).all()
+    sgemm(a, b, C=c, **HOW)
+    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
+        sgemm(a, b, C=c, **HOW)
+    c.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (c == 1024).all()
