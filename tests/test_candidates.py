@@ -67,8 +67,9 @@ def test_k_is_divided_for_a_problem_and_not_by_the_space():
     assert {config.SPLIT_K for config in PIPELINED.candidates(H200)} == {1}
     others = PIPELINED.refinements(PIPELINED.quick[0], H200)
     assert {other.SPLIT_K for other in others} == {1}
-    assert {other.ORDER for other in others} == {0, 1, 2, 3}
+    assert {other.ORDER for other in others} == set(PIPELINED.refined["ORDER"])
     assert {other.FRAGMENTS for other in others} == {1, 2} and {other.ASYNC for other in others} == {0, 1}
+    assert {other.SPREAD for other in others} == {0, 1, 2}
 
 
 def test_known_winners_are_in_the_spaces():

@@ -17,7 +17,9 @@ SHARED_LIMIT = 232448  # of an H100 or H200, bytes
 
 THREAD_TILED = Config(128, 128, 8, 8, 8)
 WARP_TILED = Config(128, 128, 8, 8, 4, WM=64, WN=64, WNITER=2, PREFETCH=1, SERPENTINE=1, GROUP_M=8, MIN_BLOCKS=1)
-PIPELINED = Config(128, 128, 8, 16, 4, 64, 64, 2, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPLIT_K=1)
+PIPELINED = Config(
+    128, 128, 8, 16, 4, 64, 64, 2, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0, SPLIT_K=1
+)
 KNOBS = [field.name for field in dataclasses.fields(Config)]
 
 
@@ -36,7 +38,8 @@ def configs_of(draw, rung):
         values["BN"] = values["WN"] * draw(st.sampled_from([1, 2, 4, 3]))
         values["PREFETCH"], values["SERPENTINE"] = draw(st.integers(0, 1)), draw(st.integers(0, 1))
         if rung.splits:
-            values["ORDER"], values["ASYNC"] = draw(st.integers(0, 3)), draw(st.integers(0, 1))
+            values["ORDER"], values["ASYNC"] = draw(st.integers(0, 5)), draw(st.integers(0, 1))
+            values["SPREAD"] = draw(st.integers(0, 2))
             values["FRAGMENTS"], values["SPLIT_K"] = draw(st.integers(1, 2)), draw(st.sampled_from([1, 2, 7, 1000]))
         values["GROUP_M"], values["MIN_BLOCKS"] = draw(st.integers(1, 16)), draw(st.sampled_from([1, 2, 3, 40]))
     else:
@@ -99,7 +102,7 @@ extern "C" __global__ void copies(float *X) {{
 def test_the_copies_of_rung_9_share_out_exactly_where_the_predicate_says():
     """Tiles of all kinds, alone, without the arithmetic: their static_asserts and the rules must say the same."""
     rung = find("pipelined")
-    header = source.plain("device/pipelined_copy.cuh")
+    header = "constexpr int SPREAD = 0;\n" + source.plain("device/pipelined_copy.cuh")
     seen = {True: set(), False: set()}
 
     def compiles(TILE_MN, BK, threads, k_contiguous, width):
@@ -171,7 +174,9 @@ BROKEN = [
     ("warptiled", dataclasses.replace(WARP_TILED, PREFETCH=2), "PREFETCH is a switch", "0 or 1", "2", None),
     ("warptiled", dataclasses.replace(WARP_TILED, GROUP_M=0), "GROUP_M is positive", "at least 1", "0", None),
     ("warptiled", dataclasses.replace(WARP_TILED, SPLIT_K=2), "SPLIT_K is unused", "none on rung warptiled", "2", None),
-    ("pipelined", dataclasses.replace(PIPELINED, ORDER=4), "ORDER is a switch", "0 or 1 or 2 or 3", "4", None),
+    ("pipelined", dataclasses.replace(PIPELINED, ORDER=6), "ORDER is a switch", "0 or 1 or 2 or 3 or 4 or 5", "6",
+     None),
+    ("pipelined", dataclasses.replace(PIPELINED, SPREAD=3), "SPREAD is a switch", "0 or 1 or 2", "3", None),
     ("pipelined", dataclasses.replace(PIPELINED, FRAGMENTS=3), "FRAGMENTS is a switch", "1 or 2", "3", None),
     ("pipelined", dataclasses.replace(PIPELINED, SPLIT_K=0), "SPLIT_K is positive", "at least 1", "0", None),
     ("pipelined", dataclasses.replace(PIPELINED, ASYNC=None), "ASYNC is set", "a value on rung pipelined", "none",
@@ -179,11 +184,11 @@ BROKEN = [
     ("pipelined", dataclasses.replace(PIPELINED, PREFETCH=1), "PREFETCH is unused", "none on rung pipelined", "1",
      None),
     ("pipelined", dataclasses.replace(PIPELINED, BK=10), "BK is whole 128-bit vectors", "a multiple of 4", "10", None),
-    ("pipelined", Config(96, 32, 16, 4, 4, 16, 32, 1, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0,
+    ("pipelined", Config(96, 32, 16, 4, 4, 16, 32, 1, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0,
                          SPLIT_K=1),
      "BK * BN shares out in 128-bit loads", "a multiple of 4 * threads = 768", "512",
      "every thread copies the same number of vectors"),
-    ("pipelined", Config(96, 96, 16, 4, 4, 16, 96, 3, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0,
+    ("pipelined", Config(96, 96, 16, 4, 4, 16, 96, 3, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0,
                          SPLIT_K=1),
      "BM and BK share out among teams", "whole teams of 32 threads for 16 lines of 96 vectors", "192 threads",
      "teams share the lines of the tile out"),

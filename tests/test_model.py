@@ -176,6 +176,8 @@ def test_the_time_in_parts_is_that_of_more_blocks_with_less_to_do_and_a_sum():
     whole = ms(Problem(4 * 64 * 11, 128 * 6, 1024))
     assert best == pytest.approx(whole + 0.003 + outputs * (4 + 2) / 2e9, rel=0.05)
     assert best < 0.5 * predicted.predict(problem, SMS)
+    quarter = predicted.predict(dataclasses.replace(problem, K=1024), SMS / 4)
+    assert best - quarter == pytest.approx(0.003 + outputs * (4 + 2) / 2e9, rel=1e-6)
 
 
 def test_where_blocks_are_many_k_stays_whole():

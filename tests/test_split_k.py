@@ -9,7 +9,7 @@ from cuda.bindings import driver
 from fastsgemm import Config, plan, sgemm, split_k
 from fastsgemm.errors import CaptureError, DeviceMemoryError, ShapeError
 
-CONFIG = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPLIT_K=3)
+CONFIG = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0, SPLIT_K=3)
 HOW = {"rung": "pipelined", "config": CONFIG}
 M, N, K = 5, 6, 70
 STREAM = 5  # of the arrays on the Python card

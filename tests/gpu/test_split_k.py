@@ -9,7 +9,7 @@ from fastsgemm.errors import CaptureError
 
 pytestmark = pytest.mark.gpu
 
-CONFIG = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPLIT_K=4)
+CONFIG = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPREAD=0, SPLIT_K=4)
 HOW = {"rung": "pipelined", "config": CONFIG}
 STRANDS = 8  # of cuda_src/reduce_parts.cu
 SHAPES = [(1, 1, 64), (5, 7, 333), (64, 64, 4096), (33, 130, 517), (130, 4, 1000), (257, 65, 255), (64, 64, 8)]

@@ -201,12 +201,12 @@ KNOBS = [
 CONFIGS = [
     *(("warptiled", Config(**WARP_TILED, **knobs)) for knobs in KNOBS),
     *(
-        ("pipelined", Config(**WARP_TILED, GROUP_M=8, MIN_BLOCKS=1, ORDER=o, FRAGMENTS=f, ASYNC=a, SPLIT_K=1))
-        for o, f, a in itertools.product(range(4), (1, 2), (0, 1))
+        ("pipelined", Config(**WARP_TILED, GROUP_M=8, MIN_BLOCKS=1, ORDER=o, FRAGMENTS=f, ASYNC=a, SPREAD=s, SPLIT_K=1))
+        for o, f, a, s in itertools.product(range(6), (1, 2), (0, 1), range(3))
     ),
     (
         "pipelined",
-        Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=3, FRAGMENTS=2, ASYNC=1, SPLIT_K=1),
+        Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=3, FRAGMENTS=2, ASYNC=1, SPREAD=0, SPLIT_K=1),
     ),
     ("warptiled", Config(64, 256, 16, 4, 8, WM=32, WN=64, WNITER=2, **KNOBS[3])),
     ("smem_tiled", Config(16, 64, 128)),

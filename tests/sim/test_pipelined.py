@@ -13,7 +13,7 @@ from fastsgemm.sim import Machine, Region, sgemm
 from fastsgemm.sim.errors import RaceError, UnwrittenSharedError
 
 RUNG = rungs.find("pipelined")
-SMALL = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPLIT_K=1)
+SMALL = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0, SPLIT_K=1)
 STRANDS = 8  # of cuda_src/reduce_parts.cu
 LAYOUTS = problems.LAYOUTS
 
@@ -93,16 +93,39 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
     assert report.total.stores["C"].bytes == report.total.loads["C"].bytes == 4 * C.size
 
 
+@pytest.mark.parametrize("spread", [0, 1, 2])
 @pytest.mark.parametrize("asynchronous", [0, 1])
 @pytest.mark.parametrize("fragments", [1, 2])
-@pytest.mark.parametrize("order", [0, 1, 2, 3])
-def test_every_depth_of_k_and_order_of_the_outer_product(order, fragments, asynchronous, reference):
-    config = dataclasses.replace(SMALL, ORDER=order, FRAGMENTS=fragments, ASYNC=asynchronous)
-    for K in (1, 7, 8, 9, 16, 23, 24, 37):  # BK is 8; with TN both operands can go by cp.async, whatever K
+@pytest.mark.parametrize("layout", ["TN", "NT"])
+def test_every_depth_of_k_however_a_tile_is_copied(layout, fragments, asynchronous, spread, reference):
+    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread)
+    for K in (1, 7, 8, 9, 16, 23, 24, 37):  # BK is 8; with TN both operands can go by cp.async, with NT neither
         A, B, C = operands(36, 68, K)
         expected = reference(A, B, 1.5, 0.5, C)
-        sgemm(RUNG, config, stored(A, "T"), B, 1.5, 0.5, C)
+        sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 1.5, 0.5, C)
         same_bits(C, expected)
+
+
+@pytest.mark.parametrize("fragments", [1, 2])
+@pytest.mark.parametrize("order", [0, 1, 2, 3, 4, 5])
+def test_every_order_of_the_outer_product(order, fragments, reference):
+    config = dataclasses.replace(SMALL, ORDER=order, FRAGMENTS=fragments, BM=64, WM=32, TM=8)
+    for K in (7, 19):
+        A, B, C = operands(36, 68, K)
+        expected = reference(A, B, 1.5, 0.5, C)
+        sgemm(RUNG, config, A, B, 1.5, 0.5, C)
+        same_bits(C, expected)
+
+
+@pytest.mark.parametrize("BK", [8, 16])
+@pytest.mark.parametrize(("BM", "BN", "WNITER"), [(32, 32, 1), (64, 32, 1), (96, 64, 2), (128, 64, 2)])
+@pytest.mark.parametrize("spread", [0, 1, 2])
+def test_lines_of_a_transposed_tile_are_written_together(BM, BN, WNITER, BK, spread, reference):
+    """A thread has one line, two, three or four of it, or more where it reads 4 bytes at a time."""
+    config = dataclasses.replace(SMALL, BM=BM, BN=BN, BK=BK, WM=BM // 2, WN=BN, WNITER=WNITER, SPREAD=spread)
+    for K in (2 * BK + 4, 2 * BK + 5):  # 16 bytes a load and 4
+        A, B, _ = operands(BM, BN, K)
+        same_bits(sgemm(RUNG, config, A, stored(B, "T"))[0], reference(A, B))
 
 
 @pytest.mark.parametrize("fragments", [1, 2])
@@ -216,12 +239,13 @@ def test_the_sum_alone(count, strides, beta, libm_fma):
     same_bits(view.copy(), expected)
 
 
+@pytest.mark.parametrize("spread", [0, 1, 2])
 @pytest.mark.parametrize("fragments", [1, 2])
 @pytest.mark.parametrize("asynchronous", [0, 1])
 @pytest.mark.parametrize("what", ["__syncthreads();", "wait_for_copies();"])
-def test_no_barrier_and_no_wait_can_be_left_out(what, fragments, asynchronous, monkeypatch):
-    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=asynchronous)
-    A, B, _ = operands(40, 72, 2 * config.BK + 3)
+def test_no_barrier_and_no_wait_can_be_left_out(what, fragments, asynchronous, spread, monkeypatch):
+    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread)
+    A, B, _ = operands(32, 32, 2 * config.BK + 3)
     A = stored(A, "T")
     whole = source.generate
     places = [match.start() for match in re.finditer(re.escape(what), whole(RUNG, config, source.Variant()))]
