@@ -132,3 +132,10 @@ def test_a_run_without_a_card_is_refused(tables, checkout, capsys):
 def test_the_literature_knows_every_rung():
     literature = json.loads((ROOT / "docs" / "data" / "literature.json").read_text())
     assert set(literature["percent_of_cublas"]) >= {rung.name for rung in RUNGS if rung.number <= 8}
+
+
+def test_a_rung_that_the_literature_does_not_have_has_no_figure_of_it(tables, checkout):
+    tables.main([str(checkout / "run.json")], root=checkout)
+    lines = (checkout / "README.md").read_text().splitlines()
+    cells = {line.split("|")[1].strip(): line.split("|")[5].strip() for line in lines if line.count("|") == 7}
+    assert cells["8 warptiled"] == "93.7" and cells["9 pipelined"] == "" and cells["cuBLAS"] in ("100", "100.0")
