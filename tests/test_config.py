@@ -61,12 +61,13 @@ def variants_of(rung):
 
 
 MOST_COMPILED = 8  # a rung
-MOST_UNROLLED = 2048  # FMAs of the inner loop: compiling more takes seconds
+MOST_UNROLLED = 2048  # FMAs and copies of the inner loop: compiling more takes seconds
 
 
 def unrolled(config):
     accumulators = (config.TM or 1) * (config.TN or 1) * (config.wmiter or 1) * (config.WNITER or 1)
-    return (config.BK or 1) * accumulators
+    copied = (config.BM + config.BN) // max(1, config.threads)  # a step of k and thread
+    return (config.BK or 1) * (accumulators + 4 * copied)
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=str)

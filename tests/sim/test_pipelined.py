@@ -238,8 +238,7 @@ def test_the_sum_alone(count, strides, beta, libm_fma):
     same_bits(view.copy(), expected)
 
 
-@pytest.mark.parametrize("spread", [0, 1, 2])
-@pytest.mark.parametrize("fragments", [1, 2])
+@pytest.mark.parametrize(("fragments", "spread"), [(1, 0), (2, 0), (2, 1), (2, 2)])
 @pytest.mark.parametrize("asynchronous", [0, 1])
 @pytest.mark.parametrize("what", ["__syncthreads();", "wait_for_copies();"])
 def test_no_barrier_and_no_wait_can_be_left_out(what, fragments, asynchronous, spread, monkeypatch):
