@@ -196,6 +196,8 @@ def test_launches_that_no_card_takes(launch, out):
         launch("", "C", {"C": out}, block=1025)
     with pytest.raises(LaunchError, match="at least 1 block"):
         launch("", "C", {"C": out}, grid=0)
+    with pytest.raises(LaunchError, match="at most 65535 blocks along y, got 65536"):
+        launch("", "C", {"C": out}, grid=(1, 65536))
     with pytest.raises(LaunchError, match="232448 bytes of shared memory, got 240000"):
         launch("", "C", {"C": out}, shared_bytes=240000)
     with pytest.raises(LaunchError, match="no operand is called 'B'"):

@@ -21,6 +21,14 @@ def test_many_batches_are_one_launch(launch, monkeypatch):
     assert split.total == whole.total
 
 
+def test_a_grid_of_two_dimensions(launch):
+    out = np.zeros(32 * 6, np.float32)
+    text = """int block = blockIdx.y * gridDim.x + blockIdx.x;
+        C[block * 32 + threadIdx.x] = gridDim.y * 100 + blockIdx.y * 10 + blockIdx.x;"""
+    launch(text, "C", {"C": out}, grid=(3, 2))
+    np.testing.assert_array_equal(out.reshape(2, 3, 32)[..., 0], [[200, 201, 202], [210, 211, 212]])
+
+
 def test_scalars_take_the_width_of_the_parameter():
     text = """extern "C" __global__ void f(int a, long long b, float c, unsigned d, double* unused, float* C) {
         C[0] = a; C[1] = (float)(b >> 32); C[2] = c; C[3] = d; }"""

@@ -21,6 +21,7 @@ from fastsgemm.sim.shared_memory import SharedMemory
 from fastsgemm.sim.slots import DTYPES, Slots
 
 MAX_THREADS = 1024  # of a block
+MAX_GRID_Y = 65_535
 _MOST_LANES = 1 << 15  # of a batch: enough to hide what an instruction costs in Python
 _MOST_BYTES = 1 << 28  # of a batch's registers
 
@@ -51,7 +52,7 @@ class Machine:
         self,
         source: str,
         kernel: str,
-        grid: int,
+        grid: int | tuple[int, int],
         block: int,
         shared_bytes: int,
         args: Sequence[Any],
@@ -65,8 +66,10 @@ class Machine:
             CUDA C++ without includes.
         kernel : str
             The ``extern "C"`` name.
-        grid, block : int
-            Blocks, and threads of a block; both one-dimensional.
+        grid : int or (int, int)
+            Blocks along x, or along x and y.
+        block : int
+            Threads of a block, along x.
         shared_bytes : int
             Dynamic shared memory of a block.
         args : sequence
@@ -90,15 +93,17 @@ class Machine:
         resources = binary.resources(kernel)
         dynamic_start = -(-decoded.kernel.static_shared // 16) * 16
         shared = dynamic_start + shared_bytes
-        self._check(grid, block, shared)
+        extents = (grid, 1) if isinstance(grid, int) else grid
+        self._check(extents, block, shared)
+        count = extents[0] * extents[1]
         memory = GlobalMemory(operands)
         counters = Counters(len(decoded.kernel.instructions))
         values = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
         with np.errstate(all="ignore"):  # Inf and NaN are values here, as on a card
-            for first in range(0, grid, step):
-                blocks = min(step, grid - first)
-                batch = _batch(decoded, first, blocks, block, grid, values)
+            for first in range(0, count, step):
+                blocks = min(step, count - first)
+                batch = _batch(decoded, first, blocks, block, extents, values)
                 batch.memory, batch.counters = memory, counters
                 batch.shared = SharedMemory(blocks, shared, decoded.shared_grain)
                 batch.copies = Copies(batch.lanes)
@@ -106,15 +111,17 @@ class Machine:
         memory.finish()
         held = occupancy(self.card, block, resources.registers, shared)
         return report.make(
-            self.arch, kernel, grid, block, shared, resources, held,
+            self.arch, kernel, count, block, shared, resources, held,
             decoded.kernel.instructions, memory.names, counters,
         )  # fmt: skip
 
-    def _check(self, grid: int, block: int, shared: int) -> None:
+    def _check(self, grid: tuple[int, int], block: int, shared: int) -> None:
         if not 1 <= block <= MAX_THREADS:
             raise LaunchError(f"a block has 1 to {MAX_THREADS} threads, got {block}")
-        if grid < 1:
-            raise LaunchError(f"a grid has at least 1 block, got {grid}")
+        if min(grid) < 1:
+            raise LaunchError(f"a grid has at least 1 block, got {' x '.join(map(str, grid))}")
+        if grid[1] > MAX_GRID_Y:
+            raise LaunchError(f"a grid has at most {MAX_GRID_Y} blocks along y, got {grid[1]}")
         if shared > self.limits.shared_limit:
             raise LaunchError(
                 f"{self.arch} allows a block {self.limits.shared_limit} bytes of shared memory, got {shared}"
@@ -154,17 +161,21 @@ def _blocks_of_batch(decoded: Program, block: int) -> int:
     return max(1, lanes // width)
 
 
-def _batch(decoded: Program, first: int, blocks: int, block: int, grid: int, values: dict[int, Array]) -> Batch:
+def _batch(
+    decoded: Program, first: int, blocks: int, block: int, grid: tuple[int, int], values: dict[int, Array]
+) -> Batch:
     registers = list(decoded.slots.initial)
     batch = Batch(first, blocks, block, registers)
     for slot, value in values.items():
         registers[slot] = value
     special = {
         "%tid.x": batch.thread.astype(np.uint32),
-        "%ctaid.x": (batch.row + first).astype(np.uint32),
+        "%ctaid.x": ((batch.row + first) % grid[0]).astype(np.uint32),
+        "%ctaid.y": ((batch.row + first) // grid[0]).astype(np.uint32),
         "%laneid": (batch.thread % WARP).astype(np.uint32),
         "%ntid.x": np.array([block], np.uint32),
-        "%nctaid.x": np.array([grid], np.uint32),
+        "%nctaid.x": np.array([grid[0]], np.uint32),
+        "%nctaid.y": np.array([grid[1]], np.uint32),
     }
     for name, value in special.items():
         read_from = decoded.slots.special(name)

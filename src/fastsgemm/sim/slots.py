@@ -18,9 +18,9 @@ DTYPES: dict[str, Any] = {
     "b64": np.uint64, "u64": np.uint64, "s64": np.int64, "f64": np.float64,
 }  # fmt: skip
 
-SPECIAL = ("%tid.x", "%ctaid.x", "%ntid.x", "%nctaid.x", "%laneid")  # filled in at the launch
-ZERO = ("%tid.y", "%tid.z", "%ctaid.y", "%ctaid.z")  # launches are one-dimensional
-ONE = ("%ntid.y", "%ntid.z", "%nctaid.y", "%nctaid.z")
+SPECIAL = ("%tid.x", "%ctaid.x", "%ctaid.y", "%ntid.x", "%nctaid.x", "%nctaid.y", "%laneid")  # filled in at the launch
+ZERO = ("%tid.y", "%tid.z", "%ctaid.z")  # blocks are one-dimensional, grids at most two
+ONE = ("%ntid.y", "%ntid.z", "%nctaid.z")
 
 
 class Slots:
