@@ -111,6 +111,15 @@ def test_look_up_table(a, b, c, table):
     assert _run("lop3.b32", a, b, c, table) == expected
 
 
+@given(patterns, patterns, patterns)
+def test_permuted_bytes(a, b, selector):
+    a, b, selector = (x % 2**32 for x in (a, b, selector))
+    source = a.to_bytes(4, "little") + b.to_bytes(4, "little")
+    choices = [selector >> 4 * i & 15 for i in range(4)]
+    chosen = [source[choice & 7] if choice < 8 else 255 * (source[choice & 7] > 127) for choice in choices]
+    assert _run("prmt.b32", a, b, selector) == int.from_bytes(bytes(chosen), "little")
+
+
 @pytest.mark.parametrize("source", ["u8", "s8", *alu.INTEGERS])
 @pytest.mark.parametrize("result", alu.INTEGERS)
 @given(patterns)

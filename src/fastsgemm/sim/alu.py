@@ -92,6 +92,18 @@ def _look_up(a: Array, b: Array, c: Array, table: Array) -> Array:
     return result
 
 
+def _permute(a: Array, b: Array, selector: Array) -> Array:
+    """Choose four of the eight bytes of a (the low ones) and b; bit 3 of a choice repeats the byte's sign (prmt)."""
+    both = b.astype(np.uint64) << np.uint64(32) | a.astype(np.uint64)
+    result = np.zeros(1, np.uint32)
+    for position in range(0, 16, 4):
+        choice = (selector >> np.uint32(position) & np.uint32(15)).astype(np.uint64)
+        byte = both >> np.uint64(8) * (choice & np.uint64(7)) & np.uint64(255)
+        sign = (byte >> np.uint64(7)) * np.uint64(255)
+        result = result | (np.where(choice & np.uint64(8), sign, byte) << np.uint64(2 * position)).astype(np.uint32)
+    return result
+
+
 def _select(a: Array, b: Array, condition: Array) -> Array:
     return np.where(condition, a, b)
 
@@ -145,6 +157,7 @@ def _bit_operations() -> dict[str, Operation]:
         table[f"bfi.{t}"] = Operation((t, t, "u32", "u32"), t, _insert_field)
         unsigned = t.replace("b", "u")
         table[f"bfe.{unsigned}"] = Operation((unsigned, "u32", "u32"), unsigned, _extract_field)
+    table["prmt.b32"] = Operation(("b32", "b32", "b32"), "b32", _permute)
     table["lop3.b32"] = Operation(("b32", "b32", "b32", "u32"), "b32", _look_up)
     return table
 
