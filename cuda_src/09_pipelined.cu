@@ -8,9 +8,8 @@
 //   ORDER       how the outer product is walked, see device/outer_product.cuh
 //   ASYNC       1: an operand that is not transposed is copied past the registers
 //   SPREAD      0: a tile is fetched at the first step and written before the last but one; 1, 2: written
-//   little
-//               by little over the second half, so that fragments do not queue behind it; with 1 fetched so
-//               too
+//               little by little over the second half, so that fragments do not queue behind it; 1: fetched
+//               so too
 //   GROUP_M     tiles of C are walked in groups of that many rows, for L2
 //   MIN_BLOCKS  blocks that must fit on an SM together
 //   GUARD       1: M < BM or N < BN, and the copies must look at the edges

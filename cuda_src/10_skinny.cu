@@ -10,8 +10,7 @@
 //   of FMAs in ascending k of the rungs before.
 // - A passes through two buffers in shared memory, BK steps at a time, k contiguous: one 16-byte load brings
 //   four k of a row, enough for four times TN FMAs.
-// - The second dimension of the grid shares out k once more, k_chunk steps a block, where the tiles of C do
-//   not fill the card. Part y goes to C + y * split_stride: a workspace, which the host adds up.
+// - Blocks past the tiles of C split K as in rung 9, where the tiles do not fill the card.
 // Both layouts of B run the same code: neighbouring lanes have neighbouring columns (TRANS_B = 0), or
 // neighbouring groups of k and, by twos, columns (TRANS_B = 1).
 //   BM, BN      rows and columns of C a block
@@ -19,7 +18,7 @@
 //   BK          steps of k between two barriers
 //   TK          of these a thread: its loads in flight
 //   MIN_BLOCKS  blocks that must fit on an SM together: bounds the registers
-//   TRANS_C     1: C(m, n) at n * ldc + m. A product of few columns is C^T = B^T A^T, with C where it was
+// TRANS_C = 1: C(m, n) lies at n * ldc + m. A product of few columns is C^T = B^T A^T, with C where it was.
 // Assumes: VEC_x = 4 only where the operand is aligned for it (see device/tile_copy.cuh), and then k_chunk is
 // a multiple of 4. Threads past the matrix read its last row or column, and store nothing.
 #include "device/tile_copy.cuh"
@@ -78,8 +77,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
            const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc,
            int k_chunk, long long split_stride) {
     __shared__ __align__(16) float shared[SHARED];
-    const Tile tile = tile_of_block<BM, BN, 8>(M, N);
-    const int k0 = blockIdx.y * k_chunk;
+    const unsigned tiles = count_tiles<BM, BN>(M, N);
+    const int part = blockIdx.x / tiles;
+    const Tile tile = tile_of_block<BM, BN, 8>(M, N, blockIdx.x % tiles);
+    const int k0 = part * k_chunk;
     int left = min(k_chunk, K - k0);
     Rows a(A, lda, tile.m, M, k0);
     Columns b(B, ldb, tile.n, N, k0);
@@ -137,17 +138,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #pragma unroll
         for (int i = 0; i < PASS * PARTS; i += THREADS) {
             const int t = threadIdx.x + i;
-            const int part = TRANS_B ? t % PARTS : t / PASS;
+            const int p = TRANS_B ? t % PARTS : t / PASS;
             const int out = TRANS_B ? t / PARTS : t % PASS;
             float sum = 0.0f;
 #pragma unroll
             for (int s = 0; s < SLICES; s += PARTS)
-                sum = __fadd_rn(sum, shared[TRANS_B ? out * LD_SLICES + part + s : (part + s) * PASS + out]);
-            parts[part * LD_PARTS + place_of_sum(row + out / BN, out % BN)] = sum;
+                sum = __fadd_rn(sum, shared[TRANS_B ? out * LD_SLICES + p + s : (p + s) * PASS + out]);
+            parts[p * LD_PARTS + place_of_sum(row + out / BN, out % BN)] = sum;
         }
     }
     __syncthreads();
-    C += blockIdx.y * split_stride;
+    C += part * split_stride;
 #pragma unroll
     for (int i = 0; i < BM * BN; i += THREADS * WIDE_C) {
         const int t = threadIdx.x * WIDE_C + i;

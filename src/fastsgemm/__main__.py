@@ -13,6 +13,7 @@ from fastsgemm import __version__, bench, cache, device, info, ladder, rungs
 from fastsgemm.errors import DeviceError, FastsgemmError, UnknownRungError
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import RUNGS, Rung
+from fastsgemm.rungs import ladder as ladder_of
 
 DEFAULT_SIZE = Problem(2048, 2048, 2048)
 SIMULATED_SIZE = Problem(128, 128, 128)  # of the ladder on the simulated device: seconds, where the above takes an hour
@@ -36,7 +37,7 @@ class Climbed(Protocol):
 
 
 def _on_card(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
-    with bench.card(problem, chosen or RUNGS) as place:
+    with bench.card(problem, chosen or ladder_of(problem.M, problem.N)) as place:
         return ladder.climb(place)
 
 
@@ -48,7 +49,7 @@ def _on_host(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
 def _on_simulation(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
     from fastsgemm import sim  # no other command needs it
 
-    return sim.climb(problem, chosen or RUNGS)
+    return sim.climb(problem, chosen or ladder_of(problem.M, problem.N))
 
 
 # How the ladder is climbed, by the value of FASTSGEMM_DEVICE or --device that asks for it.

@@ -12,7 +12,7 @@ import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fastsgemm import choose, device
+from fastsgemm import choose, device, rungs
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import ConfigError, FastsgemmError
 from fastsgemm.rungs import Rung
@@ -41,8 +41,8 @@ def allowed() -> bool:
     return value == "auto"
 
 
-def meet(gpu: Gpu, stream: Any, rung: Rung) -> None:
-    """Tune `rung` on a card whose architecture the database does not know; otherwise do nothing.
+def meet(gpu: Gpu, stream: Any, rung: Rung | None) -> None:
+    """Tune `rung`, or what `sgemm` uses, on a card whose architecture the database does not know; else do nothing.
 
     Whatever goes wrong is one warning: the generic constants serve as well as before.
 
@@ -52,7 +52,7 @@ def meet(gpu: Gpu, stream: Any, rung: Rung) -> None:
         Current in this thread.
     stream : cuda.core.Stream
         Where the product is to run; while it is being captured into a graph nothing is tuned.
-    rung : Rung
+    rung : Rung or None
     """
     if gpu.ordinal in _met:
         return
@@ -69,10 +69,10 @@ def meet(gpu: Gpu, stream: Any, rung: Rung) -> None:
                 _met.add(gpu.ordinal)
 
 
-def _tunable(rung: Rung) -> bool:
+def _tunable(rung: Rung | None) -> bool:
     from fastsgemm import candidates
 
-    return candidates.default_space(rung.name) is not None
+    return rung is None or candidates.default_space(rung.name) is not None
 
 
 def _capturing(gpu: Gpu, stream: Any) -> bool:
@@ -90,13 +90,14 @@ def _stderr_wanted() -> bool:
         return True
 
 
-def _tune(gpu: Gpu, rung: Rung) -> None:
+def _tune(gpu: Gpu, rung: Rung | None) -> None:
     from fastsgemm import tuner
     from fastsgemm.progress import Bar
 
     bar = Bar()
+    what = f"rung {rung.name}" if rung else " and ".join(found.name for found in rungs.DEFAULTS)
     bar.note(
-        f"fastsgemm: {gpu.name} ({gpu.arch}) is not in the tuning database; tuning rung {rung.name} for about "
+        f"fastsgemm: {gpu.name} ({gpu.arch}) is not in the tuning database; tuning {what} for about "
         f"{tuner.QUICK_SECONDS:.0f} s, once. FASTSGEMM_TUNE=off switches this off."
     )
     try:

@@ -12,13 +12,14 @@ from functools import partial
 
 import numpy as np
 
-from fastsgemm import cublas, device, info
+from fastsgemm import cublas, device
 from fastsgemm.arrays import DeviceArray
+from fastsgemm.choose import choose
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.gemm import sgemm
 from fastsgemm.plan import Problem
 from fastsgemm.run import run
-from fastsgemm.rungs import RUNGS, Rung
+from fastsgemm.rungs import Rung
 from fastsgemm.timing import Stopwatch
 
 Work = Callable[[], object]
@@ -83,14 +84,15 @@ class Bench:
 
 
 @contextmanager
-def card(problem: Problem, rungs: Sequence[Rung] = RUNGS) -> Iterator[Bench]:
+def card(problem: Problem, rungs: Sequence[Rung | None]) -> Iterator[Bench]:
     """Make ready on the first card.
 
     Parameters
     ----------
     problem : Problem
         M, N and K; the operands are row-major.
-    rungs : sequence of Rung
+    rungs : sequence of Rung or None
+        None: as `sgemm` does it where no rung is named.
 
     Raises
     ------
@@ -107,9 +109,9 @@ def card(problem: Problem, rungs: Sequence[Rung] = RUNGS) -> Iterator[Bench]:
         B.upload(b)
         launch = partial(run, gpu, LEGACY_STREAM, A.view, B.view, C.view, _ONE, _ZERO)
 
-        def product(rung: Rung) -> Product:
-            constants = info.choose(gpu, rung, problem).constants
-            return Product(rung.name, rung.number, constants, partial(launch, rung))
+        def product(rung: Rung | None) -> Product:
+            found = choose(gpu, rung, problem)
+            return Product(found.rung.name, found.rung.number, found.config.constants, partial(launch, rung))
 
         def result(work: Work) -> np.ndarray:
             C.buffer.fill(_POISON, stream=C.stream)

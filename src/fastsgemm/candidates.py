@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from fastsgemm import config as configs
 from fastsgemm import rungs
 from fastsgemm.config import Config
+from fastsgemm.plan import Problem
+from fastsgemm.problems import ANCHORS, NARROW, NARROW_ANCHORS, STANDARD
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
 _MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
@@ -28,6 +30,10 @@ class Space:
         Every combination of these is tried on the best configs of the grid.
     quick : tuple of Config
         What is tried where there are seconds only.
+    problems : tuple of Problem
+        The standard set of the rung.
+    anchors : tuple of Problem
+        Of these, where all candidates are tried; the best of them are tried on the rest.
     """
 
     name: str
@@ -35,6 +41,8 @@ class Space:
     grid: Mapping[str, tuple[int, ...]]
     refined: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     quick: tuple[Config, ...] = ()
+    problems: tuple[Problem, ...] = STANDARD
+    anchors: tuple[Problem, ...] = ANCHORS
 
     def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
         """Return the legal configs to begin with.
@@ -214,8 +222,40 @@ PIPELINED = Space(
     ),
 )
 
-SPACES: dict[str, Space] = {space.name: space for space in (CLASSIC, LITERATURE, REFINED, PIPELINED)}
-_DEFAULTS = {space.rung: space for space in (PIPELINED, REFINED, CLASSIC)}  # what `sgemm` uses comes first
+SKINNY = Space(
+    "skinny",
+    "skinny",
+    grid={
+        "BM": (1, 2, 4, 8, 16, 32),
+        "BN": (32, 64, 128),
+        "BK": (64, 128, 256, 512),
+        "TN": (4,),
+        "TK": (4, 8, 16),
+        "MIN_BLOCKS": (1,),
+        "SPLIT_K": (1,),
+    },
+    refined={"MIN_BLOCKS": (1, 2, 3)},
+    quick=tuple(
+        Config(bm, bn, bk, TN=tn, TK=tk, MIN_BLOCKS=1, SPLIT_K=1)
+        for bm, bn, bk, tn, tk in (
+            (1, 32, 512, 4, 16),
+            (1, 64, 256, 4, 16),
+            (2, 64, 256, 4, 16),
+            (4, 64, 256, 4, 16),
+            (4, 32, 512, 4, 16),
+            (8, 64, 128, 4, 8),
+            (8, 32, 512, 4, 8),
+            (16, 64, 256, 4, 16),
+            (16, 128, 128, 4, 16),
+            (32, 64, 128, 4, 8),
+        )
+    ),
+    problems=NARROW,
+    anchors=NARROW_ANCHORS,
+)
+
+SPACES: dict[str, Space] = {space.name: space for space in (CLASSIC, LITERATURE, REFINED, PIPELINED, SKINNY)}
+_DEFAULTS = {space.rung: space for space in (PIPELINED, SKINNY, REFINED, CLASSIC)}  # what `sgemm` uses comes first
 
 
 def tunable() -> tuple[str, ...]:

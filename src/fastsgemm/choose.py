@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from fastsgemm import config as configs
-from fastsgemm import database
+from fastsgemm import database, rungs
 from fastsgemm.config import Config
 from fastsgemm.database import GENERIC, Content, Curve, Record
 from fastsgemm.errors import ConfigError, ShapeError
@@ -23,7 +23,7 @@ from fastsgemm.rungs import Rung
 
 _MOST_PROBLEMS = 65536  # whose answers are kept
 
-EXACT, PREDICTED, NEAREST = "exact", "predicted", "nearest"
+EXACT, PREDICTED, NEAREST = _RULES = ("exact", "predicted", "nearest")
 
 
 class Card(Protocol):
@@ -60,6 +60,7 @@ class Choice:
 
     Attributes
     ----------
+    rung : Rung
     config : Config
     rule : str
         ``exact``: the problem itself was tuned. ``predicted``: the least predicted time. ``nearest``: no times are
@@ -72,6 +73,7 @@ class Choice:
         What else is known, the quickest first.
     """
 
+    rung: Rung
     config: Config
     rule: str
     evidence: Record | Curve
@@ -101,13 +103,14 @@ class Choice:
         return self.evidence.source if isinstance(self.evidence, Record) else f"from {self.evidence.tools}"
 
 
-def choose(card: Card, rung: Rung, problem: Problem, only: str | None = None) -> Choice:
+def choose(card: Card, rung: Rung | None, problem: Problem, only: str | None = None) -> Choice:
     """Return the config of `rung` for `problem` on `card`, and why.
 
     Parameters
     ----------
     card : Card
-    rung : Rung
+    rung : Rung or None
+        None: of the default rungs that suit the problem, the one that is known, or else predicted, to be quickest.
     problem : Problem
     only : str, optional
         ``shipped`` leaves the user's own results out, ``user`` those of this architecture that were shipped.
@@ -117,7 +120,16 @@ def choose(card: Card, rung: Rung, problem: Problem, only: str | None = None) ->
     ConfigError
         The database has none that is legal on this card.
     """
-    return _choose(card.name, card.arch, card.shared_limit, card.multiprocessors, rung, problem, only)
+    place = (card.name, card.arch, card.shared_limit, card.multiprocessors)
+    if rung is not None:
+        return _choose(*place, rung, problem, only)
+    suited = (rung for rung in rungs.DEFAULTS if rung.suits(problem.M, problem.N))
+    return min((_choose(*place, rung, problem, only) for rung in suited), key=_rank)
+
+
+def _rank(choice: Choice) -> tuple[int, float]:
+    """Return a key that sorts what is measured before what is predicted, and the special before the general."""
+    return _RULES.index(choice.rule), -choice.rung.number if choice.ms is None else choice.ms
 
 
 def forget() -> None:
@@ -149,17 +161,17 @@ def _choose(
     for tier in tiers:
         predicted = _predictions(tier.models, problem, multiprocessors)
         options = tuple(Option(config, ms) for ms, config, _ in predicted)
-        exact = next((record for record in tier.records if record.problem == problem), None)
+        exact = next((r for r in tier.records if r.problem == problem and r.origin != "hand-picked"), None)
         if exact is not None:
-            return Choice(exact.config, EXACT, exact, exact.ms, options)
+            return Choice(rung, exact.config, EXACT, exact, exact.ms, options)
         if predicted:
             ms, config, curve = predicted[0]
-            return Choice(config, PREDICTED, curve, ms, options)
+            return Choice(rung, config, PREDICTED, curve, ms, options)
     for tier in tiers:
         if tier.records:
             near = min(tier.records, key=lambda record: _distance(record.problem, problem))
             others = (Option(record.config, None) for record in tier.records if record is not near)
-            return Choice(near.config, NEAREST, near, None, tuple(others))
+            return Choice(rung, near.config, NEAREST, near, None, tuple(others))
     raise ConfigError(f"no record of rung {rung.name} is legal with {shared_limit} bytes of shared memory")
 
 
@@ -207,6 +219,6 @@ def _predictions(
 def _distance(known: Problem | None, problem: Problem) -> tuple[int, float]:
     """Return how far apart two problems are: another layout first, then the octaves between their extents."""
     if known is None:
-        return 0, math.inf
+        return 1, math.inf
     pairs = ((known.M, problem.M), (known.N, problem.N), (known.K, problem.K))
     return int(known.layout != problem.layout), sum(abs(math.log2(one / max(1, other))) for one, other in pairs)

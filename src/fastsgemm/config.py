@@ -17,6 +17,10 @@ MAX_THREADS = 1024  # a block, on every architecture since sm_20
 MAX_REGISTERS = 255  # a thread, on every architecture since sm_35
 STAGES = 2  # of shared memory, on rung 9
 PAD = 4  # floats at the end of a line of a tile that is transposed, on rung 9
+QUAD = 4  # steps of k that a thread takes at a time, on rung 10
+MAX_SKINNY = 32  # rows of a block, on rung 10
+STATIC_SHARED = 48 * 1024  # bytes that a block gets without asking, on every architecture
+_SUMS_A_PASS = 8192  # floats of partial sums that rung 10 adds up at a time, at most
 BOOKKEEPING_REGISTERS = 24  # addresses, loop counter, leading dimensions: the least seen on any rung
 
 
@@ -52,8 +56,11 @@ class Config:
         1: operands that need no transposing are copied past the registers (rung 9).
     SPREAD : int, optional
         When a tile is copied: 0 at once, 1 and 2 little by little between the arithmetic (rung 9).
+    TK : int, optional
+        Steps of a tile's BK that a thread computes, and has on their way (rung 10).
     SPLIT_K : int, optional
-        Parts that K is divided into, each with blocks of its own; the kernel is the same for all (rung 9).
+        Parts that K is divided into, each with blocks of its own; the kernel is the same for all (rungs 9 and 10).
+        None: one.
     """
 
     BM: int
@@ -72,6 +79,7 @@ class Config:
     FRAGMENTS: int | None = None
     ASYNC: int | None = None
     SPREAD: int | None = None
+    TK: int | None = None
     SPLIT_K: int | None = None
 
     @property
@@ -88,13 +96,20 @@ class Config:
     @property
     def threads(self) -> int:
         """Threads of a block."""
+        if self.TK:
+            return self.BN // (self.TN or 1) * ((self.BK or 0) // self.TK)
         if self.WM and self.WN:
             return self.BM // self.WM * (self.BN // self.WN) * WARP
         return self.BM * self.BN // ((self.TM or 1) * (self.TN or 1))
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block, in bytes: a tile of A and one of B, on rung 9 two of each with padding."""
+        """Dynamic shared memory of a block, in bytes: a tile of A and one of B, on rung 9 two of each with padding.
+
+        What rung 10 has is static.
+        """
+        if self.TK:
+            return 0
         if self.FRAGMENTS:
             return 4 * STAGES * (self.BK or 0) * (self.BM + PAD + self.BN + PAD)
         return 4 * (self.BK or 0) * (self.BM + self.BN)
@@ -141,6 +156,8 @@ def violations(rung: Rung, config: Config, shared_limit: int) -> list[Violation]
     found = _knob_violations(rung, config)
     if found:
         return found  # the rules below compute with the knobs
+    if rung.narrow:
+        return _skinny_violations(config)
     if rung.warp_tiles:
         found = _warp_tile_violations(config)
     else:
@@ -187,7 +204,7 @@ def _knob_violations(rung: Rung, config: Config) -> list[Violation]:
     found = []
     given = config.constants
     for name in rung.knobs:
-        if name not in given:
+        if name not in given and name != "SPLIT_K":
             found.append(Violation(f"{name} is set", f"a value on rung {rung.name}", "none"))
     for name, value in given.items():
         if name not in rung.knobs:
@@ -271,13 +288,8 @@ def _copy_violations(rung: Rung, config: Config, threads: int) -> list[Violation
 
 def _pipeline_violations(config: Config, threads: int) -> list[Violation]:
     """Rung 9: what its copies, its fragments and the order of its outer product need of the tiles."""
-    assert config.BK and config.TM
+    assert config.BK
     found = []
-    if config.BK % 2:
-        found.append(Violation("BK is whole pairs of steps", "a multiple of 2", str(config.BK)))
-    rows = config.TM * config.wmiter
-    if config.ORDER == 3 and rows % 4:
-        found.append(Violation("rows of a thread are whole strips", "a multiple of 4", str(rows)))
     for name, extent in (("BM", config.BM), ("BN", config.BN)):
         for lines, line, least in ((extent, config.BK, 8), (config.BK, extent, 32)):  # k contiguous, or mn
             for width in (1, 4):
@@ -289,8 +301,56 @@ def _pipeline_violations(config: Config, threads: int) -> list[Violation]:
     return found[:1]
 
 
+def _skinny_violations(config: Config) -> list[Violation]:
+    """Rung 10: threads that cover the tile, partial sums that share out evenly, and static shared memory."""
+    assert config.BK and config.TN and config.TK  # knobs were checked
+    found = _divides("TN", config.TN, "BN", config.BN) + _divides("TK", config.TK, "BK", config.BK)
+    if config.BM > MAX_SKINNY or not _power_of_two(config.BM):
+        found.append(Violation("BM of few rows", f"a power of two up to {MAX_SKINNY}", str(config.BM)))
+    if config.TK % QUAD:
+        found.append(Violation("TK is whole groups of k", f"a multiple of {QUAD}", str(config.TK)))
+    if found:
+        return found
+    columns, slices = config.BN // config.TN, config.BK // config.TK
+    for name, value in (("TN", config.TN), ("BN / TN", columns), ("BK / TK", slices)):
+        if not _power_of_two(value):
+            found.append(Violation(f"{name} shares out partial sums", "a power of two", str(value)))
+    least = max(WARP, config.BM)
+    if not least <= config.threads <= MAX_THREADS:
+        found.append(Violation("threads of a block", f"{least} to {MAX_THREADS}", str(config.threads)))
+    shared = skinny_shared_bytes(config)
+    if shared > STATIC_SHARED:
+        limit = f"at most {STATIC_SHARED} bytes without asking the card"
+        found.append(Violation("shared memory of a block", limit, f"{shared} bytes"))
+    registers = least_registers(config)
+    if registers > MAX_REGISTERS:
+        rule = "accumulators and loads in registers"
+        found.append(Violation(rule, f"at most {MAX_REGISTERS}", f"at least {registers}"))
+    return found
+
+
+def skinny_shared_bytes(config: Config) -> int:
+    """Return the static shared memory of a block of rung 10, in bytes, with A, B and C transposed: the most of all.
+
+    Two tiles of A, or the partial sums of as many rows as are added up at a time; see ``cuda_src/10_skinny.cu``.
+    """
+    assert config.BK and config.TN and config.TK
+    slices, rows = config.BK // config.TK, config.BM
+    while rows > 1 and (rows * config.TN > slices or rows * slices * config.BN > _SUMS_A_PASS):
+        rows //= 2
+    parts = max(1, config.threads // (rows * config.BN))
+    sums = rows * config.BN * (slices + parts) + parts * (config.BN * (config.BM + 1) + PAD)
+    return 4 * max(2 * config.BM * (config.BK + PAD), sums)
+
+
+def _power_of_two(value: int) -> bool:
+    return value & (value - 1) == 0
+
+
 def least_registers(config: Config) -> int:
     """Return an estimate from below of the registers of a thread."""
+    if config.TK:
+        return (config.BM + config.TK) * (config.TN or 1) + QUAD + BOOKKEEPING_REGISTERS
     rows = (config.TM or 1) * (config.wmiter or 1)
     columns = (config.TN or 1) * (config.WNITER or 1)
     prefetched = 0

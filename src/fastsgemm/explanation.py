@@ -24,16 +24,19 @@ class Explanation:
     Attributes
     ----------
     card : Card
-    rung : str
     problem : Problem
     choice : Choice
-        The config, the rule, what it rests on, its time, and what else was considered.
+        The rung, the config, the rule, what it rests on, its time, and what else was considered.
     """
 
     card: Card
-    rung: str
     problem: Problem
     choice: Choice
+
+    @property
+    def rung(self) -> str:
+        """The rung's name."""
+        return self.choice.rung.name
 
     def json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -110,9 +113,8 @@ def explain(
         Text by ``str``.
     """
     problem = problems.call(problems.checked(Problem(M, N, K, layout))).problem
-    found = database.default_rung() if rung is None else rungs.find(rung)
     card = card_at(device)
-    return Explanation(card, found.name, problem, choose.choose(card, found, problem))
+    return Explanation(card, problem, choose.choose(card, None if rung is None else rungs.find(rung), problem))
 
 
 def card_at(place: int | str) -> Card:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fastsgemm import cache, compiler, database, device
+from fastsgemm import cache, compiler, device
 from fastsgemm.choose import Card as _CardLike
 from fastsgemm.choose import choose as choose_config
 from fastsgemm.device import driver_text as _driver
@@ -152,7 +152,7 @@ def collect(problem: Problem) -> Info:
     backend = _or_note(notes, device.host_backend)
     simulated = _or_note(notes, _simulated) if backend == "sim" else None
     card = simulated or (cards[0] if cards else None)
-    choice = _or_note(notes, lambda: choose(card, database.default_rung(), problem)) if card else None
+    choice = _or_note(notes, lambda: choose(card, None, problem)) if card else None
     kernels, size = cache.entries()
     return Info(
         fastsgemm=__version__,
@@ -171,10 +171,12 @@ def collect(problem: Problem) -> Info:
     )
 
 
-def choose(card: _CardLike, rung: Rung, problem: Problem) -> Choice:
-    """Return the tuning record that `rung` uses for `problem` on this card."""
-    record = choose_config(card, rung, problem)
-    return Choice(problem, rung.name, record.config.constants, record.arch, record.device, record.origin, record.source)
+def choose(card: _CardLike, rung: Rung | None, problem: Problem) -> Choice:
+    """Return the tuning record that `rung`, or `sgemm` where that is None, uses for `problem` on this card."""
+    found = choose_config(card, rung, problem)
+    return Choice(
+        problem, found.rung.name, found.config.constants, found.arch, found.device, found.origin, found.source
+    )
 
 
 def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:

@@ -129,7 +129,8 @@ class Ladder:
 
 def divided(constants: Mapping[str, int]) -> bool:
     """Whether these constants make a sum of several chains, whose bits are not those of one."""
-    return constants.get("SPLIT_K", 1) > 1
+    shared_out = "TK" in constants and constants["TK"] < constants["BK"]
+    return shared_out or constants.get("SPLIT_K", 1) > 1
 
 
 class Reference:

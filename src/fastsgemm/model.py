@@ -10,11 +10,13 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
+from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.database import Curve
-from fastsgemm.plan import Problem, blocks, split
+from fastsgemm.plan import Problem, blocks, facing, split
 
-SHALLOW, DEEP = 128, 1024  # the two depths of K that every load is measured at
+_DEPTHS = (128, 1024)  # of K, that every load is measured at
+_SKINNY_DEPTHS = (512, 2048)  # on rung 10, whose tiles are deep
 _SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
 _STEADY = 4  # the heaviest is this many full waves
 _MOST_PARTS, _MOST_WAVES, _LEAST_TILES = 256, 8, 2  # of a division of K, of its blocks, and tiles of a part
@@ -31,16 +33,28 @@ def loads(blocks_per_sm: int) -> list[float]:
 
 
 def splits(config: Config, problem: Problem, multiprocessors: int) -> list[int]:
-    """Return the divisions of K that are worth a thought: none, and powers of two while blocks are few."""
+    """Return the divisions of K that are worth a thought: none, and 2^i and 3 * 2^i while blocks are few.
+
+    Parameters
+    ----------
+    config : Config
+    problem : Problem
+        As the rung computes it; see `fastsgemm.plan.facing`.
+    multiprocessors : int
+    """
     tiles = -(-problem.M // config.BM) * -(-problem.N // config.BN)
+    depth = (config.BK or 1) * (1 if config.TK else _LEAST_TILES)
     found = [1]
-    while (
-        2 * found[-1] <= _MOST_PARTS
-        and found[-1] * tiles < _MOST_WAVES * multiprocessors
-        and 2 * found[-1] * _LEAST_TILES * (config.BK or 1) <= problem.K
-    ):
-        found.append(2 * found[-1])
+    for parts in sorted(base << i for base in (2, 3) for i in range(_MOST_PARTS.bit_length())):
+        if parts > _MOST_PARTS or found[-1] * tiles >= _MOST_WAVES * multiprocessors or parts * depth > problem.K:
+            break
+        found.append(parts)
     return found
+
+
+def depths(config: Config) -> tuple[int, int]:
+    """Return the two depths of K that a curve is measured at."""
+    return _SKINNY_DEPTHS if config.TK else _DEPTHS
 
 
 def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool = False) -> list[Problem]:
@@ -54,30 +68,39 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
     quick : bool
         Leave out transposed operands with odd extents, which need kernels of their own.
     """
+    deep = depths(config)[1]
     found = [
         _probe(config, load * multiprocessors, depth + ragged, ragged)
         for ragged in (0, 1)
         for load in loads(blocks_per_sm)
-        for depth in (SHALLOW, DEEP)
+        for depth in depths(config)
     ]
     ends = (1.0, float(blocks_per_sm))
     found += [
-        _probe(config, load * multiprocessors, DEEP + ragged, ragged, layout)
+        _probe(config, load * multiprocessors, deep + ragged, ragged, layout)
         for ragged in ((0,) if quick else (0, 1))
         for load in dict.fromkeys(ends)
         for layout in _LAYOUTS
     ]
-    found.append(_probe(config, multiprocessors, DEEP + 4, 0))
-    found.append(_probe(config, multiprocessors, DEEP + (config.BK or 1) - 1, 1))
-    found.append(Problem(blocks_per_sm * multiprocessors * config.BM, config.BN, DEEP))
+    found.append(_probe(config, multiprocessors, deep + 4, 0))
+    found.append(_probe(config, multiprocessors, deep + (config.BK or 1) - 1, 1))
+    found.append(_stream(config, blocks_per_sm, multiprocessors))
     return list(dict.fromkeys(found))
 
 
 def _probe(config: Config, count: float, K: int, ragged: int, layout: str = "NN") -> Problem:
-    """Return a problem of about `count` nearly square tiles; a ragged one has odd extents."""
+    """Return a problem of about `count` tiles, nearly square or, on rung 10, in a row; a ragged one has odd extents."""
     whole = max(1, round(count))
+    if config.TK:
+        return Problem(max(1, config.BM - ragged), whole * config.BN - ragged, K, layout)
     rows = _near_root(whole)
     return Problem(rows * config.BM - ragged, whole // rows * config.BN - ragged, K, layout)
+
+
+def _stream(config: Config, blocks_per_sm: int, multiprocessors: int) -> Problem:
+    """Return a problem whose operands no two blocks share, or of which rung 10 reads one only."""
+    blocks, deep = blocks_per_sm * multiprocessors, depths(config)[1]
+    return _probe(config, blocks, deep, 0) if config.TK else Problem(blocks * config.BM, config.BN, deep)
 
 
 def _near_root(count: int) -> int:
@@ -114,7 +137,8 @@ class Model:
     """
 
     def __init__(self, curve: Curve) -> None:
-        self._config = curve.config
+        self._rung, self._config = rungs.find(curve.rung), curve.config
+        self._shallow, self._deep = depths(curve.config)
         self._full = float(curve.blocks_per_sm)
         self._known = {point.problem: point.ms for point in curve.points}
         self._sms = curve.multiprocessors
@@ -122,13 +146,14 @@ class Model:
         self._factors = {layout: tuple(self._layout_factors(layout, r) for r in (0, 1)) for layout in _LAYOUTS}
         self._tail = self._tail_steps()
         # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.
-        extra = self._depth(DEEP + 1) - (DEEP + 1)
+        extra = self._depth(self._deep + 1) - (self._deep + 1)
         ragged_lines = tuple(replace(line, start=max(0.0, line.start - line.slope * extra)) for line in self._lines[1])
         self._lines = (self._lines[0], ragged_lines)
         self._bandwidth = self._stream_rate()
 
     def best(self, problem: Problem, multiprocessors: int) -> tuple[float, Config]:
         """Return the least predicted device time in ms, and the config with the SPLIT_K that gives it."""
+        problem = facing(self._rung, problem)
         if self._config.SPLIT_K is None:
             return self.predict(problem, multiprocessors), self._config
         options = (replace(self._config, SPLIT_K=parts) for parts in splits(self._config, problem, multiprocessors))
@@ -144,6 +169,7 @@ class Model:
 
     def predict(self, problem: Problem, multiprocessors: float) -> float:
         """Return the predicted device time in ms, with K in one part, on a card with so many multiprocessors."""
+        problem = facing(self._rung, problem)
         load = blocks(replace(self._config, SPLIT_K=None), problem) / multiprocessors
         depth = self._depth(problem.K)
         narrow = _narrow(problem)
@@ -204,17 +230,19 @@ class Model:
 
     def _line(self, load: float, ragged: int) -> _Line:
         shallow, deep = (
-            self._ms(_probe(self._config, load * self._sms, depth + ragged, ragged)) for depth in (SHALLOW, DEEP)
+            self._ms(_probe(self._config, load * self._sms, depth + ragged, ragged))
+            for depth in (self._shallow, self._deep)
         )
-        slope = max(0.0, deep - shallow) / (DEEP - SHALLOW)
-        return _Line(load, max(0.0, shallow - slope * (SHALLOW + ragged)), slope)
+        slope = max(0.0, deep - shallow) / (self._deep - self._shallow)
+        return _Line(load, max(0.0, shallow - slope * (self._shallow + ragged)), slope)
 
     def _layout_factors(self, layout: str, ragged: int) -> tuple[float, float]:
-        if _probe(self._config, self._sms, DEEP + ragged, ragged, layout) not in self._known:
+        deep = self._deep
+        if _probe(self._config, self._sms, deep + ragged, ragged, layout) not in self._known:
             ragged = 0  # a quick curve
         light, heavy = (
-            self._ms(_probe(self._config, load * self._sms, DEEP + ragged, ragged, layout))
-            / self._ms(_probe(self._config, load * self._sms, DEEP + ragged, ragged))
+            self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged, layout))
+            / self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged))
             for load in (1.0, self._full)
         )
         return light, heavy
@@ -225,17 +253,17 @@ class Model:
         if step < 3:
             return 0.0, 1.0
         slope = self._lines[1][1].slope or 1e-9
-        longest = self._ms(_probe(self._config, self._sms, DEEP + step - 1, 1))
-        shortest = self._ms(_probe(self._config, self._sms, DEEP + 1, 1))
+        longest = self._ms(_probe(self._config, self._sms, self._deep + step - 1, 1))
+        shortest = self._ms(_probe(self._config, self._sms, self._deep + 1, 1))
         each = max(0.0, longest - shortest) / (step - 2) / slope
         aligned = self._lines[0][1]
-        four = self._ms(_probe(self._config, self._sms, DEEP + 4, 0))
-        once = (four - aligned.start - aligned.slope * DEEP) / (aligned.slope or 1e-9) - 4 * each
+        four = self._ms(_probe(self._config, self._sms, self._deep + 4, 0))
+        once = (four - aligned.start - aligned.slope * self._deep) / (aligned.slope or 1e-9) - 4 * each
         return max(0.0, once), each
 
     def _stream_rate(self) -> float:
         """Return the bytes a ms at which operands that no two blocks share were read."""
-        stream = Problem(int(self._full) * self._sms * self._config.BM, self._config.BN, DEEP)
+        stream = _stream(self._config, int(self._full), self._sms)
         return 4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)
 
 

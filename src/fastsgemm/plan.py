@@ -67,15 +67,23 @@ class Problem:
     K: int
     layout: str = "NN"
 
+    @property
+    def transposed(self) -> Problem:
+        """The same product as C^T = B^T A^T."""
+        return Problem(self.N, self.M, self.K, _TRANSPOSED[self.layout])
+
+
+_TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}
+
 
 @dataclass(frozen=True)
 class Call:
-    """The operands in the order in which the kernel takes them: C row-major, A and B swapped if it was not.
+    """The operands in the order in which the kernel takes them.
 
     Attributes
     ----------
     swapped : bool
-        C was column-major: the kernel computes C^T = B^T A^T, so its A is the caller's B.
+        The kernel computes C^T = B^T A^T, so its A is the caller's B.
     problem : Problem
     variant : Variant
     lda, ldb, ldc : int
@@ -90,7 +98,7 @@ class Call:
 
 
 def call_for(a: Operand, b: Operand, c: Operand) -> Call:
-    """Return how a kernel is called for these operands."""
+    """Return how a kernel is called for these operands: with C row-major, A and B swapped if it is not."""
     swapped = c.how.trans
     if swapped:
         a, b, c = b.transposed, a.transposed, c.transposed
@@ -99,17 +107,44 @@ def call_for(a: Operand, b: Operand, c: Operand) -> Call:
     return Call(swapped, problem, variant, a.how.ld, b.how.ld, c.how.ld)
 
 
+def _turned(rung: Rung, M: int, N: int) -> bool:
+    """Whether `rung` computes the transposed product: it is for few rows, and these are few columns."""
+    return rung.narrow and N < M
+
+
+def facing(rung: Rung, problem: Problem) -> Problem:
+    """Return the problem as `rung` computes it."""
+    return problem.transposed if _turned(rung, problem.M, problem.N) else problem
+
+
+def call_facing(rung: Rung, call: Call) -> Call:
+    """Return the call as `rung` takes it; a transposed C is written where it is."""
+    if not _turned(rung, call.problem.M, call.problem.N):
+        return call
+    v = call.variant
+    variant = Variant(not v.trans_b, not v.trans_a, v.vec_b, v.vec_a, v.vec_c, trans_c=True)
+    return Call(not call.swapped, call.problem.transposed, variant, call.ldb, call.lda, call.ldc)
+
+
 def variant_for(rung: Rung, call: Call, config: Config) -> Variant:
-    """Return the variant that `rung` is compiled for: without vector widths where it has none."""
+    """Return the variant that `rung` is compiled for: without vector widths where it has none.
+
+    Parameters
+    ----------
+    rung : Rung
+    call : Call
+        As `rung` takes it; see `call_facing`.
+    config : Config
+    """
     if not rung.vectorized:
         return Variant(call.variant.trans_a, call.variant.trans_b)
     if not rung.splits:
         return call.variant
-    guard = call.problem.M < config.BM or call.problem.N < config.BN
-    width = call.variant.vec_c
-    if split(config, call.problem.K)[0] > 1:  # it writes to workspace
-        width = 1 if call.problem.N % 4 else 4
-    return replace(call.variant, guard=guard, vec_c=width)
+    guard = rung.guarded and (call.problem.M < config.BM or call.problem.N < config.BN)
+    found = replace(call.variant, guard=guard)
+    if split(config, call.problem.K)[0] > 1:  # it writes to workspace, row by row
+        return replace(found, vec_c=1 if call.problem.N % 4 else 4, trans_c=False)
+    return found
 
 
 def split(config: Config, K: int) -> tuple[int, int]:
@@ -131,6 +166,12 @@ def steps(K: np.int32, alpha: np.float32, beta: np.float32) -> tuple[np.int32, n
 
 def blocks(config: Config, problem: Problem) -> int:
     """Return the number of blocks of the one-dimensional grid, one a tile of C and part of K.
+
+    Parameters
+    ----------
+    config : Config
+    problem : Problem
+        As the rung computes it; see `facing`.
 
     Raises
     ------

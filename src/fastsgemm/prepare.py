@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm import autotune, check, database, kernel, layout, plan, split_k
+from fastsgemm import autotune, check, kernel, layout, plan, rungs, split_k
 from fastsgemm import config as configs
 from fastsgemm.arrays import HOST, Meta
 from fastsgemm.choose import choose
@@ -31,7 +31,7 @@ class Launch:
     Attributes
     ----------
     swapped : bool
-        The kernel's A is the caller's B (C is column-major).
+        The kernel's A is the caller's B.
     kernel : cuda.core.Kernel
     config : cuda.core.LaunchConfig
     M, N, K : numpy.int32
@@ -101,8 +101,8 @@ def prepare(
     config : Config or None
     """
     _check(gpu, metas)
-    rung = rung or database.default_rung()
     if config is not None:
+        rung = rung or rungs.having(config.constants)
         configs.check(rung, config, gpu.shared_limit)
     a, b, c = (meta[:2] for meta in metas)
     ranges = (*layout.byte_range(*a), *layout.byte_range(*b), *layout.byte_range(*c))
@@ -131,19 +131,22 @@ def _check(gpu: Gpu, metas: tuple[Meta, Meta, Meta]) -> None:
     check.output(c[0], c[1], readonly=c[4])
 
 
-def _launch(gpu: Gpu, handle: int, call: Call, rung: Rung, config: Config | None) -> Launch:
+def _launch(gpu: Gpu, handle: int, call: Call, rung: Rung | None, config: Config | None) -> Launch:
     from cuda.core import LaunchConfig
 
-    problem = call.problem
     stream = gpu.stream(handle)
-    if config is None:
+    if rung is None or config is None:
         autotune.meet(gpu, stream, rung)
-        config = choose(gpu, rung, problem).config
+        choice = choose(gpu, rung, call.problem)
+        rung, config = choice.rung, choice.config
+    call = plan.call_facing(rung, call)
+    problem = call.problem
     blocks = plan.blocks(config, problem)
     count, chunk = plan.split(config, problem.K)
     parts = None
     if count > 1:
-        parts = split_k.reduction(kernel.helper(gpu, "reduce_parts", stream), problem.M, problem.N, count)
+        strides = (1, call.ldc) if call.variant.trans_c else (call.ldc, 1)
+        parts = split_k.reduction(kernel.helper(gpu, "reduce_parts", stream), problem.M, problem.N, count, strides)
     return Launch(
         call.swapped,
         kernel.get(gpu, rung, config, plan.variant_for(rung, call, config), stream),

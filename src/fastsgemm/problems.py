@@ -26,6 +26,27 @@ LARGE_K = (Problem(256, 256, 16384), Problem(64, 64, 65536), Problem(512, 512, 8
 VECTORS = (Problem(1, 4096, 4096), Problem(1, 4096, 4096, "NT"))  # the second is 4096, 1, 4096
 TRANSPOSED = tuple(Problem(n, n, n, layout) for n in (1024, 4096) for layout in LAYOUTS[1:])
 
+NARROW = (
+    *VECTORS,
+    Problem(1, 1024, 1024),
+    Problem(1, 8192, 8192),
+    Problem(1, 16384, 1024, "NT"),
+    Problem(2, 4096, 4096),
+    Problem(4, 4096, 4096),
+    Problem(4, 11008, 4096, "NT"),
+    Problem(8, 4096, 4096),
+    Problem(16, 1024, 1024),
+    Problem(16, 4096, 4096),
+    Problem(16, 4096, 4096, "NT"),
+    Problem(4096, 32, 4096),
+    Problem(32, 2048, 8192),
+    Problem(16384, 16, 64),
+    Problem(3, 1000, 3000),
+    Problem(1111, 5, 777),
+    Problem(8, 256, 65536),
+    Problem(32, 32, 262144),
+)
+
 STANDARD: tuple[Problem, ...] = (
     *SQUARES,
     *RAGGED,
@@ -49,6 +70,15 @@ ANCHORS: tuple[Problem, ...] = (
     Problem(8192, 128, 1024),
     Problem(16, 4096, 4096),
     Problem(4096, 4096, 128),
+)
+NARROW_ANCHORS: tuple[Problem, ...] = (
+    Problem(1, 4096, 4096),
+    Problem(1, 4096, 4096, "NT"),
+    Problem(4, 4096, 4096),
+    Problem(16, 4096, 4096),
+    Problem(16, 4096, 4096, "NT"),
+    Problem(16, 1024, 1024),
+    Problem(32, 2048, 8192),
 )
 
 

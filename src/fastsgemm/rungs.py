@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fastsgemm.errors import UnknownRungError
@@ -21,6 +22,9 @@ _PIPELINE = (
     "SPREAD",
     "SPLIT_K",
 )
+_SKINNY = ("BM", "BN", "BK", "TN", "TK", "MIN_BLOCKS", "SPLIT_K")
+
+NARROW = 32  # the most rows of C that rung 10 is thought of for
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,9 @@ class Rung:
     vectorized : bool
         Whether it moves 16 bytes a load where alignment allows.
     splits : bool
-        Whether its blocks can share out K as well as C, and it is compiled apart for C smaller than a tile.
+        Whether its blocks can share out K as well as C.
+    narrow : bool
+        Whether it is for a C of few rows or, as the transposed product, of few columns.
     """
 
     number: int
@@ -52,6 +58,7 @@ class Rung:
     idea: str
     vectorized: bool = False
     splits: bool = False
+    narrow: bool = False
 
     @property
     def kernel(self) -> str:
@@ -62,6 +69,15 @@ class Rung:
     def warp_tiles(self) -> bool:
         """Whether there is a level of warp tiles between block and thread."""
         return "WM" in self.knobs
+
+    @property
+    def guarded(self) -> bool:
+        """Whether it is compiled apart for a C smaller than a tile of it."""
+        return self.splits and not self.narrow
+
+    def suits(self, M: int, N: int) -> bool:
+        """Whether an (M, N) result is what it is for."""
+        return not self.narrow or min(M, N) <= NARROW
 
     def __str__(self) -> str:
         return f"{self.number} {self.name}"
@@ -77,9 +93,24 @@ RUNGS: tuple[Rung, ...] = (
     Rung(7, "autotuned", "06_vectorized.cu", _THREAD_TILE, "rung 6 with searched constants", True),
     Rung(8, "warptiled", "08_warptiled.cu", _WARP_TILE, "a warp tile between block and thread", True),
     Rung(9, "pipelined", "09_pipelined.cu", _PIPELINE, "two stages, copies under arithmetic, split-K", True, True),
+    Rung(10, "skinny", "10_skinny.cu", _SKINNY, "few rows: B straight to registers, K shared out", True, True, True),
 )
 
+# What `sgemm` chooses from where no rung is named.
+DEFAULTS: tuple[Rung, ...] = RUNGS[8:]
+
 _BY_KEY: dict[object, Rung] = {rung.name: rung for rung in RUNGS} | {rung.number: rung for rung in RUNGS}
+
+
+def ladder(M: int, N: int) -> tuple[Rung, ...]:
+    """Return the rungs that suit an (M, N) result, in order."""
+    return tuple(rung for rung in RUNGS if rung.suits(M, N))
+
+
+def having(knobs: Iterable[str]) -> Rung:
+    """Return which of the default rungs has these knobs; the first where none has."""
+    wanted = {*knobs, "SPLIT_K"}
+    return next((rung for rung in DEFAULTS if set(rung.knobs) == wanted), DEFAULTS[0])
 
 
 def find(key: str | int | Rung) -> Rung:

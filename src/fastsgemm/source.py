@@ -30,6 +30,8 @@ class Variant:
         Floats a load or store, 4 or 1; always 1 on the rungs that do not vectorise.
     guard : bool
         C is smaller than a tile of it in rows or columns; always false on the rungs that look at every edge anyway.
+    trans_c : bool
+        C is stored column-major; only rung 10 writes it so, the others compute the transposed product.
     """
 
     trans_a: bool = False
@@ -38,6 +40,7 @@ class Variant:
     vec_b: int = 1
     vec_c: int = 1
     guard: bool = False
+    trans_c: bool = False
 
     @property
     def layout(self) -> str:
@@ -54,8 +57,10 @@ def generate(rung: Rung, config: Config, variant: Variant) -> str:
     }
     if rung.vectorized:
         constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b, "VEC_C": variant.vec_c}
-    if rung.splits:
+    if rung.guarded:
         constants["GUARD"] = int(variant.guard)
+    if rung.narrow:
+        constants["TRANS_C"] = int(variant.trans_c)
     lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]
     return "\n".join([*lines, _inlined(rung.file)])
 

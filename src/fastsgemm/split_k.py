@@ -34,15 +34,18 @@ class Reduction:
     kernel : cuda.core.Kernel
         ``reduce_parts``.
     config : cuda.core.LaunchConfig
+    strides : tuple of int
+        Of C in floats, down and to the right.
     """
 
     count: np.int32
     kernel: Any
     config: Any
+    strides: tuple[int, int]
 
 
-def reduction(kernel: Any, M: int, N: int, count: int) -> Reduction:
-    """Return how `count` parts of an (M, N) product are added up.
+def reduction(kernel: Any, M: int, N: int, count: int, strides: tuple[int, int]) -> Reduction:
+    """Return how `count` parts of an (M, N) product are added up into a C with these strides.
 
     Raises
     ------
@@ -54,7 +57,7 @@ def reduction(kernel: Any, M: int, N: int, count: int) -> Reduction:
     blocks = -(-M * N // _LANES)
     if blocks > MAX_BLOCKS:
         raise ShapeError(f"split-K of {M} x {N} needs {blocks} blocks to add up, the limit of a grid is {MAX_BLOCKS}")
-    return Reduction(np.int32(count), kernel, LaunchConfig(grid=blocks, block=_LANES * _STRANDS))
+    return Reduction(np.int32(count), kernel, LaunchConfig(grid=blocks, block=_LANES * _STRANDS), strides)
 
 
 def run(
@@ -99,7 +102,7 @@ def run(
         )  # fmt: skip
         gpu.launch(
             stream, parts.config, parts.kernel,
-            M, N, parts.count, place, int(N), stride, alpha, beta, pc, launch.ldc, 1,
+            M, N, parts.count, place, int(N), stride, alpha, beta, pc, *parts.strides,
         )  # fmt: skip
     finally:
         workspace.give_back(gpu, handle, place)

@@ -16,7 +16,7 @@ from fastsgemm.config import Config
 from fastsgemm.database import Content, Curve, Point, Record, tflops
 from fastsgemm.errors import ConfigError, TuningError
 from fastsgemm.journal import Journal
-from fastsgemm.plan import Problem
+from fastsgemm.plan import Problem, facing
 from fastsgemm.rungs import Rung
 from fastsgemm.sweep import DECIDE, EXPLORE, QUICK, Effort, Result, Sweep
 from fastsgemm.workbench import job_of
@@ -39,7 +39,7 @@ _CURVE_REPEATS = 7
 _QUICK_REPEATS = 3
 
 # Shares of the time that is left when each begins, where there is a budget
-_FIRST_RUNG = 0.65  # the one that `sgemm` uses by default
+_RUNG = 0.55  # each but the last; what `sgemm` uses comes first
 _ANCHORS, _PROBLEMS, _GRID, _QUICK_CURVES = 0.5, 0.7, 0.6, 0.75
 
 T = TypeVar("T")
@@ -183,18 +183,29 @@ class Plan:
     ----------
     card : Card
     problems : tuple of Problem
+        None are given: the standard set of each space. Its anchors are tuned thoroughly, and curves are measured.
     spaces : tuple of Space
         One a rung.
     quick : bool
-    standard : bool
-        The problems are the standard set: tune the anchors thoroughly, measure the curves.
     """
 
     card: Card
     problems: tuple[Problem, ...]
     spaces: tuple[Space, ...]
     quick: bool
-    standard: bool
+
+    def of(self, space: Space) -> tuple[Problem, ...]:
+        """Return the problems that are tuned for a rung: all, unless other rungs are tuned for some."""
+        if not self.problems:
+            return space.problems
+        rung = rungs.find(space.rung)
+        suited = tuple(problem for problem in self.problems if rung.suits(problem.M, problem.N))
+        return suited if len(self.spaces) > 1 else self.problems
+
+    @property
+    def everything(self) -> list[str]:
+        """The problems of all spaces, as they are written."""
+        return list(dict.fromkeys(problems.text(problem) for space in self.spaces for problem in self.of(space)))
 
     def json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -202,13 +213,13 @@ class Plan:
             "device": self.card.name,
             "arch": self.card.arch,
             "shared_limit": self.card.shared_limit,
-            "problems": list(map(problems.text, self.problems)),
+            "problems": self.everything,
             "spaces": {space.name: len(space.candidates(self.card.shared_limit, self.quick)) for space in self.spaces},
         }
 
     def __str__(self) -> str:
         lines = [f"{self.card.name}, {self.card.arch}, {self.card.shared_limit} bytes of shared memory a block"]
-        lines.append(f"{len(self.problems)} problems: " + "  ".join(map(problems.text, self.problems)))
+        lines.append(f"{len(self.everything)} problems: " + "  ".join(self.everything))
         for space in self.spaces:
             count = len(space.candidates(self.card.shared_limit, self.quick))
             lines.append(
@@ -225,8 +236,8 @@ def plan(
     quick: bool = False,
 ) -> Plan:
     """Return what `tune` with these arguments would try on `card`; see there."""
-    chosen = tuple(dict.fromkeys(problems.STANDARD if shapes is None else map(_problem, shapes)))
-    return Plan(card, chosen, _spaces(rung, space), quick, standard=shapes is None)
+    chosen = () if shapes is None else tuple(dict.fromkeys(map(_problem, shapes)))
+    return Plan(card, chosen, _spaces(rung, space, quick), quick)
 
 
 def _problem(shape: str | Sequence[int] | Problem) -> Problem:
@@ -237,7 +248,7 @@ def _problem(shape: str | Sequence[int] | Problem) -> Problem:
     return problems.call(found).problem
 
 
-def _spaces(rung: str | int | Rung | None, space: str | None) -> tuple[Space, ...]:
+def _spaces(rung: str | int | Rung | None, space: str | None, quick: bool) -> tuple[Space, ...]:
     if space is not None:
         found = candidates.SPACES.get(space)
         if found is None:
@@ -245,7 +256,10 @@ def _spaces(rung: str | int | Rung | None, space: str | None) -> tuple[Space, ..
         if rung is not None and rungs.find(rung).name != found.rung:
             raise ConfigError(f"search space {space} is of rung {found.rung}, not {rungs.find(rung).name}")
         return (found,)
-    names = candidates.tunable() if rung is None else (rungs.find(rung).name,)
+    if rung is not None:
+        names: tuple[str, ...] = (rungs.find(rung).name,)
+    else:
+        names = tuple(default.name for default in rungs.DEFAULTS) if quick else candidates.tunable()
     spaces = [candidates.default_space(name) for name in names]
     if None in spaces:
         raise ConfigError(f"rung {names[0]} has no search space; tunable are {', '.join(candidates.tunable())}")
@@ -271,7 +285,7 @@ def tune(
         Problems as ``(M, N, K)``, ``(M, N, K, layout)`` or ``"M,N,K,LAYOUT"``. Default: the standard set, which also
         measures the curves that untuned problems are predicted from.
     rung : str or int, optional
-        The rung to tune. Default: every rung that has a search space.
+        The rung to tune. Default: every rung that has a search space; in a quick run those that `sgemm` uses.
     space : str, optional
         The search space, by name. Default: that of the rung.
     quick : bool
@@ -341,9 +355,8 @@ def run(
             bar.note(f"going on from {journal.found} measurements in {journal.path}")
         sweep = Sweep(bench, journal, bar, began + (math.inf if budget is None else budget), clock)
         try:
-            for number, space in enumerate(planned.spaces):
-                last = number == len(planned.spaces) - 1
-                with sweep.within(1.0 if last else _FIRST_RUNG):
+            for space in planned.spaces:
+                with sweep.within(1.0 if space is planned.spaces[-1] else _RUNG):
                     _Run(planned, space, sweep, outcome).run()
         finally:
             bar.end()
@@ -425,24 +438,25 @@ class _Run:
 
     def __init__(self, planned: Plan, space: Space, sweep: Sweep, outcome: Outcome) -> None:
         self._plan, self._space, self._sweep, self._outcome = planned, space, sweep, outcome
+        self._problems = planned.of(space)
         self._rung = rungs.find(space.rung)
         self._limit = planned.card.shared_limit
 
     def run(self) -> None:
         """Tune every problem; with the standard set, measure the curves that other problems are predicted from."""
-        if not self._plan.standard:
-            self._each(self._plan.problems, lambda problem: self._decide(problem, self._explore(problem)))
+        if self._plan.problems:
+            self._each(self._problems, lambda problem: self._decide(problem, self._explore(problem)))
         elif self._plan.quick:
             drawn = self._space.candidates(self._limit, quick=True)
             with self._sweep.within(_QUICK_CURVES):
                 self._measure_curves(drawn, _QUICK_REPEATS)
-            self._each(self._plan.problems, lambda problem: self._decide(problem, drawn))
+            self._each(self._problems, lambda problem: self._decide(problem, drawn))
         else:
             with self._sweep.within(_ANCHORS):
-                found = self._each(problems.ANCHORS, self._explore)
+                found = self._each(self._space.anchors, self._explore)
             shortlist = list(dict.fromkeys(_whole(config) for few in found for config in few))
             with self._sweep.within(_PROBLEMS):
-                results = self._each(self._plan.problems, lambda problem: self._decide(problem, shortlist))
+                results = self._each(self._problems, lambda problem: self._decide(problem, shortlist))
             self._measure_curves(portfolio(results, _PORTFOLIO), _CURVE_REPEATS)
 
     def _each(self, items: Sequence[Problem], work: Callable[[Problem], T]) -> list[T]:
@@ -459,7 +473,7 @@ class _Run:
 
     def _explore(self, problem: Problem) -> list[Config]:
         """Return the best few of the whole space."""
-        drawn = self._space.candidates(self._limit, self._plan.quick)
+        drawn = [c for c in self._space.candidates(self._limit, self._plan.quick) if _worth_trying(c, problem)]
         if self._plan.quick:
             return drawn
         filling = [self._divided(config, problem)[-1] for config in drawn]
@@ -477,6 +491,7 @@ class _Run:
         """Return the config with every SPLIT_K that is worth a trial, the one that fills the card last."""
         if config.SPLIT_K is None:
             return [config]
+        problem = facing(self._rung, problem)
         parts = model.splits(config, problem, self._plan.card.multiprocessors)
         tiles = -(-problem.M // config.BM) * -(-problem.N // config.BN)
         filling = max(p for p in parts if p == 1 or p * tiles <= _FILLED * self._plan.card.multiprocessors)
@@ -486,7 +501,8 @@ class _Run:
         """Find the best of a few, beside the shipped config and cuBLAS."""
         effort = QUICK if self._plan.quick else DECIDE
         shipped = choose.choose(self._plan.card, self._rung, problem, only="shipped").config
-        tried = [other for config in few for other in self._divided(_whole(config), problem)]
+        worthy = [config for config in few if _worth_trying(config, problem)] or few
+        tried = [other for config in worthy for other in self._divided(_whole(config), problem)]
         result = self._search(problem, [*tried, shipped], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
         if result.best is not None:
@@ -508,10 +524,10 @@ class _Run:
         card, rung, sweep = self._plan.card, self._rung, self._sweep
         self._title("curves")
         # All that the standard set needs at once: the more kernels, the better they share the cores.
-        ready = sweep.prepare(job_of(rung, config, problem) for problem in problems.STANDARD for config in configs)
+        ready = sweep.prepare(job_of(rung, config, problem) for problem in self._problems for config in configs)
         plans = []
         for config in configs:
-            kernel = job_of(rung, config, problems.ANCHORS[0])
+            kernel = job_of(rung, config, self._space.anchors[0])
             if ready.get(kernel, "") is None:
                 blocks = sweep.bench.blocks_per_sm(kernel)
                 plans.append((config, blocks, model.probes(config, blocks, card.multiprocessors, self._plan.quick)))
@@ -561,6 +577,12 @@ def portfolio(results: Sequence[Result], count: int) -> list[Config]:
         chosen.append(config)
         left.remove(config)
     return chosen
+
+
+def _worth_trying(config: Config, problem: Problem) -> bool:
+    """Whether a block of rung 10 has about as many rows as there are; other rungs have no such rule."""
+    rows = min(problem.M, problem.N, rungs.NARROW)
+    return not config.TK or rows / 4 <= config.BM < 2 * rows
 
 
 def _whole(config: Config) -> Config:

@@ -32,6 +32,7 @@ _POISON = 0xFF  # four such bytes are a NaN, and what a kernel forgets to write 
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)  # alpha and beta
 _CHECKED = (516, 388, 132)  # M, N, K of the check: several tiles and a ragged one each way, multiples of 4
 _GUARDED = (12, 12, 132)  # the same for kernels that are compiled for less than a tile of C
+_NARROW = (12, 388, 2180)  # the same for rung 10, whose tiles are deep
 _DRAWN = 1 << 22  # normal numbers that the operands are filled with, over and over
 
 
@@ -104,7 +105,8 @@ class Bench(Protocol):
 
 def job_of(rung: Rung, config: Config, problem: Problem) -> Job:
     """Return the kernel that a problem in dense, aligned arrays takes."""
-    return Job(rung, config.kernel, plan.variant_for(rung, problems.call(problem), config))
+    call = plan.call_facing(rung, problems.call(problem))
+    return Job(rung, config.kernel, plan.variant_for(rung, call, config))
 
 
 def card_of(gpu: Gpu) -> Card:
@@ -321,13 +323,14 @@ def _reference(problem: Problem) -> _Reference:
 def _problem_of(job: Job) -> Problem:
     """Return the check's problem with extents that are multiples of 4 exactly where this variant needs them."""
     wanted = job.variant
-    M, N, K = _GUARDED if wanted.guard else _CHECKED
+    M, N, K = _NARROW if job.rung.narrow else _GUARDED if wanted.guard else _CHECKED
     # vec_a looks at K (or M if A is column-major), vec_b at N (or K), vec_c at N.
     for m in (M, M + 1):
         for n in (N, N + 1):
             for k in (K, K - 1):
-                problem = Problem(m, n, k, wanted.layout)
-                if plan.variant_for(job.rung, problems.call(problem), job.config) == wanted:
+                faced = Problem(m, n, k, wanted.layout)
+                problem = faced.transposed if wanted.trans_c else faced
+                if job_of(job.rung, job.config, problem).variant == wanted:
                     return problem
     return Problem(M, N, K, wanted.layout)  # a rung without vectors: any will do
 

@@ -54,7 +54,7 @@ def stored(x, transposed, gap):
 
 
 def run(c, A, B, C, alpha=1.0, beta=0.0, k_chunk=None, gap=None, edit=lambda text: text):
-    """Launch and return (C, report); part y of C is what block row y of the grid left there."""
+    """Launch and return (C, report); part y of C is what the blocks of part y left there."""
     parts, M, N = C.shape
     K = A.shape[1]
     gap = gap or (4 if 4 in (c["VEC_A"], c["VEC_B"]) else 3)
@@ -65,7 +65,7 @@ def run(c, A, B, C, alpha=1.0, beta=0.0, k_chunk=None, gap=None, edit=lambda tex
         "B": Region(b, read=K > 0),
         "C": Region(to, read=bool(beta), write=True, complete=True),
     }
-    grid = (-(-M // c["BM"]) * -(-N // c["BN"]), parts)
+    grid = -(-M // c["BM"]) * -(-N // c["BN"]) * parts
     block = c["BN"] // c["TN"] * (c["BK"] // c["TK"])
     ld = [x.strides[-2] // 4 for x in (a, b, to)]
     args = [M, N, K, alpha, "A", ld[0], "B", ld[1], beta, "C", ld[2], k_chunk or max(K, 1), M * N]
@@ -206,8 +206,8 @@ def test_no_barrier_can_be_left_out(left_out):
         ("left -= BK, now", "left -= left >= BK ? BK : 2 * BK, now", None),
         ("acc[row + i][j];", "acc[row + i][0];", AssertionError),
         ("for (int p = 0; p < PARTS", "for (int p = 1; p < PARTS", AssertionError),
-        ("const int k0 = blockIdx.y * k_chunk;", "const int k0 = 0;", AssertionError),
-        ("C += blockIdx.y * split_stride;", "", UnwrittenOutputError),
+        ("const int k0 = part * k_chunk;", "const int k0 = 0;", AssertionError),
+        ("C += part * split_stride;", "", UnwrittenOutputError),
     ],
 )
 def test_the_checks_see_what_they_are_there_for(old, new, error):

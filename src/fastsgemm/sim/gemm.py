@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsgemm import check, database, plan, source
+from fastsgemm import check, plan, rungs, source
 from fastsgemm import config as configs
 from fastsgemm.choose import choose
 from fastsgemm.config import Config
@@ -63,11 +63,11 @@ def sgemm(
         The kernel did what it must not do.
     """
     machine = machine or Machine()
-    rung = rung or database.default_rung()
     M, N, _ = check.shapes(A.shape, B.shape, None if C is None else C.shape)
     out = np.empty((M, N), np.float32) if C is None else C
     check.output(out.shape, _strides(out), readonly=not out.flags.writeable)
     if config is not None:
+        rung = rung or rungs.having(config.constants)
         configs.check(rung, config, machine.card.shared_limit)
     if out.size == 0:
         return out, None
@@ -80,7 +80,7 @@ def sgemm(
 
 def _launch(
     machine: Machine,
-    rung: Rung,
+    rung: Rung | None,
     config: Config | None,
     a: Matrix,
     b: Matrix,
@@ -89,11 +89,13 @@ def _launch(
     c: Matrix,
 ) -> Report:
     call = plan.call_for(*(_operand(x) for x in (a, b, c)))
-    if call.swapped:
-        a, b, c = b.T, a.T, c.T
+    if rung is None or config is None:
+        choice = choose(machine.card, rung, call.problem)
+        rung, config = choice.rung, choice.config
+    call = plan.call_facing(rung, call)
     problem = call.problem
-    if config is None:
-        config = choose(machine.card, rung, problem).config
+    if call.swapped:
+        a, b = b.T, a.T
     K, alpha = plan.steps(np.int32(problem.K), alpha, beta)
     operands = {
         "A": Region(a, read=bool(K)),
@@ -112,16 +114,23 @@ def _launch(
     into = {"A": operands["A"], "B": operands["B"], "W": Region(parts, write=True, complete=True)}
     args = (problem.M, problem.N, K, 1.0, *ab, 0.0, "W", problem.N, *more)
     report = machine.launch(text, rung.kernel, grid, config.threads, config.shared_bytes, args, into)
-    _add_up(machine, problem, parts, alpha, beta, operands["C"], call.ldc)
+    strides = (1, call.ldc) if call.variant.trans_c else (call.ldc, 1)
+    _add_up(machine, problem, parts, alpha, beta, operands["C"], strides)
     return report
 
 
 def _add_up(
-    machine: Machine, problem: Problem, parts: Matrix, alpha: np.float32, beta: np.float32, c: Region, ldc: int
+    machine: Machine,
+    problem: Problem,
+    parts: Matrix,
+    alpha: np.float32,
+    beta: np.float32,
+    c: Region,
+    strides: tuple[int, int],
 ) -> None:
     """Launch the second kernel of split-K."""
     M, N = problem.M, problem.N
-    args = (M, N, len(parts) // M, "W", N, M * N, alpha, beta, "C", ldc, 1)
+    args = (M, N, len(parts) // M, "W", N, M * N, alpha, beta, "C", *strides)
     operands = {"W": Region(parts), "C": c}
     machine.launch(source.plain("reduce_parts.cu"), "reduce_parts", -(-M * N // 32), 256, 0, args, operands)
 

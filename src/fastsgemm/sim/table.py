@@ -15,7 +15,7 @@ from fastsgemm.choose import choose
 from fastsgemm.config import Config
 from fastsgemm.ladder import Reference, divided
 from fastsgemm.plan import Problem
-from fastsgemm.rungs import RUNGS, Rung
+from fastsgemm.rungs import Rung, ladder
 from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
 from fastsgemm.sim.gemm import sgemm
 from fastsgemm.sim.machine import Machine
@@ -185,7 +185,7 @@ class Table:
 
 def climb(
     problem: Problem,
-    rungs: Sequence[Rung] = RUNGS,
+    rungs: Sequence[Rung] | None = None,
     machine: Machine | None = None,
     configs: Mapping[str, Config] | None = None,
 ) -> Table:
@@ -195,6 +195,7 @@ def climb(
     ----------
     problem : Problem
     rungs : sequence of Rung, optional
+        Default: those that suit the problem.
     machine : Machine, optional
         Default: see `Machine`.
     configs : mapping, optional
@@ -208,7 +209,8 @@ def climb(
     B = draw.standard_normal((problem.K, problem.N), np.float32)
     reference = Reference(A, B)
     rows, results = [], []
-    for rung in tqdm(rungs, "simulating", leave=False, disable=None):  # on stderr, only where that is a terminal
+    chosen = rungs or ladder(problem.M, problem.N)
+    for rung in tqdm(chosen, "simulating", leave=False, disable=None):  # on stderr, only where that is a terminal
         config = choose(machine.card, rung, TYPICAL).config if configs is None else configs[rung.name]
         C, report = sgemm(rung, config, A, B, machine=machine)
         assert report is not None  # a problem has elements
