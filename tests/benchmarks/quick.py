@@ -16,31 +16,35 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fastsgemm import choose, database, device, problems, rungs, tuner
+from fastsgemm import choose, device, problems, tuner
+from fastsgemm.config import Config
 from fastsgemm.journal import Journal
 from fastsgemm.progress import Bar
+from fastsgemm.rungs import Rung
 from fastsgemm.sweep import Effort, Round, Sweep
 
 LEAST = 0.95
 EFFORT = Effort((Round(1.0, 2, 15),), beside_cublas=False)
 
 
-def run(rung_name: str) -> dict[str, Any]:
+def run() -> dict[str, Any]:
     began = time.monotonic()
-    tuned = tuner.tune(rung=rung_name, quick=True)
+    tuned = tuner.tune(quick=True)
     seconds = time.monotonic() - began
-    rung = rungs.find(rung_name)
     rows = []
     with tuner.workbench(device.open_gpu(0)) as bench, Journal(None, {}) as journal:
         sweep = Sweep(bench, journal, Bar(False))
-        for problem in problems.STANDARD:
-            quick = choose.choose(bench.card, rung, problem, only="user").config
-            shipped = choose.choose(bench.card, rung, problem, only="shipped").config
-            times = sweep.search(problem, rung, [quick, shipped], "quick", EFFORT).times
-            rows.append({"problem": problems.text(problem), "speed": times[shipped] / times[quick]})
+        for problem in dict.fromkeys((*problems.STANDARD, *problems.NARROW)):
+            quick, shipped = (choose.choose(bench.card, None, problem, only) for only in ("user", "shipped"))
+            of_rung: dict[Rung, list[Config]] = {}
+            for choice in (quick, shipped):
+                of_rung.setdefault(choice.rung, []).append(choice.config)
+            times: dict[Config, float] = {}
+            for rung, configs in of_rung.items():
+                times |= sweep.search(problem, rung, configs, "quick", EFFORT).times
+            rows.append({"problem": problems.text(problem), "speed": times[shipped.config] / times[quick.config]})
     return {
         "device": bench.card.name,
-        "rung": rung.name,
         "seconds": seconds,
         "complete": tuned.complete,
         "speed": statistics.geometric_mean(row["speed"] for row in rows),
@@ -50,12 +54,11 @@ def run(rung_name: str) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rung", default=database.DEFAULT_RUNG)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["FASTSGEMM_DATA_DIR"] = folder
-        found = run(arguments.rung)
+        found = run()
     for row in found["rows"]:
         print(f"{row['problem']:22} {100 * row['speed']:6.1f}%")
     print(

@@ -15,10 +15,11 @@ import random
 import statistics
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastsgemm import candidates, choose, database, device, problems, rungs, tuner
+from fastsgemm import candidates, choose, database, device, model, plan, problems, rungs, tuner
 from fastsgemm.config import Config
 from fastsgemm.journal import Journal
 from fastsgemm.plan import Problem
@@ -43,52 +44,77 @@ def draw(count: int) -> list[Problem]:
     return [Problem(extent(), extent(), extent()) for _ in range(count)]
 
 
-def measure(sweep: Sweep, rung: Rung, problem: Problem, configs: list[Config]) -> dict[str, Any]:
+def divided(rung: Rung, config: Config, problem: Problem, multiprocessors: int) -> list[Config]:
+    """Return the config with every SPLIT_K that is worth a thought."""
+    if config.SPLIT_K is None:
+        return [config]
+    parts = model.splits(config, plan.facing(rung, problem), multiprocessors)
+    return [replace(config, SPLIT_K=count) for count in parts]
+
+
+def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Rung, list[Config]]) -> dict[str, Any]:
     """Sweep one problem and compare with what is chosen for it."""
-    choice = choose.choose(sweep.bench.card, rung, problem)
-    result = sweep.search(problem, rung, [*configs, choice.config], "regret", EFFORT)
-    best, best_ms = next(iter(result.times.items()))
-    chosen_ms = result.times[choice.config]
-    predicted = {option.config: option.ms for option in choice.options}
+    card = sweep.bench.card
+    choice = choose.choose(card, rungs[0] if len(rungs) == 1 else None, problem)
+    times: dict[Config, float] = {}
+    for rung in rungs:
+        if rung.suits(problem.M, problem.N) or len(rungs) == 1:
+            tried = [one for config in configs[rung] for one in divided(rung, config, problem, card.multiprocessors)]
+            if rung is choice.rung:
+                tried.append(choice.config)
+            times |= sweep.search(problem, rung, tried, "regret", EFFORT).times
+    best = min(times, key=times.__getitem__)
+    predicted = {option.config: option.ms for rung in rungs for option in choose.choose(card, rung, problem).options}
     return {
         "problem": problems.text(problem),
+        "rung": choice.rung.name,
         "rule": choice.rule,
-        "regret": max(0.0, chosen_ms / best_ms - 1.0),
-        "chosen": configs.index(choice.config) if choice.config in configs else None,
-        "best": configs.index(best) if best in configs else None,
-        "ms": [result.times.get(config) for config in configs],
-        "predicted_ms": [predicted.get(config) for config in configs],
+        "regret": times[choice.config] / times[best] - 1.0,
+        "chosen": choice.config.constants,
+        "predicted_ms": choice.ms,
+        "best": best.constants,
+        "times": [
+            {"constants": config.constants, "ms": ms, "predicted_ms": predicted.get(config)}
+            for config, ms in times.items()
+            if config in predicted or ms <= 1.1 * times[best]
+        ],
     }
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    rung = rungs.find(arguments.rung)
+    chosen = [rungs.find(arguments.rung)] if arguments.rung else list(rungs.DEFAULTS)
     with tuner.workbench(device.open_gpu(0)) as bench, tuner.alone(bench.card):
         content = database.load(bench.card.arch)
-        configs = [curve.config for curve in content.curves if curve.rung == rung.name]
+        configs = {rung: [curve.config for curve in content.curves if curve.rung == rung.name] for rung in chosen}
         if arguments.space:
-            configs += candidates.SPACES[arguments.space].candidates(bench.card.shared_limit)
-        configs = list(dict.fromkeys(configs))
+            space = candidates.SPACES[arguments.space]
+            configs[rungs.find(space.rung)] += space.candidates(bench.card.shared_limit)
         drawn = draw(arguments.count)
         bar = Bar()
         with Journal(None, {}) as journal:
             sweep = Sweep(bench, journal, bar)
-            bar.title(rung.name)
-            sweep.prepare(job_of(rung, config, problem) for problem in drawn for config in configs)
+            bar.title("compile")
+            sweep.prepare(
+                job_of(rung, config, problem)
+                for problem in drawn
+                for rung in chosen
+                for config in configs[rung]
+                if rung.suits(problem.M, problem.N)
+            )
             rows = []
             for number, problem in enumerate(drawn):
                 bar.title(f"{number + 1} of {len(drawn)}")
-                rows.append(measure(sweep, rung, problem, configs))
+                rows.append(measure(sweep, chosen, problem, configs))
         bar.end()
     regrets = sorted(row["regret"] for row in rows)
     return {
         "device": bench.card.name,
-        "rung": rung.name,
+        "rungs": [rung.name for rung in chosen],
         "space": arguments.space,
         "mean": statistics.mean(regrets),
         "p95": regrets[max(0, round(0.95 * len(regrets)) - 1)],
         "worst": regrets[-1],
-        "configs": [config.constants for config in configs],
+        "configs": sum(map(len, configs.values())),
         "rows": rows,
     }
 
@@ -96,15 +122,17 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200, help="problems; default 200")
-    parser.add_argument("--rung", default=database.DEFAULT_RUNG)
+    parser.add_argument("--rung", help="one rung only; default: those that sgemm chooses from")
     parser.add_argument("--space", choices=list(candidates.SPACES), help="also sweep this whole search space")
     parser.add_argument("--json", type=Path, help="write every time into this file")
     arguments = parser.parse_args()
     began = time.monotonic()
     found = run(arguments)
     for row in sorted(found["rows"], key=lambda row: -row["regret"])[:15]:
-        print(f"{row['problem']:18} {row['rule']:10} {100 * row['regret']:6.1f}%")
-    head = f"{found['device']}, {found['rung']}, {len(found['rows'])} problems, {len(found['configs'])} configs"
+        print(f"{row['problem']:18} {row['rung']:10} {row['rule']:10} {100 * row['regret']:6.1f}%")
+    head = (
+        f"{found['device']}, {' and '.join(found['rungs'])}, {len(found['rows'])} problems, {found['configs']} configs"
+    )
     mean, p95, worst = (f"{100 * found[name]:.1f}%" for name in ("mean", "p95", "worst"))
     print(f"{head}: regret mean {mean}, 95th percentile {p95}, worst {worst}; {time.monotonic() - began:.0f} s")
     if arguments.json:

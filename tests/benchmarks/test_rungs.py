@@ -10,15 +10,18 @@ import pytest
 
 from fastsgemm import bench, device, ladder
 from fastsgemm.plan import Problem
-from fastsgemm.rungs import RUNGS
+from fastsgemm.rungs import ladder as ladder_of
 from fastsgemm.timing import Stopwatch
 
 pytestmark = pytest.mark.gpu
 
 
+RUNGS = ladder_of(4096, 4096)  # of a large square
+
+
 @pytest.fixture(scope="module")
 def place(size):
-    with bench.card(Problem(size, size, size)) as place:
+    with bench.card(Problem(size, size, size), RUNGS) as place:
         yield place
 
 
