@@ -4,16 +4,22 @@
 // in its place.
 #pragma once
 
-// VEC floats, unconditionally; volatile for the same reason as load_or_zero.
+// VEC floats that are read once and need no place in L1, where `inside`, else zeros; see load_or_zero.
 template <int VEC>
-__device__ __forceinline__ void load(float (&value)[VEC], const float *p) {
+__device__ __forceinline__ void load_once_or_zero(float (&value)[VEC], const float *p, bool inside) {
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) value[j] = 0.0f;
     const unsigned long long address = __cvta_generic_to_global(p);
     if constexpr (VEC == 4) {
-        asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
-                     : "l"(address));
+        asm volatile(
+            "{ .reg .pred q; setp.ne.s32 q, %5, 0; "
+            "@q ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4]; }"
+            : "+f"(value[0]), "+f"(value[1]), "+f"(value[2]), "+f"(value[3])
+            : "l"(address), "r"(int(inside)));
     } else {
-        asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(value[0]) : "l"(address));
+        asm volatile("{ .reg .pred q; setp.ne.s32 q, %2, 0; @q ld.global.nc.L1::no_allocate.f32 %0, [%1]; }"
+                     : "+f"(value[0])
+                     : "l"(address), "r"(int(inside)));
     }
 }
 
@@ -48,10 +54,8 @@ struct Rows {
     __device__ __forceinline__ void fetch(int depth) {
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-            if (WHOLE && (i + 1) * FAR <= BK)
-                load(value[i], from + i * far);
-            else
-                load_or_zero(value[i], from + i * far, k + i * FAR < (WHOLE ? BK : min(depth, BK)));
+            const bool whole = WHOLE && (i + 1) * FAR <= BK;
+            load_or_zero(value[i], from + i * far, whole || k + i * FAR < (WHOLE ? BK : min(depth, BK)));
         }
         from += next;
     }
@@ -115,10 +119,7 @@ struct Columns {
             for (int i = 0; i < LOADS; ++i) {
                 float vector[WIDE_B];
                 const float *p = TRANS_B ? from[i] + k : from[i];
-                if constexpr (WHOLE)
-                    load(vector, p);
-                else
-                    load_or_zero(vector, p, first_k + k < depth);
+                load_once_or_zero(vector, p, WHOLE || first_k + k < depth);
 #pragma unroll
                 for (int j = 0; j < WIDE_B; ++j)
                     value[group][q + (TRANS_B ? j : 0)][i * WIDE_N + (TRANS_B ? 0 : j)] = vector[j];

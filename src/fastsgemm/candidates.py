@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from fastsgemm import config as configs
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.plan import Problem
-from fastsgemm.problems import ANCHORS, NARROW, NARROW_ANCHORS, STANDARD
+from fastsgemm.problems import ANCHORS, NARROW, NARROW_ANCHORS, STANDARD, VARIATIONS
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
+_MOST_STAGE = 4608  # floats of shared memory in a stage of rung 9
 _MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
 
 
@@ -26,23 +27,26 @@ class Space:
     rung : str
     grid : mapping of str to tuple of int
         Every legal combination of these is tried.
-    refined : mapping of str to tuple of int
-        Every combination of these is tried on the best configs of the grid.
+    refined : tuple of mapping of str to tuple of int
+        Every combination of the first is tried on the best configs of the grid, of the next on the best of these.
     quick : tuple of Config
         What is tried where there are seconds only.
     problems : tuple of Problem
         The standard set of the rung.
     anchors : tuple of Problem
         Of these, where all candidates are tried; the best of them are tried on the rest.
+    variations : tuple of Problem
+        Of these, where what was best on the anchors is refined once more: other layouts, ragged extents.
     """
 
     name: str
     rung: str
     grid: Mapping[str, tuple[int, ...]]
-    refined: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    refined: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     quick: tuple[Config, ...] = ()
     problems: tuple[Problem, ...] = STANDARD
     anchors: tuple[Problem, ...] = ANCHORS
+    variations: tuple[Problem, ...] = VARIATIONS
 
     def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
         """Return the legal configs to begin with.
@@ -57,13 +61,13 @@ class Space:
         drawn = self.quick if quick else _draw(self.grid)
         return [config for config in drawn if not configs.violations(rung, config, shared_limit) and _sensible(config)]
 
-    def refinements(self, config: Config, shared_limit: int) -> list[Config]:
-        """Return what `config` becomes by other values of the refined constants."""
+    def refinements(self, config: Config, shared_limit: int, step: int = 0) -> list[Config]:
+        """Return what `config` becomes by other values of the constants that are refined in this step."""
         rung = rungs.find(self.rung)
-        names = tuple(self.refined)
+        values = self.refined[step]
         drawn = (
-            replace(config, **dict(zip(names, values, strict=True)))
-            for values in itertools.product(*self.refined.values())
+            replace(config, **dict(zip(values, combination, strict=True)))
+            for combination in itertools.product(*values.values())
         )
         return [
             other
@@ -85,6 +89,8 @@ def _sensible(config: Config) -> bool:
         return False
     if config.WM and config.WN and max(config.WM, config.WN) > 4 * min(config.WM, config.WN):
         return False  # a long thin warp tile reads more fragments for the same arithmetic
+    if config.FRAGMENTS and (config.BK or 0) * (config.BM + config.BN) > _MOST_STAGE:
+        return False  # two stages are there to hide the copies, and deeper ones only keep other blocks away
     blocks = config.MIN_BLOCKS or 1
     bound = min(configs.MAX_REGISTERS, _REGISTER_FILE // (blocks * threads))
     if configs.least_registers(config) > bound:
@@ -148,7 +154,7 @@ REFINED = Space(
     "warptiled+",
     "warptiled",
     grid={**_WARP_GRID, "PREFETCH": (1,), "SERPENTINE": (1,), "GROUP_M": (8,), "MIN_BLOCKS": (1,)},
-    refined={"PREFETCH": (0, 1), "SERPENTINE": (0, 1), "GROUP_M": (1, 4, 8, 16), "MIN_BLOCKS": (1, 2, 3, 4)},
+    refined=({"PREFETCH": (0, 1), "SERPENTINE": (0, 1), "GROUP_M": (1, 4, 8, 16), "MIN_BLOCKS": (1, 2, 3, 4)},),
     quick=(
         _tile(128, 128, 8, 8, 8, 64, 32, 1),
         _tile(128, 128, 8, 8, 4, 64, 64, 2),
@@ -184,7 +190,6 @@ PIPELINED = Space(
     "pipelined",
     grid={
         **_WARP_GRID,
-        "BK": (8, 16),
         "TN": (4,),
         **_PIPELINE,
         "ORDER": (1,),
@@ -192,14 +197,10 @@ PIPELINED = Space(
         "ASYNC": (1,),
         "SPREAD": (2,),
     },
-    refined={
-        "GROUP_M": (4, 8),
-        "MIN_BLOCKS": (1, 2, 3),
-        "ORDER": (0, 1, 2, 4, 5),
-        "FRAGMENTS": (1, 2),
-        "ASYNC": (0, 1),
-        "SPREAD": (0, 1, 2),
-    },
+    refined=(
+        {"ORDER": (0, 1, 2, 4, 5), "FRAGMENTS": (1, 2), "SPREAD": (0, 1, 2)},
+        {"GROUP_M": (4, 8), "MIN_BLOCKS": (1, 2, 3), "ASYNC": (0, 1)},
+    ),
     quick=(
         _stages(128, 128, 8, 16, 4, 64, 64, 2),
         _stages(64, 256, 8, 16, 4, 64, 64, 2),
@@ -234,7 +235,7 @@ SKINNY = Space(
         "MIN_BLOCKS": (1,),
         "SPLIT_K": (1,),
     },
-    refined={"MIN_BLOCKS": (1, 2, 3)},
+    refined=({"MIN_BLOCKS": (1, 2, 3)},),
     quick=tuple(
         Config(bm, bn, bk, TN=tn, TK=tk, MIN_BLOCKS=1, SPLIT_K=1)
         for bm, bn, bk, tn, tk in (
@@ -252,6 +253,7 @@ SKINNY = Space(
     ),
     problems=NARROW,
     anchors=NARROW_ANCHORS,
+    variations=(),
 )
 
 SPACES: dict[str, Space] = {space.name: space for space in (CLASSIC, LITERATURE, REFINED, PIPELINED, SKINNY)}

@@ -71,6 +71,11 @@ ANCHORS: tuple[Problem, ...] = (
     Problem(16, 4096, 4096),
     Problem(4096, 4096, 128),
 )
+VARIATIONS: tuple[Problem, ...] = (
+    *(Problem(4096, 4096, 4096, layout) for layout in LAYOUTS[1:]),
+    Problem(4095, 4097, 4093),
+    Problem(2047, 1025, 511),
+)
 NARROW_ANCHORS: tuple[Problem, ...] = (
     Problem(1, 4096, 4096),
     Problem(1, 4096, 4096, "NT"),

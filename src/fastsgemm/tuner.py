@@ -453,8 +453,7 @@ class _Run:
             self._each(self._problems, lambda problem: self._decide(problem, drawn))
         else:
             with self._sweep.within(_ANCHORS):
-                found = self._each(self._space.anchors, self._explore)
-            shortlist = list(dict.fromkeys(_whole(config) for few in found for config in few))
+                shortlist = self._shortlist()
             with self._sweep.within(_PROBLEMS):
                 results = self._each(self._problems, lambda problem: self._decide(problem, shortlist))
             self._measure_curves(portfolio(results, _PORTFOLIO), _CURVE_REPEATS)
@@ -471,21 +470,39 @@ class _Run:
     def _title(self, text: str) -> None:
         self._sweep.progress.title(f"{self._rung.name} {text}")
 
+    def _shortlist(self) -> list[Config]:
+        """Return the best few of every anchor and variation."""
+        self._title("anchors")
+        # All kernels of the grids at once, so that no anchor pays for what the others use too.
+        self._sweep.prepare(
+            job_of(self._rung, c, problem) for problem in self._space.anchors for c in self._drawn(problem)
+        )
+        few = self._each(self._space.anchors, self._explore)
+        best = list(dict.fromkeys(_whole(config) for found in few for config in found))
+        more = self._each(self._space.variations, lambda problem: self._refine(problem, best))
+        return list(dict.fromkeys([*best, *(_whole(config) for found in more for config in found)]))
+
+    def _drawn(self, problem: Problem) -> list[Config]:
+        drawn = self._space.candidates(self._limit, self._plan.quick)
+        return [config for config in drawn if _worth_trying(config, problem)]
+
     def _explore(self, problem: Problem) -> list[Config]:
         """Return the best few of the whole space."""
-        drawn = [c for c in self._space.candidates(self._limit, self._plan.quick) if _worth_trying(c, problem)]
-        if self._plan.quick:
-            return drawn
-        filling = [self._divided(config, problem)[-1] for config in drawn]
+        drawn = self._drawn(problem)
+        return drawn if self._plan.quick else self._refine(problem, drawn)
+
+    def _refine(self, problem: Problem, configs: Sequence[Config]) -> list[Config]:
+        """Return the best few of these and of their refinements."""
+        filling = [self._divided(config, problem)[-1] for config in configs]
         with self._sweep.within(_GRID):
-            grid = self._search(problem, filling, "grid", EXPLORE)
-        best = list(grid.times)[:_REFINED]
-        refined = [other for config in best for other in self._space.refinements(config, self._limit)]
-        if not refined:
-            return list(grid.times)[:_SHORTLISTED]
-        with self._sweep.within(_GRID):
-            both = self._search(problem, [*best, *refined], "refined", EXPLORE)
-        return list(dict.fromkeys([*list(both.times)[:_SHORTLISTED], *best]))
+            found = list(self._search(problem, filling, "grid", EXPLORE).times)
+        best: list[Config] = []
+        for step in range(len(self._space.refined)):
+            best += found[:_REFINED]
+            refined = [c for config in found[:_REFINED] for c in self._space.refinements(config, self._limit, step)]
+            with self._sweep.within(_GRID):
+                found = list(self._search(problem, [*found[:_REFINED], *refined], f"refined {step}", EXPLORE).times)
+        return list(dict.fromkeys([*found[:_SHORTLISTED], *best]))
 
     def _divided(self, config: Config, problem: Problem) -> list[Config]:
         """Return the config with every SPLIT_K that is worth a trial, the one that fills the card last."""
