@@ -215,7 +215,8 @@ def test_the_profile_is_written(tables, checkout, sass_page):
 
 def test_of_a_profile_without_the_usual_metric_the_first_of_the_pipe_is_shown(tables, checkout, sass_page):
     other = "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"
-    metrics = [("sm__inst_executed_pipe_fma.sum", 9.0), (other, 81.0), ("sm__cycles_active.avg", 5.0)]
+    metrics = [("sm__throughput.avg.pct_of_peak_sustained_elapsed", 7.0), ("sm__inst_executed_pipe_fma.sum", 9.0)]
+    metrics += [(other, 81.0), ("sm__cycles_active.avg", 5.0)]
     (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(made_up_ncu(*metrics)))
     assert tables.main([], root=checkout) == 0
     text = sass_page.read_text()
