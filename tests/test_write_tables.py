@@ -139,3 +139,92 @@ def test_a_rung_that_the_literature_does_not_have_has_no_figure_of_it(tables, ch
     lines = (checkout / "README.md").read_text().splitlines()
     cells = {line.split("|")[1].strip(): line.split("|")[5].strip() for line in lines if line.count("|") == 7}
     assert cells["8 warptiled"] == "93.7" and cells["9 pipelined"] == "" and cells["cuBLAS"] in ("100", "100.0")
+
+
+def made_up_sass(lines=3):
+    constants = {"BM": 64, "BN": 128, "BK": 8}
+    rows = [
+        {"problem": problem, "layout": layout, "constants": constants, "instructions": 80, "ffma": 70, "barriers": 1}
+        | {"lds": {"128": 4}, "copies": {"STS.32": 2, "LDG.128": 1}, "others": {"MOV": 1, "BRA": 1}, "reuse": 60}
+        | {"registers": 140, "spilled_bytes": 0}
+        for problem, layout in (("4096,4096,4096", "NN"), ("4096,4096,4096,TN", "TN"))
+    ]
+    loop = [".L_x_2:", *(f"FFMA R{number}, R1.reuse, R2, R3" for number in range(lines - 2)), "@P0 BRA `(.L_x_2)"]
+    return {"arch": "sm_90", "card": "NVIDIA X", "nvrtc": "13.5", "nvdisasm": "13.1", "rows": rows, "loop": loop}
+
+
+def made_up_ncu(*metrics):
+    rows = [{"layout": layout, "constants": {"BM": 64, "BN": 128}, "metrics": dict(metrics)} for layout in ("NN", "NT")]
+    about = {"date": "2026-01-02", "card": "NVIDIA X", "driver": "580.1", "nvrtc": "13.5", "ncu": "2025.4"}
+    return about | {"M": 4096, "N": 4096, "K": 4096, "rows": rows}
+
+
+@pytest.fixture
+def sass_page(checkout):
+    path = checkout / "docs" / "sass.md"
+    path.write_text(
+        "".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in ("sass", "sass-loop", "ncu-pipe"))
+    )
+    return path
+
+
+def test_without_machine_code_and_profile_the_page_says_so(tables, checkout, sass_page):
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert text.count("Not written yet: run `make sass`") == 2
+    assert text.count("Not measured yet: run `tools/ncu_pipe.py`") == 1
+
+
+def test_the_machine_code_is_counted_and_listed(tables, checkout, sass_page):
+    (checkout / "docs" / "data" / "sass.json").write_text(json.dumps(made_up_sass()))
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert "For sm_90 (NVIDIA X), compiled by NVRTC 13.5, nvdisasm 13.1." in text
+    assert "| 4096 x 4096 x 4096, TN | 80 | 70 | 87.5 | 4 LDS.128 | 2 STS.32, 1 LDG.128 | 1 | 2 | 60 |" in text
+    assert "| 4096 x 4096 x 4096, NN | 140 | 0 | 1 MOV, 1 BRA | BM=64 BN=128 BK=8 |" in text
+    assert "<summary>The main loop for 4096 x 4096 x 4096, NN: 3 lines</summary>\n\n```\n.L_x_2:\n    FFMA R0" in text
+    assert "    @P0 BRA `(.L_x_2)\n```\n\n</details>\n<!-- sass-loop:end -->" in text
+    assert "more lines" not in text
+    assert tables.main(["--check"], root=checkout) == 0
+
+
+def test_a_listing_that_is_too_long_is_cut(tables, checkout, sass_page):
+    (checkout / "docs" / "data" / "sass.json").write_text(json.dumps(made_up_sass(lines=705)))
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert text.count("FFMA R") == 699 and "    ... and 5 more lines\n```" in text
+
+
+def test_check_finds_machine_code_that_the_page_does_not_have(tables, checkout, sass_page, capsys):
+    tables.main([], root=checkout)
+    (checkout / "docs" / "data" / "sass.json").write_text(json.dumps(made_up_sass()))
+    assert tables.main(["--check"], root=checkout) == 1
+    assert "sass.md" in capsys.readouterr().err
+
+
+def test_the_profile_is_written(tables, checkout, sass_page):
+    other = "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"
+    found = made_up_ncu((other, 81.0), (tables.PIPE, 83.26), ("gpu__time_duration.sum", 2750000.0))
+    (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(found))
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert "4096 x 4096 x 4096 on one NVIDIA X, driver 580.1, NVRTC 13.5, Nsight Compute 2025.4, 2026-01-02." in text
+    assert f"FMA pipe: `{tables.PIPE}`." in text
+    assert "| NT | 83.3 | 2.750 | BM=64 BN=128 |" in text
+
+
+def test_of_a_profile_without_the_usual_metric_the_first_of_the_pipe_is_shown(tables, checkout, sass_page):
+    other = "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"
+    metrics = [("sm__throughput.avg.pct_of_peak_sustained_elapsed", 7.0), ("sm__inst_executed_pipe_fma.sum", 9.0)]
+    metrics += [(other, 81.0), ("sm__cycles_active.avg", 5.0)]
+    (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(made_up_ncu(*metrics)))
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert f"FMA pipe: `{other}`." in text and "| NN | 81.0 |  | BM=64 BN=128 |" in text
+
+
+def test_a_profile_without_any_metric_of_the_pipe_says_so(tables, checkout, sass_page):
+    (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(made_up_ncu(("gpu__time_duration.sum", 1e6))))
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert "FMA pipe: ncu gave no figure." in text and "| NN |  | 1.000 | BM=64 BN=128 |" in text

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Write the tables of README.md and docs/ that were measured on a card or counted on the simulated device.
+"""Write the tables of README.md and docs/ that were measured on a card, counted on the simulated device or in SASS.
 
     tools/write_tables.py build/benchmarks.json   keep what they need in docs/data/benchmarks.json, then write them
-    tools/write_tables.py                         write them from docs/data/benchmarks.json and docs/data/counts.json
+    tools/write_tables.py                         write them from the JSON files of docs/data
     tools/write_tables.py --check                 change nothing; fail where a table is not what the data gives
 
 A table stands between <!-- NAME:begin --> and <!-- NAME:end -->, and nobody edits it by hand.
@@ -24,6 +24,10 @@ from fastsgemm.sim.table import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a card.*"
+NOT_DISASSEMBLED = "*Not written yet: run `make sass`, which needs NVRTC and nvdisasm, and no card.*"
+NOT_PROFILED = "*Not measured yet: run `tools/ncu_pipe.py` and then `tools/write_tables.py` on a machine with a card.*"
+LONGEST = 700  # lines of machine code that are shown
+PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"  # shown where ncu gave it
 
 Data = dict[str, Any]
 
@@ -141,10 +145,72 @@ def _counts_of(row: Row) -> str:
     return f"> {Config(**row.constants)}: {traffic}; {shared}; {others}; {held}{limit}."
 
 
-def contents(data: Data | None, literature: Data, counts: Table) -> dict[str, str]:
+def sass_texts(sass: Data | None) -> dict[str, str]:
+    """The counts of the main loop's machine code, and its listing."""
+    if sass is None:
+        return {"sass": NOT_DISASSEMBLED, "sass-loop": NOT_DISASSEMBLED}
+    lines = [
+        f"For {sass['arch']} ({sass['card']}), compiled by NVRTC {sass['nvrtc']}, nvdisasm {sass['nvdisasm']}.",
+        "",
+        *_header(
+            "problem", "instructions", "FFMA", "FFMA share, %", "loads", "copies", "barriers", "others", "`.reuse`"
+        ),
+    ]
+    for row in sass["rows"]:
+        share = f"{100 * row['ffma'] / row['instructions']:.1f}"
+        loads = _numbers({f"LDS.{bits}": number for bits, number in row["lds"].items()})
+        copies, others = _numbers(row["copies"]), sum(row["others"].values())
+        cells = (row["instructions"], row["ffma"], share, loads, copies, row["barriers"], others, row["reuse"])
+        lines.append(_line(_called(row), *cells))
+    lines += ["", *_header("problem", "registers", "spilled bytes", "others", "constants")]
+    for row in sass["rows"]:
+        constants = Config(**row["constants"])
+        lines.append(_line(_called(row), row["registers"], row["spilled_bytes"], _numbers(row["others"]), constants))
+    return {"sass": "\n".join(lines), "sass-loop": _listing(sass)}
+
+
+def _called(row: Data) -> str:
+    M, N, K = row["problem"].split(",")[:3]
+    return f"{M} x {N} x {K}, {row['layout']}"
+
+
+def _numbers(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.items())
+
+
+def _listing(sass: Data) -> str:
+    loop = sass["loop"]
+    shown = [line if line.endswith(":") else f"    {line}" for line in loop[:LONGEST]]
+    if len(loop) > LONGEST:
+        shown.append(f"    ... and {len(loop) - LONGEST} more lines")
+    summary = f"<summary>The main loop for {_called(sass['rows'][0])}: {len(loop)} lines</summary>"
+    return "\n".join(["<details>", summary, "", "```", *shown, "```", "", "</details>"])
+
+
+def ncu_texts(ncu: Data | None) -> dict[str, str]:
+    """What Nsight Compute says of the FMA pipe."""
+    if ncu is None:
+        return {"ncu-pipe": NOT_PROFILED}
+    rows = ncu["rows"]
+    given = [name for name in (PIPE, *rows[0]["metrics"]) if all(name in row["metrics"] for row in rows)]
+    pipe = next((name for name in given if "pipe_fma" in name and ".pct_of_peak" in name), None)
+    lines = [
+        f"{ncu['M']} x {ncu['N']} x {ncu['K']} on one {ncu['card']}, driver {ncu['driver']}, NVRTC {ncu['nvrtc']}, "
+        f"Nsight Compute {ncu['ncu']}, {ncu['date']}. FMA pipe: {f'`{pipe}`' if pipe else 'ncu gave no figure'}.",
+        "",
+        *_header("layout", "FMA pipe, %", "device time, ms", "constants"),
+    ]
+    for row in rows:
+        busy, took = row["metrics"].get(pipe), row["metrics"].get("gpu__time_duration.sum")  # the latter in ns
+        cells = "" if busy is None else f"{busy:.1f}", "" if took is None else f"{took / 1e6:.3f}"
+        lines.append(_line(row["layout"], *cells, Config(**row["constants"])))
+    return {"ncu-pipe": "\n".join(lines)}
+
+
+def contents(data: Data | None, literature: Data, counts: Table, sass: Data | None, ncu: Data | None) -> dict[str, str]:
     """Return what stands in every place, by its name."""
     measured = {name: NOT_MEASURED if data is None else table(data, literature) for name, table in TABLES.items()}
-    return measured | counts_texts(counts)
+    return measured | counts_texts(counts) | sass_texts(sass) | ncu_texts(ncu)
 
 
 def fill(text: str, contents: Mapping[str, str]) -> str:
@@ -174,6 +240,11 @@ def _line(*cells: object) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
+def _read(path: Path) -> Data | None:
+    """Return the data of a file, or None where there is no such file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run the program; see the module's text."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -187,12 +258,12 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         except (OSError, ValueError) as error:
             parser.error(f"{options.run}: {error}")
         kept.write_text(json.dumps(reduced, indent=1) + "\n", encoding="utf-8")
-    data = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
+    data, sass, ncu = (_read(kept.with_name(name)) for name in (kept.name, "sass.json", "ncu.json"))
     literature, counts = (
         json.loads((root / "docs" / "data" / name).read_text(encoding="utf-8"))
         for name in ("literature.json", "counts.json")
     )
-    texts = contents(data, literature, from_json(counts))
+    texts = contents(data, literature, from_json(counts), sass, ncu)
     stale = []
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,7 @@ METRICS = (
         gated=False,
     ),
 )  # fmt: skip
+NAMES = tuple(metric.ncu for metric in METRICS)
 
 
 @dataclass(frozen=True)
@@ -224,17 +225,31 @@ def find_ncu(given: str | None) -> str:
     return str(max(usual, key=lambda path: [int(part) for part in re.findall(r"\d+", str(path))]))
 
 
-def profile(ncu: str, folder: Path) -> list[tuple[str, dict[str, float]]]:
-    """Run `on_card` under ncu, without the metrics that it refuses.
+def profile(
+    ncu: str, folder: Path, program: Path = Path(__file__), names: Sequence[str] = NAMES, kernel: str | None = None
+) -> list[tuple[str, dict[str, float]]]:
+    """Run a program with `--on-card FOLDER` under ncu, without the metrics that it refuses.
+
+    Parameters
+    ----------
+    ncu : str
+    folder : Path
+    program : Path
+        Default: this one, and so `on_card`.
+    names : sequence of str
+        ncu's names of the metrics.
+    kernel : str, optional
+        A regular expression; kernels with other names are not measured.
 
     Returns
     -------
     list of (str, dict)
         Name and counts by ncu's metric name of every launch, in order.
     """
-    wanted = [metric.ncu for metric in METRICS]
+    wanted = list(names)
+    only = [] if kernel is None else ["--kernel-name", f"regex:{kernel}"]
     while wanted:
-        code, text = _run_ncu(ncu, folder, wanted)
+        code, text = _run_ncu(ncu, folder, [*only, "--metrics", ",".join(wanted)], program)
         refused = refused_metrics(text, wanted) if code else []
         if not refused:
             break
@@ -247,13 +262,13 @@ def profile(ncu: str, folder: Path) -> list[tuple[str, dict[str, float]]]:
     return kernels
 
 
-def _run_ncu(ncu: str, folder: Path, wanted: list[str]) -> tuple[int, str]:
+def _run_ncu(ncu: str, folder: Path, what: list[str], program: Path) -> tuple[int, str]:
     log = folder / "ncu.log"
     log.unlink(missing_ok=True)
     command = [
         ncu, "--csv", "--page", "details", "--print-units", "base", "--log-file", str(log),
         "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none",
-        "--metrics", ",".join(wanted), sys.executable, str(Path(__file__).resolve()), "--on-card", str(folder),
+        *what, sys.executable, str(program.resolve()), "--on-card", str(folder),
     ]  # fmt: skip
     environment = os.environ | {"FASTSGEMM_TUNE": "off", "FASTSGEMM_DEVICE": "cuda"}
     try:

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Count the instructions of rung 9's main loop as the card runs them (SASS), for docs/sass.md.
+
+    tools/sass.py                              4096 x 4096 x 4096 in the four layouts, into docs/data/sass.json
+    tools/sass.py 1024,1024,1024,TN            other problems: shown, and not kept
+    tools/sass.py 512,512,512 --json one.json  and written to a file
+
+It compiles with the constants that the tuning database gives a problem on an H200, disassembles, and takes the loop
+with the most FFMAs. Needs NVRTC and nvdisasm, and no card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastsgemm import compiler, problems, rungs, source, workbench
+from fastsgemm.choose import choose
+from fastsgemm.errors import FastsgemmError
+from fastsgemm.explanation import card_at
+from fastsgemm.plan import Problem
+
+ROOT = Path(__file__).resolve().parent.parent
+KEPT = ROOT / "docs" / "data" / "sass.json"
+ARCH = "sm_90"
+RUNG = "pipelined"
+TYPICAL = tuple(Problem(4096, 4096, 4096, layout) for layout in problems.LAYOUTS)
+COPIES = ("LDG", "LDGSTS", "STS")  # from global memory to registers, past them, and from them to shared memory
+
+_INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")  # the address, then the instruction
+_LABEL = re.compile(r"\s*(\.L_\w+:)")
+_BRANCH = re.compile(r"\bBRA\b.*`\((\.L_\w+)\)")
+_PREDICATE = re.compile(r"@!?U?P[0-9T]\s+")
+
+Data = dict[str, Any]
+
+
+class SassError(Exception):
+    """There is no disassembler, or it did not give what was expected."""
+
+
+def find_nvdisasm(folders: Iterable[str] = sys.path) -> str:
+    """Return the path of nvdisasm: the one on PATH, one in an installed package, or one of an installed toolkit."""
+    found = shutil.which("nvdisasm")
+    if found is not None:
+        return found
+    for folder in folders:
+        for place in ("triton/backends/nvidia/bin", "nvidia/*/bin"):
+            for path in sorted(Path(folder or ".").glob(f"{place}/nvdisasm")):
+                return str(path)
+    for path in sorted(Path("/usr/local").glob("cuda*/bin/nvdisasm")):
+        return str(path)
+    raise SassError(
+        "nvdisasm was not found: not on PATH, not in an installed package (triton and nvidia-cuda-nvcc bring it), "
+        "not in /usr/local/cuda*/bin"
+    )
+
+
+def disassemble(nvdisasm: str, cubin: bytes) -> str:
+    """Return the assembler text of a cubin."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        return _output([nvdisasm, "--print-code", str(path)])
+
+
+def nvdisasm_version(nvdisasm: str) -> str:
+    """Return the version of the CUDA toolkit that nvdisasm is from, such as 13.1."""
+    found = re.search(r"release (\d+\.\d+)", _output([nvdisasm, "--version"]))
+    return found[1] if found else "unknown"
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SassError(f"{command[0]} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def code_of(text: str) -> list[str]:
+    """Return the instructions and labels of nvdisasm's text in order, without addresses and encodings."""
+    found = (_LABEL.match(line) or _INSTRUCTION.match(line) for line in text.splitlines())
+    return [one[1] for one in found if one]
+
+
+def main_loop(code: list[str]) -> list[str]:
+    """Return the loop with the most FFMAs, from its label to its branch; of two with as many, the shorter one.
+
+    Raises
+    ------
+    SassError
+        No loop has an FFMA.
+    """
+    places = {line[:-1]: place for place, line in enumerate(code) if line.endswith(":")}
+    loops: list[list[str]] = [[]]
+    for place, line in enumerate(code):
+        branch = _BRANCH.search(line)
+        if branch and places.get(branch[1], place) < place:
+            loops.append(code[places[branch[1]] : place + 1])
+    best = max(loops, key=lambda loop: (count(loop)["ffma"], -len(loop)))
+    if not count(best)["ffma"]:
+        raise SassError(f"none of {len(loops) - 1} loops has an FFMA")
+    return best
+
+
+def count(code: list[str]) -> Data:
+    """Return how many instructions there are of each kind.
+
+    Returns
+    -------
+    dict
+        ``instructions``, ``ffma``, ``lds`` (loads from shared memory by the bits of a thread), ``copies`` (by
+        instruction and bits), ``barriers``, ``others`` (by instruction), and ``reuse``: operands with that flag.
+    """
+    lines = [_PREDICATE.sub("", line, count=1) for line in code if not line.endswith(":")]
+    names = Counter(_name(line.split()[0]) for line in lines)
+    kinds: dict[str, Counter[str]] = {kind: Counter() for kind in ("ffma", "lds", "copies", "barriers", "others")}
+    for name, number in names.most_common():
+        base, _, bits = name.partition(".")
+        if base in ("FFMA", "BAR"):
+            kinds["ffma" if base == "FFMA" else "barriers"][base] += number
+        elif base == "LDS":
+            kinds["lds"][bits] += number
+        else:
+            kinds["copies" if base in COPIES else "others"][name] += number
+    return {
+        "instructions": len(lines),
+        "ffma": kinds["ffma"].total(),
+        "lds": dict(kinds["lds"]),
+        "copies": dict(kinds["copies"]),
+        "barriers": kinds["barriers"].total(),
+        "others": dict(kinds["others"]),
+        "reuse": sum(line.count(".reuse") for line in lines),
+    }
+
+
+def _name(opcode: str) -> str:
+    """Return an opcode without modifiers; where it moves data to or from shared memory, with the bits a thread."""
+    base, *modifiers = opcode.split(".")
+    if base == "LDS" or base in COPIES:
+        return f"{base}.{next((one for one in modifiers if one in ('64', '128')), '32')}"
+    return base
+
+
+def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
+    """Return what is to be known of the kernel that a problem gets, and its main loop."""
+    choice = choose(card_at(ARCH), rungs.find(RUNG), problems.call(problem).problem, only="shipped")
+    job = workbench.job_of(choice.rung, choice.config, problem)
+    text = source.generate(job.rung, job.config, job.variant)
+    loop = main_loop(code_of(disassemble(nvdisasm, compiler.cubin(text, job.rung.kernel, ARCH))))
+    report = compiler.report(text, job.rung.kernel, ARCH)
+    row = {
+        "problem": problems.text(problem),
+        "layout": problem.layout,
+        "constants": choice.config.constants,
+        **count(loop),
+        "registers": report.registers,
+        "spilled_bytes": report.spill_stores + report.spill_loads,
+    }
+    return row, loop
+
+
+def collect(wanted: Sequence[Problem], nvdisasm: str) -> Data:
+    """Return what is kept of some problems, with the main loop of the first of them."""
+    found = [look(problem, nvdisasm) for problem in wanted]
+    return {
+        "arch": ARCH,
+        "card": card_at(ARCH).name,
+        "nvrtc": ".".join(map(str, compiler.nvrtc_version())),
+        "nvdisasm": nvdisasm_version(nvdisasm),
+        "rows": [row for row, _ in found],
+        "loop": found[0][1],
+    }
+
+
+def main(arguments: Sequence[str] | None = None, kept: Path = KEPT) -> int:
+    """Run the program; see the module's text."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("problems", nargs="*", metavar="M,N,K[,LAYOUT]", help="default: 4096,4096,4096 in all layouts")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write it here; default problems: docs/data")
+    options = parser.parse_args(arguments)
+    try:
+        wanted = [problems.parse(text) for text in options.problems]
+        found = collect(wanted or TYPICAL, find_nvdisasm())
+    except (FastsgemmError, SassError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    for row in found["rows"]:
+        print(
+            f"{row['problem']}: {row['ffma']} of {row['instructions']} instructions are FFMAs "
+            f"({row['ffma'] / row['instructions']:.1%}), {row['reuse']} .reuse, {row['registers']} registers, "
+            f"{row['spilled_bytes']} bytes spilled"
+        )
+    path = options.json or (None if wanted else kept)
+    if path is not None:
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
