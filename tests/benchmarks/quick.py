@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fastsgemm import choose, database, device, problems, rungs, tuner
+from fastsgemm import choose, device, problems, rungs, tuner
 from fastsgemm.journal import Journal
 from fastsgemm.progress import Bar
 from fastsgemm.sweep import Effort, Round, Sweep
@@ -50,7 +50,7 @@ def run(rung_name: str) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rung", default=database.DEFAULT_RUNG)
+    parser.add_argument("--rung", default="pipelined")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
