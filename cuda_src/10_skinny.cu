@@ -6,8 +6,8 @@
 //   once, so that memory never waits for arithmetic.
 // - The threads of a block share out k as well as the columns: SLICES of them have the same columns, take
 //   groups of four k in turn, and add up their partial sums through shared memory at the end. The order of
-//   additions depends on the constants and on K alone, so results repeat bit for bit; it is not the one chain
-//   of FMAs in ascending k of the rungs before.
+//   additions depends on the constants, TRANS_B and VEC_B among them, and on K alone, so results repeat bit
+//   for bit; it is not the one chain of FMAs in ascending k of the rungs before.
 // - A passes through two buffers in shared memory, BK steps at a time, k contiguous: one 16-byte load brings
 //   four k of a row, enough for four times TN FMAs.
 // - Blocks past the tiles of C split K as in rung 9, where the tiles do not fill the card.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from fastsgemm import arrays, choose, device, host, plan, resources
+from fastsgemm import arrays, choose, device, host, plan, resources, rungs
 from fastsgemm import cache as kernel_cache
 from fastsgemm.database import Tools
 from fastsgemm.errors import CaptureError, DeviceError
@@ -132,7 +132,7 @@ def parts_kernel(config, variant):
         assert rest == 0 and parts * k_chunk >= K
         for part in range(parts):
             steps = slice(min(part * k_chunk, K), min((part + 1) * k_chunk, K))
-            C = at(pc + 4 * part * split_stride, (M, N), (ldc, 1))
+            C = at(pc + 4 * part * split_stride, (M, N), (1, ldc) if variant.trans_c else (ldc, 1))
             total = alpha * (A[:, steps] @ B[steps] if steps.start < steps.stop else np.zeros((M, N), np.float32))
             C[...] = total + beta * C if beta else total
 
@@ -242,7 +242,7 @@ def card(monkeypatch):
             raise CaptureError(name)
         gpu.compiled.append(name)
         helpers = {"copy_strided": copy_kernel, "reduce_parts": reduce_kernel}
-        product = parts_kernel(*key[1:]) if name == "pipelined" else None
+        product = parts_kernel(*key[1:]) if name in ("pipelined", "skinny") else None
         gpu.kernels[key] = helpers.get(name) or product or product_kernel(key[2])
         return gpu.kernels[key]
 
@@ -318,6 +318,7 @@ class FakeBench:
         Parts of K are blocks with less to do, and are added up afterwards.
         """
         full = self.blocks_per_sm(Job(None, config, None))
+        problem = plan.facing(rungs.find("skinny"), problem) if config.TK else problem
         load = plan.blocks(config, problem) / self.card.multiprocessors
         waves, rest = divmod(load, full)
         area = config.BM * config.BN

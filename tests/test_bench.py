@@ -33,14 +33,14 @@ def test_the_host_times_are_medians_in_milliseconds(on_host):
 
 
 def test_without_a_driver_there_is_no_card(no_driver):
-    with pytest.raises(NoDriverError), bench.card(RAGGED):
+    with pytest.raises(NoDriverError), bench.card(RAGGED, RUNGS):
         pass
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("problem", [RAGGED, Problem(256, 256, 256), Problem(1, 300, 2)], ids=str)
 def test_every_rung_is_right_on_the_card(problem):
-    with bench.card(problem) as place:
+    with bench.card(problem, RUNGS) as place:
         climbed = ladder.climb(place)
     assert [row.number for row in climbed.rungs] == [rung.number for rung in RUNGS]
     assert climbed.ok

@@ -26,7 +26,8 @@ def test_quick_candidates_are_legal_on_every_card(space):
 
 @EVERY
 def test_less_shared_memory_means_fewer_candidates(space):
-    assert len(space.candidates(8 * 1024)) < len(space.candidates(H200))
+    if space.rung != "skinny":  # its shared memory is static: the same on every card
+        assert len(space.candidates(8 * 1024)) < len(space.candidates(H200))
     assert all(config.shared_bytes <= 8 * 1024 for config in space.candidates(8 * 1024))
 
 
@@ -80,8 +81,9 @@ def test_known_winners_are_in_the_spaces():
     assert refined in REFINED.candidates(H200)
 
 
-def test_the_default_rung_is_tuned_first():
-    assert candidates.tunable() == ("pipelined", "warptiled", "autotuned")
+def test_the_default_rungs_are_tuned_first():
+    assert candidates.tunable() == ("pipelined", "skinny", "warptiled", "autotuned")
+    assert tuple(rung.name for rung in rungs.DEFAULTS) == candidates.tunable()[:2]
     assert candidates.default_space("pipelined") is PIPELINED
     assert candidates.default_space("warptiled") is REFINED
     assert candidates.default_space("naive") is None

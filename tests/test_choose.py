@@ -4,7 +4,7 @@ import time
 import pytest
 
 from fastsgemm import choose, database, model, rungs
-from fastsgemm.candidates import REFINED
+from fastsgemm.candidates import PIPELINED, REFINED, SKINNY
 from fastsgemm.database import Content, Curve, Point, Record, Tools
 from fastsgemm.errors import ConfigError
 from fastsgemm.plan import MAX_BLOCKS, Problem
@@ -201,3 +201,85 @@ def test_a_card_is_known_by_its_architecture(shipped):
     shipped(record(BIG))
     assert choose.knows(CARD) and choose.knows(OTHER)
     assert not choose.knows(dataclasses.replace(CARD, arch="sm_42"))
+
+
+# Without a rung: rung 9 or, where C is narrow, rung 10
+
+NARROW, SQUARE = Problem(16, 4096, 4096), Problem(4096, 4096, 4096)
+OF = {"pipelined": PIPELINED.quick[3], "skinny": SKINNY.quick[7]}
+
+
+def of(rung, problem=NARROW, ms=0.5, origin="measured", arch="sm_90"):
+    if origin == "measured":
+        return Record(arch, "Fake 9000", rung, problem, OF[rung], origin, str(TOOLS), ms, None, TOOLS)
+    return Record(arch, None, rung, problem, OF[rung], origin, "a page")
+
+
+def curve_of(rung, ms):
+    config = OF[rung]
+    points = tuple(Point(problem, ms) for problem in model.probes(config, 2, 132))
+    return Curve("sm_90", "Fake 9000", 132, rung, config, 2, points, TOOLS)
+
+
+@pytest.fixture
+def defaults(tuning_folder):
+    """Return a function that ships records and curves of the default rungs, beside generic records of both."""
+
+    def ship(*records, curves=()):
+        generic = tuple(of(rung, None, origin="hand-picked", arch="generic") for rung in OF)
+        database.write(tuning_folder / "generic.json", Content("generic", 232448, generic))
+        database.write(tuning_folder / "sm_90.json", Content("sm_90", 232448, records, tuple(curves)))
+        choose.forget()
+
+    return ship
+
+
+def picked(problem=NARROW):
+    found = choose.choose(CARD, None, problem)
+    assert found == choose.choose(CARD, found.rung, problem)
+    return found.rung.name, found.rule
+
+
+def test_without_times_a_narrow_result_gets_the_narrow_rung(defaults):
+    defaults()
+    assert picked() == ("skinny", choose.NEAREST)
+    assert picked(Problem(4096, 32, 64, "TT")) == ("skinny", choose.NEAREST)
+    assert picked(Problem(33, 4096, 64)) == picked(SQUARE) == ("pipelined", choose.NEAREST)
+
+
+@pytest.mark.parametrize(("slow", "fast"), [("pipelined", "skinny"), ("skinny", "pipelined")])
+def test_the_less_time_wins_measured_or_predicted(defaults, slow, fast):
+    defaults(of(slow, ms=0.5), of(fast, ms=0.4))
+    assert picked() == (fast, choose.EXACT)
+    defaults(curves=[curve_of(slow, 0.5), curve_of(fast, 0.4)])
+    assert picked() == (fast, choose.PREDICTED)
+
+
+@pytest.mark.parametrize(("known", "other"), [("pipelined", "skinny"), ("skinny", "pipelined")])
+def test_what_is_measured_beats_what_is_predicted_beats_what_is_near(defaults, known, other):
+    defaults(of(known, ms=9.0), curves=[curve_of(other, 0.1)])
+    assert picked() == (known, choose.EXACT)
+    defaults(of(other, SQUARE, origin="published"), curves=[curve_of(known, 9.0)])
+    assert picked() == (known, choose.PREDICTED)
+    defaults(of(known, ms=9.0), of(other, origin="published"))
+    assert picked() == (known, choose.EXACT)  # one with a time beats one without
+
+
+def test_the_narrow_rung_is_for_narrow_results_however_fast(defaults):
+    curves = [curve_of("pipelined", 9.0), curve_of("skinny", 0.1)]
+    defaults(of("skinny", SQUARE, ms=0.1), curves=curves)
+    assert picked(SQUARE) == ("pipelined", choose.PREDICTED)
+    assert picked(Problem(32, 33, 50))[0] == picked(Problem(33, 32, 50))[0] == "skinny"
+    assert picked(Problem(33, 33, 50))[0] == "pipelined"
+
+
+def test_a_record_picked_by_hand_is_near_and_never_exact(defaults):
+    defaults(of("skinny", origin="hand-picked"), curves=[curve_of("pipelined", 9.0)])
+    assert picked() == ("pipelined", choose.PREDICTED)
+    assert choose.choose(CARD, rungs.find("skinny"), NARROW).rule == choose.NEAREST
+
+
+def test_a_record_of_no_problem_is_further_than_any_of_a_problem(defaults):
+    far = dataclasses.replace(of("skinny", Problem(1, 1, 1, "TT"), origin="published"), config=SKINNY.quick[0])
+    defaults(of("skinny", None, origin="published"), far)
+    assert choose.choose(CARD, rungs.find("skinny"), NARROW).config == SKINNY.quick[0]

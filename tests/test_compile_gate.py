@@ -10,6 +10,7 @@ import pytest
 
 from fastsgemm import compiler, resources, rungs, source
 from fastsgemm import config as configs
+from fastsgemm.candidates import SKINNY
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import RUNGS
 from fastsgemm.source import Variant
@@ -40,12 +41,14 @@ def every_variant(rung):
     width = 4 if rung.vectorized else 1
     wide = [Variant(*trans, width, width, width) for trans in LAYOUTS.values()]
     found = wide + ([Variant(), Variant(True, True)] if rung.vectorized else [])
-    return found + ([replace(variant, guard=True) for variant in found] if rung.splits else [])
+    if rung.narrow:
+        return found + [replace(variant, trans_c=True) for variant in found]
+    return found + ([replace(variant, guard=True) for variant in found] if rung.guarded else [])
 
 
 def recorded_variants(rung, variants):
     """What the config was found for, and the largest kernel."""
-    largest = Variant(True, True, guard=rung.splits)
+    largest = Variant(True, True, guard=rung.guarded, trans_c=rung.narrow)
     return [*sorted(variants, key=str), *([] if largest in variants else [largest])]
 
 
@@ -78,6 +81,14 @@ def test_every_record_compiles_cleanly_for_its_own_architecture(arch):
         for variant in recorded_variants(rung, variants)
     ]
     assert faults(jobs) == []
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_quick_configs_of_rung_10_compile_cleanly(arch):
+    """They are what an unknown card gets at its first narrow product."""
+    rung = rungs.find("skinny")
+    variants = (Variant(vec_a=4, vec_b=4, vec_c=4), Variant(True, True, trans_c=True))
+    assert faults([(rung, config, variant, arch) for config in SKINNY.quick for variant in variants]) == []
 
 
 def test_the_gate_sees_all_there_is():

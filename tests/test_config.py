@@ -20,6 +20,7 @@ WARP_TILED = Config(128, 128, 8, 8, 4, WM=64, WN=64, WNITER=2, PREFETCH=1, SERPE
 PIPELINED = Config(
     128, 128, 8, 16, 4, 64, 64, 2, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0, SPLIT_K=1
 )
+SKINNY = Config(4, 64, 256, TN=4, TK=16, MIN_BLOCKS=1, SPLIT_K=1)
 KNOBS = [field.name for field in dataclasses.fields(Config)]
 
 
@@ -29,7 +30,15 @@ def configs_of(draw, rung):
     edge = st.sampled_from([4, 8, 4, 8, 12] if rung.vectorized else [1, 2, 3, 4, 8, 16])
     TM, TN = draw(edge), draw(edge)
     values = {"TM": TM, "TN": TN, "BK": draw(st.sampled_from([8, 16, 32, 4, 12, 6, 1, 64]))}
-    if rung.warp_tiles:
+    if rung.narrow:
+        values["BM"] = draw(st.sampled_from([1, 2, 4, 8, 16, 32, 3, 64]))
+        values["TN"] = draw(st.sampled_from([1, 2, 4, 4, 8, 3]))
+        values["TK"] = draw(st.sampled_from([4, 8, 16, 12, 6]))
+        values["BN"] = values["TN"] * draw(st.sampled_from([1, 4, 8, 16, 32, 64, 6]))
+        values["BK"] = values["TK"] * draw(st.sampled_from([1, 2, 4, 8, 16, 32, 5]))
+        values["MIN_BLOCKS"] = draw(st.sampled_from([1, 2, 40]))
+        values["SPLIT_K"] = draw(st.sampled_from([1, 2, 7, 1000, None]))
+    elif rung.warp_tiles:
         lanes = draw(st.sampled_from([4, 8, 2, 16, 1, 32]))
         values["WNITER"] = draw(st.sampled_from([1, 2, 4, 3]))
         values["WM"] = draw(st.sampled_from([1, 2, 4, 3])) * TM * lanes
@@ -46,7 +55,7 @@ def configs_of(draw, rung):
         threads = st.sampled_from([8, 16, 32, 4, 64, 1, 7])
         values["BM"] = draw(threads) * (TM if "TM" in rung.knobs else 1)
         values["BN"] = draw(threads) * (TN if "TN" in rung.knobs else 1)
-    values = {name: value for name, value in values.items() if name in rung.knobs}
+    values = {name: value for name, value in values.items() if name in rung.knobs and value is not None}
     if draw(st.integers(0, 3)) == 3:
         anything = st.sampled_from([-8, 0, 1, 2, 5, 24, 48, 100, 1000, 4096, 2**20, 2**31])
         name = draw(st.sampled_from(KNOBS))
@@ -56,8 +65,9 @@ def configs_of(draw, rung):
 
 def variants_of(rung):
     widths = st.sampled_from([1, 4] if rung.vectorized else [1])
-    guard = st.booleans() if rung.splits else st.just(False)
-    return st.builds(Variant, st.booleans(), st.booleans(), widths, widths, widths, guard)
+    guard = st.booleans() if rung.guarded else st.just(False)
+    trans_c = st.booleans() if rung.narrow else st.just(False)
+    return st.builds(Variant, st.booleans(), st.booleans(), widths, widths, widths, guard, trans_c)
 
 
 MOST_COMPILED = 8  # a rung
@@ -65,6 +75,8 @@ MOST_UNROLLED = 2048  # FMAs and copies of the inner loop: compiling more takes 
 
 
 def unrolled(config):
+    if config.TK:
+        return config.TK * config.BM * config.TN
     accumulators = (config.TM or 1) * (config.TN or 1) * (config.wmiter or 1) * (config.WNITER or 1)
     copied = (config.BM + config.BN) // max(1, config.threads)  # a step of k and thread
     return (config.BK or 1) * (accumulators + 4 * copied)
@@ -140,6 +152,40 @@ def test_the_copies_of_rung_9_share_out_exactly_where_the_predicate_says():
     assert min(map(len, seen.values())) == 24
 
 
+def test_rung_10_compiles_exactly_where_the_predicate_says_with_the_shared_memory_it_says():
+    """The constants at the head of the file, alone: their static_asserts, and the size in floats."""
+    rung = find("skinny")
+    seen = {True: set(), False: set()}
+
+    def compiles(config):
+        text = source.generate(rung, config, Variant(True, True, trans_c=True))  # which has the most padding
+        head = text[: text.index("struct Rows")]
+        expected = configs.skinny_shared_bytes(config) // 4
+        body = f'static_assert(SHARED == {expected}, "formula"); extern "C" __global__ void empty() {{}}'
+        try:
+            compiler.report(head + body, "empty", "sm_90")
+        except CompileError as error:
+            if '"formula"' in str(error) and "48 KB" not in str(error):
+                raise
+            return False
+        return True
+
+    @settings(max_examples=600, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(configs_of(rung))
+    def look(config):
+        if set(config.constants) | {"SPLIT_K"} != set(rung.knobs) or min(config.constants.values()) < 1:
+            return  # not its constants
+        broken = {violation.rule for violation in configs.violations(rung, config, SHARED_LIMIT)}
+        legal = not broken - {"accumulators and loads in registers"}
+        if config.kernel in seen[legal] or len(seen[legal]) == 32:
+            return
+        seen[legal].add(config.kernel)
+        assert compiles(config) is legal, config
+
+    look()
+    assert min(map(len, seen.values())) == 32
+
+
 # One broken rule each: the constants changed, and the violation they must give. Where the kernel itself can see
 # the fault, `proof` is the text of its static_assert (or of the compiler's error).
 BROKEN = [
@@ -193,6 +239,24 @@ BROKEN = [
                          SPLIT_K=1),
      "BM and BK share out among teams", "whole teams of 32 threads for 16 lines of 96 vectors", "192 threads",
      "teams share the lines of the tile out"),
+    ("skinny", dataclasses.replace(SKINNY, BM=3), "BM of few rows", "a power of two up to 32", "3",
+     "stay in registers"),
+    ("skinny", dataclasses.replace(SKINNY, BM=64), "BM of few rows", "a power of two up to 32", "64",
+     "stay in registers"),
+    ("skinny", dataclasses.replace(SKINNY, BN=34), "TN divides BN", "a multiple of TN = 4", "BN = 34",
+     "threads cover the block tile"),
+    ("skinny", dataclasses.replace(SKINNY, TK=6, BK=96), "TK is whole groups of k", "a multiple of 4", "6",
+     "k is taken in groups of four"),
+    ("skinny", dataclasses.replace(SKINNY, BK=96), "BK / TK shares out partial sums", "a power of two", "6",
+     "partial sums share out evenly"),
+    ("skinny", dataclasses.replace(SKINNY, BN=16, BK=64), "threads of a block", "32 to 1024", "16",
+     "32 to 1024 threads a block"),
+    ("skinny", dataclasses.replace(SKINNY, BM=32, BK=512), "shared memory of a block",
+     "at most 49152 bytes without asking the card", "132096 bytes", "48 KB of static shared memory"),
+    ("skinny", dataclasses.replace(SKINNY, TN=8, BM=32), "accumulators and loads in registers", "at most 255",
+     "at least 412", None),
+    ("skinny", dataclasses.replace(SKINNY, TK=None), "TK is set", "a value on rung skinny", "none", "TK"),
+    ("skinny", dataclasses.replace(SKINNY, TM=4), "TM is unused", "none on rung skinny", "4", None),
 ]  # fmt: skip
 
 

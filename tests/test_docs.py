@@ -27,7 +27,8 @@ def test_links_lead_somewhere(page):
 def test_every_rung_is_explained(rung):
     text = (ROOT / "docs" / "ladder.md").read_text()
     assert f"## {rung}\n" in text
-    assert f"<!-- counts-{rung.name}:begin -->\n>" in text
+    counted = not rung.narrow  # the counts are those of a square
+    assert (f"<!-- counts-{rung.name}:begin -->\n>" in text) == counted
     row = f"| `{rung.file}` | {rung} |"
     assert row in (ROOT / "cuda_src" / "README.md").read_text()
 

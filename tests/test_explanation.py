@@ -33,7 +33,7 @@ def test_predictions_and_alternatives_are_shown(bench, data_folder):
     planned = tuner.plan(bench.card, rung="autotuned", quick=True)
     outcome = tuner.run(planned, bench, Bar(False), 1e9, clock=lambda: bench.now)
     choice = choose.choose(bench.card, rungs.find("autotuned"), Problem(1111, 2222, 333, "TN"))
-    text = str(Explanation(bench.card, "autotuned", Problem(1111, 2222, 333, "TN"), choice))
+    text = str(Explanation(bench.card, Problem(1111, 2222, 333, "TN"), choice))
     assert len(outcome.curves) == len(CLASSIC.quick)
     assert "predicted: of the configs with a measured curve" in text
     assert "measured times on Fake 9000 (yours; driver 580.0, NVRTC 13.0, 2026-01-01)" in text
@@ -47,12 +47,12 @@ def test_the_parts_of_k_are_shown(bench, data_folder):
     tuner.run(tuner.plan(bench.card, rung="pipelined", quick=True), bench, Bar(False), 1e9, clock=lambda: bench.now)
     problem = Problem(65, 66, 65537)
     choice = choose.choose(bench.card, rungs.find("pipelined"), problem)
-    text = str(Explanation(bench.card, "pipelined", problem, choice))
+    text = str(Explanation(bench.card, problem, choice))
     assert choice.rule == choose.PREDICTED and choice.config.SPLIT_K > 1
     assert str(choice.config) in text and f"SPLIT_K={choice.config.SPLIT_K}" in text
     assert text.count("SPLIT_K=") == 1 + text.count("ms predicted  ")
     assert choice.options[0].config == choice.config
-    json.loads(json.dumps(Explanation(bench.card, "pipelined", problem, choice).json()))
+    json.loads(json.dumps(Explanation(bench.card, problem, choice).json()))
 
 
 def test_as_json_it_is_plain_data():
@@ -67,7 +67,8 @@ def test_a_column_is_explained_as_what_is_computed():
 
 
 def test_the_default_rung_is_that_of_sgemm():
-    assert explain(64, 64, 64, device="sm_80").rung == database.DEFAULT_RUNG
+    assert explain(64, 64, 64, device="sm_80").rung == "pipelined"
+    assert explain(64, 8, 64, device="sm_80").rung == "skinny"
 
 
 @pytest.mark.parametrize("arch", ["sm_42", "generic", "../sm_80", ""])

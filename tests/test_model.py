@@ -5,10 +5,11 @@ import math
 import pytest
 
 from fastsgemm import model, problems
-from fastsgemm.candidates import CLASSIC, PIPELINED, REFINED
+from fastsgemm.candidates import CLASSIC, PIPELINED, REFINED, SKINNY
 from fastsgemm.database import Curve, Point, Tools
 from fastsgemm.model import Model
-from fastsgemm.plan import Problem, blocks
+from fastsgemm.plan import Problem, blocks, facing
+from fastsgemm.rungs import find
 
 SMS = 132
 BIG, SMALL = REFINED.quick[0], REFINED.quick[15]  # 128x128x8 and 32x32x16
@@ -141,14 +142,15 @@ def test_times_without_noise_or_sense_do_not_break_it():
 
 
 PIPE = PIPELINED.quick[3]  # 64x128x8
+PARTS = {2 << i for i in range(8)} | {3 << i for i in range(7)}  # up to 256
 
 
 @pytest.mark.parametrize(
     ("problem", "expected"),
     [
-        (Problem(64, 128, 65536), [1, 2, 4, 8, 16, 32, 64, 128, 256]),  # 256 parts at most
-        (Problem(64, 128, 256), [1, 2, 4, 8, 16]),  # parts of two tiles at least
-        (Problem(64, 128, 255), [1, 2, 4, 8]),
+        (Problem(64, 128, 65536), [1, *sorted(PARTS)]),  # 256 parts at most
+        (Problem(64, 128, 256), [1, 2, 3, 4, 6, 8, 12, 16]),  # parts of two tiles at least
+        (Problem(64, 128, 255), [1, 2, 3, 4, 6, 8, 12]),
         (Problem(64, 128, 31), [1]),
         (Problem(64 * 32, 128 * 32, 65536), [1, 2]),  # until there are eight waves of one block
         (Problem(64 * 33, 128 * 32, 65536), [1]),
@@ -201,3 +203,67 @@ def test_the_best_division_is_the_least_of_all():
         for parts in model.splits(PIPE, problem, SMS):
             option = dataclasses.replace(PIPE, SPLIT_K=parts)
             assert best <= predicted._split(problem, option, SMS)
+
+
+# Rung 10
+
+NARROW = SKINNY.quick[3]  # 4x64x256
+
+
+def narrow_machine(full, start=0.004, slope=1e-5, tail=2.0):
+    """`ideal` for rung 10: the problem as it is computed, in one row of tiles."""
+    return ideal(NARROW.kernel, full, start, slope, tail)
+
+
+def narrow_curve(full, ms):
+    return dataclasses.replace(curve(NARROW, full, ms), rung="skinny")
+
+
+@pytest.mark.parametrize("full", [1, 2, 8])
+@pytest.mark.parametrize(
+    "problem",
+    [Problem(4, 4096, 4096), Problem(3, 50000, 1000), Problem(8, 8192, 8192, "NT"), Problem(1, 1024, 65536, "TT")],
+    ids=problems.text,
+)
+def test_a_narrow_problem_is_predicted_from_a_row_of_tiles(full, problem):
+    ms = narrow_machine(full)
+    predicted = Model(narrow_curve(full, ms))
+    assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.15)
+
+
+@pytest.mark.parametrize("layout", problems.LAYOUTS)
+def test_few_columns_take_the_time_of_few_rows(layout):
+    predicted = Model(narrow_curve(2, narrow_machine(2)))
+    for problem in (Problem(4096, 3, 2000, layout), Problem(555, 4, 65536, layout), Problem(64, 64, 500, layout)):
+        turned = facing(find("skinny"), problem)
+        assert turned.M <= turned.N
+        assert predicted.predict(problem, SMS) == predicted.predict(turned, SMS)
+        assert predicted.best(problem, SMS) == predicted.best(turned, SMS)
+    tall, wide = Problem(4096, 3, 2000), Problem(3, 4096, 2000)  # NN of the one is TT of the other
+    assert predicted.predict(tall, SMS) == predicted.predict(dataclasses.replace(wide, layout="TT"), SMS)
+
+
+def test_the_measured_points_of_a_row_are_predicted():
+    ms = narrow_machine(4)
+    predicted = Model(narrow_curve(4, ms))
+    for problem in model.probes(NARROW, 4, SMS):
+        assert problem.M <= NARROW.BM and model.depths(NARROW)[0] <= problem.K
+        if problem.layout == "TN":
+            continue  # quicker on this machine than its operands are read
+        assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
+
+
+def test_a_part_of_rung_10_may_be_one_tile_deep():
+    assert model.splits(NARROW, Problem(4, 64, 4 * 256), SMS) == [1, 2, 3, 4]
+    assert model.splits(NARROW, Problem(4, 64, 4 * 256 - 1), SMS) == [1, 2, 3]
+    assert model.splits(NARROW, Problem(4, 64, 255), SMS) == [1]
+
+
+def test_a_narrow_problem_is_divided_until_the_card_is_full():
+    def flat_row(problem):
+        return (0.004 + 1e-5 * problem.K) * math.ceil(blocks(NARROW.kernel, problem) / SMS / 2)
+
+    predicted = Model(narrow_curve(2, flat_row))
+    for problem in (Problem(4, 64 * 33, 8192), Problem(64 * 33, 4, 8192, "TT")):
+        best, config = predicted.best(problem, SMS)
+        assert config.SPLIT_K > 1 and best < 0.6 * predicted.predict(problem, SMS)

@@ -10,11 +10,11 @@ from fastsgemm.config import Config
 from fastsgemm.errors import ShapeError
 from fastsgemm.layout import Stored
 from fastsgemm.plan import Operand, Problem
-from fastsgemm.rungs import RUNGS
+from fastsgemm.rungs import RUNGS, find
 
 
 def kernel(memory, call, a, b, c):
-    """C = A B as every rung computes it: C row-major, A and B by their leading dimension and transposition."""
+    """C = A B as every rung computes it: A, B and, on rung 10, C by their leading dimension and transposition."""
     for m in range(call.problem.M):
         for n in range(call.problem.N):
             total = 0
@@ -22,7 +22,7 @@ def kernel(memory, call, a, b, c):
                 at = k * call.lda + m if call.variant.trans_a else m * call.lda + k
                 bt = n * call.ldb + k if call.variant.trans_b else k * call.ldb + n
                 total += memory[a + at] * memory[b + bt]
-            memory[c + m * call.ldc + n] = total
+            memory[c + (n * call.ldc + m if call.variant.trans_c else m * call.ldc + n)] = total
 
 
 @st.composite
@@ -50,8 +50,9 @@ def view(memory, shape, how, first):
     return np.lib.stride_tricks.as_strided(memory[first:], shape, [8 * stride for stride in strides])
 
 
-@given(problems())
-def test_the_planned_call_writes_the_product_and_nothing_else(problem):
+@pytest.mark.parametrize("rung", [find("naive"), find("skinny")], ids=str)
+@given(problem=problems())
+def test_the_planned_call_writes_the_product_and_nothing_else(rung, problem):
     (M, N, K), *matrices, seed = problem
     firsts, size = [], 0
     for _, offset, extent in matrices:
@@ -63,11 +64,15 @@ def test_the_planned_call_writes_the_product_and_nothing_else(problem):
     product = view(memory, (M, K), a, firsts[0]) @ view(memory, (K, N), b, firsts[1])
     view(expected, (M, N), c, firsts[2])[...] = product
 
-    call = plan.call_for(Operand((M, K), a), Operand((K, N), b), Operand((M, N), c))
+    planned = plan.call_for(Operand((M, K), a), Operand((K, N), b), Operand((M, N), c))
+    call = plan.call_facing(rung, planned)
     order = (1, 0) if call.swapped else (0, 1)
     kernel(memory, call, firsts[order[0]], firsts[order[1]], firsts[2])
     np.testing.assert_array_equal(memory, expected)
     assert call.problem.layout == call.variant.layout
+    assert call.problem == plan.facing(rung, planned.problem)
+    assert not rung.narrow or call.problem.M <= call.problem.N
+    assert call is planned or call.variant.trans_c
 
 
 @pytest.mark.parametrize(
@@ -175,7 +180,7 @@ def dense_call(M, N, K, ldc=None):
 def test_a_kernel_is_guarded_where_c_is_smaller_than_its_tile(M, N, guard):
     for rung in RUNGS:
         variant = plan.variant_for(rung, dense_call(M, N, 64), Config(32, 64, 8, SPLIT_K=1))
-        assert variant.guard is (guard and rung.splits)
+        assert variant.guard is (guard and rung.guarded)
 
 
 def test_parts_are_stored_as_workspace_allows_and_not_as_c_does():
@@ -185,3 +190,42 @@ def test_parts_are_stored_as_workspace_allows_and_not_as_c_does():
     assert plan.variant_for(rung, unaligned, divided).vec_c == 4
     assert plan.variant_for(rung, dense_call(64, 66, 64, ldc=68), divided).vec_c == 1
     assert plan.variant_for(rung, dense_call(64, 64, 8, ldc=65), divided).vec_c == 1  # K is a tile: one part
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_the_transposed_product_of_the_transposed_is_the_product(layout):
+    problem = Problem(3, 5, 7, layout)
+    turned = problem.transposed
+    assert (turned.M, turned.N, turned.K) == (5, 3, 7) and turned.transposed == problem
+
+
+def test_only_rung_10_is_turned_to_the_narrow_side():
+    tall, wide = dense_call(64, 8, 16), dense_call(8, 64, 16)
+    for rung in RUNGS:
+        assert plan.call_facing(rung, wide) is wide and plan.facing(rung, wide.problem) is wide.problem
+        turned = plan.call_facing(rung, tall)
+        assert (turned is not tall) == turned.variant.trans_c == rung.narrow
+        assert plan.facing(rung, tall.problem) == turned.problem
+    square = dense_call(8, 8, 16)
+    assert plan.call_facing(find("skinny"), square) is square
+
+
+def test_a_turned_call_takes_each_operand_with_its_own_width_and_place():
+    odd, aligned = Operand((64, 16), Stored(False, 17)), Operand((16, 8), Stored(False, 8))
+    call = plan.call_for(odd, aligned, Operand((64, 8), Stored(False, 12)))
+    turned = plan.call_facing(find("skinny"), call)
+    assert (call.swapped, turned.swapped) == (False, True)
+    assert (turned.lda, turned.ldb, turned.ldc) == (8, 17, 12)
+    v = turned.variant
+    assert (v.vec_a, v.vec_b, v.vec_c, v.layout) == (4, 1, 4, "TT")
+
+
+def test_parts_of_a_turned_product_are_row_major():
+    """It is their sum that is written where C is."""
+    rung, whole, divided = find("skinny"), Config(4, 32, 8, TN=4, TK=8, SPLIT_K=1), Config(4, 32, 8, TN=4, SPLIT_K=4)
+    call = plan.call_facing(rung, dense_call(64, 6, 64))
+    assert plan.variant_for(rung, call, whole).trans_c
+    variant = plan.variant_for(rung, call, divided)
+    assert not variant.trans_c and variant.vec_c == 4  # rows of 64
+    call = plan.call_facing(rung, dense_call(66, 8, 64))
+    assert (plan.variant_for(rung, call, whole).vec_c, plan.variant_for(rung, call, divided).vec_c) == (4, 1)

@@ -39,3 +39,21 @@ def test_file_kernel_and_registry_agree(rung):
 def test_every_rung_file_is_on_the_ladder():
     files = {path.name for path in resources.folder("cuda_src").glob("[0-9]*.cu")}
     assert files == {rung.file for rung in RUNGS}
+
+
+def test_rung_10_is_for_few_rows_or_few_columns():
+    skinny = rungs.find("skinny")
+    for M, N, suited in ((1, 1, True), (32, 9999, True), (9999, 32, True), (33, 33, False), (33, 9999, False)):
+        assert skinny.suits(M, N) is suited
+        assert rungs.ladder(M, N) == (RUNGS if suited else RUNGS[:-1])
+
+
+def test_a_config_without_a_rung_belongs_to_the_default_rung_that_has_its_constants():
+    pipelined, skinny = rungs.DEFAULTS
+    assert (pipelined.name, skinny.name) == ("pipelined", "skinny")
+    for rung in rungs.DEFAULTS:
+        assert rungs.having(rung.knobs) is rung
+        assert rungs.having(set(rung.knobs) - {"SPLIT_K"}) is rung
+        assert rungs.having(dict.fromkeys(rung.knobs, 1)) is rung
+    assert rungs.having(("BM", "BN")) is pipelined  # whose rules then say what is missing
+    assert rungs.having(rungs.find("warptiled").knobs) is pipelined

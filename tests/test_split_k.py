@@ -145,11 +145,65 @@ def test_the_first_division_in_a_capture_is_refused_and_a_later_one_is_not(card,
     np.testing.assert_allclose(result.values, expected(abc, 1, 0), rtol=1e-5, atol=1e-5)
 
 
+# Rung 10, which computes the transposed product where columns are few
+
+SKINNY = Config(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1, SPLIT_K=3)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("how_c", ["row-major", "column-major", "padded", "strided"])
+@pytest.mark.parametrize(("rows", "columns"), [(5, 70), (70, 5)])
+def test_a_narrow_result_is_written_where_c_is(card, on_card, random, rows, columns, how_c, parts):
+    buffer = {
+        "row-major": lambda: np.full((rows, columns), 99, np.float32),
+        "column-major": lambda: np.full((columns, rows), 99, np.float32).T,
+        "padded": lambda: np.full((rows, columns + 3), 99, np.float32)[:, 1:-2],
+        "strided": lambda: np.full((rows, 2 * columns), 99, np.float32)[:, ::2],
+    }[how_c]()
+    config = dataclasses.replace(SKINNY, SPLIT_K=parts)
+    for order_a, order_b in (("C", "C"), ("C", "F"), ("F", "C"), ("F", "F")):
+        A, B, C = random(rows, 300), random(300, columns), random(rows, columns)
+        buffer[...] = C
+        a, b = np.asarray(A, order=order_a), np.asarray(B, order=order_b)
+        sgemm(on_card(a), on_card(b), 1.5, -0.5, on_card(buffer), config=config)
+        np.testing.assert_allclose(buffer, expected((A, B, C), 1.5, -0.5), rtol=1e-4, atol=1e-4)
+    buffer[...] = 99
+    assert buffer.base is None or (buffer.base == 99).all()
+    assert not any(workspace.open for workspace in card.made)
+    assert ("reduce_parts" in card.compiled) == (parts > 1)
+
+
+def test_few_columns_are_launched_as_few_rows(card, on_card, random):
+    rows, columns, depth = 70, 5, 300
+    A, B, C = random(rows, depth), random(depth, columns), random(rows, columns)
+    sgemm(on_card(A), on_card(B), 1.5, -0.5, on_card(C), config=dataclasses.replace(SKINNY, SPLIT_K=1))
+    ((_, product),) = card.launched
+    assert product[:3] == (columns, rows, depth) and product[3] == np.float32(1.5) and product[8] == np.float32(-0.5)
+    assert product[4:8] == (B.ctypes.data, columns, A.ctypes.data, depth)  # B is the kernel's A
+    assert product[9:] == (C.ctypes.data, columns, 320, rows * columns)  # C as it lies, K in one part of five tiles
+    card.launched.clear()
+    sgemm(on_card(A), on_card(B), 1.5, -0.5, on_card(C), config=SKINNY)
+    (_, product), (_, total) = card.launched
+    (workspace,) = card.made
+    assert product[3] == 1 and product[8] == 0 and product[9:] == (workspace.address, rows, 128, rows * columns)
+    assert total[:6] == (columns, rows, 3, workspace.address, rows, rows * columns)
+    assert total[8:] == (C.ctypes.data, 1, columns)  # down is right, and right is down
+
+
+def test_without_a_rung_a_narrow_result_is_rung_10s(card, on_card, random):
+    for rows, columns, name in ((70, 5, "skinny"), (32, 70, "skinny"), (33, 70, "pipelined")):
+        card.compiled.clear()
+        A, B = random(rows, 90), random(90, columns)
+        result = sgemm(on_card(A), on_card(B))
+        np.testing.assert_allclose(result.values, A @ B, rtol=1e-4, atol=1e-4)
+        assert name in card.compiled
+
+
 def test_a_sum_that_needs_too_many_blocks_is_refused():
-    largest = split_k.reduction(None, 2**20, 32 * (2**11 - 1), 2)
+    largest = split_k.reduction(None, 2**20, 32 * (2**11 - 1), 2, (1, 1))
     assert largest.config.grid[0] <= plan.MAX_BLOCKS and largest.config.block[0] == 256
     with pytest.raises(ShapeError, match=f"the limit of a grid is {plan.MAX_BLOCKS}"):
-        split_k.reduction(None, 2**20, 2**17, 2)
+        split_k.reduction(None, 2**20, 2**17, 2, (1, 1))
 
 
 def test_what_is_packed_may_be_divided_too(card, on_card, abc):

@@ -85,7 +85,7 @@ def test_a_dry_run_does_nothing(cli, bench):
     assert code == 0 and f"{len(CLASSIC.candidates(232448))} candidates" in out
     assert bench.compiled == bench.timed == []
     _, out, _ = cli("--dry-run", "--json")
-    assert set(json.loads(out)["spaces"]) == {"classic", "warptiled+", "pipelined"}
+    assert set(json.loads(out)["spaces"]) == {"classic", "warptiled+", "pipelined", "skinny"}
 
 
 def test_the_options_reach_the_run(cli, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 import fastsgemm
 from fastsgemm import choose, database, model, problems, resources, rungs, tuner
-from fastsgemm.candidates import CLASSIC, LITERATURE, PIPELINED, REFINED
+from fastsgemm.candidates import CLASSIC, LITERATURE, PIPELINED, REFINED, SKINNY
 from fastsgemm.errors import ConfigError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.plan import Problem
 from fastsgemm.progress import Bar
@@ -39,14 +39,30 @@ def journal(data_folder):
 
 def test_the_default_is_the_standard_set_of_every_tunable_rung(bench):
     planned = tuner.plan(bench.card)
-    assert planned.problems == problems.STANDARD and planned.standard
-    assert [space.name for space in planned.spaces] == ["pipelined", "warptiled+", "classic"]
+    assert [space.name for space in planned.spaces] == ["pipelined", "skinny", "warptiled+", "classic"]
+    wanted = [problems.STANDARD, problems.NARROW, problems.STANDARD, problems.STANDARD]
+    assert [planned.of(space) for space in planned.spaces] == wanted
+    assert set(planned.everything) == {problems.text(p) for p in problems.STANDARD + problems.NARROW}
+
+
+def test_a_quick_run_tunes_what_sgemm_uses(bench):
+    assert [space.rung for space in tuner.plan(bench.card, quick=True).spaces] == ["pipelined", "skinny"]
+    assert [space.rung for space in tuner.plan(bench.card, rung=8, quick=True).spaces] == ["warptiled"]
+
+
+def test_given_problems_are_tuned_on_the_rungs_that_suit_them(bench):
+    narrow, wide = Problem(1000, 32, 500), Problem(33, 1000, 500)
+    planned = tuner.plan(bench.card, [narrow, wide])
+    tuned = {space.rung: planned.of(space) for space in planned.spaces}
+    assert tuned["skinny"] == (narrow,) and tuned["pipelined"] == tuned["autotuned"] == (narrow, wide)
+    (space,) = tuner.plan(bench.card, [narrow, wide], rung="skinny").spaces
+    assert tuner.plan(bench.card, [narrow, wide], rung="skinny").of(space) == (narrow, wide)  # whoever asks gets it
 
 
 @pytest.mark.parametrize("shape", ["64,32,16,TN", (64, 32, 16, "TN"), Problem(64, 32, 16, "TN")])
 def test_a_shape_may_be_written_in_several_ways(bench, shape):
     planned = tuner.plan(bench.card, [shape, shape], rung=8)
-    assert planned.problems == (Problem(64, 32, 16, "TN"),) and not planned.standard
+    assert planned.problems == (Problem(64, 32, 16, "TN"),) == planned.of(planned.spaces[0])
 
 
 def test_a_column_is_tuned_as_what_is_computed(bench):
@@ -94,9 +110,9 @@ def test_one_problem_is_tuned_stored_and_used(bench, go, data_folder):
 @pytest.mark.parametrize(
     ("shape", "first", "divisions"),
     [
-        ((64, 64, 65536), 256, {1, 2, 4, 8, 16, 32, 64, 128, 256}),
-        ((1024, 1024, 1024), 2, {1, 2, 4, 8, 16}),
-        ((2048, 2048, 4096), 1, {1, 2, 4}),
+        ((64, 64, 65536), 256, {1, *(2 << i for i in range(8)), *(3 << i for i in range(7))}),
+        ((1024, 1024, 1024), 2, {1, 2, 3, 4, 6, 8, 12}),
+        ((2048, 2048, 4096), 1, {1, 2, 3}),
         ((4096, 4096, 4096), 1, {1}),
         ((64, 64, 16), 1, {1}),
     ],
@@ -239,8 +255,45 @@ def test_a_config_that_fails_on_a_probe_gets_no_curve(bench, go):
     assert len(outcome.curves) == len(CLASSIC.quick) - 1
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_rung_10_has_a_standard_set_and_anchors_of_its_own(bench, go, quick):
+    outcome = go(None, rung="skinny", quick=quick)
+    assert [found.problem for found in outcome.tuned] == list(problems.NARROW)
+    assert outcome.complete and 0 < len(outcome.curves) <= 24
+    assert database.faults(outcome.path.read_text(), "sm_90") == []
+    rung = rungs.find("skinny")
+    assert choose.choose(bench.card, rung, Problem(1111, 7, 333)).rule == choose.PREDICTED
+    assert choose.choose(bench.card, rung, problems.NARROW[0]).rule == choose.EXACT
+    drawn = set(SKINNY.candidates(bench.card.shared_limit))
+    for problem in problems.NARROW:
+        tried = {replace(config, SPLIT_K=1) for timed, config in bench.timed if timed == problem}
+        worthy = {config for config in drawn if tuner._worth_trying(config, problem)}
+        assert (tried >= worthy) == (problem in problems.NARROW_ANCHORS and not quick)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [((1, 500), {1}), ((500, 1), {1}), ((4, 500), {1, 2, 4}), ((5, 500), {2, 4, 8}), ((500, 16), {4, 8, 16}),
+     ((32, 500), {8, 16, 32}), ((500, 500), {8, 16, 32})],
+    ids=str,
+)  # fmt: skip
+def test_a_block_of_rung_10_has_about_as_many_rows_as_there_are(shape, rows):
+    tried = [c for c in SKINNY.candidates(232448) if tuner._worth_trying(c, Problem(*shape, 1000))]
+    assert {config.BM for config in tried} == rows
+    assert all(tuner._worth_trying(config, Problem(*shape, 1000)) for config in PIPELINED.quick)
+
+
+def test_the_default_of_a_tuned_card_is_the_quicker_rung(bench, go):
+    go(None, quick=True)
+    for problem in (Problem(4, 4096, 4096), Problem(1000, 20, 3000, "NT"), Problem(3000, 3000, 100)):
+        both = [choose.choose(bench.card, rung, problem) for rung in rungs.DEFAULTS if rung.suits(problem.M, problem.N)]
+        chosen = choose.choose(bench.card, None, problem)
+        assert chosen.rule == choose.PREDICTED or problem in problems.NARROW + problems.STANDARD
+        assert chosen.ms == min(choice.ms for choice in both if choice.rule == chosen.rule)
+
+
 def divided(config, problem):
-    """The config with every power of two for SPLIT_K, whether it is worth a trial or not."""
+    """The config with many values of SPLIT_K, whether they are worth a trial or not."""
     if config.SPLIT_K is None:
         return [config]
     return [replace(config, SPLIT_K=2**power) for power in range(10)]
@@ -271,12 +324,13 @@ def test_a_portfolio_covers_every_problem_first():
 
 
 @pytest.mark.parametrize(
-    ("shapes", "budget"), [(None, 15), (None, 40), *((THREE_SHAPES, seconds) for seconds in (6, 20))], ids=str
+    ("shapes", "budget"), [(None, 25), (None, 40), *((THREE_SHAPES, seconds) for seconds in (6, 20))], ids=str
 )
 def test_a_budget_is_kept_and_everything_gets_its_share(bench, go, budget, shapes):
     outcome = go(shapes, budget=budget)
     assert bench.now < budget + 0.5 and not outcome.complete
-    assert {found.rung for found in outcome.tuned} == {"pipelined", "warptiled", "autotuned"}
+    expected = {"pipelined", "warptiled", "autotuned"} | ({"skinny"} if shapes is None else set())
+    assert {found.rung for found in outcome.tuned} == expected
     tuned = {found.problem for found in outcome.tuned if found.rung == "pipelined"}
     assert len(tuned) >= 0.6 * len(problems.STANDARD if shapes is None else shapes)
     assert "goes on from here" in str(outcome)

@@ -73,7 +73,7 @@ def ladder_table(data: Data, literature: Data) -> str:
     ]
     for row in data["ladder"]:
         name = f"{row['number']} {row['name']}" if row["number"] else "cuBLAS"
-        theirs = published.get(row["name"], "" if row["number"] else 100.0)  # it has no rung 9
+        theirs = published.get(row["name"], "" if row["number"] else 100.0)  # it ends at rung 8
         percent = "" if row["percent"] is None else f"{row['percent']:.1f}"
         lines.append(_line(name, f"{row['ms']:.3g}", f"{row['tflops']:.1f}", percent, theirs, f"{row['error']:.2e}"))
     return "\n".join(lines)

@@ -127,9 +127,9 @@ def choose(card: Card, rung: Rung | None, problem: Problem, only: str | None = N
     return min((_choose(*place, rung, problem, only) for rung in suited), key=_rank)
 
 
-def _rank(choice: Choice) -> tuple[int, float]:
-    """Return a key that sorts what is measured before what is predicted, and the special before the general."""
-    return _RULES.index(choice.rule), -choice.rung.number if choice.ms is None else choice.ms
+def _rank(choice: Choice) -> tuple[int, float, int]:
+    """Return a key that sorts by rule, then by time, what has none last, and then the special before the general."""
+    return _RULES.index(choice.rule), math.inf if choice.ms is None else choice.ms, -choice.rung.number
 
 
 def forget() -> None:

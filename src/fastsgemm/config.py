@@ -340,7 +340,8 @@ def skinny_shared_bytes(config: Config) -> int:
         rows //= 2
     parts = max(1, config.threads // (rows * config.BN))
     sums = rows * config.BN * (slices + parts) + parts * (config.BN * (config.BM + 1) + PAD)
-    return 4 * max(2 * config.BM * (config.BK + PAD), sums)
+    line = config.BK + (PAD if config.BM > 1 else 0)
+    return 4 * max(2 * config.BM * line, sums)
 
 
 def _power_of_two(value: int) -> bool:

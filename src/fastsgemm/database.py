@@ -158,7 +158,7 @@ class Content:
 
 
 def default_rung() -> Rung:
-    """Return the rung that `sgemm` uses when none is named."""
+    """Return the rung that `sgemm` uses where C is not narrow and none is named."""
     return rungs.find(DEFAULT_RUNG)
 
 

@@ -23,10 +23,10 @@ def strided(values, wanted):
     return view, buffer
 
 
-@pytest.mark.usefixtures("undivided")
 @pytest.mark.parametrize("rung", RUNGS, ids=str)
 def test_every_mix_of_strided_operands(torch, rung):
-    a, b, c = (torch.randn(shape, device="cuda") for shape in ((67, 35), (35, 130), (67, 130)))
+    """Whole numbers: every order of additions gives the same bits."""
+    a, b, c = (torch.randint(-4, 5, shape, device="cuda").float() for shape in ((67, 35), (35, 130), (67, 130)))
     for alpha, beta in ((1.0, 0.0), (-1.5, 0.5), (0.0, 2.0)):
         expected = sgemm(a, b, alpha, beta, c.clone(), rung=1)
         for which in itertools.product((False, True), repeat=3):

@@ -87,7 +87,8 @@ def reference(libm_fma):
 def configs():
     """Constants for every rung, by its name: those that hold everywhere, and others where two rungs share a file."""
     generic = {record.rung: record.config for record in database.load(database.GENERIC).records}
-    return generic | {"autotuned": Config(64, 64, 16, 4, 4)}
+    skinny = Config(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1, SPLIT_K=1)
+    return generic | {"autotuned": Config(64, 64, 16, 4, 4), "skinny": skinny}
 
 
 @pytest.fixture

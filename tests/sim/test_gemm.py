@@ -1,4 +1,7 @@
-"""Every rung on the simulated device: the bits of an exact chain of FMAs, whatever the layout."""
+"""Every rung on the simulated device: the bits of an exact chain of FMAs, whatever the layout.
+
+Rung 10 shares K out and gets whole numbers instead, which every order of additions sums exactly.
+"""
 
 import dataclasses
 import json
@@ -11,6 +14,7 @@ import pytest
 from fastsgemm import config as config_module
 from fastsgemm import plan, resources, rungs, source
 from fastsgemm.errors import ConfigError, OverlapError, ShapeError
+from fastsgemm.ladder import divided
 from fastsgemm.layout import Stored
 from fastsgemm.plan import Operand
 from fastsgemm.sim import Machine, nvrtc, sgemm
@@ -19,9 +23,12 @@ from fastsgemm.sim.errors import ForbiddenAccessError, RaceError, UnwrittenOutpu
 RUNGS = [rung.name for rung in rungs.RUNGS]
 
 
-def _problem(M, N, K, seed=0):
+def _problem(M, N, K, seed=0, whole=False):
     draw = np.random.default_rng(seed)
-    return tuple(draw.standard_normal(shape).astype(np.float32) for shape in ((M, K), (K, N), (M, N)))
+    shapes = (M, K), (K, N), (M, N)
+    if whole:
+        return tuple(draw.integers(-8, 9, shape).astype(np.float32) for shape in shapes)
+    return tuple(draw.standard_normal(shape).astype(np.float32) for shape in shapes)
 
 
 def _stored(x, layout):
@@ -41,7 +48,7 @@ def _same_bits(found, expected):
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("name", RUNGS)
 def test_ragged_problem_in_every_layout(name, layout, configs, reference):
-    A, B, C = _problem(*_a_little_larger(configs[name]))
+    A, B, C = _problem(*_a_little_larger(configs[name]), whole=divided(configs[name].constants))
     alpha, beta = (1.0, 0.0) if layout in ("NN", "TT") else (0.7, -1.3)
     expected = reference(A, B, alpha, beta, C)
     found = C.copy()
@@ -49,11 +56,11 @@ def test_ragged_problem_in_every_layout(name, layout, configs, reference):
     _same_bits(found, expected)
 
 
-@pytest.mark.parametrize("name", ["vectorized", "warptiled", "pipelined"])
+@pytest.mark.parametrize("name", ["vectorized", "warptiled", "pipelined", "skinny"])
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_vectors_and_columns(name, layout, configs, reference):
     """Extents that allow 128-bit access, and a column-major C, which swaps A and B."""
-    A, B, C = _problem(136, 140, 12)
+    A, B, C = _problem(136, 140, 12, whole=divided(configs[name].constants))
     expected = reference(A, B, 2.0, 0.5, C)
     for order in "NT":
         found = _stored(C.copy(), order)
@@ -67,7 +74,7 @@ def test_vectors_and_columns(name, layout, configs, reference):
 def test_padded_views(name, configs, reference):
     """What lies between the rows belongs to nobody and keeps its value."""
     M, N, K = 37, 42, 9
-    A, B, C = _problem(M, N, K)
+    A, B, C = _problem(M, N, K, whole=divided(configs[name].constants))
     wide = [np.full((x.shape[0] + 1, x.shape[1] + 7), 7.0, np.float32) for x in (A, B, C)]
     views = [w[1:, 3 : 3 + x.shape[1]] for w, x in zip(wide, (A, B, C), strict=True)]
     for view, x in zip(views, (A, B, C), strict=True):
@@ -88,7 +95,7 @@ def test_any_strides(configs, reference):
     _same_bits(found.copy(), reference(A, B, 1.0, 2.0, C))
 
 
-@pytest.mark.parametrize("name", ["naive", "smem_tiled", "warptiled", "pipelined"])
+@pytest.mark.parametrize("name", ["naive", "smem_tiled", "warptiled", "pipelined", "skinny"])
 def test_beta_zero_never_reads_c_and_alpha_zero_never_a_and_b(name, configs):
     A, B, C = _problem(33, 34, 5)
     nan = np.full_like(C, np.nan)
@@ -138,8 +145,9 @@ class Ahead:
         self.jobs, self.running, self.pool = list(_shipped().values()), {}, pool
 
     def _compile(self, name, config):
+        rung = rungs.find(name)
         call = plan.call_for(*(Operand(shape, Stored(False, shape[1])) for shape in _shapes(config)))
-        text = source.generate(rungs.find(name), config, plan.variant_for(rungs.find(name), call, config))
+        text = source.generate(rung, config, plan.variant_for(rung, plan.call_facing(rung, call), config))
         nvrtc.compile_source(text, Machine().card.arch)  # which keeps it
 
     def wait(self, name, config):
@@ -164,7 +172,7 @@ def ahead():
 @pytest.mark.parametrize(("name", "config"), _shipped().values(), ids=_shipped())
 def test_every_shipped_config(name, config, reference, ahead):
     M, N, K = _a_little_larger(config)
-    A, B, _ = _problem(M, N, K)
+    A, B, _ = _problem(M, N, K, whole=divided(config.constants))
     ahead.wait(name, config)
     found, _ = sgemm(rungs.find(name), config, A, B)
     _same_bits(found, reference(A, B))

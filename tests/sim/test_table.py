@@ -118,7 +118,7 @@ def test_text_names_the_card_the_rungs_and_their_constants(found):
     (counts,) = [line for line in lines if line.startswith("1 naive  ") and "BM" not in line]
     assert counts.split()[2:5] == ["32.0", "1.0", "32.0"]
     assert "8 warptiled     BM=64 BN=128" in text
-    assert f"the {len(rungs.RUNGS)} rungs are the same bits" in text
+    assert f"the {len(rungs.ladder(128, 128))} rungs are the same bits" in text
 
 
 def test_json_is_plain_data_and_comes_back(found):
