@@ -10,7 +10,7 @@ from fastsgemm import config as configs
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.plan import Problem
-from fastsgemm.problems import ANCHORS, NARROW, NARROW_ANCHORS, STANDARD, VARIATIONS
+from fastsgemm.problems import ANCHORS, NARROW, NARROW_ANCHORS, STANDARD
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
 _MOST_STAGE = 4608  # floats of shared memory in a stage of rung 9
@@ -35,8 +35,6 @@ class Space:
         The standard set of the rung.
     anchors : tuple of Problem
         Of these, where all candidates are tried; the best of them are tried on the rest.
-    variations : tuple of Problem
-        Of these, where what was best on the anchors is refined once more: other layouts, ragged extents.
     """
 
     name: str
@@ -46,7 +44,6 @@ class Space:
     quick: tuple[Config, ...] = ()
     problems: tuple[Problem, ...] = STANDARD
     anchors: tuple[Problem, ...] = ANCHORS
-    variations: tuple[Problem, ...] = VARIATIONS
 
     def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
         """Return the legal configs to begin with.
@@ -253,7 +250,6 @@ SKINNY = Space(
     ),
     problems=NARROW,
     anchors=NARROW_ANCHORS,
-    variations=(),
 )
 
 SPACES: dict[str, Space] = {space.name: space for space in (CLASSIC, LITERATURE, REFINED, PIPELINED, SKINNY)}

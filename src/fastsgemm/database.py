@@ -25,7 +25,6 @@ from fastsgemm.rungs import Rung
 
 SCHEMA = 2
 GENERIC = "generic"  # the file whose records are legal on every architecture
-DEFAULT_RUNG = "pipelined"
 ORIGINS = ("measured", "published", "hand-picked")
 
 _LOCK_SECONDS = 60.0  # how long a writer waits for another one
@@ -155,11 +154,6 @@ class Content:
     shared_limit: int
     records: tuple[Record, ...] = ()
     curves: tuple[Curve, ...] = ()
-
-
-def default_rung() -> Rung:
-    """Return the rung that `sgemm` uses where C is not narrow and none is named."""
-    return rungs.find(DEFAULT_RUNG)
 
 
 def tflops(problem: Problem, ms: float) -> float:

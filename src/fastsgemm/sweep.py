@@ -174,6 +174,10 @@ class Sweep:
             self.progress.step()
         return {job: self._ready[job] for job in wanted if job in self._ready}
 
+    def works(self, job: Job) -> bool:
+        """Whether this kernel was compiled and found right."""
+        return self._ready.get(job, "") is None
+
     def _compiled(self, jobs: Sequence[Job]) -> list[Job]:
         if not jobs or self.late:
             return []

@@ -34,6 +34,7 @@ QUICK_SECONDS = 18.0  # the budget of a quick run that names none
 _REFINED = 4  # configs of the grid whose refinements are tried, a problem
 _SHORTLISTED = 8  # configs of each anchor that are tried on all other problems
 _PORTFOLIO = 24  # configs whose curves are measured: what the choice for an untuned problem has
+_MOST_FLOPS = 2 * 10**11  # of a problem on which all kernels that are at hand are tried: some ms each
 _FILLED = 2  # blocks a multiprocessor that SPLIT_K goes for at first
 _CURVE_REPEATS = 7
 _QUICK_REPEATS = 3
@@ -471,16 +472,14 @@ class _Run:
         self._sweep.progress.title(f"{self._rung.name} {text}")
 
     def _shortlist(self) -> list[Config]:
-        """Return the best few of every anchor and variation."""
+        """Return the best few of every anchor."""
         self._title("anchors")
         # All kernels of the grids at once, so that no anchor pays for what the others use too.
         self._sweep.prepare(
             job_of(self._rung, c, problem) for problem in self._space.anchors for c in self._drawn(problem)
         )
         few = self._each(self._space.anchors, self._explore)
-        best = list(dict.fromkeys(_whole(config) for found in few for config in found))
-        more = self._each(self._space.variations, lambda problem: self._refine(problem, best))
-        return list(dict.fromkeys([*best, *(_whole(config) for found in more for config in found)]))
+        return list(dict.fromkeys(_whole(config) for found in few for config in found))
 
     def _drawn(self, problem: Problem) -> list[Config]:
         drawn = self._space.candidates(self._limit, self._plan.quick)
@@ -504,6 +503,16 @@ class _Run:
                 found = list(self._search(problem, [*found[:_REFINED], *refined], f"refined {step}", EXPLORE).times)
         return list(dict.fromkeys([*found[:_SHORTLISTED], *best]))
 
+    def _at_hand(self, problem: Problem) -> list[Config]:
+        """Return the best few of those configs whose kernels the anchors needed: trying them compiles nothing."""
+        if self._plan.problems or self._plan.quick or problem in self._space.anchors:
+            return []
+        if 2 * problem.M * problem.N * problem.K > _MOST_FLOPS:
+            return []
+        drawn = [c for c in self._drawn(problem) if self._sweep.works(job_of(self._rung, c, problem))]
+        found = self._search(problem, [self._divided(c, problem)[-1] for c in drawn], "at hand", EXPLORE)
+        return list(found.times)[:_SHORTLISTED]
+
     def _divided(self, config: Config, problem: Problem) -> list[Config]:
         """Return the config with every SPLIT_K that is worth a trial, the one that fills the card last."""
         if config.SPLIT_K is None:
@@ -518,6 +527,7 @@ class _Run:
         """Find the best of a few, beside the shipped config and cuBLAS."""
         effort = QUICK if self._plan.quick else DECIDE
         shipped = choose.choose(self._plan.card, self._rung, problem, only="shipped").config
+        few = [*few, *self._at_hand(problem)]
         worthy = [config for config in few if _worth_trying(config, problem)] or few
         tried = [other for config in worthy for other in self._divided(_whole(config), problem)]
         result = self._search(problem, [*tried, shipped], "decide", effort)
