@@ -27,14 +27,16 @@ def made_up_run():
         for rung in reversed(RUNGS)
     ]
     rows.append({**rows[0], "number": None, "name": "cuBLAS", "percent": 100.0})
+    common = {"ms": 1.0, "rung": "pipelined", "error": 3e-7, "cublas_error": 2e-7}
     shapes = [
-        {"ms": 1.0, "tflops": 2.0, "percent": 80.0, "cublas_ms": 0.8, "M": 16, "N": 32, "K": 64},
-        {"ms": 1.0, "tflops": 2.0, "percent": 130.0, "cublas_ms": 1.3, "M": 17, "N": 33, "K": 65},
-        {"ms": 1.0, "tflops": 2.0, "percent": None, "cublas_ms": None, "M": 18, "N": 34, "K": 66},
+        {"M": 16, "N": 32, "K": 64, "layout": "NN", "percent": 80.0, "cublas_ms": 0.8, **common},
+        {"M": 17, "N": 33, "K": 65, "layout": "TN", "percent": 180.0, "cublas_ms": 1.8, **common},
     ]
     groups = {
         "ladder": rows,
         "shapes": shapes,
+        "layouts": shapes[1:],
+        "random": [row | {"constants": {"BM": 16}} for row in shapes],
         "host cost of 100 calls": [{"call": "sgemm, C given", "kind": "PyTorch", "us_per_call": 6.5}],
         "first result": [{"first": "sgemm, warm cache", "ms": 80.0}],
         "host parts": [{}],
@@ -54,7 +56,8 @@ def checkout(tmp_path):
         (tmp_path / "docs" / "data" / name).write_text((ROOT / "docs" / "data" / name).read_text())
     places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in ("ladder", "losses", "calls")]
     (tmp_path / "README.md").write_text("before\n" + "\nbetween\n".join(places) + "\nafter\n")
-    (tmp_path / "docs" / "benchmarks.md").write_text("<!-- shapes:begin -->\n<!-- shapes:end -->\n")
+    places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in ("shapes", "layouts", "random")]
+    (tmp_path / "docs" / "benchmarks.md").write_text("\n".join(places))
     (tmp_path / "docs" / "ladder.md").write_text(
         "<!-- counts:begin -->\n<!-- counts:end -->\n<!-- counts-naive:begin -->\n<!-- counts-naive:end -->\n"
     )
@@ -79,7 +82,11 @@ def test_a_run_becomes_tables_and_kept_data(tables, checkout):
     assert "cuBLAS is faster on 1 of the 2 shapes tried" in text
     assert "16 x 32 x 64 (80 %)" in text
     assert "| `sgemm, C given` | PyTorch | 6.50 |" in text
-    assert "| 17 | 33 | 65 | 1 | 1.3 | 2.0 | 130 |" in (checkout / "docs" / "benchmarks.md").read_text()
+    page = (checkout / "docs" / "benchmarks.md").read_text()
+    line = "| 17 | 33 | 65 | TN | pipelined | 1 | 1.8 | 7.29e-05 | 180.0 | 1.50 |"
+    assert page.count(line) == 2  # shapes and layouts; what is kept of random problems has no layout
+    assert page.count("Geometric mean over 2 problems: 1.200 times cuBLAS's speed; at least as fast on 50%") == 2
+    assert "Error: at most 1.50 times cuBLAS's" in page and "Deciles" in page
     assert "host parts" not in (checkout / "docs" / "data" / "benchmarks.json").read_text()
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,9 @@ NOT_DISASSEMBLED = "*Not written yet: run `make sass`, which needs NVRTC and nvd
 NOT_PROFILED = "*Not measured yet: run `tools/ncu_pipe.py` and then `tools/write_tables.py` on a machine with a card.*"
 LONGEST = 700  # lines of machine code that are shown
 PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"  # shown where ncu gave it
+
+_RANDOM = ("M", "N", "K", "rung", "ms", "cublas_ms", "percent", "error", "cublas_error")  # what is kept of these
+_WORST = 12  # random problems that are listed
 
 Data = dict[str, Any]
 
@@ -56,6 +60,8 @@ def reduce(run: Data) -> Data:
         "packages": run["machine_info"]["packages"],
         "ladder": sorted(ladder, key=lambda row: row["number"] or len(ladder)),
         "shapes": of("shapes"),
+        "layouts": of("layouts"),
+        "random": [{name: row[name] for name in _RANDOM} for row in of("random")],
         "calls": of("host cost"),
         "first": of("first result"),
     }
@@ -81,17 +87,60 @@ def ladder_table(data: Data, literature: Data) -> str:
 
 def shapes_table(data: Data, literature: Data) -> str:
     """`sgemm` beside cuBLAS over many shapes."""
-    lines = [f"On {_machine(data)}.", "", *_header("M", "N", "K", "sgemm ms", "cuBLAS ms", "TFLOP/s", "% of cuBLAS")]
-    for row in data["shapes"]:
-        beside, percent = _beside(row)
-        extents = (row["M"], row["N"], row["K"])
-        lines.append(_line(*extents, f"{row['ms']:.4g}", beside, f"{row['tflops']:.1f}", percent))
-    return "\n".join(lines)
+    return "\n".join([f"On {_machine(data)}.", "", *_rows(data["shapes"]), "", _summary(data["shapes"])])
+
+
+def layouts_table(data: Data, literature: Data) -> str:
+    """The same for the four layouts of one problem."""
+    return "\n".join([f"On {_machine(data)}.", "", *_rows(data["layouts"])])
+
+
+def random_text(data: Data, literature: Data) -> str:
+    """What is true of all random problems, and the worst of them."""
+    rows = sorted(data["random"], key=lambda row: row["percent"])
+    if not rows:
+        return NOT_MEASURED
+    deciles = [f"{rows[len(rows) * tenth // 10]['percent']:.0f}" for tenth in range(1, 10)]
+    return "\n".join(
+        [
+            f"{_summary(rows)} Deciles, in % of cuBLAS's speed: {', '.join(deciles)}. On {_machine(data)}.",
+            "",
+            f"The {min(_WORST, len(rows))} that lose most:",
+            "",
+            *_rows(rows[:_WORST]),
+        ]
+    )
+
+
+def _rows(rows: Sequence[Data]) -> list[str]:
+    heads = ("N", "K", "layout", "rung", "sgemm ms", "cuBLAS ms", "TFLOP/s", "% of cuBLAS", "error / cuBLAS's")
+    lines = _header("M", *heads)
+    for row in rows:
+        rate = 2e-9 * row["M"] * row["N"] * row["K"] / row["ms"]
+        extents = (row["M"], row["N"], row["K"], row.get("layout", "NN"), row["rung"])
+        times = (f"{row['ms']:.4g}", f"{row['cublas_ms']:.4g}", f"{rate:.3g}", f"{row['percent']:.1f}")
+        lines.append(_line(*extents, *times, f"{_of_cublas_error(row):.2f}"))
+    return lines
+
+
+def _of_cublas_error(row: Data) -> float:
+    return float(row["error"] / row["cublas_error"]) if row["cublas_error"] else 1.0
+
+
+def _summary(rows: Sequence[Data]) -> str:
+    shares = [row["percent"] / 100 for row in rows]
+    errors = [_of_cublas_error(row) for row in rows]
+    near, ahead = (sum(share >= least for share in shares) / len(shares) for least in (0.95, 1.0))
+    return (
+        f"Geometric mean over {len(rows)} problems: {statistics.geometric_mean(shares):.3f} times cuBLAS's speed; "
+        f"at least as fast on {ahead:.0%}, at 0.95 or better on {near:.0%}, the least {min(shares):.2f}. "
+        f"Error: at most {max(errors):.2f} times cuBLAS's, {statistics.median(errors):.2f} in the median."
+    )
 
 
 def losses_text(data: Data, literature: Data) -> str:
     """One paragraph on the shapes where cuBLAS is faster."""
-    compared = [row for row in data["shapes"] if row["percent"] is not None]
+    compared = data["shapes"]
     lost = sorted((row for row in compared if row["percent"] < 100.0), key=lambda row: row["percent"])
     if not lost:
         return f"On {_machine(data)}, `sgemm` is as fast as cuBLAS or faster on all {len(compared)} shapes tried."
@@ -114,6 +163,8 @@ def calls_table(data: Data, literature: Data) -> str:
 TABLES: dict[str, Callable[[Data, Data], str]] = {
     "ladder": ladder_table,
     "shapes": shapes_table,
+    "layouts": layouts_table,
+    "random": random_text,
     "losses": losses_text,
     "calls": calls_table,
 }
@@ -224,12 +275,6 @@ def fill(text: str, contents: Mapping[str, str]) -> str:
 def _machine(data: Data) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in data["packages"].items())
     return f"one {data['card']}, driver {data['driver']}, NVRTC {data['nvrtc']}, {packages}, {data['date']}"
-
-
-def _beside(row: Data) -> tuple[str, str]:
-    if row["cublas_ms"] is None:
-        return "", ""
-    return f"{row['cublas_ms']:.4g}", f"{row['percent']:.0f}"
 
 
 def _header(first: str, *rest: str) -> list[str]:
