@@ -46,6 +46,8 @@ static_assert(TM % 4 == 0 && TN % 4 == 0, "fragments are read 16 bytes at a time
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
 static_assert(BK % 2 == 0, "the fragments of the next tile's first step land where it looks for them");
 
+#include "device/line_store.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
               const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc,
@@ -139,6 +141,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     }
 
     C += part * split_stride;
+    if constexpr (VEC_C == 1 && AT_A_TIME > 0) {
+        __syncthreads();
+        store_lines(shared, acc, tile, own, M, N, alpha, beta, C, ldc);
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
         const int m = tile.m + row + i / TM * WSUBM + i % TM;

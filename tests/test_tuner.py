@@ -9,10 +9,11 @@ import pytest
 import fastsgemm
 from fastsgemm import choose, database, model, problems, resources, rungs, tuner
 from fastsgemm.candidates import CLASSIC, LITERATURE, PIPELINED, REFINED, SKINNY
-from fastsgemm.errors import ConfigError, RecordError, ShapeError, TuningError, UnknownRungError
+from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.plan import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.sweep import Result
+from fastsgemm.workbench import job_of
 
 WARP = rungs.find("warptiled")
 SHAPE = "1024,1024,1024"
@@ -40,9 +41,10 @@ def journal(data_folder):
 def test_the_default_is_the_standard_set_of_every_tunable_rung(bench):
     planned = tuner.plan(bench.card)
     assert [space.name for space in planned.spaces] == ["pipelined", "skinny", "warptiled+", "classic"]
-    wanted = [problems.STANDARD, problems.NARROW, problems.STANDARD, problems.STANDARD]
+    wanted = [problems.STANDARD + problems.HUGE, problems.NARROW, problems.STANDARD, problems.STANDARD]
     assert [planned.of(space) for space in planned.spaces] == wanted
-    assert set(planned.everything) == {problems.text(p) for p in problems.STANDARD + problems.NARROW}
+    everything = problems.STANDARD + problems.HUGE + problems.NARROW
+    assert set(planned.everything) == {problems.text(problem) for problem in everything}
 
 
 def test_a_quick_run_tunes_what_sgemm_uses(bench):
@@ -232,12 +234,46 @@ def test_the_choice_for_untuned_problems_is_good(bench, go, name):
     assert sum(regrets) / len(regrets) < 0.02 and sorted(regrets)[94] < 0.06
 
 
-def test_the_whole_space_is_searched_on_the_anchors_only(bench, go):
+def test_a_huge_problem_tries_only_what_won_on_the_largest_one_before(bench, go):
+    outcome = go(None, rung="pipelined")
+    (huge,) = problems.HUGE
+    tried = {config for problem, config in bench.timed if problem == huge}
+    before = list(outcome.timed["pipelined", Problem(8192, 8192, 8192)])[: tuner._LONG_TRIES]
+    assert set(before) <= tried and len(tried) <= len(before) + 1  # and the shipped one
+    assert outcome.tuned[-1].problem == huge
+
+
+def test_a_problem_that_does_not_fit_the_card_is_left_out(bench, go, monkeypatch):
+    whole = bench.operands
+
+    def operands(problem):
+        if problem == problems.HUGE[0]:
+            raise DeviceMemoryError("no room for 3 GB")
+        return whole(problem)
+
+    monkeypatch.setattr(bench, "operands", operands)
+    outcome = go(None, rung="pipelined")
+    assert [found.problem for found in outcome.tuned] == list(problems.STANDARD)
+    assert outcome.curves and any("no room" in failure for failure in outcome.failures)
+
+
+def wholly_searched(space, problem, drawn):
+    """Whether every config is to be tried: on the anchors, and where their kernels serve and the problem is short."""
+    rung = rungs.find(space.rung)
+    at_hand = {job_of(rung, c, anchor) for anchor in space.anchors for c in drawn if tuner._worth_trying(c, anchor)}
+    served = all(job_of(rung, config, problem) in at_hand for config in drawn)
+    return problem in space.anchors or (served and 2 * problem.M * problem.N * problem.K <= tuner._MOST_FLOPS)
+
+
+def test_the_whole_space_is_searched_on_the_anchors_and_where_that_compiles_nothing(bench, go):
     go(None, rung="autotuned")
     drawn = set(CLASSIC.candidates(bench.card.shared_limit))
+    found = set()
     for problem in problems.STANDARD:
         tried = {config for timed, config in bench.timed if timed == problem}
-        assert (tried >= drawn) == (problem in problems.ANCHORS)
+        assert (tried >= drawn) == wholly_searched(CLASSIC, problem, drawn)
+        found.add((problem in problems.ANCHORS, tried >= drawn))
+    assert found == {(True, True), (False, True), (False, False)}
 
 
 def test_a_config_that_fails_on_a_probe_gets_no_curve(bench, go):
@@ -268,7 +304,7 @@ def test_rung_10_has_a_standard_set_and_anchors_of_its_own(bench, go, quick):
     for problem in problems.NARROW:
         tried = {replace(config, SPLIT_K=1) for timed, config in bench.timed if timed == problem}
         worthy = {config for config in drawn if tuner._worth_trying(config, problem)}
-        assert (tried >= worthy) == (problem in problems.NARROW_ANCHORS and not quick)
+        assert (tried >= worthy) == (wholly_searched(SKINNY, problem, worthy) and not quick)
 
 
 @pytest.mark.parametrize(

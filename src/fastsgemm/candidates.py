@@ -10,7 +10,7 @@ from fastsgemm import config as configs
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.plan import Problem
-from fastsgemm.problems import ANCHORS, LAYOUT_ANCHORS, NARROW, NARROW_ANCHORS, STANDARD
+from fastsgemm.problems import ANCHORS, HUGE, LAYOUT_ANCHORS, NARROW, NARROW_ANCHORS, STANDARD
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
 _MOST_STAGE = 4608  # floats of shared memory in a stage of rung 9
@@ -196,8 +196,9 @@ PIPELINED = Space(
     },
     refined=(
         {"ORDER": (0, 1, 2, 4, 5), "FRAGMENTS": (1, 2), "SPREAD": (0, 1, 2)},
-        {"GROUP_M": (4, 8), "MIN_BLOCKS": (1, 2, 3), "ASYNC": (0, 1)},
+        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 2, 3), "ASYNC": (0, 1)},
     ),
+    problems=(*STANDARD, *HUGE),
     anchors=(*ANCHORS, *LAYOUT_ANCHORS),
     quick=(
         _stages(128, 128, 8, 16, 4, 64, 64, 2),

@@ -21,6 +21,7 @@ RAGGED = (
 TALL = (Problem(65536, 64, 64), Problem(100000, 96, 96), Problem(8192, 128, 1024), Problem(4096, 32, 4096))
 WIDE = (Problem(128, 4096, 4096), Problem(16, 4096, 4096), Problem(64, 8192, 512))
 LARGE = (Problem(2048, 11008, 4096),)
+HUGE = (Problem(16384, 16384, 16384),)  # for what `sgemm` uses: every try takes a while
 SMALL_K = (Problem(4096, 4096, 128), Problem(8192, 8192, 64), Problem(1024, 1024, 32))
 LARGE_K = (Problem(256, 256, 16384), Problem(64, 64, 65536), Problem(512, 512, 8192))
 VECTORS = (Problem(1, 4096, 4096), Problem(1, 4096, 4096, "NT"))  # the second is 4096, 1, 4096

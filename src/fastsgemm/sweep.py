@@ -16,7 +16,7 @@ from typing import Protocol
 
 from fastsgemm.config import Config
 from fastsgemm.database import tflops
-from fastsgemm.errors import TuningError
+from fastsgemm.errors import DeviceMemoryError, TuningError
 from fastsgemm.journal import Journal
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import Rung
@@ -212,7 +212,10 @@ class Sweep:
         known = {config: prepared[kernel] for config, kernel in jobs.items() if kernel in prepared}
         failures = {config: reason for config, reason in known.items() if reason is not None}
         working = [config for config, reason in known.items() if reason is None]
-        trial = _Trial(self, problem, rung, failures)
+        try:
+            trial = _Trial(self, problem, rung, failures)
+        except DeviceMemoryError as error:  # a card too small for this problem
+            return Result(problem, rung.name, {}, dict.fromkeys(wanted, str(error)), None, complete=True)
         cublas_ms = trial.run(working, label, effort)
         complete = len(known) == len(wanted) and not trial.cut
         return Result(problem, rung.name, trial.ranking, failures, cublas_ms, complete)
@@ -222,7 +225,10 @@ class Sweep:
         kernel = job_of(rung, config, problem)
         if self.prepare([kernel]).get(kernel, ""):
             return None
-        trial = _Trial(self, problem, rung, {})
+        try:
+            trial = _Trial(self, problem, rung, {})
+        except DeviceMemoryError:
+            return None
         trial.time([config], "measure", repeats)
         return trial.medians.get(config)
 

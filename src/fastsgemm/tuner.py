@@ -35,6 +35,8 @@ _REFINED = 4  # configs of the grid whose refinements are tried, a problem
 _SHORTLISTED = 8  # configs of each anchor that are tried on all other problems
 _PORTFOLIO = 24  # configs whose curves are measured: what the choice for an untuned problem has
 _MOST_FLOPS = 2 * 10**11  # of a problem on which all kernels that are at hand are tried: some ms each
+_LONG_FLOPS = 10**12  # from here on only what won on the largest problem before is tried
+_LONG_TRIES = 8
 _FILLED = 2  # blocks a multiprocessor that SPLIT_K goes for at first
 _CURVE_REPEATS = 7
 _QUICK_REPEATS = 3
@@ -440,6 +442,7 @@ class _Run:
     def __init__(self, planned: Plan, space: Space, sweep: Sweep, outcome: Outcome) -> None:
         self._plan, self._space, self._sweep, self._outcome = planned, space, sweep, outcome
         self._problems = planned.of(space)
+        self._largest: Result | None = None  # of the same layout, NN
         self._rung = rungs.find(space.rung)
         self._limit = planned.card.shared_limit
 
@@ -507,7 +510,7 @@ class _Run:
         """Return the best few of those configs whose kernels the anchors needed: trying them compiles nothing."""
         if self._plan.problems or self._plan.quick or problem in self._space.anchors:
             return []
-        if 2 * problem.M * problem.N * problem.K > _MOST_FLOPS:
+        if _flops(problem) > _MOST_FLOPS:
             return []
         drawn = [c for c in self._drawn(problem) if self._sweep.works(job_of(self._rung, c, problem))]
         found = self._search(problem, [self._divided(c, problem)[-1] for c in drawn], "at hand", EXPLORE)
@@ -528,11 +531,15 @@ class _Run:
         effort = QUICK if self._plan.quick else DECIDE
         shipped = choose.choose(self._plan.card, self._rung, problem, only="shipped").config
         few = [*few, *self._at_hand(problem)]
+        if self._largest and _flops(problem) >= _LONG_FLOPS and problem.layout == self._largest.problem.layout:
+            few = list(dict.fromkeys(map(_whole, self._largest.times)))[:_LONG_TRIES]
         worthy = [config for config in few if _worth_trying(config, problem)] or few
         tried = [other for config in worthy for other in self._divided(_whole(config), problem)]
         result = self._search(problem, [*tried, shipped], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
         if result.best is not None:
+            if problem.layout == "NN" and (not self._largest or _flops(problem) > _flops(self._largest.problem)):
+                self._largest = result
             config, ms = result.best
             self._outcome.tuned.append(
                 Tuned(problem, self._rung.name, config, ms, shipped, result.times.get(shipped), result.cublas_ms)
@@ -610,6 +617,10 @@ def _worth_trying(config: Config, problem: Problem) -> bool:
     """Whether a block of rung 10 has about as many rows as there are; other rungs have no such rule."""
     rows = min(problem.M, problem.N, rungs.NARROW)
     return not config.TK or rows / 4 <= config.BM < 2 * rows
+
+
+def _flops(problem: Problem) -> int:
+    return 2 * problem.M * problem.N * problem.K
 
 
 def _whole(config: Config) -> Config:

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from fastsgemm import plan, problems, rungs, source
+from fastsgemm import plan, problems, rungs, source, split_k
 from fastsgemm.config import Config
 from fastsgemm.plan import Problem
 from fastsgemm.sim import Machine, Region, sgemm
@@ -220,21 +220,19 @@ class TestBlasRulesInParts:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 33])
-@pytest.mark.parametrize("strides", [(11, 1), (1, 5)])
+@pytest.mark.parametrize(("M", "N", "strides"), [(5, 9, (11, 1)), (5, 9, (1, 5)), (40, 37, (39, 1)), (40, 37, (1, 41))])
 @pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_the_sum_alone(count, strides, beta, libm_fma):
-    M, N, ldw = 5, 9, 10
+def test_the_sum_alone(count, M, N, strides, beta, libm_fma):
     draw = np.random.default_rng(3)
-    W = draw.standard_normal((count * M + 1, ldw)).astype(np.float32)
-    memory = np.full(60, np.nan if beta == 0 else 7.0, np.float32)
+    W = draw.standard_normal((count * M + 1, N)).astype(np.float32)
+    memory = np.full(1600, np.nan if beta == 0 else 7.0, np.float32)
     view = np.lib.stride_tricks.as_strided(memory, (M, N), [4 * stride for stride in strides])
     old = view.copy()
-    parts = [W[part * M : (part + 1) * M, :N] for part in range(count)]
+    parts = [W[part * M : (part + 1) * M] for part in range(count)]
     expected = added_up(parts, 1.5, beta, old, libm_fma)
-    args = (M, N, count, "W", ldw, M * ldw, 1.5, beta, "C", *strides)
+    args = (M, N, count, "W", M * N, 1.5, beta, "C", *strides)
     regions = {"W": Region(W), "C": Region(memory.reshape(1, -1), write=True, read=bool(beta))}
-    grid = -(-M * N // 32)
-    Machine().launch(source.plain("reduce_parts.cu"), "reduce_parts", grid, 32 * STRANDS, 0, args, regions)
+    Machine().launch(source.plain("reduce_parts.cu"), "reduce_parts", *split_k.grid(M, N, count), 0, args, regions)
     same_bits(view.copy(), expected)
 
 
@@ -242,17 +240,19 @@ def test_the_sum_alone(count, strides, beta, libm_fma):
 @pytest.mark.parametrize("asynchronous", [0, 1])
 @pytest.mark.parametrize("what", ["__syncthreads();", "wait_for_copies();"])
 def test_no_barrier_and_no_wait_can_be_left_out(what, fragments, asynchronous, spread, monkeypatch):
-    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread)
-    A, B, _ = operands(32, 32, 2 * config.BK + 3)
+    config = dataclasses.replace(
+        SMALL, BM=64, BN=64, WM=32, WN=64, WNITER=2, FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread
+    )
+    A, B, _ = operands(64, 67, 2 * config.BK + 3)  # rows of C that are no whole vectors, stored by lines
     A = stored(A, "T")
     whole = source.generate
     places = [match.start() for match in re.finditer(re.escape(what), whole(RUNG, config, source.Variant()))]
-    assert len(places) == (4 if what.startswith("__") else 2)
+    assert len(places) == (7 if what.startswith("__") else 2)
     if what == "wait_for_copies();" and not asynchronous:
         return  # without copies in flight there is nothing to wait for
     needed = set(range(len(places)))
     if what.startswith("__") and fragments == 1:
-        needed.remove(2)  # it is not compiled then
+        needed.remove(4)  # it is not compiled then
     for number in sorted(needed):
 
         def generate(*how, number=number):
