@@ -13,7 +13,7 @@ from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeE
 from fastsgemm.plan import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.sweep import Result
-from fastsgemm.workbench import job_of
+from fastsgemm.workbench import job_of, largest_job
 
 WARP = rungs.find("warptiled")
 SHAPE = "1024,1024,1024"
@@ -480,3 +480,14 @@ def test_a_run_warns_of_nothing(go):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         go(rung="autotuned", quick=True)
+
+
+def test_a_winner_does_not_spill_on_other_operands_either(bench, go):
+    pipelined, problem = rungs.find("pipelined"), Problem(1024, 1024, 1024)
+    found = go((problem,), rung="pipelined", store=False)
+    times = list(found.timed["pipelined", problem])
+    best, second = times[0], next(config for config in times if config.kernel != times[0].kernel)
+    assert found.tuned[0].config == best
+    whole = bench.check
+    bench.check = lambda job: "it spills" if job == largest_job(pipelined, best) else whole(job)
+    assert go((problem,), rung="pipelined", store=False).tuned[0].config == second

@@ -24,20 +24,23 @@ __device__ __forceinline__ int row_of(int line, int i) {
 __device__ __forceinline__ void store_lines(float *shared, const float (&acc)[ROWS][COLS], Tile tile,
                                             Tile own, int M, int N, float alpha, float beta, float *C,
                                             long long ldc) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x % SLICE / 32, lane = threadIdx.x % 32;
     const int line = warp / (BN / WN) * (WSUBM / TM) + lane / (WSUBN / TN);
     const int col = warp % (BN / WN) * WN + lane % (WSUBN / TN) * TN;
 #pragma unroll
     for (int first = 0; first < ROWS; first += AT_A_TIME) {
         if (first) __syncthreads();
+        if (SLICES == 1 || threadIdx.x < SLICE) {  // the first slice has the sums
 #pragma unroll
-        for (int i = 0; i < AT_A_TIME; ++i)
+            for (int i = 0; i < AT_A_TIME; ++i) {
+                float *to = shared + (line * AT_A_TIME + i) * BN + col;
+                const float *sum = acc[first + i];
 #pragma unroll
-            for (int j = 0; j < COLS; j += 4)
-                *reinterpret_cast<float4 *>(shared + (line * AT_A_TIME + i) * BN + col + j / TN * WSUBN +
-                                            j % TN) =
-                    make_float4(acc[first + i][j], acc[first + i][j + 1], acc[first + i][j + 2],
-                                acc[first + i][j + 3]);
+                for (int j = 0; j < COLS; j += 4)
+                    *reinterpret_cast<float4 *>(to + j / TN * WSUBN + j % TN) =
+                        make_float4(sum[j], sum[j + 1], sum[j + 2], sum[j + 3]);
+            }
+        }
         __syncthreads();
 #pragma unroll 4
         for (int e = threadIdx.x; e < LINES * AT_A_TIME * BN; e += THREADS) {

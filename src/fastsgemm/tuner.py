@@ -19,7 +19,7 @@ from fastsgemm.journal import Journal
 from fastsgemm.plan import Problem, facing
 from fastsgemm.rungs import Rung
 from fastsgemm.sweep import DECIDE, EXPLORE, QUICK, Effort, Result, Sweep
-from fastsgemm.workbench import job_of
+from fastsgemm.workbench import job_of, largest_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +37,8 @@ _PORTFOLIO = 24  # configs whose curves are measured: what the choice for an unt
 _MOST_FLOPS = 2 * 10**11  # of a problem on which all kernels that are at hand are tried: some ms each
 _LONG_FLOPS = 10**12  # from here on only what won on the largest problem before is tried
 _LONG_TRIES = 8
+_FINALISTS = 4  # of a problem, whose kernels for other operands are looked at
+_MOST_SLICED = 1024  # blocks on a C for which slices of their threads are tried
 _FILLED = 2  # blocks a multiprocessor that SPLIT_K goes for at first
 _CURVE_REPEATS = 7
 _QUICK_REPEATS = 3
@@ -540,11 +542,21 @@ class _Run:
         if result.best is not None:
             if problem.layout == "NN" and (not self._largest or _flops(problem) > _flops(self._largest.problem)):
                 self._largest = result
-            config, ms = result.best
+            config, ms = self._winner(result)
             self._outcome.tuned.append(
                 Tuned(problem, self._rung.name, config, ms, shipped, result.times.get(shipped), result.cublas_ms)
             )
         return result
+
+    def _winner(self, result: Result) -> tuple[Config, float]:
+        """Return the quickest config that does not spill on other operands either; the quickest if they all do."""
+        of_kernel: dict[Config, tuple[Config, float]] = {}
+        for config, ms in result.times.items():
+            of_kernel.setdefault(config.kernel, (config, ms))
+        few = list(of_kernel.values())[:_FINALISTS]
+        ready = self._sweep.prepare(largest_job(self._rung, config) for config, _ in few)
+        clean = (pair for pair in few if ready.get(largest_job(self._rung, pair[0])) is None)
+        return next(clean, few[0])
 
     def _search(self, problem: Problem, configs: Sequence[Config], label: str, effort: Effort) -> Result:
         result = self._sweep.search(problem, self._rung, configs, label, effort)
@@ -558,11 +570,12 @@ class _Run:
         card, rung, sweep = self._plan.card, self._rung, self._sweep
         self._title("curves")
         # All that the standard set needs at once: the more kernels, the better they share the cores.
-        ready = sweep.prepare(job_of(rung, config, problem) for problem in self._problems for config in configs)
+        jobs = [job_of(rung, config, problem) for problem in self._problems for config in configs]
+        ready = sweep.prepare([*jobs, *(largest_job(rung, config) for config in configs)])
         plans = []
         for config in configs:
             kernel = job_of(rung, config, self._space.anchors[0])
-            if ready.get(kernel, "") is None:
+            if ready.get(kernel, "") is None and ready.get(largest_job(rung, config), "") is None:
                 blocks = sweep.bench.blocks_per_sm(kernel)
                 plans.append((config, blocks, model.probes(config, blocks, card.multiprocessors, self._plan.quick)))
         sweep.prepare(job_of(rung, config, problem) for config, _, probes in plans for problem in probes)
@@ -614,7 +627,9 @@ def portfolio(results: Sequence[Result], count: int) -> list[Config]:
 
 
 def _worth_trying(config: Config, problem: Problem) -> bool:
-    """Whether a block of rung 10 has about as many rows as there are; other rungs have no such rule."""
+    """Whether a block of rung 10 has about as many rows as there are, and slices have but few blocks to fill."""
+    if config.SLICES:
+        return -(-problem.M // config.BM) * -(-problem.N // config.BN) <= _MOST_SLICED
     rows = min(problem.M, problem.N, rungs.NARROW)
     return not config.TK or rows / 4 <= config.BM < 2 * rows
 

@@ -109,6 +109,11 @@ def job_of(rung: Rung, config: Config, problem: Problem) -> Job:
     return Job(rung, config.kernel, plan.variant_for(rung, call, config))
 
 
+def largest_job(rung: Rung, config: Config) -> Job:
+    """Return the kernel of a config that needs most registers: the first that spills, if any does."""
+    return Job(rung, config.kernel, Variant(True, True, guard=rung.guarded, trans_c=rung.narrow))
+
+
 def card_of(gpu: Gpu) -> Card:
     """Return what tuning needs to know of an opened card."""
     return Card(gpu.name, gpu.arch, gpu.shared_limit, gpu.multiprocessors)
