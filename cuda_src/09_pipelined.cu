@@ -66,8 +66,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Tile tile = GUARD ? own : Tile{min(own.m, M - BM), min(own.n, N - BN)};
     const int k_first = part * k_chunk;
     const int depth = max(0, min(K - k_first, k_chunk));
-    const int slice = threadIdx.x / SLICE;
-    const int warp = threadIdx.x % SLICE / 32;
+    const int slice = SLICES > 1 ? threadIdx.x / SLICE : 0;
+    const int warp = (SLICES > 1 ? threadIdx.x % SLICE : threadIdx.x) / 32;
     const int lane = threadIdx.x % 32;
     const int row = warp / (BN / WN) * WM + lane / (WSUBN / TN) * TM;  // in the block tile, first sub-tile
     const int col = warp % (BN / WN) * WN + lane % (WSUBN / TN) * TN;
