@@ -17,6 +17,7 @@ from fastsgemm.plan import Problem, blocks, facing, split
 
 _DEPTHS = (128, 1024)  # of K, that every load is measured at
 _SKINNY_DEPTHS = (512, 2048)  # on rung 10, whose tiles are deep
+_TINY = 8  # and a third, where what a block costs once is all there is
 _SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
 _STEADY = 4  # the heaviest is this many full waves
 _MOST_PARTS, _MOST_WAVES, _LEAST_TILES = 256, 8, 2  # of a division of K, of its blocks, and tiles of a part
@@ -73,7 +74,7 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
         _probe(config, load * multiprocessors, depth + ragged, ragged)
         for ragged in (0, 1)
         for load in loads(blocks_per_sm)
-        for depth in depths(config)
+        for depth in (_TINY, *depths(config))
     ]
     ends = (1.0, float(blocks_per_sm))
     found += [
@@ -112,15 +113,29 @@ def _near_root(count: int) -> int:
 
 @dataclass(frozen=True)
 class _Line:
-    """Time at one load, straight in K: ``start + slope * K`` ms."""
+    """Time at one load: ``start + slope * K`` ms, and below `bend` straight on to the time at a tiny K.
+
+    Attributes
+    ----------
+    load, start, slope : float
+    bend : float
+    tiny : tuple of float
+        A depth and the time there.
+    """
 
     load: float
     start: float
     slope: float
+    bend: float = 0.0
+    tiny: tuple[float, float] = (0.0, 0.0)
 
     def at(self, depth: float) -> float:
         """Return the time at this depth."""
-        return self.start + self.slope * depth
+        if depth >= self.bend:
+            return self.start + self.slope * depth
+        low, below = self.tiny
+        above = self.start + self.slope * self.bend
+        return below + (above - below) * max(0.0, depth - low) / (self.bend - low)
 
 
 class Model:
@@ -148,7 +163,10 @@ class Model:
         # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.
         extra = self._depth(self._deep + 1) - (self._deep + 1)
         ragged_lines = tuple(replace(line, start=max(0.0, line.start - line.slope * extra)) for line in self._lines[1])
-        self._lines = (self._lines[0], ragged_lines)
+        self._lines = (
+            tuple(self._bent(line, 0) for line in self._lines[0]),
+            tuple(self._bent(line, 1) for line in ragged_lines),
+        )
         self._bandwidth = self._stream_rate()
 
     def best(self, problem: Problem, multiprocessors: int) -> tuple[float, Config]:
@@ -235,6 +253,14 @@ class Model:
         )
         slope = max(0.0, deep - shallow) / (self._deep - self._shallow)
         return _Line(load, max(0.0, shallow - slope * (self._shallow + ragged)), slope)
+
+    def _bent(self, line: _Line, ragged: int) -> _Line:
+        """Return a line with the time at a tiny K, where the curve has it."""
+        ms = self._known.get(_probe(self._config, line.load * self._sms, _TINY + ragged, ragged))
+        low = self._depth(_TINY + ragged)
+        if ms is None or low >= self._shallow:
+            return line
+        return replace(line, bend=float(self._shallow), tiny=(low, ms))
 
     def _layout_factors(self, layout: str, ragged: int) -> tuple[float, float]:
         deep = self._deep
