@@ -447,16 +447,16 @@ class _Run:
         self._largest: Result | None = None  # of the same layout, NN
         self._rung = rungs.find(space.rung)
         self._limit = planned.card.shared_limit
+        self._candidates = space.candidates(self._limit, planned.quick)
 
     def run(self) -> None:
         """Tune every problem; with the standard set, measure the curves that other problems are predicted from."""
         if self._plan.problems:
             self._each(self._problems, lambda problem: self._decide(problem, self._explore(problem)))
         elif self._plan.quick:
-            drawn = self._space.candidates(self._limit, quick=True)
             with self._sweep.within(_QUICK_CURVES):
-                self._measure_curves(drawn, _QUICK_REPEATS)
-            self._each(self._problems, lambda problem: self._decide(problem, drawn))
+                self._measure_curves(self._candidates, _QUICK_REPEATS)
+            self._each(self._problems, lambda problem: self._decide(problem, self._candidates))
         else:
             with self._sweep.within(_ANCHORS):
                 shortlist = self._shortlist()
@@ -487,8 +487,7 @@ class _Run:
         return list(dict.fromkeys(_whole(config) for found in few for config in found))
 
     def _drawn(self, problem: Problem) -> list[Config]:
-        drawn = self._space.candidates(self._limit, self._plan.quick)
-        return [config for config in drawn if _worth_trying(config, problem)]
+        return [config for config in self._candidates if _worth_trying(config, problem)]
 
     def _explore(self, problem: Problem) -> list[Config]:
         """Return the best few of the whole space."""
