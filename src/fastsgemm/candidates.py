@@ -180,15 +180,15 @@ REFINED = Space(
     ),
 )
 
-_PIPELINE: dict[str, tuple[int, ...]] = {"GROUP_M": (8,), "MIN_BLOCKS": (1,), "SPLIT_K": (1,)}
-
 PIPELINED = Space(
     "pipelined",
     "pipelined",
     grid={
         **_WARP_GRID,
         "TN": (4,),
-        **_PIPELINE,
+        "GROUP_M": (8,),
+        "MIN_BLOCKS": (1,),
+        "SPLIT_K": (1,),
         "ORDER": (1,),
         "FRAGMENTS": (2,),
         "ASYNC": (1,),

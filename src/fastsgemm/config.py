@@ -258,11 +258,7 @@ def _block_violations(rung: Rung, config: Config, shared_limit: int) -> list[Vio
     if config.shared_bytes > shared_limit:
         limit = f"at most {shared_limit} bytes on this card"
         found.append(Violation("shared memory of a block", limit, f"{config.shared_bytes} bytes"))
-    registers = least_registers(config)
-    if registers > MAX_REGISTERS:
-        rule = "accumulators and fragments in registers"
-        found.append(Violation(rule, f"at most {MAX_REGISTERS}", f"at least {registers}"))
-    return found
+    return found + _register_violations(config, "accumulators and fragments in registers")
 
 
 def _copy_violations(rung: Rung, config: Config, threads: int) -> list[Violation]:
@@ -287,7 +283,7 @@ def _copy_violations(rung: Rung, config: Config, threads: int) -> list[Violation
 
 
 def _pipeline_violations(config: Config, threads: int) -> list[Violation]:
-    """Rung 9: what its copies, its fragments and the order of its outer product need of the tiles."""
+    """Rung 9: what its copies need of the tiles."""
     assert config.BK
     found = []
     for name, extent in (("BM", config.BM), ("BN", config.BN)):
@@ -322,11 +318,7 @@ def _skinny_violations(config: Config) -> list[Violation]:
     if shared > STATIC_SHARED:
         limit = f"at most {STATIC_SHARED} bytes without asking the card"
         found.append(Violation("shared memory of a block", limit, f"{shared} bytes"))
-    registers = least_registers(config)
-    if registers > MAX_REGISTERS:
-        rule = "accumulators and loads in registers"
-        found.append(Violation(rule, f"at most {MAX_REGISTERS}", f"at least {registers}"))
-    return found
+    return found + _register_violations(config, "accumulators and loads in registers")
 
 
 def skinny_shared_bytes(config: Config) -> int:
@@ -346,6 +338,13 @@ def skinny_shared_bytes(config: Config) -> int:
 
 def _power_of_two(value: int) -> bool:
     return value & (value - 1) == 0
+
+
+def _register_violations(config: Config, rule: str) -> list[Violation]:
+    registers = least_registers(config)
+    if registers <= MAX_REGISTERS:
+        return []
+    return [Violation(rule, f"at most {MAX_REGISTERS}", f"at least {registers}")]
 
 
 def least_registers(config: Config) -> int:

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm import compiler, device, source
-from fastsgemm.config import Config
+from fastsgemm.config import STATIC_SHARED, Config
 from fastsgemm.errors import CaptureError
 from fastsgemm.rungs import Rung
 from fastsgemm.source import Variant
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from cuda.core import Kernel
 
     from fastsgemm.device import Gpu
-
-DEFAULT_SHARED = 48 * 1024  # bytes that a block gets without asking
 
 _lock = threading.Lock()
 
@@ -59,7 +57,7 @@ def _load(gpu: Gpu, key: Any, text: str, name: str, shared_bytes: int, stream: A
         if key not in gpu.kernels:
             code = ObjectCode.from_cubin(compiler.cubin(text, name, gpu.arch), name=name)
             kernel = code.get_kernel(name)
-            if shared_bytes > DEFAULT_SHARED:
+            if shared_bytes > STATIC_SHARED:
                 _allow_shared(gpu, kernel, shared_bytes)
             gpu.kernels[key] = kernel
     return gpu.kernels[key]

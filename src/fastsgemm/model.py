@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.database import Curve
-from fastsgemm.plan import Problem, blocks, facing, split
+from fastsgemm.plan import Problem, blocks, facing, split, tiles
 
 _DEPTHS = (128, 1024)  # of K, that every load is measured at
 _SKINNY_DEPTHS = (512, 2048)  # on rung 10, whose tiles are deep
@@ -43,11 +43,11 @@ def splits(config: Config, problem: Problem, multiprocessors: int) -> list[int]:
         As the rung computes it; see `fastsgemm.plan.facing`.
     multiprocessors : int
     """
-    tiles = -(-problem.M // config.BM) * -(-problem.N // config.BN)
+    count = tiles(config, problem)
     depth = (config.BK or 1) * (1 if config.TK else _LEAST_TILES)
     found = [1]
     for parts in sorted(base << i for base in (2, 3) for i in range(_MOST_PARTS.bit_length())):
-        if parts > _MOST_PARTS or found[-1] * tiles >= _MOST_WAVES * multiprocessors or parts * depth > problem.K:
+        if parts > _MOST_PARTS or found[-1] * count >= _MOST_WAVES * multiprocessors or parts * depth > problem.K:
             break
         found.append(parts)
     return found
@@ -188,7 +188,7 @@ class Model:
     def predict(self, problem: Problem, multiprocessors: float) -> float:
         """Return the predicted device time in ms, with K in one part, on a card with so many multiprocessors."""
         problem = facing(self._rung, problem)
-        load = blocks(replace(self._config, SPLIT_K=None), problem) / multiprocessors
+        load = blocks(self._config.kernel, problem) / multiprocessors
         depth = self._depth(problem.K)
         narrow = _narrow(problem)
         aligned = self._time(load, depth, 0, problem.layout) if narrow < 1 else 0.0

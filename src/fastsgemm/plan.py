@@ -96,6 +96,11 @@ class Call:
     ldb: int
     ldc: int
 
+    @property
+    def strides_c(self) -> tuple[int, int]:
+        """Of C in floats, down and to the right."""
+        return (1, self.ldc) if self.variant.trans_c else (self.ldc, 1)
+
 
 def call_for(a: Operand, b: Operand, c: Operand) -> Call:
     """Return how a kernel is called for these operands: with C row-major, A and B swapped if it is not."""
@@ -164,6 +169,11 @@ def steps(K: np.int32, alpha: np.float32, beta: np.float32) -> tuple[np.int32, n
     return _NO_STEPS, _MINUS_ZERO if beta else _ZERO
 
 
+def tiles(config: Config, problem: Problem) -> int:
+    """Return the number of tiles of C, for a problem as the rung computes it."""
+    return -(-problem.M // config.BM) * -(-problem.N // config.BN)
+
+
 def blocks(config: Config, problem: Problem) -> int:
     """Return the number of blocks of the one-dimensional grid, one a tile of C and part of K.
 
@@ -178,7 +188,7 @@ def blocks(config: Config, problem: Problem) -> int:
     ShapeError
         The grid would be larger than the hardware allows.
     """
-    count = -(-problem.M // config.BM) * -(-problem.N // config.BN)
+    count = tiles(config, problem)
     if config.SPLIT_K:
         count *= split(config, problem.K)[0]
     if count > MAX_BLOCKS:

@@ -145,8 +145,8 @@ def _launch(gpu: Gpu, handle: int, call: Call, rung: Rung | None, config: Config
     count, chunk = plan.split(config, problem.K)
     parts = None
     if count > 1:
-        strides = (1, call.ldc) if call.variant.trans_c else (call.ldc, 1)
-        parts = split_k.reduction(kernel.helper(gpu, "reduce_parts", stream), problem.M, problem.N, count, strides)
+        adding = kernel.helper(gpu, "reduce_parts", stream)
+        parts = split_k.reduction(adding, problem.M, problem.N, count, call.strides_c)
     return Launch(
         call.swapped,
         kernel.get(gpu, rung, config, plan.variant_for(rung, call, config), stream),

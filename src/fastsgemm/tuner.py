@@ -16,7 +16,7 @@ from fastsgemm.config import Config
 from fastsgemm.database import Content, Curve, Point, Record, tflops
 from fastsgemm.errors import ConfigError, TuningError
 from fastsgemm.journal import Journal
-from fastsgemm.plan import Problem, facing
+from fastsgemm.plan import Problem, facing, tiles
 from fastsgemm.rungs import Rung
 from fastsgemm.sweep import DECIDE, EXPLORE, QUICK, Effort, Result, Sweep
 from fastsgemm.workbench import job_of, largest_job
@@ -522,8 +522,8 @@ class _Run:
             return [config]
         problem = facing(self._rung, problem)
         parts = model.splits(config, problem, self._plan.card.multiprocessors)
-        tiles = -(-problem.M // config.BM) * -(-problem.N // config.BN)
-        filling = max(p for p in parts if p == 1 or p * tiles <= _FILLED * self._plan.card.multiprocessors)
+        count = tiles(config, problem)
+        filling = max(p for p in parts if p == 1 or p * count <= _FILLED * self._plan.card.multiprocessors)
         return [replace(config, SPLIT_K=p) for p in (*(p for p in parts if p != filling), filling)]
 
     def _decide(self, problem: Problem, few: Sequence[Config]) -> Result:

@@ -114,8 +114,7 @@ def _launch(
     into = {"A": operands["A"], "B": operands["B"], "W": Region(parts, write=True, complete=True)}
     args = (problem.M, problem.N, K, 1.0, *ab, 0.0, "W", problem.N, *more)
     report = machine.launch(text, rung.kernel, grid, config.threads, config.shared_bytes, args, into)
-    strides = (1, call.ldc) if call.variant.trans_c else (call.ldc, 1)
-    _add_up(machine, problem, parts, alpha, beta, operands["C"], strides)
+    _add_up(machine, problem, parts, alpha, beta, operands["C"], call.strides_c)
     return report
 
 
