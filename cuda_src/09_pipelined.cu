@@ -10,6 +10,9 @@
 //   SPREAD      0: a tile is fetched at the first step and written before the last but one; 1, 2: written
 //               little by little over the second half, so that fragments do not queue behind it; 1: fetched
 //               so too
+//   SLICES      groups of threads that share out the steps of each tile and add up their sums in the end:
+//   more
+//               warps where a small C gives few. Step k of a sum is then in another chain than step k + 1
 //   GROUP_M     tiles of C are walked in groups of that many rows, for L2
 //   MIN_BLOCKS  blocks that must fit on an SM together
 //   GUARD       1: M < BM or N < BN, and the copies must look at the edges
@@ -22,7 +25,9 @@
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
 
-constexpr int THREADS = BM / WM * (BN / WN) * 32;
+constexpr int SLICE = BM / WM * (BN / WN) * 32;  // threads that cover the block tile
+constexpr int THREADS = SLICES * SLICE;
+constexpr int STEPS = BK / SLICES;  // of a thread, a tile
 constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
 constexpr int WSUBM = WM / WMITER;  // rows of a sub-tile
 constexpr int WSUBN = WN / WNITER;  // columns of a sub-tile
@@ -44,7 +49,11 @@ static_assert(WM % WMITER == 0 && WN % WNITER == 0, "sub-tiles cover the warp ti
 static_assert(WSUBM % TM == 0 && WSUBN % TN == 0, "thread tiles cover a sub-tile");
 static_assert(TM % 4 == 0 && TN % 4 == 0, "fragments are read 16 bytes at a time");
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
-static_assert(BK % 2 == 0, "the fragments of the next tile's first step land where it looks for them");
+static_assert(BK % SLICES == 0 && STEPS % 2 == 0 && STEPS >= 4,
+              "the fragments of the next tile's first step land where it looks for them, copies before it");
+
+#include "device/slices.cuh"
+#include "device/line_store.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
@@ -57,17 +66,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Tile tile = GUARD ? own : Tile{min(own.m, M - BM), min(own.n, N - BN)};
     const int k_first = part * k_chunk;
     const int depth = max(0, min(K - k_first, k_chunk));
-    const int warp = threadIdx.x / 32;
+    const int slice = SLICES > 1 ? threadIdx.x / SLICE : 0;
+    const int warp = (SLICES > 1 ? threadIdx.x % SLICE : threadIdx.x) / 32;
     const int lane = threadIdx.x % 32;
     const int row = warp / (BN / WN) * WM + lane / (WSUBN / TN) * TM;  // in the block tile, first sub-tile
     const int col = warp % (BN / WN) * WN + lane % (WSUBN / TN) * TN;
-    PipelinedCopy<BM, BK, !TRANS_A, VEC_A, GUARD, ASYNC_A, THREADS, PAD_A> copy_a(
+    PipelinedCopy<BM, BK, !TRANS_A, VEC_A, GUARD, ASYNC_A, THREADS, PAD_A, STEPS> copy_a(
         A + offset_a(0, k_first, lda), lda, tile.m, M);
-    PipelinedCopy<BN, BK, TRANS_B, VEC_B, GUARD, ASYNC_B, THREADS, PAD_B> copy_b(
+    PipelinedCopy<BN, BK, TRANS_B, VEC_B, GUARD, ASYNC_B, THREADS, PAD_B, STEPS> copy_b(
         B + offset_b(k_first, 0, ldb), ldb, tile.n, N);
 
     const unsigned stage_a = shared_address(shared), stage_b = stage_a + BK * LINE_A;
-    unsigned from_a = stage_a + 4 * row, from_b = stage_b + 4 * col;        // where fragments are read
+    unsigned from_a = stage_a + slice * STEPS * LINE_A + 4 * row;  // where fragments are read
+    unsigned from_b = stage_b + slice * STEPS * LINE_B + 4 * col;
     unsigned to_a = stage_a + copy_a.place, to_b = stage_b + copy_b.place;  // where tiles are written
     int turn = STAGE;                                                       // to the other stage
     float a[FRAGMENTS][ROWS], b[FRAGMENTS][COLS];
@@ -109,12 +120,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         for (int t = whole - 1; t >= 0; --t) {
             // The last time round the same tile again, into a stage that nobody reads.
 #pragma unroll
-            for (int k = 0; k < BK; ++k) {
-                const bool last = k == BK - 1;
+            for (int k = 0; k < STEPS; ++k) {
+                const bool last = k == STEPS - 1;
                 if (FRAGMENTS == 2 && last) next_stage();
                 if (SPREAD != 1) fetch(k, t > 1);
                 if (SPREAD == 0) store(k);
-                load_fragments(FRAGMENTS == 2 ? (k + 1) % 2 : 0, FRAGMENTS == 2 ? (k + 1) % BK : k);
+                load_fragments(FRAGMENTS == 2 ? (k + 1) % 2 : 0, FRAGMENTS == 2 ? (k + 1) % STEPS : k);
                 if (SPREAD == 1) fetch(k, t > 1);
                 if (SPREAD != 0) store(k);
                 outer_product<ORDER>(acc, a[k % FRAGMENTS], b[k % FRAGMENTS]);
@@ -129,16 +140,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         copy_a.copy_end(stage_a + copy_a.place, end);
         copy_b.copy_end(stage_b + copy_b.place, end);
         __syncthreads();
-        from_a = stage_a + 4 * row, from_b = stage_b + 4 * col;
+        from_a = stage_a + slice * LINE_A + 4 * row, from_b = stage_b + slice * LINE_B + 4 * col;
 #pragma unroll 1
-        for (int k = 0; k < end; ++k) {
+        for (int k = slice; k < end; k += SLICES) {
             load_fragments(0, 0);
-            from_a += LINE_A, from_b += LINE_B;
+            from_a += SLICES * LINE_A, from_b += SLICES * LINE_B;
             outer_product<ORDER>(acc, a[0], b[0]);
         }
     }
 
+    if constexpr (SLICES > 1) add_slices(shared, acc, slice);
     C += part * split_stride;
+    if constexpr (VEC_C == 1 && AT_A_TIME > 0) {
+        __syncthreads();
+        store_lines(shared, acc, tile, own, M, N, alpha, beta, C, ldc);
+        return;
+    }
+    if (slice != 0) return;
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
         const int m = tile.m + row + i / TM * WSUBM + i % TM;

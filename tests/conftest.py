@@ -140,10 +140,10 @@ def parts_kernel(config, variant):
     return kernel
 
 
-def reduce_kernel(M, N, count, pw, ldw, part_stride, alpha, beta, pc, *strides):
+def reduce_kernel(M, N, count, pw, part_stride, alpha, beta, pc, *strides):
     assert [type(x) for x in (M, N, count)] == [np.int32] * 3
     assert [type(x) for x in (alpha, beta)] == [np.float32] * 2
-    total = alpha * sum(at(pw + 4 * part * part_stride, (M, N), (ldw, 1)) for part in range(count))
+    total = alpha * sum(at(pw + 4 * part * part_stride, (M, N), (N, 1)) for part in range(count))
     C = at(pc, (M, N), strides)
     C[...] = total + beta * C if beta else total
 

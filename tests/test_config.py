@@ -49,6 +49,7 @@ def configs_of(draw, rung):
         if rung.splits:
             values["ORDER"], values["ASYNC"] = draw(st.integers(0, 5)), draw(st.integers(0, 1))
             values["SPREAD"] = draw(st.integers(0, 2))
+            values["SLICES"] = draw(st.sampled_from([None, None, None, None, 2, 4, 8, 3]))
             values["FRAGMENTS"], values["SPLIT_K"] = draw(st.integers(1, 2)), draw(st.sampled_from([1, 2, 7, 1000]))
         values["GROUP_M"], values["MIN_BLOCKS"] = draw(st.integers(1, 16)), draw(st.sampled_from([1, 2, 3, 40]))
     else:
@@ -106,7 +107,7 @@ def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(run
 
 COPIES = """
 extern "C" __global__ void copies(float *X) {{
-    PipelinedCopy<{TILE_MN}, {BK}, {k_contiguous}, {width}, false, false, {threads}, 4> copy(X, 0, 0, 0);
+    PipelinedCopy<{TILE_MN}, {BK}, {k_contiguous}, {width}, false, false, {threads}, 4, {BK}> copy(X, 0, 0, 0);
     X[0] = copy.place;
 }}
 """
@@ -224,6 +225,11 @@ BROKEN = [
     ("pipelined", dataclasses.replace(PIPELINED, ORDER=6), "ORDER is a switch", "0 or 1 or 2 or 3 or 4 or 5", "6",
      None),
     ("pipelined", dataclasses.replace(PIPELINED, SPREAD=3), "SPREAD is a switch", "0 or 1 or 2", "3", None),
+    ("pipelined", dataclasses.replace(PIPELINED, SLICES=1), "SLICES is a switch", "2 or 4 or 8", "1", None),
+    ("pipelined", dataclasses.replace(PIPELINED, BM=64, BN=64, SLICES=4), "BK / SLICES is pairs of steps",
+     "an even number from 4", "8 / 4", "land where it looks for them"),
+    ("pipelined", dataclasses.replace(PIPELINED, BK=16, TM=4, WNITER=8, SLICES=4), "sums of the slices",
+     "at most 32768 bytes, as the two stages", "49152 bytes", "fit into shared memory"),
     ("pipelined", dataclasses.replace(PIPELINED, FRAGMENTS=3), "FRAGMENTS is a switch", "1 or 2", "3", None),
     ("pipelined", dataclasses.replace(PIPELINED, SPLIT_K=0), "SPLIT_K is positive", "at least 1", "0", None),
     ("pipelined", dataclasses.replace(PIPELINED, ASYNC=None), "ASYNC is set", "a value on rung pipelined", "none",

@@ -66,7 +66,9 @@ __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-template <int TILE_MN, int TILE_K, bool K_CONTIGUOUS, int VEC, bool GUARDED, bool ASYNC, int THREADS, int PAD>
+// STEPS is how many steps of arithmetic a thread has a tile, for the copy to be spread over.
+template <int TILE_MN, int TILE_K, bool K_CONTIGUOUS, int VEC, bool GUARDED, bool ASYNC, int THREADS, int PAD,
+          int STEPS>
 struct PipelinedCopy {
     static constexpr int LINES = K_CONTIGUOUS ? TILE_MN : TILE_K;
     static constexpr int VECTORS = (K_CONTIGUOUS ? TILE_K : TILE_MN) / VEC;  // a line
@@ -136,23 +138,23 @@ struct PipelinedCopy {
         }
     }
 
-    // What of the copy of the next tile is due at step k of this one. The reading early, the writing late;
-    // with SPREAD little at a time, so that the fragments of this tile do not queue behind it. `source` goes
-    // on to the tile after the next if there is `more`, else it stays.
+    // What of the copy of the next tile is due at step k of a thread in this one. The reading early, the
+    // writing late; with SPREAD little at a time, so that the fragments of this tile do not queue behind it.
+    // `source` goes on to the tile after the next if there is `more`, else it stays.
     __device__ __forceinline__ void fetch_at(unsigned to, int k, bool more) {
         constexpr bool AT_ONCE = ASYNC || SPREAD != 1;
 #pragma unroll
         for (int i = 0; i < COUNT; ++i)
-            if (k == (AT_ONCE ? 0 : smaller(i, TILE_K / 2 - 1))) fetch(to, i);
-        if (k == (AT_ONCE ? 0 : TILE_K / 2 - 1)) source += more ? step : 0;
+            if (k == (AT_ONCE ? 0 : smaller(i, STEPS / 2 - 1))) fetch(to, i);
+        if (k == (AT_ONCE ? 0 : STEPS / 2 - 1)) source += more ? step : 0;
     }
 
     __device__ __forceinline__ void store_at(unsigned to, int k) const {
-        constexpr int HALF = TILE_K / 2;
+        constexpr int HALF = STEPS / 2;
         if constexpr (!ASYNC) {
 #pragma unroll
             for (int turn = 0; turn < STORES; ++turn)
-                if (k == (SPREAD ? HALF + turn * (HALF - 1) / STORES : TILE_K - 2)) store(to, value, turn);
+                if (k == (SPREAD ? HALF + turn * (HALF - 1) / STORES : STEPS - 2)) store(to, value, turn);
         }
     }
 

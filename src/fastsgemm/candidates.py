@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fastsgemm import config as configs
 from fastsgemm import rungs
@@ -13,6 +14,7 @@ from fastsgemm.plan import Problem
 from fastsgemm.problems import ANCHORS, HUGE, LAYOUT_ANCHORS, NARROW, NARROW_ANCHORS, STANDARD
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
+_MOST_SLICED = 4096  # results of a block whose slices share out k
 _MOST_STAGE = 4608  # floats of shared memory in a stage of rung 9
 _MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
 
@@ -39,8 +41,8 @@ class Space:
 
     name: str
     rung: str
-    grid: Mapping[str, tuple[int, ...]]
-    refined: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    grid: Mapping[str, tuple[int | None, ...]]
+    refined: tuple[Mapping[str, tuple[int | None, ...]], ...] = ()
     quick: tuple[Config, ...] = ()
     problems: tuple[Problem, ...] = STANDARD
     anchors: tuple[Problem, ...] = ANCHORS
@@ -70,11 +72,11 @@ class Space:
         ]
 
 
-def _draw(grid: Mapping[str, tuple[int, ...]]) -> Iterator[Config]:
+def _draw(grid: Mapping[str, tuple[int | None, ...]]) -> Iterator[Config]:
     yield from (Config(**constants) for constants in _combinations(grid))
 
 
-def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
+def _combinations(grid: Mapping[str, tuple[int | None, ...]]) -> Iterator[dict[str, Any]]:
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
@@ -88,6 +90,8 @@ def _sensible(config: Config) -> bool:
         return False  # a long thin warp tile reads more fragments for the same arithmetic
     if config.FRAGMENTS and (config.BK or 0) * (config.BM + config.BN) > _MOST_STAGE:
         return False  # two stages are there to hide the copies, and deeper ones only keep other blocks away
+    if config.SLICES and config.BM * config.BN > _MOST_SLICED:
+        return False  # so large a tile has warps enough
     blocks = config.MIN_BLOCKS or 1
     bound = min(configs.MAX_REGISTERS, _REGISTER_FILE // (blocks * threads))
     if configs.least_registers(config) > bound:
@@ -130,7 +134,7 @@ CLASSIC = Space(
     ),
 )
 
-_WARP_GRID: dict[str, tuple[int, ...]] = {
+_WARP_GRID: dict[str, tuple[int | None, ...]] = {
     "BM": (16, 32, 64, 128, 256),
     "BN": (16, 32, 64, 128, 256),
     "BK": (8, 16, 32),
@@ -193,6 +197,7 @@ PIPELINED = Space(
         "FRAGMENTS": (2,),
         "ASYNC": (1,),
         "SPREAD": (2,),
+        "SLICES": (None, 2, 4),
     },
     refined=(
         {"ORDER": (0, 1, 2, 4, 5), "FRAGMENTS": (1, 2), "SPREAD": (0, 1, 2)},

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm.errors import ConfigError
+from fastsgemm.rungs import OPTIONAL
 
 if TYPE_CHECKING:
     from fastsgemm.rungs import Rung
@@ -56,6 +57,8 @@ class Config:
         1: operands that need no transposing are copied past the registers (rung 9).
     SPREAD : int, optional
         When a tile is copied: 0 at once, 1 and 2 little by little between the arithmetic (rung 9).
+    SLICES : int, optional
+        Groups of threads that share out the steps of each tile; None: one group has all (rung 9).
     TK : int, optional
         Steps of a tile's BK that a thread computes, and has on their way (rung 10).
     SPLIT_K : int, optional
@@ -79,6 +82,7 @@ class Config:
     FRAGMENTS: int | None = None
     ASYNC: int | None = None
     SPREAD: int | None = None
+    SLICES: int | None = None
     TK: int | None = None
     SPLIT_K: int | None = None
 
@@ -99,7 +103,7 @@ class Config:
         if self.TK:
             return self.BN // (self.TN or 1) * ((self.BK or 0) // self.TK)
         if self.WM and self.WN:
-            return self.BM // self.WM * (self.BN // self.WN) * WARP
+            return self.BM // self.WM * (self.BN // self.WN) * WARP * (self.SLICES or 1)
         return self.BM * self.BN // ((self.TM or 1) * (self.TN or 1))
 
     @property
@@ -197,6 +201,7 @@ _CHOICES = {
     "FRAGMENTS": (1, 2),
     "ASYNC": (0, 1),
     "SPREAD": (0, 1, 2),
+    "SLICES": (2, 4, 8),
 }
 
 
@@ -204,7 +209,7 @@ def _knob_violations(rung: Rung, config: Config) -> list[Violation]:
     found = []
     given = config.constants
     for name in rung.knobs:
-        if name not in given and name != "SPLIT_K":
+        if name not in given and name not in OPTIONAL:
             found.append(Violation(f"{name} is set", f"a value on rung {rung.name}", "none"))
     for name, value in given.items():
         if name not in rung.knobs:
@@ -254,7 +259,7 @@ def _block_violations(rung: Rung, config: Config, shared_limit: int) -> list[Vio
     if config.BK and threads:
         found += _copy_violations(rung, config, threads)
     if config.FRAGMENTS and not found:
-        found += _pipeline_violations(config, threads)
+        found += _pipeline_violations(config, threads) + _slice_violations(config, threads)
     if config.shared_bytes > shared_limit:
         limit = f"at most {shared_limit} bytes on this card"
         found.append(Violation("shared memory of a block", limit, f"{config.shared_bytes} bytes"))
@@ -295,6 +300,20 @@ def _pipeline_violations(config: Config, threads: int) -> list[Violation]:
                     limit = f"whole teams of {team} threads for {lines} lines of {vectors} vectors"
                     found.append(Violation(f"{name} and BK share out among teams", limit, f"{threads} threads"))
     return found[:1]
+
+
+def _slice_violations(config: Config, threads: int) -> list[Violation]:
+    """Rung 9: slices with steps enough to hide a copy behind, and room for the sums of a row of every thread."""
+    assert config.BK and config.TN and config.WNITER
+    slices = config.SLICES or 1
+    found = _divides("SLICES", slices, "BK", config.BK)
+    if config.BK // slices < 4 or config.BK // slices % 2:
+        found.append(Violation("BK / SLICES is pairs of steps", "an even number from 4", f"{config.BK} / {slices}"))
+    sums = 4 * (threads - threads // slices) * config.TN * config.WNITER
+    room = 4 * STAGES * config.BK * (config.BM + config.BN)
+    if sums > room:
+        found.append(Violation("sums of the slices", f"at most {room} bytes, as the two stages", f"{sums} bytes"))
+    return found
 
 
 def _skinny_violations(config: Config) -> list[Violation]:

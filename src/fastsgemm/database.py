@@ -349,7 +349,8 @@ def _problem(value: Any) -> Problem:
 
 def _config(rung: Rung, constants: Any) -> Config:
     config = configs.from_constants(_fields(constants))
-    if set(config.constants) != set(rung.knobs):
+    optional = set(rung.knobs) & set(rungs.OPTIONAL)
+    if set(config.constants) | optional != set(rung.knobs):
         raise ConfigError(f"rung {rung.name} takes the constants {rung.knobs}, got {tuple(config.constants)}")
     return config
 

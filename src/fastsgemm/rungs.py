@@ -20,8 +20,10 @@ _PIPELINE = (
     "FRAGMENTS",
     "ASYNC",
     "SPREAD",
+    "SLICES",
     "SPLIT_K",
 )
+OPTIONAL = ("SLICES", "SPLIT_K")  # knobs that may be left out: K is then not shared out
 _SKINNY = ("BM", "BN", "BK", "TN", "TK", "MIN_BLOCKS", "SPLIT_K")
 
 NARROW = 32  # the most rows of C that rung 10 is thought of for
@@ -109,8 +111,8 @@ def ladder(M: int, N: int) -> tuple[Rung, ...]:
 
 def having(knobs: Iterable[str]) -> Rung:
     """Return which of the default rungs has these knobs; the first where none has."""
-    wanted = {*knobs, "SPLIT_K"}
-    return next((rung for rung in DEFAULTS if set(rung.knobs) == wanted), DEFAULTS[0])
+    wanted = {*knobs} - {*OPTIONAL}
+    return next((rung for rung in DEFAULTS if {*rung.knobs} - {*OPTIONAL} == wanted), DEFAULTS[0])
 
 
 def find(key: str | int | Rung) -> Rung:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu
     from fastsgemm.prepare import Launch
 
-_LANES, _STRANDS = 32, 8  # as in cuda_src/reduce_parts.cu
+_THREADS, _STRANDS, _FEW, _EACH = 256, 8, 8, 4  # as in cuda_src/reduce_parts.cu
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
@@ -44,6 +44,12 @@ class Reduction:
     strides: tuple[int, int]
 
 
+def grid(M: int, N: int, count: int) -> tuple[int, int]:
+    """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product."""
+    elements = _EACH * _THREADS // (_STRANDS if count > _FEW else 1)  # of a block
+    return -(-M * N // elements), _THREADS
+
+
 def reduction(kernel: Any, M: int, N: int, count: int, strides: tuple[int, int]) -> Reduction:
     """Return how `count` parts of an (M, N) product are added up into a C with these strides.
 
@@ -54,10 +60,10 @@ def reduction(kernel: Any, M: int, N: int, count: int, strides: tuple[int, int])
     """
     from cuda.core import LaunchConfig
 
-    blocks = -(-M * N // _LANES)
+    blocks, threads = grid(M, N, count)
     if blocks > MAX_BLOCKS:
         raise ShapeError(f"split-K of {M} x {N} needs {blocks} blocks to add up, the limit of a grid is {MAX_BLOCKS}")
-    return Reduction(np.int32(count), kernel, LaunchConfig(grid=blocks, block=_LANES * _STRANDS), strides)
+    return Reduction(np.int32(count), kernel, LaunchConfig(grid=blocks, block=threads), strides)
 
 
 def run(
@@ -102,7 +108,7 @@ def run(
         )  # fmt: skip
         gpu.launch(
             stream, parts.config, parts.kernel,
-            M, N, parts.count, place, int(N), stride, alpha, beta, pc, *parts.strides,
+            M, N, parts.count, place, stride, alpha, beta, pc, *parts.strides,
         )  # fmt: skip
     finally:
         workspace.give_back(gpu, handle, place)

@@ -38,6 +38,7 @@ _MOST_FLOPS = 2 * 10**11  # of a problem on which all kernels that are at hand a
 _LONG_FLOPS = 10**12  # from here on only what won on the largest problem before is tried
 _LONG_TRIES = 8
 _FINALISTS = 4  # of a problem, whose kernels for other operands are looked at
+_MOST_SLICED = 1024  # blocks on a C for which slices of their threads are tried
 _FILLED = 2  # blocks a multiprocessor that SPLIT_K goes for at first
 _CURVE_REPEATS = 7
 _QUICK_REPEATS = 3
@@ -625,7 +626,9 @@ def portfolio(results: Sequence[Result], count: int) -> list[Config]:
 
 
 def _worth_trying(config: Config, problem: Problem) -> bool:
-    """Whether a block of rung 10 has about as many rows as there are; other rungs have no such rule."""
+    """Whether a block of rung 10 has about as many rows as there are, and slices have but few blocks to fill."""
+    if config.SLICES:
+        return -(-problem.M // config.BM) * -(-problem.N // config.BN) <= _MOST_SLICED
     rows = min(problem.M, problem.N, rungs.NARROW)
     return not config.TK or rows / 4 <= config.BM < 2 * rows
 

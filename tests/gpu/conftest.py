@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastsgemm import device, plan
+from fastsgemm import device, prepare
 
 
 @pytest.fixture
@@ -20,9 +20,14 @@ def gpu():
 
 @pytest.fixture
 def undivided(gpu, monkeypatch):
-    """K is in one part, whatever the database says, so that the bits are those of rung 1."""
-    real = plan.split
-    monkeypatch.setattr(plan, "split", lambda config, K: real(replace(config, SPLIT_K=None), K))
+    """K is in one part and rung 9 has no slices, whatever the database says, so that its bits are those of rung 1."""
+    real = prepare.choose
+
+    def choose(card, rung, problem):
+        choice = real(card, rung, problem)
+        return replace(choice, config=replace(choice.config, SPLIT_K=None, SLICES=None))
+
+    monkeypatch.setattr(prepare, "choose", choose)
     gpu.plans.clear()
     yield
     gpu.plans.clear()

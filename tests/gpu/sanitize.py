@@ -6,6 +6,7 @@ Exits with 1 where a result is wrong.
 """
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +20,7 @@ PIPELINED = [  # beside what the database has for it: copies past the registers 
     Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=f, ASYNC=a, SPREAD=0, SPLIT_K=parts)
     for f, a, parts in ((1, 0, 3), (2, 0, 3), (1, 1, 1), (2, 1, 1), (2, 1, 3))
 ]
+SLICED = [replace(one, BK=16, SPREAD=2, SLICES=2) for one in PIPELINED[1:4]]
 NARROW = [(5, 70, 150), (8, 136, 152), (132, 7, 150)]  # for rung 10: ragged, with 16-byte loads, of few columns
 SKINNY = [  # with K whole or in three parts
     Config(bm, 32, 32, TN=4, TK=tk, MIN_BLOCKS=1, SPLIT_K=parts) for bm, tk, parts in ((4, 4, 1), (4, 4, 3), (8, 8, 3))
@@ -80,7 +82,7 @@ def main():
         f"{rung} {config or ''} {shape} {layout} alpha {alpha} beta {beta}"
         for rung, config, shapes in [
             *((rung, None, SHAPES) for rung in RUNGS),
-            *((rungs.find("pipelined"), one, SHAPES) for one in PIPELINED),
+            *((rungs.find("pipelined"), one, SHAPES) for one in PIPELINED + SLICED),
             *((rungs.find("skinny"), one, NARROW) for one in SKINNY),
         ]
         for shape in shapes

@@ -37,6 +37,25 @@ def in_parts(torch, config, a, b, alpha, beta, c):
     return (total.double() * alpha + (c * beta).double()).float()  # beta * C is rounded, the rest is one FMA
 
 
+@pytest.mark.parametrize("slices", [2, 4])
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_slices_are_added_up_in_the_order_that_is_promised(torch, layout, slices):
+    config = replace(CONFIG, BK=32, SPREAD=2, SLICES=slices, SPLIT_K=1)
+    for M, N, K in SHAPES:
+        a, b, c = (torch.randn(shape, device="cuda") for shape in ((M, K), (K, N), (M, N)))
+        stored = [x.T.contiguous().T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True)]
+        end = K // 32 * 32
+        total = 0.0
+        for one in range(slices):
+            mine = [k for k in range(end) if k % 32 * slices // 32 == one] + [*range(end + one, K, slices)]
+            chain = sgemm(a[:, mine].contiguous(), b[mine].contiguous(), rung=1) if mine else torch.zeros_like(c)
+            total = total + chain
+        expected = (total.double() * 2 + (c * -0.5).double()).float()
+        for beside in (c.clone(), c.T.contiguous().T):
+            found = sgemm(*stored, 2.0, -0.5, beside, rung="pipelined", config=config)
+            assert torch.equal(found.contiguous().view(torch.int32), expected.view(torch.int32))
+
+
 @pytest.mark.parametrize("parts", [2, 3, 8, 9, 1000])
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_parts_are_added_up_in_the_order_that_is_promised(torch, layout, parts):

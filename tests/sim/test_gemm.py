@@ -194,9 +194,9 @@ def test_the_callers_mistakes(configs):
         sgemm(naive, configs["warptiled"], A, B)
 
 
-@pytest.mark.parametrize("name", RUNGS[2:])
+@pytest.mark.parametrize("name", [name for name in RUNGS[2:] if name != "pipelined"])
 def test_no_barrier_of_a_rung_can_be_left_out(name, configs, monkeypatch):
-    """Every __syncthreads() is there for a reason that the simulated device sees."""
+    """Every __syncthreads() is there for a reason that the simulated device sees. Rung 9's: test_pipelined.py."""
     A, B, _ = _problem(32, 32, 2 * configs[name].BK + 3)
     whole = source.generate
     count = whole(rungs.find(name), configs[name], source.Variant()).count("__syncthreads();")

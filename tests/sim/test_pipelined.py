@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from fastsgemm import plan, problems, rungs, source
+from fastsgemm import config as configs
+from fastsgemm import plan, problems, rungs, source, split_k
 from fastsgemm.config import Config
 from fastsgemm.plan import Problem
 from fastsgemm.sim import Machine, Region, sgemm
@@ -104,6 +105,50 @@ def test_every_depth_of_k_however_a_tile_is_copied(layout, fragments, asynchrono
         expected = reference(A, B, 1.5, 0.5, C)
         sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 1.5, 0.5, C)
         same_bits(C, expected)
+
+
+def in_slices(reference, config, A, B):
+    """The chain of every slice: its steps of each whole tile, then every SLICES-th step of the end."""
+    K, slices = A.shape[1], config.SLICES
+    steps, end = config.BK // slices, K // config.BK * config.BK
+    chains = []
+    for one in range(slices):
+        inside = [k for k in range(end) if k % config.BK // steps == one]
+        mine = np.array([*inside, *range(end + one, K, slices)], int)
+        chains.append(reference(np.ascontiguousarray(A[:, mine]), np.ascontiguousarray(B[mine])))
+    total = chains[0]
+    for chain in chains[1:]:
+        total = total + chain
+    return total
+
+
+SLICED = [
+    dataclasses.replace(SMALL, BK=16, SLICES=2),
+    dataclasses.replace(SMALL, BK=16, SLICES=2, FRAGMENTS=1, SPREAD=1),
+    dataclasses.replace(SMALL, SLICES=2, SPREAD=2, BM=64, BN=64, WM=32, WN=64, WNITER=2),  # sums in several goes
+    dataclasses.replace(SMALL, SLICES=4, BK=32, ASYNC=1, SPREAD=2),
+    dataclasses.replace(SMALL, SLICES=8, BK=64, SPREAD=1),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("config", SLICED, ids=str)
+def test_slices_add_up_their_chains_in_order(config, layout, reference, libm_fma):
+    assert configs.violations(RUNG, config, 232448) == []
+    for K in (1, 5, config.BK, 2 * config.BK + 7):
+        for N in (68, 67):
+            A, B, C = operands(36, N, K)
+            total = in_slices(reference, config, A, B)
+            expected = libm_fma(np.float32(1.5), total, np.float32(0.5) * C)
+            sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 1.5, 0.5, C)
+            same_bits(C, expected)
+
+
+def test_parts_of_slices(reference):
+    config = dataclasses.replace(SLICED[0], SPLIT_K=2)
+    A, B, _ = operands(40, 36, 48)
+    halves = [in_slices(reference, config, A[:, half], B[half]) for half in (slice(0, 32), slice(32, 48))]
+    same_bits(sgemm(RUNG, config, A, B)[0], halves[0] + halves[1])
 
 
 @pytest.mark.parametrize("fragments", [1, 2])
@@ -220,39 +265,43 @@ class TestBlasRulesInParts:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 33])
-@pytest.mark.parametrize("strides", [(11, 1), (1, 5)])
+@pytest.mark.parametrize(("M", "N", "strides"), [(5, 9, (11, 1)), (5, 9, (1, 5)), (40, 37, (39, 1)), (40, 37, (1, 41))])
 @pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_the_sum_alone(count, strides, beta, libm_fma):
-    M, N, ldw = 5, 9, 10
+def test_the_sum_alone(count, M, N, strides, beta, libm_fma):
     draw = np.random.default_rng(3)
-    W = draw.standard_normal((count * M + 1, ldw)).astype(np.float32)
-    memory = np.full(60, np.nan if beta == 0 else 7.0, np.float32)
+    W = draw.standard_normal((count * M + 1, N)).astype(np.float32)
+    memory = np.full(1600, np.nan if beta == 0 else 7.0, np.float32)
     view = np.lib.stride_tricks.as_strided(memory, (M, N), [4 * stride for stride in strides])
     old = view.copy()
-    parts = [W[part * M : (part + 1) * M, :N] for part in range(count)]
+    parts = [W[part * M : (part + 1) * M] for part in range(count)]
     expected = added_up(parts, 1.5, beta, old, libm_fma)
-    args = (M, N, count, "W", ldw, M * ldw, 1.5, beta, "C", *strides)
+    args = (M, N, count, "W", M * N, 1.5, beta, "C", *strides)
     regions = {"W": Region(W), "C": Region(memory.reshape(1, -1), write=True, read=bool(beta))}
-    grid = -(-M * N // 32)
-    Machine().launch(source.plain("reduce_parts.cu"), "reduce_parts", grid, 32 * STRANDS, 0, args, regions)
+    Machine().launch(source.plain("reduce_parts.cu"), "reduce_parts", *split_k.grid(M, N, count), 0, args, regions)
     same_bits(view.copy(), expected)
 
 
 @pytest.mark.parametrize(("fragments", "spread"), [(1, 0), (2, 0), (2, 1), (2, 2)])
 @pytest.mark.parametrize("asynchronous", [0, 1])
 @pytest.mark.parametrize("what", ["__syncthreads();", "wait_for_copies();"])
-def test_no_barrier_and_no_wait_can_be_left_out(what, fragments, asynchronous, spread, monkeypatch):
-    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread)
-    A, B, _ = operands(32, 32, 2 * config.BK + 3)
+@pytest.mark.parametrize("slices", [None, 2])
+def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, asynchronous, spread, monkeypatch):
+    config = dataclasses.replace(
+        SMALL, BM=64, BN=64, WM=32, WN=64, WNITER=2, SLICES=slices,
+        FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread,
+    )  # fmt: skip
+    A, B, _ = operands(64, 67, 2 * config.BK + 3)  # rows of C that are no whole vectors, stored by lines
     A = stored(A, "T")
     whole = source.generate
     places = [match.start() for match in re.finditer(re.escape(what), whole(RUNG, config, source.Variant()))]
-    assert len(places) == (4 if what.startswith("__") else 2)
+    assert len(places) == (9 if what.startswith("__") else 2)
     if what == "wait_for_copies();" and not asynchronous:
         return  # without copies in flight there is nothing to wait for
     needed = set(range(len(places)))
     if what.startswith("__") and fragments == 1:
-        needed.remove(2)  # it is not compiled then
+        needed.remove(6)  # it is not compiled then
+    if what.startswith("__") and slices is None:
+        needed -= {0, 1}  # nor these
     for number in sorted(needed):
 
         def generate(*how, number=number):

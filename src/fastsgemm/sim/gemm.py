@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsgemm import check, plan, rungs, source
+from fastsgemm import check, plan, rungs, source, split_k
 from fastsgemm import config as configs
 from fastsgemm.choose import choose
 from fastsgemm.config import Config
@@ -129,9 +129,11 @@ def _add_up(
 ) -> None:
     """Launch the second kernel of split-K."""
     M, N = problem.M, problem.N
-    args = (M, N, len(parts) // M, "W", N, M * N, alpha, beta, "C", *strides)
+    count = len(parts) // M
+    args = (M, N, count, "W", M * N, alpha, beta, "C", *strides)
     operands = {"W": Region(parts), "C": c}
-    machine.launch(source.plain("reduce_parts.cu"), "reduce_parts", -(-M * N // 32), 256, 0, args, operands)
+    blocks, threads = split_k.grid(M, N, count)
+    machine.launch(source.plain("reduce_parts.cu"), "reduce_parts", blocks, threads, 0, args, operands)
 
 
 def _operand(x: Matrix) -> Operand:
