@@ -7,7 +7,7 @@
 #include "device/raster.cuh"
 
 constexpr int THREADS = BM * BN;
-constexpr int GROUP_M = 32;  // tile rows walked together: the blocks in flight then share columns of B in L2
+constexpr int GROUP_M = 64;  // tile rows walked together: the blocks in flight then share columns of B in L2
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -20,6 +20,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     A += offset_a(m, 0, lda);
     B += offset_b(0, n, ldb);
     float acc = 0.0f;
+#pragma unroll 32
     for (int k = 0; k < K; ++k, A += offset_a(0, 1, lda), B += offset_b(1, 0, ldb))
         acc = __fmaf_rn(*A, *B, acc);
     float *c = C + m * ldc + n;

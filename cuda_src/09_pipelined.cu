@@ -6,13 +6,15 @@
 // (GUARD = 0), and the end of K comes after it.
 //   FRAGMENTS   fragments of A and B in registers, 1 or 2
 //   ORDER       how the outer product is walked, see device/outer_product.cuh
-//   ASYNC       1: an operand that is not transposed is copied past the registers
+//   ASYNC       1: an operand that is not transposed is copied past the registers; 2: the other too, a float
+//   at a time
 //   SPREAD      0: a tile is fetched at the first step and written before the last but one; 1, 2: written
 //               little by little over the second half, so that fragments do not queue behind it; 1: fetched
 //               so too
 //   SLICES      groups of threads that share out the steps of each tile and add up their sums in the end:
 //   more
 //               warps where a small C gives few. Step k of a sum is then in another chain than step k + 1
+//   CHAINS      0: a sum is one chain of FMAs; else about so many, added up: less rounding error
 //   GROUP_M     tiles of C are walked in groups of that many rows, for L2
 //   MIN_BLOCKS  blocks that must fit on an SM together
 //   GUARD       1: M < BM or N < BN, and the copies must look at the edges
@@ -31,6 +33,8 @@ constexpr int STEPS = BK / SLICES;  // of a thread, a tile
 constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
 constexpr int WSUBM = WM / WMITER;  // rows of a sub-tile
 constexpr int WSUBN = WN / WNITER;  // columns of a sub-tile
+constexpr int DOWN = WSUBM / TM;    // threads of a warp one above the other
+constexpr int ACROSS = WSUBN / TN;  // and side by side
 constexpr int ROWS = WMITER * TM;   // of C, a thread
 constexpr int COLS = WNITER * TN;
 constexpr int PAD_A = TRANS_A ? 0 : 4;  // floats: spreads a transposing store over the banks
@@ -39,10 +43,12 @@ constexpr int LINE_A = 4 * (BM + PAD_A);  // bytes from one k to the next
 constexpr int LINE_B = 4 * (BN + PAD_B);
 constexpr int STAGE = BK * (LINE_A + LINE_B);  // bytes: the tile of A, then that of B
 #if __CUDA_ARCH__ >= 800
-constexpr bool ASYNC_A = ASYNC && TRANS_A, ASYNC_B = ASYNC && !TRANS_B;
+constexpr bool ASYNC_A = ASYNC == 2 || (ASYNC && TRANS_A), ASYNC_B = ASYNC == 2 || (ASYNC && !TRANS_B);
 #else
 constexpr bool ASYNC_A = false, ASYNC_B = false;
 #endif
+constexpr int COPY_A = ASYNC_A && !TRANS_A ? 1 : VEC_A;  // floats at a time
+constexpr int COPY_B = ASYNC_B && TRANS_B ? 1 : VEC_B;
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
 static_assert(WM * WN % (32 * TM * TN * WNITER) == 0, "WMITER is whole");
 static_assert(WM % WMITER == 0 && WN % WNITER == 0, "sub-tiles cover the warp tile");
@@ -52,6 +58,7 @@ static_assert(THREADS <= 1024, "at most 1024 threads a block");
 static_assert(BK % SLICES == 0 && STEPS % 2 == 0 && STEPS >= 4,
               "the fragments of the next tile's first step land where it looks for them, copies before it");
 
+#include "device/chains.cuh"
 #include "device/slices.cuh"
 #include "device/line_store.cuh"
 
@@ -69,11 +76,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int slice = SLICES > 1 ? threadIdx.x / SLICE : 0;
     const int warp = (SLICES > 1 ? threadIdx.x % SLICE : threadIdx.x) / 32;
     const int lane = threadIdx.x % 32;
-    const int row = warp / (BN / WN) * WM + lane / (WSUBN / TN) * TM;  // in the block tile, first sub-tile
-    const int col = warp % (BN / WN) * WN + lane % (WSUBN / TN) * TN;
-    PipelinedCopy<BM, BK, !TRANS_A, VEC_A, GUARD, ASYNC_A, THREADS, PAD_A, STEPS> copy_a(
+    const int row = warp / (BN / WN) * WM + lane / ACROSS * TM;  // in the block tile, first sub-tile
+    const int col = warp % (BN / WN) * WN + lane % ACROSS * TN;
+    PipelinedCopy<BM, BK, !TRANS_A, COPY_A, GUARD, ASYNC_A, THREADS, PAD_A, STEPS> copy_a(
         A + offset_a(0, k_first, lda), lda, tile.m, M);
-    PipelinedCopy<BN, BK, TRANS_B, VEC_B, GUARD, ASYNC_B, THREADS, PAD_B, STEPS> copy_b(
+    PipelinedCopy<BN, BK, TRANS_B, COPY_B, GUARD, ASYNC_B, THREADS, PAD_B, STEPS> copy_b(
         B + offset_b(k_first, 0, ldb), ldb, tile.n, N);
 
     const unsigned stage_a = shared_address(shared), stage_b = stage_a + BK * LINE_A;
@@ -109,6 +116,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     float acc[ROWS][COLS] = {};
     const int whole = depth / BK;  // tiles of all BK steps
     const int end = depth % BK;
+    const int chain = chain_length(whole);  // tiles
+    float *const kept = shared + 2 * STAGE / 4;
+    bool anything = false;  // was kept
     if (whole) {
         copy_a.first(to_a, whole > 1);
         copy_b.first(to_b, whole > 1);
@@ -116,22 +126,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         if (ASYNC_A || ASYNC_B) wait_for_copies();
         __syncthreads();
         if (FRAGMENTS == 2) load_fragments(0, 0);
+        int t = whole - 1;  // tiles after this one
+        do {
+            const int until = max(t + 1 - chain, 0);
 #pragma unroll 1
-        for (int t = whole - 1; t >= 0; --t) {
-            // The last time round the same tile again, into a stage that nobody reads.
+            for (; t >= until; --t) {
+                // The last time round the same tile again, into a stage that nobody reads.
 #pragma unroll
-            for (int k = 0; k < STEPS; ++k) {
-                const bool last = k == STEPS - 1;
-                if (FRAGMENTS == 2 && last) next_stage();
-                if (SPREAD != 1) fetch(k, t > 1);
-                if (SPREAD == 0) store(k);
-                load_fragments(FRAGMENTS == 2 ? (k + 1) % 2 : 0, FRAGMENTS == 2 ? (k + 1) % STEPS : k);
-                if (SPREAD == 1) fetch(k, t > 1);
-                if (SPREAD != 0) store(k);
-                outer_product<ORDER>(acc, a[k % FRAGMENTS], b[k % FRAGMENTS]);
-                if (FRAGMENTS == 1 && last) next_stage();
+                for (int k = 0; k < STEPS; ++k) {
+                    const bool last = k == STEPS - 1;
+                    if (FRAGMENTS == 2 && last) next_stage();
+                    if (SPREAD != 1) fetch(k, t > 1);
+                    if (SPREAD == 0) store(k);
+                    load_fragments(FRAGMENTS == 2 ? (k + 1) % 2 : 0, FRAGMENTS == 2 ? (k + 1) % STEPS : k);
+                    if (SPREAD == 1) fetch(k, t > 1);
+                    if (SPREAD != 0) store(k);
+                    outer_product<ORDER>(acc, a[k % FRAGMENTS], b[k % FRAGMENTS]);
+                    if (FRAGMENTS == 1 && last) next_stage();
+                }
             }
-        }
+            if (CHAINS && (t >= 0 || end)) {
+                end_chain(kept, acc, anything);
+                anything = true;
+            }
+        } while (CHAINS && t >= 0);
         if (FRAGMENTS == 2) __syncthreads();  // what was read ahead may be from the stage that comes next
         copy_a.source += copy_a.step;
         copy_b.source += copy_b.step;
@@ -149,6 +167,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         }
     }
 
+    if (CHAINS) add_kept(kept, acc, anything);
     if constexpr (SLICES > 1) add_slices(shared, acc, slice);
     C += part * split_stride;
     if constexpr (VEC_C == 1 && AT_A_TIME > 0) {

@@ -271,6 +271,9 @@ class FakeTimer:
     def baseline(self):
         return self._bench.baseline_ms
 
+    def errors(self, rung, config):
+        return self._bench.errors(config, self._problem)
+
 
 class FakeBench:
     """A bench without a card: times follow a formula, the clock advances by what things take, failures are arranged."""
@@ -278,6 +281,7 @@ class FakeBench:
     card = Card("Fake 9000", "sm_90", 232448, 132)
     tools = Tools("580.0", "13.0", "2026-01-01")
     baseline_ms = None
+    cublas_error = None
 
     def __init__(self):
         self.now = 0.0  # seconds
@@ -301,6 +305,13 @@ class FakeBench:
 
     def operands(self, problem):
         return FakeTimer(self, problem)
+
+    def errors(self, config, problem):
+        """Errors that grow with the root of a chain's length."""
+        if self.cublas_error is None:
+            return None
+        chains = (config.CHAINS or 1) * (config.SLICES or 1) * plan.split(config, problem.K)[0]
+        return 1e-8 * math.sqrt(problem.K / chains), self.cublas_error
 
     def time(self, rung, config, problem):
         if self.interrupt_after is not None and len(self.timed) >= self.interrupt_after:

@@ -16,7 +16,6 @@ constexpr int AT_A_TIME = rows_at_a_time();
 
 // Where row i of the threads that have line `line` of the tile lies in it.
 __device__ __forceinline__ int row_of(int line, int i) {
-    constexpr int DOWN = WSUBM / TM;  // threads of a warp one above the other
     return line / DOWN * WM + line % DOWN * TM + i / TM * WSUBM + i % TM;
 }
 
@@ -25,8 +24,8 @@ __device__ __forceinline__ void store_lines(float *shared, const float (&acc)[RO
                                             Tile own, int M, int N, float alpha, float beta, float *C,
                                             long long ldc) {
     const int warp = threadIdx.x % SLICE / 32, lane = threadIdx.x % 32;
-    const int line = warp / (BN / WN) * (WSUBM / TM) + lane / (WSUBN / TN);
-    const int col = warp % (BN / WN) * WN + lane % (WSUBN / TN) * TN;
+    const int line = warp / (BN / WN) * DOWN + lane / ACROSS;
+    const int col = warp % (BN / WN) * WN + lane % ACROSS * TN;
 #pragma unroll
     for (int first = 0; first < ROWS; first += AT_A_TIME) {
         if (first) __syncthreads();

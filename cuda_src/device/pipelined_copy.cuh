@@ -4,8 +4,10 @@
 //
 // An operand whose k is contiguous goes through registers and is transposed on the way: a thread has
 // neighbouring lines, so that what it holds of one k is contiguous in shared memory, up to 16 bytes a store.
-// The other kind goes the same way or, with ASYNC, by cp.async past the registers (sm_80 and later). A team
-// of neighbouring threads shares a line of the tile, so that the vectors of a thread lie at fixed distances.
+// The other kind goes the same way or, with ASYNC, by cp.async past the registers (sm_80 and later). With
+// ASYNC the first kind goes past them too, a float at a time (VEC = 1), which transposes without a store. A
+// team of neighbouring threads shares a line of the tile, so that the vectors of a thread lie at fixed
+// distances.
 //
 // GUARDED says that the tile may reach past the matrix in rows (or columns): then those are not read. Without
 // it all of them exist. VEC = 4 needs 16-byte alignment, ld % 4 == 0 and an extent that is a multiple of 4.
@@ -75,15 +77,16 @@ struct PipelinedCopy {
     static constexpr int COUNT = TILE_MN * TILE_K / (VEC * THREADS);         // vectors a thread
     // A team reads at least a sector of each line and writes shared memory without conflicts.
     static constexpr int TEAM = smaller(VECTORS, larger(THREADS / LINES, (K_CONTIGUOUS ? 8 : 32) / VEC));
-    static constexpr int EACH = VECTORS / TEAM;                     // vectors of a thread on one line
-    static constexpr int OWN = COUNT / EACH;                        // lines of a thread
-    static constexpr int STEP = K_CONTIGUOUS ? 1 : THREADS / TEAM;  // lines from one of its lines to its next
+    static constexpr int EACH = VECTORS / TEAM;                   // vectors of a thread on one line
+    static constexpr int OWN = COUNT / EACH;                      // lines of a thread
+    static constexpr bool TRANSPOSED = K_CONTIGUOUS && !ASYNC;    // in registers
+    static constexpr int STEP = TRANSPOSED ? 1 : THREADS / TEAM;  // lines from one of its lines to its next
     static constexpr int LD = TILE_MN + PAD;
     static_assert(COUNT * VEC * THREADS == TILE_MN * TILE_K,
                   "every thread copies the same number of vectors");
     static_assert(VECTORS % TEAM == 0 && THREADS % TEAM == 0 && OWN * (THREADS / TEAM) == LINES,
                   "teams share the lines of the tile out");
-    static_assert(!(ASYNC && K_CONTIGUOUS), "a tile that is transposed goes through registers");
+    static_assert(!(ASYNC && K_CONTIGUOUS && VEC > 1), "a vector is transposed in registers");
 
     const float *source;  // this thread's first vector of the next tile
     long long ld;
@@ -95,7 +98,7 @@ struct PipelinedCopy {
 
     __device__ __forceinline__ PipelinedCopy(const float *X, long long ld, int mn0, int MN)
         : ld(ld), step(K_CONTIGUOUS ? TILE_K : TILE_K * ld), value() {
-        const int along = threadIdx.x % TEAM * VEC, across = threadIdx.x / TEAM * (K_CONTIGUOUS ? OWN : 1);
+        const int along = threadIdx.x % TEAM * VEC, across = threadIdx.x / TEAM * (TRANSPOSED ? OWN : 1);
         const int mn = K_CONTIGUOUS ? across : along;
         first_k = K_CONTIGUOUS ? along : across;
         source = X + mn0 * (K_CONTIGUOUS ? ld : 1) + across * ld + along;
@@ -124,10 +127,10 @@ struct PipelinedCopy {
 
     // Writing takes STORES turns, each of what is contiguous in shared memory: a vector, or one k of all
     // lines.
-    static constexpr int STORES = K_CONTIGUOUS ? EACH * VEC : COUNT;
+    static constexpr int STORES = TRANSPOSED ? EACH * VEC : COUNT;
 
     static __device__ __forceinline__ void store(unsigned to, const float (&v)[COUNT][VEC], int turn) {
-        if constexpr (K_CONTIGUOUS) {
+        if constexpr (TRANSPOSED) {
             const int e = turn / VEC, j = turn % VEC;
             float line[OWN];
 #pragma unroll
@@ -142,11 +145,13 @@ struct PipelinedCopy {
     // writing late; with SPREAD little at a time, so that the fragments of this tile do not queue behind it.
     // `source` goes on to the tile after the next if there is `more`, else it stays.
     __device__ __forceinline__ void fetch_at(unsigned to, int k, bool more) {
-        constexpr bool AT_ONCE = ASYNC || SPREAD != 1;
+        constexpr bool AT_ONCE = ASYNC ? !K_CONTIGUOUS || SPREAD == 0 : SPREAD != 1;
+        constexpr int TURNS = AT_ONCE ? 1 : STEPS / 2;
+        constexpr int A_TURN = (COUNT + TURNS - 1) / TURNS;
 #pragma unroll
         for (int i = 0; i < COUNT; ++i)
-            if (k == (AT_ONCE ? 0 : smaller(i, STEPS / 2 - 1))) fetch(to, i);
-        if (k == (AT_ONCE ? 0 : STEPS / 2 - 1)) source += more ? step : 0;
+            if (k == (ASYNC ? i / A_TURN : smaller(i, TURNS - 1))) fetch(to, i);
+        if (k == TURNS - 1) source += more ? step : 0;
     }
 
     __device__ __forceinline__ void store_at(unsigned to, int k) const {

@@ -15,7 +15,8 @@ from fastsgemm.problems import ANCHORS, HUGE, LAYOUT_ANCHORS, NARROW, NARROW_ANC
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
 _MOST_SLICED = 4096  # results of a block whose slices share out k
-_MOST_STAGE = 4608  # floats of shared memory in a stage of rung 9
+_LEAST_SCATTERED = 16384  # results of a block that transposes past the registers, a float at a time
+_MOST_STAGE = 6144  # floats of shared memory in a stage of rung 9
 _MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
 
 
@@ -33,6 +34,8 @@ class Space:
         Every combination of the first is tried on the best configs of the grid, of the next on the best of these.
     quick : tuple of Config
         What is tried where there are seconds only.
+    picked : tuple of Config
+        What is tried beside the grid, because a refinement of the grid would not come upon it.
     problems : tuple of Problem
         The standard set of the rung.
     anchors : tuple of Problem
@@ -44,6 +47,7 @@ class Space:
     grid: Mapping[str, tuple[int | None, ...]]
     refined: tuple[Mapping[str, tuple[int | None, ...]], ...] = ()
     quick: tuple[Config, ...] = ()
+    picked: tuple[Config, ...] = ()
     problems: tuple[Problem, ...] = STANDARD
     anchors: tuple[Problem, ...] = ANCHORS
 
@@ -57,7 +61,7 @@ class Space:
         quick : bool
         """
         rung = rungs.find(self.rung)
-        drawn = self.quick if quick else _draw(self.grid)
+        drawn = self.quick if quick else [*self.picked, *_draw(self.grid)]
         return [config for config in drawn if not configs.violations(rung, config, shared_limit) and _sensible(config)]
 
     def refinements(self, config: Config, shared_limit: int, step: int = 0) -> list[Config]:
@@ -92,6 +96,8 @@ def _sensible(config: Config) -> bool:
         return False  # two stages are there to hide the copies, and deeper ones only keep other blocks away
     if config.SLICES and config.BM * config.BN > _MOST_SLICED:
         return False  # so large a tile has warps enough
+    if config.ASYNC == 2 and config.BM * config.BN < _LEAST_SCATTERED:
+        return False  # registers are what it saves, and a smaller tile has them
     blocks = config.MIN_BLOCKS or 1
     bound = min(configs.MAX_REGISTERS, _REGISTER_FILE // (blocks * threads))
     if configs.least_registers(config) > bound:
@@ -103,9 +109,12 @@ def _tile(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter:
     return Config(bm, bn, bk, tm, tn, wm, wn, wniter, PREFETCH=1, SERPENTINE=1, GROUP_M=group, MIN_BLOCKS=1)
 
 
-def _stages(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter: int) -> Config:
+def _stages(
+    bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter: int, order: int = 1, copies: int = 1
+) -> Config:
     return Config(
-        bm, bn, bk, tm, tn, wm, wn, wniter, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPREAD=2, SPLIT_K=1
+        bm, bn, bk, tm, tn, wm, wn, wniter,
+        GROUP_M=8, MIN_BLOCKS=1, ORDER=order, FRAGMENTS=2, ASYNC=copies, SPREAD=2, SPLIT_K=1,
     )  # fmt: skip
 
 
@@ -195,13 +204,13 @@ PIPELINED = Space(
         "SPLIT_K": (1,),
         "ORDER": (1,),
         "FRAGMENTS": (2,),
-        "ASYNC": (1,),
+        "ASYNC": (1, 2),
         "SPREAD": (2,),
         "SLICES": (None, 2, 4),
     },
     refined=(
         {"ORDER": (0, 1, 2, 4, 5), "FRAGMENTS": (1, 2), "SPREAD": (0, 1, 2)},
-        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 2, 3), "ASYNC": (0, 1)},
+        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 2, 3), "ASYNC": (0, 1, 2)},
     ),
     problems=(*STANDARD, *HUGE),
     anchors=(*ANCHORS, *LAYOUT_ANCHORS),
@@ -224,6 +233,11 @@ PIPELINED = Space(
         _stages(16, 128, 32, 4, 4, 16, 32, 1),
         _stages(64, 16, 16, 4, 4, 32, 16, 1),
         _stages(128, 16, 32, 4, 4, 32, 16, 1),
+        _stages(32, 256, 16, 8, 4, 32, 64, 2),
+    ),
+    picked=(
+        _stages(128, 256, 16, 16, 4, 64, 64, 2, order=4, copies=2),
+        _stages(256, 128, 16, 16, 4, 64, 64, 2, order=4, copies=2),
     ),
 )
 

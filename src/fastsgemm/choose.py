@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
+from fastsgemm import chains, database, rungs
 from fastsgemm import config as configs
-from fastsgemm import database, rungs
 from fastsgemm.config import Config
 from fastsgemm.database import GENERIC, Content, Curve, Record
 from fastsgemm.errors import ConfigError, ShapeError
 from fastsgemm.model import Model
-from fastsgemm.plan import Problem
+from fastsgemm.plan import Problem, facing
 from fastsgemm.rungs import Rung
 
 _MOST_PROBLEMS = 65536  # whose answers are kept
@@ -159,7 +159,7 @@ def _choose(
 ) -> Choice:
     tiers = _known(name, arch, shared_limit, rung, only)
     for tier in tiers:
-        predicted = _predictions(tier.models, problem, multiprocessors)
+        predicted = _predictions(tier.models, problem, multiprocessors, rung, shared_limit)
         options = tuple(Option(config, ms) for ms, config, _ in predicted)
         exact = next((r for r in tier.records if r.problem == problem and r.origin != "hand-picked"), None)
         if exact is not None:
@@ -171,7 +171,8 @@ def _choose(
         if tier.records:
             near = min(tier.records, key=lambda record: _distance(record.problem, problem))
             others = (Option(record.config, None) for record in tier.records if record is not near)
-            return Choice(rung, near.config, NEAREST, near, None, tuple(others))
+            config = chains.shortened(rung, near.config, facing(rung, problem), shared_limit)
+            return Choice(rung, config, NEAREST, near, None, tuple(others))
     raise ConfigError(f"no record of rung {rung.name} is legal with {shared_limit} bytes of shared memory")
 
 
@@ -205,14 +206,15 @@ def _models(curves: Iterable[Curve]) -> Iterator[tuple[Curve, Model]]:
 
 
 def _predictions(
-    models: Iterable[tuple[Curve, Model]], problem: Problem, multiprocessors: int
+    models: Iterable[tuple[Curve, Model]], problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int
 ) -> list[tuple[float, Config, Curve]]:
     found = []
     for curve, model in models:
         try:
-            found.append((*model.best(problem, multiprocessors), curve))
+            ms, config = model.best(problem, multiprocessors)
         except ShapeError:  # so many blocks of this size do not fit a grid
             continue
+        found.append((ms, chains.shortened(rung, config, facing(rung, problem), shared_limit), curve))
     return sorted(found, key=lambda pair: pair[0])
 
 

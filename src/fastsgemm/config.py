@@ -54,11 +54,14 @@ class Config:
     FRAGMENTS : int, optional
         2: fragments are read one step of k ahead; 1: they are not (rung 9).
     ASYNC : int, optional
-        1: operands that need no transposing are copied past the registers (rung 9).
+        1: operands that need no transposing are copied past the registers; 2: the others too, a float at a time
+        (rung 9).
     SPREAD : int, optional
         When a tile is copied: 0 at once, 1 and 2 little by little between the arithmetic (rung 9).
     SLICES : int, optional
         Groups of threads that share out the steps of each tile; None: one group has all (rung 9).
+    CHAINS : int, optional
+        Chains of FMAs that make up a sum, about, for less rounding error; None: one (rung 9).
     TK : int, optional
         Steps of a tile's BK that a thread computes, and has on their way (rung 10).
     SPLIT_K : int, optional
@@ -83,6 +86,7 @@ class Config:
     ASYNC: int | None = None
     SPREAD: int | None = None
     SLICES: int | None = None
+    CHAINS: int | None = None
     TK: int | None = None
     SPLIT_K: int | None = None
 
@@ -110,12 +114,13 @@ class Config:
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block, in bytes: a tile of A and one of B, on rung 9 two of each with padding.
 
-        What rung 10 has is static.
+        With CHAINS also the sums so far of every thread. What rung 10 has is static.
         """
         if self.TK:
             return 0
         if self.FRAGMENTS:
-            return 4 * STAGES * (self.BK or 0) * (self.BM + PAD + self.BN + PAD)
+            kept = self.BM * self.BN * (self.SLICES or 1) if self.CHAINS else 0
+            return 4 * (STAGES * (self.BK or 0) * (self.BM + PAD + self.BN + PAD) + kept)
         return 4 * (self.BK or 0) * (self.BM + self.BN)
 
     @property
@@ -199,9 +204,10 @@ _CHOICES = {
     "SERPENTINE": (0, 1),
     "ORDER": (0, 1, 2, 3, 4, 5),
     "FRAGMENTS": (1, 2),
-    "ASYNC": (0, 1),
+    "ASYNC": (0, 1, 2),
     "SPREAD": (0, 1, 2),
     "SLICES": (2, 4, 8),
+    "CHAINS": (2, 4, 8, 16),
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from fastsgemm.arrays import DeviceArray
 
@@ -18,10 +20,13 @@ class Baseline:
         For example ``cuBLAS through PyTorch 2.9.0``.
     work : callable
         Launches C = A @ B on the legacy default stream.
+    error : callable
+        Returns how far C is from A @ B in float64: norm of the difference by norm of the product.
     """
 
     name: str
     work: Callable[[], object]
+    error: Callable[[], float]
 
 
 def product(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:
@@ -42,7 +47,15 @@ def _through_torch(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline |
         return None
     torch.set_float32_matmul_precision("highest")
     x, y, z = map(from_dlpack, (a, b, c))
-    return Baseline(f"cuBLAS through PyTorch {torch.__version__}", lambda: torch.mm(x, y, out=z))
+
+    @cache
+    def exact() -> Any:
+        return x.double() @ y.double()
+
+    def error() -> float:
+        return float((z.double() - exact()).norm() / exact().norm())
+
+    return Baseline(f"cuBLAS through PyTorch {torch.__version__}", lambda: torch.mm(x, y, out=z), error)
 
 
 def _through_cupy(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:
@@ -51,4 +64,12 @@ def _through_cupy(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | 
     except (ImportError, OSError):
         return None
     x, y, z = map(cupy.from_dlpack, (a, b, c))  # CuPy leaves TF32 off unless CUPY_TF32=1
-    return Baseline(f"cuBLAS through CuPy {cupy.__version__}", lambda: cupy.matmul(x, y, out=z))
+
+    @cache
+    def exact() -> Any:
+        return x.astype(cupy.float64) @ y.astype(cupy.float64)
+
+    def error() -> float:
+        return float(cupy.linalg.norm(z.astype(cupy.float64) - exact()) / cupy.linalg.norm(exact()))
+
+    return Baseline(f"cuBLAS through CuPy {cupy.__version__}", lambda: cupy.matmul(x, y, out=z), error)

@@ -21,9 +21,10 @@ _PIPELINE = (
     "ASYNC",
     "SPREAD",
     "SLICES",
+    "CHAINS",
     "SPLIT_K",
 )
-OPTIONAL = ("SLICES", "SPLIT_K")  # knobs that may be left out: K is then not shared out
+OPTIONAL = ("SLICES", "CHAINS", "SPLIT_K")  # knobs that may be left out: a sum is then one chain of FMAs
 _SKINNY = ("BM", "BN", "BK", "TN", "TK", "MIN_BLOCKS", "SPLIT_K")
 
 NARROW = 32  # the most rows of C that rung 10 is thought of for

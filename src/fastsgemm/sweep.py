@@ -232,6 +232,13 @@ class Sweep:
         trial.time([config], "measure", repeats)
         return trial.medians.get(config)
 
+    def errors(self, problem: Problem, rung: Rung, config: Config) -> tuple[float, float] | None:
+        """Return the errors of one config and of cuBLAS, see `fastsgemm.workbench.Timer`; None where unknown."""
+        try:
+            return self.bench.operands(problem).errors(rung, config)
+        except DeviceMemoryError:
+            return None
+
     def _settle(self, job: Job, failure: str | None) -> None:
         self._ready[job] = failure
         if failure is not None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastsgemm import candidates, choose, database, model, problems, resources, rungs
+from fastsgemm import candidates, chains, choose, database, model, problems, resources, rungs
 from fastsgemm.candidates import Space
 from fastsgemm.config import Config
 from fastsgemm.database import Content, Curve, Point, Record, tflops
@@ -39,6 +39,9 @@ _LONG_FLOPS = 10**12  # from here on only what won on the largest problem before
 _LONG_TRIES = 8
 _FINALISTS = 4  # of a problem, whose kernels for other operands are looked at
 _MOST_SLICED = 1024  # blocks on a C for which slices of their threads are tried
+_MOST_ERROR = 1.1  # of cuBLAS's on the same operands
+_FINEST = 32  # tiles of C a multiprocessor: where there would be more, only larger ones are tried
+_COARSEST = 4  # times the rows or columns of C that a tile may have
 _FILLED = 2  # blocks a multiprocessor that SPLIT_K goes for at first
 _CURVE_REPEATS = 7
 _QUICK_REPEATS = 3
@@ -487,7 +490,17 @@ class _Run:
         return list(dict.fromkeys(_whole(config) for found in few for config in found))
 
     def _drawn(self, problem: Problem) -> list[Config]:
-        return [config for config in self._candidates if _worth_trying(config, problem)]
+        """Return the candidates that are worth compiling for an anchor: of tiles that are about its size."""
+        seen = facing(self._rung, problem)
+        most = _FINEST * self._plan.card.multiprocessors
+        return [
+            config
+            for config in self._candidates
+            if _worth_trying(config, problem)
+            and tiles(config, seen) <= most
+            and config.BM < _COARSEST * seen.M
+            and config.BN < _COARSEST * seen.N
+        ]
 
     def _explore(self, problem: Problem) -> list[Config]:
         """Return the best few of the whole space."""
@@ -536,26 +549,52 @@ class _Run:
             few = list(dict.fromkeys(map(_whole, self._largest.times)))[:_LONG_TRIES]
         worthy = [config for config in few if _worth_trying(config, problem)] or few
         tried = [other for config in worthy for other in self._divided(_whole(config), problem)]
+        if self._plan.quick:
+            tried = [self._shortened(config, problem) for config in tried]
         result = self._search(problem, [*tried, shipped], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
         if result.best is not None:
             if problem.layout == "NN" and (not self._largest or _flops(problem) > _flops(self._largest.problem)):
                 self._largest = result
-            config, ms = self._winner(result)
+            config, ms = self._winner(result, effort)
             self._outcome.tuned.append(
                 Tuned(problem, self._rung.name, config, ms, shipped, result.times.get(shipped), result.cublas_ms)
             )
         return result
 
-    def _winner(self, result: Result) -> tuple[Config, float]:
-        """Return the quickest config that does not spill on other operands either; the quickest if they all do."""
+    def _winner(self, result: Result, effort: Effort) -> tuple[Config, float]:
+        """Return the quickest config that neither spills on other operands nor errs much more than cuBLAS.
+
+        If all of the best few err more, it is the quickest of them with shorter chains.
+        """
+        problem, few = result.problem, self._clean(result)
+        close = next((pair for pair in few if self._close(problem, pair[0])), None)
+        if close is not None:
+            return close
+        shorter = [self._shortened(config, problem) for config, _ in few]
+        again = self._search(problem, shorter, "chains", effort)
+        return self._clean(again)[0] if again.best else few[0]
+
+    def _clean(self, result: Result) -> list[tuple[Config, float]]:
+        """Return the best few, one a kernel, that do not spill on other operands either; the best if they all do."""
         of_kernel: dict[Config, tuple[Config, float]] = {}
         for config, ms in result.times.items():
             of_kernel.setdefault(config.kernel, (config, ms))
         few = list(of_kernel.values())[:_FINALISTS]
         ready = self._sweep.prepare(largest_job(self._rung, config) for config, _ in few)
-        clean = (pair for pair in few if ready.get(largest_job(self._rung, pair[0])) is None)
-        return next(clean, few[0])
+        return [pair for pair in few if ready.get(largest_job(self._rung, pair[0])) is None] or few[:1]
+
+    def _close(self, problem: Problem, config: Config) -> bool:
+        """Whether a config errs hardly more than cuBLAS; where that is not known, whether its chains are short."""
+        if "CHAINS" not in self._rung.knobs:
+            return True
+        errors = None if self._plan.quick else self._sweep.errors(problem, self._rung, config)
+        if errors is None:
+            return self._shortened(config, problem) == config
+        return errors[0] <= _MOST_ERROR * errors[1]
+
+    def _shortened(self, config: Config, problem: Problem) -> Config:
+        return chains.shortened(self._rung, config, facing(self._rung, problem), self._limit)
 
     def _search(self, problem: Problem, configs: Sequence[Config], label: str, effort: Effort) -> Result:
         result = self._sweep.search(problem, self._rung, configs, label, effort)
@@ -626,7 +665,10 @@ def portfolio(results: Sequence[Result], count: int) -> list[Config]:
 
 
 def _worth_trying(config: Config, problem: Problem) -> bool:
-    """Whether a block of rung 10 has about as many rows as there are, and slices have but few blocks to fill."""
+    """Whether slices have but few blocks to fill, there is something to transpose past the registers, and a block of
+    rung 10 has about as many rows as there are."""
+    if config.ASYNC == 2 and problem.layout == "TN":
+        return False
     if config.SLICES:
         return -(-problem.M // config.BM) * -(-problem.N // config.BN) <= _MOST_SLICED
     rows = min(problem.M, problem.N, rungs.NARROW)
@@ -638,8 +680,8 @@ def _flops(problem: Problem) -> int:
 
 
 def _whole(config: Config) -> Config:
-    """Return the config with K in one part: SPLIT_K is chosen for each problem anew."""
-    return config if config.SPLIT_K is None else replace(config, SPLIT_K=1)
+    """Return the config with K in one part and in one chain: both are chosen for each problem anew."""
+    return replace(config, SPLIT_K=config.SPLIT_K and 1, CHAINS=None)
 
 
 def _of_whole(times: dict[Config, float]) -> dict[Config, float]:

@@ -83,6 +83,12 @@ class Timer(Protocol):
     def baseline(self) -> float | None:
         """Return the device time of one product by cuBLAS in ms, or None where there is no cuBLAS."""
 
+    def errors(self, rung: Rung, config: Config) -> tuple[float, float] | None:
+        """Return the errors of one product and of cuBLAS's against float64, or None where there is no cuBLAS.
+
+        Both are relative: norm of the difference by norm of the product.
+        """
+
 
 class Bench(Protocol):
     """What a tuning run asks of a card; tests put another one in its place."""
@@ -265,6 +271,14 @@ class _CardTimer:
     def baseline(self) -> float | None:
         """See `Timer`."""
         return None if self._beside is None else self._bench.stopwatch.once(self._beside.work)
+
+    def errors(self, rung: Rung, config: Config) -> tuple[float, float] | None:
+        """See `Timer`."""
+        if self._beside is None or isinstance(self.once(rung, config), str):
+            return None
+        own = self._beside.error()
+        self._beside.work()
+        return own, self._beside.error()
 
     @cached_property
     def _beside(self) -> Baseline | None:

@@ -62,7 +62,7 @@ def main() -> int:
     for row in found["rows"]:
         print(f"{row['problem']:22} {100 * row['speed']:6.1f}%")
     print(
-        f"{found['device']}, {found['rung']}: quick tuning took {found['seconds']:.1f} s "
+        f"{found['device']}: quick tuning took {found['seconds']:.1f} s "
         f"({'complete' if found['complete'] else 'cut short'}) and reaches {100 * found['speed']:.1f}% of the shipped "
         f"records' speed; lowest {100 * min(row['speed'] for row in found['rows']):.1f}%"
     )
