@@ -70,7 +70,7 @@ def test_k_is_divided_for_a_problem_and_not_by_the_space():
     assert {other.SPLIT_K for other in first + second} == {1}
     assert {other.ORDER for other in first} == {0, 1, 2, 4, 5} and {other.ORDER for other in second} == {1}
     assert {other.FRAGMENTS for other in first} == {1, 2} and {other.SPREAD for other in first} == {0, 1, 2}
-    assert {other.ASYNC for other in second} == {0, 1} and {other.ASYNC for other in first} == {1}
+    assert {other.ASYNC for other in second} == {0, 1, 2} and {other.ASYNC for other in first} == {1}
 
 
 def test_known_winners_are_in_the_spaces():

@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 import fastsgemm
-from fastsgemm import choose, database, model, problems, resources, rungs, tuner
+from fastsgemm import choose, database, model, plan, problems, resources, rungs, tuner
 from fastsgemm.candidates import CLASSIC, LITERATURE, PIPELINED, REFINED, SKINNY
 from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.plan import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.sweep import Result
-from fastsgemm.workbench import job_of, largest_job
+from fastsgemm.workbench import Card, job_of, largest_job
 
+CARD = Card("Fake 9000", "sm_90", 232448, 132)
 WARP = rungs.find("warptiled")
 SHAPE = "1024,1024,1024"
 THREE_SHAPES = (SHAPE, "256,256,256", "512,512,8192")
@@ -238,8 +239,9 @@ def test_a_huge_problem_tries_only_what_won_on_the_largest_one_before(bench, go)
     outcome = go(None, rung="pipelined")
     (huge,) = problems.HUGE
     tried = {config for problem, config in bench.timed if problem == huge}
-    before = list(outcome.timed["pipelined", Problem(8192, 8192, 8192)])[: tuner._LONG_TRIES]
-    assert set(before) <= tried and len(tried) <= len(before) + 1  # and the shipped one
+    times = outcome.timed["pipelined", Problem(8192, 8192, 8192)]
+    before = list(dict.fromkeys(map(tuner._whole, times)))[: tuner._LONG_TRIES]
+    assert set(before) <= tried and len(set(map(tuner._whole, tried))) <= len(before) + 1  # and the shipped one
     assert outcome.tuned[-1].problem == huge
 
 
@@ -257,19 +259,26 @@ def test_a_problem_that_does_not_fit_the_card_is_left_out(bench, go, monkeypatch
     assert outcome.curves and any("no room" in failure for failure in outcome.failures)
 
 
+def worthy(space, problem):
+    """The candidates that are worth compiling for a problem on the card of the fake bench."""
+    seen = plan.facing(rungs.find(space.rung), problem)
+    drawn = (c for c in space.candidates(CARD.shared_limit) if tuner._worth_trying(c, problem))
+    return {c for c in drawn if tuner._about_its_size(c, seen, CARD.multiprocessors)}
+
+
 def wholly_searched(space, problem, drawn):
     """Whether every config is to be tried: on the anchors, and where their kernels serve and the problem is short."""
     rung = rungs.find(space.rung)
-    at_hand = {job_of(rung, c, anchor) for anchor in space.anchors for c in drawn if tuner._worth_trying(c, anchor)}
+    at_hand = {job_of(rung, c, anchor) for anchor in space.anchors for c in worthy(space, anchor)}
     served = all(job_of(rung, config, problem) in at_hand for config in drawn)
     return problem in space.anchors or (served and 2 * problem.M * problem.N * problem.K <= tuner._MOST_FLOPS)
 
 
 def test_the_whole_space_is_searched_on_the_anchors_and_where_that_compiles_nothing(bench, go):
     go(None, rung="autotuned")
-    drawn = set(CLASSIC.candidates(bench.card.shared_limit))
     found = set()
     for problem in problems.STANDARD:
+        drawn = worthy(CLASSIC, problem)
         tried = {config for timed, config in bench.timed if timed == problem}
         assert (tried >= drawn) == wholly_searched(CLASSIC, problem, drawn)
         found.add((problem in problems.ANCHORS, tried >= drawn))
@@ -300,11 +309,33 @@ def test_rung_10_has_a_standard_set_and_anchors_of_its_own(bench, go, quick):
     rung = rungs.find("skinny")
     assert choose.choose(bench.card, rung, Problem(1111, 7, 333)).rule == choose.PREDICTED
     assert choose.choose(bench.card, rung, problems.NARROW[0]).rule == choose.EXACT
-    drawn = set(SKINNY.candidates(bench.card.shared_limit))
     for problem in problems.NARROW:
         tried = {replace(config, SPLIT_K=1) for timed, config in bench.timed if timed == problem}
-        worthy = {config for config in drawn if tuner._worth_trying(config, problem)}
-        assert (tried >= worthy) == (wholly_searched(SKINNY, problem, worthy) and not quick)
+        drawn = worthy(SKINNY, problem)
+        assert (tried >= drawn) == (wholly_searched(SKINNY, problem, drawn) and not quick)
+
+
+@pytest.mark.parametrize(("problem", "fits"), [
+    (Problem(4224, 4096, 64), True), (Problem(4225, 4096, 64), False),  # 2112 tiles of 64 x 128 are 16 for each of 132
+    (Problem(17, 33, 64), True), (Problem(16, 33, 64), False), (Problem(17, 32, 64), False),
+], ids=str)  # fmt: skip
+def test_what_is_compiled_for_an_anchor_has_tiles_of_about_its_size(problem, fits):
+    config = next(one for one in PIPELINED.quick if (one.BM, one.BN) == (64, 128))
+    assert tuner._about_its_size(config, problem, 132) is fits
+
+
+@pytest.mark.parametrize(("cublas_error", "chains"), [(1.0, {None}), (1e-9, {4})], ids=["as good", "much worse"])
+def test_sums_are_made_of_short_chains_where_cublas_errs_less(bench, go, cublas_error, chains):
+    """Not where it errs as much, and then the choice is by time alone."""
+    bench.cublas_error = cublas_error
+    outcome = go([(4096, 4096, 4096)], rung="pipelined")
+    (found,) = outcome.tuned
+    assert {found.config.CHAINS} == chains
+
+
+def test_without_cublas_the_length_of_k_decides(bench, go):
+    long, short = go([(4096, 4096, 1024), (4096, 4096, 128)], rung="pipelined").tuned
+    assert (long.config.CHAINS, short.config.CHAINS) == (4, None)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from fastsgemm.problems import ANCHORS, HUGE, LAYOUT_ANCHORS, NARROW, NARROW_ANC
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
 _MOST_SLICED = 4096  # results of a block whose slices share out k
 _LEAST_SCATTERED = 16384  # results of a block that transposes past the registers, a float at a time
+_LARGE, _LEAST_SUMS = 8192, 64  # results of a block, and of a thread in it at least
 _MOST_STAGE = 6144  # floats of shared memory in a stage of rung 9
 _MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
 
@@ -96,6 +97,8 @@ def _sensible(config: Config) -> bool:
         return False  # two stages are there to hide the copies, and deeper ones only keep other blocks away
     if config.SLICES and config.BM * config.BN > _MOST_SLICED:
         return False  # so large a tile has warps enough
+    if config.FRAGMENTS and config.BM * config.BN >= _LARGE and not _for_large_tiles(config):
+        return False
     if config.ASYNC == 2 and config.BM * config.BN < _LEAST_SCATTERED:
         return False  # registers are what it saves, and a smaller tile has them
     blocks = config.MIN_BLOCKS or 1
@@ -103,6 +106,11 @@ def _sensible(config: Config) -> bool:
     if configs.least_registers(config) > bound:
         return False  # it must spill
     return blocks == 1 or bound < configs.MAX_REGISTERS  # else it asks for nothing
+
+
+def _for_large_tiles(config: Config) -> bool:
+    """Whether a large tile of rung 9 is shared out among large thread tiles, which is what it is there for."""
+    return _LEAST_SUMS * config.threads <= config.BM * config.BN and (config.TM or 0) >= 8 and (config.BK or 0) <= 16
 
 
 def _tile(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter: int, group: int = 8) -> Config:
@@ -199,6 +207,7 @@ PIPELINED = Space(
     grid={
         **_WARP_GRID,
         "TN": (4,),
+        "WNITER": (1, 2),
         "GROUP_M": (8,),
         "MIN_BLOCKS": (1,),
         "SPLIT_K": (1,),
@@ -238,6 +247,9 @@ PIPELINED = Space(
     picked=(
         _stages(128, 256, 16, 16, 4, 64, 64, 2, order=4, copies=2),
         _stages(256, 128, 16, 16, 4, 64, 64, 2, order=4, copies=2),
+        _stages(128, 128, 16, 16, 4, 64, 64, 2, order=4, copies=2),
+        _stages(256, 64, 16, 16, 4, 64, 64, 2, order=4, copies=2),
+        _stages(64, 256, 8, 16, 4, 32, 128, 2, order=4, copies=2),
     ),
 )
 

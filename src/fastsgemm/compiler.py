@@ -83,6 +83,12 @@ def cubin(source: str, name: str, arch: str) -> bytes:
     return code
 
 
+def compiled(source: str, name: str, arch: str) -> bytes:
+    """Compile without looking into the cache or adding to it; else as `cubin`."""
+    nvrtc_version()
+    return _compile(source, _options(name, arch))
+
+
 def report(source: str, name: str, arch: str) -> Report:
     """Compile without the cache and return what ptxas says. Needs NVRTC but neither driver nor GPU."""
     # From 12.9 on NVRTC keeps a cache of its own beside a driver, and a hit there has nothing to report.

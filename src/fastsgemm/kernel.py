@@ -32,31 +32,40 @@ def get(gpu: Gpu, rung: Rung, config: Config, variant: Variant, stream: Any) -> 
     key = (rung.file, config.kernel, variant)
     found = gpu.kernels.get(key)
     if found is None:
-        text = source.generate(rung, config, variant)
-        found = _load(gpu, key, text, rung.kernel, config.shared_bytes, stream)
+        _refuse_in_capture(rung.kernel, stream)
+        code = compiler.cubin(source.generate(rung, config, variant), rung.kernel, gpu.arch)
+        found = _load(gpu, key, code, rung.kernel, config.shared_bytes)
     return found
+
+
+def load(gpu: Gpu, rung: Rung, config: Config, variant: Variant, cubin: bytes) -> Kernel:
+    """Load a kernel that was compiled elsewhere, for `get` to find."""
+    return _load(gpu, (rung.file, config.kernel, variant), cubin, rung.kernel, config.shared_bytes)
 
 
 def helper(gpu: Gpu, name: str, stream: Any) -> Kernel:
     """Return a kernel that has no constants: ``copy_strided`` or ``reduce_parts``, by the name of its file."""
     found = gpu.kernels.get(name)
     if found is None:
-        found = _load(gpu, name, source.plain(f"{name}.cu"), name, 0, stream)
+        _refuse_in_capture(name, stream)
+        found = _load(gpu, name, compiler.cubin(source.plain(f"{name}.cu"), name, gpu.arch), name, 0)
     return found
 
 
-def _load(gpu: Gpu, key: Any, text: str, name: str, shared_bytes: int, stream: Any) -> Kernel:
-    from cuda.core import ObjectCode
-
+def _refuse_in_capture(name: str, stream: Any) -> None:
     if device.is_capturing(stream):
         raise CaptureError(
             f"kernel {name} is not loaded yet and the stream is being captured into a CUDA graph, where nothing "
             "may be compiled; call sgemm once on operands of these shapes before the capture"
         )
+
+
+def _load(gpu: Gpu, key: Any, cubin: bytes, name: str, shared_bytes: int) -> Kernel:
+    from cuda.core import ObjectCode
+
     with _lock:
         if key not in gpu.kernels:
-            code = ObjectCode.from_cubin(compiler.cubin(text, name, gpu.arch), name=name)
-            kernel = code.get_kernel(name)
+            kernel = ObjectCode.from_cubin(cubin, name=name).get_kernel(name)
             if shared_bytes > STATIC_SHARED:
                 _allow_shared(gpu, kernel, shared_bytes)
             gpu.kernels[key] = kernel

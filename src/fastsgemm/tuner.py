@@ -40,7 +40,7 @@ _LONG_TRIES = 8
 _FINALISTS = 4  # of a problem, whose kernels for other operands are looked at
 _MOST_SLICED = 1024  # blocks on a C for which slices of their threads are tried
 _MOST_ERROR = 1.1  # of cuBLAS's on the same operands
-_FINEST = 32  # tiles of C a multiprocessor: where there would be more, only larger ones are tried
+_FINEST = 16  # tiles of C a multiprocessor: where there would be more, only larger ones are tried
 _COARSEST = 4  # times the rows or columns of C that a tile may have
 _FILLED = 2  # blocks a multiprocessor that SPLIT_K goes for at first
 _CURVE_REPEATS = 7
@@ -490,17 +490,8 @@ class _Run:
         return list(dict.fromkeys(_whole(config) for found in few for config in found))
 
     def _drawn(self, problem: Problem) -> list[Config]:
-        """Return the candidates that are worth compiling for an anchor: of tiles that are about its size."""
-        seen = facing(self._rung, problem)
-        most = _FINEST * self._plan.card.multiprocessors
-        return [
-            config
-            for config in self._candidates
-            if _worth_trying(config, problem)
-            and tiles(config, seen) <= most
-            and config.BM < _COARSEST * seen.M
-            and config.BN < _COARSEST * seen.N
-        ]
+        seen, sms = facing(self._rung, problem), self._plan.card.multiprocessors
+        return [c for c in self._candidates if _worth_trying(c, problem) and _about_its_size(c, seen, sms)]
 
     def _explore(self, problem: Problem) -> list[Config]:
         """Return the best few of the whole space."""
@@ -673,6 +664,13 @@ def _worth_trying(config: Config, problem: Problem) -> bool:
         return -(-problem.M // config.BM) * -(-problem.N // config.BN) <= _MOST_SLICED
     rows = min(problem.M, problem.N, rungs.NARROW)
     return not config.TK or rows / 4 <= config.BM < 2 * rows
+
+
+def _about_its_size(config: Config, problem: Problem, multiprocessors: int) -> bool:
+    """Whether a problem, as the rung computes it, is neither less than a tile nor cut into very many."""
+    if config.BM >= _COARSEST * problem.M or config.BN >= _COARSEST * problem.N:
+        return False
+    return tiles(config, problem) <= _FINEST * multiprocessors
 
 
 def _flops(problem: Problem) -> int:

@@ -19,14 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastsgemm import candidates, choose, database, device, model, plan, problems, rungs, tuner
+from fastsgemm import candidates, chains, choose, database, device, model, plan, problems, rungs, tuner
 from fastsgemm.config import Config
 from fastsgemm.journal import Journal
 from fastsgemm.plan import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
 from fastsgemm.sweep import Effort, Round, Sweep
-from fastsgemm.workbench import job_of
+from fastsgemm.workbench import Card, job_of
 
 SEED = 1
 SMALLEST, LARGEST = 16, 8192
@@ -44,12 +44,13 @@ def draw(count: int) -> list[Problem]:
     return [Problem(extent(), extent(), extent()) for _ in range(count)]
 
 
-def divided(rung: Rung, config: Config, problem: Problem, multiprocessors: int) -> list[Config]:
-    """Return the config with every SPLIT_K that is worth a thought."""
+def divided(rung: Rung, config: Config, problem: Problem, card: Card) -> list[Config]:
+    """Return the config with every SPLIT_K that is worth a thought, and with chains as short as in any choice."""
     if config.SPLIT_K is None:
         return [config]
-    parts = model.splits(config, plan.facing(rung, problem), multiprocessors)
-    return [replace(config, SPLIT_K=count) for count in parts]
+    seen = plan.facing(rung, problem)
+    parts = (replace(config, SPLIT_K=count) for count in model.splits(config, seen, card.multiprocessors))
+    return [chains.shortened(rung, one, seen, card.shared_limit) for one in parts]
 
 
 def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Rung, list[Config]]) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Run
     times: dict[Config, float] = {}
     for rung in rungs:
         if rung.suits(problem.M, problem.N) or len(rungs) == 1:
-            tried = [one for config in configs[rung] for one in divided(rung, config, problem, card.multiprocessors)]
+            tried = [one for config in configs[rung] for one in divided(rung, config, problem, card)]
             if rung is choice.rung:
                 tried.append(choice.config)
             times |= sweep.search(problem, rung, tried, "regret", EFFORT).times

@@ -20,12 +20,12 @@ def gpu():
 
 @pytest.fixture
 def undivided(gpu, monkeypatch):
-    """K is in one part and rung 9 has no slices, whatever the database says, so that its bits are those of rung 1."""
+    """A sum is one chain, whatever the database says, so that the bits are those of rung 1."""
     real = prepare.choose
 
     def choose(card, rung, problem):
         choice = real(card, rung, problem)
-        return replace(choice, config=replace(choice.config, SPLIT_K=None, SLICES=None))
+        return replace(choice, config=replace(choice.config, SPLIT_K=None, SLICES=None, CHAINS=None))
 
     monkeypatch.setattr(prepare, "choose", choose)
     gpu.plans.clear()

@@ -1,5 +1,6 @@
 """K in parts on a card: the bits of a fixed order of summation, on any stream, in any company, captured or not."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -54,6 +55,25 @@ def test_slices_are_added_up_in_the_order_that_is_promised(torch, layout, slices
         for beside in (c.clone(), c.T.contiguous().T):
             found = sgemm(*stored, 2.0, -0.5, beside, rung="pipelined", config=config)
             assert torch.equal(found.contiguous().view(torch.int32), expected.view(torch.int32))
+
+
+@pytest.mark.parametrize("chains", [2, 8])
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_chains_are_added_up_in_the_order_that_is_promised(torch, layout, chains):
+    config = replace(CONFIG, BK=16, ASYNC=2, CHAINS=chains, SPLIT_K=1)
+    for M, N, K in SHAPES:
+        a, b, c = (torch.randn(shape, device="cuda") for shape in ((M, K), (K, N), (M, N)))
+        stored = [x.T.contiguous().T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True)]
+        tiles = K // 16
+        chain = 16 * max(1, -(-tiles // chains))
+        ends = [*range(chain, 16 * tiles, chain), 16 * tiles, K]
+        total = 0.0
+        for first, last in itertools.pairwise([0, *ends]):
+            if first < last:
+                total = total + sgemm(a[:, first:last], b[first:last], rung=1)
+        expected = (total.double() * 2 + (c * -0.5).double()).float()
+        found = sgemm(*stored, 2.0, -0.5, c.clone(), rung="pipelined", config=config)
+        assert torch.equal(found.view(torch.int32), expected.view(torch.int32))
 
 
 @pytest.mark.parametrize("parts", [2, 3, 8, 9, 1000])

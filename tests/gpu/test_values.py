@@ -212,7 +212,31 @@ CONFIGS = [
     *(("warptiled", Config(**WARP_TILED, **knobs)) for knobs in KNOBS),
     *(
         ("pipelined", Config(**WARP_TILED, GROUP_M=8, MIN_BLOCKS=1, ORDER=o, FRAGMENTS=f, ASYNC=a, SPREAD=s, SPLIT_K=1))
-        for o, f, a, s in itertools.product(range(6), (1, 2), (0, 1), range(3))
+        for o, f, a, s in itertools.product(range(6), (1, 2), (0, 1, 2), range(3))
+    ),
+    *(
+        (
+            "pipelined",
+            Config(
+                128,
+                256,
+                16,
+                16,
+                4,
+                64,
+                64,
+                2,
+                GROUP_M=8,
+                MIN_BLOCKS=1,
+                ORDER=4,
+                FRAGMENTS=2,
+                ASYNC=2,
+                SPREAD=2,
+                CHAINS=chains,
+                SPLIT_K=1,
+            ),
+        )
+        for chains in (None, 4)
     ),
     (
         "pipelined",

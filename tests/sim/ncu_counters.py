@@ -78,13 +78,25 @@ METRICS = (
     Metric("global store sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", _sum("stores", "sectors")),
     Metric(
         "shared load wavefronts",
-        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+        "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
         lambda report: report.total.shared_loads.wavefronts,
     ),
     Metric(
         "shared store wavefronts",
+        "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+        lambda report: report.total.shared_stores.wavefronts,
+    ),
+    Metric(
+        "of loads, with repeats",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+        lambda report: report.total.shared_loads.wavefronts,
+        gated=False,
+    ),
+    Metric(
+        "of stores, with repeats",
         "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
         lambda report: report.total.shared_stores.wavefronts,
+        gated=False,
     ),
     Metric(
         "thread FMAs", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", lambda report: report.total.thread_fmas

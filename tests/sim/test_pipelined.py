@@ -1,6 +1,7 @@
 """Rung 9 on the simulated device: tiles moved back inside, copies in flight, K in parts."""
 
 import dataclasses
+import itertools
 import re
 
 import numpy as np
@@ -75,7 +76,7 @@ def in_parts(reference, libm_fma):
 SIZES = {"both larger": (40, 72), "M smaller": (12, 40), "N smaller": (40, 12), "both smaller": (8, 4)}
 
 
-@pytest.mark.parametrize("asynchronous", [0, 1])
+@pytest.mark.parametrize("asynchronous", [0, 1, 2])
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -95,16 +96,64 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
 
 
 @pytest.mark.parametrize("spread", [0, 1, 2])
-@pytest.mark.parametrize("asynchronous", [0, 1])
+@pytest.mark.parametrize("asynchronous", [0, 1, 2])
 @pytest.mark.parametrize("fragments", [1, 2])
 @pytest.mark.parametrize("layout", ["TN", "NT"])
 def test_every_depth_of_k_however_a_tile_is_copied(layout, fragments, asynchronous, spread, reference):
     config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread)
-    for K in (1, 7, 8, 9, 16, 23, 24, 37):  # BK is 8; with TN both operands can go by cp.async, with NT neither
+    for K in (
+        1,
+        7,
+        8,
+        9,
+        16,
+        23,
+        24,
+        37,
+    ):  # BK is 8; by cp.async go both operands of TN, and with 2 those of NT
         A, B, C = operands(36, 68, K)
         expected = reference(A, B, 1.5, 0.5, C)
         sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 1.5, 0.5, C)
         same_bits(C, expected)
+
+
+CHAINED = [
+    dataclasses.replace(SMALL, CHAINS=4),
+    dataclasses.replace(SMALL, CHAINS=2, BK=16, FRAGMENTS=1, ASYNC=2, SPREAD=1),
+    dataclasses.replace(SMALL, CHAINS=16, BM=64, BN=64, WM=32, WN=64, WNITER=2, SPREAD=2),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("config", CHAINED, ids=str)
+def test_chains_are_added_up_in_order(config, layout, reference, libm_fma):
+    """So many chains of whole tiles, but none of less than 16 steps, and the end of K is another."""
+    assert configs.violations(RUNG, config, 232448) == []
+    for K in (1, 7, 8, 16, 17, 33, 100, 256):
+        tiles = K // config.BK
+        chain = config.BK * max(-(-tiles // config.CHAINS), -(-16 // config.BK))
+        ends = [*range(chain, tiles * config.BK, chain), tiles * config.BK, K]
+        for N in (68, 67):
+            A, B, C = operands(36, N, K)
+            chains = [
+                reference(np.ascontiguousarray(A[:, first:last]), np.ascontiguousarray(B[first:last]))
+                for first, last in itertools.pairwise([0, *ends])
+                if first < last
+            ]
+            total = chains[0]
+            for one in chains[1:]:
+                total = total + one
+            expected = libm_fma(np.float32(0.7), total, np.float32(-1.3) * C)
+            sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 0.7, -1.3, C)
+            same_bits(C, expected)
+
+
+def test_chains_and_slices_and_parts_go_together():
+    config = dataclasses.replace(SMALL, BK=16, SLICES=2, CHAINS=4, SPLIT_K=3)
+    A, B, C = operands(36, 67, 411)
+    expected = 0.5 * (A.astype(float) @ B) - 2.0 * C
+    sgemm(RUNG, config, A, B, 0.5, -2.0, C)
+    assert np.abs(C - expected).max() < 411 * 2.0**-22
 
 
 def in_slices(reference, config, A, B):
@@ -282,7 +331,7 @@ def test_the_sum_alone(count, M, N, strides, beta, libm_fma):
 
 
 @pytest.mark.parametrize(("fragments", "spread"), [(1, 0), (2, 0), (2, 1), (2, 2)])
-@pytest.mark.parametrize("asynchronous", [0, 1])
+@pytest.mark.parametrize("asynchronous", [0, 1, 2])
 @pytest.mark.parametrize("what", ["__syncthreads();", "wait_for_copies();"])
 @pytest.mark.parametrize("slices", [None, 2])
 def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, asynchronous, spread, monkeypatch):
