@@ -109,7 +109,7 @@ def fake_ncu(ncu_counters, tmp_path, monkeypatch):
     text = FAKE_NCU.format(
         python=sys.executable,
         refused="smsp__inst_executed_op_shared_st.sum",
-        wrong="l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+        wrong="smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
         known=tmp_path / "known.json",
     )
     path = tmp_path / "ncu"
