@@ -33,8 +33,6 @@ constexpr int STEPS = BK / SLICES;  // of a thread, a tile
 constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
 constexpr int WSUBM = WM / WMITER;  // rows of a sub-tile
 constexpr int WSUBN = WN / WNITER;  // columns of a sub-tile
-constexpr int DOWN = WSUBM / TM;    // threads of a warp one above the other
-constexpr int ACROSS = WSUBN / TN;  // and side by side
 constexpr int ROWS = WMITER * TM;   // of C, a thread
 constexpr int COLS = WNITER * TN;
 constexpr int PAD_A = TRANS_A ? 0 : 4;  // floats: spreads a transposing store over the banks
@@ -60,7 +58,6 @@ static_assert(BK % SLICES == 0 && STEPS % 2 == 0 && STEPS >= 4,
 
 #include "device/chains.cuh"
 #include "device/slices.cuh"
-#include "device/line_store.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
@@ -76,8 +73,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int slice = SLICES > 1 ? threadIdx.x / SLICE : 0;
     const int warp = (SLICES > 1 ? threadIdx.x % SLICE : threadIdx.x) / 32;
     const int lane = threadIdx.x % 32;
-    const int row = warp / (BN / WN) * WM + lane / ACROSS * TM;  // in the block tile, first sub-tile
-    const int col = warp % (BN / WN) * WN + lane % ACROSS * TN;
+    const int row = warp / (BN / WN) * WM + lane / (WSUBN / TN) * TM;  // in the block tile, first sub-tile
+    const int col = warp % (BN / WN) * WN + lane % (WSUBN / TN) * TN;
     PipelinedCopy<BM, BK, !TRANS_A, COPY_A, GUARD, ASYNC_A, THREADS, PAD_A, STEPS> copy_a(
         A + offset_a(0, k_first, lda), lda, tile.m, M);
     PipelinedCopy<BN, BK, TRANS_B, COPY_B, GUARD, ASYNC_B, THREADS, PAD_B, STEPS> copy_b(
@@ -170,11 +167,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     if (CHAINS) add_kept(kept, acc, anything);
     if constexpr (SLICES > 1) add_slices(shared, acc, slice);
     C += part * split_stride;
-    if constexpr (VEC_C == 1 && AT_A_TIME > 0) {
-        __syncthreads();
-        store_lines(shared, acc, tile, own, M, N, alpha, beta, C, ldc);
-        return;
-    }
     if (slice != 0) return;
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {

@@ -235,3 +235,27 @@ def test_a_profile_without_any_metric_of_the_pipe_says_so(tables, checkout, sass
     assert tables.main([], root=checkout) == 0
     text = sass_page.read_text()
     assert "FMA pipe: ncu gave no figure." in text and "| NN |  | 1.000 | BM=64 BN=128 |" in text
+
+
+def test_the_counters_are_written(tables, checkout):
+    page = checkout / "docs" / "simulated-device.md"
+    page.write_text("<!-- counters:begin -->\n<!-- counters:end -->\n")
+    assert tables.main([], root=checkout) == 0
+    assert tables.NOT_COUNTED in page.read_text()
+    rows = [
+        {"rung": "blocktile_2d", "metric": metric, "gated": gated, "sim": sim, "ncu": ncu, "percent": percent}
+        for metric, gated, sim, ncu, percent in [
+            ("thread FMAs", True, 99.0, 100.0, -1.0),
+            ("shared store wavefronts", True, 8192.0, 8192.0, 0.0),
+            (tables.REPEATED, False, 8192.0, 8874.0, -7.7),
+            ("instructions", False, 102.0, 100.0, 2.0),
+        ]
+    ]
+    found = {"card": "NVIDIA X", "driver": "580.1", "date": "2026-01-02", "rows": rows}
+    found["problem"] = {"M": 256, "N": 128, "K": 64}
+    (checkout / "docs" / "data" / "counters.json").write_text(json.dumps(found))
+    assert tables.main(["--check"], root=checkout) == 1
+    assert tables.main([], root=checkout) == 0
+    text = page.read_text()
+    assert "256 x 128 x 64 on one NVIDIA X, driver 580.1, 2026-01-02." in text
+    assert "| blocktile_2d | 1.00 | 8192 | 8874 | +2.00 |" in text

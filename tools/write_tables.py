@@ -27,7 +27,11 @@ ROOT = Path(__file__).resolve().parent.parent
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a card.*"
 NOT_DISASSEMBLED = "*Not written yet: run `make sass`, which needs NVRTC and nvdisasm, and no card.*"
 NOT_PROFILED = "*Not measured yet: run `tools/ncu_pipe.py` and then `tools/write_tables.py` on a machine with a card.*"
+NOT_COUNTED = (
+    "*Not measured yet: run `tests/sim/ncu_counters.py --json docs/data/counters.json` on a machine with a card.*"
+)
 LONGEST = 700  # lines of machine code that are shown
+REPEATED = "of stores, with repeats"  # as tests/sim/ncu_counters.py calls it
 PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"  # shown where ncu gave it
 
 _RANDOM = ("M", "N", "K", "rung", "ms", "cublas_ms", "percent", "error", "cublas_error")  # what is kept of these
@@ -258,10 +262,34 @@ def ncu_texts(ncu: Data | None) -> dict[str, str]:
     return {"ncu-pipe": "\n".join(lines)}
 
 
-def contents(data: Data | None, literature: Data, counts: Table, sass: Data | None, ncu: Data | None) -> dict[str, str]:
+def counters_texts(found: Data | None) -> dict[str, str]:
+    """The simulated counts beside Nsight Compute's, a line a rung."""
+    if found is None:
+        return {"counters": NOT_COUNTED}
+    problem = found["problem"]
+    by_rung: dict[str, dict[str, Data]] = {}
+    for row in found["rows"]:
+        by_rung.setdefault(row["rung"], {})[row["metric"]] = row
+    lines = [
+        f"{problem['M']} x {problem['N']} x {problem['K']} on one {found['card']}, driver {found['driver']}, "
+        f"{found['date']}. Differences in per cent.",
+        "",
+        *_header("rung", "largest difference", "store wavefronts", "of the data pipe", "instructions, difference"),
+    ]
+    for rung, rows in by_rung.items():
+        largest = max(abs(row["percent"]) for row in rows.values() if row["gated"])
+        stores, repeated = rows["shared store wavefronts"]["sim"], rows[REPEATED]["ncu"]
+        more = rows["instructions"]["percent"]
+        lines.append(_line(rung, f"{largest:.2f}", f"{stores:.0f}", f"{repeated:.0f}", f"{more:+.2f}"))
+    return {"counters": "\n".join(lines)}
+
+
+def contents(
+    data: Data | None, literature: Data, counts: Table, sass: Data | None, ncu: Data | None, counters: Data | None
+) -> dict[str, str]:
     """Return what stands in every place, by its name."""
     measured = {name: NOT_MEASURED if data is None else table(data, literature) for name, table in TABLES.items()}
-    return measured | counts_texts(counts) | sass_texts(sass) | ncu_texts(ncu)
+    return measured | counts_texts(counts) | sass_texts(sass) | ncu_texts(ncu) | counters_texts(counters)
 
 
 def fill(text: str, contents: Mapping[str, str]) -> str:
@@ -303,12 +331,14 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         except (OSError, ValueError) as error:
             parser.error(f"{options.run}: {error}")
         kept.write_text(json.dumps(reduced, indent=1) + "\n", encoding="utf-8")
-    data, sass, ncu = (_read(kept.with_name(name)) for name in (kept.name, "sass.json", "ncu.json"))
+    data, sass, ncu, counters = (
+        _read(kept.with_name(name)) for name in (kept.name, "sass.json", "ncu.json", "counters.json")
+    )
     literature, counts = (
         json.loads((root / "docs" / "data" / name).read_text(encoding="utf-8"))
         for name in ("literature.json", "counts.json")
     )
-    texts = contents(data, literature, from_json(counts), sass, ncu)
+    texts = contents(data, literature, from_json(counts), sass, ncu, counters)
     stale = []
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")

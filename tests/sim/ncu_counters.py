@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import datetime
 import json
 import os
 import re
@@ -392,6 +393,7 @@ def measure(problem: Problem, machine: Machine, ncu: str) -> tuple[dict[str, Any
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
     rows = compare(done, kernels)
     found = card | {
+        "date": datetime.date.today().isoformat(),
         "simulated": machine.card.name,
         "problem": asdict(problem),
         "constants": {one.rung: one.constants for one in done},
