@@ -4,7 +4,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fastsgemm import candidates, choose, cublas, device, kernel, problems, rungs, tuner, workbench
+from fastsgemm import cache, candidates, choose, cublas, device, kernel, problems, rungs, tuner, workbench
 from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.plan import Problem
@@ -198,6 +198,30 @@ def test_real_kernels_compile_side_by_side_and_failures_are_values(python_bench)
     assert "static" in found[bad]
 
 
+def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_once(python_bench, card, monkeypatch, tmp_path):
+    monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
+    job = job_of(WARP, candidates.REFINED.quick[15], Problem(64, 64, 64))
+    assert list(python_bench.compile([job])) == [(job, None)]
+    assert cache.entries() == (0, 0)
+
+    def again(*how):
+        raise AssertionError("compiled a second time")
+
+    monkeypatch.setattr("fastsgemm.compiler.cubin", again)
+    monkeypatch.setattr("fastsgemm.compiler.compiled", again)
+    loaded = python_bench._kernel(job)
+    assert python_bench._kernel(job) is loaded is card.kernels[WARP.file, job.config, job.variant]
+
+
+@pytest.mark.parametrize("found", [None, (3e-7, 2e-7)], ids=["no cuBLAS", "both"])
+def test_errors_are_those_of_the_config_and_of_cublas(python_bench, monkeypatch, found):
+    timer = python_bench.operands(Problem(64, 64, 64))
+    written = iter(found or ())
+    beside = None if found is None else cublas.Baseline("cuBLAS", lambda: None, lambda: next(written))
+    monkeypatch.setitem(timer.__dict__, "_beside", beside)
+    assert timer.errors(WARP, candidates.REFINED.quick[15]) == found
+
+
 # On a card
 
 
@@ -266,7 +290,7 @@ def test_cublas_runs_on_the_same_operands(real, problem):
     theirs = np.empty_like(ours)
     real._memory[2].download(theirs)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3)
-    assert cublas.product is not None
+    assert all(0 < error < 1e-6 for error in timer.errors(WARP, GOOD))
 
 
 @pytest.mark.gpu

@@ -97,7 +97,7 @@ def _sensible(config: Config) -> bool:
         return False  # two stages are there to hide the copies, and deeper ones only keep other blocks away
     if config.SLICES and config.BM * config.BN > _MOST_SLICED:
         return False  # so large a tile has warps enough
-    if config.FRAGMENTS and config.BM * config.BN >= _LARGE and not _for_large_tiles(config):
+    if config.WM and config.BM * config.BN >= _LARGE and not _for_large_tiles(config):
         return False
     if config.ASYNC == 2 and config.BM * config.BN < _LEAST_SCATTERED:
         return False  # registers are what it saves, and a smaller tile has them
@@ -109,8 +109,10 @@ def _sensible(config: Config) -> bool:
 
 
 def _for_large_tiles(config: Config) -> bool:
-    """Whether a large tile of rung 9 is shared out among large thread tiles, which is what it is there for."""
-    return _LEAST_SUMS * config.threads <= config.BM * config.BN and (config.TM or 0) >= 8 and (config.BK or 0) <= 16
+    """Whether a large tile is shared out among large thread tiles, which is what it is there for."""
+    if config.FRAGMENTS and (config.TM or 0) < 8:
+        return False
+    return _LEAST_SUMS * config.threads <= config.BM * config.BN and (config.BK or 0) <= 16
 
 
 def _tile(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter: int, group: int = 8) -> Config:
@@ -159,7 +161,7 @@ _WARP_GRID: dict[str, tuple[int | None, ...]] = {
     "TN": (4, 8),
     "WM": (16, 32, 64, 128),
     "WN": (16, 32, 64, 128),
-    "WNITER": (1, 2, 4),
+    "WNITER": (1, 2),
 }
 
 LITERATURE = Space(
@@ -207,7 +209,6 @@ PIPELINED = Space(
     grid={
         **_WARP_GRID,
         "TN": (4,),
-        "WNITER": (1, 2),
         "GROUP_M": (8,),
         "MIN_BLOCKS": (1,),
         "SPLIT_K": (1,),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 QUICK_SECONDS = 18.0  # the budget of a quick run that names none
 
-_REFINED = 4  # configs of the grid whose refinements are tried, a problem
+_REFINED = 3  # configs of the grid whose refinements are tried, a problem
 _SHORTLISTED = 8  # configs of each anchor that are tried on all other problems
 _PORTFOLIO = 24  # configs whose curves are measured: what the choice for an untuned problem has
 _MOST_FLOPS = 2 * 10**11  # of a problem on which all kernels that are at hand are tried: some ms each
