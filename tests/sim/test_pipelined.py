@@ -129,11 +129,11 @@ CHAINED = [
 def test_chains_are_added_up_in_order(config, layout, reference, libm_fma):
     """So many chains of whole tiles, but none of less than 16 steps, and the end of K is another."""
     assert configs.violations(RUNG, config, 232448) == []
-    for K in (1, 7, 8, 16, 17, 33, 100, 256):
+    for K in (7, 8, 17, 33, 100, 256):
         tiles = K // config.BK
         chain = config.BK * max(-(-tiles // config.CHAINS), -(-16 // config.BK))
         ends = [*range(chain, tiles * config.BK, chain), tiles * config.BK, K]
-        for N in (68, 67):
+        for N in (68, 67) if K == 100 else (68,):
             A, B, C = operands(36, N, K)
             chains = [
                 reference(np.ascontiguousarray(A[:, first:last]), np.ascontiguousarray(B[first:last]))
@@ -330,8 +330,10 @@ def test_the_sum_alone(count, M, N, strides, beta, libm_fma):
     same_bits(view.copy(), expected)
 
 
-@pytest.mark.parametrize(("fragments", "spread"), [(1, 0), (2, 0), (2, 1), (2, 2)])
-@pytest.mark.parametrize("asynchronous", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("fragments", "spread", "asynchronous"),
+    [(1, 0, 0), (1, 1, 2), (1, 2, 1), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2, 0), (2, 2, 1)],
+)
 @pytest.mark.parametrize("what", ["__syncthreads();", "wait_for_copies();"])
 @pytest.mark.parametrize("slices", [None, 2])
 def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, asynchronous, spread, monkeypatch):
