@@ -6,14 +6,13 @@
 // (GUARD = 0), and the end of K comes after it.
 //   FRAGMENTS   fragments of A and B in registers, 1 or 2
 //   ORDER       how the outer product is walked, see device/outer_product.cuh
-//   ASYNC       1: an operand that is not transposed is copied past the registers; 2: the other too, a float
-//   at a time
+//   ASYNC       1: an operand that is not transposed is copied past the registers; 2: the other too, float by
+//               float
 //   SPREAD      0: a tile is fetched at the first step and written before the last but one; 1, 2: written
 //               little by little over the second half, so that fragments do not queue behind it; 1: fetched
 //               so too
-//   SLICES      groups of threads that share out the steps of each tile and add up their sums in the end:
-//   more
-//               warps where a small C gives few. Step k of a sum is then in another chain than step k + 1
+//   SLICES      groups of threads that share out the steps of each tile and add up their sums in the end, for
+//               more warps where a small C gives few
 //   CHAINS      0: a sum is one chain of FMAs; else about so many, added up: less rounding error
 //   GROUP_M     tiles of C are walked in groups of that many rows, for L2
 //   MIN_BLOCKS  blocks that must fit on an SM together

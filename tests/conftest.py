@@ -247,7 +247,6 @@ def card(monkeypatch):
     monkeypatch.setitem(device.gpus, 0, gpu)
     monkeypatch.setitem(arrays._by_type, OnCard, CardLibrary())
     monkeypatch.setattr("fastsgemm.kernel._load", load)
-    monkeypatch.setattr("fastsgemm.compiler.cubin", lambda source, name, arch: b"")
     monkeypatch.setattr(device, "is_capturing", lambda stream: stream.handle in gpu.capturing)
     return gpu
 

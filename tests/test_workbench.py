@@ -222,6 +222,18 @@ def test_errors_are_those_of_the_config_and_of_cublas(python_bench, monkeypatch,
     assert timer.errors(WARP, candidates.REFINED.quick[15]) == found
 
 
+def test_without_room_for_float64_the_errors_are_not_known(python_bench, monkeypatch):
+    def error():
+        raise MemoryError("6 GB")
+
+    survived = []
+    monkeypatch.setattr(python_bench, "survive", survived.append)
+    timer = python_bench.operands(Problem(64, 64, 64))
+    monkeypatch.setitem(timer.__dict__, "_beside", cublas.Baseline("cuBLAS", lambda: None, error))
+    assert timer.errors(WARP, candidates.REFINED.quick[15]) is None
+    assert [str(one) for one in survived] == ["6 GB"]
+
+
 # On a card
 
 

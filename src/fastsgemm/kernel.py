@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm import compiler, device, source
@@ -33,14 +34,14 @@ def get(gpu: Gpu, rung: Rung, config: Config, variant: Variant, stream: Any) -> 
     found = gpu.kernels.get(key)
     if found is None:
         _refuse_in_capture(rung.kernel, stream)
-        code = compiler.cubin(source.generate(rung, config, variant), rung.kernel, gpu.arch)
-        found = _load(gpu, key, code, rung.kernel, config.shared_bytes)
+        text = source.generate(rung, config, variant)
+        found = _load(gpu, key, lambda: compiler.cubin(text, rung.kernel, gpu.arch), rung.kernel, config.shared_bytes)
     return found
 
 
 def load(gpu: Gpu, rung: Rung, config: Config, variant: Variant, cubin: bytes) -> Kernel:
     """Load a kernel that was compiled elsewhere, for `get` to find."""
-    return _load(gpu, (rung.file, config.kernel, variant), cubin, rung.kernel, config.shared_bytes)
+    return _load(gpu, (rung.file, config.kernel, variant), lambda: cubin, rung.kernel, config.shared_bytes)
 
 
 def helper(gpu: Gpu, name: str, stream: Any) -> Kernel:
@@ -48,7 +49,8 @@ def helper(gpu: Gpu, name: str, stream: Any) -> Kernel:
     found = gpu.kernels.get(name)
     if found is None:
         _refuse_in_capture(name, stream)
-        found = _load(gpu, name, compiler.cubin(source.plain(f"{name}.cu"), name, gpu.arch), name, 0)
+        text = source.plain(f"{name}.cu")
+        found = _load(gpu, name, lambda: compiler.cubin(text, name, gpu.arch), name, 0)
     return found
 
 
@@ -60,12 +62,12 @@ def _refuse_in_capture(name: str, stream: Any) -> None:
         )
 
 
-def _load(gpu: Gpu, key: Any, cubin: bytes, name: str, shared_bytes: int) -> Kernel:
+def _load(gpu: Gpu, key: Any, cubin: Callable[[], bytes], name: str, shared_bytes: int) -> Kernel:
     from cuda.core import ObjectCode
 
-    with _lock:
+    with _lock:  # compiling too: threads that need the same kernel do it once, also without a cache
         if key not in gpu.kernels:
-            kernel = ObjectCode.from_cubin(cubin, name=name).get_kernel(name)
+            kernel = ObjectCode.from_cubin(cubin(), name=name).get_kernel(name)
             if shared_bytes > STATIC_SHARED:
                 _allow_shared(gpu, kernel, shared_bytes)
             gpu.kernels[key] = kernel

@@ -232,12 +232,10 @@ class Sweep:
         trial.time([config], "measure", repeats)
         return trial.medians.get(config)
 
-    def errors(self, problem: Problem, rung: Rung, config: Config) -> tuple[float, float] | None:
-        """Return the errors of one config and of cuBLAS, see `fastsgemm.workbench.Timer`; None where unknown."""
-        try:
-            return self.bench.operands(problem).errors(rung, config)
-        except DeviceMemoryError:
-            return None
+    def errors(self, problem: Problem, rung: Rung, configs: Iterable[Config]) -> Iterator[tuple[float, float] | None]:
+        """Give the errors of each config and of cuBLAS when asked, see `fastsgemm.workbench.Timer`."""
+        timer = self.bench.operands(problem)
+        yield from (timer.errors(rung, config) for config in configs)
 
     def _settle(self, job: Job, failure: str | None) -> None:
         self._ready[job] = failure

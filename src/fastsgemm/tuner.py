@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -559,10 +559,13 @@ class _Run:
         If all of the best few err more, it is the quickest of them with shorter chains.
         """
         problem, few = result.problem, self._clean(result)
-        close = next((pair for pair in few if self._close(problem, pair[0])), None)
-        if close is not None:
-            return close
+        close = self._close(problem, [config for config, _ in few])
+        chosen = next((pair for pair, is_close in zip(few, close, strict=True) if is_close), None)
+        if chosen is not None:
+            return chosen
         shorter = [self._shortened(config, problem) for config, _ in few]
+        if shorter == [config for config, _ in few]:
+            return few[0]
         again = self._search(problem, shorter, "chains", effort)
         return self._clean(again)[0] if again.best else few[0]
 
@@ -575,14 +578,19 @@ class _Run:
         ready = self._sweep.prepare(largest_job(self._rung, config) for config, _ in few)
         return [pair for pair in few if ready.get(largest_job(self._rung, pair[0])) is None] or few[:1]
 
-    def _close(self, problem: Problem, config: Config) -> bool:
-        """Whether a config errs hardly more than cuBLAS; where that is not known, whether its chains are short."""
+    def _close(self, problem: Problem, configs: Sequence[Config]) -> Iterator[bool]:
+        """For each config, when asked: whether it errs hardly more than cuBLAS; where that is not known, whether its
+        chains are short."""
         if "CHAINS" not in self._rung.knobs:
-            return True
-        errors = None if self._plan.quick else self._sweep.errors(problem, self._rung, config)
-        if errors is None:
-            return self._shortened(config, problem) == config
-        return errors[0] <= _MOST_ERROR * errors[1]
+            yield from (True for _ in configs)
+        elif self._plan.quick:
+            yield from (self._shortened(config, problem) == config for config in configs)
+        else:
+            for config, errors in zip(configs, self._sweep.errors(problem, self._rung, configs), strict=True):
+                if errors is None:
+                    yield self._shortened(config, problem) == config
+                else:
+                    yield errors[0] <= _MOST_ERROR * errors[1]
 
     def _shortened(self, config: Config, problem: Problem) -> Config:
         return chains.shortened(self._rung, config, facing(self._rung, problem), self._limit)
@@ -661,7 +669,7 @@ def _worth_trying(config: Config, problem: Problem) -> bool:
     if config.ASYNC == 2 and problem.layout == "TN":
         return False
     if config.SLICES:
-        return -(-problem.M // config.BM) * -(-problem.N // config.BN) <= _MOST_SLICED
+        return tiles(config, problem) <= _MOST_SLICED
     rows = min(problem.M, problem.N, rungs.NARROW)
     return not config.TK or rows / 4 <= config.BM < 2 * rows
 

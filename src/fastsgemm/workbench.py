@@ -84,7 +84,7 @@ class Timer(Protocol):
         """Return the device time of one product by cuBLAS in ms, or None where there is no cuBLAS."""
 
     def errors(self, rung: Rung, config: Config) -> tuple[float, float] | None:
-        """Return the errors of one product and of cuBLAS's against float64, or None where there is no cuBLAS.
+        """Return the errors of one product and of cuBLAS's against float64, or None where they cannot be had.
 
         Both are relative: norm of the difference by norm of the product.
         """
@@ -281,9 +281,13 @@ class _CardTimer:
         """See `Timer`."""
         if self._beside is None or isinstance(self.once(rung, config), str):
             return None
-        own = self._beside.error()
-        self._beside.work()
-        return own, self._beside.error()
+        try:
+            own = self._beside.error()
+            self._beside.work()
+            return own, self._beside.error()
+        except Exception as error:  # of either library: no room for the operands in float64, for one
+            self._bench.survive(error)
+            return None
 
     @cached_property
     def _beside(self) -> Baseline | None:

@@ -17,6 +17,17 @@ SHAPES = [(1, 1, 64), (5, 7, 333), (64, 64, 4096), (33, 130, 517), (130, 4, 1000
 DEEP = (64, 64, 65536)
 
 
+def operands(torch, layout, M, N, K):
+    """A, B and C, and then A and B as the layout stores them."""
+    a, b, c = (torch.randn(shape, device="cuda") for shape in ((M, K), (K, N), (M, N)))
+    return a, b, c, *(x.T.contiguous().T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True))
+
+
+def epilogue(total, alpha, beta, c):
+    """What becomes of a sum: beta * C is rounded, the rest is one FMA."""
+    return (total.double() * alpha + (c * beta).double()).float()
+
+
 def in_parts(torch, config, a, b, alpha, beta, c):
     """The same by rung 1, part by part, and by PyTorch's sums in the order that is promised."""
     K = a.shape[1]
@@ -35,7 +46,7 @@ def in_parts(torch, config, a, b, alpha, beta, c):
         total = total + strand
     if beta == 0:
         return total * alpha
-    return (total.double() * alpha + (c * beta).double()).float()  # beta * C is rounded, the rest is one FMA
+    return epilogue(total, alpha, beta, c)
 
 
 @pytest.mark.parametrize("slices", [2, 4])
@@ -43,15 +54,14 @@ def in_parts(torch, config, a, b, alpha, beta, c):
 def test_slices_are_added_up_in_the_order_that_is_promised(torch, layout, slices):
     config = replace(CONFIG, BK=32, SPREAD=2, SLICES=slices, SPLIT_K=1)
     for M, N, K in SHAPES:
-        a, b, c = (torch.randn(shape, device="cuda") for shape in ((M, K), (K, N), (M, N)))
-        stored = [x.T.contiguous().T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True)]
+        a, b, c, *stored = operands(torch, layout, M, N, K)
         end = K // 32 * 32
         total = 0.0
         for one in range(slices):
             mine = [k for k in range(end) if k % 32 * slices // 32 == one] + [*range(end + one, K, slices)]
             chain = sgemm(a[:, mine].contiguous(), b[mine].contiguous(), rung=1) if mine else torch.zeros_like(c)
             total = total + chain
-        expected = (total.double() * 2 + (c * -0.5).double()).float()
+        expected = epilogue(total, 2.0, -0.5, c)
         for beside in (c.clone(), c.T.contiguous().T):
             found = sgemm(*stored, 2.0, -0.5, beside, rung="pipelined", config=config)
             assert torch.equal(found.contiguous().view(torch.int32), expected.view(torch.int32))
@@ -62,8 +72,7 @@ def test_slices_are_added_up_in_the_order_that_is_promised(torch, layout, slices
 def test_chains_are_added_up_in_the_order_that_is_promised(torch, layout, chains):
     config = replace(CONFIG, BK=16, ASYNC=2, CHAINS=chains, SPLIT_K=1)
     for M, N, K in SHAPES:
-        a, b, c = (torch.randn(shape, device="cuda") for shape in ((M, K), (K, N), (M, N)))
-        stored = [x.T.contiguous().T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True)]
+        a, b, c, *stored = operands(torch, layout, M, N, K)
         tiles = K // 16
         chain = 16 * max(1, -(-tiles // chains))
         ends = [*range(chain, 16 * tiles, chain), 16 * tiles, K]
@@ -71,7 +80,7 @@ def test_chains_are_added_up_in_the_order_that_is_promised(torch, layout, chains
         for first, last in itertools.pairwise([0, *ends]):
             if first < last:
                 total = total + sgemm(a[:, first:last], b[first:last], rung=1)
-        expected = (total.double() * 2 + (c * -0.5).double()).float()
+        expected = epilogue(total, 2.0, -0.5, c)
         found = sgemm(*stored, 2.0, -0.5, c.clone(), rung="pipelined", config=config)
         assert torch.equal(found.view(torch.int32), expected.view(torch.int32))
 
@@ -82,8 +91,7 @@ def test_parts_are_added_up_in_the_order_that_is_promised(torch, layout, parts):
     """alpha and beta are powers of two: the epilogue then has one rounding, wherever it is computed."""
     config = replace(CONFIG, SPLIT_K=parts)
     for M, N, K in SHAPES:
-        a, b, c = (torch.randn(shape, device="cuda") for shape in ((M, K), (K, N), (M, N)))
-        stored = [x.T.contiguous().T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True)]
+        a, b, c, *stored = operands(torch, layout, M, N, K)
         for alpha, beta in ((1.0, 0.0), (2.0, -0.5)):
             expected = in_parts(torch, config, a, b, alpha, beta, c)
             for column_major in (False, True):
