@@ -25,6 +25,7 @@
 #include "device/outer_product.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
+#include "device/dependent_launch.cuh"
 
 constexpr int SLICE = BM / WM * (BN / WN) * 32;  // threads that cover the block tile
 constexpr int THREADS = SLICES * SLICE;
@@ -57,12 +58,14 @@ static_assert(BK % SLICES == 0 && STEPS % 2 == 0 && STEPS >= 4,
 
 #include "device/chains.cuh"
 #include "device/slices.cuh"
+#include "device/warp_store.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
               const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc,
               int k_chunk, long long split_stride) {
     extern __shared__ __align__(16) float shared[];  // [2][STAGE / 4]
+    if (k_chunk < K) let_dependents_begin();         // the sum of the parts
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
@@ -166,7 +169,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     if (CHAINS) add_kept(kept, acc, anything);
     if constexpr (SLICES > 1) add_slices(shared, acc, slice);
     C += part * split_stride;
+    if constexpr (VEC_C == 1) __syncthreads();  // the next lines write where slower warps may still read
     if (slice != 0) return;
+    if constexpr (VEC_C == 1) {
+        store_by_warps(shared, acc, tile.m + warp / (BN / WN) * WM, tile.n + warp % (BN / WN) * WN, own.m,
+                       own.n, M, N, alpha, beta, C, ldc);
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
         const int m = tile.m + row + i / TM * WSUBM + i % TM;

@@ -24,6 +24,7 @@
 #include "device/tile_copy.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
+#include "device/dependent_launch.cuh"
 
 constexpr int QUAD = 4;           // steps of k that a thread reads of A at a time
 constexpr int COLUMNS = BN / TN;  // threads side by side
@@ -77,6 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
            const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc,
            int k_chunk, long long split_stride) {
     __shared__ __align__(16) float shared[SHARED];
+    if (k_chunk < K) let_dependents_begin();  // the sum of the parts
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile tile = tile_of_block<BM, BN, 8>(M, N, blockIdx.x % tiles);

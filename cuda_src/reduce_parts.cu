@@ -4,6 +4,7 @@
 // few elements have too few threads otherwise. Which it is depends on the number of parts alone, so the same
 // call gives the same bits every time.
 // A thread has EACH elements, so that their loads are under way together; neighbours have neighbours.
+#include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 
 constexpr int THREADS = 256;
@@ -23,6 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const long long first = static_cast<long long>(blockIdx.x) * lanes * EACH + lane;
     float sum[EACH] = {};
     const float *w = W + strand * part_stride + first;
+    wait_for_results();
 #pragma unroll 8
     for (int p = strand; p < count; p += strands, w += strands * part_stride)
 #pragma unroll

@@ -202,10 +202,10 @@ def test_without_a_rung_a_narrow_result_is_rung_10s(card, on_card, random):
 
 def test_a_sum_that_needs_too_many_blocks_is_refused():
     for count, elements in ((8, 1024), (9, 128)):  # of a block
-        largest = split_k.reduction(None, 2**20, elements * (2**11 - 1), count, (1, 1))
+        largest = split_k.reduction(None, 2**20, elements * (2**11 - 1), count, (1, 1), "sm_90")
         assert largest.config.grid[0] == 2**31 - 2**20 and largest.config.block[0] == 256
         with pytest.raises(ShapeError, match=f"the limit of a grid is {plan.MAX_BLOCKS}"):
-            split_k.reduction(None, 2**20, elements * 2**11, count, (1, 1))
+            split_k.reduction(None, 2**20, elements * 2**11, count, (1, 1), "sm_90")
 
 
 def test_what_is_packed_may_be_divided_too(card, on_card, abc):

@@ -12,10 +12,9 @@ constexpr int SUMS = rows_of_sums();
 static_assert(SUMS > 0, "the sums of a row of every thread fit into shared memory");
 
 __device__ __forceinline__ void add_slices(float *shared, float (&acc)[ROWS][COLS], int slice) {
-    const int lane = threadIdx.x % SLICE;  // neighbours have neighbouring vectors
-    auto vector = [&](int s, int i, int j) {
-        return reinterpret_cast<float4 *>(shared) + ((s * SUMS + i) * (COLS / 4) + j / 4) * SLICE + lane;
-    };
+    const int lane = threadIdx.x % SLICE;
+    // Float by float: see device/chains.cuh for why.
+    auto place = [&](int s, int i, int j) { return shared + ((s * SUMS + i) * COLS + j) * SLICE + lane; };
 #pragma unroll
     for (int first = 0; first < ROWS; first += SUMS) {
         __syncthreads();
@@ -23,9 +22,7 @@ __device__ __forceinline__ void add_slices(float *shared, float (&acc)[ROWS][COL
 #pragma unroll
             for (int i = 0; i < SUMS; ++i)
 #pragma unroll
-                for (int j = 0; j < COLS; j += 4)
-                    *vector(slice - 1, i, j) = make_float4(acc[first + i][j], acc[first + i][j + 1],
-                                                           acc[first + i][j + 2], acc[first + i][j + 3]);
+                for (int j = 0; j < COLS; ++j) *place(slice - 1, i, j) = acc[first + i][j];
         }
         __syncthreads();
         if (slice == 0) {
@@ -34,14 +31,8 @@ __device__ __forceinline__ void add_slices(float *shared, float (&acc)[ROWS][COL
 #pragma unroll
                 for (int i = 0; i < SUMS; ++i)
 #pragma unroll
-                    for (int j = 0; j < COLS; j += 4) {
-                        const float4 other = *vector(s, i, j);
-                        float *own = acc[first + i] + j;
-                        own[0] = __fadd_rn(own[0], other.x);
-                        own[1] = __fadd_rn(own[1], other.y);
-                        own[2] = __fadd_rn(own[2], other.z);
-                        own[3] = __fadd_rn(own[3], other.w);
-                    }
+                    for (int j = 0; j < COLS; ++j)
+                        acc[first + i][j] = __fadd_rn(acc[first + i][j], *place(s, i, j));
         }
     }
 }

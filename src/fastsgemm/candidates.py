@@ -120,11 +120,22 @@ def _tile(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter:
 
 
 def _stages(
-    bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter: int, order: int = 1, copies: int = 1
+    bm: int,
+    bn: int,
+    bk: int,
+    tm: int,
+    tn: int,
+    wm: int,
+    wn: int,
+    wniter: int,
+    order: int = 1,
+    copies: int = 1,
+    slices: int | None = None,
+    group: int = 8,
 ) -> Config:
     return Config(
         bm, bn, bk, tm, tn, wm, wn, wniter,
-        GROUP_M=8, MIN_BLOCKS=1, ORDER=order, FRAGMENTS=2, ASYNC=copies, SPREAD=2, SPLIT_K=1,
+        GROUP_M=group, MIN_BLOCKS=1, ORDER=order, FRAGMENTS=2, ASYNC=copies, SPREAD=2, SLICES=slices, SPLIT_K=1,
     )  # fmt: skip
 
 
@@ -225,25 +236,23 @@ PIPELINED = Space(
     problems=(*STANDARD, *HUGE),
     anchors=(*ANCHORS, *LAYOUT_ANCHORS),
     quick=(
-        _stages(128, 128, 8, 16, 4, 64, 64, 2),
-        _stages(64, 256, 8, 16, 4, 64, 64, 2),
-        _stages(128, 256, 8, 16, 4, 64, 64, 2),
-        _stages(64, 128, 8, 16, 4, 64, 64, 2),
-        _stages(64, 128, 16, 8, 4, 32, 64, 2),
-        _stages(128, 64, 16, 8, 4, 64, 32, 2),
-        _stages(64, 64, 8, 8, 4, 32, 32, 1),
-        _stages(64, 64, 16, 8, 4, 32, 32, 1),
-        _stages(64, 64, 16, 4, 4, 32, 32, 2),
-        _stages(32, 64, 16, 4, 4, 32, 16, 1),
-        _stages(64, 32, 16, 4, 4, 32, 16, 1),
-        _stages(32, 32, 16, 4, 4, 16, 32, 1),
-        _stages(32, 128, 16, 4, 4, 32, 32, 2),
-        _stages(128, 32, 16, 4, 4, 32, 32, 2),
-        _stages(16, 64, 16, 4, 4, 16, 32, 1),
-        _stages(16, 128, 32, 4, 4, 16, 32, 1),
-        _stages(64, 16, 16, 4, 4, 32, 16, 1),
-        _stages(128, 16, 32, 4, 4, 32, 16, 1),
-        _stages(32, 256, 16, 8, 4, 32, 64, 2),
+        _stages(128, 256, 16, 16, 4, 64, 64, 2, order=4, copies=2),
+        _stages(256, 128, 16, 16, 4, 64, 64, 2, order=4, copies=2),
+        _stages(128, 128, 16, 8, 4, 32, 128, 2, order=4, copies=2),
+        _stages(256, 64, 16, 16, 4, 64, 64, 2, order=4, copies=2),
+        _stages(64, 256, 16, 8, 4, 64, 32, 2, order=4),
+        _stages(32, 256, 16, 8, 4, 32, 64, 2, group=16),
+        _stages(256, 32, 16, 8, 4, 64, 32, 2),
+        _stages(32, 128, 32, 8, 4, 32, 128, 2, order=5, slices=4),
+        _stages(32, 128, 32, 8, 4, 32, 64, 2, slices=2),
+        _stages(32, 128, 16, 4, 4, 16, 64, 1),
+        _stages(64, 32, 32, 8, 4, 32, 32, 1, slices=2),
+        _stages(128, 32, 32, 4, 4, 64, 16, 2, slices=2),
+        _stages(16, 128, 32, 8, 4, 16, 64, 1, slices=2),
+        _stages(16, 64, 32, 4, 4, 16, 64, 2, slices=4),
+        _stages(16, 64, 32, 4, 4, 16, 32, 1),
+        _stages(32, 32, 32, 8, 4, 32, 32, 1, slices=4),
+        _stages(16, 32, 32, 4, 4, 16, 32, 1, slices=2),
     ),
     picked=(
         _stages(128, 256, 16, 16, 4, 64, 64, 2, order=4, copies=2),

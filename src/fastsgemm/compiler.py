@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # A second thread that wants the same kernel waits and finds it cached; different kernels compile side by side, unless
 # they share one of these locks by chance.
 _locks = tuple(threading.Lock() for _ in range(256))
+CACHING = (12, 9)  # the first NVRTC that keeps a cache of its own beside a driver; a hit there has nothing to report
+
 _importing = threading.Lock()  # cuda.core picks its build for CUDA 12 or 13 while it is imported: one thread at a time
 
 
@@ -91,8 +93,7 @@ def compiled(source: str, name: str, arch: str) -> bytes:
 
 def report(source: str, name: str, arch: str) -> Report:
     """Compile without the cache and return what ptxas says. Needs NVRTC but neither driver nor GPU."""
-    # From 12.9 on NVRTC keeps a cache of its own beside a driver, and a hit there has nothing to report.
-    no_cache = True if nvrtc_version() >= (12, 9) else None
+    no_cache = True if nvrtc_version() >= CACHING else None
     log = io.StringIO()
     _compile(source, _options(name, arch, ptxas_options=["-v"], no_cache=no_cache), log)
     text = log.getvalue()

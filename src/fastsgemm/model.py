@@ -83,9 +83,10 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
         for load in dict.fromkeys(ends)
         for layout in _LAYOUTS
     ]
-    found.append(_probe(config, multiprocessors, deep + 4, 0))
-    found.append(_probe(config, multiprocessors, deep + (config.BK or 1) - 1, 1))
+    found += _tails(config, multiprocessors)
     found.append(_stream(config, blocks_per_sm, multiprocessors))
+    if not config.TK:
+        found.append(_guarded(found[-1]))
     return list(dict.fromkeys(found))
 
 
@@ -98,10 +99,28 @@ def _probe(config: Config, count: float, K: int, ragged: int, layout: str = "NN"
     return Problem(rows * config.BM - ragged, whole // rows * config.BN - ragged, K, layout)
 
 
+def _tails(config: Config, multiprocessors: int) -> tuple[Problem, Problem, Problem]:
+    """Return problems with an aligned K of four steps in a last tile, a ragged one of one step, and of all but one.
+
+    At the lesser depth, where what a last tile costs is not lost in the noise.
+    """
+    shallow, step = depths(config)[0], config.BK or 1
+    return (
+        _probe(config, multiprocessors, shallow + 4, 0),
+        _probe(config, multiprocessors, shallow + 1, 1),
+        _probe(config, multiprocessors, shallow + step - 1, 1),
+    )
+
+
 def _stream(config: Config, blocks_per_sm: int, multiprocessors: int) -> Problem:
     """Return a problem whose operands no two blocks share, or of which rung 10 reads one only."""
     blocks, deep = blocks_per_sm * multiprocessors, depths(config)[1]
     return _probe(config, blocks, deep, 0) if config.TK else Problem(blocks * config.BM, config.BN, deep)
+
+
+def _guarded(stream: Problem) -> Problem:
+    """Return the same with columns that do not fill a tile, so that the copies must look at the edges."""
+    return replace(stream, N=stream.N - _TRANSACTION)
 
 
 def _near_root(count: int) -> int:
@@ -160,6 +179,7 @@ class Model:
         self._lines = (self._measured_lines(0), self._measured_lines(1))
         self._factors = {layout: tuple(self._layout_factors(layout, r) for r in (0, 1)) for layout in _LAYOUTS}
         self._tail = self._tail_steps()
+        self._tiny = self._depth(_TINY)
         # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.
         extra = self._depth(self._deep + 1) - (self._deep + 1)
         ragged_lines = tuple(replace(line, start=max(0.0, line.start - line.slope * extra)) for line in self._lines[1])
@@ -167,7 +187,10 @@ class Model:
             tuple(self._bent(line, 0) for line in self._lines[0]),
             tuple(self._bent(line, 1) for line in ragged_lines),
         )
-        self._bandwidth = self._stream_rate()
+        stream = _stream(self._config, int(self._full), self._sms)
+        self._bandwidth = 4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)  # bytes a ms
+        # What it costs to look at the edges of a matrix that is smaller than a tile; rung 10 always does.
+        self._guard = 1.0 if curve.config.TK else max(1.0, self._ms(_guarded(stream)) / self._ms(stream))
 
     def best(self, problem: Problem, multiprocessors: int) -> tuple[float, Config]:
         """Return the least predicted device time in ms, and the config with the SPLIT_K that gives it."""
@@ -180,21 +203,29 @@ class Model:
     def _split(self, problem: Problem, config: Config, multiprocessors: int) -> float:
         count, chunk = split(config, problem.K)
         if count == 1:
-            return self.predict(problem, multiprocessors)
-        whole = self.predict(replace(problem, K=chunk), multiprocessors / count)
+            return self._part(problem, problem.K, multiprocessors)
+        whole = self._part(problem, chunk, multiprocessors / count)
         outputs = 4.0 * problem.M * problem.N  # bytes
         return whole + _REDUCTION_MS + outputs * (count + 2) / _REDUCTION_BYTES
 
     def predict(self, problem: Problem, multiprocessors: float) -> float:
         """Return the predicted device time in ms, with K in one part, on a card with so many multiprocessors."""
-        problem = facing(self._rung, problem)
+        return self._part(facing(self._rung, problem), problem.K, multiprocessors)
+
+    def _part(self, problem: Problem, K: int, multiprocessors: float) -> float:
+        """Return the time of all tiles of C, each over K steps of those that the problem has."""
         load = blocks(self._config.kernel, problem) / multiprocessors
-        depth = self._depth(problem.K)
-        narrow = _narrow(problem)
-        aligned = self._time(load, depth, 0, problem.layout) if narrow < 1 else 0.0
-        ragged = self._time(load, depth, 1, problem.layout) if narrow > 0 else 0.0
-        traffic = 4.0 * (problem.M + problem.N) * problem.K / self._bandwidth
-        return max((1 - narrow) * aligned + narrow * ragged, traffic)
+        depth, narrow, layout = self._depth(K), _narrow(problem), problem.layout
+        stored = self._time(load, self._tiny, int(problem.N % _TRANSACTION != 0), layout)
+        read = sum(
+            share * (self._time(load, depth, ragged, layout) - self._time(load, self._tiny, ragged, layout))
+            for ragged, share in ((0, 1 - narrow), (1, narrow))
+            if share
+        )
+        if problem.M < self._config.BM or problem.N < self._config.BN:
+            read *= self._guard
+        traffic = 4.0 * (problem.M + problem.N) * K / self._bandwidth
+        return max(stored + read, traffic)
 
     def _time(self, load: float, depth: float, ragged: int, layout: str) -> float:
         return self._nn_time(load, depth, ragged) * self._layout_factor(layout, load, ragged)
@@ -278,19 +309,11 @@ class Model:
         step = self._config.BK or 1
         if step < 3:
             return 0.0, 1.0
-        slope = self._lines[1][1].slope or 1e-9
-        longest = self._ms(_probe(self._config, self._sms, self._deep + step - 1, 1))
-        shortest = self._ms(_probe(self._config, self._sms, self._deep + 1, 1))
-        each = max(0.0, longest - shortest) / (step - 2) / slope
-        aligned = self._lines[0][1]
-        four = self._ms(_probe(self._config, self._sms, self._deep + 4, 0))
-        once = (four - aligned.start - aligned.slope * self._deep) / (aligned.slope or 1e-9) - 4 * each
-        return max(0.0, once), each
-
-    def _stream_rate(self) -> float:
-        """Return the bytes a ms at which operands that no two blocks share were read."""
-        stream = _stream(self._config, int(self._full), self._sms)
-        return 4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)
+        four, shortest, longest = (self._ms(problem) for problem in _tails(self._config, self._sms))
+        aligned, ragged = (lines[1].slope or 1e-9 for lines in self._lines)
+        each = max(0.0, longest - shortest) / (step - 2) / ragged
+        whole = self._ms(_probe(self._config, self._sms, self._shallow, 0))
+        return max(0.0, (four - whole) / aligned - 4 * each), each
 
 
 def _narrow(problem: Problem) -> float:

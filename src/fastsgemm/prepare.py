@@ -146,7 +146,7 @@ def _launch(gpu: Gpu, handle: int, call: Call, rung: Rung | None, config: Config
     parts = None
     if count > 1:
         adding = kernel.helper(gpu, "reduce_parts", stream)
-        parts = split_k.reduction(adding, problem.M, problem.N, count, call.strides_c)
+        parts = split_k.reduction(adding, problem.M, problem.N, count, call.strides_c, gpu.arch)
     return Launch(
         call.swapped,
         kernel.get(gpu, rung, config, plan.variant_for(rung, call, config), stream),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fastsgemm.prepare import Launch
 
 _THREADS, _STRANDS, _FEW, _EACH = 256, 8, 8, 4  # as in cuda_src/reduce_parts.cu
+_EARLY = 90  # the first architecture on which a kernel can be launched before the one that it waits for has ended
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
@@ -50,8 +51,10 @@ def grid(M: int, N: int, count: int) -> tuple[int, int]:
     return -(-M * N // elements), _THREADS
 
 
-def reduction(kernel: Any, M: int, N: int, count: int, strides: tuple[int, int]) -> Reduction:
+def reduction(kernel: Any, M: int, N: int, count: int, strides: tuple[int, int], arch: str) -> Reduction:
     """Return how `count` parts of an (M, N) product are added up into a C with these strides.
+
+    Where card and cuda.core can (from 1.2 on), the kernel is launched while the parts are still being computed.
 
     Raises
     ------
@@ -63,7 +66,9 @@ def reduction(kernel: Any, M: int, N: int, count: int, strides: tuple[int, int])
     blocks, threads = grid(M, N, count)
     if blocks > MAX_BLOCKS:
         raise ShapeError(f"split-K of {M} x {N} needs {blocks} blocks to add up, the limit of a grid is {MAX_BLOCKS}")
-    return Reduction(np.int32(count), kernel, LaunchConfig(grid=blocks, block=threads), strides)
+    early = hasattr(LaunchConfig, "programmatic_stream_serialization") and int(arch.removeprefix("sm_")) >= _EARLY
+    options = {"programmatic_stream_serialization": True} if early else {}
+    return Reduction(np.int32(count), kernel, LaunchConfig(grid=blocks, block=threads, **options), strides)
 
 
 def run(

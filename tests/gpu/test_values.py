@@ -263,10 +263,14 @@ def shipped(gpu):
             yield line["rung"], configs.from_constants(line["constants"])
 
 
-def test_every_config_gives_the_bits_of_rung_1(torch, gpu):
+SHARES = 8  # of the configs, so that several processes can share them out
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_every_config_gives_the_bits_of_rung_1(torch, gpu, share):
     problems = [Case(torch, *shape, 1.5, -0.5) for shape in ((261, 395, 137), (256, 384, 128))]
     checks = []
-    for name, config in dict.fromkeys([*CONFIGS, *shipped(gpu)]):
+    for name, config in list(dict.fromkeys([*CONFIGS, *shipped(gpu)]))[share::SHARES]:
         if configs.violations(rungs.find(name), config, gpu.shared_limit):
             assert (name, config) not in CONFIGS or gpu.shared_limit < 100_000
             continue

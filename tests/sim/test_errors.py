@@ -155,6 +155,30 @@ def test_race_of_equal_writes(launch, out):
         launch(source, "C", {"C": out})
 
 
+SWAP = (
+    TILE + "s[threadIdx.x] = 1.0f;\n{barrier}\nfloat x = s[threadIdx.x ^ {other}];\n{barrier}\n"
+    "s[threadIdx.x ^ 2] = x;\n{barrier}\nC[threadIdx.x] = s[threadIdx.x];"
+)
+
+
+def test_a_barrier_of_a_warp_is_enough_within_it(launch, out):
+    launch(SWAP.format(barrier="__syncwarp();", other=1), "C", {"C": out}, block=64)
+    assert (out == 1).all()
+
+
+def test_a_barrier_of_a_warp_is_not_enough_between_two(launch, out):
+    launch(SWAP.format(barrier="__syncthreads();", other=32), "C", {"C": out}, block=64)
+    with pytest.raises(RaceError, match=r"thread 0 .*reads shared memory at 128 that warp 1 wrote .*kernel.cu:5"):
+        launch(SWAP.format(barrier="__syncwarp();", other=32), "C", {"C": out}, block=64)
+
+
+def test_a_barrier_of_a_warp_that_not_all_lanes_reach(launch, out):
+    source = "if (threadIdx.x < {limit}) {{\n__syncwarp();\nC[threadIdx.x] = 1.0f;\n}} else C[threadIdx.x] = 2.0f;"
+    launch(source.format(limit=32), "C", {"C": out}, block=64)
+    with pytest.raises(BarrierError, match=r"thread 63 of block 0 .*of its warp at .*kernel.cu:3"):
+        launch(source.format(limit=63), "C", {"C": out}, block=64)
+
+
 def test_one_thread_may_do_as_it_likes(launch, out):
     source = TILE + "s[threadIdx.x] = 1.0f; s[threadIdx.x] += C[threadIdx.x]; C[threadIdx.x] = s[threadIdx.x];"
     launch(source, "C", {"C": out})

@@ -53,7 +53,7 @@ class RaceError(KernelFault):
 
 
 class BarrierError(KernelFault):
-    """A barrier that not every thread of the block reaches."""
+    """A barrier that not every thread of the block, or of the warp, reaches."""
 
 
 class UnwrittenOutputError(KernelFault):

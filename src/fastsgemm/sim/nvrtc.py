@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from fastsgemm import compiler
 from fastsgemm.errors import CompileError, NoNvrtcError
 
 
@@ -82,6 +83,8 @@ def compile_source(source: str, arch: str) -> Binary:
         raise CompileError(f"NVRTC gives no program: {made.name}")
     try:
         options = [f"-arch={arch}".encode(), b"-std=c++17", b"-lineinfo", b"--ptxas-options=-v"]
+        if compiler.nvrtc_version() >= compiler.CACHING:
+            options.append(b"--no-cache")  # a hit has no report
         (done,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
         if int(done) != 0:

@@ -8,16 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastsgemm.sim import alu, memory
-from fastsgemm.sim.batch import Batch
-from fastsgemm.sim.errors import UnknownInstructionError
+from fastsgemm.sim.batch import WARP, Batch
+from fastsgemm.sim.errors import BarrierError, UnknownInstructionError
 from fastsgemm.sim.memory import Step
 from fastsgemm.sim.ptx import Constant, Guard, Instruction, Kernel, Symbol
 from fastsgemm.sim.slots import DTYPES, Slots
 
 _BARRIERS = ("bar.sync", "barrier.sync", "barrier.sync.aligned")
+_WARP_BARRIER, _WHOLE_WARP = "bar.warp.sync", (Constant(-1), Constant(0xFFFFFFFF))
 _BRANCHES = ("bra", "bra.uni")
 _RETURNS = ("ret", "exit")
-_NOTHING = ("membar.cta", "fence.acq_rel.cta", "fence.sc.cta")  # lanes in lockstep see every write at once
+# Lanes in lockstep see every write at once, and a launch begins when the one before it has ended.
+_NOTHING = (
+    "membar.cta",
+    "fence.acq_rel.cta",
+    "fence.sc.cta",
+    "griddepcontrol.launch_dependents",
+    "griddepcontrol.wait",
+)
 
 
 class End(enum.Enum):
@@ -128,6 +136,8 @@ def _stretch(kernel: Kernel, slots: Slots, start: int, stop: int, number_of: dic
 def _step(instruction: Instruction, index: int, slots: Slots) -> Step:
     if instruction.opcode in _NOTHING:
         return _nothing
+    if instruction.opcode == _WARP_BARRIER:
+        return _warp_barrier(instruction)
     step = memory.decode(instruction, index, slots) or _computation(instruction, slots)
     if step is None:
         raise _unknown(instruction, "the simulated device does not have it")
@@ -142,6 +152,21 @@ def _unknown(instruction: Instruction, why: str) -> UnknownInstructionError:
 
 def _nothing(batch: Batch) -> None:
     pass
+
+
+def _warp_barrier(instruction: Instruction) -> Step:
+    if instruction.guard or instruction.operands[0] not in _WHOLE_WARP:
+        raise _unknown(instruction, "only a barrier of the whole warp is known")
+
+    def step(batch: Batch) -> None:
+        executing = batch.current_mask.reshape(-1, WARP)
+        missing = executing.any(axis=1, keepdims=True) & batch.alive.reshape(-1, WARP) & ~executing
+        if missing.any():
+            lane = int(np.argmax(missing))
+            raise BarrierError(f"{batch.name_of(lane)} does not reach the barrier of its warp at {instruction.place}")
+        batch.shared.warp_barrier(batch)
+
+    return step
 
 
 def _computation(instruction: Instruction, slots: Slots) -> Step | None:

@@ -123,7 +123,7 @@ def _add(activity: Activity, index: int, instruction: Instruction, counters: Cou
     if instruction.opcode.startswith("fma."):
         activity.fmas += warps
         activity.thread_fmas += int(counters.lanes[index])
-    if instruction.opcode.startswith("bar"):
+    if instruction.opcode.startswith("bar") and ".warp." not in instruction.opcode:
         activity.barriers += warps / block_warps
     if index in counters.shared:
         loading = instruction.opcode.startswith("ld")

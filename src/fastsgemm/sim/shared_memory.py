@@ -2,7 +2,8 @@
 
 Beside the bytes it keeps, for every unit of four bytes (fewer where the kernel has narrower accesses): whether it
 was written at all, the thread that wrote it since the last barrier, the thread that read it since, and whether an
-asynchronous copy to it is still in flight.
+asynchronous copy to it is still in flight. A barrier of a warp puts the warp in the place of its thread: what came
+before is then in order for the threads of this warp, and for no other.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm.sim.batch import Array, Batch
+from fastsgemm.sim.batch import WARP, Array, Batch
 from fastsgemm.sim.errors import MisalignedError, RaceError, SharedAccessError, UnwrittenSharedError
 from fastsgemm.sim.ptx import Instruction
 
 _MANY = -1  # more than one thread
+_FIRST_WARP = -2
 
 
 class SharedMemory:
@@ -38,7 +40,7 @@ class SharedMemory:
         self._bytes = np.zeros(blocks * self.stride, np.uint8)
         self._known = np.zeros(units, np.bool_)
         self._in_flight = np.zeros(units, np.bool_)
-        self._writer = np.zeros(units, np.int32)  # thread + 1, 0 for none
+        self._writer = np.zeros(units, np.int32)  # thread + 1, 0 for none, _FIRST_WARP - w for all of warp w
         self._reader = np.zeros(units, np.int32)
         self._blocks = blocks
 
@@ -54,10 +56,10 @@ class SharedMemory:
             nth = _first(~known)
             batch.fail(UnwrittenSharedError, at, nth, f"reads shared memory at {address[nth]} that nobody wrote")
         writer = self._writer[units]
-        self._refuse(batch, at, address, (writer != 0) & (writer != me), writer, "reads", "wrote")
+        self._refuse(batch, at, address, _others(writer, me), writer, "reads", "wrote")
         reader = self._reader[units]
         self._reader[units] = me
-        many = (self._reader[units] != me) | ((reader != 0) & (reader != me))
+        many = (self._reader[units] != me) | _others(reader, me)
         self._reader[units[many]] = _MANY
         data: Array = self._bytes.view(dtype).reshape(-1, count)[rows]
         return data.T.copy()
@@ -96,6 +98,16 @@ class SharedMemory:
             else:
                 kept.reshape(self._blocks, -1)[blocks] = 0
 
+    def warp_barrier(self, batch: Batch) -> None:
+        """Put what the warps that execute have touched in order for their own threads."""
+        executing = batch.current_mask.reshape(self._blocks, -1, WARP).any(axis=2)
+        for kept in (self._writer, self._reader):
+            units = kept.reshape(self._blocks, -1)
+            block, unit = np.nonzero(units > 0)
+            warp = (units[block, unit] - 1) // WARP
+            here = executing[block, warp]
+            units[block[here], unit[here]] = _FIRST_WARP - warp[here]
+
     def _rows(self, batch: Batch, at: Instruction, address: Array, size: int) -> Array:
         """Return the index of each access in units of its size."""
         if (address % np.uint64(size)).any():
@@ -120,8 +132,8 @@ class SharedMemory:
         me = batch.gather(batch.thread)[:, None] + 1
         self._check_in_flight(batch, at, address, units)
         writer, reader = self._writer[units], self._reader[units]
-        self._refuse(batch, at, address, (writer != 0) & (writer != me), writer, "writes", "wrote")
-        self._refuse(batch, at, address, (reader != 0) & (reader != me), reader, "writes", "read")
+        self._refuse(batch, at, address, _others(writer, me), writer, "writes", "wrote")
+        self._refuse(batch, at, address, _others(reader, me), reader, "writes", "read")
         self._writer[units] = me
         together = self._writer[units]
         self._refuse(batch, at, address, together != me, together, "writes", "writes")
@@ -141,8 +153,16 @@ class SharedMemory:
             nth = _first(bad)
             thread = int(other[nth][np.argmax(bad[nth])])
             who = "several threads" if thread == _MANY else f"thread {thread - 1}"
+            if thread <= _FIRST_WARP:
+                who = f"warp {_FIRST_WARP - thread}"
             what = f"{mine} shared memory at {address[nth]} that {who} {theirs} since the last barrier"
             batch.fail(RaceError, at, nth, what)
+
+
+def _others(who: Array, me: Array) -> Array:
+    """Return where anybody but this thread, or its own warp before a barrier of that, has touched a unit."""
+    others: Array = (who != 0) & (who != me) & (who != _FIRST_WARP - (me - 1) // WARP)
+    return others
 
 
 def _first(bad: Array) -> int:

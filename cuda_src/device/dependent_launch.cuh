@@ -1,0 +1,17 @@
+// A kernel and the one that needs its results, launched so that the second may begin before the first has
+// ended: its blocks are then in place when the results are (programmatic dependent launch, sm_90 and later).
+#pragma once
+
+// In the first kernel: once every block has said so, the second may begin.
+__device__ __forceinline__ void let_dependents_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// In the second: wait until the first has ended and all that it wrote can be read.
+__device__ __forceinline__ void wait_for_results() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
