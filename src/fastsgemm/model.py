@@ -24,6 +24,7 @@ _MOST_PARTS, _MOST_WAVES, _LEAST_TILES = 256, 8, 2  # of a division of K, of its
 _REDUCTION_MS = 0.003  # that a second kernel costs at least
 _REDUCTION_BYTES = 2e9  # a ms, of partial sums written and read: they mostly stay in L2
 _LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, and related to NN there
+_STACKED = 4  # rows of tiles, on rung 10
 _TRANSACTION = 4  # floats: extents that are multiples of it let an operand be read 16 bytes at a time
 
 
@@ -85,8 +86,7 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
     ]
     found += _tails(config, multiprocessors)
     found.append(_stream(config, blocks_per_sm, multiprocessors))
-    if not config.TK:
-        found.append(_guarded(found[-1]))
+    found.append(_stacked(config, found[-1]) if config.TK else _guarded(found[-1]))
     return list(dict.fromkeys(found))
 
 
@@ -121,6 +121,12 @@ def _stream(config: Config, blocks_per_sm: int, multiprocessors: int) -> Problem
 def _guarded(stream: Problem) -> Problem:
     """Return the same with columns that do not fill a tile, so that the copies must look at the edges."""
     return replace(stream, N=stream.N - _TRANSACTION)
+
+
+def _stacked(config: Config, stream: Problem) -> Problem:
+    """Return about as many tiles one above the other, which share what they read of B."""
+    M = _STACKED * config.BM
+    return replace(stream, M=M, N=max(M, stream.N // _STACKED))
 
 
 def _near_root(count: int) -> int:
@@ -191,6 +197,7 @@ class Model:
         self._bandwidth = 4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)  # bytes a ms
         # What it costs to look at the edges of a matrix that is smaller than a tile; rung 10 always does.
         self._guard = 1.0 if curve.config.TK else max(1.0, self._ms(_guarded(stream)) / self._ms(stream))
+        self._shared = self._shared_part(stream) if curve.config.TK else 0.0
 
     def best(self, problem: Problem, multiprocessors: int) -> tuple[float, Config]:
         """Return the least predicted device time in ms, and the config with the SPLIT_K that gives it."""
@@ -224,6 +231,7 @@ class Model:
         )
         if problem.M < self._config.BM or problem.N < self._config.BN:
             read *= self._guard
+        read *= 1 - self._shared * (1 - 1 / -(-problem.M // self._config.BM))
         traffic = 4.0 * (problem.M + problem.N) * K / self._bandwidth
         return max(stored + read, traffic)
 
@@ -314,6 +322,12 @@ class Model:
         each = max(0.0, longest - shortest) / (step - 2) / ragged
         whole = self._ms(_probe(self._config, self._sms, self._shallow, 0))
         return max(0.0, (four - whole) / aligned - 4 * each), each
+
+    def _shared_part(self, stream: Problem) -> float:
+        """Return the part of the time that rows of tiles share, because it is that of reading B once."""
+        stacked = _stacked(self._config, stream)
+        per_tile = [self._ms(p) / blocks(self._config.kernel, p) for p in (stream, stacked)]
+        return min(1.0, max(0.0, (1 - per_tile[1] / per_tile[0]) / (1 - 1 / _STACKED)))
 
 
 def _narrow(problem: Problem) -> float:

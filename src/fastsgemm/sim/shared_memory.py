@@ -100,7 +100,7 @@ class SharedMemory:
 
     def warp_barrier(self, batch: Batch) -> None:
         """Put what the warps that execute have touched in order for their own threads."""
-        executing = batch.current_mask.reshape(self._blocks, -1, WARP).any(axis=2)
+        executing: Array = np.logical_or.reduce(batch.current_mask.reshape(self._blocks, -1, WARP), axis=2)
         for kept in (self._writer, self._reader):
             units = kept.reshape(self._blocks, -1)
             block, unit = np.nonzero(units > 0)
