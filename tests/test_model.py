@@ -5,7 +5,8 @@ import math
 import pytest
 
 from fastsgemm import model, problems
-from fastsgemm.candidates import CLASSIC, PIPELINED, REFINED, SKINNY
+from fastsgemm.candidates import CLASSIC, REFINED, SKINNY
+from fastsgemm.config import Config
 from fastsgemm.database import Curve, Point, Tools
 from fastsgemm.model import Model
 from fastsgemm.plan import Problem, blocks, facing
@@ -117,7 +118,12 @@ def test_nothing_is_faster_than_its_operands_are_read():
 
 def test_a_curve_with_a_point_missing_is_refused():
     whole = curve(BIG, 2, ideal(BIG, 2))
-    needed = [index for index, point in enumerate(whole.points) if point.problem.layout == "NN" and point.problem.K > 9]
+    edges = Problem(2 * SMS * BIG.BM, BIG.BN - 4, 1024)
+    needed = [
+        index
+        for index, point in enumerate(whole.points)
+        if point.problem.layout == "NN" and point.problem.K > 9 and point.problem != edges
+    ]
     for index in needed:
         points = (*whole.points[:index], *whole.points[index + 1 :])
         with pytest.raises(ValueError, match="no time for"):
@@ -141,7 +147,10 @@ def test_times_without_noise_or_sense_do_not_break_it():
     assert predicted.predict(Problem(8192, 8192, 8192), SMS) > 0
 
 
-PIPE = PIPELINED.quick[3]  # 64x128x8
+PIPE = Config(
+    64, 128, 8, 16, 4, 64, 64, 2,
+    GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPREAD=2, SPLIT_K=1,
+)  # fmt: skip
 PARTS = {2 << i for i in range(8)} | {3 << i for i in range(7)}  # up to 256
 
 
@@ -247,7 +256,7 @@ def test_the_measured_points_of_a_row_are_predicted():
     ms = narrow_machine(4)
     predicted = Model(narrow_curve(4, ms))
     for problem in model.probes(NARROW, 4, SMS):
-        assert problem.M <= NARROW.BM and (model.depths(NARROW)[0] <= problem.K or problem.K <= 9)
+        assert problem.M <= 4 * NARROW.BM and (model.depths(NARROW)[0] <= problem.K or problem.K <= 9)
         if problem.layout == "TN":
             continue  # quicker on this machine than its operands are read
         assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
@@ -279,3 +288,44 @@ def test_what_a_block_costs_once_is_measured_where_there_is_nothing_else():
     assert Model(whole).predict(Problem(1024, 1024, 16), SMS) == pytest.approx(0.005, rel=0.15)
     without = dataclasses.replace(whole, points=tuple(p for p in whole.points if p.problem.K > 9))
     assert Model(without).predict(Problem(1024, 1024, 16), SMS) < 0.004  # an older curve is used as it is
+
+
+def test_only_rows_of_c_that_cannot_be_stored_by_vectors_cost_what_storing_them_does():
+    """A machine on which nothing but storing an odd N takes longer; K decides how A is read, and that costs nothing."""
+
+    def ms(problem):
+        units = max(1, math.ceil(blocks(BIG, problem) / SMS))
+        return units * (0.004 + 1e-4 * problem.K + (0.02 if problem.N % 4 else 0.0))
+
+    predicted = Model(curve(BIG, 1, ms))
+    for M, N, K in ((1280, 1280, 640), (1281, 1280, 641), (1279, 1278, 640), (1279, 1278, 641)):
+        assert predicted.predict(Problem(M, N, K), SMS) == pytest.approx(ms(Problem(M, N, K)), rel=0.02)
+
+
+def test_a_matrix_smaller_than_a_tile_costs_what_its_edges_do():
+    def ms(problem):
+        units = max(1, math.ceil(blocks(BIG, problem) / SMS))
+        return units * (0.004 + (1.5e-4 if problem.N < BIG.BN else 1e-4) * problem.K)
+
+    predicted = Model(curve(BIG, 1, ms))
+    filled, short = (predicted.predict(Problem(1280, n, 4096), SMS) for n in (128, 64))
+    assert filled == pytest.approx(0.4136, rel=0.01) and short == pytest.approx(0.6184, rel=0.03)
+    whole = curve(BIG, 1, ms)
+    without = dataclasses.replace(whole, points=tuple(p for p in whole.points if p.problem.N != BIG.BN - 4))
+    assert Model(without).predict(Problem(1280, 64, 4096), SMS) == pytest.approx(filled)  # taken for granted
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 8])
+def test_rows_of_tiles_share_what_they_read_of_b(rows):
+    """A machine on which reading B takes as long as the arithmetic of two tiles, and is done once for all rows."""
+
+    def ms(problem):
+        turned = facing(find("skinny"), problem)
+        wide, high = math.ceil(turned.N / NARROW.BN), math.ceil(turned.M / NARROW.BM)
+        return 0.004 + 1e-7 * turned.K * (2 * wide + wide * high)
+
+    predicted = Model(narrow_curve(1, ms))
+    one, many = (Problem(n * NARROW.BM, SMS // n * NARROW.BN, 4096) for n in (1, rows))
+    share = (1 + 2 / min(rows, 4)) / 3  # of more rows it says no more than of four
+    found = (predicted.predict(many, SMS) - 0.004) / (predicted.predict(one, SMS) - 0.004)
+    assert found == pytest.approx(share, rel=0.1)

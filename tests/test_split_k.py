@@ -208,6 +208,12 @@ def test_a_sum_that_needs_too_many_blocks_is_refused():
             split_k.reduction(None, 2**20, elements * 2**11, count, (1, 1), "sm_90")
 
 
+@pytest.mark.parametrize(("arch", "early"), [("sm_75", False), ("sm_89", False), ("sm_90", True), ("sm_120", True)])
+def test_where_the_card_can_the_sum_is_launched_before_the_parts_are_there(arch, early):
+    config = split_k.reduction(None, 100, 100, 4, (100, 1), arch).config
+    assert getattr(config, "programmatic_stream_serialization", early) is early  # cuda.core 1.1 does not have it
+
+
 def test_what_is_packed_may_be_divided_too(card, on_card, abc):
     A = np.zeros((M, 2 * K), np.float32)[:, ::2]
     A[...] = abc[0]

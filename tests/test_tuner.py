@@ -9,6 +9,7 @@ import pytest
 import fastsgemm
 from fastsgemm import choose, database, model, plan, problems, resources, rungs, tuner
 from fastsgemm.candidates import CLASSIC, LITERATURE, PIPELINED, REFINED, SKINNY
+from fastsgemm.config import Config
 from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.plan import Problem
 from fastsgemm.progress import Bar
@@ -17,6 +18,10 @@ from fastsgemm.workbench import Card, job_of, largest_job
 
 CARD = Card("Fake 9000", "sm_90", 232448, 132)
 WARP = rungs.find("warptiled")
+MEDIUM = Config(
+    64, 128, 8, 16, 4, 64, 64, 2,
+    GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPREAD=2, SPLIT_K=1,
+)  # fmt: skip
 SHAPE = "1024,1024,1024"
 THREE_SHAPES = (SHAPE, "256,256,256", "512,512,8192")
 
@@ -123,7 +128,7 @@ def test_one_problem_is_tuned_stored_and_used(bench, go, data_folder):
 )
 def test_every_division_that_is_worth_it_is_tried_and_the_one_that_fills_the_card_first(bench, shape, first, divisions):
     """With tiles of 64 x 128 on 132 multiprocessors, of which two blocks each are full."""
-    config = PIPELINED.quick[3]
+    config = MEDIUM
     run = tuner._Run(tuner.plan(bench.card, [shape], rung="pipelined"), PIPELINED, None, None)
     for given in (config, replace(config, SPLIT_K=1)):
         found = run._divided(given, Problem(*shape))
@@ -290,7 +295,7 @@ def test_a_config_that_fails_on_a_probe_gets_no_curve(bench, go):
     real = bench.time
 
     def time(rung, config, problem):
-        if config == bad and problem.K == 1024 + 4:
+        if config == bad and problem.K == 128 + 4:
             return "launch failed"
         return real(rung, config, problem)
 
@@ -320,8 +325,7 @@ def test_rung_10_has_a_standard_set_and_anchors_of_its_own(bench, go, quick):
     (Problem(17, 33, 64), True), (Problem(16, 33, 64), False), (Problem(17, 32, 64), False),
 ], ids=str)  # fmt: skip
 def test_what_is_compiled_for_an_anchor_has_tiles_of_about_its_size(problem, fits):
-    config = next(one for one in PIPELINED.quick if (one.BM, one.BN) == (64, 128))
-    assert tuner._about_its_size(config, problem, 132) is fits
+    assert tuner._about_its_size(MEDIUM, problem, 132) is fits
 
 
 @pytest.mark.parametrize(("cublas_error", "chains"), [(1.0, {None}), (1e-9, {4})], ids=["as good", "much worse"])
@@ -331,6 +335,22 @@ def test_sums_are_made_of_short_chains_where_cublas_errs_less(bench, go, cublas_
     outcome = go([(4096, 4096, 4096)], rung="pipelined")
     (found,) = outcome.tuned
     assert {found.config.CHAINS} == chains
+
+
+def test_configs_with_short_chains_are_looked_at_however_many_quicker_ones_err_more(bench, go):
+    """Without them in the end the quickest config would get chains that it may not be quick with."""
+    bench.cublas_error = 1e-9
+    real = bench.formula
+
+    def short(config):
+        return config.SLICES == 4 or config.SPLIT_K >= 4
+
+    bench.formula = lambda config, problem: (
+        real(config, problem) * (100.0 if config.CHAINS else 1.2 if short(config) else 1.0)
+    )
+    outcome = go([(512, 512, 512)], rung="pipelined")
+    (found,) = outcome.tuned
+    assert found.config.CHAINS is None and short(found.config)
 
 
 def test_without_cublas_the_length_of_k_decides(bench, go):

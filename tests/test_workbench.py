@@ -181,6 +181,18 @@ def test_products_are_timed_on_memory_that_grows_and_is_shared(python_bench, car
     assert python_bench._memory[0].values.any() and python_bench.stopwatch.runs == 2
 
 
+@pytest.mark.parametrize(("problem", "runs"), [(Problem(64, 64, 64), 2), (Problem(64, 64, 4 * 10**6), 1)], ids=str)
+def test_a_short_product_is_timed_when_the_host_and_the_code_are_ready_for_it(python_bench, monkeypatch, problem, runs):
+    """Else the first of its times is that of the host, which takes longer than the kernel."""
+    seen = []
+    monkeypatch.setattr(workbench, "run", lambda *given: seen.append(python_bench.stopwatch.runs))
+    monkeypatch.setattr(CountingWatch, "once", lambda watch, work: (setattr(watch, "runs", 1), work(), 0.25)[2])
+    monkeypatch.setattr(workbench, "_views", lambda *given: ())
+    monkeypatch.setattr(Workbench, "_allocate", lambda self, size, place: HostArray((1, 1), None, 0))
+    python_bench.operands(problem).once(WARP, candidates.REFINED.quick[0])
+    assert seen == [0, 1][2 - runs :]
+
+
 def test_afterwards_nothing_is_left(python_bench, card):
     timer = python_bench.operands(Problem(8, 8, 8))
     timer.once(WARP, candidates.REFINED.quick[0])

@@ -16,6 +16,7 @@ from fastsgemm.problems import ANCHORS, HUGE, LAYOUT_ANCHORS, NARROW, NARROW_ANC
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
 _MOST_SLICED = 4096  # results of a block whose slices share out k
 _LEAST_SCATTERED = 16384  # results of a block that transposes past the registers, a float at a time
+_ALL_SCATTERED = 32768  # and of one that always does
 _LARGE, _LEAST_SUMS = 8192, 64  # results of a block, and of a thread in it at least
 _MOST_STAGE = 6144  # floats of shared memory in a stage of rung 9
 _MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
@@ -101,6 +102,8 @@ def _sensible(config: Config) -> bool:
         return False
     if config.ASYNC == 2 and config.BM * config.BN < _LEAST_SCATTERED:
         return False  # registers are what it saves, and a smaller tile has them
+    if config.ASYNC == 1 and config.BM * config.BN >= _ALL_SCATTERED:
+        return False  # its registers are all taken
     blocks = config.MIN_BLOCKS or 1
     bound = min(configs.MAX_REGISTERS, _REGISTER_FILE // (blocks * threads))
     if configs.least_registers(config) > bound:
@@ -236,23 +239,24 @@ PIPELINED = Space(
     problems=(*STANDARD, *HUGE),
     anchors=(*ANCHORS, *LAYOUT_ANCHORS),
     quick=(
+        # Large, small and in between by turns, because where the time is short only the first of them are tried.
         _stages(128, 256, 16, 16, 4, 64, 64, 2, order=4, copies=2),
-        _stages(256, 128, 16, 16, 4, 64, 64, 2, order=4, copies=2),
-        _stages(128, 128, 16, 8, 4, 32, 128, 2, order=4, copies=2),
-        _stages(256, 64, 16, 16, 4, 64, 64, 2, order=4, copies=2),
-        _stages(64, 256, 16, 8, 4, 64, 32, 2, order=4),
-        _stages(32, 256, 16, 8, 4, 32, 64, 2, group=16),
-        _stages(256, 32, 16, 8, 4, 64, 32, 2),
-        _stages(32, 128, 32, 8, 4, 32, 128, 2, order=5, slices=4),
-        _stages(32, 128, 32, 8, 4, 32, 64, 2, slices=2),
-        _stages(32, 128, 16, 4, 4, 16, 64, 1),
-        _stages(64, 32, 32, 8, 4, 32, 32, 1, slices=2),
-        _stages(128, 32, 32, 4, 4, 64, 16, 2, slices=2),
-        _stages(16, 128, 32, 8, 4, 16, 64, 1, slices=2),
         _stages(16, 64, 32, 4, 4, 16, 64, 2, slices=4),
-        _stages(16, 64, 32, 4, 4, 16, 32, 1),
-        _stages(32, 32, 32, 8, 4, 32, 32, 1, slices=4),
+        _stages(32, 128, 32, 8, 4, 32, 64, 2, slices=2),
+        _stages(32, 256, 16, 8, 4, 32, 64, 2, group=16),
         _stages(16, 32, 32, 4, 4, 16, 32, 1, slices=2),
+        _stages(128, 128, 16, 8, 4, 32, 128, 2, order=4, copies=2),
+        _stages(64, 32, 32, 8, 4, 32, 32, 1, slices=2),
+        _stages(16, 128, 32, 8, 4, 16, 64, 1, slices=2),
+        _stages(32, 128, 32, 8, 4, 32, 128, 2, order=5, slices=4),
+        _stages(256, 64, 16, 16, 4, 64, 64, 2, order=4, copies=2),
+        _stages(32, 128, 16, 4, 4, 16, 64, 1),
+        _stages(16, 64, 32, 4, 4, 16, 32, 1),
+        _stages(128, 32, 32, 4, 4, 64, 16, 2, slices=2),
+        _stages(64, 256, 16, 8, 4, 64, 32, 2, order=4),
+        _stages(256, 32, 16, 8, 4, 64, 32, 2),
+        _stages(256, 128, 16, 16, 4, 64, 64, 2, order=4, copies=2),
+        _stages(32, 32, 32, 8, 4, 32, 32, 1, slices=4),
     ),
     picked=(
         _stages(128, 256, 16, 16, 4, 64, 64, 2, order=4, copies=2),

@@ -68,7 +68,8 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
     blocks_per_sm : int
     multiprocessors : int
     quick : bool
-        Leave out transposed operands with odd extents, which need kernels of their own.
+        Leave out what needs kernels of its own and is taken for granted: that transposed operands with odd extents
+        behave like aligned ones, edges cost nothing, and rows of tiles share nothing.
     """
     deep = depths(config)[1]
     found = [
@@ -86,7 +87,8 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
     ]
     found += _tails(config, multiprocessors)
     found.append(_stream(config, blocks_per_sm, multiprocessors))
-    found.append(_stacked(config, found[-1]) if config.TK else _guarded(found[-1]))
+    if not quick:
+        found.append(_stacked(config, found[-1]) if config.TK else _guarded(found[-1]))
     return list(dict.fromkeys(found))
 
 
@@ -196,8 +198,8 @@ class Model:
         stream = _stream(self._config, int(self._full), self._sms)
         self._bandwidth = 4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)  # bytes a ms
         # What it costs to look at the edges of a matrix that is smaller than a tile; rung 10 always does.
-        self._guard = 1.0 if curve.config.TK else max(1.0, self._ms(_guarded(stream)) / self._ms(stream))
-        self._shared = self._shared_part(stream) if curve.config.TK else 0.0
+        self._guard = max(1.0, self._known.get(_guarded(stream), 0.0) / self._ms(stream))
+        self._shared = self._shared_part(stream)
 
     def best(self, problem: Problem, multiprocessors: int) -> tuple[float, Config]:
         """Return the least predicted device time in ms, and the config with the SPLIT_K that gives it."""
@@ -231,7 +233,7 @@ class Model:
         )
         if problem.M < self._config.BM or problem.N < self._config.BN:
             read *= self._guard
-        read *= 1 - self._shared * (1 - 1 / -(-problem.M // self._config.BM))
+        read *= 1 - self._shared * (1 - 1 / min(_STACKED, -(-problem.M // self._config.BM)))
         traffic = 4.0 * (problem.M + problem.N) * K / self._bandwidth
         return max(stored + read, traffic)
 
@@ -324,8 +326,10 @@ class Model:
         return max(0.0, (four - whole) / aligned - 4 * each), each
 
     def _shared_part(self, stream: Problem) -> float:
-        """Return the part of the time that rows of tiles share, because it is that of reading B once."""
+        """Return the part of the time that rows of tiles share on rung 10, reading B once, where it was measured."""
         stacked = _stacked(self._config, stream)
+        if not self._config.TK or stacked not in self._known:
+            return 0.0
         per_tile = [self._ms(p) / blocks(self._config.kernel, p) for p in (stream, stacked)]
         return min(1.0, max(0.0, (1 - per_tile[1] / per_tile[0]) / (1 - 1 / _STACKED)))
 

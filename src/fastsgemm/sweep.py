@@ -159,12 +159,20 @@ class Sweep:
         finally:
             self.deadline = end
 
-    def prepare(self, jobs: Iterable[Job]) -> dict[Job, str | None]:
-        """Compile and check what has not been; return for each job that is done None or why it failed."""
+    def prepare(self, jobs: Iterable[Job], in_order: bool = False) -> dict[Job, str | None]:
+        """Compile and check what has not been; return for each job that is done None or why it failed.
+
+        Parameters
+        ----------
+        jobs : iterable of Job
+        in_order : bool
+            Those that come first matter most. Else any of them may be left out where the time is up.
+        """
         wanted = list(dict.fromkeys(jobs))
         new = [job for job in wanted if job not in self._ready and not self._failed_before(job)]
         with self.within(_PREPARATION):
-            compiled = self._compiled(new)
+            # In any order but the drawn one: what there is no time for should not be all of one kind.
+            compiled = self._compiled(new if in_order else random.Random(_SEED).sample(new, len(new)))
         self.progress.begin("check", len(compiled))
         for job in compiled:
             if self.late:
@@ -183,8 +191,7 @@ class Sweep:
             return []
         compiled = []
         self.progress.begin("compile", len(jobs))
-        # In any order but the drawn one: what there is no time for should not be all of one kind.
-        for job, failure in self.bench.compile(random.Random(_SEED).sample(jobs, len(jobs))):
+        for job, failure in self.bench.compile(jobs):
             self.progress.step()
             if failure is None:
                 compiled.append(job)

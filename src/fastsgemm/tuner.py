@@ -19,7 +19,7 @@ from fastsgemm.journal import Journal
 from fastsgemm.plan import Problem, facing, tiles
 from fastsgemm.rungs import Rung
 from fastsgemm.sweep import DECIDE, EXPLORE, QUICK, Effort, Result, Sweep
-from fastsgemm.workbench import job_of, largest_job
+from fastsgemm.workbench import Job, job_of, largest_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ _CURVE_REPEATS = 7
 _QUICK_REPEATS = 3
 
 # Shares of the time that is left when each begins, where there is a budget
-_RUNG = 0.55  # each but the last; what `sgemm` uses comes first
+_RUNG = 0.65  # each but the last; what `sgemm` uses comes first
 _ANCHORS, _PROBLEMS, _GRID, _QUICK_CURVES = 0.5, 0.7, 0.6, 0.75
 
 T = TypeVar("T")
@@ -570,11 +570,18 @@ class _Run:
         return self._clean(again)[0] if again.best else few[0]
 
     def _clean(self, result: Result) -> list[tuple[Config, float]]:
-        """Return the best few, one a kernel, that do not spill on other operands either; the best if they all do."""
+        """Return the best few, one a kernel, that do not spill on other operands either; the best if they all do.
+
+        Among them are the best few whose chains are short, because all others may err too much.
+        """
         of_kernel: dict[Config, tuple[Config, float]] = {}
+        short_of_kernel: dict[Config, tuple[Config, float]] = {}
         for config, ms in result.times.items():
             of_kernel.setdefault(config.kernel, (config, ms))
-        few = list(of_kernel.values())[:_FINALISTS]
+            if self._shortened(config, result.problem) == config:
+                short_of_kernel.setdefault(config.kernel, (config, ms))
+        best = [*list(of_kernel.values())[:_FINALISTS], *list(short_of_kernel.values())[:_FINALISTS]]
+        few = sorted(dict.fromkeys(best), key=list(result.times.items()).index)
         ready = self._sweep.prepare(largest_job(self._rung, config) for config, _ in few)
         return [pair for pair in few if ready.get(largest_job(self._rung, pair[0])) is None] or few[:1]
 
@@ -606,16 +613,19 @@ class _Run:
     def _measure_curves(self, configs: Sequence[Config], repeats: int) -> None:
         card, rung, sweep = self._plan.card, self._rung, self._sweep
         self._title("curves")
-        # All that the standard set needs at once: the more kernels, the better they share the cores.
-        jobs = [job_of(rung, config, problem) for problem in self._problems for config in configs]
-        ready = sweep.prepare([*jobs, *(largest_job(rung, config) for config in configs)])
+        needed = {config: self._curve_kernels(config) for config in configs}
+        # All at once, because many kernels share the cores best, with what the standard set needs; one config after
+        # the other, so that some are complete where the time is up before the end.
+        ready = sweep.prepare(
+            (job for config in configs for job in (*needed[config], *self._standard_kernels(config))), in_order=True
+        )
         plans = []
-        for config in configs:
-            kernel = job_of(rung, config, self._space.anchors[0])
-            if ready.get(kernel, "") is None and ready.get(largest_job(rung, config), "") is None:
-                blocks = sweep.bench.blocks_per_sm(kernel)
+        for config, jobs in needed.items():
+            if all(ready.get(job, "") is None for job in jobs):
+                blocks = sweep.bench.blocks_per_sm(jobs[0])
                 plans.append((config, blocks, model.probes(config, blocks, card.multiprocessors, self._plan.quick)))
-        sweep.prepare(job_of(rung, config, problem) for config, _, probes in plans for problem in probes)
+            else:
+                self._outcome.complete &= all(job in ready for job in jobs)
         sweep.progress.begin("time", repeats * sum(len(probes) for _, _, probes in plans))
         for config, blocks, probes in plans:
             points = [Point(p, ms) for p in probes if (ms := sweep.measure(p, rung, config, repeats))]
@@ -633,6 +643,15 @@ class _Run:
                 self._outcome.tools,
             )
             self._outcome.curves.append(curve)
+
+    def _curve_kernels(self, config: Config) -> list[Job]:
+        """Return what is needed for a curve, which does not depend on occupancy, and to see that nothing spills."""
+        probes = model.probes(config, 1, self._plan.card.multiprocessors, self._plan.quick)
+        jobs = [*(job_of(self._rung, config, problem) for problem in probes), largest_job(self._rung, config)]
+        return list(dict.fromkeys(jobs))
+
+    def _standard_kernels(self, config: Config) -> list[Job]:
+        return [job_of(self._rung, config, problem) for problem in self._problems]
 
 
 def portfolio(results: Sequence[Result], count: int) -> list[Config]:

@@ -31,7 +31,9 @@ from fastsgemm.workbench import Card, job_of
 SEED = 1
 SMALLEST, LARGEST = 16, 8192
 MOST_MEAN, MOST_P95 = 0.05, 0.15
-EFFORT = Effort((Round(1.0, 1, 5), Round(0.2, 6, 15)), beside_cublas=False)
+EFFORT = Effort((Round(1.0, 1, 3), Round(0.2, 6, 9)), beside_cublas=False)
+FINAL = Effort((Round(1.0, 1, 15),), beside_cublas=False)  # the choice and the best, in turns
+FINALISTS = 3
 
 
 def draw(count: int) -> list[Problem]:
@@ -58,13 +60,22 @@ def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Run
     card = sweep.bench.card
     choice = choose.choose(card, rungs[0] if len(rungs) == 1 else None, problem)
     times: dict[Config, float] = {}
+    of_rung: dict[Config, Rung] = {choice.config: choice.rung}
     for rung in rungs:
         if rung.suits(problem.M, problem.N) or len(rungs) == 1:
             tried = [one for config in configs[rung] for one in divided(rung, config, problem, card)]
             if rung is choice.rung:
                 tried.append(choice.config)
-            times |= sweep.search(problem, rung, tried, "regret", EFFORT).times
-    best = min(times, key=times.__getitem__)
+            found = sweep.search(problem, rung, tried, "regret", EFFORT).times
+            times |= found
+            of_rung |= dict.fromkeys(found, rung)
+    finalists = {choice.config, *sorted(times, key=times.__getitem__)[:FINALISTS]}
+    final: dict[Config, float] = {}
+    for rung in rungs:
+        of_it = [config for config in finalists if of_rung[config] is rung]
+        final |= sweep.search(problem, rung, of_it, "final", FINAL).times if of_it else {}
+    times |= final
+    best = min(final, key=final.__getitem__)
     predicted = {option.config: option.ms for rung in rungs for option in choose.choose(card, rung, problem).options}
     return {
         "problem": problems.text(problem),
