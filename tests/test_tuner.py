@@ -343,7 +343,7 @@ def test_configs_with_short_chains_are_looked_at_however_many_quicker_ones_err_m
     real = bench.formula
 
     def short(config):
-        return config.SLICES == 4 or config.SPLIT_K >= 4
+        return (config.SLICES or 1) * config.SPLIT_K >= 4
 
     bench.formula = lambda config, problem: (
         real(config, problem) * (100.0 if config.CHAINS else 1.2 if short(config) else 1.0)

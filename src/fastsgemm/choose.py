@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
 from typing import Protocol
 
 from fastsgemm import chains, database, rungs
@@ -69,8 +69,8 @@ class Choice:
         What it rests on.
     ms : float or None
         Measured or predicted device time.
-    options : tuple of Option
-        What else is known, the quickest first.
+    look : callable
+        Returns `options`.
     """
 
     rung: Rung
@@ -78,7 +78,13 @@ class Choice:
     rule: str
     evidence: Record | Curve
     ms: float | None
-    options: tuple[Option, ...] = ()
+    look: Callable[[], tuple[Option, ...]] = field(default=tuple, compare=False, repr=False)
+
+    @cached_property
+    def options(self) -> tuple[Option, ...]:
+        """What else is known, the quickest first. Only an explanation asks for it, and where a record holds exactly it
+        takes longer than the choice."""
+        return self.look()
 
     # What `python -m fastsgemm` shows of it.
 
@@ -150,7 +156,12 @@ class _Known:
     """What one tier of the database knows of a rung."""
 
     records: tuple[Record, ...]
-    models: tuple[tuple[Curve, Model], ...]
+    curves: tuple[Curve, ...]
+
+    @cached_property
+    def models(self) -> tuple[tuple[Curve, Model], ...]:
+        """What predicts from the curves, made when it is asked for."""
+        return tuple(_models(self.curves))
 
 
 @lru_cache(maxsize=_MOST_PROBLEMS)
@@ -159,20 +170,20 @@ def _choose(
 ) -> Choice:
     tiers = _known(name, arch, shared_limit, rung, only)
     for tier in tiers:
-        predicted = _predictions(tier.models, problem, multiprocessors, rung, shared_limit)
-        options = tuple(Option(config, ms) for ms, config, _ in predicted)
+        place = (tier, problem, multiprocessors, rung, shared_limit)
         exact = next((r for r in tier.records if r.problem == problem and r.origin != "hand-picked"), None)
         if exact is not None:
-            return Choice(rung, exact.config, EXACT, exact, exact.ms, options)
+            return Choice(rung, exact.config, EXACT, exact, exact.ms, partial(_alternatives, *place))
+        predicted = _predictions(*place)
         if predicted:
             ms, config, curve = predicted[0]
-            return Choice(rung, config, PREDICTED, curve, ms, options)
+            return Choice(rung, config, PREDICTED, curve, ms, partial(_alternatives, *place))
     for tier in tiers:
         if tier.records:
             near = min(tier.records, key=lambda record: _distance(record.problem, problem))
-            others = (Option(record.config, None) for record in tier.records if record is not near)
+            others = tuple(Option(record.config, None) for record in tier.records if record is not near)
             config = chains.shortened(rung, near.config, facing(rung, problem), shared_limit)
-            return Choice(rung, config, NEAREST, near, None, tuple(others))
+            return Choice(rung, config, NEAREST, near, None, partial(tuple, others))
     raise ConfigError(f"no record of rung {rung.name} is legal with {shared_limit} bytes of shared memory")
 
 
@@ -188,8 +199,8 @@ def _known(name: str, arch: str, shared_limit: int, rung: Rung, only: str | None
 
     def tier(content: Content, here: bool) -> _Known:
         records = tuple(entry for entry in content.records if (entry.device == name) is here and usable(entry))
-        curves = [entry for entry in content.curves if (entry.device == name) is here and usable(entry)]
-        return _Known(records, tuple(_models(curves)))
+        curves = tuple(entry for entry in content.curves if (entry.device == name) is here and usable(entry))
+        return _Known(records, curves)
 
     return tier(own, True), tier(own, False), tier(generic, False)
 
@@ -206,16 +217,23 @@ def _models(curves: Iterable[Curve]) -> Iterator[tuple[Curve, Model]]:
 
 
 def _predictions(
-    models: Iterable[tuple[Curve, Model]], problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int
+    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int
 ) -> list[tuple[float, Config, Curve]]:
     found = []
-    for curve, model in models:
+    for curve, model in tier.models:
         try:
             ms, config = model.best(problem, multiprocessors)
         except ShapeError:  # so many blocks of this size do not fit a grid
             continue
         found.append((ms, chains.shortened(rung, config, facing(rung, problem), shared_limit), curve))
     return sorted(found, key=lambda pair: pair[0])
+
+
+def _alternatives(
+    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int
+) -> tuple[Option, ...]:
+    predicted = _predictions(tier, problem, multiprocessors, rung, shared_limit)
+    return tuple(Option(config, ms) for ms, config, _ in predicted)
 
 
 def _distance(known: Problem | None, problem: Problem) -> tuple[int, float]:

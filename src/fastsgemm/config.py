@@ -93,8 +93,7 @@ class Config:
     @property
     def constants(self) -> dict[str, int]:
         """The constants that are set, by name, in the order of the fields."""
-        pairs = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
-        return {name: value for name, value in pairs if value is not None}
+        return {name: value for name in _CONSTANTS if (value := getattr(self, name)) is not None}
 
     @cached_property
     def kernel(self) -> Config:
@@ -133,6 +132,9 @@ class Config:
 
     def __str__(self) -> str:
         return " ".join(f"{name}={value}" for name, value in self.constants.items())
+
+
+_CONSTANTS = tuple(field.name for field in dataclasses.fields(Config))
 
 
 @dataclass(frozen=True)
@@ -186,10 +188,9 @@ def check(rung: Rung, config: Config, shared_limit: int) -> None:
 
 def from_constants(constants: dict[str, Any]) -> Config:
     """Make a `Config` of named constants; an unknown name or a value that is no int is a `ConfigError`."""
-    known = {field.name for field in dataclasses.fields(Config)}
-    unknown = sorted(set(constants) - known)
+    unknown = sorted(set(constants) - set(_CONSTANTS))
     if unknown:
-        raise ConfigError(f"unknown constants {unknown}; known are {sorted(known)}")
+        raise ConfigError(f"unknown constants {unknown}; known are {sorted(_CONSTANTS)}")
     missing = sorted({"BM", "BN"} - set(constants))
     if missing:
         raise ConfigError(f"constants {missing} are missing")
