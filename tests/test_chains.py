@@ -17,8 +17,11 @@ RUNG = rungs.find("pipelined")
 @pytest.mark.parametrize(
     ("problem", "change", "expected"),
     [
-        (Problem(1000, 1000, 256), {}, 4),
-        (Problem(1000, 1000, 255), {}, None),  # short enough
+        (Problem(1000, 1000, 1024), {}, 4),
+        (Problem(1000, 1000, 1023), {}, None),  # short enough
+        (Problem(1000, 900, 256), {}, 4),  # a C that does not fill a card
+        (Problem(1000, 900, 255), {}, None),
+        (Problem(1000, 901, 256), {}, None),
         (Problem(256, 512, 255), {}, 4),  # a small C
         (Problem(256, 513, 255), {}, None),
         (Problem(256, 512, 16), {}, None),  # nothing to shorten
@@ -39,7 +42,7 @@ def test_long_sums_are_made_of_four_chains_if_they_are_one_chain(problem, change
 
 def test_sums_that_do_not_fit_into_shared_memory_stay_one_chain():
     """The two stages of this tile take 17,408 bytes and the sums 16,384."""
-    problem, need = Problem(1000, 1000, 1000), 17408 + 16384
+    problem, need = Problem(1000, 1000, 1024), 17408 + 16384
     assert replace(PIPE, CHAINS=4).shared_bytes == need
     assert chains.shortened(RUNG, PIPE, problem, need).CHAINS == 4
     assert chains.shortened(RUNG, PIPE, problem, need - 1) == PIPE
