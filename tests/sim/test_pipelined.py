@@ -330,11 +330,17 @@ def test_the_sum_alone(count, M, N, strides, beta, libm_fma):
     same_bits(view.copy(), expected)
 
 
+WAYS = [(1, 0, 0), (1, 1, 2), (1, 2, 1), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2, 0), (2, 2, 1)]
+
+
 @pytest.mark.parametrize(
-    ("fragments", "spread", "asynchronous"),
-    [(1, 0, 0), (1, 1, 2), (1, 2, 1), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2, 0), (2, 2, 1)],
+    ("what", "fragments", "spread", "asynchronous"),
+    [
+        *(("__syncthreads();", *way) for way in WAYS),
+        *(("wait_for_copies();", *way) for way in WAYS if way[2]),  # without copies in flight nothing waits
+        ("__syncwarp();", 2, 2, 1),  # after the main loop, which is all that they differ in
+    ],
 )
-@pytest.mark.parametrize("what", ["__syncthreads();", "__syncwarp();", "wait_for_copies();"])
 @pytest.mark.parametrize("slices", [None, 2])
 def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, asynchronous, spread, monkeypatch):
     config = dataclasses.replace(
@@ -346,8 +352,6 @@ def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, asynchr
     whole = source.generate
     places = [match.start() for match in re.finditer(re.escape(what), whole(RUNG, config, source.Variant()))]
     assert len(places) == (7 if what == "__syncthreads();" else 2)
-    if what == "wait_for_copies();" and not asynchronous:
-        return  # without copies in flight there is nothing to wait for
     needed = set(range(len(places)))
     if what == "__syncthreads();" and fragments == 1:
         needed.remove(4)  # it is not compiled then
