@@ -77,7 +77,9 @@ def test_a_stream_that_is_captured_waits_for_nothing(card, operands):
     assert card.kept == []
 
 
-@pytest.mark.parametrize("stream", [7, "stream", object(), SimpleNamespace(ptr=3)], ids=["number", "text", "object", "pointer"])
+@pytest.mark.parametrize(
+    "stream", [7, "stream", object(), SimpleNamespace(ptr=3)], ids=["number", "text", "object", "pointer"]
+)
 def test_a_stream_without_the_protocol_is_refused(card, operands, stream):
     A, B, C = operands
     with pytest.raises(StreamError, match="stream must have __cuda_stream__"):
