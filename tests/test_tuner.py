@@ -276,7 +276,7 @@ def wholly_searched(space, problem, drawn):
     rung = rungs.find(space.rung)
     at_hand = {job_of(rung, c, anchor) for anchor in space.anchors for c in worthy(space, anchor)}
     served = all(job_of(rung, config, problem) in at_hand for config in drawn)
-    return problem in space.anchors or (served and 2 * problem.M * problem.N * problem.K <= tuner._MOST_FLOPS)
+    return problem in space.anchors or (served and problem.flops <= tuner._MOST_FLOPS)
 
 
 def test_the_whole_space_is_searched_on_the_anchors_and_where_that_compiles_nothing(bench, go):
@@ -326,6 +326,18 @@ def test_rung_10_has_a_standard_set_and_anchors_of_its_own(bench, go, quick):
 ], ids=str)  # fmt: skip
 def test_what_is_compiled_for_an_anchor_has_tiles_of_about_its_size(problem, fits):
     assert tuner._about_its_size(MEDIUM, problem, 132) is fits
+
+
+@pytest.mark.parametrize("layout", problems.LAYOUTS)
+@pytest.mark.parametrize("quick", [False, True])
+def test_large_tiles_are_tried_in_every_layout_and_no_kernel_twice(bench, go, layout, quick):
+    """Where no operand is transposed in shared memory, TN, ASYNC = 2 does what ASYNC = 1 does."""
+    go([(4096, 4096, 4096, layout)], rung="pipelined", quick=quick)
+    tried = {replace(config, SPLIT_K=1) for _, config in bench.timed}
+    for area in (16384, 32768):
+        assert any(area == config.BM * config.BN for config in tried)
+    grid = tried.intersection(PIPELINED.candidates(CARD.shared_limit, quick))
+    assert layout != "TN" or not any(config.ASYNC == 2 and replace(config, ASYNC=1) in grid for config in grid)
 
 
 @pytest.mark.parametrize(("cublas_error", "chains"), [(1.0, {None}), (1e-9, {4})], ids=["as good", "much worse"])

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 # A second thread that wants the same kernel waits and finds it cached; different kernels compile side by side, unless
 # they share one of these locks by chance.
 _locks = tuple(threading.Lock() for _ in range(256))
-CACHING = (12, 9)  # the first NVRTC that keeps a cache of its own beside a driver; a hit there has nothing to report
-
 _importing = threading.Lock()  # cuda.core picks its build for CUDA 12 or 13 while it is imported: one thread at a time
+
+CACHING = (12, 9)  # the first NVRTC that keeps a cache of its own beside a driver; a hit there has nothing to report
 
 
 @dataclass(frozen=True)

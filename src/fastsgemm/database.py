@@ -158,7 +158,7 @@ class Content:
 
 def tflops(problem: Problem, ms: float) -> float:
     """Return the rate of a product that took `ms`, in TFLOP/s."""
-    return 2.0 * problem.M * problem.N * problem.K / ms / 1e9
+    return problem.flops / ms / 1e9
 
 
 # Reading

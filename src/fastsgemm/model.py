@@ -86,9 +86,10 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
         for layout in _LAYOUTS
     ]
     found += _tails(config, multiprocessors)
-    found.append(_stream(config, blocks_per_sm, multiprocessors))
+    stream = _stream(config, blocks_per_sm, multiprocessors)
+    found.append(stream)
     if not quick:
-        found.append(_stacked(config, found[-1]) if config.TK else _guarded(found[-1]))
+        found.append(_stacked(config, stream) if config.TK else _guarded(stream))
     return list(dict.fromkeys(found))
 
 

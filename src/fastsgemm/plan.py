@@ -72,6 +72,11 @@ class Problem:
         """The same product as C^T = B^T A^T."""
         return Problem(self.N, self.M, self.K, _TRANSPOSED[self.layout])
 
+    @property
+    def flops(self) -> int:
+        """Floating-point operations: a multiplication and an addition for each step of each element."""
+        return 2 * self.M * self.N * self.K
+
 
 _TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}
 

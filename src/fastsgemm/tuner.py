@@ -22,7 +22,6 @@ from fastsgemm.sweep import DECIDE, EXPLORE, QUICK, Effort, Result, Sweep
 from fastsgemm.workbench import Job, job_of, largest_job
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from fastsgemm.device import Gpu
@@ -491,7 +490,11 @@ class _Run:
 
     def _drawn(self, problem: Problem) -> list[Config]:
         seen, sms = facing(self._rung, problem), self._plan.card.multiprocessors
-        return [c for c in self._candidates if _worth_trying(c, problem) and _about_its_size(c, seen, sms)]
+        return [
+            c
+            for c in _distinct(self._candidates, problem)
+            if _worth_trying(c, problem) and _about_its_size(c, seen, sms)
+        ]
 
     def _explore(self, problem: Problem) -> list[Config]:
         """Return the best few of the whole space."""
@@ -515,7 +518,7 @@ class _Run:
         """Return the best few of those configs whose kernels the anchors needed: trying them compiles nothing."""
         if self._plan.problems or self._plan.quick or problem in self._space.anchors:
             return []
-        if _flops(problem) > _MOST_FLOPS:
+        if problem.flops > _MOST_FLOPS:
             return []
         drawn = [c for c in self._drawn(problem) if self._sweep.works(job_of(self._rung, c, problem))]
         found = self._search(problem, [self._divided(c, problem)[-1] for c in drawn], "at hand", EXPLORE)
@@ -536,16 +539,16 @@ class _Run:
         effort = QUICK if self._plan.quick else DECIDE
         shipped = choose.choose(self._plan.card, self._rung, problem, only="shipped").config
         few = [*few, *self._at_hand(problem)]
-        if self._largest and _flops(problem) >= _LONG_FLOPS and problem.layout == self._largest.problem.layout:
+        if self._largest and problem.flops >= _LONG_FLOPS and problem.layout == self._largest.problem.layout:
             few = list(dict.fromkeys(map(_whole, self._largest.times)))[:_LONG_TRIES]
-        worthy = [config for config in few if _worth_trying(config, problem)] or few
+        worthy = [config for config in _distinct(few, problem) if _worth_trying(config, problem)] or few
         tried = [other for config in worthy for other in self._divided(_whole(config), problem)]
         if self._plan.quick:
             tried = [self._shortened(config, problem) for config in tried]
         result = self._search(problem, [*tried, shipped], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
         if result.best is not None:
-            if problem.layout == "NN" and (not self._largest or _flops(problem) > _flops(self._largest.problem)):
+            if problem.layout == "NN" and (not self._largest or problem.flops > self._largest.problem.flops):
                 self._largest = result
             config, ms = self._winner(result, effort)
             self._outcome.tuned.append(
@@ -580,8 +583,8 @@ class _Run:
             of_kernel.setdefault(config.kernel, (config, ms))
             if self._shortened(config, result.problem) == config:
                 short_of_kernel.setdefault(config.kernel, (config, ms))
-        best = [*list(of_kernel.values())[:_FINALISTS], *list(short_of_kernel.values())[:_FINALISTS]]
-        few = sorted(dict.fromkeys(best), key=list(result.times.items()).index)
+        best = {*list(of_kernel.values())[:_FINALISTS], *list(short_of_kernel.values())[:_FINALISTS]}
+        few = [pair for pair in result.times.items() if pair in best]
         ready = self._sweep.prepare(largest_job(self._rung, config) for config, _ in few)
         return [pair for pair in few if ready.get(largest_job(self._rung, pair[0])) is None] or few[:1]
 
@@ -683,14 +686,17 @@ def portfolio(results: Sequence[Result], count: int) -> list[Config]:
 
 
 def _worth_trying(config: Config, problem: Problem) -> bool:
-    """Whether slices have but few blocks to fill, there is something to transpose past the registers, and a block of
-    rung 10 has about as many rows as there are."""
-    if config.ASYNC == 2 and problem.layout == "TN":
-        return False
+    """Whether slices have but few blocks to fill, and a block of rung 10 has about as many rows as there are."""
     if config.SLICES:
         return tiles(config, problem) <= _MOST_SLICED
     rows = min(problem.M, problem.N, rungs.NARROW)
     return not config.TK or rows / 4 <= config.BM < 2 * rows
+
+
+def _distinct(configs: Sequence[Config], problem: Problem) -> list[Config]:
+    """Leave out what another of the configs is on this problem: with nothing to transpose, ASYNC = 2 is ASYNC = 1."""
+    twins = {replace(config, ASYNC=2) for config in configs if config.ASYNC == 1 and problem.layout == "TN"}
+    return [config for config in configs if config not in twins]
 
 
 def _about_its_size(config: Config, problem: Problem, multiprocessors: int) -> bool:
@@ -698,10 +704,6 @@ def _about_its_size(config: Config, problem: Problem, multiprocessors: int) -> b
     if config.BM >= _COARSEST * problem.M or config.BN >= _COARSEST * problem.N:
         return False
     return tiles(config, problem) <= _FINEST * multiprocessors
-
-
-def _flops(problem: Problem) -> int:
-    return 2 * problem.M * problem.N * problem.K
 
 
 def _whole(config: Config) -> Config:

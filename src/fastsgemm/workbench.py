@@ -264,7 +264,7 @@ class _CardTimer:
     def __init__(self, bench: Workbench, problem: Problem, arrays: Sequence[DeviceArray]) -> None:
         self._bench, self._arrays = bench, arrays
         self._given = _views(problem, arrays)
-        self._short = 2 * problem.M * problem.N * problem.K < _LONG
+        self._short = problem.flops < _LONG
 
     def once(self, rung: Rung, config: Config) -> float | str:
         """See `Timer`."""

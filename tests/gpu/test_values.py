@@ -208,36 +208,17 @@ KNOBS = [
     {"PREFETCH": prefetch, "SERPENTINE": serpentine, "GROUP_M": group, "MIN_BLOCKS": blocks}
     for prefetch, serpentine, group, blocks in [(0, 0, 1, 1), (1, 0, 1, 1), (0, 1, 8, 1), (1, 1, 3, 2), (1, 1, 64, 1)]
 ]
+LARGE = Config(
+    128, 256, 16, 16, 4, 64, 64, 2,
+    GROUP_M=8, MIN_BLOCKS=1, ORDER=4, FRAGMENTS=2, ASYNC=2, SPREAD=2, SPLIT_K=1,
+)  # fmt: skip
 CONFIGS = [
     *(("warptiled", Config(**WARP_TILED, **knobs)) for knobs in KNOBS),
     *(
         ("pipelined", Config(**WARP_TILED, GROUP_M=8, MIN_BLOCKS=1, ORDER=o, FRAGMENTS=f, ASYNC=a, SPREAD=s, SPLIT_K=1))
         for o, f, a, s in itertools.product(range(6), (1, 2), (0, 1, 2), range(3))
     ),
-    *(
-        (
-            "pipelined",
-            Config(
-                128,
-                256,
-                16,
-                16,
-                4,
-                64,
-                64,
-                2,
-                GROUP_M=8,
-                MIN_BLOCKS=1,
-                ORDER=4,
-                FRAGMENTS=2,
-                ASYNC=2,
-                SPREAD=2,
-                CHAINS=chains,
-                SPLIT_K=1,
-            ),
-        )
-        for chains in (None, 4)
-    ),
+    *(("pipelined", replace(LARGE, CHAINS=chains)) for chains in (None, 4)),
     (
         "pipelined",
         Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=3, FRAGMENTS=2, ASYNC=1, SPREAD=0, SPLIT_K=1),

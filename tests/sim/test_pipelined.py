@@ -101,16 +101,8 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
 @pytest.mark.parametrize("layout", ["TN", "NT"])
 def test_every_depth_of_k_however_a_tile_is_copied(layout, fragments, asynchronous, spread, reference):
     config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread)
-    for K in (
-        1,
-        7,
-        8,
-        9,
-        16,
-        23,
-        24,
-        37,
-    ):  # BK is 8; by cp.async go both operands of TN, and with 2 those of NT
+    # BK is 8; by cp.async go both operands of TN, and with ASYNC = 2 those of NT.
+    for K in (1, 7, 8, 9, 16, 23, 24, 37):
         A, B, C = operands(36, 68, K)
         expected = reference(A, B, 1.5, 0.5, C)
         sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 1.5, 0.5, C)
