@@ -18,8 +18,8 @@
 //   MIN_BLOCKS  blocks that must fit on an SM together
 //   GUARD       1: M < BM or N < BN, and the copies must look at the edges
 // Blocks past the tiles of C split K: part p computes k_chunk steps from p * k_chunk on and writes to C + p *
-// split_stride. Assumes: VEC_x = 4 only where the operand is aligned for it (see device/pipelined_copy.cuh),
-// else VEC_x = 1.
+// split_stride. Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see
+// device/pipelined_copy.cuh), else VEC_x = 1.
 #include "device/operand.cuh"
 #include "device/pipelined_copy.cuh"
 #include "device/outer_product.cuh"

@@ -37,10 +37,11 @@ def shipped(arch):
 
 
 def every_variant(rung):
-    """All layouts with the widest loads and, where that makes a difference, the two extreme ones float by float."""
+    """All layouts with the widest loads and, where that makes a difference, the extreme ones with narrower loads."""
     width = 4 if rung.vectorized else 1
     wide = [Variant(*trans, width, width, width) for trans in LAYOUTS.values()]
-    found = wide + ([Variant(), Variant(True, True)] if rung.vectorized else [])
+    narrower = ((1,) if rung.vectorized else ()) + ((2,) if rung.pairs else ())
+    found = wide + [Variant(both, both, each, each) for each in narrower for both in (False, True)]
     if rung.narrow:
         return found + [replace(variant, trans_c=True) for variant in found]
     return found + ([replace(variant, guard=True) for variant in found] if rung.guarded else [])

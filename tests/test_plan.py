@@ -99,7 +99,18 @@ def test_vector_widths_are_those_of_the_kernels_operands():
     assert (swapped.vec_a, swapped.vec_b, swapped.vec_c) == (4, 1, 4)
 
 
+def test_pairs_are_for_rung_9_and_for_what_it_reads():
+    pairs = Operand((66, 66), Stored(False, 66))
+    call = plan.call_for(pairs, pairs, pairs)
+    assert pairs.width == 2
+    for rung in RUNGS:
+        variant = plan.variant_for(rung, call, Config(8, 8, 8, SPLIT_K=1 if rung.splits else None))
+        width = 2 if rung.name == "pipelined" else 1
+        assert (variant.vec_a, variant.vec_b, variant.vec_c) == (width, width, 1)
+
+
 def test_a_misaligned_address_is_read_float_by_float():
+    assert Operand((8, 8), Stored(False, 8), misalignment=8).width == 2
     assert Operand((8, 8), Stored(False, 8), misalignment=4).width == 1
     assert Operand((8, 8), Stored(False, 8), misalignment=4).transposed.width == 1
 

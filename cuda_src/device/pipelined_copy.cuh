@@ -10,7 +10,8 @@
 // distances.
 //
 // GUARDED says that the tile may reach past the matrix in rows (or columns): then those are not read. Without
-// it all of them exist. VEC = 4 needs 16-byte alignment, ld % 4 == 0 and an extent that is a multiple of 4.
+// it all of them exist. VEC = 4 needs 16-byte alignment, ld % 4 == 0 and an extent that is a multiple of 4;
+// VEC = 2 half of that.
 #pragma once
 #include "device/shared_memory.cuh"
 
@@ -25,11 +26,14 @@ __device__ constexpr int smaller(int x, int y) {
 // prefetch down to its use.
 template <int VEC>
 __device__ __forceinline__ void load_where(float (&value)[VEC], const float *p, bool inside) {
-    static_assert(VEC == 1 || VEC == 4, "operands are read 4 or 16 bytes at a time");
     const unsigned long long address = __cvta_generic_to_global(p);
     if constexpr (VEC == 4) {
         asm volatile("{ .reg .pred q; setp.ne.s32 q, %5, 0; @q ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4]; }"
                      : "+f"(value[0]), "+f"(value[1]), "+f"(value[2]), "+f"(value[3])
+                     : "l"(address), "r"(int(inside)));
+    } else if constexpr (VEC == 2) {
+        asm volatile("{ .reg .pred q; setp.ne.s32 q, %3, 0; @q ld.global.nc.v2.f32 {%0, %1}, [%2]; }"
+                     : "+f"(value[0]), "+f"(value[1])
                      : "l"(address), "r"(int(inside)));
     } else {
         asm volatile("{ .reg .pred q; setp.ne.s32 q, %2, 0; @q ld.global.nc.f32 %0, [%1]; }"
@@ -45,6 +49,8 @@ __device__ __forceinline__ void load_now(float (&value)[VEC], const float *p) {
         asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
                      : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
                      : "l"(address));
+    } else if constexpr (VEC == 2) {
+        asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(value[0]), "=f"(value[1]) : "l"(address));
     } else {
         asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(value[0]) : "l"(address));
     }
@@ -59,7 +65,8 @@ __device__ __forceinline__ void copy_async(unsigned to, const float *from, bool 
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(address), "r"(present)
                      : "memory");
     } else {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(address), "r"(present)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(address), "r"(present),
+                     "n"(4 * VEC)
                      : "memory");
     }
 }
@@ -82,6 +89,7 @@ struct PipelinedCopy {
     static constexpr bool TRANSPOSED = K_CONTIGUOUS && !ASYNC;    // in registers
     static constexpr int STEP = TRANSPOSED ? 1 : THREADS / TEAM;  // lines from one of its lines to its next
     static constexpr int LD = TILE_MN + PAD;
+    static_assert(VEC == 1 || VEC == 2 || VEC == 4, "operands are read 4, 8 or 16 bytes at a time");
     static_assert(COUNT * VEC * THREADS == TILE_MN * TILE_K,
                   "every thread copies the same number of vectors");
     static_assert(VECTORS % TEAM == 0 && THREADS % TEAM == 0 && OWN * (THREADS / TEAM) == LINES,

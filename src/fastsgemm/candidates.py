@@ -11,14 +11,15 @@ from fastsgemm import config as configs
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.plan import Problem
-from fastsgemm.problems import ANCHORS, HUGE, LAYOUT_ANCHORS, NARROW, NARROW_ANCHORS, STANDARD
+from fastsgemm.problems import ANCHORS, HUGE, NARROW, NARROW_ANCHORS, STANDARD, VARIANT_ANCHORS
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
 _MOST_SLICED = 4096  # results of a block whose slices share out k
 _LEAST_SCATTERED = 16384  # results of a block that transposes past the registers, a float at a time
 _ALL_SCATTERED = 32768  # and of one that always does
 _LARGE, _LEAST_SUMS = 8192, 64  # results of a block, and of a thread in it at least
-_MOST_STAGE = 6144  # floats of shared memory in a stage of rung 9
+_MOST_STAGE = 9216  # floats of shared memory in a stage of rung 9
+_SHALLOW = 16  # steps of a tile without slices at most; with them, of a thread
 _MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
 
 
@@ -42,6 +43,9 @@ class Space:
         The standard set of the rung.
     anchors : tuple of Problem
         Of these, where all candidates are tried; the best of them are tried on the rest.
+    variants : tuple of Problem
+        Further anchors, whose operands need kernels of their own: the better part of what was tried on the nearest
+        anchor is tried there.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Space:
     picked: tuple[Config, ...] = ()
     problems: tuple[Problem, ...] = STANDARD
     anchors: tuple[Problem, ...] = ANCHORS
+    variants: tuple[Problem, ...] = ()
 
     def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
         """Return the legal configs to begin with.
@@ -98,6 +103,8 @@ def _sensible(config: Config) -> bool:
         return False  # two stages are there to hide the copies, and deeper ones only keep other blocks away
     if config.SLICES and config.BM * config.BN > _MOST_SLICED:
         return False  # so large a tile has warps enough
+    if config.FRAGMENTS and not _deep_enough(config):
+        return False
     if config.WM and config.BM * config.BN >= _LARGE and not _for_large_tiles(config):
         return False
     if config.ASYNC == 2 and config.BM * config.BN < _LEAST_SCATTERED:
@@ -109,6 +116,14 @@ def _sensible(config: Config) -> bool:
     if configs.least_registers(config) > bound:
         return False  # it must spill
     return blocks == 1 or bound < configs.MAX_REGISTERS  # else it asks for nothing
+
+
+def _deep_enough(config: Config) -> bool:
+    """Whether slices are there for deep tiles, whose copies are under way for long, and no other tile is deep."""
+    steps = (config.BK or 0) // (config.SLICES or 1)
+    if not config.SLICES:
+        return steps <= _SHALLOW
+    return _SHALLOW // 2 <= steps <= _SHALLOW and (config.BK or 0) > _SHALLOW
 
 
 def _for_large_tiles(config: Config) -> bool:
@@ -188,7 +203,7 @@ REFINED = Space(
     "warptiled+",
     "warptiled",
     grid={**_WARP_GRID, "PREFETCH": (1,), "SERPENTINE": (1,), "GROUP_M": (8,), "MIN_BLOCKS": (1,)},
-    refined=({"PREFETCH": (0, 1), "SERPENTINE": (0, 1), "GROUP_M": (1, 4, 8, 16), "MIN_BLOCKS": (1, 2, 3, 4)},),
+    refined=({"PREFETCH": (0, 1), "SERPENTINE": (0, 1), "GROUP_M": (1, 4, 8, 16), "MIN_BLOCKS": (1, 3)},),
     quick=(
         _tile(128, 128, 8, 8, 8, 64, 32, 1),
         _tile(128, 128, 8, 8, 4, 64, 64, 2),
@@ -222,6 +237,7 @@ PIPELINED = Space(
     "pipelined",
     grid={
         **_WARP_GRID,
+        "BK": (8, 16, 32, 64, 128),
         "TN": (4,),
         "GROUP_M": (8,),
         "MIN_BLOCKS": (1,),
@@ -230,33 +246,33 @@ PIPELINED = Space(
         "FRAGMENTS": (2,),
         "ASYNC": (1, 2),
         "SPREAD": (2,),
-        "SLICES": (None, 2, 4),
+        "SLICES": (None, 2, 4, 8),
     },
     refined=(
-        {"ORDER": (0, 1, 2, 4, 5), "FRAGMENTS": (1, 2), "SPREAD": (0, 1, 2)},
-        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 2, 3), "ASYNC": (0, 1, 2)},
+        {"ORDER": (1, 4, 5), "FRAGMENTS": (1, 2), "SPREAD": (0, 1, 2)},
+        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 2), "ASYNC": (0, 1, 2)},
     ),
     problems=(*STANDARD, *HUGE),
-    anchors=(*ANCHORS, *LAYOUT_ANCHORS),
+    variants=VARIANT_ANCHORS,
     quick=(
         # Large, small and in between by turns, because where the time is short only the first of them are tried.
         _stages(128, 256, 16, 16, 4, 64, 64, 2, order=4, copies=2),
-        _stages(16, 64, 32, 4, 4, 16, 64, 2, slices=4),
+        _stages(16, 64, 64, 4, 4, 16, 64, 2, slices=4),
         _stages(32, 128, 32, 8, 4, 32, 64, 2, slices=2),
         _stages(32, 256, 16, 8, 4, 32, 64, 2, group=16),
-        _stages(16, 32, 32, 4, 4, 16, 32, 1, slices=2),
+        _stages(16, 32, 64, 4, 4, 16, 32, 1, slices=4),
         _stages(128, 128, 16, 8, 4, 32, 128, 2, order=4, copies=2),
-        _stages(64, 32, 32, 8, 4, 32, 32, 1, slices=2),
+        _stages(64, 64, 16, 8, 4, 32, 64, 2),
         _stages(16, 128, 32, 8, 4, 16, 64, 1, slices=2),
         _stages(32, 128, 32, 8, 4, 32, 128, 2, order=5, slices=4),
         _stages(256, 64, 16, 16, 4, 64, 64, 2, order=4, copies=2),
         _stages(32, 128, 16, 4, 4, 16, 64, 1),
-        _stages(16, 64, 32, 4, 4, 16, 32, 1),
+        _stages(32, 64, 64, 8, 4, 32, 32, 1, slices=4),
         _stages(128, 32, 32, 4, 4, 64, 16, 2, slices=2),
         _stages(64, 256, 16, 8, 4, 64, 32, 2, order=4),
         _stages(256, 32, 16, 8, 4, 64, 32, 2),
         _stages(256, 128, 16, 16, 4, 64, 64, 2, order=4, copies=2),
-        _stages(32, 32, 32, 8, 4, 32, 32, 1, slices=4),
+        _stages(32, 64, 32, 8, 4, 32, 64, 2, slices=4),
     ),
     picked=(
         _stages(128, 256, 16, 16, 4, 64, 64, 2, order=4, copies=2),

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm.errors import ConfigError
+from fastsgemm.layout import WIDTHS
 from fastsgemm.rungs import OPTIONAL
 
 if TYPE_CHECKING:
@@ -300,7 +301,7 @@ def _pipeline_violations(config: Config, threads: int) -> list[Violation]:
     found = []
     for name, extent in (("BM", config.BM), ("BN", config.BN)):
         for lines, line, least in ((extent, config.BK, 8), (config.BK, extent, 32)):  # k contiguous, or mn
-            for width in (1, 4):
+            for width in WIDTHS:
                 vectors = line // width
                 team = min(vectors, max(threads // lines, least // width))
                 if vectors % team or threads % team or lines % (threads // team):

@@ -10,6 +10,7 @@ import numpy as np
 
 ITEM = 4  # bytes of a float32
 VECTOR_BYTES = 16  # of a 128-bit load
+WIDTHS = (1, 2, 4)  # floats a load
 
 Pair = tuple[int, int]
 
@@ -45,7 +46,7 @@ def stored(shape: Pair, strides: Pair) -> Stored | None:
 
 
 def vector_width(how: Stored, shape: Pair, misalignment: int) -> int:
-    """Return 4 where every line of the matrix is whole aligned 128-bit vectors, else 1.
+    """Return how many floats, 4, 2 or 1, make a vector of which every line of the matrix is whole, aligned ones.
 
     Parameters
     ----------
@@ -55,7 +56,8 @@ def vector_width(how: Stored, shape: Pair, misalignment: int) -> int:
         The address of element (0, 0) modulo 16, in bytes.
     """
     line = shape[0] if how.trans else shape[1]
-    return 1 if misalignment or how.ld % 4 or line % 4 else 4
+    whole = (width for width in WIDTHS if not (misalignment % (ITEM * width) or how.ld % width or line % width))
+    return max(whole, default=1)
 
 
 def byte_range(shape: Pair, strides: Pair) -> Pair:

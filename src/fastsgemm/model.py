@@ -14,6 +14,7 @@ from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.database import Curve
 from fastsgemm.plan import Problem, blocks, facing, split, tiles
+from fastsgemm.rungs import Rung
 
 _DEPTHS = (128, 1024)  # of K, that every load is measured at
 _SKINNY_DEPTHS = (512, 2048)  # on rung 10, whose tiles are deep
@@ -25,6 +26,7 @@ _REDUCTION_MS = 0.003  # that a second kernel costs at least
 _REDUCTION_BYTES = 2e9  # a ms, of partial sums written and read: they mostly stay in L2
 _LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, and related to NN there
 _STACKED = 4  # rows of tiles, on rung 10
+_PAIRED = 1 / 3  # of what it costs to read an operand 4 bytes at a time, where 8 can be: twice instead of four times
 _TRANSACTION = 4  # floats: extents that are multiples of it let an operand be read 16 bytes at a time
 
 
@@ -225,7 +227,7 @@ class Model:
     def _part(self, problem: Problem, K: int, multiprocessors: float) -> float:
         """Return the time of all tiles of C, each over K steps of those that the problem has."""
         load = blocks(self._config.kernel, problem) / multiprocessors
-        depth, narrow, layout = self._depth(K), _narrow(problem), problem.layout
+        depth, narrow, layout = self._depth(K), _narrow(self._rung, problem), problem.layout
         stored = self._time(load, self._tiny, int(problem.N % _TRANSACTION != 0), layout)
         read = sum(
             share * (self._time(load, depth, ragged, layout) - self._time(load, self._tiny, ragged, layout))
@@ -335,10 +337,16 @@ class Model:
         return min(1.0, max(0.0, (1 - per_tile[1] / per_tile[0]) / (1 - 1 / _STACKED)))
 
 
-def _narrow(problem: Problem) -> float:
+def _narrow(rung: Rung, problem: Problem) -> float:
     """Return the share of A and B that cannot be read 16 bytes at a time, if they are dense."""
     lines = (
         problem.M if problem.layout[0] == "T" else problem.K,
         problem.K if problem.layout[1] == "T" else problem.N,
     )
-    return sum(line % _TRANSACTION != 0 for line in lines) / len(lines)
+    return sum(_narrowness(rung, line) for line in lines) / len(lines)
+
+
+def _narrowness(rung: Rung, line: int) -> float:
+    if line % _TRANSACTION == 0:
+        return 0.0
+    return _PAIRED if rung.pairs and line % 2 == 0 else 1.0

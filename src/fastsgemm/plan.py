@@ -46,7 +46,7 @@ class Operand:
 
     @property
     def width(self) -> int:
-        """Floats a load of this operand, 4 or 1."""
+        """Floats that a load of this operand may have: 4, 2 or 1."""
         return vector_width(self.how, self.shape, self.misalignment)
 
 
@@ -137,7 +137,7 @@ def call_facing(rung: Rung, call: Call) -> Call:
 
 
 def variant_for(rung: Rung, call: Call, config: Config) -> Variant:
-    """Return the variant that `rung` is compiled for: without vector widths where it has none.
+    """Return the variant that `rung` is compiled for: of the vector widths, those that it has.
 
     Parameters
     ----------
@@ -148,13 +148,20 @@ def variant_for(rung: Rung, call: Call, config: Config) -> Variant:
     """
     if not rung.vectorized:
         return Variant(call.variant.trans_a, call.variant.trans_b)
+    v = call.variant
+    widths = (v.vec_a, v.vec_b) if rung.pairs else (_without_pairs(v.vec_a), _without_pairs(v.vec_b))
+    found = replace(v, vec_a=widths[0], vec_b=widths[1], vec_c=_without_pairs(v.vec_c))
     if not rung.splits:
-        return call.variant
+        return found
     guard = rung.guarded and (call.problem.M < config.BM or call.problem.N < config.BN)
-    found = replace(call.variant, guard=guard)
+    found = replace(found, guard=guard)
     if split(config, call.problem.K)[0] > 1:  # it writes to workspace, row by row
         return replace(found, vec_c=1 if call.problem.N % 4 else 4, trans_c=False)
     return found
+
+
+def _without_pairs(width: int) -> int:
+    return 1 if width == 2 else width
 
 
 def split(config: Config, K: int) -> tuple[int, int]:

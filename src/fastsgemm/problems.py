@@ -61,7 +61,7 @@ STANDARD: tuple[Problem, ...] = (
 )
 
 # Where all candidates are tried when the standard set is tuned; the best of these are tried on the rest. Their extents
-# are multiples of 4, so one kernel a candidate serves all of them; what `sgemm` uses is worth more kernels.
+# are multiples of 4, so one kernel a candidate serves all of them.
 ANCHORS: tuple[Problem, ...] = (
     Problem(4096, 4096, 4096),
     Problem(2048, 2048, 2048),
@@ -72,9 +72,12 @@ ANCHORS: tuple[Problem, ...] = (
     Problem(16, 4096, 4096),
     Problem(4096, 4096, 128),
 )
-LAYOUT_ANCHORS: tuple[Problem, ...] = (
+# Other layouts and odd extents.
+VARIANT_ANCHORS: tuple[Problem, ...] = (
     *(Problem(4096, 4096, 4096, layout) for layout in LAYOUTS[1:]),
     Problem(4095, 4097, 4093),
+    Problem(2047, 1025, 511),
+    Problem(333, 777, 555),
 )
 NARROW_ANCHORS: tuple[Problem, ...] = (
     Problem(1, 4096, 4096),

@@ -48,6 +48,8 @@ class Rung:
         What it does that the rung before does not.
     vectorized : bool
         Whether it moves 16 bytes a load where alignment allows.
+    pairs : bool
+        Whether it moves 8 where alignment allows no more; else that is 4.
     splits : bool
         Whether its blocks can share out K as well as C.
     narrow : bool
@@ -60,6 +62,7 @@ class Rung:
     knobs: tuple[str, ...]
     idea: str
     vectorized: bool = False
+    pairs: bool = False
     splits: bool = False
     narrow: bool = False
 
@@ -86,6 +89,7 @@ class Rung:
         return f"{self.number} {self.name}"
 
 
+# fmt: off
 RUNGS: tuple[Rung, ...] = (
     Rung(1, "naive", "01_naive.cu", ("BM", "BN"), "one thread, one output; a warp reads A with a stride"),
     Rung(2, "coalesced", "02_coalesced.cu", ("BM", "BN"), "a warp reads and writes neighbours"),
@@ -95,9 +99,16 @@ RUNGS: tuple[Rung, ...] = (
     Rung(6, "vectorized", "06_vectorized.cu", _THREAD_TILE, "A transposed, 128-bit loads and stores", True),
     Rung(7, "autotuned", "06_vectorized.cu", _THREAD_TILE, "rung 6 with searched constants", True),
     Rung(8, "warptiled", "08_warptiled.cu", _WARP_TILE, "a warp tile between block and thread", True),
-    Rung(9, "pipelined", "09_pipelined.cu", _PIPELINE, "two stages, copies under arithmetic, split-K", True, True),
-    Rung(10, "skinny", "10_skinny.cu", _SKINNY, "few rows: B straight to registers, K shared out", True, True, True),
+    Rung(
+        9, "pipelined", "09_pipelined.cu", _PIPELINE, "two stages, copies under arithmetic, split-K",
+        vectorized=True, pairs=True, splits=True,
+    ),
+    Rung(
+        10, "skinny", "10_skinny.cu", _SKINNY, "few rows: B straight to registers, K shared out",
+        vectorized=True, splits=True, narrow=True,
+    ),
 )
+# fmt: on
 
 # What `sgemm` chooses from where no rung is named.
 DEFAULTS: tuple[Rung, ...] = RUNGS[8:]

@@ -27,7 +27,8 @@ class Variant:
     trans_a, trans_b : bool
         Whether the operand is stored column-major.
     vec_a, vec_b, vec_c : int
-        Floats a load or store, 4 or 1; always 1 on the rungs that do not vectorise.
+        Floats a load or store: 4, 2 or 1 for a load of rung 9, 4 or 1 on the other rungs that vectorise and for C, else
+        always 1.
     guard : bool
         C is smaller than a tile of it in rows or columns; always false on the rungs that look at every edge anyway.
     trans_c : bool

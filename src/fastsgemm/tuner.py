@@ -32,6 +32,7 @@ QUICK_SECONDS = 18.0  # the budget of a quick run that names none
 
 _REFINED = 3  # configs of the grid whose refinements are tried, a problem
 _SHORTLISTED = 8  # configs of each anchor that are tried on all other problems
+_LIKELY = 1 / 3  # of an anchor's candidates, the best, are tried where the operands need other kernels
 _PORTFOLIO = 24  # configs whose curves are measured: what the choice for an untuned problem has
 _MOST_FLOPS = 2 * 10**11  # of a problem on which all kernels that are at hand are tried: some ms each
 _LONG_FLOPS = 10**12  # from here on only what won on the largest problem before is tried
@@ -447,6 +448,7 @@ class _Run:
         self._plan, self._space, self._sweep, self._outcome = planned, space, sweep, outcome
         self._problems = planned.of(space)
         self._largest: Result | None = None  # of the same layout, NN
+        self._ranked: dict[Problem, list[Config]] = {}  # the candidates of an anchor, the quickest first
         self._rung = rungs.find(space.rung)
         self._limit = planned.card.shared_limit
         self._candidates = space.candidates(self._limit, planned.quick)
@@ -480,25 +482,33 @@ class _Run:
 
     def _shortlist(self) -> list[Config]:
         """Return the best few of every anchor."""
-        self._title("anchors")
-        # All kernels of the grids at once, so that no anchor pays for what the others use too.
-        self._sweep.prepare(
-            job_of(self._rung, c, problem) for problem in self._space.anchors for c in self._drawn(problem)
-        )
-        few = self._each(self._space.anchors, self._explore)
+        few = self._anchored(self._space.anchors, lambda _: self._candidates)
+        few += self._anchored(self._space.variants, self._likely)
         return list(dict.fromkeys(_whole(config) for found in few for config in found))
 
-    def _drawn(self, problem: Problem) -> list[Config]:
+    def _anchored(
+        self, anchors: Sequence[Problem], candidates: Callable[[Problem], Sequence[Config]]
+    ) -> list[list[Config]]:
+        """Return for each of these problems the best few of its candidates and their refinements."""
+        self._title("anchors")
+        drawn = {problem: self._drawn(problem, candidates(problem)) for problem in anchors}
+        # All kernels of the grids at once, so that no anchor pays for what the others use too.
+        self._sweep.prepare(job_of(self._rung, c, problem) for problem in anchors for c in drawn[problem])
+        return self._each(anchors, lambda problem: self._refine(problem, drawn[problem]))
+
+    def _likely(self, problem: Problem) -> list[Config]:
+        """Return the better part of what was tried on the anchor that is nearest in its extents."""
+        ranked = self._ranked[min(self._ranked, key=lambda anchor: _octaves(anchor, problem))]
+        return ranked[: math.ceil(_LIKELY * len(ranked))]
+
+    def _drawn(self, problem: Problem, configs: Sequence[Config]) -> list[Config]:
+        """Return those of the configs that may be worth their compilation on a problem."""
         seen, sms = facing(self._rung, problem), self._plan.card.multiprocessors
-        return [
-            c
-            for c in _distinct(self._candidates, problem)
-            if _worth_trying(c, problem) and _about_its_size(c, seen, sms)
-        ]
+        return [c for c in _distinct(configs, problem) if _worth_trying(c, problem) and _about_its_size(c, seen, sms)]
 
     def _explore(self, problem: Problem) -> list[Config]:
         """Return the best few of the whole space."""
-        drawn = self._drawn(problem)
+        drawn = self._drawn(problem, self._candidates)
         return drawn if self._plan.quick else self._refine(problem, drawn)
 
     def _refine(self, problem: Problem, configs: Sequence[Config]) -> list[Config]:
@@ -506,6 +516,7 @@ class _Run:
         filling = [self._divided(config, problem)[-1] for config in configs]
         with self._sweep.within(_GRID):
             found = list(self._search(problem, filling, "grid", EXPLORE).times)
+        self._ranked[problem] = list(dict.fromkeys(map(_whole, found)))
         best: list[Config] = []
         for step in range(len(self._space.refined)):
             best += found[:_REFINED]
@@ -516,11 +527,11 @@ class _Run:
 
     def _at_hand(self, problem: Problem) -> list[Config]:
         """Return the best few of those configs whose kernels the anchors needed: trying them compiles nothing."""
-        if self._plan.problems or self._plan.quick or problem in self._space.anchors:
+        if self._plan.problems or self._plan.quick or problem in self._ranked:
             return []
         if problem.flops > _MOST_FLOPS:
             return []
-        drawn = [c for c in self._drawn(problem) if self._sweep.works(job_of(self._rung, c, problem))]
+        drawn = [c for c in self._drawn(problem, self._candidates) if self._sweep.works(job_of(self._rung, c, problem))]
         found = self._search(problem, [self._divided(c, problem)[-1] for c in drawn], "at hand", EXPLORE)
         return list(found.times)[:_SHORTLISTED]
 
@@ -704,6 +715,12 @@ def _about_its_size(config: Config, problem: Problem, multiprocessors: int) -> b
     if config.BM >= _COARSEST * problem.M or config.BN >= _COARSEST * problem.N:
         return False
     return tiles(config, problem) <= _FINEST * multiprocessors
+
+
+def _octaves(one: Problem, other: Problem) -> float:
+    """Return how far apart the extents of two problems are."""
+    pairs = ((one.M, other.M), (one.N, other.N), (one.K, other.K))
+    return sum(abs(math.log2(a / b)) for a, b in pairs)
 
 
 def _whole(config: Config) -> Config:

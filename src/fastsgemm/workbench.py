@@ -361,13 +361,13 @@ def _reference(problem: Problem) -> _Reference:
 
 
 def _problem_of(job: Job) -> Problem:
-    """Return the check's problem with extents that are multiples of 4 exactly where this variant needs them."""
+    """Return the check's problem with extents that are multiples of 4 or 2 exactly where this variant needs them."""
     wanted = job.variant
     M, N, K = _NARROW if job.rung.narrow else _GUARDED if wanted.guard else _CHECKED
     # vec_a looks at K (or M if A is column-major), vec_b at N (or K), vec_c at N.
-    for m in (M, M + 1):
-        for n in (N, N + 1):
-            for k in (K, K - 1):
+    for m in (M, M + 1, M + 2):
+        for n in (N, N + 1, N + 2):
+            for k in (K, K - 1, K - 2):
                 faced = Problem(m, n, k, wanted.layout)
                 problem = faced.transposed if wanted.trans_c else faced
                 if job_of(job.rung, job.config, problem).variant == wanted:

@@ -15,7 +15,7 @@ from fastsgemm.arrays import DeviceArray
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.run import run
 
-SHAPES = [(65, 130, 19), (1, 33, 5), (132, 136, 24)]  # float by float, thin, and with 16-byte loads
+SHAPES = [(65, 130, 19), (1, 33, 5), (132, 136, 24)]  # with loads of 4 and 8 bytes, thin, and with 16-byte loads
 PIPELINED = [  # beside what the database has for it: copies past the registers or not, K whole or in three parts
     Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=f, ASYNC=a, SPREAD=0, SPLIT_K=parts)
     for f, a, parts in ((1, 0, 3), (2, 0, 3), (1, 1, 1), (2, 1, 1), (2, 1, 3))

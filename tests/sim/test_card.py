@@ -7,7 +7,16 @@ import fastsgemm
 from fastsgemm import rungs
 from fastsgemm.sim import sgemm
 
-SHAPES = [(1, 1, 1), (5, 3, 2), (33, 65, 17), (130, 131, 9), (64, 200, 33), (257, 63, 40), (128, 128, 64)]
+SHAPES = [
+    (1, 1, 1),
+    (5, 3, 2),
+    (33, 65, 17),
+    (130, 131, 9),
+    (64, 200, 33),
+    (130, 198, 38),
+    (257, 63, 40),
+    (128, 128, 64),
+]
 
 
 @pytest.mark.gpu
