@@ -6,6 +6,7 @@ import pytest
 
 from fastsgemm import chains, choose, config, rungs
 from fastsgemm.config import Config
+from fastsgemm.model import Model
 from fastsgemm.plan import Problem
 from fastsgemm.workbench import Card
 
@@ -68,3 +69,18 @@ def test_the_choice_for_an_untuned_problem_has_short_chains():
         (o.config.SPLIT_K or 1) * (o.config.SLICES or 1) * (o.config.CHAINS or 1) >= 4 for o in found.options
     )
     assert all(o.config.CHAINS is None for o in choose.choose(card, RUNG, Problem(3001, 2999, 203)).options)
+
+
+def test_chains_are_not_free():
+    """Where one config needs them and another shares its sums out anyway, the other may take a little longer."""
+    card, problem = Card("NVIDIA H200", "sm_90", H200, 132), Problem(3001, 2999, 3003)
+    found = choose.choose(card, RUNG, problem)
+    plain = {curve.config: Model(curve) for curve in choose.database.load(card.arch).curves if curve.rung == RUNG.name}
+    seen = set()
+    for option in found.options:
+        ms, _ = plain[replace(option.config, CHAINS=None, SPLIT_K=1)].best(problem, card.multiprocessors)
+        factor = chains.COST if option.config.CHAINS else 1.0
+        assert option.ms == pytest.approx(factor * ms)
+        seen.add(factor)
+    assert seen == {1.0, chains.COST}
+    assert [option.ms for option in found.options] == sorted(option.ms for option in found.options)

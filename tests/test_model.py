@@ -279,15 +279,31 @@ def test_a_narrow_problem_is_divided_until_the_card_is_full():
 
 
 def test_what_a_block_costs_once_is_measured_where_there_is_nothing_else():
-    """A machine on which the first 40 steps are free: a line through the deeper points alone misses that."""
+    """A machine on which the first 30 steps are free: a line through the deeper points alone misses that."""
 
     def ms(problem):
-        return max(1, math.ceil(blocks(BIG, problem) / SMS)) * (0.005 + 1e-4 * max(0, problem.K - 40))
+        return max(1, math.ceil(blocks(BIG, problem) / SMS)) * (0.005 + 1e-4 * max(0, problem.K - 30))
 
     whole = curve(BIG, 1, ms)
     assert Model(whole).predict(Problem(1024, 1024, 16), SMS) == pytest.approx(0.005, rel=0.15)
     without = dataclasses.replace(whole, points=tuple(p for p in whole.points if p.problem.K > 9))
     assert Model(without).predict(Problem(1024, 1024, 16), SMS) < 0.004  # an older curve is used as it is
+
+
+def test_from_the_third_tile_on_every_step_of_k_counts_the_same():
+    """A machine on which a first tile costs something of its own, and K = 8 has none."""
+    config = dataclasses.replace(BIG, BK=16)
+
+    def ms(problem):
+        units = max(1, math.ceil(blocks(config, problem) / SMS))
+        return units * ((0.008 if problem.K >= config.BK else 0.004) + 1e-4 * problem.K)
+
+    predicted = Model(curve(config, 1, ms))
+    for K in (48, 64, 96, 256):
+        problem = Problem(1024, 1024, K)
+        assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.01)
+    times = [predicted.predict(Problem(1024, 1024, K), SMS) for K in (1, 4, 8)]
+    assert times == sorted(set(times))  # and fewer than were measured take less
 
 
 def test_only_rows_of_c_that_cannot_be_stored_by_vectors_cost_what_storing_them_does():
@@ -329,3 +345,15 @@ def test_rows_of_tiles_share_what_they_read_of_b(rows):
     share = (1 + 2 / min(rows, 4)) / 3  # of more rows it says no more than of four
     found = (predicted.predict(many, SMS) - 0.004) / (predicted.predict(one, SMS) - 0.004)
     assert found == pytest.approx(share, rel=0.1)
+
+
+def test_few_rows_of_tiles_that_wait_for_memory_gain_nothing_by_sharing():
+    """The same machine, but nothing is quicker than half of what a card full of blocks takes."""
+
+    def ms(problem):
+        turned = facing(find("skinny"), problem)
+        wide, high = math.ceil(turned.N / NARROW.BN), math.ceil(turned.M / NARROW.BM)
+        return 0.004 + 1e-7 * turned.K * max(1.5 * SMS, 2 * wide + wide * high)
+
+    few = Problem(4 * NARROW.BM, SMS // 8 * NARROW.BN, 4096)
+    assert Model(narrow_curve(1, ms)).predict(few, SMS) == pytest.approx(ms(few), rel=0.05)

@@ -303,7 +303,7 @@ def test_where_kernels_serve_nothing_else_the_better_part_of_the_nearest_anchor_
         drawn = worthy(PIPELINED, anchor)
         tried = {tuner._whole(config) for problem, config in bench.timed if problem == variant}
         filling = {config: run._divided(config, anchor)[-1] for config in drawn}
-        order = sorted(drawn, key=lambda config: bench.formula(filling[config], anchor))  # noqa: B023
+        order = sorted(drawn, key=lambda config: bench.formula(filling[config], anchor))
         assert set(order[: len(order) // 6]) <= tried
         assert not set(order[len(order) // 2 :]) <= tried and len(tried & drawn) < len(drawn) / 2
 

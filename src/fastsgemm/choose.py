@@ -225,7 +225,8 @@ def _predictions(
             ms, config = model.best(problem, multiprocessors)
         except ShapeError:  # so many blocks of this size do not fit a grid
             continue
-        found.append((ms, chains.shortened(rung, config, facing(rung, problem), shared_limit), curve))
+        config = chains.shortened(rung, config, facing(rung, problem), shared_limit)
+        found.append((ms * (chains.COST if config.CHAINS else 1.0), config, curve))
     return sorted(found, key=lambda pair: pair[0])
 
 

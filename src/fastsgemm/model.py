@@ -18,6 +18,7 @@ from fastsgemm.rungs import Rung
 
 _DEPTHS = (128, 1024)  # of K, that every load is measured at
 _SKINNY_DEPTHS = (512, 2048)  # on rung 10, whose tiles are deep
+_FULL_PIPE = 3  # tiles from which on another costs the same: two in shared memory, and one more
 _TINY = 8  # and a third, where what a block costs once is all there is
 _SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
 _STEADY = 4  # the heaviest is this many full waves
@@ -165,7 +166,7 @@ class _Line:
             return self.start + self.slope * depth
         low, below = self.tiny
         above = self.start + self.slope * self.bend
-        return below + (above - below) * max(0.0, depth - low) / (self.bend - low)
+        return below + (above - below) * (depth - low) / (self.bend - low)
 
 
 class Model:
@@ -227,18 +228,25 @@ class Model:
     def _part(self, problem: Problem, K: int, multiprocessors: float) -> float:
         """Return the time of all tiles of C, each over K steps of those that the problem has."""
         load = blocks(self._config.kernel, problem) / multiprocessors
+        stored = self._time(load, self._tiny, int(problem.N % _TRANSACTION != 0), problem.layout)
+        read = self._read(load, problem, K)
+        if problem.M < self._config.BM or problem.N < self._config.BN:
+            read *= self._guard
+        if self._shared:
+            shared = self._shared * (1 - 1 / min(_STACKED, -(-problem.M // self._config.BM)))
+            # Few blocks wait for memory without filling its pipe: they have nothing to gain.
+            read = min(read, max(read * (1 - shared), self._read(1 / _SPARSE, problem, K)))
+        traffic = 4.0 * (problem.M + problem.N) * K / self._bandwidth
+        return max(stored + read, traffic)
+
+    def _read(self, load: float, problem: Problem, K: int) -> float:
+        """Return the time beyond what blocks cost once, at this load."""
         depth, narrow, layout = self._depth(K), _narrow(self._rung, problem), problem.layout
-        stored = self._time(load, self._tiny, int(problem.N % _TRANSACTION != 0), layout)
-        read = sum(
+        return sum(
             share * (self._time(load, depth, ragged, layout) - self._time(load, self._tiny, ragged, layout))
             for ragged, share in ((0, 1 - narrow), (1, narrow))
             if share
         )
-        if problem.M < self._config.BM or problem.N < self._config.BN:
-            read *= self._guard
-        read *= 1 - self._shared * (1 - 1 / min(_STACKED, -(-problem.M // self._config.BM)))
-        traffic = 4.0 * (problem.M + problem.N) * K / self._bandwidth
-        return max(stored + read, traffic)
 
     def _time(self, load: float, depth: float, ragged: int, layout: str) -> float:
         return self._nn_time(load, depth, ragged) * self._layout_factor(layout, load, ragged)
@@ -302,9 +310,10 @@ class Model:
         """Return a line with the time at a tiny K, where the curve has it."""
         ms = self._known.get(_probe(self._config, line.load * self._sms, _TINY + ragged, ragged))
         low = self._depth(_TINY + ragged)
-        if ms is None or low >= self._shallow:
+        bend = float(min(self._shallow, _FULL_PIPE * (self._config.BK or 1)))
+        if ms is None or low >= bend:
             return line
-        return replace(line, bend=float(self._shallow), tiny=(low, ms))
+        return replace(line, bend=bend, tiny=(low, ms))
 
     def _layout_factors(self, layout: str, ragged: int) -> tuple[float, float]:
         deep = self._deep

@@ -107,11 +107,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             sweep = Sweep(bench, journal, bar)
             bar.title("compile")
             sweep.prepare(
-                job_of(rung, config, problem)
+                job_of(rung, one, problem)
                 for problem in drawn
                 for rung in chosen
+                if rung.suits(problem.M, problem.N) or len(chosen) == 1
                 for config in configs[rung]
-                if rung.suits(problem.M, problem.N)
+                for one in divided(rung, config, problem, bench.card)
             )
             rows = []
             for number, problem in enumerate(drawn):
