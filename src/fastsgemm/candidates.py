@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from fastsgemm import config as configs
@@ -23,7 +24,7 @@ _SHALLOW = 16  # steps of a tile without slices at most; with them, of a thread
 _MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is one of a kind
 class Space:
     """A named set of configs of one rung: a grid, and refinements that are tried on the best of it.
 
@@ -67,9 +68,7 @@ class Space:
             Shared memory that a block may opt in to on the card, in bytes.
         quick : bool
         """
-        rung = rungs.find(self.rung)
-        drawn = self.quick if quick else [*self.picked, *_draw(self.grid)]
-        return [config for config in drawn if not configs.violations(rung, config, shared_limit) and _sensible(config)]
+        return list(_candidates(self, shared_limit, quick))
 
     def refinements(self, config: Config, shared_limit: int, step: int = 0) -> list[Config]:
         """Return what `config` becomes by other values of the constants that are refined in this step."""
@@ -81,6 +80,14 @@ class Space:
             for other in drawn
             if other != config and not configs.violations(rung, other, shared_limit) and _sensible(other)
         ]
+
+
+@lru_cache(maxsize=64)
+def _candidates(space: Space, shared_limit: int, quick: bool) -> tuple[Config, ...]:
+    rung = rungs.find(space.rung)
+    drawn = space.quick if quick else (*space.picked, *_draw(space.grid))
+    deep_enough = filter(_deep_enough, drawn)  # first, because it is quick and most are not
+    return tuple(one for one in deep_enough if not configs.violations(rung, one, shared_limit) and _sensible(one))
 
 
 def _draw(grid: Mapping[str, tuple[int | None, ...]]) -> Iterator[Config]:
@@ -103,8 +110,6 @@ def _sensible(config: Config) -> bool:
         return False  # two stages are there to hide the copies, and deeper ones only keep other blocks away
     if config.SLICES and config.BM * config.BN > _MOST_SLICED:
         return False  # so large a tile has warps enough
-    if config.FRAGMENTS and not _deep_enough(config):
-        return False
     if config.WM and config.BM * config.BN >= _LARGE and not _for_large_tiles(config):
         return False
     if config.ASYNC == 2 and config.BM * config.BN < _LEAST_SCATTERED:
@@ -120,6 +125,8 @@ def _sensible(config: Config) -> bool:
 
 def _deep_enough(config: Config) -> bool:
     """Whether slices are there for deep tiles, whose copies are under way for long, and no other tile is deep."""
+    if not config.FRAGMENTS:
+        return True
     steps = (config.BK or 0) // (config.SLICES or 1)
     if not config.SLICES:
         return steps <= _SHALLOW
