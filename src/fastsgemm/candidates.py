@@ -15,12 +15,13 @@ from fastsgemm.plan import Problem
 from fastsgemm.problems import ANCHORS, HUGE, NARROW, NARROW_ANCHORS, STANDARD, VARIANT_ANCHORS
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
-_MOST_SLICED = 4096  # results of a block whose slices share out k
+_MOST_SLICED = 8192  # results of a block whose slices share out k
 _LEAST_SCATTERED = 16384  # results of a block that transposes past the registers, a float at a time
 _ALL_SCATTERED = 32768  # and of one that always does
 _LARGE, _LEAST_SUMS = 8192, 64  # results of a block, and of a thread in it at least
 _MOST_STAGE = 9216  # floats of shared memory in a stage of rung 9
-_SHALLOW = 16  # steps of a tile without slices at most; with them, of a thread
+_SHALLOW = 24  # steps of a tile without slices at most
+_SHARE = range(8, 17)  # steps of a tile that a slice has
 _MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
 
 
@@ -127,17 +128,16 @@ def _deep_enough(config: Config) -> bool:
     """Whether slices are there for deep tiles, whose copies are under way for long, and no other tile is deep."""
     if not config.FRAGMENTS:
         return True
-    steps = (config.BK or 0) // (config.SLICES or 1)
-    if not config.SLICES:
-        return steps <= _SHALLOW
-    return _SHALLOW // 2 <= steps <= _SHALLOW and (config.BK or 0) > _SHALLOW
+    depth = config.BK or 0
+    return depth > _SHALLOW and depth // config.SLICES in _SHARE if config.SLICES else depth <= _SHALLOW
 
 
 def _for_large_tiles(config: Config) -> bool:
     """Whether a large tile is shared out among large thread tiles, which is what it is there for."""
     if config.FRAGMENTS and (config.TM or 0) < 8:
         return False
-    return _LEAST_SUMS * config.threads <= config.BM * config.BN and (config.BK or 0) <= 16
+    slices = config.SLICES or 1
+    return _LEAST_SUMS * config.threads <= slices * config.BM * config.BN and (config.BK or 0) <= _SHALLOW * slices
 
 
 def _tile(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter: int, group: int = 8) -> Config:
@@ -287,6 +287,11 @@ PIPELINED = Space(
         _stages(128, 128, 16, 16, 4, 64, 64, 2, order=4, copies=2),
         _stages(256, 64, 16, 16, 4, 64, 64, 2, order=4, copies=2),
         _stages(64, 256, 8, 16, 4, 32, 128, 2, order=4, copies=2),
+        # Three times a power of two, for what is a little more than one: 24 steps are what every copy can share out.
+        _stages(96, 96, 24, 8, 4, 32, 96, 3),
+        _stages(96, 192, 24, 8, 4, 32, 96, 3),
+        _stages(192, 96, 24, 8, 4, 32, 96, 3),
+        _stages(192, 192, 24, 8, 4, 96, 32, 1, copies=2),
     ),
 )
 

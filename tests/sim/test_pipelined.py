@@ -95,6 +95,17 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
     assert report.total.stores["C"].bytes == report.total.loads["C"].bytes == 4 * C.size
 
 
+@pytest.mark.parametrize("size", [(97, 99, 53), (100, 192, 48), (98, 194, 50)], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tiles_may_be_three_times_a_power_of_two(layout, size, reference):
+    config = dataclasses.replace(SMALL, BM=96, BN=96, BK=24, TM=8, TN=4, WM=32, WN=96, WNITER=3, ASYNC=1, SPREAD=2)
+    M, N, K = size
+    A, B, C = operands(M, N, K)
+    expected = reference(A, B, 1.5, 0.5, C)
+    sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 1.5, 0.5, C)
+    same_bits(C, expected)
+
+
 @pytest.mark.parametrize("spread", [0, 1, 2])
 @pytest.mark.parametrize("asynchronous", [0, 1, 2])
 @pytest.mark.parametrize("fragments", [1, 2])
