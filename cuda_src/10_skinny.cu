@@ -1,4 +1,4 @@
-// Rung 10, skinny: for a C of few rows (M from 1 to about 16), where reading B once is all the work there is.
+// Rung 10, skinny: for a C of few rows (M from 1 to 32), where reading B once is all the work there is.
 // Rungs 3 to 9 bring B through shared memory because each element serves a tall tile; here it serves at most
 // BM results, all of one thread. What changed:
 // - B goes from global memory straight to the registers of the thread that uses it. Each thread has TK steps

@@ -57,7 +57,7 @@ def test_an_unknown_card_is_tuned_once_and_then_known(gpu, bench, capsys):
     meet(gpu)
     err = capsys.readouterr().err
     assert "Fake 9000 (sm_42) is not in the tuning database" in err and "FASTSGEMM_TUNE=off" in err
-    assert choose.knows(gpu)
+    assert choose.knows(gpu, WARP)
     assert choose.choose(gpu, WARP, Problem(1000, 2000, 3000)).rule == choose.PREDICTED
     timed = len(bench.timed)
     assert timed > 0
@@ -72,6 +72,21 @@ def test_a_known_architecture_is_not_tuned(gpu, bench, monkeypatch):
     monkeypatch.setattr(gpu, "arch", "sm_86", raising=False)
     meet(gpu)
     assert bench.timed == []
+
+
+def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, bench, monkeypatch):
+    """Published constants of rungs 7 and 8 say nothing of rungs 9 and 10."""
+    monkeypatch.setattr(gpu, "arch", "sm_86", raising=False)
+    bench.card = dataclasses.replace(bench.card, arch="sm_86")
+    assert choose.knows(gpu, WARP) and not choose.knows(gpu)
+    meet(gpu)
+    assert bench.timed == []
+    meet(gpu, rung=None)
+    assert bench.timed and choose.knows(gpu)
+    timed = len(bench.timed)
+    autotune._met.clear()
+    meet(gpu, rung=None)
+    assert len(bench.timed) == timed
 
 
 @pytest.mark.parametrize("value", ["off", "OFF", " off "])
@@ -165,7 +180,7 @@ def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, bench, mo
     thread.start()
     held.wait(10)
     meet(gpu)
-    assert done.is_set() and bench.timed == [] and choose.knows(gpu)
+    assert done.is_set() and bench.timed == [] and choose.knows(gpu, WARP)
     thread.join()
 
 
@@ -184,7 +199,7 @@ def test_threads_wait_for_the_one_that_tunes(gpu, bench, monkeypatch):
 
     def call():
         meet(gpu)
-        known.append(choose.knows(gpu))
+        known.append(choose.knows(gpu, WARP))
 
     threads = [threading.Thread(target=call) for _ in range(4)]
     for thread in threads:

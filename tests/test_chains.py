@@ -6,7 +6,7 @@ import pytest
 
 from fastsgemm import chains, choose, config, rungs
 from fastsgemm.config import Config
-from fastsgemm.model import Model
+from fastsgemm.model import Model, splits
 from fastsgemm.plan import Problem
 from fastsgemm.workbench import Card
 
@@ -72,15 +72,19 @@ def test_the_choice_for_an_untuned_problem_has_short_chains():
 
 
 def test_chains_are_not_free():
-    """Where one config needs them and another shares its sums out anyway, the other may take a little longer."""
-    card, problem = Card("NVIDIA H200", "sm_90", H200, 132), Problem(3001, 2999, 3003)
+    """Where one config, or division of K, needs them and another one does not, the other may take a little longer."""
+    card, problem = Card("NVIDIA H200", "sm_90", H200, 132), Problem(1408, 1081, 6332)
     found = choose.choose(card, RUNG, problem)
     plain = {curve.config: Model(curve) for curve in choose.database.load(card.arch).curves if curve.rung == RUNG.name}
     seen = set()
     for option in found.options:
-        ms, _ = plain[replace(option.config, CHAINS=None, SPLIT_K=1)].best(problem, card.multiprocessors)
-        factor = chains.COST if option.config.CHAINS else 1.0
-        assert option.ms == pytest.approx(factor * ms)
-        seen.add(factor)
-    assert seen == {1.0, chains.COST}
+        whole = replace(option.config, CHAINS=None, SPLIT_K=1)
+        costs = {}
+        for parts in splits(whole, problem, card.multiprocessors):
+            used = chains.shortened(RUNG, replace(whole, SPLIT_K=parts), problem, H200)
+            ms = plain[whole]._split(problem, replace(whole, SPLIT_K=parts), card.multiprocessors)
+            costs[used] = (chains.COST if used.CHAINS else 1.0) * ms
+        assert option.ms == min(costs.values()) == costs[option.config]
+        seen.add(option.config.CHAINS)
+    assert seen == {None, chains.CHAINS}
     assert [option.ms for option in found.options] == sorted(option.ms for option in found.options)

@@ -197,10 +197,12 @@ def test_a_new_problem_is_answered_without_reading(shipped, monkeypatch):
 
 def test_a_card_is_known_by_its_architecture(shipped):
     shipped()
-    assert not choose.knows(CARD)
+    rung = rungs.find("warptiled")
+    assert not choose.knows(CARD, rung)
     shipped(record(BIG))
-    assert choose.knows(CARD) and choose.knows(OTHER)
-    assert not choose.knows(dataclasses.replace(CARD, arch="sm_42"))
+    assert choose.knows(CARD, rung) and choose.knows(OTHER, rung)
+    assert not choose.knows(dataclasses.replace(CARD, arch="sm_42"), rung)
+    assert not choose.knows(CARD)  # of the rungs that `sgemm` uses there is nothing
 
 
 # Without a rung: rung 9 or, where C is narrow, rung 10

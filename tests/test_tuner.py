@@ -268,7 +268,7 @@ def worthy(space, problem):
     """The candidates that are worth compiling for a problem on the card of the fake bench."""
     seen = plan.facing(rungs.find(space.rung), problem)
     drawn = (c for c in space.candidates(CARD.shared_limit) if tuner._worth_trying(c, problem))
-    return {c for c in drawn if tuner._about_its_size(c, seen, CARD.multiprocessors)}
+    return {*tuner._of_its_size([*drawn], seen, CARD.multiprocessors)}
 
 
 def wholly_searched(space, problem, drawn):
@@ -290,7 +290,7 @@ def test_the_whole_space_is_searched_on_the_anchors_and_where_that_compiles_noth
     assert found == {(True, True), (False, True), (False, False)}
 
 
-def test_where_kernels_serve_nothing_else_the_better_part_of_the_nearest_anchor_is_tried(bench, go):
+def test_where_kernels_serve_nothing_else_the_best_of_the_nearest_anchor_are_tried(bench, go):
     nearest = {
         Problem(4096, 4096, 4096, "TT"): Problem(4096, 4096, 4096),
         Problem(2047, 1025, 511): Problem(2048, 2048, 2048),
@@ -343,7 +343,19 @@ def test_rung_10_has_a_standard_set_and_anchors_of_its_own(bench, go, quick):
     (Problem(17, 33, 64), True), (Problem(16, 33, 64), False), (Problem(17, 32, 64), False),
 ], ids=str)  # fmt: skip
 def test_what_is_compiled_for_an_anchor_has_tiles_of_about_its_size(problem, fits):
-    assert tuner._about_its_size(MEDIUM, problem, 132) is fits
+    others = [replace(MEDIUM, BM=16, BN=16), replace(MEDIUM, BM=128, BN=128)]  # one of which fits where it does not
+    assert (MEDIUM in tuner._of_its_size([MEDIUM, *others], problem, 132)) is fits
+
+
+def test_where_no_tile_is_of_about_its_size_the_nearest_are_tried(bench, go):
+    small, same = replace(MEDIUM, BM=32, BN=32), replace(MEDIUM, BM=128, BN=64)
+    assert tuner._of_its_size([small, MEDIUM, same], Problem(16384, 16384, 64), 132) == [MEDIUM, same]
+    assert tuner._of_its_size([small, MEDIUM, same], Problem(4, 4, 64), 132) == [small]
+    assert tuner._of_its_size([], Problem(4, 4, 64), 132) == []
+    problem = Problem(30000, 30000, 64)
+    go([problem], rung="pipelined", store=False)
+    tried = {(config.BM, config.BN) for timed, config in bench.timed if timed == problem}
+    assert (192, 192) in tried and (64, 64) not in tried
 
 
 @pytest.mark.parametrize("layout", problems.LAYOUTS)
@@ -451,6 +463,28 @@ def test_a_budget_is_kept_and_everything_gets_its_share(bench, go, budget, shape
     tuned = {found.problem for found in outcome.tuned if found.rung == "pipelined"}
     assert len(tuned) >= 0.6 * len(problems.STANDARD if shapes is None else shapes)
     assert "goes on from here" in str(outcome)
+
+
+def test_with_a_budget_all_anchors_get_their_share(bench, go):
+    outcome = go(None, rung="pipelined", budget=60, store=False)
+    assert not outcome.complete
+    tried = {problem: len({c for timed, c in bench.timed if timed == problem}) for problem in PIPELINED.variants}
+    assert min(tried.values()) >= 20, tried
+
+
+def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(bench, go, monkeypatch):
+    whole = bench.operands
+    square = Problem(4096, 4096, 4096)
+
+    def operands(problem):
+        if problem == square:
+            raise DeviceMemoryError("no room")
+        return whole(problem)
+
+    monkeypatch.setattr(bench, "operands", operands)
+    go(None, rung="pipelined", store=False)
+    tried = {tuner._whole(c) for timed, c in bench.timed if timed == replace(square, layout="TT")}
+    assert len(tried & worthy(PIPELINED, square)) > 80
 
 
 def test_a_quick_run_has_a_budget_of_its_own(bench, data_folder):

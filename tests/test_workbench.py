@@ -49,7 +49,15 @@ PIPELINE = rungs.find("pipelined")
 @pytest.mark.parametrize("layout", problems.LAYOUTS)
 @pytest.mark.parametrize("parts", [1, 4])
 def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_others_larger(config, layout, parts):
-    for shape in ((2048, 2048, 2048), (2047, 2045, 2043), (8, 8, 4096), (2048, 9, 4095), (7, 2048, 4096)):
+    for shape in (
+        (2048, 2048, 2048),
+        (2047, 2045, 2043),
+        (2046, 2042, 2038),
+        (8, 8, 4096),
+        (8, 2046, 4094),
+        (2048, 9, 4095),
+        (7, 2048, 4096),
+    ):
         job = job_of(PIPELINE, dataclasses.replace(config, SPLIT_K=parts), Problem(*shape, layout))
         assert job.config == config.kernel and job.config.SPLIT_K is None
         problem = workbench._problem_of(job)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _WAIT_SECONDS = 60.0  # for another process that is tuning the same kind of card
 
 _lock = threading.Lock()
-_met: set[int] = set()  # ordinals of the cards that need no more thought in this process
+_met: set[tuple[int, str | None]] = set()  # cards, and rungs of them, that need no more thought in this process
 
 
 @cache
@@ -42,7 +42,7 @@ def allowed() -> bool:
 
 
 def meet(gpu: Gpu, stream: Any, rung: Rung | None) -> None:
-    """Tune `rung`, or what `sgemm` uses, on a card whose architecture the database does not know; else do nothing.
+    """Tune `rung`, or what `sgemm` uses, where the database knows nothing of it for the architecture; else do nothing.
 
     Whatever goes wrong is one warning: the generic constants serve as well as before.
 
@@ -54,19 +54,20 @@ def meet(gpu: Gpu, stream: Any, rung: Rung | None) -> None:
         Where the product is to run; while it is being captured into a graph nothing is tuned.
     rung : Rung or None
     """
-    if gpu.ordinal in _met:
+    key = (gpu.ordinal, None if rung is None else rung.name)
+    if key in _met:
         return
-    if not allowed() or choose.knows(gpu):
-        _met.add(gpu.ordinal)
+    if not allowed() or choose.knows(gpu, rung):
+        _met.add(key)
         return
     if not _tunable(rung) or not _stderr_wanted() or _capturing(gpu, stream):
         return
     with _lock:
-        if gpu.ordinal not in _met:
+        if key not in _met:
             try:
                 _tune(gpu, rung)
             finally:
-                _met.add(gpu.ordinal)
+                _met.add(key)
 
 
 def _tunable(rung: Rung | None) -> bool:
@@ -103,7 +104,7 @@ def _tune(gpu: Gpu, rung: Rung | None) -> None:
     try:
         with tuner.workbench(gpu) as bench, tuner.alone(bench.card, _WAIT_SECONDS):
             choose.forget()
-            if not choose.knows(gpu):  # another process may have done it meanwhile
+            if not choose.knows(gpu, rung):  # another process may have done it meanwhile
                 tuner.run(tuner.plan(bench.card, rung=rung, quick=True), bench, bar)
     except FastsgemmError as error:
         warnings.warn(

@@ -46,7 +46,7 @@ class Space:
     anchors : tuple of Problem
         Of these, where all candidates are tried; the best of them are tried on the rest.
     variants : tuple of Problem
-        Further anchors, whose operands need kernels of their own: the better part of what was tried on the nearest
+        Further anchors, whose operands need kernels of their own: the best third of what was tried on the nearest
         anchor is tried there.
     """
 
@@ -125,7 +125,10 @@ def _sensible(config: Config) -> bool:
 
 
 def _deep_enough(config: Config) -> bool:
-    """Whether slices are there for deep tiles, whose copies are under way for long, and no other tile is deep."""
+    """Whether slices are there for deep tiles, whose copies are under way for long, and no other tile is deep.
+
+    Without slices deep tiles are good for narrow results only, and these have rung 10.
+    """
     if not config.FRAGMENTS:
         return True
     depth = config.BK or 0

@@ -19,6 +19,7 @@ from fastsgemm.database import GENERIC, Content, Curve, Record
 from fastsgemm.errors import ConfigError, ShapeError
 from fastsgemm.model import Model
 from fastsgemm.plan import Problem, facing
+from fastsgemm.problems import octaves
 from fastsgemm.rungs import Rung
 
 _MOST_PROBLEMS = 65536  # whose answers are kept
@@ -145,10 +146,14 @@ def forget() -> None:
     _choose.cache_clear()
 
 
-def knows(card: Card) -> bool:
-    """Whether there is anything for this card or its architecture beyond what is generic."""
+def knows(card: Card, rung: Rung | None = None) -> bool:
+    """Whether there is anything of `rung`, or of what `sgemm` uses, for this card or its architecture.
+
+    What is generic does not count.
+    """
     content = database.load(card.arch)
-    return bool(content.records or content.curves)
+    asked = {one.name for one in (rungs.DEFAULTS if rung is None else (rung,))}
+    return any(found.rung in asked for found in content.records) or any(found.rung in asked for found in content.curves)
 
 
 @dataclass(frozen=True)
@@ -219,14 +224,19 @@ def _models(curves: Iterable[Curve]) -> Iterator[tuple[Curve, Model]]:
 def _predictions(
     tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int
 ) -> list[tuple[float, Config, Curve]]:
+    faced = facing(rung, problem)
+
+    def complete(config: Config) -> tuple[float, Config]:
+        config = chains.shortened(rung, config, faced, shared_limit)
+        return chains.COST if config.CHAINS else 1.0, config
+
     found = []
     for curve, model in tier.models:
         try:
-            ms, config = model.best(problem, multiprocessors)
+            ms, config = model.best(problem, multiprocessors, complete)
         except ShapeError:  # so many blocks of this size do not fit a grid
             continue
-        config = chains.shortened(rung, config, facing(rung, problem), shared_limit)
-        found.append((ms * (chains.COST if config.CHAINS else 1.0), config, curve))
+        found.append((ms, config, curve))
     return sorted(found, key=lambda pair: pair[0])
 
 
@@ -241,5 +251,4 @@ def _distance(known: Problem | None, problem: Problem) -> tuple[int, float]:
     """Return how far apart two problems are: another layout first, then the octaves between their extents."""
     if known is None:
         return 1, math.inf
-    pairs = ((known.M, problem.M), (known.N, problem.N), (known.K, problem.K))
-    return int(known.layout != problem.layout), sum(abs(math.log2(one / max(1, other))) for one, other in pairs)
+    return int(known.layout != problem.layout), octaves(known, problem)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fastsgemm import rungs
@@ -18,7 +19,7 @@ from fastsgemm.rungs import Rung
 
 _DEPTHS = (128, 1024)  # of K, that every load is measured at
 _SKINNY_DEPTHS = (512, 2048)  # on rung 10, whose tiles are deep
-_FULL_PIPE = 3  # tiles from which on another costs the same: two in shared memory, and one more
+_FULL_PIPE = 3  # tiles of rung 9 from which on another costs the same: two in shared memory, and one more
 _TINY = 8  # and a third, where what a block costs once is all there is
 _SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
 _STEADY = 4  # the heaviest is this many full waves
@@ -205,13 +206,27 @@ class Model:
         self._guard = max(1.0, self._known.get(_guarded(stream), 0.0) / self._ms(stream))
         self._shared = self._shared_part(stream)
 
-    def best(self, problem: Problem, multiprocessors: int) -> tuple[float, Config]:
-        """Return the least predicted device time in ms, and the config with the SPLIT_K that gives it."""
+    def best(
+        self, problem: Problem, multiprocessors: int, complete: Callable[[Config], tuple[float, Config]] | None = None
+    ) -> tuple[float, Config]:
+        """Return the least predicted device time in ms, and the config with the SPLIT_K that gives it.
+
+        Parameters
+        ----------
+        problem : Problem
+        multiprocessors : int
+        complete : callable, optional
+            Takes a config with a SPLIT_K; returns how many times longer it takes as it would be used, and that.
+        """
         problem = facing(self._rung, problem)
         if self._config.SPLIT_K is None:
             return self.predict(problem, multiprocessors), self._config
-        options = (replace(self._config, SPLIT_K=parts) for parts in splits(self._config, problem, multiprocessors))
-        return min(((self._split(problem, option, multiprocessors), option) for option in options), key=lambda x: x[0])
+        found = []
+        for parts in splits(self._config, problem, multiprocessors):
+            option = replace(self._config, SPLIT_K=parts)
+            factor, used = complete(option) if complete else (1.0, option)
+            found.append((factor * self._split(problem, option, multiprocessors), used))
+        return min(found, key=lambda pair: pair[0])
 
     def _split(self, problem: Problem, config: Config, multiprocessors: int) -> float:
         count, chunk = split(config, problem.K)
@@ -242,6 +257,8 @@ class Model:
     def _read(self, load: float, problem: Problem, K: int) -> float:
         """Return the time beyond what blocks cost once, at this load."""
         depth, narrow, layout = self._depth(K), _narrow(self._rung, problem), problem.layout
+        if K >= _TINY:
+            depth = max(depth, self._tiny)  # a whole tile has fewer steps than a ragged one counts as
         return sum(
             share * (self._time(load, depth, ragged, layout) - self._time(load, self._tiny, ragged, layout))
             for ragged, share in ((0, 1 - narrow), (1, narrow))
@@ -310,10 +327,12 @@ class Model:
         """Return a line with the time at a tiny K, where the curve has it."""
         ms = self._known.get(_probe(self._config, line.load * self._sms, _TINY + ragged, ragged))
         low = self._depth(_TINY + ragged)
-        bend = float(min(self._shallow, _FULL_PIPE * (self._config.BK or 1)))
-        if ms is None or low >= bend:
+        if ms is None or low >= self._shallow:
             return line
-        return replace(line, bend=bend, tiny=(low, ms))
+        bend = min(self._shallow, _FULL_PIPE * (self._config.BK or 1)) if self._config.FRAGMENTS else self._shallow
+        if low >= bend or line.at(bend) < ms:  # so soon the line says less than was measured
+            bend = self._shallow
+        return replace(line, bend=float(bend), tiny=(low, ms))
 
     def _layout_factors(self, layout: str, ragged: int) -> tuple[float, float]:
         deep = self._deep

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from fastsgemm import plan
 from fastsgemm.errors import ShapeError
 from fastsgemm.layout import Pair, Stored, stored
@@ -135,6 +137,12 @@ def call(problem: Problem) -> Call:
     """
     a, b, c = (Operand(shape, stored(shape, strides) or Stored(False, 0)) for shape, strides in dense(problem))
     return plan.call_for(a, b, c)
+
+
+def octaves(one: Problem, other: Problem) -> float:
+    """Return how far apart the extents of two problems are, whatever their layouts."""
+    pairs = ((one.M, other.M), (one.N, other.N), (one.K, other.K))
+    return sum(abs(math.log2(max(1, a) / max(1, b))) for a, b in pairs)
 
 
 def text(problem: Problem) -> str:

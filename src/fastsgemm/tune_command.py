@@ -121,8 +121,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m fastsgemm.tune",
         description="Search the constants that are fastest on this card and remember them for `sgemm`. Without "
-        f"--shape: for the standard set of {len(problems.STANDARD)} problems. Ctrl-C loses nothing: the same command "
-        "goes on from there.",
+        "--shape: for the standard set of problems of each rung. Ctrl-C loses nothing: the same command goes on from "
+        "there.",
     )
     _common(parser)
     parser.set_defaults(rung=None, device=0, arch=None, json=False)

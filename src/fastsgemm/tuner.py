@@ -482,8 +482,10 @@ class _Run:
 
     def _shortlist(self) -> list[Config]:
         """Return the best few of every anchor."""
-        few = self._anchored(self._space.anchors, lambda _: self._candidates)
-        few += self._anchored(self._space.variants, self._likely)
+        anchors, variants = self._space.anchors, self._space.variants
+        with self._sweep.within(len(anchors) / (len(anchors) + len(variants))):
+            few = self._anchored(anchors, lambda _: self._candidates)
+        few += self._anchored(variants, self._likely)
         return list(dict.fromkeys(_whole(config) for found in few for config in found))
 
     def _anchored(
@@ -497,14 +499,17 @@ class _Run:
         return self._each(anchors, lambda problem: self._refine(problem, drawn[problem]))
 
     def _likely(self, problem: Problem) -> list[Config]:
-        """Return the better part of what was tried on the anchor that is nearest in its extents."""
-        ranked = self._ranked[min(self._ranked, key=lambda anchor: _octaves(anchor, problem))]
+        """Return the best third of what was tried on the anchor that is nearest in its extents, else everything."""
+        tried = [anchor for anchor, configs in self._ranked.items() if configs]
+        if not tried:
+            return self._candidates
+        ranked = self._ranked[min(tried, key=lambda anchor: problems.octaves(anchor, problem))]
         return ranked[: math.ceil(_LIKELY * len(ranked))]
 
     def _drawn(self, problem: Problem, configs: Sequence[Config]) -> list[Config]:
         """Return those of the configs that may be worth their compilation on a problem."""
-        seen, sms = facing(self._rung, problem), self._plan.card.multiprocessors
-        return [c for c in _distinct(configs, problem) if _worth_trying(c, problem) and _about_its_size(c, seen, sms)]
+        worthy = [c for c in _distinct(configs, problem) if _worth_trying(c, problem)]
+        return _of_its_size(worthy, facing(self._rung, problem), self._plan.card.multiprocessors)
 
     def _explore(self, problem: Problem) -> list[Config]:
         """Return the best few of the whole space."""
@@ -710,17 +715,22 @@ def _distinct(configs: Sequence[Config], problem: Problem) -> list[Config]:
     return [config for config in configs if config not in twins]
 
 
-def _about_its_size(config: Config, problem: Problem, multiprocessors: int) -> bool:
-    """Whether a problem, as the rung computes it, is neither less than a tile nor cut into very many."""
-    if config.BM >= _COARSEST * problem.M or config.BN >= _COARSEST * problem.N:
-        return False
-    return tiles(config, problem) <= _FINEST * multiprocessors
+def _of_its_size(configs: Sequence[Config], problem: Problem, multiprocessors: int) -> list[Config]:
+    """Return the configs whose tiles are neither much larger than a problem nor very many, or those nearest to that.
 
-
-def _octaves(one: Problem, other: Problem) -> float:
-    """Return how far apart the extents of two problems are."""
-    pairs = ((one.M, other.M), (one.N, other.N), (one.K, other.K))
-    return sum(abs(math.log2(a / b)) for a, b in pairs)
+    Parameters
+    ----------
+    configs : sequence of Config
+    problem : Problem
+        As the rung computes it; see `fastsgemm.plan.facing`.
+    multiprocessors : int
+    """
+    inside = [c for c in configs if c.BM < _COARSEST * problem.M and c.BN < _COARSEST * problem.N]
+    few = [c for c in inside if tiles(c, problem) <= _FINEST * multiprocessors]
+    if few or not configs:
+        return few
+    nearest = max(c.BM * c.BN for c in inside) if inside else min(c.BM * c.BN for c in configs)
+    return [c for c in inside or configs if nearest == c.BM * c.BN]
 
 
 def _whole(config: Config) -> Config:
