@@ -98,7 +98,7 @@ def _tune(gpu: Gpu, rung: Rung | None) -> None:
     bar = Bar()
     what = f"rung {rung.name}" if rung else " and ".join(found.name for found in rungs.DEFAULTS)
     bar.note(
-        f"fastsgemm: {gpu.name} ({gpu.arch}) is not in the tuning database; tuning {what} for about "
+        f"fastsgemm: {gpu.name} ({gpu.arch}) is not in the tuning database for {what}; tuning that for about "
         f"{tuner.QUICK_SECONDS:.0f} s, once. FASTSGEMM_TUNE=off switches this off."
     )
     try:

@@ -55,20 +55,24 @@ def divided(rung: Rung, config: Config, problem: Problem, card: Card) -> list[Co
     return [chains.shortened(rung, one, seen, card.shared_limit) for one in parts]
 
 
+def suited(rungs: list[Rung], problem: Problem) -> list[Rung]:
+    """Return those of the rungs that suit the problem; one that was named is measured on all."""
+    return [rung for rung in rungs if rung.suits(problem.M, problem.N) or len(rungs) == 1]
+
+
 def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Rung, list[Config]]) -> dict[str, Any]:
     """Sweep one problem and compare with what is chosen for it."""
     card = sweep.bench.card
     choice = choose.choose(card, rungs[0] if len(rungs) == 1 else None, problem)
     times: dict[Config, float] = {}
     of_rung: dict[Config, Rung] = {choice.config: choice.rung}
-    for rung in rungs:
-        if rung.suits(problem.M, problem.N) or len(rungs) == 1:
-            tried = [one for config in configs[rung] for one in divided(rung, config, problem, card)]
-            if rung is choice.rung:
-                tried.append(choice.config)
-            found = sweep.search(problem, rung, tried, "regret", EFFORT).times
-            times |= found
-            of_rung |= dict.fromkeys(found, rung)
+    for rung in suited(rungs, problem):
+        tried = [one for config in configs[rung] for one in divided(rung, config, problem, card)]
+        if rung is choice.rung:
+            tried.append(choice.config)
+        found = sweep.search(problem, rung, tried, "regret", EFFORT).times
+        times |= found
+        of_rung |= dict.fromkeys(found, rung)
     finalists = {choice.config, *sorted(times, key=times.__getitem__)[:FINALISTS]}
     final: dict[Config, float] = {}
     for rung in rungs:
@@ -109,8 +113,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             sweep.prepare(
                 job_of(rung, one, problem)
                 for problem in drawn
-                for rung in chosen
-                if rung.suits(problem.M, problem.N) or len(chosen) == 1
+                for rung in suited(chosen, problem)
                 for config in configs[rung]
                 for one in divided(rung, config, problem, bench.card)
             )
