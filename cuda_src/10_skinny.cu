@@ -4,10 +4,11 @@
 // - B goes from global memory straight to the registers of the thread that uses it. Each thread has TK steps
 //   of k of its TN columns on their way: four steps are used up, and the same registers are sent for again at
 //   once, so that memory never waits for arithmetic.
-// - The threads of a block share out k as well as the columns: SLICES of them have the same columns, take
-//   groups of four k in turn, and add up their partial sums through shared memory at the end. The order of
-//   additions depends on the constants, TRANS_B and VEC_B among them, and on K alone, so results repeat bit
-//   for bit; it is not the one chain of FMAs in ascending k of the rungs before.
+// - The threads of a block share out k as well as the columns: SLICES of them have the same columns and take
+//   groups of four k in turn. A thread of few results has CHAINS sums for each, used by turns. All these are
+//   added up two by two, through shared memory, because the error of a sum grows with the additions that a
+//   term goes through. Their order depends on the constants, TRANS_B and VEC_B among them, and on K alone, so
+//   results repeat bit for bit; it is not the one chain of FMAs in ascending k of the rungs before.
 // - A passes through two buffers in shared memory, BK steps at a time, k contiguous: one 16-byte load brings
 //   four k of a row, enough for four times TN FMAs.
 // - Blocks past the tiles of C split K as in rung 9, where the tiles do not fill the card.
@@ -30,6 +31,7 @@ constexpr int QUAD = 4;           // steps of k that a thread reads of A at a ti
 constexpr int COLUMNS = BN / TN;  // threads side by side
 constexpr int SLICES = BK / TK;   // threads that share their columns and divide k
 constexpr int THREADS = COLUMNS * SLICES;
+constexpr int CHAINS = TK > QUAD && BM * TN <= 16 ? 2 : 1;
 constexpr int SPAN = QUAD * SLICES;  // steps of k between two groups of a thread
 constexpr int LD_A = BK + (TRANS_A && BM > 1 ? 4 : 0);
 constexpr int WIDE_A = TRANS_A && BM % 4 ? 1 : VEC_A;  // floats a load: a tile may be too narrow for VEC
@@ -68,6 +70,16 @@ static_assert(SHARED <= 12 * 1024, "a block has 48 KB of static shared memory");
 
 #include "device/skinny_copy.cuh"
 
+// The sum of `load(first)` and those after it, COUNT in all, two by two.
+template <int COUNT, class Load>
+__device__ __forceinline__ float sum_by_pairs(Load load, int first = 0) {
+    if constexpr (COUNT == 1)
+        return load(first);
+    else
+        return __fadd_rn(sum_by_pairs<COUNT / 2>(load, first),
+                         sum_by_pairs<COUNT / 2>(load, first + COUNT / 2));
+}
+
 // Where a sum of partial sums lies among `parts`: in C's order, so that C is written by neighbours.
 __device__ __forceinline__ int place_of_sum(int m, int n) {
     return TRANS_C ? n * (BM + 1) + m : m * BN + n;
@@ -87,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     Rows a(A, lda, tile.m, M, k0);
     Columns b(B, ldb, tile.n, N, k0);
 
-    float acc[BM][TN] = {};
+    float acc[CHAINS][BM][TN] = {};
     if (left > 0) {
         a.fetch<false>(left);
 #pragma unroll
@@ -115,7 +127,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #pragma unroll
                 for (int q = 0; q < QUAD; ++q)
 #pragma unroll
-                    for (int j = 0; j < TN; ++j) acc[i][j] = __fmaf_rn(quad[q], b.value[g][q][j], acc[i][j]);
+                    for (int j = 0; j < TN; ++j) {
+                        float &sum = acc[g % CHAINS][i][j];
+                        sum = __fmaf_rn(quad[q], b.value[g][q][j], sum);
+                    }
             }
             if (left >= 2 * BK)
                 b.fetch<true>(g, BK);
@@ -134,7 +149,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #pragma unroll
             for (int j = 0; j < TN; ++j) {
                 const int out = i * BN + b.column(j);
-                shared[TRANS_B ? out * LD_SLICES + b.slice() : b.slice() * PASS + out] = acc[row + i][j];
+                shared[TRANS_B ? out * LD_SLICES + b.slice() : b.slice() * PASS + out] =
+                    sum_by_pairs<CHAINS>([&](int chain) { return acc[chain][row + i][j]; });
             }
         __syncthreads();
 #pragma unroll
@@ -142,11 +158,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             const int t = threadIdx.x + i;
             const int p = TRANS_B ? t % PARTS : t / PASS;
             const int out = TRANS_B ? t / PARTS : t % PASS;
-            float sum = 0.0f;
-#pragma unroll
-            for (int s = 0; s < SLICES; s += PARTS)
-                sum = __fadd_rn(sum, shared[TRANS_B ? out * LD_SLICES + p + s : (p + s) * PASS + out]);
-            parts[p * LD_PARTS + place_of_sum(row + out / BN, out % BN)] = sum;
+            parts[p * LD_PARTS + place_of_sum(row + out / BN, out % BN)] =
+                sum_by_pairs<SLICES / PARTS>([&](int s) {
+                    const int slice = p + s * PARTS;
+                    return shared[TRANS_B ? out * LD_SLICES + slice : slice * PASS + out];
+                });
         }
     }
     __syncthreads();
@@ -157,12 +173,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         const int m = TRANS_C ? t % BM : t / BN;
         const int n = TRANS_C ? t / BM : t % BN;
         if (t >= BM * BN || tile.m + m >= M || tile.n + n >= N) continue;
-        float sum[WIDE_C] = {};
+        float sum[WIDE_C];
 #pragma unroll
-        for (int p = 0; p < PARTS; ++p)
-#pragma unroll
-            for (int j = 0; j < WIDE_C; ++j)
-                sum[j] = __fadd_rn(sum[j], parts[p * LD_PARTS + place_of_sum(m, n) + j]);
+        for (int j = 0; j < WIDE_C; ++j)
+            sum[j] = sum_by_pairs<PARTS>([&](int p) { return parts[p * LD_PARTS + place_of_sum(m, n) + j]; });
         const long long down = tile.m + m, right = tile.n + n;
         store_row<WIDE_C, WIDE_C>(C + (TRANS_C ? right * ldc + down : down * ldc + right), sum, WIDE_C, alpha,
                                   beta);

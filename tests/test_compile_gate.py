@@ -44,7 +44,10 @@ def every_variant(rung):
     found = wide + [Variant(both, both, each, each) for each in narrower for both in (False, True)]
     if rung.narrow:
         return found + [replace(variant, trans_c=True) for variant in found]
-    return found + ([replace(variant, guard=True) for variant in found] if rung.guarded else [])
+    if rung.guarded:
+        found += [replace(variant, guard=True) for variant in found]
+        found += [replace(variant, peel=True) for variant in found]
+    return found
 
 
 def recorded_variants(rung, config, variants):

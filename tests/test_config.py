@@ -68,7 +68,7 @@ def variants_of(rung):
     widths = st.sampled_from([1, 4] if rung.vectorized else [1])
     guard = st.booleans() if rung.guarded else st.just(False)
     trans_c = st.booleans() if rung.narrow else st.just(False)
-    return st.builds(Variant, st.booleans(), st.booleans(), widths, widths, widths, guard, trans_c)
+    return st.builds(Variant, st.booleans(), st.booleans(), widths, widths, widths, guard, trans_c, guard)
 
 
 MOST_COMPILED = 8  # a rung

@@ -194,6 +194,18 @@ def test_a_kernel_is_guarded_where_c_is_smaller_than_its_tile(M, N, guard):
         assert variant.guard is (guard and rung.guarded)
 
 
+@pytest.mark.parametrize(
+    ("K", "parts", "peel"),
+    [(7, 1, False), (8, 1, False), (9, 1, True), (16 * 8 + 7, 1, True), (16 * 8, 1, False), (17 * 8 + 1, 1, False)]
+    # 4 parts of 17 and 16 tiles; the last part ends in less than a tile, is less than one, ends with one
+    + [(66 * 8 + 1, 4, False), (63 * 8 + 1, 4, True), (60 * 8 + 1, 5, True), (12 * 8 + 1, 4, False), (63 * 8, 4, False)],
+)
+def test_the_end_of_k_comes_first_after_a_tile_and_before_many(K, parts, peel):
+    for rung in RUNGS:
+        variant = plan.variant_for(rung, dense_call(64, 64, K), Config(32, 32, 8, SPLIT_K=parts))
+        assert variant.peel is (peel and rung.guarded)
+
+
 def test_parts_are_stored_as_workspace_allows_and_not_as_c_does():
     rung, whole, divided = RUNGS[8], Config(32, 32, 8, SPLIT_K=1), Config(32, 32, 8, SPLIT_K=4)
     unaligned = dense_call(64, 64, 64, ldc=65)

@@ -171,10 +171,15 @@ struct PipelinedCopy {
         }
     }
 
-    // The first tile, all at once.
-    __device__ __forceinline__ void first(unsigned to, bool more) {
+    // A tile all at once, that begins `steps` of k after `source`: begin both operands before either is
+    // finished, so that their copies are under way together. `more` as above.
+    __device__ __forceinline__ void begin(unsigned to, int steps = 0) {
+        source += K_CONTIGUOUS ? steps : steps * ld;
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) fetch(to, i);
+    }
+
+    __device__ __forceinline__ void finish(unsigned to, bool more) {
         source += more ? step : 0;
         if constexpr (!ASYNC) {
 #pragma unroll

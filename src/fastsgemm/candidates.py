@@ -260,7 +260,7 @@ PIPELINED = Space(
     },
     refined=(
         {"ORDER": (1, 4, 5), "FRAGMENTS": (1, 2), "SPREAD": (0, 1, 2)},
-        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 2), "ASYNC": (0, 1, 2)},
+        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 2, 4), "ASYNC": (0, 1, 2)},
     ),
     problems=(*STANDARD, *HUGE),
     variants=VARIANT_ANCHORS,
@@ -289,8 +289,10 @@ PIPELINED = Space(
         _stages(256, 128, 16, 16, 4, 64, 64, 2, order=4, copies=2),
         _stages(128, 128, 16, 16, 4, 64, 64, 2, order=4, copies=2),
         _stages(256, 64, 16, 16, 4, 64, 64, 2, order=4, copies=2),
+        _stages(128, 64, 16, 16, 4, 64, 64, 2, order=4, copies=2),
         _stages(64, 256, 8, 16, 4, 32, 128, 2, order=4, copies=2),
         # Three times a power of two, for what is a little more than one: 24 steps are what every copy can share out.
+        _stages(64, 96, 24, 8, 4, 32, 96, 3),
         _stages(96, 96, 24, 8, 4, 32, 96, 3),
         _stages(96, 192, 24, 8, 4, 32, 96, 3),
         _stages(192, 96, 24, 8, 4, 32, 96, 3),

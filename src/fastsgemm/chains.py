@@ -14,10 +14,28 @@ from fastsgemm.config import Config
 from fastsgemm.plan import Problem, split
 from fastsgemm.rungs import Rung
 
+_FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
 CHAINS = 4  # halves the error
 COST = 1.04  # times the time of one chain: the mean on problems of 20 us to 5 ms; 1.01 on large squares
 # Elements of C up to which a sum is long, and the steps of k that it then has at least
 _LONG = ((1 << 17, 17), (900_000, 256), (math.inf, 1024))
+
+
+def splits_few(rung: Rung, config: Config, problem: Problem) -> bool:
+    """Return whether a sum of so few steps would be shared out, so that products are rounded that need not be.
+
+    Parameters
+    ----------
+    rung : Rung
+    config : Config
+    problem : Problem
+        As the rung computes it; see `fastsgemm.plan.facing`.
+    """
+    if problem.K > _FEW:
+        return False
+    if rung.narrow:  # neighbouring threads take neighbouring k where B is read along it, float by float
+        return problem.layout[1] == "T" and problem.K < _FEW
+    return config.SLICES is not None
 
 
 def shortened(rung: Rung, config: Config, problem: Problem, shared_limit: int) -> Config:

@@ -131,12 +131,13 @@ def choose(card: Card, rung: Rung | None, problem: Problem, only: str | None = N
     if rung is not None:
         return _choose(*place, rung, problem, only)
     suited = (rung for rung in rungs.DEFAULTS if rung.suits(problem.M, problem.N))
-    return min((_choose(*place, rung, problem, only) for rung in suited), key=_rank)
+    return min((_choose(*place, rung, problem, only) for rung in suited), key=partial(_rank, problem))
 
 
-def _rank(choice: Choice) -> tuple[int, float, int]:
-    """Return a key that sorts by rule, then by time, what has none last, and then the special before the general."""
-    return _RULES.index(choice.rule), math.inf if choice.ms is None else choice.ms, -choice.rung.number
+def _rank(problem: Problem, choice: Choice) -> tuple[bool, int, float, int]:
+    """Return a key that sorts by error, by rule, by time, what has none last, and the special before the general."""
+    split = chains.splits_few(choice.rung, choice.config, facing(choice.rung, problem))
+    return split, _RULES.index(choice.rule), math.inf if choice.ms is None else choice.ms, -choice.rung.number
 
 
 def forget() -> None:
@@ -237,7 +238,7 @@ def _predictions(
         except ShapeError:  # so many blocks of this size do not fit a grid
             continue
         found.append((ms, config, curve))
-    return sorted(found, key=lambda pair: pair[0])
+    return sorted(found, key=lambda one: (chains.splits_few(rung, one[1], faced), one[0]))
 
 
 def _alternatives(

@@ -20,6 +20,7 @@ MAX_REGISTERS = 255  # a thread, on every architecture since sm_35
 STAGES = 2  # of shared memory, on rung 9
 PAD = 4  # floats at the end of a line of a tile that is transposed, on rung 9
 QUAD = 4  # steps of k that a thread takes at a time, on rung 10
+FEW_SUMS = 16  # results of a thread up to which each has two sums, on rung 10
 MAX_SKINNY = 32  # rows of a block, on rung 10
 STATIC_SHARED = 48 * 1024  # bytes that a block gets without asking, on every architecture
 _SUMS_A_PASS = 8192  # floats of partial sums that rung 10 adds up at a time, at most
@@ -377,7 +378,10 @@ def _register_violations(config: Config, rule: str) -> list[Violation]:
 def least_registers(config: Config) -> int:
     """Return an estimate from below of the registers of a thread."""
     if config.TK:
-        return (config.BM + config.TK) * (config.TN or 1) + QUAD + BOOKKEEPING_REGISTERS
+        sums = config.BM * (config.TN or 1)
+        if config.TK > QUAD and sums <= FEW_SUMS:
+            sums *= 2
+        return sums + config.TK * (config.TN or 1) + QUAD + BOOKKEEPING_REGISTERS
     rows = (config.TM or 1) * (config.wmiter or 1)
     columns = (config.TN or 1) * (config.WNITER or 1)
     prefetched = 0

@@ -18,6 +18,8 @@ from fastsgemm.source import Variant
 MAX_EXTENT = 2**31 - 1024  # M, N and K are 32-bit in the kernels, with room for a tile past the end
 MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
 
+_PEELED = 16  # tiles of K: in so few it tells that a copy is waited for, in more how the main loop is compiled
+
 _ZERO = np.float32(0.0)
 _MINUS_ZERO = np.float32(-0.0)  # as alpha it adds nothing to beta * C, not even the sign of a zero
 _NO_STEPS = np.int32(0)
@@ -154,10 +156,18 @@ def variant_for(rung: Rung, call: Call, config: Config) -> Variant:
     if not rung.splits:
         return found
     guard = rung.guarded and (call.problem.M < config.BM or call.problem.N < config.BN)
-    found = replace(found, guard=guard)
+    found = replace(found, guard=guard, peel=rung.guarded and _peeled(config, call.problem.K))
     if split(config, call.problem.K)[0] > 1:  # it writes to workspace, row by row
         return replace(found, vec_c=1 if call.problem.N % 4 else 4, trans_c=False)
     return found
+
+
+def _peeled(config: Config, K: int) -> bool:
+    """Whether the last part of K has an end that is no whole tile, beside one tile at least and not many."""
+    tile = config.BK or 1
+    count, chunk = split(config, K)
+    whole, end = divmod(K - (count - 1) * chunk, tile)
+    return end > 0 and whole > 0 and (whole if count == 1 else chunk // tile) <= _PEELED
 
 
 def _without_pairs(width: int) -> int:

@@ -33,6 +33,8 @@ class Variant:
         C is smaller than a tile of it in rows or columns; always false on the rungs that look at every edge anyway.
     trans_c : bool
         C is stored column-major; only rung 10 writes it so, the others compute the transposed product.
+    peel : bool
+        The end of K, where it is no whole tile, is computed first; only on rung 9.
     """
 
     trans_a: bool = False
@@ -42,6 +44,7 @@ class Variant:
     vec_c: int = 1
     guard: bool = False
     trans_c: bool = False
+    peel: bool = False
 
     @property
     def layout(self) -> str:
@@ -59,7 +62,8 @@ def generate(rung: Rung, config: Config, variant: Variant) -> str:
     if rung.vectorized:
         constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b, "VEC_C": variant.vec_c}
     if rung.guarded:
-        constants |= {"GUARD": int(variant.guard), "SLICES": config.SLICES or 1, "CHAINS": config.CHAINS or 0}
+        constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel)}
+        constants |= {"SLICES": config.SLICES or 1, "CHAINS": config.CHAINS or 0}
     if rung.narrow:
         constants["TRANS_C"] = int(variant.trans_c)
     lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]
