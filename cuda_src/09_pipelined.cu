@@ -1,6 +1,6 @@
-// Rung 9, pipelined: rung 8 with two stages of shared memory, so that copies and arithmetic overlap.
-// While one stage is used the next tile is on its way into the other, and a tile needs one barrier instead of
-// two. With FRAGMENTS = 2 the fragments of step k + 1 are read before the arithmetic of step k, across tiles
+// Rung 9, pipelined: rung 8 with two or more stages of shared memory, so that copies and arithmetic overlap.
+// While one stage is used the next tiles are on their way into the others, and a tile needs one barrier
+// instead of two. With FRAGMENTS = 2 the fragments of step k + 1 are read before the arithmetic of step k, across tiles
 // too: the barrier that opens the next tile stands before the last step of this one. The main loop has no
 // bounds: a tile that would reach past the edge of C is moved back inside and stores only what is its own
 // (GUARD = 0), and the end of K, where it is no whole tile, comes after it or before (PEEL).
@@ -11,6 +11,8 @@
 //   SPREAD      0: a tile is fetched at the first step and written before the last but one; 1, 2: written
 //               little by little over the second half, so that fragments do not queue behind it; 1: fetched
 //               so too
+//   STAGES      tiles in shared memory: 2, or with ASYNC = 2 more, so that more copies are under way at a time;
+//               a tile is then fetched at the first step, and SPREAD says nothing
 //   SLICES      groups of threads that share out the steps of each tile and add up their sums in the end, for
 //               more warps where a small C gives few
 //   CHAINS      0: a sum is one chain of FMAs; else about so many, added up: less rounding error
@@ -45,8 +47,9 @@ constexpr int LINE_B = 4 * (BN + PAD_B);
 constexpr int STAGE = BK * (LINE_A + LINE_B);  // bytes: the tile of A, then that of B
 #if __CUDA_ARCH__ >= 800
 constexpr bool ASYNC_A = ASYNC == 2 || (ASYNC && TRANS_A), ASYNC_B = ASYNC == 2 || (ASYNC && !TRANS_B);
+constexpr bool DEEP = STAGES > 2;
 #else
-constexpr bool ASYNC_A = false, ASYNC_B = false;
+constexpr bool ASYNC_A = false, ASYNC_B = false, DEEP = false;
 #endif
 constexpr int COPY_A = ASYNC_A && !TRANS_A ? 1 : VEC_A;  // floats at a time
 constexpr int COPY_B = ASYNC_B && TRANS_B ? 1 : VEC_B;
@@ -56,6 +59,7 @@ static_assert(WM % WMITER == 0 && WN % WNITER == 0, "sub-tiles cover the warp ti
 static_assert(WSUBM % TM == 0 && WSUBN % TN == 0, "thread tiles cover a sub-tile");
 static_assert(TM % 4 == 0 && TN % 4 == 0, "fragments are read 16 bytes at a time");
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
+static_assert(STAGES == 2 || ASYNC == 2, "more than two stages are copied past the registers");
 static_assert(BK % SLICES == 0 && STEPS % 2 == 0 && STEPS >= 4,
               "the fragments of the next tile's first step land where it looks for them, copies before it");
 
@@ -67,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
               const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc,
               int k_chunk, long long split_stride) {
-    extern __shared__ __align__(16) float shared[];  // [2][STAGE / 4]
+    extern __shared__ __align__(16) float shared[];  // [STAGES][STAGE / 4]
     if (k_chunk < K) let_dependents_begin();         // the sum of the parts
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
@@ -89,7 +93,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     unsigned from_a = stage_a + slice * STEPS * LINE_A + 4 * row;  // where fragments are read
     unsigned from_b = stage_b + slice * STEPS * LINE_B + 4 * col;
     unsigned to_a = stage_a + copy_a.place, to_b = stage_b + copy_b.place;  // where tiles are written
-    int turn = STAGE;                                                       // to the other stage
+    int turn = STAGE;                                                       // to the other stage of two
+    int from_turn = 0, to_turn = 0;                                         // of more: from the first
     float a[FRAGMENTS][ROWS], b[FRAGMENTS][COLS];
     auto load_fragments = [&](int which, int k) {
 #pragma unroll
@@ -111,7 +116,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         copy_a.finish(to_a, more);
         copy_b.finish(to_b, more);
     };
-    auto next_stage = [&] {
+    auto next_of_many = [&](int &now) {
+        const int step = now == (STAGES - 1) * STAGE ? -now : STAGE;
+        now += step;
+        return step;
+    };
+    auto next_stage = [&](bool more) {
+        if constexpr (DEEP) {
+            wait_for_groups<STAGES - 2>();
+            __syncthreads();
+            const int step = more ? next_of_many(from_turn) : 0;  // else the next stage may never be written
+            from_a += step, from_b += step;
+            return;
+        }
         if (ASYNC_A || ASYNC_B) wait_for_copies();
         __syncthreads();
         from_a += turn, from_b += turn;
@@ -134,23 +151,46 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int end = depth % BK;
     const bool peel = PEEL && whole && end;
     const int chain = chain_length(whole);  // tiles
-    float *const kept = shared + 2 * STAGE / 4;
+    float *const kept = shared + STAGES * STAGE / 4;
     bool anything = false;  // was kept
+    int sent = 0;  // tiles, of more than two stages
+    auto send = [&] {
+        if (sent < whole + peel) {
+            const int steps = sent == 0 ? 0 : sent == 1 && peel ? end : BK;
+            copy_a.begin(to_a, steps);
+            copy_b.begin(to_b, steps);
+            ++sent;
+        }
+        end_group();
+        const int step = next_of_many(to_turn);
+        to_a += step, to_b += step;
+    };
     if (whole) {
-        copy_a.begin(to_a);
-        copy_b.begin(to_b);
-        finish(!peel && whole > 1);
-        to_a += turn, to_b += turn;
-        if (ASYNC_A || ASYNC_B) wait_for_copies();
-        __syncthreads();
+        if constexpr (DEEP) {
+#pragma unroll 1
+            for (int ahead = 1; ahead < STAGES; ++ahead) send();
+            wait_for_groups<STAGES - 2>();
+            __syncthreads();
+        } else {
+            copy_a.begin(to_a);
+            copy_b.begin(to_b);
+            finish(!peel && whole > 1);
+            to_a += turn, to_b += turn;
+            if (ASYNC_A || ASYNC_B) wait_for_copies();
+            __syncthreads();
+        }
         if (peel) {
-            copy_a.begin(to_a, end);
-            copy_b.begin(to_b, end);
+            if constexpr (DEEP) {
+                send();
+            } else {
+                copy_a.begin(to_a, end);
+                copy_b.begin(to_b, end);
+            }
             few_steps(end);
             from_a = stage_a + slice * STEPS * LINE_A + 4 * row;
             from_b = stage_b + slice * STEPS * LINE_B + 4 * col;
-            finish(whole > 1);
-            next_stage();
+            if (!DEEP) finish(whole > 1);
+            next_stage(true);
         }
         if (FRAGMENTS == 2) load_fragments(0, 0);
         int t = whole - 1;  // tiles after this one
@@ -158,18 +198,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             const int until = max(t + 1 - chain, 0);
 #pragma unroll 1
             for (; t >= until; --t) {
-                // The last time round the same tile again, into a stage that nobody reads.
+                // Of two stages, the last time round the same tile again, into a stage that nobody reads.
+                if (DEEP) send();
 #pragma unroll
                 for (int k = 0; k < STEPS; ++k) {
                     const bool last = k == STEPS - 1;
-                    if (FRAGMENTS == 2 && last) next_stage();
-                    if (SPREAD != 1) fetch(k, t > 1);
-                    if (SPREAD == 0) store(k);
+                    if (FRAGMENTS == 2 && last) next_stage(t > 0);
+                    if (!DEEP && SPREAD != 1) fetch(k, t > 1);
+                    if (!DEEP && SPREAD == 0) store(k);
                     load_fragments(FRAGMENTS == 2 ? (k + 1) % 2 : 0, FRAGMENTS == 2 ? (k + 1) % STEPS : k);
-                    if (SPREAD == 1) fetch(k, t > 1);
-                    if (SPREAD != 0) store(k);
+                    if (!DEEP && SPREAD == 1) fetch(k, t > 1);
+                    if (!DEEP && SPREAD != 0) store(k);
                     outer_product<ORDER>(acc, a[k % FRAGMENTS], b[k % FRAGMENTS]);
-                    if (FRAGMENTS == 1 && last) next_stage();
+                    if (FRAGMENTS == 1 && last) next_stage(t > 0);
                 }
             }
             if (CHAINS && (t >= 0 || (end && !peel))) {

@@ -71,7 +71,10 @@ def test_k_is_divided_for_a_problem_and_not_by_the_space():
     assert {other.SPLIT_K for other in first + second} == {1}
     assert {other.ORDER for other in first} == {1, 4, 5} and {other.ORDER for other in second} == {4}
     assert {other.FRAGMENTS for other in first} == {1, 2} and {other.SPREAD for other in first} == {0, 1, 2}
-    assert {other.ASYNC for other in second} == {0, 1, 2} and {other.ASYNC for other in first} == {2}
+    assert {other.ASYNC for other in second} == {1, 2} and {other.ASYNC for other in first} == {2}
+    assert {(other.STAGES, other.ASYNC) for other in PIPELINED.refinements(PIPELINED.quick[1], H200, 1)} == {
+        (None, 1), (3, 2), (4, 2),
+    }  # fmt: skip
 
 
 def test_known_winners_are_in_the_spaces():

@@ -47,8 +47,10 @@ def configs_of(draw, rung):
         values["BN"] = values["WN"] * draw(st.sampled_from([1, 2, 4, 3]))
         values["PREFETCH"], values["SERPENTINE"] = draw(st.integers(0, 1)), draw(st.integers(0, 1))
         if rung.splits:
-            values["ORDER"], values["ASYNC"] = draw(st.integers(0, 5)), draw(st.integers(0, 1))
+            values["ORDER"], values["ASYNC"] = draw(st.integers(0, 5)), draw(st.integers(0, 2))
             values["SPREAD"] = draw(st.integers(0, 2))
+            if values["ASYNC"] == 2 or draw(st.integers(0, 9)) == 9:
+                values["STAGES"] = draw(st.sampled_from([None, 3, 4]))
             values["SLICES"] = draw(st.sampled_from([None, None, None, None, 2, 4, 8, 3]))
             values["FRAGMENTS"], values["SPLIT_K"] = draw(st.integers(1, 2)), draw(st.sampled_from([1, 2, 7, 1000]))
         values["GROUP_M"], values["MIN_BLOCKS"] = draw(st.integers(1, 16)), draw(st.sampled_from([1, 2, 3, 40]))
@@ -225,6 +227,9 @@ BROKEN = [
     ("pipelined", dataclasses.replace(PIPELINED, ORDER=6), "ORDER is a switch", "0 or 1 or 2 or 3 or 4 or 5", "6",
      None),
     ("pipelined", dataclasses.replace(PIPELINED, SPREAD=3), "SPREAD is a switch", "0 or 1 or 2", "3", None),
+    ("pipelined", dataclasses.replace(PIPELINED, STAGES=2), "STAGES is a switch", "3 or 4", "2", None),
+    ("pipelined", dataclasses.replace(PIPELINED, STAGES=3), "STAGES are copied past the registers", "ASYNC = 2",
+     "ASYNC = 0", "more than two stages are copied past the registers"),
     ("pipelined", dataclasses.replace(PIPELINED, SLICES=1), "SLICES is a switch", "2 or 4 or 8", "1", None),
     ("pipelined", dataclasses.replace(PIPELINED, BM=64, BN=64, SLICES=4), "BK / SLICES is pairs of steps",
      "an even number from 4", "8 / 4", "land where it looks for them"),

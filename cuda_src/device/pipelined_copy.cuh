@@ -75,6 +75,17 @@ __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+// What was started since the last call is a group.
+__device__ __forceinline__ void end_group() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Wait for all but the last PENDING groups.
+template <int PENDING>
+__device__ __forceinline__ void wait_for_groups() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
 // STEPS is how many steps of arithmetic a thread has a tile, for the copy to be spread over.
 template <int TILE_MN, int TILE_K, bool K_CONTIGUOUS, int VEC, bool GUARDED, bool ASYNC, int THREADS, int PAD,
           int STEPS>

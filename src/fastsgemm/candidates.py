@@ -16,7 +16,9 @@ from fastsgemm.problems import ANCHORS, HUGE, NARROW, NARROW_ANCHORS, STANDARD, 
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
 _MOST_SLICED = 8192  # results of a block whose slices share out k
-_LEAST_SCATTERED = 16384  # results of a block that transposes past the registers, a float at a time
+_LEAST_SCATTERED = 16384  # results of a block of two stages that transposes past the registers, a float at a time
+_MOST_STAGED = 8192  # results of a block of more stages, which has little time for each
+_FOUR_STAGED = 2048  # and of four
 _ALL_SCATTERED = 32768  # and of one that always does
 _LARGE, _LEAST_SUMS = 8192, 64  # results of a block, and of a thread in it at least
 _MOST_STAGE = 9216  # floats of shared memory in a stage of rung 9
@@ -108,12 +110,14 @@ def _sensible(config: Config) -> bool:
     if config.WM and config.WN and max(config.WM, config.WN) > 4 * min(config.WM, config.WN):
         return False  # a long thin warp tile reads more fragments for the same arithmetic
     if config.FRAGMENTS and (config.BK or 0) * (config.BM + config.BN) > _MOST_STAGE:
-        return False  # two stages are there to hide the copies, and deeper ones only keep other blocks away
+        return False  # so much hides the copies, and more only keeps other blocks away
     if config.SLICES and config.BM * config.BN > _MOST_SLICED:
         return False  # so large a tile has warps enough
     if config.WM and config.BM * config.BN >= _LARGE and not _for_large_tiles(config):
         return False
-    if config.ASYNC == 2 and config.BM * config.BN < _LEAST_SCATTERED:
+    if config.STAGES and not _for_more_stages(config):
+        return False
+    if config.ASYNC == 2 and not config.STAGES and config.BM * config.BN < _LEAST_SCATTERED:
         return False  # registers are what it saves, and a smaller tile has them
     if config.ASYNC == 1 and config.BM * config.BN >= _ALL_SCATTERED:
         return False  # its registers are all taken
@@ -127,12 +131,20 @@ def _sensible(config: Config) -> bool:
 def _deep_enough(config: Config) -> bool:
     """Whether slices are there for deep tiles, whose copies are under way for long, and no other tile is deep.
 
-    Without slices deep tiles are good for narrow results only, and these have rung 10.
+    Without slices deep tiles are good for narrow results only, and these have rung 10; neither do four stages help.
     """
     if not config.FRAGMENTS:
         return True
     depth = config.BK or 0
-    return depth > _SHALLOW and depth // config.SLICES in _SHARE if config.SLICES else depth <= _SHALLOW
+    if config.SLICES:
+        return depth > _SHALLOW and depth // config.SLICES in _SHARE
+    return depth <= _SHALLOW and config.STAGES != 4
+
+
+def _for_more_stages(config: Config) -> bool:
+    """Whether copies take longer than the arithmetic on a tile, and a constant that then says nothing is as it was."""
+    results = config.BM * config.BN
+    return config.SPREAD == 2 and (results <= _MOST_STAGED if config.STAGES == 3 else results <= _FOUR_STAGED)
 
 
 def _for_large_tiles(config: Config) -> bool:
@@ -256,11 +268,12 @@ PIPELINED = Space(
         "FRAGMENTS": (2,),
         "ASYNC": (1, 2),
         "SPREAD": (2,),
+        "STAGES": (None, 4),
         "SLICES": (None, 2, 4, 8),
     },
     refined=(
         {"ORDER": (1, 4, 5), "FRAGMENTS": (1, 2), "SPREAD": (0, 1, 2)},
-        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 2, 4), "ASYNC": (0, 1, 2)},
+        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 4), "ASYNC": (1, 2), "STAGES": (None, 3, 4)},
     ),
     problems=(*STANDARD, *HUGE),
     variants=VARIANT_ANCHORS,

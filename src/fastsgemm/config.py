@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WARP = 32
 MAX_THREADS = 1024  # a block, on every architecture since sm_20
 MAX_REGISTERS = 255  # a thread, on every architecture since sm_35
-STAGES = 2  # of shared memory, on rung 9
+FEWEST_STAGES = 2  # of shared memory, on rung 9
 PAD = 4  # floats at the end of a line of a tile that is transposed, on rung 9
 QUAD = 4  # steps of k that a thread takes at a time, on rung 10
 FEW_SUMS = 16  # results of a thread up to which each has two sums, on rung 10
@@ -60,6 +60,8 @@ class Config:
         (rung 9).
     SPREAD : int, optional
         When a tile is copied: 0 at once, 1 and 2 little by little between the arithmetic (rung 9).
+    STAGES : int, optional
+        Tiles that shared memory holds; None: two (rung 9).
     SLICES : int, optional
         Groups of threads that share out the steps of each tile; None: one group has all (rung 9).
     CHAINS : int, optional
@@ -87,6 +89,7 @@ class Config:
     FRAGMENTS: int | None = None
     ASYNC: int | None = None
     SPREAD: int | None = None
+    STAGES: int | None = None
     SLICES: int | None = None
     CHAINS: int | None = None
     TK: int | None = None
@@ -121,7 +124,8 @@ class Config:
             return 0
         if self.FRAGMENTS:
             kept = self.BM * self.BN * (self.SLICES or 1) if self.CHAINS else 0
-            return 4 * (STAGES * (self.BK or 0) * (self.BM + PAD + self.BN + PAD) + kept)
+            stages = self.STAGES or FEWEST_STAGES
+            return 4 * (stages * (self.BK or 0) * (self.BM + PAD + self.BN + PAD) + kept)
         return 4 * (self.BK or 0) * (self.BM + self.BN)
 
     @property
@@ -209,6 +213,7 @@ _CHOICES = {
     "FRAGMENTS": (1, 2),
     "ASYNC": (0, 1, 2),
     "SPREAD": (0, 1, 2),
+    "STAGES": (3, 4),
     "SLICES": (2, 4, 8),
     "CHAINS": (2, 4, 8, 16),
 }
@@ -269,6 +274,8 @@ def _block_violations(rung: Rung, config: Config, shared_limit: int) -> list[Vio
         found += _copy_violations(rung, config, threads)
     if config.FRAGMENTS and not found:
         found += _pipeline_violations(config, threads) + _slice_violations(config, threads)
+        if config.STAGES and config.ASYNC != 2:
+            found.append(Violation("STAGES are copied past the registers", "ASYNC = 2", f"ASYNC = {config.ASYNC}"))
     if config.shared_bytes > shared_limit:
         limit = f"at most {shared_limit} bytes on this card"
         found.append(Violation("shared memory of a block", limit, f"{config.shared_bytes} bytes"))
@@ -319,7 +326,7 @@ def _slice_violations(config: Config, threads: int) -> list[Violation]:
     if config.BK // slices < 4 or config.BK // slices % 2:
         found.append(Violation("BK / SLICES is pairs of steps", "an even number from 4", f"{config.BK} / {slices}"))
     sums = 4 * (threads - threads // slices) * config.TN * config.WNITER
-    room = 4 * STAGES * config.BK * (config.BM + config.BN)
+    room = 4 * FEWEST_STAGES * config.BK * (config.BM + config.BN)
     if sums > room:
         found.append(Violation("sums of the slices", f"at most {room} bytes, as the two stages", f"{sums} bytes"))
     return found

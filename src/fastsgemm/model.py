@@ -12,14 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fastsgemm import rungs
-from fastsgemm.config import Config
+from fastsgemm.config import FEWEST_STAGES, Config
 from fastsgemm.database import Curve
 from fastsgemm.plan import Problem, blocks, facing, split, tiles
 from fastsgemm.rungs import Rung
 
 _DEPTHS = (128, 1024)  # of K, that every load is measured at
 _SKINNY_DEPTHS = (512, 2048)  # on rung 10, whose tiles are deep
-_FULL_PIPE = 3  # tiles of rung 9 from which on another costs the same: two in shared memory, and one more
 _TINY = 8  # and a third, where what a block costs once is all there is
 _SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
 _STEADY = 4  # the heaviest is this many full waves
@@ -329,7 +328,9 @@ class Model:
         low = self._depth(_TINY + ragged)
         if ms is None or low >= self._shallow:
             return line
-        bend = min(self._shallow, _FULL_PIPE * (self._config.BK or 1)) if self._config.FRAGMENTS else self._shallow
+        # On rung 9 another tile costs the same from where all stages are full, and one more is on its way.
+        tiles = (self._config.STAGES or FEWEST_STAGES) + 1
+        bend = min(self._shallow, tiles * (self._config.BK or 1)) if self._config.FRAGMENTS else self._shallow
         if low >= bend or line.at(bend) < ms:  # so soon the line says less than was measured
             bend = self._shallow
         return replace(line, bend=float(bend), tiny=(low, ms))

@@ -20,11 +20,13 @@ _PIPELINE = (
     "FRAGMENTS",
     "ASYNC",
     "SPREAD",
+    "STAGES",
     "SLICES",
     "CHAINS",
     "SPLIT_K",
 )
-OPTIONAL = ("SLICES", "CHAINS", "SPLIT_K")  # knobs that may be left out: a sum is then one chain of FMAs
+# knobs that may be left out: there are two stages then, and a sum is one chain of FMAs
+OPTIONAL = ("STAGES", "SLICES", "CHAINS", "SPLIT_K")
 _SKINNY = ("BM", "BN", "BK", "TN", "TK", "MIN_BLOCKS", "SPLIT_K")
 
 NARROW = 32  # the most rows of C that rung 10 is thought of for

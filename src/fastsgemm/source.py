@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from fastsgemm import resources
-from fastsgemm.config import Config
+from fastsgemm.config import FEWEST_STAGES, Config
 from fastsgemm.rungs import Rung
 
 _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
@@ -63,6 +63,7 @@ def generate(rung: Rung, config: Config, variant: Variant) -> str:
         constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b, "VEC_C": variant.vec_c}
     if rung.guarded:
         constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel)}
+        constants |= {"STAGES": config.STAGES or FEWEST_STAGES}
         constants |= {"SLICES": config.SLICES or 1, "CHAINS": config.CHAINS or 0}
     if rung.narrow:
         constants["TRANS_C"] = int(variant.trans_c)

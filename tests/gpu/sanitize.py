@@ -21,6 +21,7 @@ PIPELINED = [  # beside what the database has for it: copies past the registers 
     for f, a, parts in ((1, 0, 3), (2, 0, 3), (1, 1, 1), (2, 1, 1), (2, 1, 3))
 ]
 SLICED = [replace(one, BK=16, SPREAD=2, SLICES=2) for one in PIPELINED[1:4]]
+DEEP = [replace(PIPELINED[4], ASYNC=2, STAGES=3), replace(PIPELINED[2], ASYNC=2, BK=16, SPREAD=2, STAGES=4, SLICES=2)]
 CHAINED = [replace(PIPELINED[3], ASYNC=2, CHAINS=2), replace(PIPELINED[3], ASYNC=2, BK=16, SLICES=2, CHAINS=4)]
 NARROW = [(5, 70, 150), (8, 136, 152), (132, 7, 150)]  # for rung 10: ragged, with 16-byte loads, of few columns
 SKINNY = [  # with K whole or in three parts
@@ -83,7 +84,7 @@ def main():
         f"{rung} {config or ''} {shape} {layout} alpha {alpha} beta {beta}"
         for rung, config, shapes in [
             *((rung, None, SHAPES) for rung in RUNGS),
-            *((rungs.find("pipelined"), one, SHAPES) for one in PIPELINED + SLICED + CHAINED),
+            *((rungs.find("pipelined"), one, SHAPES) for one in PIPELINED + SLICED + CHAINED + DEEP),
             *((rungs.find("skinny"), one, NARROW) for one in SKINNY),
         ]
         for shape in shapes

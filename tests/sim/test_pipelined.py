@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import re
 
 import numpy as np
 import pytest
@@ -125,7 +124,20 @@ def peeled(config, K):
     return K % config.BK if plan.variant_for(RUNG, problems.call(Problem(64, 64, K)), config).peel else 0
 
 
+@pytest.mark.parametrize("stages", [3, 4])
+@pytest.mark.parametrize("fragments", [1, 2])
+@pytest.mark.parametrize("layout", ["TN", "NT"])
+def test_every_depth_of_k_with_more_stages_or_fewer_than_tiles(layout, fragments, stages, reference):
+    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=2, STAGES=stages)
+    for K in (1, 7, 8, 9, 16, 23, 24, 31, 32, 33, 37, 40, 61, 17 * 8 + 3):
+        A, B, C = operands(36, 68, K)
+        expected = reference(A, B, 1.5, 0.5, C)
+        sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 1.5, 0.5, C)
+        same_bits(C, expected)
+
+
 CHAINED = [
+    dataclasses.replace(SMALL, CHAINS=4, ASYNC=2, STAGES=3),
     dataclasses.replace(SMALL, CHAINS=4),
     dataclasses.replace(SMALL, CHAINS=2, BK=16, FRAGMENTS=1, ASYNC=2, SPREAD=1),
     dataclasses.replace(SMALL, CHAINS=16, BM=64, BN=64, WM=32, WN=64, WNITER=2, SPREAD=2),
@@ -182,6 +194,7 @@ def in_slices(reference, config, A, B):
 
 
 SLICED = [
+    dataclasses.replace(SMALL, BK=16, SLICES=2, ASYNC=2, STAGES=4),
     dataclasses.replace(SMALL, BK=16, SLICES=2),
     dataclasses.replace(SMALL, BK=16, SLICES=2, FRAGMENTS=1, SPREAD=1),
     dataclasses.replace(SMALL, SLICES=2, SPREAD=2, BM=64, BN=64, WM=32, WN=64, WNITER=2),  # sums in several goes
@@ -352,11 +365,36 @@ WAYS = [(1, 0, 0), (1, 1, 2), (1, 2, 1), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2,
     ],
 )
 @pytest.mark.parametrize("slices", [None, 2])
-def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, asynchronous, spread, monkeypatch):
+def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, spread, asynchronous, monkeypatch):
     config = dataclasses.replace(
         SMALL, BM=64, BN=64, WM=32, WN=64, WNITER=2, SLICES=slices,
         FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread,
     )  # fmt: skip
+    count = {"__syncthreads();": 9, "wait_for_copies();": 2, "__syncwarp();": 2}[what]
+    elsewhere = set()
+    if what == "__syncthreads();":
+        elsewhere = {2, 4}  # of more stages
+        if fragments == 1:
+            elsewhere |= {6}
+        if slices is None:
+            elsewhere |= {0, 1}
+    left_out(config, what, count, elsewhere, monkeypatch)
+
+
+@pytest.mark.parametrize("fragments", [1, 2])
+@pytest.mark.parametrize("what", ["__syncthreads();", "wait_for_groups<STAGES - 2>();"])
+def test_nor_with_three_stages(what, fragments, monkeypatch):
+    config = dataclasses.replace(
+        SMALL, BM=64, BN=64, WM=32, WN=64, WNITER=2, FRAGMENTS=fragments, ASYNC=2, STAGES=3, SPREAD=2,
+    )  # fmt: skip
+    if what == "__syncthreads();":
+        left_out(config, what, 9, {0, 1, 3, 5} | ({6} if fragments == 1 else set()), monkeypatch)
+    else:
+        left_out(config, what, 2, set(), monkeypatch)
+
+
+def left_out(config, what, count, elsewhere, monkeypatch):
+    """Leave out each of them in turn, but for those that are not compiled for this config, and see that it matters."""
     whole = source.generate
 
     def races(tiles):
@@ -367,18 +405,12 @@ def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, asynchr
             return True
         return False
 
-    places = [match.start() for match in re.finditer(re.escape(what), whole(RUNG, config, source.Variant()))]
-    assert len(places) == (7 if what == "__syncthreads();" else 2)
-    needed = set(range(len(places)))
-    if what == "__syncthreads();" and fragments == 1:
-        needed.remove(4)  # it is not compiled then
-    if what == "__syncthreads();" and slices is None:
-        needed -= {0, 1}  # nor these
-    for number in sorted(needed):
+    assert whole(RUNG, config, source.Variant()).count(what) == count
+    for number in sorted({*range(count)} - elsewhere):
 
         def generate(*how, number=number):
             pieces = whole(*how).split(what)
             return what.join(pieces[: number + 1]) + ";" + what.join(pieces[number + 1 :])
 
         monkeypatch.setattr(source, "generate", generate)
-        assert races(2) or races(18)  # the end of K comes first, or last
+        assert races(2) or races(18) or races(19), number  # the end of K comes first, or last, in one stage or another
