@@ -196,9 +196,19 @@ def test_a_kernel_is_guarded_where_c_is_smaller_than_its_tile(M, N, guard):
 
 @pytest.mark.parametrize(
     ("K", "parts", "peel"),
-    [(7, 1, False), (8, 1, False), (9, 1, True), (16 * 8 + 7, 1, True), (16 * 8, 1, False), (17 * 8 + 1, 1, False)]
-    # 4 parts of 17 and 16 tiles; the last part ends in less than a tile, is less than one, ends with one
-    + [(66 * 8 + 1, 4, False), (63 * 8 + 1, 4, True), (60 * 8 + 1, 5, True), (12 * 8 + 1, 4, False), (63 * 8, 4, False)],
+    [
+        *(
+            (7, 1, False),
+            (8, 1, False),
+            (9, 1, True),
+            (16 * 8 + 7, 1, True),
+            (16 * 8, 1, False),
+            (17 * 8 + 1, 1, False),
+        ),
+        # parts of 17 tiles; of 16; the last part ends in less than a tile, is less than one, ends with one
+        *((66 * 8 + 1, 4, False), (63 * 8 + 1, 4, True), (60 * 8 + 1, 5, True), (12 * 8 + 1, 4, False)),
+        (63 * 8, 4, False),
+    ],
 )
 def test_the_end_of_k_comes_first_after_a_tile_and_before_many(K, parts, peel):
     for rung in RUNGS:

@@ -171,11 +171,13 @@ def _stages(
     order: int = 1,
     copies: int = 1,
     slices: int | None = None,
+    stages: int | None = None,
     group: int = 8,
 ) -> Config:
     return Config(
         bm, bn, bk, tm, tn, wm, wn, wniter,
-        GROUP_M=group, MIN_BLOCKS=1, ORDER=order, FRAGMENTS=2, ASYNC=copies, SPREAD=2, SLICES=slices, SPLIT_K=1,
+        GROUP_M=group, MIN_BLOCKS=1, ORDER=order, FRAGMENTS=2, ASYNC=copies, SPREAD=2, STAGES=stages, SLICES=slices,
+        SPLIT_K=1,
     )  # fmt: skip
 
 
@@ -284,6 +286,7 @@ PIPELINED = Space(
         _stages(32, 128, 32, 8, 4, 32, 64, 2, slices=2),
         _stages(32, 256, 16, 8, 4, 32, 64, 2, group=16),
         _stages(16, 32, 64, 4, 4, 16, 32, 1, slices=4),
+        _stages(16, 32, 64, 4, 4, 16, 32, 1, copies=2, slices=4, stages=4),
         _stages(128, 128, 16, 8, 4, 32, 128, 2, order=4, copies=2),
         _stages(64, 64, 16, 8, 4, 32, 64, 2),
         _stages(16, 128, 32, 8, 4, 16, 64, 1, slices=2),

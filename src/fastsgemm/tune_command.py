@@ -136,7 +136,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--space", choices=list(SPACES), help="the search space; default: that of the rung")
     parser.add_argument("--quick", action="store_true", help="a few good candidates only, in seconds")
-    parser.add_argument("--budget", type=_seconds, metavar="SECONDS", help="stop searching after this time")
+    parser.add_argument(
+        "--budget",
+        type=_seconds,
+        metavar="SECONDS",
+        help="stop searching after this time; default: 18 in a quick run, 465 for the standard set",
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would be tried, and do nothing")
     parser.add_argument("--no-store", action="store_true", help="do not keep the result for `sgemm`")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fastsgemm.sweep import Progress
     from fastsgemm.workbench import Bench, Card
 
-QUICK_SECONDS = 18.0  # the budget of a quick run that names none
+QUICK_SECONDS, STANDARD_SECONDS = 18.0, 465.0  # the budgets of a quick run and of the standard set, if none is named
 
 _REFINED = 3  # configs of the grid whose refinements are tried, a problem
 _SHORTLISTED = 8  # configs of each anchor that are tried on all other problems
@@ -47,7 +47,7 @@ _CURVE_REPEATS = 7
 _QUICK_REPEATS = 3
 
 # Shares of the time that is left when each begins, where there is a budget
-_RUNG = 0.65  # each but the last; what `sgemm` uses comes first
+_FIRST_RUNG, _NEXT_RUNG = 0.65, 0.5  # and the last has the rest; what `sgemm` uses comes first
 _ANCHORS, _PROBLEMS, _GRID, _QUICK_CURVES = 0.5, 0.7, 0.6, 0.75
 
 T = TypeVar("T")
@@ -299,7 +299,8 @@ def tune(
     quick : bool
         A few good candidates only, in seconds.
     budget : float, optional
-        Seconds that the run may take. Default: 18 for a quick run, else as long as it takes.
+        Seconds that the run may take. Default: 18 for a quick run, 465 for the standard set, else as long
+        as it takes.
     device : int
         CUDA's number of the card.
     store : bool
@@ -355,17 +356,19 @@ def run(
 ) -> Outcome:
     """Carry out a plan on a bench. What was found is stored also if it ends by an exception or Ctrl-C."""
     began = clock() if began is None else began
-    if budget is None and planned.quick:
-        budget = QUICK_SECONDS
+    if budget is None and not planned.problems:
+        budget = QUICK_SECONDS if planned.quick else STANDARD_SECONDS
     outcome = Outcome(bench.card, bench.tools)
     with Journal(_journal_path(bench.card), _stamp(bench)) as journal:
         if journal.found:
             bar.note(f"going on from {journal.found} measurements in {journal.path}")
         sweep = Sweep(bench, journal, bar, began + (math.inf if budget is None else budget), clock)
         try:
+            share = _FIRST_RUNG
             for space in planned.spaces:
-                with sweep.within(1.0 if space is planned.spaces[-1] else _RUNG):
+                with sweep.within(1.0 if space is planned.spaces[-1] else share):
                     _Run(planned, space, sweep, outcome).run()
+                share = _NEXT_RUNG
         finally:
             bar.end()
             outcome.seconds = clock() - began

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from fastsgemm import Config, plan, sgemm
+from fastsgemm import Config, plan, problems, rungs, sgemm
 from fastsgemm.errors import CaptureError
+from fastsgemm.plan import Problem
 
 pytestmark = pytest.mark.gpu
 
@@ -49,16 +50,24 @@ def in_parts(torch, config, a, b, alpha, beta, c):
     return epilogue(total, alpha, beta, c)
 
 
+def peeled(config, K):
+    """The steps of k that come before the first tile."""
+    variant = plan.variant_for(rungs.find("pipelined"), problems.call(Problem(64, 64, K)), config)
+    return K % config.BK if variant.peel else 0
+
+
 @pytest.mark.parametrize("slices", [2, 4])
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_slices_are_added_up_in_the_order_that_is_promised(torch, layout, slices):
     config = replace(CONFIG, BK=32, SPREAD=2, SLICES=slices, SPLIT_K=1)
     for M, N, K in SHAPES:
         a, b, c, *stored = operands(torch, layout, M, N, K)
-        end = K // 32 * 32
+        first = peeled(config, K)
+        end = first + K // 32 * 32
         total = 0.0
         for one in range(slices):
-            mine = [k for k in range(end) if k % 32 * slices // 32 == one] + [*range(end + one, K, slices)]
+            inside = [k for k in range(first, end) if (k - first) % 32 * slices // 32 == one]
+            mine = [*range(one, first, slices), *inside, *range(end + one, K, slices)]
             chain = sgemm(a[:, mine].contiguous(), b[mine].contiguous(), rung=1) if mine else torch.zeros_like(c)
             total = total + chain
         expected = epilogue(total, 2.0, -0.5, c)
@@ -75,7 +84,7 @@ def test_chains_are_added_up_in_the_order_that_is_promised(torch, layout, chains
         a, b, c, *stored = operands(torch, layout, M, N, K)
         tiles = K // 16
         chain = 16 * max(1, -(-tiles // chains))
-        ends = [*range(chain, 16 * tiles, chain), 16 * tiles, K]
+        ends = [peeled(config, K) + end for end in (*range(chain, 16 * tiles, chain), 16 * tiles)] + [K]
         total = 0.0
         for first, last in itertools.pairwise([0, *ends]):
             if first < last:

@@ -219,7 +219,7 @@ CONFIGS = [
         for o, f, a, s in itertools.product(range(6), (1, 2), (0, 1, 2), range(3))
     ),
     *(("pipelined", replace(LARGE, CHAINS=chains)) for chains in (None, 4)),
-    *(("pipelined", replace(LARGE, BM=64, BN=128, WN=32, STAGES=s, FRAGMENTS=f)) for s in (3, 4) for f in (1, 2)),
+    *(("pipelined", replace(LARGE, BM=64, BN=128, STAGES=s, FRAGMENTS=f)) for s in (3, 4) for f in (1, 2)),
     (
         "pipelined",
         Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=3, FRAGMENTS=2, ASYNC=1, SPREAD=0, SPLIT_K=1),
