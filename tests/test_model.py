@@ -11,6 +11,7 @@ from fastsgemm.database import Curve, Point, Tools
 from fastsgemm.model import Model
 from fastsgemm.plan import Problem, blocks, facing
 from fastsgemm.rungs import find
+from fastsgemm.workbench import job_of
 
 SMS = 132
 BIG, SMALL = REFINED.quick[0], REFINED.quick[15]  # 128x128x8 and 32x32x16
@@ -72,6 +73,18 @@ def test_the_measured_points_are_predicted(full):
     predicted = Model(curve(SMALL, full, ms))
     for problem in model.probes(SMALL, full, SMS):
         assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
+
+
+@pytest.mark.parametrize(
+    "problem", [Problem(2111, 2111, 2111), Problem(2047, 1025, 511), Problem(1000, 4000, 333)], ids=str
+)
+def test_a_quick_curve_of_rung_9_has_one_line_for_a_ragged_k(problem):
+    config = PIPELINED.quick[0]
+    ms = ideal(config, 1)
+    few = model.probes(config, 1, SMS, quick=True)
+    assert len({job_of(find("pipelined"), config, one).variant for one in few}) == 5
+    quick = Model(dataclasses.replace(curve(config, 1, ms), points=tuple(Point(one, ms(one)) for one in few)))
+    assert quick.predict(problem, SMS) == pytest.approx(Model(curve(config, 1, ms)).predict(problem, SMS), rel=0.1)
 
 
 def test_a_quick_curve_takes_the_aligned_factor_of_a_layout():

@@ -72,14 +72,17 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
     multiprocessors : int
     quick : bool
         Leave out what needs kernels of its own and is taken for granted: that transposed operands with odd extents
-        behave like aligned ones, edges cost nothing, and rows of tiles share nothing.
+        behave like aligned ones, edges cost nothing, and rows of tiles share nothing; on rung 9, where the end of K
+        may come first, also that it costs what its steps cost, and that of a ragged K the time is one straight line.
     """
-    deep = depths(config)[1]
+    shallow, deep = depths(config)
+    peels = quick and config.FRAGMENTS is not None
     found = [
         _probe(config, load * multiprocessors, depth + ragged, ragged)
         for ragged in (0, 1)
         for load in loads(blocks_per_sm)
-        for depth in (_TINY, *depths(config))
+        for depth in (_TINY, shallow, deep)
+        if not (peels and ragged and depth == shallow)
     ]
     ends = (1.0, float(blocks_per_sm))
     found += [
@@ -88,7 +91,8 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
         for load in dict.fromkeys(ends)
         for layout in _LAYOUTS
     ]
-    found += _tails(config, multiprocessors)
+    if not peels:
+        found += _tails(config, multiprocessors)
     stream = _stream(config, blocks_per_sm, multiprocessors)
     found.append(stream)
     if not quick:
@@ -188,6 +192,8 @@ class Model:
         self._full = float(curve.blocks_per_sm)
         self._known = {point.problem: point.ms for point in curve.points}
         self._sms = curve.multiprocessors
+        # On rung 9, a quick curve has less; see `probes`.
+        self._quick = bool(curve.config.FRAGMENTS) and self._known.keys().isdisjoint(_tails(curve.config, self._sms))
         self._lines = (self._measured_lines(0), self._measured_lines(1))
         self._factors = {layout: tuple(self._layout_factors(layout, r) for r in (0, 1)) for layout in _LAYOUTS}
         self._tail = self._tail_steps()
@@ -315,12 +321,15 @@ class Model:
         return tuple(self._line(load, ragged) for load in loads(int(self._full)))
 
     def _line(self, load: float, ragged: int) -> _Line:
-        shallow, deep = (
-            self._ms(_probe(self._config, load * self._sms, depth + ragged, ragged))
-            for depth in (self._shallow, self._deep)
-        )
-        slope = max(0.0, deep - shallow) / (self._deep - self._shallow)
-        return _Line(load, max(0.0, shallow - slope * (self._shallow + ragged)), slope)
+        def probe(depth: int) -> Problem:
+            return _probe(self._config, load * self._sms, depth + ragged, ragged)
+
+        depth = self._shallow
+        if ragged and self._quick:
+            depth = _TINY
+        shallow, deep = self._ms(probe(depth)), self._ms(probe(self._deep))
+        slope = max(0.0, deep - shallow) / (self._deep - depth)
+        return _Line(load, max(0.0, shallow - slope * (depth + ragged)), slope)
 
     def _bent(self, line: _Line, ragged: int) -> _Line:
         """Return a line with the time at a tiny K, where the curve has it."""
@@ -351,7 +360,10 @@ class Model:
         step = self._config.BK or 1
         if step < 3:
             return 0.0, 1.0
-        four, shortest, longest = (self._ms(problem) for problem in _tails(self._config, self._sms))
+        tails = _tails(self._config, self._sms)
+        if self._quick:
+            return 0.0, 1.0
+        four, shortest, longest = map(self._ms, tails)
         aligned, ragged = (lines[1].slope or 1e-9 for lines in self._lines)
         each = max(0.0, longest - shortest) / (step - 2) / ragged
         whole = self._ms(_probe(self._config, self._sms, self._shallow, 0))

@@ -147,7 +147,7 @@ CHAINED = [
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", CHAINED, ids=str)
 def test_chains_are_added_up_in_order(config, layout, reference, libm_fma):
-    """So many chains of whole tiles, but none of less than 16 steps; the end of K is another, or at the first's start."""
+    """So many chains of whole tiles, none of less than 16 steps; the end of K is another, or at the first's start."""
     assert configs.violations(RUNG, config, 232448) == []
     for K in (7, 8, 17, 33, 100, 256):
         tiles = K // config.BK
