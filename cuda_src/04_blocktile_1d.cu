@@ -10,8 +10,8 @@ constexpr int THREADS = BM * BN / TM;
 static_assert(BM % TM == 0, "thread tiles cover the block tile");
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
 
-// Blocks that must fit on an SM together, 0: not said. Left to itself, ptxas from 12.9 to 13.0 goes down to 32
-// registers on sm_90 and spills.
+// Blocks that must fit on an SM together, 0: not said. Left to itself, ptxas from 12.9 to 13.0 goes down to
+// 32 registers on sm_90 and spills.
 constexpr int MIN_BLOCKS = __CUDA_ARCH__ == 900 ? 2 : 0;
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)

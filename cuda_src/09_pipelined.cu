@@ -1,9 +1,9 @@
 // Rung 9, pipelined: rung 8 with two or more stages of shared memory, so that copies and arithmetic overlap.
 // While one stage is used the next tiles are on their way into the others, and a tile needs one barrier
-// instead of two. With FRAGMENTS = 2 the fragments of step k + 1 are read before the arithmetic of step k, across tiles
-// too: the barrier that opens the next tile stands before the last step of this one. The main loop has no
-// bounds: a tile that would reach past the edge of C is moved back inside and stores only what is its own
-// (GUARD = 0), and the end of K, where it is no whole tile, comes after it or before (PEEL).
+// instead of two. With FRAGMENTS = 2 the fragments of step k + 1 are read before the arithmetic of step k,
+// across tiles too: the barrier that opens the next tile stands before the last step of this one. The main
+// loop has no bounds: a tile that would reach past the edge of C is moved back inside and stores only what is
+// its own (GUARD = 0), and the end of K, where it is no whole tile, comes after it or before (PEEL).
 //   FRAGMENTS   fragments of A and B in registers, 1 or 2
 //   ORDER       how the outer product is walked, see device/outer_product.cuh
 //   ASYNC       1: an operand that is not transposed is copied past the registers; 2: the other too, float by
@@ -11,8 +11,8 @@
 //   SPREAD      0: a tile is fetched at the first step and written before the last but one; 1, 2: written
 //               little by little over the second half, so that fragments do not queue behind it; 1: fetched
 //               so too
-//   STAGES      tiles in shared memory: 2, or with ASYNC = 2 more, so that more copies are under way at a time;
-//               a tile is then fetched at the first step, and SPREAD says nothing
+//   STAGES      tiles in shared memory: 2, or with ASYNC = 2 more, so that more copies are under way; a tile is
+//               then fetched at the first step, and SPREAD says nothing
 //   SLICES      groups of threads that share out the steps of each tile and add up their sums in the end, for
 //               more warps where a small C gives few
 //   CHAINS      0: a sum is one chain of FMAs; else about so many, added up: less rounding error
@@ -20,8 +20,8 @@
 //   MIN_BLOCKS  blocks that must fit on an SM together
 //   GUARD       1: M < BM or N < BN, and the copies must look at the edges
 //   PEEL        1: the end of K comes first instead of last: the first tile is a whole one, of which only so
-//               many steps are used, and the next begins where they end. So no copy is waited for on its own; but
-//               the main loop of a large tile comes out of the compiler slower, by up to 8 % on an H200
+//               many steps are used, and the next begins where they end. So no copy is waited for on its own;
+//               but the main loop of a large tile comes out of the compiler slower, by up to 8 % on an H200
 // Blocks past the tiles of C split K: part p computes k_chunk steps from p * k_chunk on and writes to C + p *
 // split_stride. Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see
 // device/pipelined_copy.cuh), else VEC_x = 1.
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int chain = chain_length(whole);  // tiles
     float *const kept = shared + STAGES * STAGE / 4;
     bool anything = false;  // was kept
-    int sent = 0;  // tiles, of more than two stages
+    int sent = 0;           // tiles, of more than two stages
     auto send = [&] {
         if (sent < whole + peel) {
             const int steps = sent == 0 ? 0 : sent == 1 && peel ? end : BK;

@@ -45,8 +45,9 @@ def every_variant(rung):
     if rung.narrow:
         return found + [replace(variant, trans_c=True) for variant in found]
     if rung.guarded:
-        found += [replace(variant, guard=True) for variant in found]
-        found += [replace(variant, peel=True) for variant in found]
+        found += [replace(variant, guard=True) for variant in found] + [
+            replace(variant, peel=True) for variant in found
+        ]
     return found
 
 
