@@ -11,8 +11,8 @@
 //   SPREAD      0: a tile is fetched at the first step and written before the last but one; 1, 2: written
 //               little by little over the second half, so that fragments do not queue behind it; 1: fetched
 //               so too
-//   STAGES      tiles in shared memory: 2, or with ASYNC = 2 more, so that more copies are under way; a tile is
-//               then fetched at the first step, and SPREAD says nothing
+//   STAGES      tiles in shared memory: 2, or with ASYNC = 2 more, so that more copies are under way; a tile
+//               is then fetched at the first step, and SPREAD says nothing
 //   SLICES      groups of threads that share out the steps of each tile and add up their sums in the end, for
 //               more warps where a small C gives few
 //   CHAINS      0: a sum is one chain of FMAs; else about so many, added up: less rounding error

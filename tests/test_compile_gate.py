@@ -45,9 +45,8 @@ def every_variant(rung):
     if rung.narrow:
         return found + [replace(variant, trans_c=True) for variant in found]
     if rung.guarded:
-        found += [replace(variant, guard=True) for variant in found] + [
-            replace(variant, peel=True) for variant in found
-        ]
+        peeled = [replace(found[0], peel=True), replace(found[-1], peel=True)]
+        found += [replace(variant, guard=True) for variant in found] + peeled
     return found
 
 
