@@ -356,14 +356,15 @@ WAYS = [(1, 0, 0), (1, 1, 2), (1, 2, 1), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2,
 
 
 @pytest.mark.parametrize(
-    ("what", "fragments", "spread", "asynchronous"),
+    ("what", "fragments", "spread", "asynchronous", "slices"),
     [
-        *(("__syncthreads();", *way) for way in WAYS),
-        *(("wait_for_copies();", *way) for way in WAYS if way[2]),  # without copies in flight nothing waits
-        ("__syncwarp();", 2, 2, 1),  # after the main loop, which is all that they differ in
+        *(("__syncthreads();", *way, None) for way in WAYS),
+        *(("__syncthreads();", *way, 2) for way in WAYS[::3]),
+        *(("wait_for_copies();", *way, None) for way in WAYS if way[2]),  # without copies in flight nothing waits
+        *(("wait_for_copies();", *way, 2) for way in WAYS[2::3] if way[2]),
+        *(("__syncwarp();", 2, 2, 1, slices) for slices in (None, 2)),  # after the main loop: that is the difference
     ],
 )
-@pytest.mark.parametrize("slices", [None, 2])
 def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, spread, asynchronous, monkeypatch):
     config = dataclasses.replace(
         SMALL, BM=64, BN=64, WM=32, WN=64, WNITER=2, SLICES=slices,
