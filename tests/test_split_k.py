@@ -49,7 +49,7 @@ def test_a_problem_of_one_part_is_one_launch_without_workspace(card, on_card, ra
 
 
 def test_divisions_share_a_kernel(card, on_card, abc, monkeypatch):
-    monkeypatch.setattr(plan, "_PEELED", 0)  # else that of few steps a part is another
+    monkeypatch.setattr(plan, "PEELED", 0)  # else that of few steps a part is another
     A, B, _ = abc
     for parts in (1, 2, 3, 100):
         config = dataclasses.replace(CONFIG, SPLIT_K=parts)

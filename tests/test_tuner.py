@@ -488,7 +488,14 @@ def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(benc
     assert len(tried & worthy(PIPELINED, square)) > 80
 
 
-@pytest.mark.parametrize(("how", "budget"), [({"quick": True}, tuner.QUICK_SECONDS), ({}, tuner.STANDARD_SECONDS)])
+@pytest.mark.parametrize(
+    ("how", "budget"),
+    [
+        ({"quick": True}, tuner.QUICK_SECONDS),
+        ({"quick": True, "shapes": problems.STANDARD}, tuner.QUICK_SECONDS),
+        ({}, tuner.STANDARD_SECONDS),
+    ],
+)
 def test_a_quick_run_and_the_standard_set_have_budgets_of_their_own(bench, data_folder, how, budget):
     bench.formula = lambda config, problem: 30.0
     outcome = tuner.run(tuner.plan(bench.card, **how), bench, Bar(False), clock=lambda: bench.now)

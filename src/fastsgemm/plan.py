@@ -18,7 +18,7 @@ from fastsgemm.source import Variant
 MAX_EXTENT = 2**31 - 1024  # M, N and K are 32-bit in the kernels, with room for a tile past the end
 MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
 
-_PEELED = 16  # tiles of K: in so few it tells that a copy is waited for, in more how the main loop is compiled
+PEELED = 16  # tiles of K: in so few it tells that a copy is waited for, in more how the main loop is compiled
 
 _ZERO = np.float32(0.0)
 _MINUS_ZERO = np.float32(-0.0)  # as alpha it adds nothing to beta * C, not even the sign of a zero
@@ -167,7 +167,7 @@ def _peeled(config: Config, K: int) -> bool:
     tile = config.BK or 1
     count, chunk = split(config, K)
     whole, end = divmod(K - (count - 1) * chunk, tile)
-    return end > 0 and whole > 0 and (whole if count == 1 else chunk // tile) <= _PEELED
+    return end > 0 and whole > 0 and (whole if count == 1 else chunk // tile) <= PEELED
 
 
 def _without_pairs(width: int) -> int:

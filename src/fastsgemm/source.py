@@ -62,9 +62,13 @@ def generate(rung: Rung, config: Config, variant: Variant) -> str:
     if rung.vectorized:
         constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b, "VEC_C": variant.vec_c}
     if rung.guarded:
-        constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel)}
-        constants |= {"STAGES": config.STAGES or FEWEST_STAGES}
-        constants |= {"SLICES": config.SLICES or 1, "CHAINS": config.CHAINS or 0}
+        constants |= {
+            "GUARD": int(variant.guard),
+            "PEEL": int(variant.peel),
+            "STAGES": config.STAGES or FEWEST_STAGES,
+            "SLICES": config.SLICES or 1,
+            "CHAINS": config.CHAINS or 0,
+        }
     if rung.narrow:
         constants["TRANS_C"] = int(variant.trans_c)
     lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]

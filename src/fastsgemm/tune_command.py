@@ -140,7 +140,8 @@ def _parser() -> argparse.ArgumentParser:
         "--budget",
         type=_seconds,
         metavar="SECONDS",
-        help="stop searching after this time; default: 18 in a quick run, 465 for the standard set",
+        help=f"stop searching after this time; default: {tuner.QUICK_SECONDS:.0f} in a quick run, "
+        f"{tuner.STANDARD_SECONDS:.0f} for the standard set",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be tried, and do nothing")
     parser.add_argument("--no-store", action="store_true", help="do not keep the result for `sgemm`")

@@ -356,7 +356,7 @@ def run(
 ) -> Outcome:
     """Carry out a plan on a bench. What was found is stored also if it ends by an exception or Ctrl-C."""
     began = clock() if began is None else began
-    if budget is None and not planned.problems:
+    if budget is None and (planned.quick or not planned.problems):
         budget = QUICK_SECONDS if planned.quick else STANDARD_SECONDS
     outcome = Outcome(bench.card, bench.tools)
     with Journal(_journal_path(bench.card), _stamp(bench)) as journal:

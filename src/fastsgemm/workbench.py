@@ -32,7 +32,6 @@ _POISON = 0xFF  # four such bytes are a NaN, and what a kernel forgets to write 
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)  # alpha and beta
 _CHECKED = (516, 388, 132)  # M, N, K of the check: several tiles and a ragged one each way, multiples of 4
 _GUARDED = (12, 12, 132)  # the same for kernels that are compiled for less than a tile of C
-_MANY = 17  # tiles of K and the beginning of another, for kernels that are compiled for many
 _NARROW = (12, 388, 2180)  # the same for rung 10, whose tiles are deep
 _LONG = 2 * 10**10  # FLOPs of a product that takes the device so long that what precedes it does not matter
 _DRAWN = 1 << 22  # normal numbers that the operands are filled with, over and over
@@ -366,7 +365,8 @@ def _problem_of(job: Job) -> Problem:
     wanted = job.variant
     M, N, K = _NARROW if job.rung.narrow else _GUARDED if wanted.guard else _CHECKED
     # vec_a looks at K (or M if A is column-major), vec_b at N (or K), vec_c at N.
-    for many in (K, _MANY * (job.config.BK or 1) + 4):
+    deep = (plan.PEELED + 1) * (job.config.BK or 1) + 4  # for kernels whose end of K comes last
+    for many in (K, deep):
         for m in (M, M + 1, M + 2):
             for n in (N, N + 1, N + 2):
                 for k in (many, many - 1, many - 2):

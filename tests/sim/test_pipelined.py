@@ -397,7 +397,7 @@ def left_out(config, what, count, elsewhere, monkeypatch):
     whole = source.generate
 
     def races(tiles, peel):
-        monkeypatch.setattr(plan, "_PEELED", tiles if peel else 0)
+        monkeypatch.setattr(plan, "PEELED", tiles if peel else 0)
         A, B, _ = operands(64, 67, tiles * config.BK + 3)
         try:
             sgemm(RUNG, config, stored(A, "T"), B)
