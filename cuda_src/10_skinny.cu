@@ -9,8 +9,10 @@
 //   added up two by two, through shared memory, because the error of a sum grows with the additions that a
 //   term goes through. Their order depends on the constants, TRANS_B and VEC_B among them, and on K alone, so
 //   results repeat bit for bit; it is not the one chain of FMAs in ascending k of the rungs before.
-// - A passes through two buffers in shared memory, BK steps at a time, k contiguous: one 16-byte load brings
-//   four k of a row, enough for four times TN FMAs.
+// - A passes through two buffers in shared memory, BK steps at a time: one 16-byte load brings a step of k of
+//   four rows, enough for four times TN FMAs. Four steps of one row would do as much, but B's come in fours
+//   too where it is transposed: then all that an FMA reads would be from one register bank in half of the
+//   steps.
 // - Blocks past the tiles of C split K as in rung 9, where the tiles do not fill the card.
 // Both layouts of B run the same code: neighbouring lanes have neighbouring columns (TRANS_B = 0), or
 // neighbouring groups of k and, by twos, columns (TRANS_B = 1).
@@ -33,7 +35,12 @@ constexpr int SLICES = BK / TK;   // threads that share their columns and divide
 constexpr int THREADS = COLUMNS * SLICES;
 constexpr int CHAINS = TK > QUAD && BM * TN <= 16 ? 2 : 1;
 constexpr int SPAN = QUAD * SLICES;  // steps of k between two groups of a thread
-constexpr int LD_A = BK + (TRANS_A && BM > 1 ? 4 : 0);
+// 16 bytes of A in shared memory: ROWS_A rows, STEPS_A steps of k.
+constexpr int ROWS_A = BM < QUAD ? BM : QUAD;
+constexpr int STEPS_A = QUAD / ROWS_A;
+// In floats: 16 bytes a slice, and 16 between them and those of other rows, to store to different banks.
+constexpr int LD_SLICES_A = QUAD * (SLICES + (BM > QUAD));
+constexpr int TILE_A = BM * TK * (LD_SLICES_A / QUAD);
 constexpr int WIDE_A = TRANS_A && BM % 4 ? 1 : VEC_A;  // floats a load: a tile may be too narrow for VEC
 constexpr int WIDE_B = !TRANS_B && TN % 4 ? 1 : VEC_B;
 constexpr int WIDE_C = (TRANS_C ? BM : BN) % 4 ? 1 : VEC_C;
@@ -62,9 +69,8 @@ constexpr int PARTS = THREADS > PASS ? THREADS / PASS : 1;
 constexpr int LD_SLICES = SLICES + PARTS;
 constexpr int LD_PARTS = BN * (BM + TRANS_C) + (TRANS_B ? 4 : 0);
 constexpr int SUMS = TRANS_B ? PASS * LD_SLICES : PASS * SLICES;
-constexpr int TILES_A = 2 * BM * LD_A;
 constexpr int COMBINED = SUMS + PARTS * LD_PARTS;
-constexpr int SHARED = TILES_A > COMBINED ? TILES_A : COMBINED;  // floats
+constexpr int SHARED = 2 * TILE_A > COMBINED ? 2 * TILE_A : COMBINED;  // floats
 static_assert(SLICES % PARTS == 0 && PASS * PARTS % THREADS == 0, "partial sums share out evenly");
 static_assert(SHARED <= 12 * 1024, "a block has 48 KB of static shared memory");
 
@@ -111,9 +117,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     // The branches do more than to spare whole tiles the comparisons: the compiler does not mix the groups'
     // FMAs across them, so that the registers of a group are free when it is sent for again.
 #pragma unroll 1
-    for (int now = 0; left > 0; left -= BK, now ^= BM * LD_A) {
+    for (int now = 0; left > 0; left -= BK, now = TILE_A - now) {
         const float *As = shared + now;
-        a.store(shared + (now ^ BM * LD_A));
+        a.store(shared + TILE_A - now);
         if (left >= 3 * BK)
             a.fetch<true>(BK);
         else
@@ -121,16 +127,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #pragma unroll
         for (int g = 0; g < TK / QUAD; ++g) {
 #pragma unroll
-            for (int i = 0; i < BM; ++i) {
-                float quad[QUAD];
-                load_fragment<QUAD>(quad, As + i * LD_A + g * SPAN + b.slice() * QUAD);
+            for (int q = 0; q < QUAD; q += STEPS_A) {
+                float some[BM / ROWS_A][QUAD];
 #pragma unroll
-                for (int q = 0; q < QUAD; ++q)
+                for (int i = 0; i < BM; i += ROWS_A)
+                    load_fragment<QUAD>(some[i / ROWS_A], As + place_of(i, g, q, b.slice()));
 #pragma unroll
-                    for (int j = 0; j < TN; ++j) {
-                        float &sum = acc[g % CHAINS][i][j];
-                        sum = __fmaf_rn(quad[q], b.value[g][q][j], sum);
-                    }
+                for (int p = 0; p < STEPS_A; ++p)
+#pragma unroll
+                    for (int i = 0; i < BM; ++i)
+#pragma unroll
+                        for (int jj = 0; jj < TN; ++jj) {
+                            const int j = i % 2 ? TN - 1 - jj : jj;  // see device/outer_product.cuh
+                            float &sum = acc[g % CHAINS][i][j];
+                            sum = __fmaf_rn(some[i / ROWS_A][p * ROWS_A + i % ROWS_A], b.value[g][q + p][j],
+                                            sum);
+                        }
             }
             if (left >= 2 * BK)
                 b.fetch<true>(g, BK);

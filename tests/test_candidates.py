@@ -67,7 +67,7 @@ def test_blocks_are_asked_for_only_where_that_bounds_registers():
 
 def test_k_is_divided_for_a_problem_and_not_by_the_space():
     assert {config.SPLIT_K for config in PIPELINED.candidates(H200)} == {1}
-    large = next(c for c in PIPELINED.quick if c.ASYNC == 2 and c.BM * c.BN == 16384)
+    large = next(c for c in PIPELINED.picked if c.ASYNC == 2 and c.BM * c.BN == 16384)
     first, second = (PIPELINED.refinements(large, H200, step) for step in range(2))
     assert {other.SPLIT_K for other in first + second} == {1}
     assert {other.ORDER for other in first} == {1, 4, 5} and {other.ORDER for other in second} == {4}

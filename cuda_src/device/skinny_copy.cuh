@@ -23,13 +23,22 @@ __device__ __forceinline__ void load_once_or_zero(float (&value)[VEC], const flo
     }
 }
 
-// Where step k of a tile of A lies in its row of shared memory.
-__device__ __forceinline__ int place_of(int k) {
-    return SCATTERED ? k / SPAN * SPAN + k % SLICES * QUAD + k % SPAN / SLICES : k;
+// Where row m of a tile of A lies in shared memory, at a step of k in a group of a slice: what the slices
+// read together are neighbours. It is a sum of what the bits of its arguments add.
+__device__ __forceinline__ int place_of(int m, int group, int step, int slice) {
+    const int line = (group * ROWS_A + step / STEPS_A) * (BM / ROWS_A) + m / ROWS_A;
+    return line * LD_SLICES_A + slice * QUAD + step % STEPS_A * ROWS_A + m % ROWS_A;
 }
 
-// A thread's share of a tile of A, on its way through registers to As[BM][LD_A]: all of it in one row, or in
-// WIDE_A of them, so that one address is enough.
+// The same for step k of the tile.
+__device__ __forceinline__ int place_of(int m, int k) {
+    const int rest = k % SPAN;
+    return SCATTERED ? place_of(m, k / SPAN, rest / SLICES, rest % SLICES)
+                     : place_of(m, k / SPAN, rest % QUAD, rest / QUAD);
+}
+
+// A thread's share of a tile of A, on its way through registers to shared memory: all of it in one row, or
+// in WIDE_A of them, so that one address is enough.
 struct Rows {
     static constexpr int LINE = BM / (TRANS_A ? WIDE_A : 1);             // threads that differ in m
     static constexpr int FAR = THREADS / LINE * (TRANS_A ? 1 : WIDE_A);  // k between two vectors of a thread
@@ -38,13 +47,16 @@ struct Rows {
     const float *from;
     long long far, next;  // from one vector to the next, from one tile to the next
     int m, k;             // of the first, in the tile
+    int place;            // in shared memory
     float value[COUNT][WIDE_A];
 
     __device__ __forceinline__ Rows(const float *A, long long lda, int m0, int M, int k0)
         : far(TRANS_A ? FAR * lda : FAR),
           next(TRANS_A ? BK * lda : BK),
-          m(TRANS_A ? threadIdx.x % LINE * WIDE_A : threadIdx.x / (THREADS / LINE)),
-          k(TRANS_A ? threadIdx.x / LINE : threadIdx.x % (THREADS / LINE) * WIDE_A) {
+          m(TRANS_A ? threadIdx.x % LINE * WIDE_A
+                    : threadIdx.x / (THREADS / LINE * ROWS_A) * ROWS_A + threadIdx.x % ROWS_A),
+          k(TRANS_A ? threadIdx.x / LINE : threadIdx.x / ROWS_A % (THREADS / LINE) * WIDE_A),
+          place(place_of(m, k)) {
         const long long down = min(m0 + m, M - (TRANS_A ? WIDE_A : 1)), right = k0 + k;
         from = A + (TRANS_A ? right * lda + down : down * lda + right);
     }
@@ -64,14 +76,13 @@ struct Rows {
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
             if ((i + 1) * FAR > BK && k + i * FAR >= BK) continue;
-            if constexpr (WIDE_A == 4 && !TRANS_A && !SCATTERED) {
-                *reinterpret_cast<float4 *>(As + m * LD_A + k + i * FAR) =
+            float *to = As + place + place_of(0, i * FAR);
+            if constexpr (WIDE_A == 4 && (TRANS_A || (BM == 1 && !SCATTERED))) {
+                *reinterpret_cast<float4 *>(to) =
                     make_float4(value[i][0], value[i][1], value[i][2], value[i][3]);
             } else {
 #pragma unroll
-                for (int j = 0; j < WIDE_A; ++j)
-                    As[(m + (TRANS_A ? j : 0)) * LD_A + place_of(k + i * FAR + (TRANS_A ? 0 : j))] =
-                        value[i][j];
+                for (int j = 0; j < WIDE_A; ++j) to[TRANS_A ? place_of(j, 0) : place_of(0, j)] = value[i][j];
             }
         }
     }

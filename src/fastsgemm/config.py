@@ -367,8 +367,8 @@ def skinny_shared_bytes(config: Config) -> int:
         rows //= 2
     parts = max(1, config.threads // (rows * config.BN))
     sums = rows * config.BN * (slices + parts) + parts * (config.BN * (config.BM + 1) + PAD)
-    line = config.BK + (PAD if config.BM > 1 else 0)
-    return 4 * max(2 * config.BM * line, sums)
+    tile = config.TK * config.BM * (slices + (config.BM > QUAD))
+    return 4 * max(2 * tile, sums)
 
 
 def _power_of_two(value: int) -> bool:

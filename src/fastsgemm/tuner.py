@@ -48,7 +48,8 @@ _QUICK_REPEATS = 3
 
 # Shares of the time that is left when each begins, where there is a budget
 _FIRST_RUNG, _NEXT_RUNG = 0.65, 0.5  # and the last has the rest; what `sgemm` uses comes first
-_ANCHORS, _PROBLEMS, _GRID, _QUICK_CURVES = 0.5, 0.7, 0.6, 0.75
+_ANCHORS, _PROBLEMS, _GRID = 0.5, 0.7, 0.6
+_QUICK_CURVES, _QUICK_KERNELS = 0.9, 0.8  # of a rung's time; and of that the kernels'
 
 T = TypeVar("T")
 _NEVER = 1e9  # ms, of a problem that nothing has covered yet
@@ -462,7 +463,7 @@ class _Run:
             self._each(self._problems, lambda problem: self._decide(problem, self._explore(problem)))
         elif self._plan.quick:
             with self._sweep.within(_QUICK_CURVES):
-                self._measure_curves(self._candidates, _QUICK_REPEATS)
+                self._measure_curves(self._candidates, _QUICK_REPEATS, _QUICK_KERNELS)
             self._each(self._problems, lambda problem: self._decide(problem, self._candidates))
         else:
             with self._sweep.within(_ANCHORS):
@@ -556,14 +557,14 @@ class _Run:
     def _decide(self, problem: Problem, few: Sequence[Config]) -> Result:
         """Find the best of a few, beside the shipped config and cuBLAS."""
         effort = QUICK if self._plan.quick else DECIDE
-        shipped = choose.choose(self._plan.card, self._rung, problem, only="shipped").config
+        shipped = self._shipped(problem)
         few = [*few, *self._at_hand(problem)]
         if self._largest and problem.flops >= _LONG_FLOPS and problem.layout == self._largest.problem.layout:
             few = list(dict.fromkeys(map(_whole, self._largest.times)))[:_LONG_TRIES]
         worthy = [config for config in _distinct(few, problem) if _worth_trying(config, problem)] or few
         tried = [other for config in worthy for other in self._divided(_whole(config), problem)]
-        if self._plan.quick:
-            tried = [self._shortened(config, problem) for config in tried]
+        if self._plan.quick and not self._plan.problems:  # not a few kernels at a time, which leaves cores idle
+            tried = [c for c in tried if self._sweep.works(job_of(self._rung, c, problem))] or tried[:1]
         result = self._search(problem, [*tried, shipped], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
         if result.best is not None:
@@ -581,8 +582,8 @@ class _Run:
         If all of the best few err more, it is the quickest of them with shorter chains.
         """
         problem, few = result.problem, self._clean(result)
-        close = self._close(problem, [config for config, _ in few])
-        chosen = next((pair for pair, is_close in zip(few, close, strict=True) if is_close), None)
+        close = self._close(problem, [config for config, _ in few[: 1 if self._plan.quick else None]])
+        chosen = next((pair for pair, is_close in zip(few, close, strict=False) if is_close), None)
         if chosen is not None:
             return chosen
         shorter = [self._shortened(config, problem) for config, _ in few]
@@ -604,7 +605,8 @@ class _Run:
                 short_of_kernel.setdefault(config.kernel, (config, ms))
         best = {*list(of_kernel.values())[:_FINALISTS], *list(short_of_kernel.values())[:_FINALISTS]}
         few = [pair for pair in result.times.items() if pair in best]
-        ready = self._sweep.prepare(largest_job(self._rung, config) for config, _ in few)
+        shipped = self._shipped(result.problem).kernel  # which the tests of this package look at
+        ready = self._sweep.prepare(largest_job(self._rung, config) for config, _ in few if config.kernel != shipped)
         return [pair for pair in few if ready.get(largest_job(self._rung, pair[0])) is None] or few[:1]
 
     def _close(self, problem: Problem, configs: Sequence[Config]) -> Iterator[bool]:
@@ -621,6 +623,9 @@ class _Run:
                 else:
                     yield errors[0] <= _MOST_ERROR * errors[1]
 
+    def _shipped(self, problem: Problem) -> Config:
+        return choose.choose(self._plan.card, self._rung, problem, only="shipped").config
+
     def _shortened(self, config: Config, problem: Problem) -> Config:
         return chains.shortened(self._rung, config, facing(self._rung, problem), self._limit)
 
@@ -632,15 +637,17 @@ class _Run:
             self._outcome.failures[first] = self._outcome.failures.get(first, 0) + 1
         return result
 
-    def _measure_curves(self, configs: Sequence[Config], repeats: int) -> None:
+    def _measure_curves(self, configs: Sequence[Config], repeats: int, share: float = 1.0) -> None:
+        """Measure the curve of each config, after `share` of the time at most for kernels."""
         card, rung, sweep = self._plan.card, self._rung, self._sweep
         self._title("curves")
         needed = {config: self._curve_kernels(config) for config in configs}
         # All at once, because many kernels share the cores best, with what the standard set needs; one config after
         # the other, so that some are complete where the time is up before the end.
-        ready = sweep.prepare(
-            (job for config in configs for job in (*needed[config], *self._standard_kernels(config))), in_order=True
-        )
+        shipped = [job_of(rung, self._shipped(problem), problem) for problem in self._problems]
+        wanted = [job for config in configs for job in (*needed[config], *self._standard_kernels(config))]
+        with sweep.within(share):
+            ready = sweep.prepare((*shipped, *wanted), in_order=True)
         plans = []
         for config, jobs in needed.items():
             if all(ready.get(job, "") is None for job in jobs):
