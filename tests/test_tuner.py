@@ -192,7 +192,7 @@ def test_a_quick_run_asks_no_other_library(bench, go):
 
 @pytest.mark.parametrize("rung", ["pipelined", "skinny"])
 def test_a_quick_run_compiles_its_kernels_at_once(bench, go, monkeypatch, rung):
-    """A few at a time leave cores idle. Only which configs need chains is not known before, or won on another problem."""
+    """A few at a time leave cores idle. Which configs need chains, or won on another problem, is not known before."""
     batches = []
     compile_one_by_one = bench.compile
 
