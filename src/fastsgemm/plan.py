@@ -5,7 +5,7 @@ Pure arithmetic; the card and the simulated device launch from the same plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -152,14 +152,12 @@ def variant_for(rung: Rung, call: Call, config: Config) -> Variant:
         return Variant(call.variant.trans_a, call.variant.trans_b)
     v = call.variant
     widths = (v.vec_a, v.vec_b) if rung.pairs else (_without_pairs(v.vec_a), _without_pairs(v.vec_b))
-    found = replace(v, vec_a=widths[0], vec_b=widths[1], vec_c=_without_pairs(v.vec_c))
-    if not rung.splits:
-        return found
+    vec_c, trans_c = _without_pairs(v.vec_c), v.trans_c
+    if rung.splits and split(config, call.problem.K)[0] > 1:  # it writes to workspace, row by row
+        vec_c, trans_c = 1 if call.problem.N % 4 else 4, False
     guard = rung.guarded and (call.problem.M < config.BM or call.problem.N < config.BN)
-    found = replace(found, guard=guard, peel=rung.guarded and _peeled(config, call.problem.K))
-    if split(config, call.problem.K)[0] > 1:  # it writes to workspace, row by row
-        return replace(found, vec_c=1 if call.problem.N % 4 else 4, trans_c=False)
-    return found
+    peel = rung.guarded and _peeled(config, call.problem.K)
+    return Variant(v.trans_a, v.trans_b, *widths, vec_c, guard, trans_c, peel)
 
 
 def _peeled(config: Config, K: int) -> bool:

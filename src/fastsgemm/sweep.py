@@ -177,8 +177,11 @@ class Sweep:
         for job in compiled:
             if self.late:
                 break
-            with self.on_record(job):
-                self._settle(job, self.bench.check(job))
+            try:
+                self.settle(job, self.bench.check(job))
+            except TuningError as error:  # it ends the run, and the next one leaves it out
+                self.settle(job, str(error))
+                raise
             self.progress.step()
         return {job: self._ready[job] for job in wanted if job in self._ready}
 
@@ -196,7 +199,7 @@ class Sweep:
             if failure is None:
                 compiled.append(job)
             else:
-                self._settle(job, failure)
+                self.settle(job, failure)
             if self.late:
                 break
         return compiled
@@ -244,7 +247,8 @@ class Sweep:
         timer = self.bench.operands(problem)
         yield from (timer.errors(rung, config) for config in configs)
 
-    def _settle(self, job: Job, failure: str | None) -> None:
+    def settle(self, job: Job, failure: str | None) -> None:
+        """Note that a kernel is good, or why it is not."""
         self._ready[job] = failure
         if failure is not None:
             self.journal.put(None, job.rung.name, job.config, str(job.variant), failure)
@@ -254,15 +258,6 @@ class Sweep:
         if isinstance(reason, str):
             self._ready[job] = reason
         return isinstance(reason, str)
-
-    @contextmanager
-    def on_record(self, job: Job) -> Iterator[None]:
-        """Note a job that ends the run, so that the next run leaves it out."""
-        try:
-            yield
-        except TuningError as error:
-            self._settle(job, str(error))
-            raise
 
 
 class _Trial:
@@ -340,8 +335,11 @@ class _Trial:
         journal, rung = self._sweep.journal, self._rung
         found = journal.get(self._problem, rung.name, config, turn)
         if found is None:
-            with self._sweep.on_record(job_of(rung, config, self._problem)):
+            try:
                 found = self._timer.once(rung, config)
+            except TuningError as error:  # it ends the run, and the next one leaves it out
+                self._sweep.settle(job_of(rung, config, self._problem), str(error))
+                raise
             journal.put(self._problem, rung.name, config, turn, found)
         if isinstance(found, str):
             self._failures[config] = found

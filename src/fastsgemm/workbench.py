@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -112,8 +112,12 @@ class Bench(Protocol):
 
 def job_of(rung: Rung, config: Config, problem: Problem) -> Job:
     """Return the kernel that a problem in dense, aligned arrays takes."""
-    call = plan.call_facing(rung, problems.call(problem))
-    return Job(rung, config.kernel, plan.variant_for(rung, call, config))
+    return Job(rung, config.kernel, plan.variant_for(rung, _call_of(rung, problem), config))
+
+
+@lru_cache(maxsize=256)
+def _call_of(rung: Rung, problem: Problem) -> plan.Call:
+    return plan.call_facing(rung, problems.call(problem))
 
 
 def largest_job(rung: Rung, config: Config) -> Job:
