@@ -206,13 +206,13 @@ SLICED = [
 @pytest.mark.parametrize("config", SLICED, ids=str)
 def test_slices_add_up_their_chains_in_order(config, layout, reference, libm_fma):
     assert configs.violations(RUNG, config, 232448) == []
-    for K in (1, 5, config.BK, 2 * config.BK + 7):
-        for N in (68, 67):
-            A, B, C = operands(36, N, K)
-            total = in_slices(reference, config, A, B)
-            expected = libm_fma(np.float32(1.5), total, np.float32(0.5) * C)
-            sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 1.5, 0.5, C)
-            same_bits(C, expected)
+    deep = 2 * config.BK + 7
+    for N, K in ((68, 1), (67, 5), (67, config.BK), (67, deep), (68, deep)):
+        A, B, C = operands(36, N, K)
+        total = in_slices(reference, config, A, B)
+        expected = libm_fma(np.float32(1.5), total, np.float32(0.5) * C)
+        sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 1.5, 0.5, C)
+        same_bits(C, expected)
 
 
 def test_parts_of_slices(reference):
@@ -366,10 +366,11 @@ WAYS = [(1, 0, 0), (1, 1, 2), (1, 2, 1), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2,
     ],
 )
 def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, spread, asynchronous, monkeypatch):
-    config = dataclasses.replace(
-        SMALL, BM=64, BN=64, WM=32, WN=64, WNITER=2, SLICES=slices,
-        FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread,
-    )  # fmt: skip
+    config = dataclasses.replace(SMALL, SLICES=slices, FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread)
+    if what == "__syncwarp();":  # between rows that are stored in several goes
+        config = dataclasses.replace(config, BM=64, BN=64, WM=32, WN=64, WNITER=2)
+    elif slices:
+        config = dataclasses.replace(config, BK=16)
     count = {"__syncthreads();": 9, "wait_for_copies();": 2, "__syncwarp();": 2}[what]
     elsewhere = set()
     if what == "__syncthreads();":
@@ -383,9 +384,7 @@ def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, spread,
 
 @pytest.mark.parametrize(("what", "fragments"), [("__syncthreads();", 2), ("wait_for_groups<STAGES - 2>();", 1)])
 def test_nor_with_three_stages(what, fragments, monkeypatch):
-    config = dataclasses.replace(
-        SMALL, BM=64, BN=64, WM=32, WN=64, WNITER=2, FRAGMENTS=fragments, ASYNC=2, STAGES=3, SPREAD=2,
-    )  # fmt: skip
+    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=2, STAGES=3, SPREAD=2)
     if what == "__syncthreads();":
         left_out(config, what, 9, {0, 1, 3, 5}, monkeypatch)
     else:
@@ -398,7 +397,7 @@ def left_out(config, what, count, elsewhere, monkeypatch):
 
     def races(tiles, peel):
         monkeypatch.setattr(plan, "PEELED", tiles if peel else 0)
-        A, B, _ = operands(64, 67, tiles * config.BK + 3)
+        A, B, _ = operands(config.BM, config.BN + 3, tiles * config.BK + 3)
         try:
             sgemm(RUNG, config, stored(A, "T"), B)
         except (RaceError, UnwrittenSharedError):
