@@ -582,7 +582,7 @@ class _Run:
         If all of the best few err more, it is the quickest of them with shorter chains.
         """
         problem, few = result.problem, self._clean(result)
-        # In a quick run nobody says how much they err: then the few are timed with short chains, unless the first has them.
+        # A quick run does not know how much they err: it times the few with short chains, unless the first has them.
         asked = few[:1] if self._plan.quick else few
         close = self._close(problem, [config for config, _ in asked])
         chosen = next((pair for pair, is_close in zip(asked, close, strict=True) if is_close), None)
