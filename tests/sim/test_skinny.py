@@ -107,6 +107,20 @@ def test_ragged_problems_four_floats_at_a_time(M, layout):
     assert report.total.loads["B"].bytes <= 4 * B.size * tiles_m * (1 if N == 68 else 2) * 2
 
 
+@pytest.mark.parametrize("layout", LAYOUTS[::2], ids=lambda x: "".join(map(str, x)))
+def test_a_passes_through_shared_memory_without_bank_conflicts(layout):
+    """Two lanes or more read the same 16 bytes, so that a load takes two of the banks' turns of 128 bytes."""
+    counted = []
+    for tiles in (1, 3):
+        c = constants(16, BN=64, BK=256, TK=16, layout=layout, vec=(4, 4, 4))
+        A, B, C = integers(16, 64, tiles * 256)
+        counted.append(run(c, A, B, C)[1].total)
+    few, many = counted  # the difference is the main loop's
+    loads = [total.shared_loads for total in (few, many)]
+    assert loads[1].wavefronts - loads[0].wavefronts == 2 * (loads[1].requests - loads[0].requests)
+    assert many.shared_stores.wavefronts - few.shared_stores.wavefronts == 2 * (16 * 256 * 4 // 128)
+
+
 SHAPES = [  # BM, BN, BK, TN, TK: every way to share out threads, rows and partial sums
     (1, 4, 512, 4, 8), (1, 128, 16, 4, 16), (1, 256, 8, 4, 4), (1, 32, 32, 1, 8), (2, 16, 64, 2, 4), (4, 64, 48, 8, 12),
     (8, 32, 32, 4, 4), (16, 16, 128, 4, 8), (16, 128, 8, 4, 8), (16, 64, 64, 8, 16), (32, 32, 64, 4, 8),
