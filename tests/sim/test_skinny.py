@@ -116,9 +116,10 @@ def test_a_passes_through_shared_memory_without_bank_conflicts(layout):
         A, B, C = integers(16, 64, tiles * 256)
         counted.append(run(c, A, B, C)[1].total)
     few, many = counted  # the difference is the main loop's
-    loads = [total.shared_loads for total in (few, many)]
-    assert loads[1].wavefronts - loads[0].wavefronts == 2 * (loads[1].requests - loads[0].requests)
-    assert many.shared_stores.wavefronts - few.shared_stores.wavefronts == 2 * (16 * 256 * 4 // 128)
+    loads, stores = ([getattr(total, name) for total in (few, many)] for name in ("shared_loads", "shared_stores"))
+    # Less where the compiler reads 4 bytes once more, which it does in one process and not in another.
+    assert loads[1].wavefronts - loads[0].wavefronts <= 2 * (loads[1].requests - loads[0].requests)
+    assert stores[1].wavefronts - stores[0].wavefronts == 2 * (16 * 256 * 4 // 128)
 
 
 SHAPES = [  # BM, BN, BK, TN, TK: every way to share out threads, rows and partial sums
