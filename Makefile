@@ -22,7 +22,7 @@ endif
 
 DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
 
-.PHONY: help test demo check lint bench counts sass tables torch clean
+.PHONY: help test demo check lint bench counts sass hostile tables torch clean
 
 help:
 	@echo 'make test    set up .venv on first use, then run the tests (GPU tests are skipped where there is no card)'
@@ -31,6 +31,7 @@ help:
 	@echo 'make bench   run the benchmarks and write $(BENCH_JSON)'
 	@echo 'make counts  count what the rungs do on the simulated device, and write docs/ladder.md from that'
 	@echo 'make sass    count the instructions of rung 9, and write docs/sass.md from that (needs nvdisasm)'
+	@echo 'make hostile count what the tests in tests/hostile try, and write docs/hostile.md from that'
 	@echo 'make tables  write the tables of README.md and docs/ from $(BENCH_JSON)'
 	@echo 'make torch   add a CPU build of PyTorch to .venv, so that its tests run where there is no card'
 	@echo 'make clean   remove what these targets made'
@@ -66,6 +67,10 @@ counts: $(READY)
 
 sass: $(READY)
 	FASTSGEMM_DATA_DIR=build/no-tuning $(RUN) tools/sass.py
+	$(RUN) tools/write_tables.py
+
+hostile: $(READY)
+	FASTSGEMM_HOSTILE_JSON=docs/data/hostile.json $(RUN) -m pytest -q -m "not gpu" tests/hostile
 	$(RUN) tools/write_tables.py
 
 tables: $(READY)

@@ -259,3 +259,15 @@ def test_the_counters_are_written(tables, checkout):
     text = page.read_text()
     assert "256 x 128 x 64 on one NVIDIA X, driver 580.1, 2026-01-02." in text
     assert "| blocktile_2d | 1.00 | 8192 | 8874 | +2.00 |" in text
+
+
+def test_the_attacks_are_written(tables, checkout):
+    page = checkout / "docs" / "hostile.md"
+    page.write_text("<!-- hostile:begin -->\nold\n<!-- hostile:end -->\n")
+    assert tables.main([], root=checkout) == 0
+    assert tables.NOT_ATTACKED in page.read_text()
+    (checkout / "docs" / "data" / "hostile.json").write_text(json.dumps({"strides": 12345, "bytes": 7}))
+    assert tables.main(["--check"], root=checkout) == 1
+    assert tables.main([], root=checkout) == 0
+    rows = page.read_text().splitlines()[3:5]
+    assert rows == ["| bytes | 7 |", "| strides | 12,345 |"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the tables of README.md and docs/ that were measured on a card, counted on the simulated device or in SASS.
+"""Write the tables of README.md and docs/: measured on a card, counted on the simulated device, in SASS or by tests.
 
     tools/write_tables.py build/benchmarks.json   keep what they need in docs/data/benchmarks.json, then write them
     tools/write_tables.py                         write them from the JSON files of docs/data
@@ -30,6 +30,7 @@ NOT_PROFILED = "*Not measured yet: run `tools/ncu_pipe.py` and then `tools/write
 NOT_COUNTED = (
     "*Not measured yet: run `tests/sim/ncu_counters.py --json docs/data/counters.json` on a machine with a card.*"
 )
+NOT_ATTACKED = "*Not counted yet: run `make hostile`.*"
 LONGEST = 700  # lines of machine code that are shown
 REPEATED = "of stores, with repeats"  # as tests/sim/ncu_counters.py calls it
 PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"  # shown where ncu gave it
@@ -284,12 +285,27 @@ def counters_texts(found: Data | None) -> dict[str, str]:
     return {"counters": "\n".join(lines)}
 
 
+def hostile_texts(tried: Mapping[str, int] | None) -> dict[str, str]:
+    """How often the hostile tests tried each attack."""
+    if tried is None:
+        return {"hostile": NOT_ATTACKED}
+    rows = [_line(attack, f"{count:,}") for attack, count in sorted(tried.items())]
+    return {"hostile": "\n".join([*_header("attack", "times tried"), *rows])}
+
+
 def contents(
-    data: Data | None, literature: Data, counts: Table, sass: Data | None, ncu: Data | None, counters: Data | None
+    data: Data | None,
+    literature: Data,
+    counts: Table,
+    sass: Data | None,
+    ncu: Data | None,
+    counters: Data | None,
+    hostile: Data | None,
 ) -> dict[str, str]:
     """Return what stands in every place, by its name."""
     measured = {name: NOT_MEASURED if data is None else table(data, literature) for name, table in TABLES.items()}
-    return measured | counts_texts(counts) | sass_texts(sass) | ncu_texts(ncu) | counters_texts(counters)
+    counted = counts_texts(counts) | counters_texts(counters) | hostile_texts(hostile)
+    return measured | counted | sass_texts(sass) | ncu_texts(ncu)
 
 
 def fill(text: str, contents: Mapping[str, str]) -> str:
@@ -331,14 +347,14 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         except (OSError, ValueError) as error:
             parser.error(f"{options.run}: {error}")
         kept.write_text(json.dumps(reduced, indent=1) + "\n", encoding="utf-8")
-    data, sass, ncu, counters = (
-        _read(kept.with_name(name)) for name in (kept.name, "sass.json", "ncu.json", "counters.json")
+    data, sass, ncu, counters, hostile = (
+        _read(kept.with_name(name)) for name in (kept.name, "sass.json", "ncu.json", "counters.json", "hostile.json")
     )
     literature, counts = (
         json.loads((root / "docs" / "data" / name).read_text(encoding="utf-8"))
         for name in ("literature.json", "counts.json")
     )
-    texts = contents(data, literature, from_json(counts), sass, ncu, counters)
+    texts = contents(data, literature, from_json(counts), sass, ncu, counters, hostile)
     stale = []
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")
