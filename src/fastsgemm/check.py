@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +30,8 @@ def scalar(name: str, value: Any) -> np.float32:
         raise ScalarError(f"{name} must be a real number, got {type(value).__name__}")
     try:
         number = float(value)
+    except (TypeError, ValueError) as error:  # it only claims to be a real number
+        raise ScalarError(f"{name} must be a real number, got {type(value).__name__}: {error}") from error
     except OverflowError:  # a whole number or a fraction beyond even float64
         whole: Any = math.trunc(value)
         shown = f"about {'-' if whole < 0 else ''}2**{whole.bit_length() - 1}"
@@ -92,6 +94,12 @@ def output(shape: layout.Pair, strides: layout.Pair, readonly: bool) -> None:
         )
 
 
-def refuse_overlap(name: str) -> NoReturn:
-    """Raise the `OverlapError` for C sharing memory with operand `name`."""
-    raise OverlapError(f"C shares memory with {name}; pass a copy of {name}, or no C to get a new array")
+def apart(name: str, shared: bool | None) -> None:
+    """Refuse C sharing memory with operand `name`; `shared` is None where that could not be decided."""
+    if shared is None:
+        raise OverlapError(
+            f"whether C shares an element with {name} could not be decided within {layout.MOST_OVERLAP_WORK} steps, "
+            f"because their strides have too little in common; pass a copy of {name}, or no C to get a new array"
+        )
+    if shared:
+        raise OverlapError(f"C shares memory with {name}; pass a copy of {name}, or no C to get a new array")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from fastsgemm import arrays, check, device, host, packing, rungs
 from fastsgemm.arrays import HOST, DeviceArray, View
 from fastsgemm.config import Config
-from fastsgemm.errors import ConfigError, StreamError
+from fastsgemm.errors import ConfigError, ShapeError, StreamError
 from fastsgemm.run import run
 from fastsgemm.rungs import Rung
 
@@ -125,7 +126,10 @@ def sgemm(
         run(gpu, handle, a, b, c, alpha32, beta32, rung, config)
         if not at_home:
             gpu.keep_alive(handle, (A, B, C, out))
-        return out if out is C else library.finish(out)
+        if out is not C:
+            return library.finish(out)
+        library.written(C)
+        return C
     finally:
         if switched:
             gpu.leave()
@@ -135,14 +139,28 @@ def _handle(stream: Any) -> int:
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is None:
         raise StreamError(f"stream must have __cuda_stream__, as torch, CuPy and cuda.core streams do, got {stream!r}")
-    version, handle = protocol()
+    answer = "nothing"
+    try:
+        answer = protocol()
+        version, handle = map(operator.index, answer)
+    except Exception as error:
+        rule = "must return a version and a handle"
+        raise StreamError(f"stream's __cuda_stream__ {rule}, got {answer!r} ({type(error).__name__})") from error
     if version != 0:
         raise StreamError(f"stream speaks version {version} of __cuda_stream__, known is 0")
-    return int(handle)
+    if handle < 0:
+        raise StreamError(f"stream's __cuda_stream__ must return a handle of at least 0, got {handle}")
+    return handle
 
 
 def _new_shape(a: View, b: View) -> tuple[int, int]:
-    M, N, _ = check.shapes(a[1][0], b[1][0], None)
+    try:
+        M, N, _ = check.shapes(a[1][0], b[1][0], None)
+    except ShapeError:
+        for name, (_, (_, _, _, fault, _)) in (("A", a), ("B", b)):
+            if fault is not None:  # says more than the shape of an array that cannot be used
+                raise fault(name) from None
+        raise
     return M, N
 
 

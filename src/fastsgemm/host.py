@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm import arrays, check, device
+from fastsgemm import arrays, check, device, layout
 from fastsgemm.arrays import HOST, DeviceArray, View
 from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM
@@ -42,8 +42,7 @@ def sgemm(
         assert c is not None
         check.output(c.shape, _strides(c), readonly=not c.flags.writeable)
         for name, x in (("A", a), ("B", b)):
-            if np.shares_memory(c, x):
-                check.refuse_overlap(name)
+            check.apart(name, layout.shares_memory(c, x))
     backend = _backend(rung, config)
     result = c if in_place else np.empty((M, N), np.float32)
     assert result is not None
@@ -55,7 +54,10 @@ def sgemm(
         _through_simulation(a, b, alpha, beta, result, rung, config)
     else:
         _through_blas(a, b, alpha, beta, result)
-    return C if in_place else library.from_numpy(result, lead)
+    if not in_place:
+        return library.from_numpy(result, lead)
+    library.written(C)
+    return C
 
 
 def _numpy(x: Any, name: str) -> np.ndarray:

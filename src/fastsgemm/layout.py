@@ -11,6 +11,7 @@ import numpy as np
 ITEM = 4  # bytes of a float32
 VECTOR_BYTES = 16  # of a 128-bit load
 WIDTHS = (1, 2, 4)  # floats a load
+MOST_OVERLAP_WORK = 10_000  # solutions that the search for a shared element tries, about 20 ns each
 
 Pair = tuple[int, int]
 
@@ -99,8 +100,8 @@ class _Ghost:
 
 
 @lru_cache(maxsize=1024)
-def overlap(distance: int, shape: Pair, strides: Pair, other_shape: Pair, other_strides: Pair) -> bool:
-    """Whether two matrices share an element, decided exactly: interleaved views of one buffer do not.
+def overlap(distance: int, shape: Pair, strides: Pair, other_shape: Pair, other_strides: Pair) -> bool | None:
+    """Whether two matrices share an element; see `shares_memory`.
 
     Parameters
     ----------
@@ -108,6 +109,28 @@ def overlap(distance: int, shape: Pair, strides: Pair, other_shape: Pair, other_
         Bytes from element (0, 0) of the first matrix to that of the second.
     """
     base = 1 << 46  # any address will do, as long as none below it is negative
-    one = np.asarray(_Ghost(base, shape, strides))
-    two = np.asarray(_Ghost(base + distance, other_shape, other_strides))
-    return bool(np.shares_memory(one, two))
+    try:
+        one = np.asarray(_Ghost(base, *_once(shape, strides)))
+        two = np.asarray(_Ghost(base + distance, *_once(other_shape, other_strides)))
+    except (OverflowError, ValueError):  # more bytes than NumPy counts
+        return None
+    return shares_memory(one, two)
+
+
+def _once(shape: Pair, strides: Pair) -> tuple[Pair, Pair]:
+    """Return the matrix without the repeats that a stride of 0 makes: as many elements as there is memory for."""
+    rows, columns = (min(extent, 1) if stride == 0 else extent for extent, stride in zip(shape, strides, strict=True))
+    return (rows, columns), strides
+
+
+def shares_memory(one: np.ndarray, two: np.ndarray) -> bool | None:
+    """Whether two arrays share an element, or None where that is not found out in bounded time.
+
+    The answer is exact: interleaved views of one buffer do not overlap. The question is a bounded linear Diophantine
+    equation in the four indices, which is NP-hard in general. Strides that are multiples of each other are decided
+    in microseconds; for strides without that structure the search stops after `MOST_OVERLAP_WORK` tries.
+    """
+    try:
+        return bool(np.shares_memory(one, two, max_work=MOST_OVERLAP_WORK))  # type: ignore[arg-type]  # NumPy's stub knows two values
+    except (np.exceptions.TooHardError, OverflowError):
+        return None

@@ -82,5 +82,4 @@ def _first_call(gpu: Gpu, handle: int, a: View, b: View, c: View, rung: Rung | N
 
 
 def _check_overlap(name: str, distance: int, c: Meta, other: Meta) -> None:
-    if layout.overlap(distance, c[0], c[1], other[0], other[1]):
-        check.refuse_overlap(name)
+    check.apart(name, layout.overlap(distance, c[0], c[1], other[0], other[1]))
