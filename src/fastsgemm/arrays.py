@@ -172,7 +172,7 @@ class _Torch(Library):
         self._float32 = torch.float32
         self._current = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent in CPU builds
         self._forward_ad = torch.autograd.forward_ad
-        self._increment_version = torch.autograd.graph.increment_version
+        self._increment_version = _version_counter(torch)
 
     def refusal(self, cls: type) -> str | None:
         """Refuse subclasses that take over what operations on them mean: fake, nested, masked, distributed tensors."""
@@ -248,7 +248,7 @@ class _Torch(Library):
     def written(self, x: Any) -> None:
         """Count the write, so that autograd refuses to use a value that it saved before."""
         try:
-            self._increment_version(x)
+            self._increment_version((x,))
         except RuntimeError:  # PyTorch before 2.5, for inference tensors: they have no counter, and autograd saves none
             if not x.is_inference():
                 raise
@@ -257,6 +257,18 @@ class _Torch(Library):
         current = self._torch.cuda.current_stream(x.device)
         if current.cuda_stream != (0 if handle == LEGACY_STREAM else handle):
             self._torch.cuda.ExternalStream(handle, device=x.device).wait_stream(current)
+
+
+def _version_counter(torch: Any) -> Callable[[tuple[Any]], None]:
+    """Return what counts a write to the tensor in a tuple.
+
+    It is what `torch.autograd.graph.increment_version` calls since PyTorch 2.5, at half the time; else that function.
+    """
+    try:
+        torch._C._increment_version((torch.empty(0),))
+    except (AttributeError, TypeError):
+        return lambda tensors: torch.autograd.graph.increment_version(*tensors)
+    return torch._C._increment_version  # type: ignore[no-any-return]
 
 
 class _CuPy(Library):

@@ -11,7 +11,7 @@ import numpy as np
 ITEM = 4  # bytes of a float32
 VECTOR_BYTES = 16  # of a 128-bit load
 WIDTHS = (1, 2, 4)  # floats a load
-MOST_OVERLAP_WORK = 10_000  # solutions that the search for a shared element tries, about 20 ns each
+MOST_OVERLAP_WORK = 10_000  # steps of the search for a shared element, at most about 2 us each
 
 Pair = tuple[int, int]
 
@@ -127,8 +127,8 @@ def shares_memory(one: np.ndarray, two: np.ndarray) -> bool | None:
     """Whether two arrays share an element, or None where that is not found out in bounded time.
 
     The answer is exact: interleaved views of one buffer do not overlap. The question is a bounded linear Diophantine
-    equation in the four indices, which is NP-hard in general. Strides that are multiples of each other are decided
-    in microseconds; for strides without that structure the search stops after `MOST_OVERLAP_WORK` tries.
+    equation in the four indices, which NumPy solves by a search (see `numpy.shares_memory`). Strides that are
+    multiples of each other take microseconds; for others the search stops after `MOST_OVERLAP_WORK` steps.
     """
     try:
         return bool(np.shares_memory(one, two, max_work=MOST_OVERLAP_WORK))  # type: ignore[arg-type]  # NumPy's stub knows two values

@@ -270,6 +270,26 @@ def test_hostile_tensors_as_the_device_path_reads_them(torch, tried):
     assert library.view(torch.ones(0, 3), 0, True)[1][3] is None  # has no memory and needs none
 
 
+@pytest.mark.gpu
+def test_cuda_tensors_without_memory_of_their_own(torch):
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch sees no device")
+    ones, C = torch.ones(2, 2, device="cuda"), torch.full((2, 2), 7.5, device="cuda")
+    freed = torch.ones(2, 2, device="cuda")
+    freed.untyped_storage().resize_(0)
+    for tensor, message in (
+        (torch._efficientzerotensor((2, 2), device="cuda"), "A has no memory"),
+        (freed, "A has no memory"),
+        (torch.nested.nested_tensor([ones, ones]), "A is a nested tensor"),
+        (ones.to_sparse(), "A is stored as torch.sparse_coo"),
+        (ones.to_sparse_csr(), "A is stored as torch.sparse_csr"),
+    ):
+        for out in (C, None):
+            with pytest.raises(OperandError, match=message):
+                sgemm(tensor, ones, C=out)
+    assert (C == 7.5).all()
+
+
 def test_a_faulty_shape_does_not_hide_the_fault(card, on_card, monkeypatch, tried):
     class Nested:
         def __dlpack_device__(self):

@@ -58,7 +58,7 @@ def test_inference_tensors_have_no_counter(torch, place, inside, tried):
 def test_an_older_torch_that_raises_for_inference_tensors(torch, place, monkeypatch):
     from fastsgemm import arrays
 
-    def raising(x):
+    def raising(tensors):
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed.")
 
     with torch.inference_mode():
@@ -69,6 +69,29 @@ def test_an_older_torch_that_raises_for_inference_tensors(torch, place, monkeypa
     assert sgemm(ones, ones, C=C) is C
     with pytest.raises(RuntimeError, match="Inplace update"):
         library.written(ones)
+
+
+def test_a_torch_without_the_quicker_function(torch):
+    from types import SimpleNamespace
+
+    from fastsgemm import arrays
+
+    def one_tensor(x):
+        assert isinstance(x, torch.Tensor), "increment_version(): argument 'tensor' must be Tensor, not tuple"
+        torch.autograd.graph.increment_version(x)
+
+    def refusing(x):
+        raise TypeError("_increment_version(): incompatible function arguments")
+
+    graph = SimpleNamespace(increment_version=one_tensor)
+    older = SimpleNamespace(
+        _C=SimpleNamespace(_increment_version=refusing), autograd=SimpleNamespace(graph=graph), empty=torch.empty
+    )
+    x = torch.ones(1)
+    for version in (older, torch):
+        before = x._version
+        arrays._version_counter(version)((x,))
+        assert x._version > before
 
 
 def test_a_tensor_c_among_other_kinds(torch, on_host, tried):
