@@ -103,8 +103,14 @@ NAMED = tuple(
     )
 )
 LAYOUTS = tuple(Sample(Problem(4096, 4096, 4096, layout)) for layout in problems.LAYOUTS)
+_NARROW = (1, 8, 32)
+NARROW = (
+    *(Sample(Problem(rows, 4096, 4096, layout)) for rows in _NARROW for layout in problems.LAYOUTS),
+    *(Sample(Problem(4096, columns, 4096, layout)) for columns in _NARROW for layout in problems.LAYOUTS),
+    Sample(Problem(1, 1, 10**6)),
+)
 _TUNED = {problems.call(one).problem for one in (*problems.STANDARD, *problems.NARROW, *problems.ANCHORS)}
-_TUNED |= {sample.call.problem for sample in NAMED}
+_TUNED |= {sample.call.problem for sample in (*NAMED, *LAYOUTS, *NARROW)}
 
 
 def all_sizes(each: int = 100) -> list[Sample]:

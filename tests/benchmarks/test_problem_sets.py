@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from problem_sets import LAYOUTS, NAMED, SIZES, Sample, all_sizes, large, size_class
+from problem_sets import LAYOUTS, NAMED, NARROW, SIZES, Sample, all_sizes, large, size_class
 
 from fastsgemm import database, problems
 from fastsgemm.plan import Problem
@@ -62,7 +62,7 @@ def test_no_random_problem_has_a_record(arch):
     assert not [str(one) for drawn in DRAWN.values() for one in drawn if one.call.problem in recorded]
 
 
-@pytest.mark.parametrize("sample", [*NAMED, *LAYOUTS, *DRAWN["large"][:16]], ids=str)
+@pytest.mark.parametrize("sample", [*NAMED, *LAYOUTS, *NARROW, *DRAWN["large"][:16]], ids=str)
 def test_operands_do_not_overlap_themselves_and_have_the_layout(sample):
     problem = sample.problem
     shapes = [shape for shape, _ in sample.operands]

@@ -6,7 +6,7 @@
 from contextlib import closing
 
 import pytest
-from problem_sets import LAYOUTS, NAMED, all_sizes, large
+from problem_sets import LAYOUTS, NAMED, NARROW, all_sizes, large
 from versus import Versus, compile_ahead
 
 from fastsgemm import device
@@ -14,8 +14,8 @@ from fastsgemm.timing import Stopwatch
 
 pytestmark = pytest.mark.gpu
 
-SETS = {"shapes": NAMED, "layouts": LAYOUTS, "random": all_sizes(), "large": large()}
-_SECONDS = {"shapes": 0.3, "layouts": 0.5, "random": 0.06, "large": 0.08}  # of timing, each of the two
+SETS = {"shapes": NAMED, "layouts": LAYOUTS, "narrow": NARROW, "random": all_sizes(), "large": large()}
+_SECONDS = {"shapes": 0.3, "layouts": 0.5, "narrow": 0.1, "random": 0.06, "large": 0.08}  # of timing, each of the two
 _TRIED = 4  # of each set, where the benchmarks only have to run
 _SMALL = 10**11  # FLOP, likewise
 

@@ -117,7 +117,7 @@ def standard_error(times: Sequence[float]) -> float:
 
 
 def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
-    """Compile the kernels of `samples` into the cache on all cores, and return how many; a call does them one by one."""
+    """Compile the kernels of `samples` into the cache, on all cores, where calls do it one by one; return how many."""
     wanted = set()
     for sample in samples:
         choice = choose.choose(gpu, None, sample.call.problem)
