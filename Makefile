@@ -36,7 +36,7 @@ help:
 	@echo 'make torch   add a CPU build of PyTorch to .venv, so that its tests run where there is no GPU'
 	@echo 'make clean   remove what these targets made'
 
-# Those that need no card by several processes, where pytest-xdist is installed; those that do by one, which has the card.
+# Those that need no GPU by several processes, where pytest-xdist is installed; those that do by one, which has the GPU.
 test: $(READY)
 	$(RUN) -m pytest -m "not gpu" $$($(RUN) -c "import xdist" 2>/dev/null && echo "-n auto --maxprocesses 8")
 	$(RUN) -m pytest -m gpu

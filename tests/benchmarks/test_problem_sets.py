@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import problem_sets
 import pytest
 from problem_sets import LAYOUTS, NAMED, NARROW, SIZES, Sample, all_sizes, large, size_class
 
@@ -53,6 +54,12 @@ def test_large_problems_are_of_1_to_300_gigaflop():
 def test_the_seed_is_fixed():
     assert all_sizes() == DRAWN["all sizes"] and large() == DRAWN["large"]
     assert len({str(one) for drawn in DRAWN.values() for one in drawn}) == 500
+
+
+def test_a_tuned_problem_is_not_drawn(monkeypatch):
+    first, second = large(2)
+    monkeypatch.setattr(problem_sets, "_TUNED", {first.call.problem})
+    assert first not in large() and second.problem.layout == "NT"
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])

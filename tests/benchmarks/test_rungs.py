@@ -55,5 +55,5 @@ def test_rung(rung, reported, rounds, stopwatch, climbed, place):
 
 def test_cublas(reported, rounds, stopwatch, climbed, place):
     if climbed.baseline is None:
-        pytest.skip("neither PyTorch nor CuPy multiplies in FP32 on the card here")
+        pytest.skip("neither PyTorch nor CuPy multiplies in FP32 on the device here")
     fill(reported, rounds, stopwatch, climbed, place.baseline, climbed.rows[-1])
