@@ -1,5 +1,4 @@
 import dataclasses
-import time
 
 import pytest
 
@@ -187,12 +186,10 @@ def test_the_second_question_reads_and_computes_nothing(shipped, monkeypatch):
 def test_a_new_problem_is_answered_without_reading(shipped, monkeypatch):
     shipped(curves=[curve(config) for config in REFINED.quick])
     pick()
-    began = time.perf_counter()
     with monkeypatch.context() as patch:
         patch.setattr(database, "load", None)
-        for n in range(100):
+        for n in range(3):
             pick(Problem(1000 + n, 1000, 1000))
-    assert (time.perf_counter() - began) / 100 < 0.02  # seconds; about 0.0003 on an idle machine
 
 
 def test_a_card_is_known_by_its_architecture(shipped):

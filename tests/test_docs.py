@@ -23,6 +23,16 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
+def test_links_of_the_readme_work_outside_a_checkout():
+    """PyPI shows it, where a relative link leads nowhere."""
+    home = re.search(r'^Homepage = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text())
+    assert [link for link in links if not link.startswith("https://")] == []
+    ours = [link.removeprefix(f"{home}/blob/main/") for link in links if "fastsgemm" in link]
+    assert len(ours) > 10
+    assert [path for path in ours if not (ROOT / path).exists()] == []
+
+
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 def test_every_rung_is_explained(rung):
     text = (ROOT / "docs" / "ladder.md").read_text()

@@ -85,6 +85,11 @@ def test_several_run_in_turns(stopwatch, log):
     assert order == ["a", "a", "b", "b"] + ["a", "b"] * 5
 
 
+def test_samples_are_the_times_that_the_medians_are_of(stopwatch, log):
+    a, b = work(log, "a", [9.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0]), work(log, "b", [2.0] * 7)
+    assert stopwatch.samples([a, b], seconds=0.0) == [[1.0, 2.0, 3.0, 4.0, 5.0], [2.0] * 5]
+
+
 def test_quick_work_stops_after_enough_runs(stopwatch, log):
     runs = timing._WARM_UP + timing._MOST_RUNS
     assert stopwatch.median(work(log, "work", [1.0] * runs), seconds=60.0) == 1.0

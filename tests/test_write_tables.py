@@ -7,6 +7,7 @@ import pytest
 from fastsgemm.rungs import RUNGS
 
 ROOT = Path(__file__).resolve().parent.parent
+PLACES = ("sizes", "shapes", "layouts", "narrow", "random", "large")  # of docs/benchmarks.md
 
 pytestmark = pytest.mark.skipif(not (ROOT / "tools").is_dir(), reason="tools/ is part of a checkout only")
 
@@ -27,36 +28,48 @@ def made_up_run():
         for rung in reversed(RUNGS)
     ]
     rows.append({**rows[0], "number": None, "name": "cuBLAS", "percent": 100.0})
-    common = {"ms": 1.0, "rung": "pipelined", "error": 3e-7, "cublas_error": 2e-7}
+    common = {"ms": 1.0, "rung": "pipelined", "error": 3e-7, "cublas_error": 2e-7, "noise": 0.01, "load_bytes": 4}
+    lost = {"M": 16, "N": 32, "K": 64, "layout": "NN", "percent": 80.0, "cublas_ms": 0.8, **common}
+    won = {"M": 17, "N": 33, "K": 65, "layout": "TN", "percent": 180.0, "cublas_ms": 1.8, **common}
     shapes = [
-        {"M": 16, "N": 32, "K": 64, "layout": "NN", "percent": 80.0, "cublas_ms": 0.8, **common},
-        {"M": 17, "N": 33, "K": 65, "layout": "TN", "percent": 180.0, "cublas_ms": 1.8, **common},
+        lost | {"lda": 64, "ldb": 32, "ldc": 32, "rule": "exact", "size": "launch-bound"},
+        won | {"lda": 17 + 2, "ldb": 33 + 3, "ldc": 33, "rule": "predicted", "size": "compute-bound"},
     ]
     groups = {
         "ladder": rows,
         "shapes": shapes,
         "layouts": shapes[1:],
+        "narrow": shapes[:1],
         "random": [row | {"constants": {"BM": 16}} for row in shapes],
+        "large": shapes[1:],
         "host cost of 100 calls": [{"call": "sgemm, C given", "kind": "PyTorch", "us_per_call": 6.5}],
-        "first result": [{"first": "sgemm, warm cache", "ms": 80.0}],
+        "first result": [{"first": "sgemm, warm cache", "ms": 80.0}, {"first": "sgemm, unknown device", "ms": 16400.0}],
         "host parts": [{}],
     }
     card = {"cards": [{"name": "NVIDIA X"}], "driver": "580.1 (CUDA 13.0)", "nvrtc": "13.0"}
     return {
         "datetime": "2026-01-02T03:04:05",
-        "machine_info": {"fastsgemm": card, "packages": {"torch": "2.9"}},
-        "benchmarks": [{"group": group, "extra_info": extra} for group, extras in groups.items() for extra in extras],
+        "machine_info": {
+            "fastsgemm": card,
+            "packages": {"torch": "2.9"},
+            "sizes": {"launch-bound": "short", "memory-bound": "thin", "compute-bound": "fat"},
+        },
+        "benchmarks": [
+            {"group": group, "extra_info": extra, "fullname": f"{group}::{number}"}
+            for group, extras in groups.items()
+            for number, extra in enumerate(extras)
+        ],
     }
 
 
 @pytest.fixture
 def checkout(tmp_path):
     (tmp_path / "docs" / "data").mkdir(parents=True)
-    for name in ("literature.json", "counts.json"):
+    for name in ("literature.json", "trial.json", "counts.json"):
         (tmp_path / "docs" / "data" / name).write_text((ROOT / "docs" / "data" / name).read_text())
-    places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in ("ladder", "losses", "calls")]
+    places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in ("ladder", "speed", "calls")]
     (tmp_path / "README.md").write_text("before\n" + "\nbetween\n".join(places) + "\nafter\n")
-    places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in ("shapes", "layouts", "random")]
+    places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in PLACES]
     (tmp_path / "docs" / "benchmarks.md").write_text("\n".join(places))
     (tmp_path / "docs" / "ladder.md").write_text(
         "<!-- counts:begin -->\n<!-- counts:end -->\n<!-- counts-naive:begin -->\n<!-- counts-naive:end -->\n"
@@ -79,15 +92,70 @@ def test_a_run_becomes_tables_and_kept_data(tables, checkout):
     assert "one NVIDIA X, driver 580.1 (CUDA 13.0), NVRTC 13.0, torch 2.9, 2026-01-02" in text
     assert "| 1 naive | 100 | 1.5 | 10.0 | 1.3 | 1.10e-06 |" in text
     assert text.index("1 naive") < text.index("8 warptiled") < text.index("| cuBLAS |")
-    assert "cuBLAS is faster on 1 of the 2 shapes tried" in text
-    assert "16 x 32 x 64 (80 %)" in text
     assert "| `sgemm, C given` | PyTorch | 6.50 |" in text
-    page = (checkout / "docs" / "benchmarks.md").read_text()
-    line = "| 17 | 33 | 65 | TN | pipelined | 1 | 1.8 | 7.29e-05 | 180.0 | 1.50 |"
-    assert page.count(line) == 2  # shapes and layouts; what is kept of random problems has no layout
-    assert page.count("Geometric mean over 2 problems: 1.200 times cuBLAS's speed; at least as fast on 50%") == 2
-    assert "Error: at most 1.50 times cuBLAS's" in page and "Deciles" in page
     assert "host parts" not in (checkout / "docs" / "data" / "benchmarks.json").read_text()
+
+
+def test_the_readme_gives_a_mean_for_each_kind_of_problem(tables, checkout):
+    tables.main([str(checkout / "run.json")], root=checkout)
+    text = (checkout / "README.md").read_text()
+    assert "relative to cuBLAS FP32 on one NVIDIA X, driver" in text
+    assert "| named shapes, tuned | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in text
+    assert "| named shapes, predicted | 1 | 0 | 1.80 | 100% | 100% | 1.80 |" in text
+    assert "| random, launch-bound | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in text
+    assert "| random, 1 to 300 GFLOP, TN | 1 | 0 | 1.80 | 100% | 100% | 1.80 |" in text
+    assert (
+        text.index("named shapes, tuned") < text.index("named shapes, predicted") < text.index("random, launch-bound")
+    )
+    assert "on one NVIDIA X, with its records removed from the database, that took 16 s." in text
+    assert "trial" not in text
+
+
+def test_every_row_is_marked_as_tuned_or_predicted(tables, checkout):
+    tables.main([str(checkout / "run.json")], root=checkout)
+    page = (checkout / "docs" / "benchmarks.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith(("| 16 |", "| 17 |"))]
+    assert len(rows) == 2 + 1 + 1 + 1  # shapes, layouts, narrow, and the loss of random; large lost nothing
+    assert {row.split("|")[7].strip() for row in rows if row.startswith("| 16 |")} == {"tuned"}
+    assert {row.split("|")[7].strip() for row in rows if row.startswith("| 17 |")} == {"predicted"}
+    fields = (
+        "| 17 | 33 | 65 | TN | 19, 36, 33 | pipelined | predicted | compute-bound | 1 | 1.8 | 7.29e-05 | 180.0 | 1.50 |"
+    )
+    assert page.count(fields) == 2
+    assert "- **memory-bound**: thin\n" in page
+
+
+def test_a_random_set_shows_every_loss_and_a_mean_for_each_size_and_layout(tables, checkout):
+    run = made_up_run()
+    template = next(one for one in run["benchmarks"] if one["group"] == "random")
+    run["benchmarks"] += [
+        template | {"extra_info": template["extra_info"] | {"M": 1000 + i, "percent": 99.0, "layout": "TT"}}
+        for i in range(40)
+    ]
+    (checkout / "run.json").write_text(json.dumps(run))
+    tables.main([str(checkout / "run.json")], root=checkout)
+    page = (checkout / "docs" / "benchmarks.md").read_text()
+    random = page[page.index("<!-- random:begin") : page.index("<!-- random:end")]
+    assert "<summary>The 41 of 42 on which cuBLAS is faster, the slowest first</summary>" in random
+    assert all(f"| {1000 + i} | 32 | 64 | TT |" in random for i in range(40))
+    assert random.index("| 16 | 32 | 64 | NN |") < random.index("| 1000 | 32 | 64 | TT |")
+    assert "| launch-bound, all layouts | 41 | 41 | 0.98 | 0% | 98% | 0.80 |" in random
+    assert "| launch-bound, TT | 40 | 40 | 0.99 | 0% | 100% | 0.99 |" in random
+    assert "| lines padded |" in random and "| loads of  4 bytes |" in random
+
+
+def test_without_large_problems_the_trial_is_told_and_its_losses(tables, checkout):
+    run = made_up_run()
+    run["benchmarks"] = [one for one in run["benchmarks"] if one["group"] != "large"]
+    run["benchmarks"] = [one for one in run["benchmarks"] if one["extra_info"].get("first") != tables.UNKNOWN_DEVICE]
+    (checkout / "run.json").write_text(json.dumps(run))
+    trial = json.loads((checkout / "docs" / "data" / "trial.json").read_text())
+    trial |= {"device": "NVIDIA Y", "unknown_device_seconds": 23}
+    (checkout / "docs" / "data" / "trial.json").write_text(json.dumps(trial))
+    tables.main([str(checkout / "run.json")], root=checkout)
+    text = (checkout / "README.md").read_text()
+    assert "on one NVIDIA Y, 80 random problems" in text and "cuBLAS was faster on 35 of the 80" in text
+    assert "in the trial that took about 23 s." in text
 
 
 def test_check_finds_a_table_edited_by_hand(tables, checkout, capsys):
@@ -104,7 +172,7 @@ def test_check_finds_a_table_edited_by_hand(tables, checkout, capsys):
 def test_the_counts_of_the_simulated_device_are_written(tables, checkout):
     assert tables.main([], root=checkout) == 0
     text = (checkout / "docs" / "ladder.md").read_text()
-    assert "128 x 128 x 128" in text and "NVIDIA H200" in text
+    assert "128 x 256 x 128" in text and "NVIDIA H200" in text
     assert "| 1 naive | 32.0 | 1.0 | 32.0 |" in text
     assert "> BM=32 BN=32: sectors: 32 a load of A, 1 a load of B, 32 a store of C; 2 global loads an FMA; no" in text
 
@@ -127,7 +195,7 @@ def test_check_finds_counts_that_the_page_does_not_have(tables, checkout):
     assert tables.main(["--check"], root=checkout) == 1
 
 
-def test_a_run_without_a_card_is_refused(tables, checkout, capsys):
+def test_a_run_without_a_device_is_refused(tables, checkout, capsys):
     run = made_up_run()
     run["benchmarks"] = run["benchmarks"][-1:]
     (checkout / "run.json").write_text(json.dumps(run))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the tables of README.md and docs/: measured on a card, counted on the simulated device, in SASS or by tests.
+"""Write the tables of README.md and docs/: measured on a device, counted on the simulated device, in SASS or by tests.
 
     tools/write_tables.py build/benchmarks.json   keep what they need in docs/data/benchmarks.json, then write them
     tools/write_tables.py                         write them from the JSON files of docs/data
@@ -15,7 +15,7 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,59 +24,73 @@ from fastsgemm.sim import Row, Table
 from fastsgemm.sim.table import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
-NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a card.*"
-NOT_DISASSEMBLED = "*Not written yet: run `make sass`, which needs NVRTC and nvdisasm, and no card.*"
-NOT_PROFILED = "*Not measured yet: run `tools/ncu_pipe.py` and then `tools/write_tables.py` on a machine with a card.*"
+NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a device.*"
+NOT_DISASSEMBLED = "*Not written yet: run `make sass`, which needs NVRTC and nvdisasm, and no device.*"
+NOT_PROFILED = (
+    "*Not measured yet: run `tools/ncu_pipe.py` and then `tools/write_tables.py` on a machine with a device.*"
+)
 NOT_COUNTED = (
-    "*Not measured yet: run `tests/sim/ncu_counters.py --json docs/data/counters.json` on a machine with a card.*"
+    "*Not measured yet: run `tests/sim/ncu_counters.py --json docs/data/counters.json` on a machine with a device.*"
 )
 NOT_ATTACKED = "*Not counted yet: run `make hostile`.*"
 LONGEST = 700  # lines of machine code that are shown
 REPEATED = "of stores, with repeats"  # as tests/sim/ncu_counters.py calls it
 PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"  # shown where ncu gave it
 
-_RANDOM = ("M", "N", "K", "rung", "ms", "cublas_ms", "percent", "error", "cublas_error")  # what is kept of these
-_WORST = 12  # random problems that are listed
+SETS = ("shapes", "layouts", "narrow", "random", "large")  # groups of tests/benchmarks/test_shapes.py
+UNKNOWN_DEVICE = "sgemm, unknown device"  # as tests/benchmarks/test_first_result.py calls it
+
+_KEPT = ("M", "N", "K", "layout", "lda", "ldb", "ldc", "load_bytes", "size", "rung", "rule", "ms", "cublas_ms")
+_KEPT += ("percent", "noise", "error", "cublas_error", "test")  # of every problem beside cuBLAS
+_RULES = {"exact": "tuned", "predicted": "predicted", "nearest": "nearest"}  # the choice's rule, as the tables say it
 
 Data = dict[str, Any]
 
 
-def reduce(run: Data) -> Data:
+def reduce(run: Data, ladder: bool = True) -> Data:
     """Return what the tables need of pytest-benchmark's JSON.
+
+    Parameters
+    ----------
+    run : dict
+    ladder : bool
+        Whether the run must have one.
 
     Raises
     ------
     ValueError
-        The run has no ladder: it was made without a card.
+        The run has no ladder: it was made without a device.
     """
 
     def of(group: str) -> list[Data]:
-        return [one["extra_info"] for one in run["benchmarks"] if one["group"].startswith(group)]
+        return [
+            one["extra_info"] | {"test": one["fullname"]} for one in run["benchmarks"] if one["group"].startswith(group)
+        ]
 
-    ladder = of("ladder")
-    if not ladder:
-        raise ValueError("the run holds no ladder: run make bench on a machine with a card")
+    rungs = of("ladder")
+    if ladder and not rungs:
+        raise ValueError("the run holds no ladder: run make bench on a machine with a device")
     machine = run["machine_info"]["fastsgemm"]
     return {
         "date": run["datetime"][:10],
-        "card": machine["cards"][0]["name"],
+        "device": machine["cards"][0]["name"],
         "driver": machine["driver"],
         "nvrtc": machine["nvrtc"],
         "packages": run["machine_info"]["packages"],
-        "ladder": sorted(ladder, key=lambda row: row["number"] or len(ladder)),
-        "shapes": of("shapes"),
-        "layouts": of("layouts"),
-        "random": [{name: row[name] for name in _RANDOM} for row in of("random")],
+        "sizes": run["machine_info"]["sizes"],
+        "ladder": sorted(rungs, key=lambda row: row["number"] or len(rungs)),
+        **{name: [{kept: row[kept] for kept in _KEPT} for row in of(name)] for name in SETS},
         "calls": of("host cost"),
         "first": of("first result"),
     }
 
 
-def ladder_table(data: Data, literature: Data) -> str:
+def ladder_table(data: Data) -> str:
     """Every rung in the order of the ladder, then cuBLAS."""
+    literature = data["literature"]
     published = literature["percent_of_cublas"]
     first = data["ladder"][0]
-    head = f"% of cuBLAS, [reference ladder]({literature['source']}) on an {literature['card']}"
+    head = f"% of cuBLAS, [reference ladder]({literature['source']}) on an {literature['device']}"
     lines = [
         f"{first['M']} x {first['N']} x {first['K']} on {_machine(data)}.",
         "",
@@ -90,41 +104,156 @@ def ladder_table(data: Data, literature: Data) -> str:
     return "\n".join(lines)
 
 
-def shapes_table(data: Data, literature: Data) -> str:
-    """`sgemm` beside cuBLAS over many shapes."""
-    return "\n".join([f"On {_machine(data)}.", "", *_rows(data["shapes"]), "", _summary(data["shapes"])])
-
-
-def layouts_table(data: Data, literature: Data) -> str:
-    """The same for the four layouts of one problem."""
-    return "\n".join([f"On {_machine(data)}.", "", *_rows(data["layouts"])])
-
-
-def random_text(data: Data, literature: Data) -> str:
-    """What is true of all random problems, and the worst of them."""
-    rows = sorted(data["random"], key=lambda row: row["percent"])
-    if not rows:
-        return NOT_MEASURED
-    deciles = [f"{rows[len(rows) * tenth // 10]['percent']:.0f}" for tenth in range(1, 10)]
+def speed_table(data: Data) -> str:
+    """The first screen's answer: how `sgemm` compares by kind of problem, and what a new device waits for."""
+    groups = [(f"named shapes, {rule}", rows) for rule, rows in _by(data["shapes"], _rule, _RULES.values()).items()]
+    groups += [("narrow results, four layouts", data["narrow"])] if data["narrow"] else []
+    groups += [(f"random, {size}", rows) for size, rows in _by(data["random"], _size, data["sizes"]).items()]
+    groups += [(f"random, 1 to 300 GFLOP, {layout}", rows) for layout, rows in _by(data["large"], _layout).items()]
+    missing = [] if data["large"] else ["", _trial_text(data["trial"])]
     return "\n".join(
         [
-            f"{_summary(rows)} Deciles, in % of cuBLAS's speed: {', '.join(deciles)}. On {_machine(data)}.",
+            f"Speed of `sgemm` relative to cuBLAS FP32 on {_machine(data)}:",
             "",
-            f"The {min(_WORST, len(rows))} that lose most:",
+            *_aggregates("problems", groups),
+            *missing,
             "",
-            *_rows(rows[:_WORST]),
+            _wait_text(data),
         ]
     )
 
 
+def _trial_text(trial: Data) -> str:
+    """What was found of large problems before they were part of the benchmark."""
+    large, narrow, dot = trial["large"], trial["narrow"], trial["dot_product"]
+    layouts = ", ".join(f"{layout} {mean:.2f}" for layout, mean in large["layouts"].items())
+    return (
+        f"This run had no set of large problems. In a trial of revision {trial['revision']} ({trial['date']}) on one "
+        f"{trial['device']}, {large['count']} random problems of {large['least_gflop']} to {large['most_gflop']} GFLOP "
+        f"in four layouts gave a geometric mean of {large['geometric_mean']:.2f}; cuBLAS was faster on {large['lost']} "
+        f"of the {large['count']}, the slowest was {large['slowest']:.2f}; by layout {layouts}. Narrow results with A "
+        f"transposed or B contiguous along K reached {narrow['slowest']:.2f} to {narrow['fastest']:.2f}, a dot product "
+        f"of length {dot['K']:,} {dot['speed']:.2f}."
+    )
+
+
+def _wait_text(data: Data) -> str:
+    measured = next((row["ms"] / 1e3 for row in data["first"] if row["first"] == UNKNOWN_DEVICE), None)
+    took = (
+        f"on one {data['device']}, with its records removed from the database, that took {measured:.0f} s"
+        if measured is not None
+        else f"in the trial that took about {data['trial']['unknown_device_seconds']} s"
+    )
+    return (
+        f"Where the tuning database has nothing for the architecture of a device, the first `sgemm` tunes the device, "
+        f"once: {took}."
+    )
+
+
+def set_text(name: str) -> Callable[[Data], str]:
+    """Return what writes a whole set: a line a problem."""
+
+    def table(data: Data) -> str:
+        rows = data[name]
+        return "\n".join([f"On {_machine(data)}.", "", *_rows(rows), "", _summary(rows)]) if rows else NOT_MEASURED
+
+    return table
+
+
+def random_text(name: str) -> Callable[[Data], str]:
+    """Return what writes a random set: by size class, layout and loads, then every problem where cuBLAS is faster."""
+
+    def text(data: Data) -> str:
+        rows = data[name]
+        if not rows:
+            return f"{NOT_MEASURED} {_trial_text(data['trial'])}"
+        groups = [
+            (f"{size}, {layout}", found)
+            for size, of_size in _by(rows, _size, data["sizes"]).items()
+            for layout, found in [("all layouts", of_size), *_by(of_size, _layout).items()]
+        ]
+        groups += [(f"loads of {width} bytes", found) for width, found in _by(rows, _load_bytes).items()]
+        groups += [(f"lines {how}", found) for how, found in _by(rows, _lines).items()]
+        lost = sorted((row for row in rows if row["percent"] < 100.0), key=lambda row: float(row["percent"]))
+        return "\n".join(
+            [
+                f"{_summary(rows)} On {_machine(data)}.",
+                "",
+                *_aggregates("problems", groups),
+                "",
+                "<details>",
+                f"<summary>The {len(lost)} of {len(rows)} on which cuBLAS is faster, the slowest first</summary>",
+                "",
+                *_rows(lost),
+                "",
+                "</details>",
+            ]
+        )
+
+    return text
+
+
+def sizes_text(data: Data) -> str:
+    """What the size classes are."""
+    return "\n".join(f"- **{size}**: {what}" for size, what in data["sizes"].items())
+
+
+def _by(rows: Sequence[Data], key: Callable[[Data], str], order: Iterable[str] = ()) -> dict[str, list[Data]]:
+    """Return the rows by their key: the keys of `order` that there are first, then others as they sort."""
+    found: dict[str, list[Data]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    wanted = [*order]
+    return dict(sorted(found.items(), key=lambda one: (wanted.index(one[0]) if one[0] in wanted else 99, one[0])))
+
+
+def _size(row: Data) -> str:
+    return str(row["size"])
+
+
+def _layout(row: Data) -> str:
+    return str(row["layout"])
+
+
+def _rule(row: Data) -> str:
+    return _RULES[row["rule"]]
+
+
+def _load_bytes(row: Data) -> str:
+    return f"{row['load_bytes']:2}"
+
+
+def _lines(row: Data) -> str:
+    return "padded" if _padding(row) else "dense"
+
+
+def _padding(row: Data) -> int:
+    """Return the floats between the lines of A, B and C, added up."""
+    (a, b), lines = row["layout"], (row["lda"], row["ldb"], row["ldc"])
+    shortest = (row["M"] if a == "T" else row["K"], row["K"] if b == "T" else row["N"], row["N"])
+    return int(sum(lines) - sum(shortest))
+
+
+def _aggregates(head: str, groups: Sequence[tuple[str, Sequence[Data]]]) -> list[str]:
+    lines = _header(head, "number", "tuned", "geometric mean", "at 1.0 or better", "at 0.95 or better", "slowest")
+    for name, rows in groups:
+        shares = [row["percent"] / 100 for row in rows]
+        tuned = sum(_rule(row) == "tuned" for row in rows)
+        ahead, near = (sum(share >= least for share in shares) / len(shares) for least in (1.0, 0.95))
+        mean, slowest = statistics.geometric_mean(shares), min(shares)
+        lines.append(_line(name, len(rows), tuned, f"{mean:.2f}", f"{ahead:.0%}", f"{near:.0%}", f"{slowest:.2f}"))
+    return lines
+
+
 def _rows(rows: Sequence[Data]) -> list[str]:
-    heads = ("N", "K", "layout", "rung", "sgemm ms", "cuBLAS ms", "TFLOP/s", "% of cuBLAS", "error / cuBLAS's")
-    lines = _header("M", *heads)
+    heads = ("N", "K", "layout", "lda, ldb, ldc", "rung", "config", "size class", "sgemm ms", "cuBLAS ms", "TFLOP/s")
+    lines = _header("M", *heads, "% of cuBLAS", "error / cuBLAS's")
     for row in rows:
         rate = 2e-9 * row["M"] * row["N"] * row["K"] / row["ms"]
-        extents = (row["M"], row["N"], row["K"], row.get("layout", "NN"), row["rung"])
+        leading = f"{row['lda']}, {row['ldb']}, {row['ldc']}" if _padding(row) else "dense"
+        what = (row["M"], row["N"], row["K"], row["layout"], leading, row["rung"], _rule(row), row["size"])
         times = (f"{row['ms']:.4g}", f"{row['cublas_ms']:.4g}", f"{rate:.3g}", f"{row['percent']:.1f}")
-        lines.append(_line(*extents, *times, f"{_of_cublas_error(row):.2f}"))
+        lines.append(_line(*what, *times, f"{_of_cublas_error(row):.2f}"))
     return lines
 
 
@@ -135,28 +264,17 @@ def _of_cublas_error(row: Data) -> float:
 def _summary(rows: Sequence[Data]) -> str:
     shares = [row["percent"] / 100 for row in rows]
     errors = [_of_cublas_error(row) for row in rows]
-    near, ahead = (sum(share >= least for share in shares) / len(shares) for least in (0.95, 1.0))
+    tuned = sum(_rule(row) == "tuned" for row in rows)
+    lost = sum(share < 1.0 for share in shares)
     return (
-        f"Geometric mean over {len(rows)} problems: {statistics.geometric_mean(shares):.3f} times cuBLAS's speed; "
-        f"at least as fast on {ahead:.0%}, at 0.95 or better on {near:.0%}, the least {min(shares):.2f}. "
-        f"Error: at most {max(errors):.2f} times cuBLAS's, {statistics.median(errors):.2f} in the median."
+        f"{len(rows)} problems ({', '.join(_by(rows, _layout))}; {tuned} tuned; {sum(map(bool, map(_padding, rows)))} "
+        f"with padded lines): geometric mean {statistics.geometric_mean(shares):.3f} times cuBLAS's speed, {lost} "
+        f"slower than cuBLAS, the slowest {min(shares):.2f}. Error: at most {max(errors):.2f} times cuBLAS's, "
+        f"{statistics.median(errors):.2f} in the median."
     )
 
 
-def losses_text(data: Data, literature: Data) -> str:
-    """One paragraph on the shapes where cuBLAS is faster."""
-    compared = data["shapes"]
-    lost = sorted((row for row in compared if row["percent"] < 100.0), key=lambda row: row["percent"])
-    if not lost:
-        return f"On {_machine(data)}, `sgemm` is as fast as cuBLAS or faster on all {len(compared)} shapes tried."
-    listed = ", ".join(f"{row['M']} x {row['N']} x {row['K']} ({row['percent']:.0f} %)" for row in lost)
-    return (
-        f"On {_machine(data)}, cuBLAS is faster on {len(lost)} of the {len(compared)} shapes tried; "
-        f"in percent of its speed, `sgemm` reaches: {listed}."
-    )
-
-
-def calls_table(data: Data, literature: Data) -> str:
+def calls_table(data: Data) -> str:
     """What a call costs the host, and the time to the first result."""
     lines = [f"On {_machine(data)}.", "", *_header("call on 64 x 64 operands", "arrays", "host time, µs")]
     lines += [_line(f"`{row['call']}`", row["kind"], f"{row['us_per_call']:.2f}") for row in data["calls"]]
@@ -165,12 +283,15 @@ def calls_table(data: Data, literature: Data) -> str:
     return "\n".join(lines)
 
 
-TABLES: dict[str, Callable[[Data, Data], str]] = {
+TABLES: dict[str, Callable[[Data], str]] = {
     "ladder": ladder_table,
-    "shapes": shapes_table,
-    "layouts": layouts_table,
-    "random": random_text,
-    "losses": losses_text,
+    "speed": speed_table,
+    "sizes": sizes_text,
+    "shapes": set_text("shapes"),
+    "layouts": set_text("layouts"),
+    "narrow": set_text("narrow"),
+    "random": random_text("random"),
+    "large": random_text("large"),
     "calls": calls_table,
 }
 
@@ -295,7 +416,6 @@ def hostile_texts(tried: Mapping[str, int] | None) -> dict[str, str]:
 
 def contents(
     data: Data | None,
-    literature: Data,
     counts: Table,
     sass: Data | None,
     ncu: Data | None,
@@ -303,7 +423,7 @@ def contents(
     hostile: Data | None,
 ) -> dict[str, str]:
     """Return what stands in every place, by its name."""
-    measured = {name: NOT_MEASURED if data is None else table(data, literature) for name, table in TABLES.items()}
+    measured = {name: NOT_MEASURED if data is None else table(data) for name, table in TABLES.items()}
     counted = counts_texts(counts) | counters_texts(counters) | hostile_texts(hostile)
     return measured | counted | sass_texts(sass) | ncu_texts(ncu)
 
@@ -318,7 +438,7 @@ def fill(text: str, contents: Mapping[str, str]) -> str:
 
 def _machine(data: Data) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in data["packages"].items())
-    return f"one {data['card']}, driver {data['driver']}, NVRTC {data['nvrtc']}, {packages}, {data['date']}"
+    return f"one {data['device']}, driver {data['driver']}, NVRTC {data['nvrtc']}, {packages}, {data['date']}"
 
 
 def _header(first: str, *rest: str) -> list[str]:
@@ -350,11 +470,12 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     data, sass, ncu, counters, hostile = (
         _read(kept.with_name(name)) for name in (kept.name, "sass.json", "ncu.json", "counters.json", "hostile.json")
     )
-    literature, counts = (
-        json.loads((root / "docs" / "data" / name).read_text(encoding="utf-8"))
-        for name in ("literature.json", "counts.json")
+    literature, trial, counts = (
+        json.loads(kept.with_name(f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("literature", "trial", "counts")
     )
-    texts = contents(data, literature, from_json(counts), sass, ncu, counters, hostile)
+    measured = None if data is None else data | {"literature": literature, "trial": trial}
+    texts = contents(measured, from_json(counts), sass, ncu, counters, hostile)
     stale = []
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")

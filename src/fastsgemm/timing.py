@@ -53,7 +53,11 @@ class Stopwatch:
         return self.medians([work], seconds)[0]
 
     def medians(self, works: Sequence[Work], seconds: float = 0.3) -> list[float]:
-        """Return the median device time of each of `works`, in milliseconds.
+        """Return the median device time of each of `works`, in milliseconds; see `samples`."""
+        return [statistics.median(seen) for seen in self.samples(works, seconds)]
+
+    def samples(self, works: Sequence[Work], seconds: float = 0.3) -> list[list[float]]:
+        """Return the device times of all runs of each of `works`, in milliseconds.
 
         They run in turns, so that a drifting clock hits all alike.
 
@@ -73,7 +77,7 @@ class Stopwatch:
         ):
             for work, seen in zip(works, times, strict=True):
                 seen.append(self.once(work))
-        return [statistics.median(seen) for seen in times]
+        return times
 
     def close(self) -> None:
         """Free the flush buffer."""

@@ -1,8 +1,9 @@
-"""What the benchmarks share: the problem size, a card made ready, and a clock that runs on reported times."""
+"""What the benchmarks share: the problem size, and a clock that runs on reported times."""
 
 import sys
 
 import pytest
+from problem_sets import SIZES
 
 from fastsgemm import info
 from fastsgemm.plan import Problem
@@ -22,6 +23,7 @@ def measuring(config):
 
 def pytest_benchmark_update_machine_info(config, machine_info):
     machine_info["fastsgemm"] = info.collect(Problem(DEFAULT_SIZE, DEFAULT_SIZE, DEFAULT_SIZE)).json()
+    machine_info["sizes"] = SIZES
     loaded = [name for name in ("torch", "cupy") if name in sys.modules]
     machine_info["packages"] = {name: sys.modules[name].__version__ for name in loaded}
 
@@ -59,11 +61,17 @@ def reported(clock, benchmark):
 
 
 @pytest.fixture(scope="session")
-def rounds(request):
-    """Return a function from the rounds that a measurement takes to those to run here."""
-    return lambda wanted: wanted if measuring(request.config) else 1
+def measured(request):
+    """Whether times are wanted, and not only that everything runs."""
+    return measuring(request.config)
 
 
 @pytest.fixture(scope="session")
-def size(request):
-    return request.config.getoption("--size", DEFAULT_SIZE) if measuring(request.config) else TRIAL_SIZE
+def rounds(measured):
+    """Return a function from the rounds that a measurement takes to those to run here."""
+    return lambda wanted: wanted if measured else 1
+
+
+@pytest.fixture(scope="session")
+def size(request, measured):
+    return request.config.getoption("--size", DEFAULT_SIZE) if measured else TRIAL_SIZE

@@ -1,16 +1,20 @@
-"""Time to the first result in fresh processes: with an empty kernel cache, with a warm one, and torch.mm's.
+"""Time to the first result in fresh processes: with an empty kernel cache, with a warm one, on a device that the
+database does not know, and torch.mm's.
 
-The clock starts when the operands are on the card, so that starting CUDA and PyTorch counts for nobody; importing
+The clock starts when the operands are on the device, so that starting CUDA and PyTorch counts for nobody; importing
 fastsgemm counts for fastsgemm.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-ON_CARD = """
+from fastsgemm import resources
+
+ON_DEVICE = """
 import sys, time
 import torch
 a, b = torch.rand(256, 256, device="cuda"), torch.rand(256, 256, device="cuda")
@@ -20,8 +24,17 @@ began = time.perf_counter()
 torch.cuda.synchronize()
 print(time.perf_counter() - began)
 """
-SGEMM = ON_CARD.format(call="import fastsgemm; fastsgemm.sgemm(a, b)")
-TORCH = ON_CARD.format(call="torch.mm(a, b)")
+SGEMM = ON_DEVICE.format(call="import fastsgemm; fastsgemm.sgemm(a, b)")
+TORCH = ON_DEVICE.format(call="torch.mm(a, b)")
+# The database's folder is a copy without the files of any architecture, so the first product tunes the device.
+UNKNOWN = ON_DEVICE.format(
+    call="""
+import os, pathlib
+from fastsgemm import resources, sgemm
+shipped = resources.folder
+resources.folder = lambda name: pathlib.Path(os.environ["EMPTY_DB"]) if name == "tuning_db" else shipped(name)
+sgemm(a, b)"""
+)
 IMPORT = """
 import time
 began = time.perf_counter()
@@ -56,7 +69,7 @@ def seconds(code, **environment):
 
 
 def fill(reported, rounds, name, measure):
-    benchmark = reported("first result", measure, rounds(7))
+    benchmark = reported("first result", measure, rounds(5))
     benchmark.extra_info["first"] = name
     if benchmark.enabled:
         benchmark.extra_info["ms"] = benchmark.stats.stats.median * 1e3
@@ -66,7 +79,7 @@ def fill(reported, rounds, name, measure):
 def cuda_torch():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
-        pytest.skip("this PyTorch cannot use the card")
+        pytest.skip("this PyTorch cannot use the device")
 
 
 @pytest.mark.gpu
@@ -82,6 +95,21 @@ def test_cold_cache(cuda_torch, reported, rounds, tmp_path_factory):
 def test_warm_cache(cuda_torch, reported, rounds, tmp_path):
     seconds(SGEMM, FASTSGEMM_CACHE_DIR=str(tmp_path))
     fill(reported, rounds, "sgemm, warm cache", lambda: seconds(SGEMM, FASTSGEMM_CACHE_DIR=str(tmp_path)))
+
+
+@pytest.mark.gpu
+def test_unknown_device(cuda_torch, reported, measured, tmp_path):
+    """Once, because it takes the time of a quick tuning run."""
+    if not measured:
+        pytest.skip("run by make bench")
+    database = tmp_path / "tuning_db"
+    database.mkdir()
+    shutil.copy(resources.folder("tuning_db") / "generic.json", database)
+    empty = {name: str(tmp_path / name) for name in ("FASTSGEMM_CACHE_DIR", "FASTSGEMM_DATA_DIR", "CUDA_CACHE_PATH")}
+    tuned = {"FASTSGEMM_TUNE": "auto", "EMPTY_DB": str(database)}
+    fill(reported, lambda wanted: 1, "sgemm, unknown device", lambda: seconds(UNKNOWN, **tuned, **empty))
+    stored = list((tmp_path / "FASTSGEMM_DATA_DIR").rglob("*.json"))
+    assert stored, "nothing was tuned: the database still knew the device"
 
 
 @pytest.mark.gpu

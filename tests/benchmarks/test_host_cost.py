@@ -1,18 +1,19 @@
 """What a call costs the host: 64 x 64 operands, launches queued and not waited for, beside the libraries' own."""
 
 import pytest
+from versus import standard_error
 
 from fastsgemm import sgemm
 
 pytestmark = pytest.mark.gpu
 
-CALLS = 100  # a round: few enough that the launch queue never fills, which would time the card
+CALLS = 100  # a round: few enough that the launch queue never fills, which would time the device
 
 
 def torch_case(name):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
-        pytest.skip("this PyTorch cannot use the card")
+        pytest.skip("this PyTorch cannot use the device")
     A, B, C = (torch.rand(64, 64, device="cuda") for _ in range(3))
     calls = {
         "sgemm, C given": lambda: sgemm(A, B, C=C),
@@ -56,4 +57,5 @@ def test_call(kind, case, name, benchmark, rounds):
     benchmark.pedantic(many, setup=wait, rounds=rounds(200), warmup_rounds=3)
     benchmark.extra_info.update(kind=kind, call=name)
     if benchmark.enabled:
-        benchmark.extra_info["us_per_call"] = benchmark.stats.stats.median / CALLS * 1e6
+        stats = benchmark.stats.stats
+        benchmark.extra_info.update(us_per_call=stats.median / CALLS * 1e6, noise=standard_error(stats.data))

@@ -1,11 +1,12 @@
-"""The parts of a call that need no card: planning, choosing a record, making source, NumPy's product."""
+"""What needs no device: planning, choosing a config, making source, NumPy's product, and the simulated device."""
 
 from itertools import count
 
 import numpy as np
 import pytest
 
-from fastsgemm import Config, info, layout, plan, rungs, sgemm, source
+from fastsgemm import Config, info, layout, plan, rungs, sgemm, sim, source
+from fastsgemm.choose import choose as choose_any
 from fastsgemm.info import Card
 from fastsgemm.plan import Operand, Problem
 from fastsgemm.source import Variant
@@ -27,11 +28,16 @@ def choose():
     return info.choose(H200, RUNG, Problem(4096, 4096, next(never_seen)))
 
 
+def choose_default():
+    """As `sgemm` does it for a shape that it has not seen before."""
+    return choose_any(H200, None, Problem(4096, 4096, next(never_seen)))
+
+
 def generate():
     return source.generate(RUNG, CONFIG, Variant())
 
 
-@pytest.mark.parametrize("part", [plan_a_call, choose, generate], ids=lambda part: part.__name__)
+@pytest.mark.parametrize("part", [plan_a_call, choose, choose_default, generate], ids=lambda part: part.__name__)
 def test_part(part, benchmark):
     benchmark.group = "host parts"
     assert benchmark(part)
@@ -49,3 +55,11 @@ def test_numpy_product(size, benchmark, random):
     A, B, C = random(size, size), random(size, size), np.empty((size, size), np.float32)
     benchmark.group = f"host product, {size}"
     benchmark(lambda: np.matmul(A, B, out=C))
+
+
+@pytest.mark.parametrize("rung", rungs.RUNGS, ids=lambda rung: rung.name)
+def test_simulated_rung(rung, benchmark, measured):
+    if not measured:
+        pytest.skip("seconds each; run by make bench")
+    benchmark.group = "simulated rungs, 128 x 128 x 128"
+    benchmark.pedantic(sim.climb, args=(Problem(128, 128, 128), [rung]), rounds=1)

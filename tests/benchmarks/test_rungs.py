@@ -7,6 +7,7 @@ benchmark's own statistics are the device times of further runs of the rung alon
 from contextlib import closing
 
 import pytest
+from versus import standard_error
 
 from fastsgemm import bench, device, ladder
 from fastsgemm.plan import Problem
@@ -41,6 +42,8 @@ def fill(reported, rounds, stopwatch, climbed, product, row):
     assert row.ms is not None
     benchmark = reported("ladder", lambda: stopwatch.once(product.work) / 1e3, rounds(20))
     row_of = climbed.json()["rows"][climbed.rows.index(row)]
+    if benchmark.enabled:
+        benchmark.extra_info["noise"] = standard_error(benchmark.stats.stats.data)
     benchmark.extra_info.update(row_of, M=climbed.M, N=climbed.N, K=climbed.K, baseline=climbed.baseline)
 
 
@@ -52,5 +55,5 @@ def test_rung(rung, reported, rounds, stopwatch, climbed, place):
 
 def test_cublas(reported, rounds, stopwatch, climbed, place):
     if climbed.baseline is None:
-        pytest.skip("neither PyTorch nor CuPy multiplies in FP32 on the card here")
+        pytest.skip("neither PyTorch nor CuPy multiplies in FP32 on the device here")
     fill(reported, rounds, stopwatch, climbed, place.baseline, climbed.rows[-1])

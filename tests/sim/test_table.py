@@ -163,15 +163,13 @@ def test_a_wrong_result_is_seen(monkeypatch, launchless, fault):
 
 
 @pytest.mark.parametrize("name", [rung.name for rung in rungs.RUNGS])
-def test_a_rung_takes_seconds_and_megabytes(name):
-    """In a process of its own, so that memory is its own: with the compilation under 5 s and 1 GB."""
+def test_a_rung_takes_less_than_a_gigabyte(name):
+    """In a process of its own, so that memory is its own; the compilation is included."""
     script = (
-        "import resource, time; began = time.perf_counter()\n"
+        "import resource\n"
         "from fastsgemm import rungs, sim; from fastsgemm.plan import Problem\n"
         f"sim.climb(Problem(128, 128, 128), [rungs.find({name!r})])\n"
-        "print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    seconds, kilobytes = map(float, done.stdout.split())
-    assert seconds < 5
-    assert kilobytes < 1e6
+    assert int(done.stdout) < 1_000_000  # kilobytes

@@ -1,0 +1,160 @@
+"""The problems that `sgemm` is measured on beside cuBLAS, and the size classes in which the results are reported."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastsgemm import plan, problems
+from fastsgemm.layout import Pair, Stored, stored
+from fastsgemm.plan import Call, Operand, Problem
+
+SEED = 15
+LAUNCH_FLOPS = 10**8  # 0.1 GFLOP: an H200 computes that in 2 us, less than a launch takes
+H200_FLOPS_PER_BYTE = 65.7 / 4.27  # TFLOP/s of its FP32 pipe over TB/s of a device copy, both measured
+_DENSE, _ODD, _ALIGNED = 0, 1, 2  # how a random problem's lines are padded
+_PADDINGS = (_DENSE, _DENSE, _ODD, _ALIGNED)
+_ALIGNMENT = 32  # floats: 128 bytes, a cache line
+_MULTIPLE = 8  # of which the extents of every second random problem are multiples
+
+SIZES = {
+    "launch-bound": f"less than {LAUNCH_FLOPS / 1e9:g} GFLOP",
+    "memory-bound": f"at least that, and less than {H200_FLOPS_PER_BYTE:.1f} FLOP for each byte of A, B and C",
+    "compute-bound": "more FLOP a byte than that",
+}
+
+
+def size_class(problem: Problem) -> str:
+    """Return the key of `SIZES` that `problem` belongs to."""
+    if problem.flops < LAUNCH_FLOPS:
+        return "launch-bound"
+    M, N, K = problem.M, problem.N, problem.K
+    moved = 4 * (M * K + K * N + M * N)
+    return "memory-bound" if problem.flops < H200_FLOPS_PER_BYTE * moved else "compute-bound"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A problem and how its operands lie in memory.
+
+    Attributes
+    ----------
+    problem : Problem
+    padding : tuple of int
+        Floats between the end of a line and the next one, for A, B and C. A line is a row, or a column of an operand
+        that is column-major. C is row-major.
+    """
+
+    problem: Problem
+    padding: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def operands(self) -> tuple[tuple[Pair, Pair], ...]:
+        """Shape and strides, in floats, of A, B and C."""
+        found = []
+        for (shape, strides), padding in zip(problems.dense(self.problem), self.padding, strict=True):
+            down, right = strides
+            found.append((shape, (down + padding, 1) if right == 1 else (1, right + padding)))
+        return tuple(found)
+
+    @property
+    def leading_dimensions(self) -> tuple[int, ...]:
+        """lda, ldb and ldc."""
+        return tuple(max(strides) for _, strides in self.operands)
+
+    @property
+    def call(self) -> Call:
+        """How a kernel is called for these operands, at aligned addresses."""
+        return plan.call_for(*(Operand(shape, stored(shape, how) or Stored(False, 0)) for shape, how in self.operands))
+
+    @property
+    def load_bytes(self) -> int:
+        """Bytes of the widest load that A and B both allow: 16, 8 or 4."""
+        variant = self.call.variant
+        return 4 * min(variant.vec_a, variant.vec_b)
+
+    def __str__(self) -> str:
+        padded = "" if self.padding == (0, 0, 0) else "+" + "+".join(map(str, self.padding))
+        return problems.text(self.problem) + padded
+
+
+NAMED = tuple(
+    map(
+        Sample,
+        (
+            *(Problem(n, n, n) for n in (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 1000, 3000)),
+            Problem(4095, 4097, 4093),
+            Problem(333, 777, 555),
+            Problem(4096, 4096, 128),
+            Problem(8192, 8192, 64),
+            Problem(65536, 64, 64),
+            Problem(100000, 96, 96),
+            Problem(128, 4096, 4096),
+            Problem(16, 4096, 4096),
+            Problem(4096, 32, 4096),
+            Problem(1, 4096, 4096),
+            Problem(4096, 1, 4096),
+            Problem(2048, 11008, 4096),
+            Problem(64, 64, 65536),
+            Problem(256, 256, 16384),
+            Problem(32, 32, 262144),
+        ),
+    )
+)
+LAYOUTS = tuple(Sample(Problem(4096, 4096, 4096, layout)) for layout in problems.LAYOUTS)
+_NARROW = (1, 8, 32)
+NARROW = (
+    *(Sample(Problem(rows, 4096, 4096, layout)) for rows in _NARROW for layout in problems.LAYOUTS),
+    *(Sample(Problem(4096, columns, 4096, layout)) for columns in _NARROW for layout in problems.LAYOUTS),
+    Sample(Problem(1, 1, 10**6)),
+)
+_TUNED = {problems.call(one).problem for one in (*problems.STANDARD, *problems.NARROW, *problems.ANCHORS)}
+_TUNED |= {sample.call.problem for sample in (*NAMED, *LAYOUTS, *NARROW)}
+
+
+def all_sizes(each: int = 100) -> list[Sample]:
+    """Return `each` random problems of every size class, each extent uniform in its logarithm from 1 to 8192."""
+    return [
+        sample
+        for number, size in enumerate(SIZES)
+        for sample in _draw(each, SEED + number, 1, 8192, lambda problem, size=size: size_class(problem) == size)
+    ]
+
+
+def large(count: int = 200) -> list[Sample]:
+    """Return random problems of 1 to 300 GFLOP, each extent uniform in its logarithm from 64 to 12288."""
+    return _draw(count, SEED + len(SIZES), 64, 12288, lambda problem: 10**9 <= problem.flops <= 3 * 10**11)
+
+
+def _draw(count: int, seed: int, least: int, most: int, wanted: Callable[[Problem], bool]) -> list[Sample]:
+    """Return different random samples, of problems that are `wanted` and in no set that is tuned.
+
+    The four layouts take turns. Every second round of them has extents that are multiples of 8; half of the rounds are
+    dense, a quarter is padded by 1 to 31 floats a line, and a quarter up to the next but one multiple of 128 bytes.
+    """
+    generator = random.Random(seed)
+    found: list[Sample] = []
+    while len(found) < count:
+        turn, layout = divmod(len(found), len(problems.LAYOUTS))
+        multiple = _MULTIPLE if turn % 2 else 1
+        extents = (_extent(generator, least, most, multiple) for _ in range(3))
+        problem = Problem(*extents, problems.LAYOUTS[layout])
+        padding = _PADDINGS[turn // 2 % len(_PADDINGS)]
+        sample = Sample(problem, tuple(_padding(generator, padding, how) for _, how in problems.dense(problem)))
+        if wanted(problem) and sample.call.problem not in _TUNED and sample not in found:
+            found.append(sample)
+    return found
+
+
+def _extent(generator: random.Random, least: int, most: int, multiple: int) -> int:
+    drawn = least * (most / least) ** generator.random()
+    return min(most, max(multiple, multiple * round(drawn / multiple)))
+
+
+def _padding(generator: random.Random, kind: int, strides: Pair) -> int:
+    if kind == _DENSE:
+        return 0
+    if kind == _ODD:
+        return generator.randint(1, _ALIGNMENT - 1)
+    return _ALIGNMENT + -max(strides) % _ALIGNMENT

@@ -1,0 +1,86 @@
+"""The benchmark's problems are what its tables say of them."""
+
+from collections import Counter
+
+import numpy as np
+import problem_sets
+import pytest
+from problem_sets import LAYOUTS, NAMED, NARROW, SIZES, Sample, all_sizes, large, size_class
+
+from fastsgemm import database, problems
+from fastsgemm.plan import Problem
+
+DRAWN = {"all sizes": all_sizes(), "large": large()}
+
+
+@pytest.mark.parametrize(
+    ("problem", "size"),
+    [
+        (Problem(368, 368, 368), "launch-bound"),  # 0.0997 GFLOP
+        (Problem(369, 369, 369), "compute-bound"),  # 0.1005 GFLOP, 61 FLOP a byte
+        (Problem(16, 4096, 4096), "memory-bound"),  # 8 FLOP a byte
+        (Problem(4096, 4096, 30), "memory-bound"),  # 14.8 FLOP a byte
+        (Problem(4096, 4096, 32), "compute-bound"),  # 15.8 FLOP a byte
+    ],
+)
+def test_size_classes(problem, size):
+    assert size_class(problem) == size
+
+
+def test_random_problems_come_in_all_sizes_layouts_and_alignments_in_equal_numbers():
+    drawn = DRAWN["all sizes"]
+    assert len(drawn) == 300
+    assert Counter((size_class(one.problem), one.problem.layout) for one in drawn) == {
+        (size, layout): 25 for size in SIZES for layout in problems.LAYOUTS
+    }
+
+
+@pytest.mark.parametrize("drawn", DRAWN.values(), ids=DRAWN)
+def test_random_problems_are_padded_and_odd_as_well(drawn):
+    padded = [one for one in drawn if any(one.padding)]
+    odd = [one for one in drawn if one.leading_dimensions[0] % 2 or one.leading_dimensions[1] % 2]
+    assert len(padded) == pytest.approx(len(drawn) / 2, rel=0.05)
+    assert len(odd) > len(drawn) / 4
+    assert {one.load_bytes for one in drawn} == {4, 8, 16}
+
+
+def test_large_problems_are_of_1_to_300_gigaflop():
+    drawn = DRAWN["large"]
+    assert len(drawn) == 200
+    assert all(1e9 <= one.problem.flops <= 3e11 for one in drawn)
+    assert Counter(one.problem.layout for one in drawn) == dict.fromkeys(problems.LAYOUTS, 50)
+
+
+def test_the_seed_is_fixed():
+    assert all_sizes() == DRAWN["all sizes"] and large() == DRAWN["large"]
+    assert len({str(one) for drawn in DRAWN.values() for one in drawn}) == 500
+
+
+def test_a_tuned_problem_is_not_drawn(monkeypatch):
+    first, second = large(2)
+    monkeypatch.setattr(problem_sets, "_TUNED", {first.call.problem})
+    assert first not in large() and second.problem.layout == "NT"
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
+def test_no_random_problem_has_a_record(arch):
+    recorded = {record.problem for record in database.load(arch).records if record.problem}
+    assert recorded
+    assert not [str(one) for drawn in DRAWN.values() for one in drawn if one.call.problem in recorded]
+
+
+@pytest.mark.parametrize("sample", [*NAMED, *LAYOUTS, *NARROW, *DRAWN["large"][:16]], ids=str)
+def test_operands_do_not_overlap_themselves_and_have_the_layout(sample):
+    problem = sample.problem
+    shapes = [shape for shape, _ in sample.operands]
+    assert shapes == [(problem.M, problem.K), (problem.K, problem.N), (problem.M, problem.N)]
+    for (shape, strides), letter, padding in zip(sample.operands, (*problem.layout, "N"), sample.padding, strict=True):
+        line, step = (shape[0], strides[1]) if letter == "T" else (shape[1], strides[0])
+        assert min(strides) == 1 and step == line + padding
+
+
+def test_a_padded_sample_is_the_view_that_it_says():
+    sample = Sample(Problem(3, 4, 5, "TN"), (1, 2, 3))
+    memory = [np.zeros((5, 4))[:, :3].T, np.zeros((5, 6))[:, :4], np.zeros((3, 7))[:, :4]]
+    assert sample.operands == tuple((x.shape, tuple(stride // 8 for stride in x.strides)) for x in memory)
+    assert str(sample) == "3,4,5,TN+1+2+3"

@@ -1,0 +1,73 @@
+"""The comparison with cuBLAS, on the host: PyTorch's CPU product in the place of cuBLAS, and times that are given."""
+
+import statistics
+
+import pytest
+import versus as module
+from problem_sets import Sample
+from versus import Versus, WrongResultError, standard_error
+
+from fastsgemm.info import Card
+from fastsgemm.plan import Problem
+
+H200 = Card(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
+PADDED = Sample(Problem(33, 17, 40, "TN"), (3, 4, 5))
+
+
+class GivenTimes:
+    """A stopwatch that runs the work once and has its times already."""
+
+    def samples(self, works, seconds):
+        for work in works:
+            work()
+        return [[2.0, 2.0, 2.1, 1.9, 2.0], [1.0, 1.0, 1.0, 1.0, 1.0]]
+
+
+@pytest.fixture
+def versus(torch, on_host):
+    return Versus(torch, "cpu", H200, GivenTimes())
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_a_row_says_what_was_measured(versus, layout):
+    row = versus.row(Sample(Problem(33, 17, 40, layout), (3, 4, 5)), 0.0)
+    assert (row["M"], row["N"], row["K"], row["layout"], row["size"]) == (33, 17, 40, layout, "launch-bound")
+    assert row["percent"] == 50.0 and row["ms"] == 2.0 and row["cublas_ms"] == 1.0
+    assert row["rule"] == "predicted" and row["load_bytes"] == 4
+    assert row["lda"] == (33 if layout[0] == "T" else 40) + 3 and row["ldc"] == 17 + 5
+    assert 0 < row["noise"] < 0.05
+    assert 0 < row["error"] < 1e-6
+
+
+def test_a_tuned_problem_is_marked(versus):
+    assert versus.row(Sample(Problem(1, 1024, 1024)), 0.0)["rule"] == "exact"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda a, b, C: C.copy_(a @ b)[1, 1].mul_(1.5),
+        lambda a, b, C: C[1:].copy_((a @ b)[1:]),  # a row is left as it was
+        lambda a, b, C: C.as_strided((33, 22), (22, 1)).fill_(0.0) is C.copy_(a @ b),  # the padding is written
+    ],
+    ids=["wrong", "left out", "beyond a row"],
+)
+def test_a_wrong_result_is_not_timed(versus, monkeypatch, fault):
+    monkeypatch.setattr(module, "sgemm", fault)
+    monkeypatch.setattr(GivenTimes, "samples", lambda *_: pytest.fail("it was timed"))
+    with pytest.raises(WrongResultError, match=r"33,17,40,TN\+3\+4\+5"):
+        versus.row(PADDED, 0.0)
+
+
+def test_the_standard_error_of_a_median():
+    times = [statistics.NormalDist(10.0, 0.5).inv_cdf((i + 0.5) / 100) for i in range(100)]
+    assert standard_error(times) == pytest.approx(1.253 * 0.5 / 10 / 10.0, rel=0.03)
+    assert standard_error([1.0] * 5) == 0.0
+
+
+def test_kernels_are_compiled_once_each(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(module.compiler, "cubin", lambda *one: compiled.append(one))
+    samples = [Sample(Problem(4096, 4096, 4096)), Sample(Problem(4096, 4096, 4096)), Sample(Problem(1, 4096, 4096))]
+    assert module.compile_ahead(H200, samples) == len(set(compiled)) == 2
+    assert {(kernel, arch) for _, kernel, arch in compiled} == {("pipelined", "sm_90"), ("skinny", "sm_90")}

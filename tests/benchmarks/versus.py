@@ -1,0 +1,128 @@
+"""`sgemm` beside cuBLAS on the same operands: checked against float64, then timed in turns."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from problem_sets import Sample, size_class
+
+from fastsgemm import choose, compiler, plan, sgemm, source
+
+_CHECKED_ROWS = 2048  # of C, at most
+_UNIT = 2.0**-24  # float32's unit roundoff
+
+
+class WrongResultError(Exception):
+    """A result is not the product, so it is not timed."""
+
+
+class Versus:
+    """Times `sgemm` and `torch.mm`, which calls cuBLAS, on the same tensors.
+
+    Parameters
+    ----------
+    torch : module
+        With TF32 switched off.
+    device : str
+        PyTorch's name of the device.
+    gpu : Gpu
+        The same device, for the choice of the config.
+    stopwatch : Stopwatch
+    """
+
+    def __init__(self, torch: Any, device: str, gpu: Any, stopwatch: Any) -> None:
+        self._torch, self._device, self._gpu, self._stopwatch = torch, device, gpu, stopwatch
+
+    def row(self, sample: Sample, seconds: float) -> dict[str, Any]:
+        """Return what was found for one sample, as plain data.
+
+        Parameters
+        ----------
+        sample : Sample
+        seconds : float
+            About how long each of the two is timed for.
+
+        Raises
+        ------
+        WrongResultError
+            `sgemm` left an element of C out, wrote beyond a row of it, or is further from float64 than rounding is.
+        """
+        torch = self._torch
+        torch.manual_seed(0)
+        a, b = (self._tensor(torch.randn, *operand) for operand in sample.operands[:2])
+        c, theirs = (self._tensor(self._nan, *sample.operands[2]) for _ in range(2))
+        error, cublas_error = self._check(sample, a, b, c, theirs)
+        times = self._stopwatch.samples([lambda: sgemm(a, b, C=c), lambda: torch.mm(a, b, out=theirs)], seconds)
+        ms, cublas_ms = map(statistics.median, times)
+        choice = choose.choose(self._gpu, None, sample.call.problem)
+        problem, leading = sample.problem, sample.leading_dimensions
+        return {
+            "M": problem.M,
+            "N": problem.N,
+            "K": problem.K,
+            "layout": problem.layout,
+            **dict(zip(("lda", "ldb", "ldc"), leading, strict=True)),
+            "load_bytes": sample.load_bytes,
+            "size": size_class(problem),
+            "rung": choice.rung.name,
+            "rule": choice.rule,
+            "constants": choice.config.constants,
+            "ms": ms,
+            "tflops": 1e-9 * problem.flops / ms,
+            "cublas_ms": cublas_ms,
+            "percent": 100 * cublas_ms / ms,
+            "noise": math.hypot(*map(standard_error, times)),
+            "error": error,
+            "cublas_error": cublas_error,
+        }
+
+    def _tensor(self, make: Any, shape: tuple[int, int], strides: tuple[int, int]) -> Any:
+        """Return a tensor of this shape and these strides; `make` gives the memory, whole lines of it."""
+        if strides[1] != 1:
+            return self._tensor(make, shape[::-1], strides[::-1]).t()
+        return make((shape[0], max(strides[0], shape[1])), device=self._device)[:, : shape[1]]
+
+    def _nan(self, shape: tuple[int, int], device: str) -> Any:
+        return self._torch.full(shape, math.nan, device=device)
+
+    def _check(self, sample: Sample, a: Any, b: Any, c: Any, theirs: Any) -> tuple[float, float]:
+        """Multiply by both, and return the errors: norm of the difference to float64 by norm of the product."""
+        torch, problem = self._torch, sample.problem
+        sgemm(a, b, C=c)
+        torch.mm(a, b, out=theirs)
+        rows = torch.randperm(problem.M, device=self._device)[:_CHECKED_ROWS]
+        exact = a[rows].double() @ b.double()
+        error, cublas_error = (float((x[rows].double() - exact).norm() / exact.norm()) for x in (c, theirs))
+        whole = c.as_strided((problem.M, max(c.stride(0), problem.N)), (c.stride(0), 1))
+        if bool(torch.isnan(c).any()) or not bool(torch.isnan(whole[:, problem.N :]).all()):
+            raise WrongResultError(f"{sample}: an element of C was not written, or one beyond a row of C was")
+        if not error <= 2 * _UNIT * math.sqrt(problem.K):
+            raise WrongResultError(f"{sample}: error {error}")
+        return error, cublas_error
+
+
+def standard_error(times: Sequence[float]) -> float:
+    """Return the standard error of the median of `times`, relative to it.
+
+    Estimated from the distance of the quartiles, so that one late run does not count: for normal times the standard
+    deviation is 0.741 of that distance, and the median's standard error 1.253 standard deviations by the root of n.
+    """
+    lower, median, upper = statistics.quantiles(times, n=4)
+    return 1.253 * 0.741 * (upper - lower) / math.sqrt(len(times)) / median
+
+
+def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
+    """Compile the kernels of `samples` into the cache, on all cores, where calls do it one by one; return how many."""
+    wanted = set()
+    for sample in samples:
+        choice = choose.choose(gpu, None, sample.call.problem)
+        variant = plan.variant_for(choice.rung, plan.call_facing(choice.rung, sample.call), choice.config)
+        wanted.add((source.generate(choice.rung, choice.config, variant), choice.rung.kernel))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
+        done = list(pool.map(lambda one: compiler.cubin(*one, gpu.arch), wanted))
+    return len(done)

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Fail where a figure fell by 5 % against the stored run.
+
+    tools/check_benchmarks.py build/benchmarks.json
+
+A figure is a ratio taken in one run: speed relative to cuBLAS, host time of a call relative to the library's own, or a
+geometric mean of such. It has fallen where it is below 95 % of the stored one by more than the noise of both. What has
+fallen is measured again, on this machine, and is reported if it falls each time. The exit code is 1 then, and 2 where
+the runs cannot be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from write_tables import ROOT, SETS, reduce
+
+LIMIT = 0.95  # of the stored figure
+STANDARD_ERRORS = 2.0  # of both figures that are taken for noise
+REPEATS = 2  # times that a fallen figure is measured again
+_BESIDE = {
+    "sgemm, C given": ("torch.mm(out=)", "cupy.matmul(out=)"),
+    "sgemm, new result": ("torch.mm", "cupy.matmul"),
+}
+
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A ratio: larger is better.
+
+    Attributes
+    ----------
+    ratio : float
+    noise : float
+        Its standard error, relative to it.
+    tests : tuple of str
+        The benchmarks that measure it again, as pytest names them.
+    """
+
+    ratio: float
+    noise: float
+    tests: tuple[str, ...]
+
+
+def figures(data: Data) -> dict[str, Figure]:
+    """Return every figure of a run that `reduce` made, by a name that is the same in each run."""
+    found = {}
+    for name in SETS:
+        of_set = {f"{name} {_problem(row)}": _figure(row["percent"] / 100, row) for row in data[name]}
+        if of_set:
+            mean = statistics.geometric_mean(one.ratio for one in of_set.values())
+            noise = math.hypot(*(one.noise for one in of_set.values())) / len(of_set)
+            tests = tuple(test for one in of_set.values() for test in one.tests)
+            found |= of_set | {f"geometric mean of {name}": Figure(mean, noise, tests)}
+    for row in data["ladder"]:
+        if row["number"] and row["percent"] is not None:
+            found[f"rung {row['name']}"] = _figure(row["percent"] / 100, row)
+    calls = {row["call"]: row for row in data["calls"]}
+    for own, others in _BESIDE.items():
+        for row in (row for row in data["calls"] if row["call"] == own):
+            beside = next((calls[one] for one in others if one in calls and calls[one]["kind"] == row["kind"]), None)
+            if beside is not None:
+                ratio = beside["us_per_call"] / row["us_per_call"]
+                found[f"host time of {own}, {row['kind']}"] = _figure(ratio, row, beside)
+    return found
+
+
+def _problem(row: Data) -> str:
+    return f"{row['M']},{row['N']},{row['K']},{row['layout']} ld {row['lda']},{row['ldb']},{row['ldc']}"
+
+
+def _figure(ratio: float, *rows: Data) -> Figure:
+    """Return a figure from the rows it is made of; runs from before noise was stored have none."""
+    noise = math.hypot(*(row.get("noise", 0.0) for row in rows))
+    return Figure(ratio, noise, tuple(row["test"] for row in rows if "test" in row))
+
+
+def fallen(stored: Mapping[str, Figure], found: Mapping[str, Figure]) -> list[str]:
+    """Return the names of the figures that are below the limit by more than the noise of both."""
+    return [
+        name
+        for name, new in found.items()
+        if name in stored
+        and new.ratio < LIMIT * stored[name].ratio * (1 - STANDARD_ERRORS * math.hypot(new.noise, stored[name].noise))
+    ]
+
+
+def confirmed(
+    stored: Mapping[str, Figure], found: Mapping[str, Figure], again: Callable[[Iterable[str]], Mapping[str, Figure]]
+) -> dict[str, Figure]:
+    """Return the figures that fell, and fell again in each of `REPEATS` measurements by `again`."""
+    suspects = {name: found[name] for name in fallen(stored, found)}
+    for _ in range(REPEATS):
+        if not suspects:
+            break
+        new = again(dict.fromkeys(test for one in suspects.values() for test in one.tests))
+        still = {*fallen(stored, new)} | {*suspects} - {*new}  # what could not be measured again stays suspect
+        suspects = {name: new.get(name, one) for name, one in suspects.items() if name in still}
+    return suspects
+
+
+def measure_again(tests: Iterable[str]) -> dict[str, Figure]:
+    """Run these benchmarks and return their figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "again.json"
+        command = [sys.executable, "-m", "pytest", "-q", "--benchmark-enable", "--benchmark-only"]
+        subprocess.run([*command, f"--benchmark-json={result}", *tests], cwd=ROOT, check=False, stdout=sys.stderr)
+        if not result.exists():  # pytest could not run them, and has said why
+            return {}
+        return figures(reduce(json.loads(result.read_text(encoding="utf-8")), ladder=False))
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Run the program; see the module's text."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("run", type=Path, help="JSON of make bench")
+    options = parser.parse_args(arguments)
+    kept = root / "docs" / "data" / "benchmarks.json"
+    try:
+        stored = json.loads(kept.read_text(encoding="utf-8"))
+        run = reduce(json.loads(options.run.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    if stored["device"] != run["device"]:
+        parser.error(f"{kept} is of one {stored['device']}, {options.run} of one {run['device']}")
+    old, new = figures(stored), figures(run)
+    common = old.keys() & new.keys()
+    if not common:
+        parser.error(f"{options.run} has no figure that {kept} has")
+    found = confirmed(old, new, measure_again)
+    for name, figure in found.items():
+        print(f"{name}: {figure.ratio:.3f}, stored {old[name].ratio:.3f} ({figure.ratio / old[name].ratio - 1:+.1%})")
+    print(f"{len(found)} of {len(common)} figures fell by 5 %; {len(old) - len(common)} stored ones were not measured")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
