@@ -66,7 +66,7 @@ bench-check: bench
 # 128 x 256: on a smaller C a kernel would be counted that checks bounds, and not the one that a large problem uses.
 counts: $(READY)
 	mkdir -p build
-	FASTSGEMM_DATA_DIR=build/no-tuning FASTSGEMM_SIM_CARD= $(RUN) -m fastsgemm ladder --device sim --size 128,256,128 --json > build/counts.json
+	FASTSGEMM_DATA_DIR=build/no-tuning FASTSGEMM_SIM_DEVICE= $(RUN) -m fastsgemm ladder --device sim --size 128,256,128 --json > build/counts.json
 	mv build/counts.json docs/data/counts.json
 	$(RUN) tools/write_tables.py
 

@@ -22,7 +22,7 @@ def made_up_run():
         ],
         "host cost of 100 calls": [{"call": "sgemm, C given", "kind": "PyTorch", "us_per_call": 6.5, "noise": 0.0}],
     }
-    machine = {"cards": [{"name": "NVIDIA X"}], "driver": "580.1 (CUDA 13.0)", "nvrtc": "13.0"}
+    machine = {"devices": [{"name": "NVIDIA X"}], "driver": "580.1 (CUDA 13.0)", "nvrtc": "13.0"}
     return {
         "datetime": "2026-01-02T03:04:05",
         "machine_info": {"fastsgemm": machine, "packages": {}, "sizes": {}},
@@ -118,7 +118,7 @@ def test_rungs_and_calls_are_figures_too():
 
 def test_runs_of_different_devices_are_not_compared(root, capsys):
     run = made_up_run()
-    run["machine_info"]["fastsgemm"]["cards"][0]["name"] = "NVIDIA Y"
+    run["machine_info"]["fastsgemm"]["devices"][0]["name"] = "NVIDIA Y"
     with pytest.raises(SystemExit, match="2"):
         checks.main(write(root, run), root)
     assert "NVIDIA X" in capsys.readouterr().err

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from fastsgemm.config import Config
+from fastsgemm.ladder.simulated import from_json
 from fastsgemm.sim import Row, Table
-from fastsgemm.sim.table import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a device.*"
@@ -73,7 +73,7 @@ def reduce(run: Data, ladder: bool = True) -> Data:
     machine = run["machine_info"]["fastsgemm"]
     return {
         "date": run["datetime"][:10],
-        "device": machine["cards"][0]["name"],
+        "device": machine["devices"][0]["name"],
         "driver": machine["driver"],
         "nvrtc": machine["nvrtc"],
         "packages": run["machine_info"]["packages"],
@@ -327,7 +327,7 @@ def sass_texts(sass: Data | None) -> dict[str, str]:
     if sass is None:
         return {"sass": NOT_DISASSEMBLED, "sass-loop": NOT_DISASSEMBLED}
     lines = [
-        f"For {sass['arch']} ({sass['card']}), compiled by NVRTC {sass['nvrtc']}, nvdisasm {sass['nvdisasm']}.",
+        f"For {sass['arch']} ({sass['device']}), compiled by NVRTC {sass['nvrtc']}, nvdisasm {sass['nvdisasm']}.",
         "",
         *_header(
             "problem", "instructions", "FFMA", "FFMA share, %", "loads", "copies", "barriers", "others", "`.reuse`"
@@ -372,7 +372,7 @@ def ncu_texts(ncu: Data | None) -> dict[str, str]:
     given = [name for name in (PIPE, *rows[0]["metrics"]) if all(name in row["metrics"] for row in rows)]
     pipe = next((name for name in given if "pipe_fma" in name and ".pct_of_peak" in name), None)
     lines = [
-        f"{ncu['M']} x {ncu['N']} x {ncu['K']} on one {ncu['card']}, driver {ncu['driver']}, NVRTC {ncu['nvrtc']}, "
+        f"{ncu['M']} x {ncu['N']} x {ncu['K']} on one {ncu['device']}, driver {ncu['driver']}, NVRTC {ncu['nvrtc']}, "
         f"Nsight Compute {ncu['ncu']}, {ncu['date']}. FMA pipe: {f'`{pipe}`' if pipe else 'ncu gave no figure'}.",
         "",
         *_header("layout", "FMA pipe, %", "device time, ms", "constants"),
@@ -393,7 +393,7 @@ def counters_texts(found: Data | None) -> dict[str, str]:
     for row in found["rows"]:
         by_rung.setdefault(row["rung"], {})[row["metric"]] = row
     lines = [
-        f"{problem['M']} x {problem['N']} x {problem['K']} on one {found['card']}, driver {found['driver']}, "
+        f"{problem['M']} x {problem['N']} x {problem['K']} on one {found['device']}, driver {found['driver']}, "
         f"{found['date']}. Differences in per cent.",
         "",
         *_header("rung", "largest difference", "store wavefronts", "of the data pipe", "instructions, difference"),

@@ -5,8 +5,8 @@ import sys
 import pytest
 from problem_sets import SIZES
 
-from fastsgemm import info
-from fastsgemm.plan import Problem
+from fastsgemm.ladder import info
+from fastsgemm.problem import Problem
 
 DEFAULT_SIZE = 4096
 TRIAL_SIZE = 256  # where benchmarks only have to run, not to measure

@@ -6,9 +6,12 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fastsgemm import plan, problems
-from fastsgemm.layout import Pair, Stored, stored
-from fastsgemm.plan import Call, Operand, Problem
+from fastsgemm import problem
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.layout import Pair, Stored, stored
+from fastsgemm.geometry.variants import Call, Operand
+from fastsgemm.problem import Problem, spell
+from fastsgemm.tuning import problem_sets
 
 SEED = 15
 LAUNCH_FLOPS = 10**8  # 0.1 GFLOP: an H200 computes that in 2 us, less than a launch takes
@@ -53,7 +56,7 @@ class Sample:
     def operands(self) -> tuple[tuple[Pair, Pair], ...]:
         """Shape and strides, in floats, of A, B and C."""
         found = []
-        for (shape, strides), padding in zip(problems.dense(self.problem), self.padding, strict=True):
+        for (shape, strides), padding in zip(variants.dense(self.problem), self.padding, strict=True):
             down, right = strides
             found.append((shape, (down + padding, 1) if right == 1 else (1, right + padding)))
         return tuple(found)
@@ -66,7 +69,9 @@ class Sample:
     @property
     def call(self) -> Call:
         """How a kernel is called for these operands, at aligned addresses."""
-        return plan.call_for(*(Operand(shape, stored(shape, how) or Stored(False, 0)) for shape, how in self.operands))
+        return variants.call_for(
+            *(Operand(shape, stored(shape, how) or Stored(False, 0)) for shape, how in self.operands)
+        )
 
     @property
     def load_bytes(self) -> int:
@@ -76,7 +81,7 @@ class Sample:
 
     def __str__(self) -> str:
         padded = "" if self.padding == (0, 0, 0) else "+" + "+".join(map(str, self.padding))
-        return problems.text(self.problem) + padded
+        return spell(self.problem) + padded
 
 
 NAMED = tuple(
@@ -102,14 +107,16 @@ NAMED = tuple(
         ),
     )
 )
-LAYOUTS = tuple(Sample(Problem(4096, 4096, 4096, layout)) for layout in problems.LAYOUTS)
+LAYOUTS = tuple(Sample(Problem(4096, 4096, 4096, layout)) for layout in problem.LAYOUTS)
 _NARROW = (1, 8, 32)
 NARROW = (
-    *(Sample(Problem(rows, 4096, 4096, layout)) for rows in _NARROW for layout in problems.LAYOUTS),
-    *(Sample(Problem(4096, columns, 4096, layout)) for columns in _NARROW for layout in problems.LAYOUTS),
+    *(Sample(Problem(rows, 4096, 4096, layout)) for rows in _NARROW for layout in problem.LAYOUTS),
+    *(Sample(Problem(4096, columns, 4096, layout)) for columns in _NARROW for layout in problem.LAYOUTS),
     Sample(Problem(1, 1, 10**6)),
 )
-_TUNED = {problems.call(one).problem for one in (*problems.STANDARD, *problems.NARROW, *problems.ANCHORS)}
+_TUNED = {
+    variants.dense_call(one).problem for one in (*problem_sets.STANDARD, *problem_sets.NARROW, *problem_sets.ANCHORS)
+}
 _TUNED |= {sample.call.problem for sample in (*NAMED, *LAYOUTS, *NARROW)}
 
 
@@ -136,12 +143,12 @@ def _draw(count: int, seed: int, least: int, most: int, wanted: Callable[[Proble
     generator = random.Random(seed)
     found: list[Sample] = []
     while len(found) < count:
-        turn, layout = divmod(len(found), len(problems.LAYOUTS))
+        turn, layout = divmod(len(found), len(problem.LAYOUTS))
         multiple = _MULTIPLE if turn % 2 else 1
         extents = (_extent(generator, least, most, multiple) for _ in range(3))
-        problem = Problem(*extents, problems.LAYOUTS[layout])
+        problem = Problem(*extents, problem.LAYOUTS[layout])
         padding = _PADDINGS[turn // 2 % len(_PADDINGS)]
-        sample = Sample(problem, tuple(_padding(generator, padding, how) for _, how in problems.dense(problem)))
+        sample = Sample(problem, tuple(_padding(generator, padding, how) for _, how in variants.dense(problem)))
         if wanted(problem) and sample.call.problem not in _TUNED and sample not in found:
             found.append(sample)
     return found

@@ -7,8 +7,8 @@ import problem_sets
 import pytest
 from problem_sets import LAYOUTS, NAMED, NARROW, SIZES, Sample, all_sizes, large, size_class
 
-from fastsgemm import database, problems
-from fastsgemm.plan import Problem
+from fastsgemm.heuristics import database
+from fastsgemm.problem import LAYOUTS, Problem
 
 DRAWN = {"all sizes": all_sizes(), "large": large()}
 
@@ -31,7 +31,7 @@ def test_random_problems_come_in_all_sizes_layouts_and_alignments_in_equal_numbe
     drawn = DRAWN["all sizes"]
     assert len(drawn) == 300
     assert Counter((size_class(one.problem), one.problem.layout) for one in drawn) == {
-        (size, layout): 25 for size in SIZES for layout in problems.LAYOUTS
+        (size, layout): 25 for size in SIZES for layout in LAYOUTS
     }
 
 
@@ -48,7 +48,7 @@ def test_large_problems_are_of_1_to_300_gigaflop():
     drawn = DRAWN["large"]
     assert len(drawn) == 200
     assert all(1e9 <= one.problem.flops <= 3e11 for one in drawn)
-    assert Counter(one.problem.layout for one in drawn) == dict.fromkeys(problems.LAYOUTS, 50)
+    assert Counter(one.problem.layout for one in drawn) == dict.fromkeys(LAYOUTS, 50)
 
 
 def test_the_seed_is_fixed():

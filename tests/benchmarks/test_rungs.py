@@ -9,10 +9,11 @@ from contextlib import closing
 import pytest
 from versus import standard_error
 
-from fastsgemm import bench, device, ladder
-from fastsgemm.plan import Problem
+from fastsgemm import device
+from fastsgemm.ladder import contenders, measured
+from fastsgemm.measure.stopwatch import Stopwatch
+from fastsgemm.problem import Problem
 from fastsgemm.rungs import ladder as ladder_of
-from fastsgemm.timing import Stopwatch
 
 pytestmark = pytest.mark.gpu
 
@@ -22,13 +23,13 @@ RUNGS = ladder_of(4096, 4096)  # of a large square
 
 @pytest.fixture(scope="module")
 def place(size):
-    with bench.card(Problem(size, size, size), RUNGS) as place:
+    with contenders.on_device(Problem(size, size, size), RUNGS) as place:
         yield place
 
 
 @pytest.fixture(scope="module")
 def climbed(place):
-    return ladder.climb(place)
+    return measured.climb(place)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from problem_sets import LAYOUTS, NAMED, NARROW, all_sizes, large
 from versus import Versus, compile_ahead
 
 from fastsgemm import device
-from fastsgemm.timing import Stopwatch
+from fastsgemm.measure.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.gpu
 

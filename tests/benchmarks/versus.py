@@ -11,7 +11,10 @@ from typing import Any
 
 from problem_sets import Sample, size_class
 
-from fastsgemm import choose, compiler, plan, sgemm, source
+from fastsgemm import sgemm
+from fastsgemm.geometry import variants
+from fastsgemm.heuristics import choose
+from fastsgemm.jit import compiler, source
 
 _CHECKED_ROWS = 2048  # of C, at most
 _UNIT = 2.0**-24  # float32's unit roundoff
@@ -121,7 +124,7 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     wanted = set()
     for sample in samples:
         choice = choose.choose(gpu, None, sample.call.problem)
-        variant = plan.variant_for(choice.rung, plan.call_facing(choice.rung, sample.call), choice.config)
+        variant = variants.variant_for(choice.rung, variants.call_facing(choice.rung, sample.call), choice.config)
         wanted.add((source.generate(choice.rung, choice.config, variant), choice.rung.kernel))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
         done = list(pool.map(lambda one: compiler.cubin(*one, gpu.arch), wanted))

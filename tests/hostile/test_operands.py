@@ -11,15 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastsgemm import Config, arrays, check, sgemm
-from fastsgemm.errors import (
-    DeviceMismatchError,
-    DTypeError,
-    FastsgemmError,
-    OperandError,
-    ScalarError,
-    StreamError,
-)
+from fastsgemm import Config, sgemm
+from fastsgemm.call import arrays, checks
+from fastsgemm.errors import DeviceMismatchError, DTypeError, FastsgemmError, OperandError, ScalarError, StreamError
 
 pytestmark = pytest.mark.usefixtures("on_host")
 
@@ -169,17 +163,17 @@ def test_subclasses_that_hold_plain_numbers_are_taken(tmp_path, tried):
         tried("operand: subclass with plain numbers", 3)
 
 
-def test_a_masked_cuda_array(card, on_card, tried):
+def test_a_masked_cuda_array(device_info, on_device, tried):
     """cuda.core reads it, and refuses the mask; the device's number is what fastsgemm asks the driver."""
     bits = Interface({"shape": (2, 2), "typestr": "|b1", "data": (1 << 20, False), "version": 3})
     interface = {"shape": (2, 2), "typestr": "<f4", "data": (1 << 20, False), "version": 3, "mask": bits}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrays._Pointers, "device_of", lambda self, x: 0)
-        for operands in ((Interface(interface), on_card(ONES)), (on_card(ONES), Interface(interface))):
+        for operands in ((Interface(interface), on_device(ONES)), (on_device(ONES), Interface(interface))):
             with pytest.raises(OperandError, match="mask is not supported"):
-                sgemm(*operands, C=on_card(ONES), rung="naive", config=Config(32, 32))
+                sgemm(*operands, C=on_device(ONES), rung="naive", config=Config(32, 32))
             tried("operand: elements with a mask or a unit", 1)
-    assert card.launched == []
+    assert device_info.launched == []
 
 
 # Tensors without memory of their own
@@ -290,21 +284,21 @@ def test_cuda_tensors_without_memory_of_their_own(torch):
     assert (C == 7.5).all()
 
 
-def test_a_faulty_shape_does_not_hide_the_fault(card, on_card, monkeypatch, tried):
+def test_a_faulty_shape_does_not_hide_the_fault(device_info, on_device, monkeypatch, tried):
     class Nested:
         def __dlpack_device__(self):
             return (2, 0)
 
-    class Library(type(arrays.library(on_card(ONES)))):
+    class Library(type(arrays.library(on_device(ONES)))):
         def view(self, x, handle, ordered):
             return 0, ((), (), 0, lambda name: OperandError(f"{name} is a nested tensor"), False)
 
     monkeypatch.setitem(arrays._by_type, Nested, Library())
-    for operands, name in (((on_card(ONES), Nested()), "B"), ((Nested(), on_card(ONES)), "A")):
+    for operands, name in (((on_device(ONES), Nested()), "B"), ((Nested(), on_device(ONES)), "A")):
         with pytest.raises(OperandError, match=f"{name} is a nested tensor"):
             sgemm(*operands)
         tried("operand: tensor without numbers of its own", 1)
-    assert card.launched == []
+    assert device_info.launched == []
 
 
 # JAX, by what it shows of itself
@@ -416,10 +410,10 @@ def test_a_dlpack_capsule_that_is_none(capsule, tried):
 
 
 @pytest.mark.parametrize("capsule", [*NO_CAPSULE, used_capsule()], ids=lambda x: type(x).__name__)
-def test_a_dlpack_capsule_that_is_none_among_device_arrays(card, on_card, capsule, tried):
+def test_a_dlpack_capsule_that_is_none_among_device_arrays(device_info, on_device, capsule, tried):
     with pytest.raises(OperandError, match="Answering could not be exported"):
-        sgemm(on_card(ONES), Answering((2, 0), capsule), C=on_card(ONES))
-    assert card.launched == []
+        sgemm(on_device(ONES), Answering((2, 0), capsule), C=on_device(ONES))
+    assert device_info.launched == []
     tried("protocol: DLPack")
 
 
@@ -484,14 +478,14 @@ STREAMS = [None, 3, (), (0,), (0, None), ("0", 5), (0, 1.5), (0, -5), (None, 5),
 
 
 @pytest.mark.parametrize("answer", STREAMS, ids=repr)
-def test_a_stream_that_answers_nonsense(card, on_card, answer, tried):
+def test_a_stream_that_answers_nonsense(device_info, on_device, answer, tried):
     class Stream:
         def __cuda_stream__(self):
             return give(answer)
 
     with pytest.raises(StreamError, match="__cuda_stream__ must return a"):
-        sgemm(on_card(ONES), on_card(ONES), C=on_card(ONES), stream=Stream())
-    assert card.launched == []
+        sgemm(on_device(ONES), on_device(ONES), C=on_device(ONES), stream=Stream())
+    assert device_info.launched == []
     tried("protocol: stream")
 
 
@@ -505,7 +499,7 @@ def test_a_scalar_that_only_claims_to_be_a_number(tried):
     numbers.Real.register(Claimed)
     for name in ("alpha", "beta"):
         with pytest.raises(ScalarError, match=f"{name} must be a real number, got Claimed: not today"):
-            check.scalar(name, Claimed())
+            checks.scalar(name, Claimed())
         tried("scalar that is no number")
 
 

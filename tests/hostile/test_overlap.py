@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastsgemm import check, layout, sgemm
+from fastsgemm import sgemm
+from fastsgemm.call import checks
 from fastsgemm.errors import OverlapError
+from fastsgemm.geometry import layout
 
 extents = st.integers(0, 9)
 shapes = st.tuples(extents, extents)
@@ -92,7 +94,7 @@ def test_hard_questions_are_answered_right_or_not_at_all(tried, data):
     tried("overlap: strides chosen to be slow")
 
 
-def test_what_is_not_decided_is_refused_on_every_path(on_host, card, on_card, monkeypatch, tried):
+def test_what_is_not_decided_is_refused_on_every_path(on_host, device, on_device, monkeypatch, tried):
     """Views that are multiplied are refused where the search gives up on them."""
     buffer = np.zeros((8, 8), np.float32)
     A, C = np.ones((2, 2), np.float32), buffer[::3, ::3][:2, :2]
@@ -105,17 +107,17 @@ def test_what_is_not_decided_is_refused_on_every_path(on_host, card, on_card, mo
     monkeypatch.setattr(np, "shares_memory", hard)
     layout.overlap.cache_clear()
     buffer[:] = 7.5
-    for operands, out in (((A, near), C), (tuple(map(on_card, (A, near))), on_card(C))):
+    for operands, out in (((A, near), C), (tuple(map(on_device, (A, near))), on_device(C))):
         with pytest.raises(OverlapError, match=r"whether C shares an element with [AB] could not be decided within"):
             sgemm(*operands, C=out)
         tried("overlap: undecided and refused")
-    assert (buffer == 7.5).all() and card.launched == []
+    assert (buffer == 7.5).all() and device.launched == []
     layout.overlap.cache_clear()
 
 
 def test_the_three_answers():
-    check.apart("A", False)
+    checks.apart("A", False)
     with pytest.raises(OverlapError, match=r"^C shares memory with A; pass a copy of A"):
-        check.apart("A", True)
+        checks.apart("A", True)
     with pytest.raises(OverlapError, match=r"^whether C shares an element with B could not be decided .* pass a copy"):
-        check.apart("B", None)
+        checks.apart("B", None)

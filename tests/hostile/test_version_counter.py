@@ -56,7 +56,7 @@ def test_inference_tensors_have_no_counter(torch, place, inside, tried):
 
 
 def test_an_older_torch_that_raises_for_inference_tensors(torch, place, monkeypatch):
-    from fastsgemm import arrays
+    from fastsgemm.call import arrays
 
     def raising(tensors):
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed.")
@@ -74,7 +74,7 @@ def test_an_older_torch_that_raises_for_inference_tensors(torch, place, monkeypa
 def test_a_torch_without_the_quicker_function(torch):
     from types import SimpleNamespace
 
-    from fastsgemm import arrays
+    from fastsgemm.call import arrays
 
     def one_tensor(x):
         assert isinstance(x, torch.Tensor), "increment_version(): argument 'tensor' must be Tensor, not tuple"

@@ -1,0 +1,341 @@
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from fastsgemm.rungs import RUNGS
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACES = ("sizes", "shapes", "layouts", "narrow", "random", "large")  # of docs/benchmarks.md
+
+pytestmark = pytest.mark.skipif(not (ROOT / "tools").is_dir(), reason="tools/ is part of a checkout only")
+
+
+@pytest.fixture(scope="module")
+def tables():
+    spec = importlib.util.spec_from_file_location("write_tables", ROOT / "tools" / "write_tables.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def made_up_run():
+    extents = {"M": 4096, "N": 4096, "K": 4096}
+    rows = [
+        {"number": rung.number, "name": rung.name, "ms": 100.0 / rung.number, "tflops": 1.5 * rung.number, **extents}
+        | {"percent": 10.0 * rung.number, "error": 1.1e-6, "constants": {}}
+        for rung in reversed(RUNGS)
+    ]
+    rows.append({**rows[0], "number": None, "name": "cuBLAS", "percent": 100.0})
+    common = {"ms": 1.0, "rung": "pipelined", "error": 3e-7, "cublas_error": 2e-7, "noise": 0.01, "load_bytes": 4}
+    lost = {"M": 16, "N": 32, "K": 64, "layout": "NN", "percent": 80.0, "cublas_ms": 0.8, **common}
+    won = {"M": 17, "N": 33, "K": 65, "layout": "TN", "percent": 180.0, "cublas_ms": 1.8, **common}
+    shapes = [
+        lost | {"lda": 64, "ldb": 32, "ldc": 32, "rule": "exact", "size": "launch-bound"},
+        won | {"lda": 17 + 2, "ldb": 33 + 3, "ldc": 33, "rule": "predicted", "size": "compute-bound"},
+    ]
+    groups = {
+        "ladder": rows,
+        "shapes": shapes,
+        "layouts": shapes[1:],
+        "narrow": shapes[:1],
+        "random": [row | {"constants": {"BM": 16}} for row in shapes],
+        "large": shapes[1:],
+        "host cost of 100 calls": [{"call": "sgemm, C given", "kind": "PyTorch", "us_per_call": 6.5}],
+        "first result": [{"first": "sgemm, warm cache", "ms": 80.0}, {"first": "sgemm, unknown device", "ms": 16400.0}],
+        "host parts": [{}],
+    }
+    device = {"devices": [{"name": "NVIDIA X"}], "driver": "580.1 (CUDA 13.0)", "nvrtc": "13.0"}
+    return {
+        "datetime": "2026-01-02T03:04:05",
+        "machine_info": {
+            "fastsgemm": device,
+            "packages": {"torch": "2.9"},
+            "sizes": {"launch-bound": "short", "memory-bound": "thin", "compute-bound": "fat"},
+        },
+        "benchmarks": [
+            {"group": group, "extra_info": extra, "fullname": f"{group}::{number}"}
+            for group, extras in groups.items()
+            for number, extra in enumerate(extras)
+        ],
+    }
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    (tmp_path / "docs" / "data").mkdir(parents=True)
+    for name in ("literature.json", "trial.json", "counts.json"):
+        (tmp_path / "docs" / "data" / name).write_text((ROOT / "docs" / "data" / name).read_text())
+    places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in ("ladder", "speed", "calls")]
+    (tmp_path / "README.md").write_text("before\n" + "\nbetween\n".join(places) + "\nafter\n")
+    places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in PLACES]
+    (tmp_path / "docs" / "benchmarks.md").write_text("\n".join(places))
+    (tmp_path / "docs" / "ladder.md").write_text(
+        "<!-- counts:begin -->\n<!-- counts:end -->\n<!-- counts-naive:begin -->\n<!-- counts-naive:end -->\n"
+    )
+    (tmp_path / "run.json").write_text(json.dumps(made_up_run()))
+    return tmp_path
+
+
+def test_without_data_the_tables_say_so(tables, checkout):
+    assert tables.main([], root=checkout) == 0
+    text = (checkout / "README.md").read_text()
+    assert text.count("Not measured yet") == 3
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+
+
+def test_a_run_becomes_tables_and_kept_data(tables, checkout):
+    assert tables.main([str(checkout / "run.json")], root=checkout) == 0
+    text = (checkout / "README.md").read_text()
+    assert "one NVIDIA X, driver 580.1 (CUDA 13.0), NVRTC 13.0, torch 2.9, 2026-01-02" in text
+    assert "| 1 naive | 100 | 1.5 | 10.0 | 1.3 | 1.10e-06 |" in text
+    assert text.index("1 naive") < text.index("8 warptiled") < text.index("| cuBLAS |")
+    assert "| `sgemm, C given` | PyTorch | 6.50 |" in text
+    assert "host parts" not in (checkout / "docs" / "data" / "benchmarks.json").read_text()
+
+
+def test_the_readme_gives_a_mean_for_each_kind_of_problem(tables, checkout):
+    tables.main([str(checkout / "run.json")], root=checkout)
+    text = (checkout / "README.md").read_text()
+    assert "relative to cuBLAS FP32 on one NVIDIA X, driver" in text
+    assert "| named shapes, tuned | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in text
+    assert "| named shapes, predicted | 1 | 0 | 1.80 | 100% | 100% | 1.80 |" in text
+    assert "| random, launch-bound | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in text
+    assert "| random, 1 to 300 GFLOP, TN | 1 | 0 | 1.80 | 100% | 100% | 1.80 |" in text
+    assert (
+        text.index("named shapes, tuned") < text.index("named shapes, predicted") < text.index("random, launch-bound")
+    )
+    assert "on one NVIDIA X, with its records removed from the database, that took 16 s." in text
+    assert "trial" not in text
+
+
+def test_every_row_is_marked_as_tuned_or_predicted(tables, checkout):
+    tables.main([str(checkout / "run.json")], root=checkout)
+    page = (checkout / "docs" / "benchmarks.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith(("| 16 |", "| 17 |"))]
+    assert len(rows) == 2 + 1 + 1 + 1  # shapes, layouts, narrow, and the loss of random; large lost nothing
+    assert {row.split("|")[7].strip() for row in rows if row.startswith("| 16 |")} == {"tuned"}
+    assert {row.split("|")[7].strip() for row in rows if row.startswith("| 17 |")} == {"predicted"}
+    fields = (
+        "| 17 | 33 | 65 | TN | 19, 36, 33 | pipelined | predicted | compute-bound | 1 | 1.8 | 7.29e-05 | 180.0 | 1.50 |"
+    )
+    assert page.count(fields) == 2
+    assert "- **memory-bound**: thin\n" in page
+
+
+def test_a_random_set_shows_every_loss_and_a_mean_for_each_size_and_layout(tables, checkout):
+    run = made_up_run()
+    template = next(one for one in run["benchmarks"] if one["group"] == "random")
+    run["benchmarks"] += [
+        template | {"extra_info": template["extra_info"] | {"M": 1000 + i, "percent": 99.0, "layout": "TT"}}
+        for i in range(40)
+    ]
+    (checkout / "run.json").write_text(json.dumps(run))
+    tables.main([str(checkout / "run.json")], root=checkout)
+    page = (checkout / "docs" / "benchmarks.md").read_text()
+    random = page[page.index("<!-- random:begin") : page.index("<!-- random:end")]
+    assert "<summary>The 41 of 42 on which cuBLAS is faster, the slowest first</summary>" in random
+    assert all(f"| {1000 + i} | 32 | 64 | TT |" in random for i in range(40))
+    assert random.index("| 16 | 32 | 64 | NN |") < random.index("| 1000 | 32 | 64 | TT |")
+    assert "| launch-bound, all layouts | 41 | 41 | 0.98 | 0% | 98% | 0.80 |" in random
+    assert "| launch-bound, TT | 40 | 40 | 0.99 | 0% | 100% | 0.99 |" in random
+    assert "| lines padded |" in random and "| loads of  4 bytes |" in random
+
+
+def test_without_large_problems_the_trial_is_told_and_its_losses(tables, checkout):
+    run = made_up_run()
+    run["benchmarks"] = [one for one in run["benchmarks"] if one["group"] != "large"]
+    run["benchmarks"] = [one for one in run["benchmarks"] if one["extra_info"].get("first") != tables.UNKNOWN_DEVICE]
+    (checkout / "run.json").write_text(json.dumps(run))
+    trial = json.loads((checkout / "docs" / "data" / "trial.json").read_text())
+    trial |= {"device": "NVIDIA Y", "unknown_device_seconds": 23}
+    (checkout / "docs" / "data" / "trial.json").write_text(json.dumps(trial))
+    tables.main([str(checkout / "run.json")], root=checkout)
+    text = (checkout / "README.md").read_text()
+    assert "on one NVIDIA Y, 80 random problems" in text and "cuBLAS was faster on 35 of the 80" in text
+    assert "in the trial that took about 23 s." in text
+
+
+def test_check_finds_a_table_edited_by_hand(tables, checkout, capsys):
+    tables.main([str(checkout / "run.json")], root=checkout)
+    assert tables.main(["--check"], root=checkout) == 0
+    readme = checkout / "README.md"
+    edited = readme.read_text().replace("100 | 1.5", "90 | 1.5")
+    readme.write_text(edited)
+    assert tables.main(["--check"], root=checkout) == 1
+    assert "README.md" in capsys.readouterr().err
+    assert readme.read_text() == edited
+
+
+def test_the_counts_of_the_simulated_device_are_written(tables, checkout):
+    assert tables.main([], root=checkout) == 0
+    text = (checkout / "docs" / "ladder.md").read_text()
+    assert "128 x 256 x 128" in text and "NVIDIA H200" in text
+    assert "| 1 naive | 32.0 | 1.0 | 32.0 |" in text
+    assert "> BM=32 BN=32: sectors: 32 a load of A, 1 a load of B, 32 a store of C; 2 global loads an FMA; no" in text
+
+
+def test_check_finds_a_count_edited_by_hand(tables, checkout, capsys):
+    tables.main([], root=checkout)
+    assert tables.main(["--check"], root=checkout) == 0
+    page = checkout / "docs" / "ladder.md"
+    page.write_text(page.read_text().replace("32 a load of A", "4 a load of A"))
+    assert tables.main(["--check"], root=checkout) == 1
+    assert "ladder.md" in capsys.readouterr().err
+
+
+def test_check_finds_counts_that_the_page_does_not_have(tables, checkout):
+    tables.main([], root=checkout)
+    kept = checkout / "docs" / "data" / "counts.json"
+    counts = json.loads(kept.read_text())
+    counts["rows"][0]["loads_a"]["sectors"] *= 2
+    kept.write_text(json.dumps(counts))
+    assert tables.main(["--check"], root=checkout) == 1
+
+
+def test_a_run_without_a_device_is_refused(tables, checkout, capsys):
+    run = made_up_run()
+    run["benchmarks"] = run["benchmarks"][-1:]
+    (checkout / "run.json").write_text(json.dumps(run))
+    with pytest.raises(SystemExit, match="2"):
+        tables.main([str(checkout / "run.json")], root=checkout)
+    assert "holds no ladder" in capsys.readouterr().err
+
+
+def test_the_literature_knows_every_rung():
+    literature = json.loads((ROOT / "docs" / "data" / "literature.json").read_text())
+    assert set(literature["percent_of_cublas"]) >= {rung.name for rung in RUNGS if rung.number <= 8}
+
+
+def test_a_rung_that_the_literature_does_not_have_has_no_figure_of_it(tables, checkout):
+    tables.main([str(checkout / "run.json")], root=checkout)
+    lines = (checkout / "README.md").read_text().splitlines()
+    cells = {line.split("|")[1].strip(): line.split("|")[5].strip() for line in lines if line.count("|") == 7}
+    assert cells["8 warptiled"] == "93.7" and cells["9 pipelined"] == "" and cells["cuBLAS"] in ("100", "100.0")
+
+
+def made_up_sass(lines=3):
+    constants = {"BM": 64, "BN": 128, "BK": 8}
+    rows = [
+        {"problem": problem, "layout": layout, "constants": constants, "instructions": 80, "ffma": 70, "barriers": 1}
+        | {"lds": {"128": 4}, "copies": {"STS.32": 2, "LDG.128": 1}, "others": {"MOV": 1, "BRA": 1}, "reuse": 60}
+        | {"registers": 140, "spilled_bytes": 0}
+        for problem, layout in (("4096,4096,4096", "NN"), ("4096,4096,4096,TN", "TN"))
+    ]
+    loop = [".L_x_2:", *(f"FFMA R{number}, R1.reuse, R2, R3" for number in range(lines - 2)), "@P0 BRA `(.L_x_2)"]
+    return {"arch": "sm_90", "device": "NVIDIA X", "nvrtc": "13.5", "nvdisasm": "13.1", "rows": rows, "loop": loop}
+
+
+def made_up_ncu(*metrics):
+    rows = [{"layout": layout, "constants": {"BM": 64, "BN": 128}, "metrics": dict(metrics)} for layout in ("NN", "NT")]
+    about = {"date": "2026-01-02", "device": "NVIDIA X", "driver": "580.1", "nvrtc": "13.5", "ncu": "2025.4"}
+    return about | {"M": 4096, "N": 4096, "K": 4096, "rows": rows}
+
+
+@pytest.fixture
+def sass_page(checkout):
+    path = checkout / "docs" / "sass.md"
+    path.write_text(
+        "".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in ("sass", "sass-loop", "ncu-pipe"))
+    )
+    return path
+
+
+def test_without_machine_code_and_profile_the_page_says_so(tables, checkout, sass_page):
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert text.count("Not written yet: run `make sass`") == 2
+    assert text.count("Not measured yet: run `tools/ncu_pipe.py`") == 1
+
+
+def test_the_machine_code_is_counted_and_listed(tables, checkout, sass_page):
+    (checkout / "docs" / "data" / "sass.json").write_text(json.dumps(made_up_sass()))
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert "For sm_90 (NVIDIA X), compiled by NVRTC 13.5, nvdisasm 13.1." in text
+    assert "| 4096 x 4096 x 4096, TN | 80 | 70 | 87.5 | 4 LDS.128 | 2 STS.32, 1 LDG.128 | 1 | 2 | 60 |" in text
+    assert "| 4096 x 4096 x 4096, NN | 140 | 0 | 1 MOV, 1 BRA | BM=64 BN=128 BK=8 |" in text
+    assert "<summary>The main loop for 4096 x 4096 x 4096, NN: 3 lines</summary>\n\n```\n.L_x_2:\n    FFMA R0" in text
+    assert "    @P0 BRA `(.L_x_2)\n```\n\n</details>\n<!-- sass-loop:end -->" in text
+    assert "more lines" not in text
+    assert tables.main(["--check"], root=checkout) == 0
+
+
+def test_a_listing_that_is_too_long_is_cut(tables, checkout, sass_page):
+    (checkout / "docs" / "data" / "sass.json").write_text(json.dumps(made_up_sass(lines=705)))
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert text.count("FFMA R") == 699 and "    ... and 5 more lines\n```" in text
+
+
+def test_check_finds_machine_code_that_the_page_does_not_have(tables, checkout, sass_page, capsys):
+    tables.main([], root=checkout)
+    (checkout / "docs" / "data" / "sass.json").write_text(json.dumps(made_up_sass()))
+    assert tables.main(["--check"], root=checkout) == 1
+    assert "sass.md" in capsys.readouterr().err
+
+
+def test_the_profile_is_written(tables, checkout, sass_page):
+    other = "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"
+    found = made_up_ncu((other, 81.0), (tables.PIPE, 83.26), ("gpu__time_duration.sum", 2750000.0))
+    (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(found))
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert "4096 x 4096 x 4096 on one NVIDIA X, driver 580.1, NVRTC 13.5, Nsight Compute 2025.4, 2026-01-02." in text
+    assert f"FMA pipe: `{tables.PIPE}`." in text
+    assert "| NT | 83.3 | 2.750 | BM=64 BN=128 |" in text
+
+
+def test_of_a_profile_without_the_usual_metric_the_first_of_the_pipe_is_shown(tables, checkout, sass_page):
+    other = "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"
+    metrics = [("sm__throughput.avg.pct_of_peak_sustained_elapsed", 7.0), ("sm__inst_executed_pipe_fma.sum", 9.0)]
+    metrics += [(other, 81.0), ("sm__cycles_active.avg", 5.0)]
+    (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(made_up_ncu(*metrics)))
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert f"FMA pipe: `{other}`." in text and "| NN | 81.0 |  | BM=64 BN=128 |" in text
+
+
+def test_a_profile_without_any_metric_of_the_pipe_says_so(tables, checkout, sass_page):
+    (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(made_up_ncu(("gpu__time_duration.sum", 1e6))))
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert "FMA pipe: ncu gave no figure." in text and "| NN |  | 1.000 | BM=64 BN=128 |" in text
+
+
+def test_the_counters_are_written(tables, checkout):
+    page = checkout / "docs" / "simulated-device.md"
+    page.write_text("<!-- counters:begin -->\n<!-- counters:end -->\n")
+    assert tables.main([], root=checkout) == 0
+    assert tables.NOT_COUNTED in page.read_text()
+    rows = [
+        {"rung": "blocktile_2d", "metric": metric, "gated": gated, "sim": sim, "ncu": ncu, "percent": percent}
+        for metric, gated, sim, ncu, percent in [
+            ("thread FMAs", True, 99.0, 100.0, -1.0),
+            ("shared store wavefronts", True, 8192.0, 8192.0, 0.0),
+            (tables.REPEATED, False, 8192.0, 8874.0, -7.7),
+            ("instructions", False, 102.0, 100.0, 2.0),
+        ]
+    ]
+    found = {"device": "NVIDIA X", "driver": "580.1", "date": "2026-01-02", "rows": rows}
+    found["problem"] = {"M": 256, "N": 128, "K": 64}
+    (checkout / "docs" / "data" / "counters.json").write_text(json.dumps(found))
+    assert tables.main(["--check"], root=checkout) == 1
+    assert tables.main([], root=checkout) == 0
+    text = page.read_text()
+    assert "256 x 128 x 64 on one NVIDIA X, driver 580.1, 2026-01-02." in text
+    assert "| blocktile_2d | 1.00 | 8192 | 8874 | +2.00 |" in text
+
+
+def test_the_attacks_are_written(tables, checkout):
+    page = checkout / "docs" / "hostile.md"
+    page.write_text("<!-- hostile:begin -->\nold\n<!-- hostile:end -->\n")
+    assert tables.main([], root=checkout) == 0
+    assert tables.NOT_ATTACKED in page.read_text()
+    (checkout / "docs" / "data" / "hostile.json").write_text(json.dumps({"strides": 12345, "bytes": 7}))
+    assert tables.main(["--check"], root=checkout) == 1
+    assert tables.main([], root=checkout) == 0
+    rows = page.read_text().splitlines()[3:5]
+    assert rows == ["| bytes | 7 |", "| strides | 12,345 |"]
