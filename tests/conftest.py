@@ -278,7 +278,7 @@ class FakeTimer:
 
 
 class FakeEvaluator:
-    """A bench without a device: times follow a formula, the clock advances by what things take, failures are arranged."""
+    """No device: times follow a formula, the clock advances by what things take, failures are arranged."""
 
     device = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
     tools = Tools("580.0", "13.0", "2026-01-01")

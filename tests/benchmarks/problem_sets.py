@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fastsgemm import problem
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Pair, Stored, stored
 from fastsgemm.geometry.variants import Call, Operand
+from fastsgemm.problem import LAYOUTS as OPERAND_LAYOUTS
 from fastsgemm.problem import Problem, spell
 from fastsgemm.tuning import problem_sets
 
@@ -107,11 +107,11 @@ NAMED = tuple(
         ),
     )
 )
-LAYOUTS = tuple(Sample(Problem(4096, 4096, 4096, layout)) for layout in problem.LAYOUTS)
+LAYOUTS = tuple(Sample(Problem(4096, 4096, 4096, layout)) for layout in OPERAND_LAYOUTS)
 _NARROW = (1, 8, 32)
 NARROW = (
-    *(Sample(Problem(rows, 4096, 4096, layout)) for rows in _NARROW for layout in problem.LAYOUTS),
-    *(Sample(Problem(4096, columns, 4096, layout)) for columns in _NARROW for layout in problem.LAYOUTS),
+    *(Sample(Problem(rows, 4096, 4096, layout)) for rows in _NARROW for layout in OPERAND_LAYOUTS),
+    *(Sample(Problem(4096, columns, 4096, layout)) for columns in _NARROW for layout in OPERAND_LAYOUTS),
     Sample(Problem(1, 1, 10**6)),
 )
 _TUNED = {
@@ -143,10 +143,10 @@ def _draw(count: int, seed: int, least: int, most: int, wanted: Callable[[Proble
     generator = random.Random(seed)
     found: list[Sample] = []
     while len(found) < count:
-        turn, layout = divmod(len(found), len(problem.LAYOUTS))
+        turn, layout = divmod(len(found), len(OPERAND_LAYOUTS))
         multiple = _MULTIPLE if turn % 2 else 1
         extents = (_extent(generator, least, most, multiple) for _ in range(3))
-        problem = Problem(*extents, problem.LAYOUTS[layout])
+        problem = Problem(*extents, OPERAND_LAYOUTS[layout])
         padding = _PADDINGS[turn // 2 % len(_PADDINGS)]
         sample = Sample(problem, tuple(_padding(generator, padding, how) for _, how in variants.dense(problem)))
         if wanted(problem) and sample.call.problem not in _TUNED and sample not in found:

@@ -87,7 +87,7 @@ def test_each_architecture_and_each_constant_is_its_own_kernel(folder, compiled)
 def test_a_later_process_finds_the_kernel(folder, right):
     fetch()
     script = (
-        "import sys, hashlib\nfrom fastsgemm import compiler\n"
+        "import sys, hashlib\nfrom fastsgemm.jit import compiler\n"
         "def never(*_): raise SystemExit('it was compiled again')\n"
         "compiler._compile = never\n"
         "print(hashlib.sha256(compiler.cubin(sys.stdin.read(), 'naive', 'sm_90')).hexdigest())"
@@ -238,7 +238,7 @@ def test_threads_that_want_one_kernel_compile_it_once(folder, compiled, right):
 def test_two_processes_that_compile_at_once_both_get_the_kernel(folder, tmp_path, right):
     """Each waits, its compiler loaded, until the other is as far; then both compile and store."""
     script = (
-        "import sys, time, hashlib, pathlib\nfrom fastsgemm import compiler\n"
+        "import sys, time, hashlib, pathlib\nfrom fastsgemm.jit import compiler\n"
         "compiler.report('extern \"C\" __global__ void k() {}', 'k', 'sm_90')\n"
         "text, here, ready, other = sys.stdin.read(), *map(pathlib.Path, sys.argv[1:])\n"
         "ready.touch()\n"

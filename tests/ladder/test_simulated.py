@@ -169,7 +169,7 @@ def test_a_rung_takes_less_than_a_gigabyte(name):
     """In a process of its own, so that memory is its own; the compilation is included."""
     script = (
         "import resource\n"
-        "from fastsgemm import rungs, sim; from fastsgemm.plan import Problem\n"
+        "from fastsgemm import rungs; from fastsgemm.ladder import simulated; from fastsgemm.problem import Problem\n"
         f"simulated.climb(Problem(128, 128, 128), [rungs.find({name!r})])\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )

@@ -13,7 +13,7 @@ from fastsgemm.heuristics.choose import choose
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.problem import parse, spell
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "docs" / "data" / "sass.json"
 
 pytestmark = pytest.mark.skipif(not (ROOT / "tools").is_dir(), reason="tools/ is part of a checkout only")

@@ -1,7 +1,7 @@
 """The tuning database: one JSON file an architecture, shipped with the package or written by the user's own tuning.
 
 A file holds *records*, the best known constants for one problem, and *curves*, times of one config over many shapes,
-from which `fastsgemm.heuristics.choose` predicts problems that nobody tuned. See ``tuning_db/README.md`` for the format.
+from which `fastsgemm.heuristics.choose` predicts problems that nobody tuned. ``tuning_db/README.md`` has the format.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How many chains of FMAs make up a sum where nobody said: the longer a chain, the larger its rounding error.
 
 The limits are where cuBLAS was seen to begin with several chains, by its errors on some three hundred problems on an
-H200: from about 16 steps on where C is small, from a few hundred where it does not fill the device, from about a thousand
-where it does, and then for one problem in three.
+H200: from about 16 steps on where C is small, from a few hundred where it does not fill the device, from about a
+thousand where it does, and then for one problem in three.
 """
 
 from __future__ import annotations

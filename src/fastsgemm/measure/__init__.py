@@ -1,1 +1,1 @@
-"""TODO."""
+"""Device times and cuBLAS, for tuning and for the ladder alike."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Finding the configs that are fastest on a device, and remembering them."""

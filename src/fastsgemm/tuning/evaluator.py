@@ -1,4 +1,4 @@
-"""What a tuning run needs of a device: compile, check, time. Through the same kernels and launches as any other call."""
+"""What a tuning run needs of a device: compile, check, time. Through the kernels and launches of any other call."""
 
 from __future__ import annotations
 

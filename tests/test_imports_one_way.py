@@ -1,0 +1,28 @@
+"""Arrows between the files and between the rooms of the package point one way, lazy imports included."""
+
+from pathlib import Path
+
+import imports
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+
+
+def test_no_files_import_each_other():
+    imports.floors(imports.files(SOURCE))
+
+
+def test_no_rooms_import_each_other():
+    imports.floors(imports.rooms(imports.files(SOURCE)))
+
+
+def test_a_circle_is_found_and_shown(tmp_path):
+    for name, text in {
+        "low": "",
+        "one": "def f():\n    from fastsgemm import two\n",
+        "two": "from fastsgemm.low import x\nfrom fastsgemm.one import f\n",
+    }.items():
+        (tmp_path / "fastsgemm").mkdir(exist_ok=True)
+        (tmp_path / "fastsgemm" / f"{name}.py").write_text(text)
+    with pytest.raises(ValueError, match=r"fastsgemm.one -> fastsgemm.two -> fastsgemm.one"):
+        imports.floors(imports.files(tmp_path))
