@@ -7,17 +7,17 @@ from typing import Any
 
 from fastsgemm import choose, database, device, problems, rungs
 from fastsgemm.choose import Choice
-from fastsgemm.database import GENERIC, Record, tflops
-from fastsgemm.errors import ConfigError
+from fastsgemm.database import GENERIC, Content, Record, tflops
+from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.workbench import Card, card_of
 
 _SHOWN = 4  # alternatives
-_UNKNOWN_MULTIPROCESSORS = 108  # of a card that is not there; only curves look at it
+_UNKNOWN_MULTIPROCESSORS = 108  # of a device that no data describes; only curves look at it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """The answer of `explain`; as text it is a few lines.
 
@@ -52,6 +52,12 @@ class Explanation:
             "ms": choice.ms,
             "options": [{"constants": option.config.constants, "ms": option.ms} for option in choice.options],
         }
+
+    def __repr__(self) -> str:
+        return (
+            f"<Explanation, to be printed: {problems.text(self.problem)} on {self.card.name} "
+            f"({self.card.arch}) gets {self.rung} {self.choice.config}, {self.choice.rule}>"
+        )
 
     def __str__(self) -> str:
         choice = self.choice
@@ -105,12 +111,22 @@ def explain(
     rung : str or int, optional
         Default: the rung that `sgemm` uses.
     device : int or str
-        CUDA's number of the card, or an architecture such as ``"sm_90"``, for which no card is needed.
+        CUDA's number of a device in this machine, or ``cuda:1``. The name or architecture of a device, such as
+        ``"NVIDIA H200"`` or ``"sm_90"``, needs no device.
 
     Returns
     -------
     Explanation
         Text by ``str``.
+
+    Raises
+    ------
+    ShapeError, UnknownRungError
+        The problem or the rung cannot be had.
+    DeviceError
+        `device` is to be in this machine and is not; the message says how to name one that need not be.
+    ConfigError
+        Nothing is known of a device of this name or architecture.
     """
     problem = problems.call(problems.checked(Problem(M, N, K, layout))).problem
     card = card_at(device)
@@ -118,22 +134,55 @@ def explain(
 
 
 def card_at(place: int | str) -> Card:
-    """Return the card with this number, or one of this architecture."""
-    return _describe(place) if isinstance(place, str) else card_of(device.open_gpu(place))
+    """Return the device that `place` names, as `explain` reads it."""
+    if isinstance(place, str) and place.lower() == "sim":
+        from fastsgemm.sim import cards
+
+        place = cards.wanted()
+    if isinstance(place, str) and not device.is_present(place.lower()):
+        return _described(place)
+    try:
+        return card_of(device.open_gpu(device.ordinal(place)))
+    except DeviceError as error:
+        raise type(error)(
+            f'{error}. To ask about a device that is not in this machine, name it: device="NVIDIA H200" or '
+            'device="sm_90" in Python, --device sm_90 on the command line'
+        ) from error
 
 
-def _describe(arch: str) -> Card:
-    """Return the card of an architecture that most is known about, without looking for one.
+def _described(place: str) -> Card:
+    """Return the device of this name or architecture, from data, without looking for one.
 
     Raises
     ------
     ConfigError
-        The database does not know the architecture.
+        Nothing is known of it.
     """
+    from fastsgemm.sim import cards
+
+    known = {name: arch for arch in database.architectures() for name in _names(database.load(arch))}
+    known |= {name: arch for name, arch in cards.known().items() if name not in known}
+    arch = known.get(place, place)
+    if arch not in database.architectures():
+        raise ConfigError(
+            f"the database has no device {place!r}; it has {', '.join(known)}, and the architectures "
+            f"{', '.join(database.architectures())}"
+        )
     content = database.load(arch)
-    if not content.shared_limit or arch == GENERIC:
-        raise ConfigError(f"the database has no architecture {arch!r}; it is written like sm_90")
+    name = place if place in known else next(iter(_names(content)), f"any device of {arch}")
+    return Card(name, arch, content.shared_limit, _multiprocessors(name, content))
+
+
+def _names(content: Content) -> list[str]:
+    """Return the devices that were measured, those with curves first."""
+    devices = [*(curve.device for curve in content.curves), *(record.device for record in content.records)]
+    return [name for name in dict.fromkeys(devices) if name]
+
+
+def _multiprocessors(name: str, content: Content) -> int:
+    from fastsgemm.sim import cards
+
     for curve in content.curves:
-        return Card(curve.device, arch, content.shared_limit, curve.multiprocessors)
-    name = next((record.device for record in content.records if record.device), f"any card of {arch}")
-    return Card(name, arch, content.shared_limit, _UNKNOWN_MULTIPROCESSORS)
+        if curve.device == name:
+            return curve.multiprocessors
+    return cards.find(name).multiprocessors if name in cards.known() else _UNKNOWN_MULTIPROCESSORS

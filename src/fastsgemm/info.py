@@ -1,4 +1,4 @@
-"""What is on this machine: card, driver, NVRTC, kernel cache, and the tuning record that a product would use."""
+"""What is on this machine: devices, driver, NVRTC, kernel cache, and the tuning record that a product would use."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fastsgemm import cache, compiler, device
+from fastsgemm import cache, compiler, device, problems
 from fastsgemm.choose import Card as _CardLike
 from fastsgemm.choose import choose as choose_config
 from fastsgemm.device import driver_text as _driver
-from fastsgemm.errors import FastsgemmError
+from fastsgemm.errors import DeviceError, FastsgemmError
 from fastsgemm.plan import Problem
 from fastsgemm.rungs import Rung
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Card:
-    """One card.
+class Device:
+    """One device.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Choice:
     arch : str
         The tuning file it is from: an architecture, or ``generic``.
     device : str or None
-        The card it was found on.
+        The device it was found on.
     origin, source : str
         ``measured``, ``published`` or ``hand-picked``, and where from.
     """
@@ -81,14 +81,14 @@ class Info:
     backend : str or None
         What multiplies host arrays: ``cuda``, ``host`` or ``sim``.
     simulated : str or None
-        The card that is simulated where it is ``sim``.
+        The device that is simulated where it is ``sim``.
     driver, nvrtc : str or None
         Versions.
-    cards : tuple of Card
+    devices : tuple of Device
     cache_folder : str
     cache_kernels, cache_bytes : int
     choice : Choice or None
-        For the first card or, where host arrays go through that, the simulated one.
+        For the first device or, where host arrays go through that, the simulated one.
     notes : tuple of str
         One sentence for everything that is missing.
     """
@@ -100,7 +100,7 @@ class Info:
     simulated: str | None
     driver: str | None
     nvrtc: str | None
-    cards: tuple[Card, ...]
+    devices: tuple[Device, ...]
     cache_folder: str
     cache_kernels: int
     cache_bytes: int
@@ -115,25 +115,33 @@ class Info:
         """Return it as lines for people."""
         kernels = f"{self.cache_kernels} kernels, {self.cache_bytes / 1e6:.1f} MB" if self.cache_kernels else "empty"
         rows = [("fastsgemm", f"{self.fastsgemm}, Python {self.python}, NumPy {self.numpy}")]
-        rows += [("card", _card_text(card)) for card in self.cards] or [("card", "none")]
+        rows += [("device", _device_text(one)) for one in self.devices] or [("device", "none")]
         rows += [
             ("driver", self.driver or "none"),
             ("NVRTC", self.nvrtc or "none"),
             ("kernel cache", f"{self.cache_folder} ({kernels})"),
-            ("host arrays", _BACKENDS[self.backend].format(self.simulated or "card")),
+            ("host arrays", self._host_arrays()),
         ]
         if self.choice is not None:
             rows.append(("default", _choice_text(self.choice)))
         rows += [("note", note) for note in self.notes]
         return "\n".join(f"{name:14}{value}" for name, value in rows)
 
+    def _host_arrays(self) -> str:
+        text = _BACKENDS[self.backend].format(self.simulated or "device")
+        if self.backend == "host":
+            text += f"; {_SIMULATOR if self.nvrtc else _NO_SIMULATOR}"
+        return text
+
 
 _BACKENDS = {
-    "cuda": "go through the first card and back",
-    "host": "are multiplied by NumPy; FASTSGEMM_DEVICE=sim runs the kernels on a simulated card instead",
+    "cuda": "go through the first device and back",
+    "host": "are multiplied by NumPy",
     "sim": "go through a simulated {}",
     None: "cannot be multiplied",
 }
+_SIMULATOR = "FASTSGEMM_DEVICE=sim runs the kernels on a simulated device instead"
+_NO_SIMULATOR = "the simulated device needs NVRTC: pip install 'fastsgemm[cu13]'"
 
 
 def collect(problem: Problem) -> Info:
@@ -148,12 +156,12 @@ def collect(problem: Problem) -> Info:
 
     notes: list[str] = []
     nvrtc = _or_note(notes, compiler.nvrtc_version)
-    cards = _or_note(notes, _cards) or ()
+    devices = _or_note(notes, _devices) or ()
     backend = _or_note(notes, device.host_backend)
     simulated = _or_note(notes, _simulated) if backend == "sim" else None
-    card = simulated or (cards[0] if cards else None)
-    choice = _or_note(notes, lambda: choose(card, None, problem)) if card else None
-    kernels, size = cache.entries()
+    chosen = simulated or (devices[0] if devices else None)
+    choice = _or_note(notes, lambda: choose(chosen, None, problem)) if chosen else None
+    kernels, size = _or_note(notes, _kernels) or (0, 0)
     return Info(
         fastsgemm=__version__,
         python=platform.python_version(),
@@ -162,7 +170,7 @@ def collect(problem: Problem) -> Info:
         simulated=simulated.name if simulated else None,
         driver=_driver(),
         nvrtc=nvrtc and "{}.{}".format(*nvrtc),
-        cards=cards,
+        devices=devices,
         cache_folder=str(cache.folder()),
         cache_kernels=kernels,
         cache_bytes=size,
@@ -172,8 +180,8 @@ def collect(problem: Problem) -> Info:
 
 
 def choose(card: _CardLike, rung: Rung | None, problem: Problem) -> Choice:
-    """Return the tuning record that `rung`, or `sgemm` where that is None, uses for `problem` on this card."""
-    found = choose_config(card, rung, problem)
+    """Return the tuning record that `rung`, or `sgemm` where that is None, uses for `problem` on this device."""
+    found = choose_config(card, rung, problems.call(problem).problem)
     return Choice(
         problem, found.rung.name, found.config.constants, found.arch, found.device, found.origin, found.source
     )
@@ -193,12 +201,19 @@ def _simulated() -> _CardLike:
     return cards.find(cards.wanted())
 
 
-def _cards() -> tuple[Card, ...]:
-    return tuple(map(_card, range(device.probe())))
+def _kernels() -> tuple[int, int]:
+    try:
+        return cache.entries()
+    except OSError as error:
+        raise DeviceError(f"the kernel cache cannot be read: {error.strerror}") from error
 
 
-def _card(ordinal: int) -> Card:
-    """Describe a card without opening it: a context takes time and memory on every one."""
+def _devices() -> tuple[Device, ...]:
+    return tuple(map(_device, range(device.probe())))
+
+
+def _device(ordinal: int) -> Device:
+    """Describe a device without opening it: a context takes time and memory on every one."""
     from cuda.bindings import driver
 
     handle = driver.cuDeviceGet(ordinal)[1]
@@ -208,18 +223,17 @@ def _card(ordinal: int) -> Card:
             driver.cuDeviceGetAttribute(getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), handle)[1]
         )
 
-    return Card(
+    return Device(
         ordinal,
-        driver.cuDeviceGetName(256, handle)[1].split(b"\0")[0].decode(),
-        f"sm_{attribute('COMPUTE_CAPABILITY_MAJOR')}{attribute('COMPUTE_CAPABILITY_MINOR')}",
+        *device.described(ordinal),
         attribute("MULTIPROCESSOR_COUNT"),
         attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
     )
 
 
-def _card_text(card: Card) -> str:
-    shared = card.shared_limit // 1024
-    return f"{card.ordinal}: {card.name}, {card.arch}, {card.multiprocessors} SMs, {shared} KB shared memory a block"
+def _device_text(one: Device) -> str:
+    shared = one.shared_limit // 1024
+    return f"{one.ordinal}: {one.name}, {one.arch}, {one.multiprocessors} SMs, {shared} KB shared memory a block"
 
 
 def _choice_text(choice: Choice) -> str:
@@ -227,6 +241,5 @@ def _choice_text(choice: Choice) -> str:
     constants = " ".join(f"{name}={value}" for name, value in choice.constants.items())
     place = choice.device or choice.arch
     return (
-        f"{choice.rung} {constants} at {problem.M} x {problem.N} x {problem.K}; "
-        f"{choice.origin} record for {place} ({choice.source})"
+        f"{choice.rung} {constants} at {problems.text(problem)}; {choice.origin} record for {place} ({choice.source})"
     )

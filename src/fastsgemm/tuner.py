@@ -282,7 +282,7 @@ def tune(
     space: str | None = None,
     quick: bool = False,
     budget: float | None = None,
-    device: int = 0,
+    device: int | str = 0,
     store: bool = True,
     progress: bool = True,
 ) -> Outcome:
@@ -302,8 +302,8 @@ def tune(
     budget : float, optional
         Seconds that the run may take. Default: 18 for a quick run, 465 for the standard set, else as long
         as it takes.
-    device : int
-        CUDA's number of the card.
+    device : int or str
+        CUDA's number of the device in this machine, ``cuda:1``, or its name or architecture.
     store : bool
         Whether to keep the result in the user's data folder.
     progress : bool
@@ -319,11 +319,11 @@ def tune(
         Another process is tuning this card, or a candidate broke the CUDA context.
     DeviceError, ConfigError, UnknownRungError, ShapeError
     """
-    from fastsgemm.device import open_gpu
+    from fastsgemm.device import open_gpu, ordinal
     from fastsgemm.progress import Bar
 
     began = time.monotonic()
-    with workbench(open_gpu(device)) as bench, alone(bench.card):
+    with workbench(open_gpu(ordinal(device))) as bench, alone(bench.card):
         return run(plan(bench.card, shapes, rung, space, quick), bench, Bar(progress), budget, store=store, began=began)
 
 

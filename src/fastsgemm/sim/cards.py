@@ -1,4 +1,4 @@
-"""The cards that can be simulated, from ``cards.json``: a new one is a line of data."""
+"""The devices that can be simulated, from ``cards.json``: a new one is a line of data."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fastsgemm.errors import DeviceError
 
@@ -65,22 +66,33 @@ class Card:
 
 
 def wanted() -> str:
-    """Return the card that ``FASTSGEMM_SIM_CARD`` names, or the one that is simulated without it."""
-    return os.environ.get("FASTSGEMM_SIM_CARD", "").strip() or _DEFAULT
+    """Return the device that ``FASTSGEMM_SIM_DEVICE`` names, or the one that is simulated without it."""
+    return os.environ.get("FASTSGEMM_SIM_DEVICE", "").strip() or _DEFAULT
+
+
+def known() -> dict[str, str]:
+    """Return the architecture of every device that can be simulated, by its name."""
+    return {name: card["arch"] for name, card in _table()["cards"].items()}
 
 
 @cache
 def find(device: str) -> Card:
-    """Return the card of this name, or the one that stands for an architecture such as ``sm_90``.
+    """Return the device of this name, or the one that stands for an architecture such as ``sm_90``.
 
     Raises
     ------
     DeviceError
         It is not in the table; the message lists what is.
     """
-    table = json.loads((Path(__file__).parent / "cards.json").read_text(encoding="utf-8"))
+    table = _table()
     for name, card in table["cards"].items():
         if device in (name, card["arch"]):
             return Card(name, **card, limits=Limits(**table["architectures"][card["arch"]]))
-    known = ", ".join([*table["architectures"], *table["cards"]])
-    raise DeviceError(f"a card {device!r} is not known to the simulated device; known are {known}")
+    there = ", ".join([*table["architectures"], *table["cards"]])
+    raise DeviceError(f"a device {device!r} cannot be simulated; known are {there}")
+
+
+@cache
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads((Path(__file__).parent / "cards.json").read_text(encoding="utf-8"))
+    return table

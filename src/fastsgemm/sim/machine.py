@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from fastsgemm.progress import track
 from fastsgemm.sim import cards, nvrtc, program, ptx, report, schedule
 from fastsgemm.sim.async_copy import Copies
 from fastsgemm.sim.batch import WARP, Array, Batch
@@ -24,18 +24,18 @@ from fastsgemm.sim.slots import DTYPES, Slots
 MAX_THREADS = 1024  # of a block
 _MOST_LANES = 1 << 15  # of a batch: enough to hide what an instruction costs in Python
 _MOST_BYTES = 1 << 28  # of a batch's registers
-_PATIENCE = 3.0  # seconds before a bar shows how far a launch is, where stderr is a terminal
+_PATIENCE = 3.0  # seconds before a bar shows how far a launch is
 
 
 class Machine:
-    """A simulated card.
+    """A simulated device.
 
     Parameters
     ----------
-    card : str, optional
+    device : str, optional
         Its name, for example ``NVIDIA A100-SXM4-40GB``, or an architecture such as ``sm_80``. Kernels are compiled for
         its architecture, its limits hold for launches, and occupancy is that of its SMs. Default:
-        ``FASTSGEMM_SIM_CARD``, or an H200.
+        ``FASTSGEMM_SIM_DEVICE``, or an H200.
 
     Raises
     ------
@@ -43,8 +43,8 @@ class Machine:
         The card is not in ``cards.json``.
     """
 
-    def __init__(self, card: str | None = None) -> None:
-        self.card = cards.find(card or cards.wanted())
+    def __init__(self, device: str | None = None) -> None:
+        self.card = cards.find(device or cards.wanted())
 
     def launch(
         self,
@@ -95,7 +95,7 @@ class Machine:
         values = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
         with np.errstate(all="ignore"):  # Inf and NaN are values here, as on a card
-            for first in tqdm(range(0, grid, step), "simulating", leave=False, disable=None, delay=_PATIENCE):
+            for first in track(range(0, grid, step), "blocks", _PATIENCE):
                 blocks = min(step, grid - first)
                 batch = _batch(decoded, first, blocks, block, grid, values)
                 batch.memory, batch.counters = memory, counters
