@@ -1,16 +1,17 @@
 """The program: ``python -m fastsgemm``, also installed as ``fastsgemm``.
 
 `main` runs the command line as a process of its own: whatever happens to Ctrl-C, stdout and stderr is one line and an
-exit code. Nothing but the standard library is imported before that is arranged.
+exit code. Nothing that takes time is imported before that is arranged.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 from types import FrameType
+
+from fastsgemm.progress import abandon, say
 
 _FAILED = 2  # the exit code where the caller or the machine is at fault
 _INTERRUPTED = 130  # the exit code that shells use for Ctrl-C
@@ -48,39 +49,27 @@ def main(arguments: list[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:  # the reader, head for example, has seen enough
-        _give_up_stdout()
+        abandon(sys.stdout)
         return 0
     except (KeyboardInterrupt, Exception) as error:
         # An extension module may turn a KeyboardInterrupt into another exception while it is imported.
         if interrupts or isinstance(error, KeyboardInterrupt):
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends the process at once
-            _complain("interrupted")
-            _give_up_stdout()
+            _say("interrupted")
+            abandon(sys.stdout)
             return _INTERRUPTED
         if isinstance(error, MemoryError):
-            _complain(f"not enough memory: {error}")
+            _say(f"not enough memory: {error}")
         elif isinstance(error, OSError):
-            _complain(str(error))
+            _say(str(error))
         else:
             raise
-        _give_up_stdout()
+        abandon(sys.stdout)
         return _FAILED
 
 
-def _complain(text: str) -> None:
-    """Print one line on stderr, if there is one."""
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):
-            print("fastsgemm:", " ".join(text.split()), file=sys.stderr)
-
-
-def _give_up_stdout() -> None:
-    """Send the rest of stdout nowhere: the interpreter flushes it again as it ends, and would complain."""
-    with contextlib.suppress(AttributeError, OSError, ValueError):
-        target = sys.stdout.fileno()
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, target)
-        os.close(null)
+def _say(text: str) -> None:
+    say(f"fastsgemm: {' '.join(text.split())}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -13,6 +12,7 @@ from fastsgemm import __version__, bench, cache, device, info, ladder, problems,
 from fastsgemm.errors import DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.explanation import explain
 from fastsgemm.plan import Problem
+from fastsgemm.progress import say
 from fastsgemm.rungs import RUNGS, Rung
 from fastsgemm.rungs import ladder as ladder_of
 
@@ -79,8 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.command(options))
     except FastsgemmError as error:
-        if sys.stderr is not None:
-            print(f"fastsgemm: {' '.join(str(error).split())}", file=sys.stderr)
+        say(f"fastsgemm: {' '.join(str(error).split())}")
         return _USAGE_ERROR
 
 

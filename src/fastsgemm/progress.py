@@ -1,7 +1,8 @@
-"""How far a long run is, on stderr: bars by tqdm."""
+"""What goes to stderr: messages, and by tqdm how far a long run is."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -13,6 +14,23 @@ T = TypeVar("T")
 _LOG_PERIOD = 10.0
 
 
+def say(text: str) -> None:
+    """Print a line on stderr, if there is one that takes it."""
+    if not _closed():
+        stderr = _Stderr(sys.stderr)
+        stderr.write(f"{text}\n")
+        stderr.flush()
+
+
+def abandon(stream: Any) -> None:
+    """Send what a stream still holds nowhere: else the interpreter fails to write it again as it ends."""
+    with suppress(AttributeError, OSError, ValueError):  # closed, or not a file
+        target = stream.fileno()
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, target)
+        os.close(null)
+
+
 class _Stderr:
     """stderr as it is now. A line that cannot be written is dropped: a run must not end because of its bar."""
 
@@ -20,12 +38,17 @@ class _Stderr:
         self._stream = stream
 
     def write(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # full, closed by the reader, or letters that it cannot encode
-            self._stream.write(text)
+        with suppress(ValueError):  # letters that it cannot encode
+            try:
+                self._stream.write(text)
+            except OSError:  # full, or closed by the reader
+                abandon(self._stream)
 
     def flush(self) -> None:
-        with suppress(OSError, ValueError):
+        try:
             self._stream.flush()
+        except OSError:
+            abandon(self._stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

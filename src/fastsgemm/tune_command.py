@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from fastsgemm import database, plot, tuner
 from fastsgemm.candidates import SPACES, tunable
 from fastsgemm.errors import RecordError
 from fastsgemm.explanation import card_at
+from fastsgemm.progress import say
 
 __all__ = ["DESCRIPTION", "add_options", "run", "tunable"]
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
             progress=not options.no_progress,
         )
     except KeyboardInterrupt:
-        _say("fastsgemm: stopped; what was measured is kept, the same command goes on from there")
+        say("fastsgemm: stopped; what was measured is kept, the same command goes on from there")
         return _INTERRUPTED
     print(json.dumps(outcome.json(), indent=2) if options.json else outcome)
     if options.export:
@@ -65,12 +65,7 @@ def _export(path: Path, outcome: tuner.Outcome) -> None:
         database.write(path, database.merged(database.shipped(outcome.card.arch), outcome.content))
     except OSError as error:
         raise RecordError(f"{path} cannot be written: {error}") from error
-    _say(f"exported to {path}")
-
-
-def _say(text: str) -> None:
-    if sys.stderr is not None:
-        print(text, file=sys.stderr)
+    say(f"exported to {path}")
 
 
 def _seconds(text: str) -> float:
