@@ -57,10 +57,10 @@ bench: $(READY)
 	mkdir -p $(dir $(BENCH_JSON))
 	$(RUN) -m pytest tests/benchmarks --benchmark-enable --benchmark-only --benchmark-json=$(BENCH_JSON)
 
-# The shipped constants for the default card, whatever this machine has found or asks for.
+# The shipped constants for the default device, whatever this machine has found or asks for.
 counts: $(READY)
 	mkdir -p build
-	FASTSGEMM_DATA_DIR=build/no-tuning FASTSGEMM_SIM_CARD= $(RUN) -m fastsgemm ladder --device sim --json > build/counts.json
+	FASTSGEMM_DATA_DIR=build/no-tuning FASTSGEMM_SIM_DEVICE= $(RUN) -m fastsgemm ladder --device sim --json > build/counts.json
 	mv build/counts.json docs/data/counts.json
 	$(RUN) tools/write_tables.py
 

@@ -26,7 +26,7 @@ def test_generic_constants_are_explained(tuning_folder):
         (tuning_folder / f"{name}.json").write_text((real / f"{name}.json").read_text())
     text = str(explain(64, 64, 64, device="sm_75"))
     assert "hand-picked record for every architecture" in text
-    assert "any card of sm_75" in text
+    assert "any device of sm_75" in text
 
 
 def test_predictions_and_alternatives_are_shown(bench, data_folder):
@@ -87,8 +87,21 @@ def test_errors_of_the_caller():
 
 
 def test_without_a_driver_a_card_is_not_there(no_driver):
-    with pytest.raises(NoDriverError):
+    with pytest.raises(NoDriverError, match='name it: device="NVIDIA H200" or device="sm_90" in Python'):
         explain(64, 64, 64)
+
+
+@pytest.mark.parametrize(("name", "arch"), [("NVIDIA H200", "sm_90"), ("Tesla T4", "sm_75")])
+def test_a_device_may_be_named(name, arch):
+    found = explain(4096, 4096, 4096, device=name)
+    assert (found.card.name, found.card.arch) == (name, arch)
+    assert found.choice == explain(4096, 4096, 4096, device=arch).choice
+
+
+def test_its_repr_is_one_line_with_the_answer():
+    assert repr(explain(64, 64, 64, "TN", rung="warptiled", device="sm_80")).startswith(
+        "<Explanation, to be printed: 64,64,64,TN on NVIDIA A100-SXM4-40GB (sm_80) gets warptiled BM="
+    )
 
 
 def test_a_card_that_is_there_is_asked(monkeypatch, bench):
@@ -98,4 +111,4 @@ def test_a_card_that_is_there_is_asked(monkeypatch, bench):
 
 def test_the_card_of_an_architecture_is_the_one_with_curves(bench, tuning_folder):
     database.write(tuning_folder / "sm_90.json", Content("sm_90", 232448))
-    assert card_at("sm_90").name == "any card of sm_90"
+    assert card_at("sm_90").name == "any device of sm_90"

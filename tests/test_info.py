@@ -4,17 +4,17 @@ import pytest
 
 from fastsgemm import device, info
 from fastsgemm.errors import NoNvrtcError
-from fastsgemm.info import Card
+from fastsgemm.info import Device
 from fastsgemm.plan import Problem
 from fastsgemm.sim import cards
 
 PROBLEM = Problem(4096, 4096, 4096)
-H200 = Card(0, "NVIDIA H200", "sm_90", 132, 232448)
+H200 = Device(0, "NVIDIA H200", "sm_90", 132, 232448)
 
 
 @pytest.fixture
 def one_card(fresh_machine, monkeypatch):
-    monkeypatch.setattr(info, "_cards", lambda: (H200,))
+    monkeypatch.setattr(info, "_devices", lambda: (H200,))
     monkeypatch.setattr(info, "_driver", lambda: "580.95.05 (CUDA 13.0)")
     monkeypatch.setattr(device, "probe", lambda: 1)
     monkeypatch.delenv("FASTSGEMM_DEVICE", raising=False)
@@ -22,11 +22,11 @@ def one_card(fresh_machine, monkeypatch):
 
 def test_without_a_driver_the_rest_is_still_found(no_driver):
     found = info.collect(PROBLEM)
-    assert found.cards == ()
+    assert found.devices == ()
     assert found.choice is None
     assert found.backend == "host"
     assert [note for note in found.notes if "no NVIDIA driver was found" in note] == list(found.notes)
-    assert "card          none" in found.text()
+    assert "device        none" in found.text()
 
 
 def test_a_forced_card_that_is_missing_is_one_note(no_driver, monkeypatch):
@@ -45,19 +45,21 @@ def test_without_nvrtc_the_note_says_what_to_install(no_driver, monkeypatch):
     found = info.collect(PROBLEM)
     assert found.nvrtc is None
     assert "install fastsgemm[cu13]" in found.notes
+    assert "FASTSGEMM_DEVICE=sim" not in found.text()  # it needs NVRTC too
+    assert "the simulated device needs NVRTC: pip install 'fastsgemm[cu13]'" in found.text()
 
 
 def test_the_card_and_its_record_are_named(one_card):
     text = info.collect(PROBLEM).text()
     assert "0: NVIDIA H200, sm_90, 132 SMs, 227 KB shared memory a block" in text
     assert "580.95.05 (CUDA 13.0)" in text
-    assert "at 4096 x 4096 x 4096" in text
+    assert "at 4096,4096,4096; " in text
     assert "BM=" in text
 
 
 def test_the_simulated_card_and_its_record_are_named(no_driver, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
-    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_86")
+    monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_86")
     found = info.collect(PROBLEM)
     assert (found.backend, found.simulated) == ("sim", "NVIDIA RTX A6000")
     assert found.choice == info.choose(cards.find("sm_86"), None, PROBLEM)
@@ -66,7 +68,7 @@ def test_the_simulated_card_and_its_record_are_named(no_driver, monkeypatch):
 
 def test_the_simulated_card_counts_and_not_the_one_in_the_machine(one_card, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
-    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_86")
+    monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_86")
     asked = []
     monkeypatch.setattr(info, "choose", lambda card, *question: asked.append(card))
     info.collect(PROBLEM)
@@ -75,11 +77,11 @@ def test_the_simulated_card_counts_and_not_the_one_in_the_machine(one_card, monk
 
 def test_a_card_that_cannot_be_simulated_is_a_note(no_driver, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
-    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_11")
+    monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_11")
     found = info.collect(PROBLEM)
     assert (found.simulated, found.choice) == (None, None)
-    assert [note for note in found.notes if "'sm_11' is not known" in note]
-    assert "a simulated card" in found.text()
+    assert [note for note in found.notes if "'sm_11' cannot be simulated" in note]
+    assert "a simulated device" in found.text()
 
 
 def test_without_a_card_the_simulated_one_is_pointed_to(no_driver):
@@ -89,7 +91,7 @@ def test_without_a_card_the_simulated_one_is_pointed_to(no_driver):
 def test_json_is_plain_data(one_card):
     found = info.collect(PROBLEM)
     again = json.loads(json.dumps(found.json()))
-    assert again["cards"][0]["name"] == "NVIDIA H200"
+    assert again["devices"][0]["name"] == "NVIDIA H200"
     assert again["choice"]["problem"]["M"] == 4096
 
 
@@ -104,5 +106,5 @@ def test_the_cache_is_counted(no_driver, monkeypatch, tmp_path):
 @pytest.mark.gpu
 def test_a_card_is_described_as_opened():
     gpu = device.open_gpu(0)
-    assert info._card(0) == Card(0, gpu.name, gpu.arch, gpu.multiprocessors, gpu.shared_limit)
+    assert info._device(0) == Device(0, gpu.name, gpu.arch, gpu.multiprocessors, gpu.shared_limit)
     assert "CUDA" in (info._driver() or "")

@@ -103,7 +103,7 @@ def parse(text: str) -> Problem:
     """
     parts = [part.strip() for part in text.split(",")]
     layout = parts.pop().upper() if len(parts) == 4 else "NN"
-    digits = all(part.isdecimal() and len(part) <= _MOST_DIGITS for part in parts)
+    digits = all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in parts)
     if len(parts) not in (1, 3) or layout not in LAYOUTS or not digits:
         raise ShapeError(
             f"a problem is written N, M,N,K or M,N,K,LAYOUT with numbers of 1 to {MAX_EXTENT} and a layout of "

@@ -91,8 +91,7 @@ def judge(cases, results):
 
 def pressed(where):
     """Return a set-up that presses Ctrl-C when a function is called."""
-    module, name = where.rsplit(".", 1)
-    return f"import {module}; {where} = lambda *given, **named: signal.raise_signal(signal.SIGINT)"
+    return f"import {where.rpartition('.')[0]}; {where} = lambda *given, **named: signal.raise_signal(signal.SIGINT)"
 
 
 def test_streams_that_take_nothing(tried):
@@ -110,8 +109,7 @@ def test_streams_that_take_nothing(tried):
         Case(("explain", "64", "--device", "sm_1"), 2, setup=_FULL.format(2)),
         Case(("info",), 0, setup="os.close(1); sys.stdout = None"),
     ]
-    results = commands(cases)
-    judge(cases, results)
+    judge(cases, commands(cases))
     tried("a stream that is full, closed or has no reader", len(cases))
 
 
@@ -120,7 +118,7 @@ def test_a_bar_on_a_closed_stderr(tried):
     script = (
         "import os, sys; from fastsgemm.progress import Bar, track\n"
         "def use():\n"
-        "    bar = Bar(); bar.title('x'); bar.begin('time', 3); bar.step(); bar.best('1 ms'); bar.note('y'); bar.end()\n"
+        "    bar = Bar(); bar.title('x'); bar.begin('time', 3); bar.step(); bar.best('1'); bar.note('y'); bar.end()\n"
         "    assert [*track([1, 2], 'doing')] == [1, 2]\n"
         "stderr = sys.stderr\n"
         "sys.stderr = None; use()\n"
@@ -203,22 +201,21 @@ def test_sizes_that_cannot_be_had(tried):
         Case(("ladder", "--size", "99999999"), 2, "GiB are available"),
         Case(("ladder", "--device", "sim", "--size", "99999999"), 2, "GiB are available"),
         Case(("ladder", "--device", "sim", "--size", "1024"), 2, "the limit is 5e+09"),
-        Case(("ladder", "--device", "sim", "--size", "1,1,100000000", "--rung", "9"), 2, "the limit is 5e+09"),
-        Case(("ladder", "--device", "sim", "--size", "500000,1,100000", "--rung", "1"), 2, ""),
+        Case(("ladder", "--device", "sim", "--size", "1,1,10000000", "--rung", "9"), 2, "the limit is 5e+09"),
+        Case(("ladder", "--device", "sim", "--size", "500000,1,100000", "--rung", "1"), 2, "GiB are available"),
         Case(("ladder", "--size", "30000"), 2, "choose a smaller size"),
         Case(
             ("ladder", "--size", "11000"), 2, "memory",
-            "import resource; resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))",
+            "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))",
         ),
     ]  # fmt: skip
-    results = commands(cases)
-    judge([case for case in cases if case.error], [r for case, r in zip(cases, results, strict=True) if case.error])
+    judge(cases, commands(cases))
     tried("a size that memory or patience does not allow", len(cases))
 
 
 @pytest.mark.parametrize(
     "size",
-    ["2147483647", "1,1,2147483647", "9" * 30, "9" * 5000, "0", "-1", "1,0,1", "1,2,3,XX", "1,2", "\u0663", "²", ""],
+    ["2147483647", "1,1,2147483647", "9" * 30, "9" * 5000, "0", "-1", "1,0,1", "1,2,3,XX", "1,2", "٣", "²", ""],
 )
 def test_texts_that_are_no_size(tried, capsys, size):
     from fastsgemm.command_line import main

@@ -15,5 +15,5 @@ def test_every_architecture_that_the_package_supports_has_a_card():
 
 
 def test_unknown_cards_are_refused_with_those_that_are_known():
-    with pytest.raises(DeviceError, match=r"'NVIDIA 8800 GTX' is not known .*; known are sm_75.*NVIDIA H200"):
+    with pytest.raises(DeviceError, match=r"'NVIDIA 8800 GTX' cannot be simulated; known are sm_75.*NVIDIA H200"):
         cards.find("NVIDIA 8800 GTX")

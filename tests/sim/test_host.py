@@ -86,15 +86,15 @@ def test_an_explicit_config(random, reference, launches):
 
 
 def test_another_card_has_its_own_constants_and_limits(random, launches, monkeypatch):
-    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "NVIDIA RTX A6000")
+    monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "NVIDIA RTX A6000")
     A = random(64, 64)
     fastsgemm.sgemm(A, A, rung="warptiled")
     config = choose(cards.find("sm_86"), rungs.find("warptiled"), Problem(64, 64, 64)).config
     assert launches[0][2:4] == (config.threads, config.shared_bytes)
     with pytest.raises(ConfigError, match="at most 101376 bytes"):
         fastsgemm.sgemm(A, A, rung="autotuned", config=Config(128, 128, 128, 4, 4))
-    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_11")
-    with pytest.raises(DeviceError, match="'sm_11' is not known"):
+    monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_11")
+    with pytest.raises(DeviceError, match="'sm_11' cannot be simulated"):
         fastsgemm.sgemm(A, A)
 
 

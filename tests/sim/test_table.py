@@ -10,6 +10,7 @@ import pytest
 
 from fastsgemm import rungs
 from fastsgemm.choose import choose
+from fastsgemm.errors import ShapeError
 from fastsgemm.plan import Problem
 from fastsgemm.sim import Machine, Report, climb, table
 
@@ -175,3 +176,26 @@ def test_a_rung_takes_seconds_and_megabytes(name):
     seconds, kilobytes = map(float, done.stdout.split())
     assert seconds < 5
     assert kilobytes < 1e6
+
+
+def test_the_text_fits_a_terminal_and_ends_with_what_was_learned(found):
+    lines = found.text().splitlines()
+    assert max(map(len, lines)) <= 80
+    naive, last = found.rows[0], found.rows[-1]
+    assert " ".join(lines[-2:]).startswith(f"from naive to {last.name}, each FMA takes {naive.bytes_per_fma:.3g} -> ")
+    assert naive.bytes_per_fma == 32 * (naive.loads_a.sectors + naive.loads_b.sectors) / 128**3
+
+
+def test_a_layout_is_run_as_it_is_stored(configs):
+    climbed = climb(Problem(33, 65, 40, "TN"), [rungs.find("naive"), rungs.find("coalesced")], configs=configs)
+    assert climbed.ok and climbed.layout == "TN" and "33 x 65 x 40, TN," in climbed.heading()
+    plain = climb(Problem(33, 65, 40), [rungs.find("coalesced")], configs=configs)
+    assert climbed.rows[1].loads_a.sectors != plain.rows[0].loads_a.sectors
+    assert table.from_json(json.loads(json.dumps(climbed.json()))) == climbed
+
+
+@pytest.mark.parametrize("problem", [Problem(1024, 1024, 1024), Problem(1, 1, 10**7)])
+def test_what_takes_too_long_is_refused_before_it_starts(monkeypatch, problem):
+    monkeypatch.setattr(table, "sgemm", lambda *given, **named: pytest.fail("it was started"))
+    with pytest.raises(ShapeError, match=r"FLOPs in whole tiles, about .* minutes; the limit is 5e\+09"):
+        climb(problem)
