@@ -41,7 +41,7 @@ def made_up_run():
         "first result": [{"first": "sgemm, warm cache", "ms": 80.0}],
         "host parts": [{}],
     }
-    card = {"cards": [{"name": "NVIDIA X"}], "driver": "580.1 (CUDA 13.0)", "nvrtc": "13.0"}
+    card = {"devices": [{"name": "NVIDIA X"}], "driver": "580.1 (CUDA 13.0)", "nvrtc": "13.0"}
     return {
         "datetime": "2026-01-02T03:04:05",
         "machine_info": {"fastsgemm": card, "packages": {"torch": "2.9"}},

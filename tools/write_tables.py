@@ -58,7 +58,7 @@ def reduce(run: Data) -> Data:
     machine = run["machine_info"]["fastsgemm"]
     return {
         "date": run["datetime"][:10],
-        "card": machine["cards"][0]["name"],
+        "card": (machine.get("devices") or machine["cards"])[0]["name"],
         "driver": machine["driver"],
         "nvrtc": machine["nvrtc"],
         "packages": run["machine_info"]["packages"],

@@ -95,7 +95,7 @@ def pressed(where):
 
 
 def test_streams_that_take_nothing(tried):
-    plan = ("tune", "--dry-run", "--json", "--device", "sm_90")
+    plan = ("tune", "--dry-run", "--quick", "--json", "--device", "sm_90")
     climb = ("ladder", "--device", "sim", "--size", "8", "--rung", "naive")
     cases = [
         Case(plan, 0, setup=_BROKEN_PIPE),
