@@ -30,7 +30,9 @@ def test_the_public_names_are_all_that_is_shown():
     assert not {"gemm", "arrays", "import_module"} & {*names}
 
 
-@pytest.mark.parametrize("module", ["fastsgemm.gemm", "fastsgemm.arrays", "fastsgemm.device", "fastsgemm.kernel"])
+@pytest.mark.parametrize(
+    "module", ["fastsgemm.gemm", "fastsgemm.call.arrays", "fastsgemm.device", "fastsgemm.jit.kernel"]
+)
 def test_no_cuda_package_and_no_other_array_library_is_imported(module):
     loaded = in_fresh_process(f"import sys, {module}; print(*sys.modules)")
     assert module in loaded
@@ -44,7 +46,7 @@ def test_what_a_product_does_not_need_is_not_imported():
     )
     late = {"argparse", "concurrent", "filelock", "platformdirs", "statistics", "tempfile", "tqdm"}
     assert "fastsgemm.gemm" in loaded and not late.intersection(loaded)
-    assert not {f"fastsgemm.{name}" for name in ("tuner", "workbench", "timing", "ladder", "sim", "info")} & {*loaded}
+    assert not {f"fastsgemm.{name}" for name in ("tuner", "evaluator", "timing", "ladder", "sim", "info")} & {*loaded}
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

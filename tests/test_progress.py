@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from fastsgemm import progress
+from fastsgemm.tuning import progress
 
 
 class Terminal(io.StringIO):

@@ -1,5 +1,7 @@
 """fastsgemm: float32 matrix multiplication for NVIDIA GPUs, from kernels compiled on the spot."""
 
+from __future__ import annotations
+
 from importlib import import_module
 
 TYPE_CHECKING = False  # a type checker takes it for typing's, which would be the first import
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
         TuningError,
         UnknownRungError,
     )
-    from fastsgemm.explanation import explain
     from fastsgemm.gemm import sgemm
+    from fastsgemm.heuristics.explanation import explain
     from fastsgemm.rungs import RUNGS
-    from fastsgemm.tuner import tune
+    from fastsgemm.tuning.tuner import tune
 
 __version__ = "0.1.0"
 

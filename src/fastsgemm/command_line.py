@@ -8,13 +8,16 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from fastsgemm import __version__, bench, cache, device, info, ladder, problems, rungs, tune_command
+from fastsgemm import __version__, device, rungs
 from fastsgemm.errors import DeviceError, FastsgemmError, ShapeError, UnknownRungError
-from fastsgemm.explanation import explain
-from fastsgemm.plan import Problem
-from fastsgemm.progress import say
+from fastsgemm.heuristics.explanation import explain
+from fastsgemm.jit import cache
+from fastsgemm.ladder import contenders, info, measured
+from fastsgemm.problem import Problem, parse
 from fastsgemm.rungs import RUNGS, Rung
 from fastsgemm.rungs import ladder as ladder_of
+from fastsgemm.tuning.command import DESCRIPTION, add_options, run, tunable
+from fastsgemm.tuning.progress import say
 
 DEFAULT_SIZE = Problem(2048, 2048, 2048)
 SIMULATED_SIZE = Problem(128, 128, 128)  # of the ladder on the simulated device: seconds, where the above takes an hour
@@ -38,13 +41,13 @@ class Climbed(Protocol):
 
 
 def _on_cuda(problem: Problem, chosen: Sequence[Rung], ordinal: int = 0) -> Climbed:
-    with bench.card(problem, chosen or ladder_of(problem.M, problem.N), ordinal) as place:
-        return ladder.climb(place)
+    with contenders.on_device(problem, chosen or ladder_of(problem.M, problem.N), ordinal) as place:
+        return measured.climb(place)
 
 
 def _on_host(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
-    with bench.host(problem, chosen) as place:
-        return ladder.climb(place)
+    with contenders.on_host(problem, chosen) as place:
+        return measured.climb(place)
 
 
 def _on_simulation(problem: Problem, chosen: Sequence[Rung], name: str | None = None) -> Climbed:
@@ -88,7 +91,7 @@ def _everything(options: argparse.Namespace) -> int:
     if not options.json:
         print(found.text(), end="\n\n", flush=True)
     climbs = {"ladder": device.host_backend()}
-    if climbs["ladder"] == "host" and found.nvrtc is not None:  # no card to see the rungs on
+    if climbs["ladder"] == "host" and found.nvrtc is not None:  # no device to see the rungs on
         climbs["simulated"] = "sim"
     ladders = {}
     for name, backend in climbs.items():
@@ -164,7 +167,7 @@ def _print_json(data: dict[str, Any]) -> None:
 
 def _problem(text: str) -> Problem:
     try:
-        return problems.parse(text)
+        return parse(text)
     except ShapeError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
@@ -241,7 +244,7 @@ def _parser() -> argparse.ArgumentParser:
     search = commands.add_parser(
         "tune",
         help="search the constants that are fastest on this device (also: python -m fastsgemm.tune)",
-        description=tune_command.DESCRIPTION,
+        description=DESCRIPTION,
         epilog=_EPILOG,
     )
     search.add_argument(
@@ -252,9 +255,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="M,N,K[,LAYOUT]",
         help="tune this problem; repeatable; default: the standard set of each rung",
     )
-    search.add_argument("--rung", type=_rung, help=f"the rung; tunable are {', '.join(tune_command.tunable())}")
-    tune_command.add_options(search)
-    _finish(search, tune_command.run)
+    search.add_argument("--rung", type=_rung, help=f"the rung; tunable are {', '.join(tunable())}")
+    add_options(search)
+    _finish(search, run)
 
     stored = commands.add_parser("cache", help="show the folder of compiled kernels, or empty it")
     stored.add_argument("--clear", action="store_true", help="remove every stored kernel; they are compiled again")

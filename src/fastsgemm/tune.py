@@ -1,4 +1,6 @@
-"""``python -m fastsgemm.tune`` is ``fastsgemm tune``; the function `fastsgemm.tune` is in `fastsgemm.tuner`."""
+"""``python -m fastsgemm.tune`` is ``fastsgemm tune``; the function `fastsgemm.tune` is in `fastsgemm.tuning.tuner`."""
+
+from __future__ import annotations
 
 import sys
 

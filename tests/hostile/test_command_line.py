@@ -133,17 +133,17 @@ def test_a_bar_on_a_closed_stderr(tried):
 
 def test_ctrl_c_while_a_command_runs(tried):
     cases = [
-        Case(("info",), 130, "fastsgemm: interrupted", pressed("fastsgemm.info.collect")),
-        Case((), 130, "fastsgemm: interrupted", pressed("fastsgemm.ladder.climb")),
-        Case(("ladder",), 130, "fastsgemm: interrupted", pressed("fastsgemm.bench.operands")),
+        Case(("info",), 130, "fastsgemm: interrupted", pressed("fastsgemm.ladder.info.collect")),
+        Case((), 130, "fastsgemm: interrupted", pressed("fastsgemm.ladder.measured.climb")),
+        Case(("ladder",), 130, "fastsgemm: interrupted", pressed("fastsgemm.ladder.contenders.operands")),
         Case(
             ("ladder", "--device", "sim", "--size", "8"),
             130, "fastsgemm: interrupted", pressed("fastsgemm.sim.schedule.run"),
         ),
-        Case(("explain", "8"), 130, "fastsgemm: interrupted", pressed("fastsgemm.problems.call")),
-        Case(("cache",), 130, "fastsgemm: interrupted", pressed("fastsgemm.cache.entries")),
+        Case(("explain", "8"), 130, "fastsgemm: interrupted", pressed("fastsgemm.geometry.variants.dense_call")),
+        Case(("cache",), 130, "fastsgemm: interrupted", pressed("fastsgemm.jit.cache.entries")),
         Case(("tune", "--dry-run"), 130, "fastsgemm: interrupted", pressed("fastsgemm.device.ordinal")),
-        Case(("tune",), 130, "the same command goes on from there", pressed("fastsgemm.tuner.tune")),
+        Case(("tune",), 130, "the same command goes on from there", pressed("fastsgemm.tuning.tuner.tune")),
     ]  # fmt: skip
     judge(cases, commands(cases))
     tried("Ctrl-C while a command runs", len(cases))
@@ -168,7 +168,7 @@ def test_ctrl_c_while_modules_are_imported(tried):
             ("fastsgemm.command_line", "KeyboardInterrupt"),
             ("numpy", "KeyboardInterrupt"),
             ("numpy._core.multiarray", "ImportError('numpy._core.multiarray failed to import')"),
-            ("fastsgemm.tuner", "KeyboardInterrupt"),
+            ("fastsgemm.tuning.tuner", "KeyboardInterrupt"),
         )
     ]
     judge(cases, commands(cases, preload=False))

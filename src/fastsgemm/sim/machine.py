@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm.progress import track
-from fastsgemm.sim import cards, nvrtc, program, ptx, report, schedule
+from fastsgemm.sim import devices, nvrtc, program, ptx, report, schedule
 from fastsgemm.sim.async_copy import Copies
 from fastsgemm.sim.batch import WARP, Array, Batch
 from fastsgemm.sim.counters import Counters
@@ -20,6 +19,7 @@ from fastsgemm.sim.program import Program
 from fastsgemm.sim.report import Report
 from fastsgemm.sim.shared_memory import SharedMemory
 from fastsgemm.sim.slots import DTYPES, Slots
+from fastsgemm.tuning.progress import track
 
 MAX_THREADS = 1024  # of a block
 _MOST_LANES = 1 << 15  # of a batch: enough to hide what an instruction costs in Python
@@ -40,11 +40,11 @@ class Machine:
     Raises
     ------
     DeviceError
-        The card is not in ``cards.json``.
+        The device is not in ``devices.json``.
     """
 
     def __init__(self, device: str | None = None) -> None:
-        self.card = cards.find(device or cards.wanted())
+        self.device = devices.find(device or devices.wanted())
 
     def launch(
         self,
@@ -84,7 +84,7 @@ class Machine:
         KernelFault
             The kernel did what it must not do; nothing has been written to the operands.
         """
-        binary = nvrtc.compile_source(source, self.card.arch)
+        binary = nvrtc.compile_source(source, self.device.arch)
         decoded = _decoded(binary.ptx, kernel)
         resources = binary.resources(kernel)
         dynamic_start = -(-decoded.kernel.static_shared // 16) * 16
@@ -94,7 +94,7 @@ class Machine:
         counters = Counters(len(decoded.kernel.instructions))
         values = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
-        with np.errstate(all="ignore"):  # Inf and NaN are values here, as on a card
+        with np.errstate(all="ignore"):  # Inf and NaN are values here, as on a device
             for first in track(range(0, grid, step), "blocks", _PATIENCE):
                 blocks = min(step, grid - first)
                 batch = _batch(decoded, first, blocks, block, grid, values)
@@ -103,9 +103,9 @@ class Machine:
                 batch.copies = Copies(batch.lanes)
                 schedule.run(batch, decoded)
         memory.finish()
-        held = occupancy(self.card.limits, block, resources.registers, shared)
+        held = occupancy(self.device.limits, block, resources.registers, shared)
         return report.make(
-            self.card.arch, kernel, grid, block, shared, resources, held,
+            self.device.arch, kernel, grid, block, shared, resources, held,
             decoded.kernel.instructions, memory.names, counters,
         )  # fmt: skip
 
@@ -114,9 +114,9 @@ class Machine:
             raise LaunchError(f"a block has 1 to {MAX_THREADS} threads, got {block}")
         if grid < 1:
             raise LaunchError(f"a grid has at least 1 block, got {grid}")
-        limit = self.card.shared_limit
+        limit = self.device.shared_limit
         if shared > limit:
-            raise LaunchError(f"{self.card.name} allows a block {limit} bytes of shared memory, got {shared}")
+            raise LaunchError(f"{self.device.name} allows a block {limit} bytes of shared memory, got {shared}")
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,193 @@
+"""Why a problem gets the constants that it gets, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastsgemm import device, rungs
+from fastsgemm.device import DeviceInfo, info_of
+from fastsgemm.errors import ConfigError, DeviceError
+from fastsgemm.geometry import variants
+from fastsgemm.heuristics import choose, database
+from fastsgemm.heuristics.choose import Choice
+from fastsgemm.heuristics.database import GENERIC, Content, Record, tflops
+from fastsgemm.problem import Problem, checked, spell
+from fastsgemm.rungs import Rung
+
+_SHOWN = 4  # alternatives
+_UNKNOWN_MULTIPROCESSORS = 108  # of a device that no data describes; only curves look at it
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """The answer of `explain`; as text it is a few lines.
+
+    Attributes
+    ----------
+    device : Device
+    problem : Problem
+    choice : Choice
+        The rung, the config, the rule, what it rests on, its time, and what else was considered.
+    """
+
+    device: DeviceInfo
+    problem: Problem
+    choice: Choice
+
+    @property
+    def rung(self) -> str:
+        """The rung's name."""
+        return self.choice.rung.name
+
+    def json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        p, choice = self.problem, self.choice
+        return {
+            "device": self.device.name,
+            "arch": self.device.arch,
+            "problem": {"M": p.M, "N": p.N, "K": p.K, "layout": p.layout},
+            "rung": self.rung,
+            "constants": choice.config.constants,
+            "rule": choice.rule,
+            "evidence": _evidence(choice),
+            "ms": choice.ms,
+            "options": [{"constants": option.config.constants, "ms": option.ms} for option in choice.options],
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"<Explanation, to be printed: {spell(self.problem)} on {self.device.name} "
+            f"({self.device.arch}) gets {self.rung} {self.choice.config}, {self.choice.rule}>"
+        )
+
+    def __str__(self) -> str:
+        choice = self.choice
+        p = self.problem
+        lines = [
+            f"problem    {p.M} x {p.N} x {p.K}, {p.layout}, on {self.device.name} ({self.device.arch})",
+            f"rung       {self.rung}",
+            f"constants  {choice.config}",
+            f"rule       {choice.rule}: {_RULES[choice.rule]}",
+            f"evidence   {_evidence(choice)}",
+        ]
+        if choice.ms is not None:
+            verb = "measured" if choice.rule == choose.EXACT else "predicted"
+            lines.append(f"time       {choice.ms:.4g} ms, {tflops(p, choice.ms):.4g} TFLOP/s ({verb})")
+        others = [option for option in choice.options if option.config != choice.config][:_SHOWN]
+        for number, option in enumerate(others):
+            head = "others" if number == 0 else ""
+            predicted = "" if option.ms is None else f"{option.ms:.4g} ms predicted  "
+            lines.append(f"{head:10} {predicted}{option.config}")
+        return "\n".join(lines)
+
+
+_RULES = {
+    choose.EXACT: "this problem was tuned",
+    choose.PREDICTED: "of the configs with a measured curve, the one with the least predicted time",
+    choose.NEAREST: "no times are known here; the record of the nearest problem",
+}
+
+
+def _evidence(choice: Choice) -> str:
+    found = choice.evidence
+    where = "yours" if found.user else "shipped"
+    place = "every architecture" if found.arch == GENERIC else found.device or found.arch
+    if isinstance(found, Record):
+        at = "" if found.problem is None else f" at {spell(found.problem)}"
+        return f"{found.origin} record for {place}{at} ({where}; {found.source})"
+    return f"{len(found.points)} measured times on {place} ({where}; {found.tools})"
+
+
+def explain(
+    M: int, N: int, K: int, layout: str = "NN", rung: str | int | Rung | None = None, device: int | str = 0
+) -> Explanation:
+    """Say which constants `sgemm` uses for a problem, and why.
+
+    Parameters
+    ----------
+    M, N, K : int
+        C is (M, N), A is (M, K), B is (K, N).
+    layout : str
+        ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T).
+    rung : str or int, optional
+        Default: the rung that `sgemm` uses.
+    device : int or str
+        CUDA's number of a device in this machine, or ``cuda:1``. The name or architecture of a device, such as
+        ``"NVIDIA H200"`` or ``"sm_90"``, needs no device.
+
+    Returns
+    -------
+    Explanation
+        Text by ``str``.
+
+    Raises
+    ------
+    ShapeError, UnknownRungError
+        The problem or the rung cannot be had.
+    DeviceError
+        `device` is to be in this machine and is not; the message says how to name one that need not be.
+    ConfigError
+        Nothing is known of a device of this name or architecture.
+    """
+    problem = variants.dense_call(checked(Problem(M, N, K, layout))).problem
+    device_info = device_at(device)
+    return Explanation(
+        device_info, problem, choose.choose(device_info, None if rung is None else rungs.find(rung), problem)
+    )
+
+
+def device_at(place: int | str) -> DeviceInfo:
+    """Return the device that `place` names, as `explain` reads it."""
+    if isinstance(place, str) and place.lower() == "sim":
+        from fastsgemm.sim.devices import wanted
+
+        place = wanted()
+    if isinstance(place, str) and not device.is_present(place.lower()):
+        return _described(place)
+    try:
+        return info_of(device.open_gpu(device.ordinal(place)))
+    except DeviceError as error:
+        raise type(error)(
+            f'{error}. To ask about a device that is not in this machine, name it: device="NVIDIA H200" or '
+            'device="sm_90" in Python, --device sm_90 on the command line'
+        ) from error
+
+
+def _described(place: str) -> DeviceInfo:
+    """Return the device of this name or architecture, from data, without looking for one.
+
+    Raises
+    ------
+    ConfigError
+        Nothing is known of it.
+    """
+    from fastsgemm.sim import devices
+
+    known = {name: arch for arch in database.architectures() for name in _names(database.load(arch))}
+    known |= {name: arch for name, arch in devices.known().items() if name not in known}
+    arch = known.get(place, place)
+    if arch not in database.architectures():
+        raise ConfigError(
+            f"the database has no device {place!r}; it has {', '.join(known)}, and the architectures "
+            f"{', '.join(database.architectures())}"
+        )
+    content = database.load(arch)
+    name = place if place in known else next(iter(_names(content)), f"any device of {arch}")
+    return DeviceInfo(name, arch, content.shared_limit, _multiprocessors(name, content))
+
+
+def _names(content: Content) -> list[str]:
+    """Return the devices that were measured, those with curves first."""
+    devices = [*(curve.device for curve in content.curves), *(record.device for record in content.records)]
+    return [name for name in dict.fromkeys(devices) if name]
+
+
+def _multiprocessors(name: str, content: Content) -> int:
+    from fastsgemm.sim import devices
+    from fastsgemm.sim.devices import find
+
+    for curve in content.curves:
+        if curve.device == name:
+            return curve.multiprocessors
+    return find(name).multiprocessors if name in devices.known() else _UNKNOWN_MULTIPROCESSORS
