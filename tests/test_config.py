@@ -331,3 +331,9 @@ def test_the_public_call_takes_configs_of_this_class_only():
 
     with pytest.raises(ConfigError, match="got tuple"):
         sgemm(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32), config=(128, 128))
+
+
+def test_the_repr_of_a_config_has_what_is_set_and_makes_it_again():
+    config = Config(32, 64, BK=8)
+    assert repr(config) == "Config(BM=32, BN=64, BK=8)"
+    assert eval(repr(config)) == config

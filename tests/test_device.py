@@ -214,3 +214,21 @@ def test_in_a_capture_nothing_is_kept(keeper, monkeypatch):
 
 def test_the_version_is_public():
     assert fastsgemm.__version__.count(".") == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [(2, 2), ("cuda", 0), ("cuda:1", 1), ("1", 1), ("NVIDIA A", 0), ("NVIDIA B", 1), ("sm_90", 1), ("sm_80", 0)],
+)
+def test_a_device_of_this_machine_has_three_spellings(monkeypatch, place, number):
+    monkeypatch.setattr(device, "probe", lambda: 3)
+    there = [("NVIDIA A", "sm_80"), ("NVIDIA B", "sm_90"), ("NVIDIA B", "sm_90")]
+    monkeypatch.setattr(device, "described", lambda ordinal: there[ordinal])
+    assert device.ordinal(place) == number
+
+
+def test_a_device_that_is_not_here_is_refused_with_those_that_are(monkeypatch):
+    monkeypatch.setattr(device, "probe", lambda: 1)
+    monkeypatch.setattr(device, "described", lambda ordinal: ("NVIDIA A", "sm_80"))
+    with pytest.raises(DeviceError, match=r"no device 'sm_90'; it has NVIDIA A \(sm_80\)"):
+        device.ordinal("sm_90")

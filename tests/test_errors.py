@@ -6,6 +6,7 @@ import fastsgemm
 from fastsgemm import errors
 
 BASES = {
+    "ArgumentError": TypeError,
     "OperandError": ValueError,
     "DTypeError": TypeError,
     "ShapeError": ValueError,

@@ -8,6 +8,7 @@ import pytest
 from fastsgemm import Config, sgemm
 from fastsgemm.call import arrays
 from fastsgemm.errors import (
+    ArgumentError,
     CaptureError,
     ConfigError,
     DTypeError,
@@ -189,3 +190,10 @@ def test_a_problem_is_prepared_once_for_each_alignment(device, on_device):
         A = on_device(memory[first : first + 16].reshape(4, 4))
         sgemm(A, A, **HOW)
     assert len({key[3] for key in device.plans}) == 2
+
+
+def test_out_is_answered_with_a_hint_at_c(random):
+    A = random(4, 4)
+    for given in ({}, {"C": A.copy()}):
+        with pytest.raises(ArgumentError, match="C="):
+            sgemm(A, A, out=np.empty_like(A), **given)

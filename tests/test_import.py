@@ -13,16 +13,37 @@ def in_fresh_process(script):
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("module", ["fastsgemm", "fastsgemm.call.arrays", "fastsgemm.device", "fastsgemm.jit.kernel"])
+def test_nothing_but_itself_is_imported():
+    """So the command line is running, and answers Ctrl-C, before what takes time is imported."""
+    loaded = in_fresh_process(
+        "import importlib, sys; old = {*sys.modules}; import fastsgemm; print(*{*sys.modules} - old)"
+    )
+    assert loaded == ["fastsgemm"]
+    loaded = in_fresh_process("import sys, fastsgemm.__main__; print(*sys.modules)")
+    assert "numpy" not in loaded and "argparse" not in loaded
+
+
+def test_the_public_names_are_all_that_is_shown():
+    script = "import fastsgemm; names = dir(fastsgemm); [getattr(fastsgemm, name) for name in names]; print(*names)"
+    names = in_fresh_process(script)
+    assert {"sgemm", "tune", "explain", "Config", "RUNGS", "ShapeError"} < {*names}
+    assert not {"gemm", "arrays", "import_module"} & {*names}
+
+
+@pytest.mark.parametrize(
+    "module", ["fastsgemm.gemm", "fastsgemm.call.arrays", "fastsgemm.device", "fastsgemm.jit.kernel"]
+)
 def test_no_cuda_package_and_no_other_array_library_is_imported(module):
     loaded = in_fresh_process(f"import sys, {module}; print(*sys.modules)")
-    assert module in loaded and "numpy" in loaded
+    assert module in loaded
     assert [name for name in loaded if name.startswith(HEAVY)] == []
 
 
 def test_what_a_product_does_not_need_is_not_imported():
     """Beyond NumPy: what the tuner, the command line and the writing of files need comes when they are used."""
-    loaded = in_fresh_process("import numpy, sys; old = {*sys.modules}; import fastsgemm; print(*{*sys.modules} - old)")
+    loaded = in_fresh_process(
+        "import numpy, sys; old = {*sys.modules}; import fastsgemm.gemm; print(*{*sys.modules} - old)"
+    )
     late = {"argparse", "concurrent", "filelock", "platformdirs", "statistics", "tempfile", "tqdm"}
     assert "fastsgemm.gemm" in loaded and not late.intersection(loaded)
     assert not {f"fastsgemm.{name}" for name in ("tuner", "evaluator", "timing", "ladder", "sim", "info")} & {*loaded}
@@ -30,7 +51,7 @@ def test_what_a_product_does_not_need_is_not_imported():
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_no_cuda_library_is_loaded():
-    mapped = in_fresh_process("import fastsgemm; print(open('/proc/self/maps').read())")
+    mapped = in_fresh_process("import fastsgemm.gemm; print(open('/proc/self/maps').read())")
     assert [path for path in mapped if "libcuda" in path or "libnvrtc" in path or "libcublas" in path] == []
 
 

@@ -57,3 +57,7 @@ def test_a_config_without_a_rung_belongs_to_the_default_rung_that_has_its_consta
         assert rungs.having(dict.fromkeys(rung.knobs, 1)) is rung
     assert rungs.having(("BM", "BN")) is pipelined  # whose rules then say what is missing
     assert rungs.having(rungs.find("warptiled").knobs) is pipelined
+
+
+def test_the_repr_of_a_rung_says_what_it_is():
+    assert repr(rungs.find("coalesced")) == "<Rung 2 coalesced: a warp reads and writes neighbours>"

@@ -30,4 +30,4 @@ def test_it_is_imported_when_it_is_asked_for():
 
 def test_it_runs_as_a_program():
     done = subprocess.run([sys.executable, "-m", "fastsgemm.tune", "--help"], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("usage: python -m fastsgemm.tune") and done.stderr == ""
+    assert done.returncode == 0 and done.stdout.startswith("usage: fastsgemm tune") and done.stderr == ""

@@ -73,7 +73,7 @@ def reduce(run: Data, ladder: bool = True) -> Data:
     machine = run["machine_info"]["fastsgemm"]
     return {
         "date": run["datetime"][:10],
-        "device": machine["devices"][0]["name"],
+        "device": (machine.get("devices") or machine["devices"])[0]["name"],
         "driver": machine["driver"],
         "nvrtc": machine["nvrtc"],
         "packages": run["machine_info"]["packages"],

@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
 
-from fastsgemm.config import Config
-from fastsgemm.errors import (
-    CaptureError,
-    CompileError,
-    ConfigError,
-    DeviceError,
-    DeviceMemoryError,
-    DeviceMismatchError,
-    DriverTooOldError,
-    DTypeError,
-    FastsgemmError,
-    MissingExtraError,
-    NoDriverError,
-    NoNvrtcError,
-    OperandError,
-    OverlapError,
-    RecordError,
-    ScalarError,
-    ScalarRangeError,
-    ShapeError,
-    StreamError,
-    TuningError,
-    UnknownRungError,
-)
-from fastsgemm.gemm import sgemm
-from fastsgemm.rungs import RUNGS
-
+TYPE_CHECKING = False  # a type checker takes it for typing's, which would be the first import
 if TYPE_CHECKING:
+    from fastsgemm.config import Config
+    from fastsgemm.errors import (
+        ArgumentError,
+        CaptureError,
+        CompileError,
+        ConfigError,
+        DeviceError,
+        DeviceMemoryError,
+        DeviceMismatchError,
+        DriverTooOldError,
+        DTypeError,
+        FastsgemmError,
+        MissingExtraError,
+        NoDriverError,
+        NoNvrtcError,
+        OperandError,
+        OverlapError,
+        RecordError,
+        ScalarError,
+        ScalarRangeError,
+        ShapeError,
+        StreamError,
+        TuningError,
+        UnknownRungError,
+    )
+    from fastsgemm.gemm import sgemm
     from fastsgemm.heuristics.explanation import explain
+    from fastsgemm.rungs import RUNGS
     from fastsgemm.tuning.tuner import tune
 
 __version__ = "0.1.0"
 
 __all__ = [
     "RUNGS",
+    "ArgumentError",
     "CaptureError",
     "CompileError",
     "Config",
@@ -68,14 +69,26 @@ __all__ = [
     "tune",
 ]
 
+_HOMES = {
+    "Config": "config",
+    "RUNGS": "rungs",
+    "explain": "explanation",
+    "sgemm": "gemm",
+    "tune": "tuner",
+}  # of the public names that are not errors
 
-_TUNING = {"tune": "fastsgemm.tuning.tuner", "explain": "fastsgemm.heuristics.explanation"}
+if not TYPE_CHECKING:  # a type checker shall know the names above and no others
 
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first asked for.
 
-def __getattr__(name: str) -> Any:
-    """Import what only tuning needs when it is first asked for: `sgemm` starts sooner without it."""
-    if name not in _TUNING:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(_TUNING[name]), name)
-    globals()[name] = found
-    return found
+        So the command line can answer Ctrl-C while NumPy is imported, and `sgemm` starts sooner without the tuner.
+        """
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return __all__

@@ -27,7 +27,7 @@ _SUMS_A_PASS = 8192  # floats of partial sums that rung 10 adds up at a time, at
 BOOKKEEPING_REGISTERS = 24  # addresses, loop counter, leading dimensions: the least seen on any rung
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Config:
     """Tile constants, spelled as in the kernels. What can be derived is not stored.
 
@@ -138,6 +138,9 @@ class Config:
 
     def __str__(self) -> str:
         return " ".join(f"{name}={value}" for name, value in self.constants.items())
+
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in self.constants.items())})"
 
 
 _CONSTANTS = tuple(field.name for field in dataclasses.fields(Config))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _RELEASE = Path("/proc/driver/nvidia/version")  # on Linux
 
+_PRESENT = re.compile(r"(?:cuda:)?([0-9]{1,4})|cuda")
+
 BACKENDS = ("cuda", "host", "sim")  # what can multiply host arrays
 
 LEGACY_STREAM = 1  # CUDA's and DLPack's number for the legacy default stream, which torch and CuPy call 0
@@ -162,6 +164,54 @@ def open_gpu(ordinal: int) -> Gpu:
                 raise DeviceError(f"there is no cuda:{ordinal}, this machine has {count} device(s)")
             gpu = gpus[ordinal] = Gpu(ordinal)
     return gpu
+
+
+def is_present(place: str) -> bool:
+    """Whether `place` is written as a device of this machine: ``cuda``, ``cuda:1`` or ``1``."""
+    return _PRESENT.fullmatch(place) is not None
+
+
+def ordinal(place: int | str) -> int:
+    """Return CUDA's number of the device in this machine that `place` names.
+
+    Parameters
+    ----------
+    place : int or str
+        The number, ``cuda`` for the first device, ``cuda:1``, or the name or architecture of a device, such as
+        ``NVIDIA H200`` or ``sm_90``; of several the first.
+
+    Raises
+    ------
+    DeviceError
+        This machine has no such device; see also `probe`.
+    """
+    if isinstance(place, int):
+        return place
+    found = _PRESENT.fullmatch(place.lower())
+    if found is not None:
+        return int(found[1] or 0)
+    there = [described(number) for number in range(probe())]
+    for number, known in enumerate(there):
+        if place in known:
+            return number
+    names = ", ".join(f"{name} ({arch})" for name, arch in there)
+    raise DeviceError(f"this machine has no device {place!r}; it has {names}")
+
+
+def described(ordinal: int) -> tuple[str, str]:
+    """Return name and architecture of a device without opening it."""
+    from cuda.bindings import driver
+
+    handle = driver.cuDeviceGet(ordinal)[1]
+    attribute = driver.CUdevice_attribute
+    major, minor = (
+        int(driver.cuDeviceGetAttribute(which, handle)[1])
+        for which in (
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        )
+    )
+    return driver.cuDeviceGetName(256, handle)[1].split(b"\0")[0].decode(), f"sm_{major}{minor}"
 
 
 @cache

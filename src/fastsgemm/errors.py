@@ -11,6 +11,10 @@ class FastsgemmError(Exception):
     """Base of all errors of fastsgemm."""
 
 
+class ArgumentError(FastsgemmError, TypeError):
+    """An argument that `sgemm` does not take; the message says which one does the same."""
+
+
 class OperandError(FastsgemmError, ValueError):
     """An array that `sgemm` cannot use as given: read-only C, stride 0 in C, a tensor that requires grad."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -12,15 +12,71 @@ from fastsgemm.call import arrays, checks, packing
 from fastsgemm.call.arrays import HOST, DeviceArray, View
 from fastsgemm.call.launch import run
 from fastsgemm.config import Config
-from fastsgemm.errors import ConfigError, ShapeError, StreamError
+from fastsgemm.errors import ArgumentError, ConfigError, ShapeError, StreamError
 from fastsgemm.rungs import Rung
 
 if TYPE_CHECKING:
+    import cupy
+    import jax
+    import torch
+    from numpy.typing import NDArray
+
     from fastsgemm.device import Gpu
+
+    # What comes back is of the kind of C, or of A where there is no C. Of other kinds a type checker knows nothing.
+    Array = TypeVar("Array", NDArray[np.float32], torch.Tensor, cupy.ndarray, jax.Array)
 
 _FLOAT32 = {0.0: np.float32(0.0), 1.0: np.float32(1.0)}  # the usual alpha and beta, converted once
 
 
+@overload
+def sgemm(
+    A: Array,
+    B: Any,
+    alpha: float = ...,
+    beta: float = ...,
+    C: None = ...,
+    *,
+    rung: str | int | Rung | None = ...,
+    config: Config | None = ...,
+    stream: Any = ...,
+) -> Array: ...
+@overload
+def sgemm(
+    A: Any,
+    B: Any,
+    alpha: float,
+    beta: float,
+    C: Array,
+    *,
+    rung: str | int | Rung | None = ...,
+    config: Config | None = ...,
+    stream: Any = ...,
+) -> Array: ...
+@overload
+def sgemm(
+    A: Any,
+    B: Any,
+    alpha: float = ...,
+    beta: float = ...,
+    *,
+    C: Array,
+    rung: str | int | Rung | None = ...,
+    config: Config | None = ...,
+    stream: Any = ...,
+) -> Array: ...
+@overload
+def sgemm(
+    A: Any,
+    B: Any,
+    alpha: float = ...,
+    beta: float = ...,
+    C: Any = ...,
+    *,
+    rung: str | int | Rung | None = ...,
+    config: Config | None = ...,
+    stream: Any = ...,
+) -> Any: ...
 def sgemm(
     A: Any,
     B: Any,
@@ -31,6 +87,7 @@ def sgemm(
     rung: str | int | Rung | None = None,
     config: Config | None = None,
     stream: Any = None,
+    out: None = None,
 ) -> Any:
     """Compute C <- alpha * A @ B + beta * C in float32, with IEEE fused multiply-adds and never in TF32.
 
@@ -50,6 +107,8 @@ def sgemm(
         Explicit tile constants for the rung. Default: from the tuning database.
     stream : object with ``__cuda_stream__``, optional
         Where to launch. Default: the current stream of the library that C (or else A) belongs to.
+    out : None
+        Not taken: C is the array that is written.
 
     Returns
     -------
@@ -58,9 +117,9 @@ def sgemm(
 
     Raises
     ------
-    DTypeError, ScalarError, StreamError
+    ArgumentError, DTypeError, ScalarError, StreamError
         Also a TypeError: an operand is not a float32 array, alpha or beta is not a real number, the stream does
-        not speak the protocol.
+        not speak the protocol; out= instead of C=.
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
         Also a ValueError: shapes that do not fit, C sharing memory with an operand or with itself, operands on
         different devices, an array that cannot be read or written as given, beta != 0 without C.
@@ -100,6 +159,10 @@ def sgemm(
         beta32 = checks.scalar("beta", beta)
     if C is None:
         checks.no_output(beta32)
+    if out is not None:
+        raise ArgumentError(
+            "sgemm has no out=; pass the array to write as C=, with beta=0 (the default) it is not read"
+        )
     if rung is not None:
         rung = rungs.find(rung)
     if config is not None and type(config) is not Config:
@@ -118,17 +181,17 @@ def sgemm(
             at_home = at_home and device.is_capturing(gpu.stream(handle))
         a = of_a.view(A, handle, at_home)
         b = of_b.view(B, handle, at_home)
-        out = C
+        result = C
         if C is None or library.immutable:
-            out = library.empty(lead, _new_shape(a, b), gpu, handle)
-        c = out.view if type(out) is DeviceArray else library.view(out, handle, at_home)
+            result = library.empty(lead, _new_shape(a, b), gpu, handle)
+        c = result.view if type(result) is DeviceArray else library.view(result, handle, at_home)
         if C is not None and library.immutable:
             _copy_values(gpu, handle, library.view(C, handle, False), c, beta32)
         run(gpu, handle, a, b, c, alpha32, beta32, rung, config)
         if not at_home:
-            gpu.keep_alive(handle, (A, B, C, out))
-        if out is not C:
-            return library.finish(out)
+            gpu.keep_alive(handle, (A, B, C, result))
+        if result is not C:
+            return library.finish(result)
         library.written(C)
         return C
     finally:

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 
 from fastsgemm.errors import ShapeError
+from fastsgemm.tuning.problem_sets import _MOST_DIGITS
 
-LAYOUTS = ("NN", "NT", "TN", "TT")
+LAYOUTS: tuple[str, ...] = ("NN", "NT", "TN", "TT")
 
 
 def parse(text: str) -> Problem:
-    """Return the problem written as ``M,N,K`` or ``M,N,K,LAYOUT``.
+    """Return the problem written as ``M,N,K`` or ``M,N,K,LAYOUT``, or ``N`` for M = N = K.
 
     Raises
     ------
@@ -20,9 +21,13 @@ def parse(text: str) -> Problem:
     """
     parts = [part.strip() for part in text.split(",")]
     layout = parts.pop().upper() if len(parts) == 4 else "NN"
-    if len(parts) != 3 or layout not in LAYOUTS or not all(part.isdecimal() for part in parts):
-        raise ShapeError(f"a problem is written M,N,K or M,N,K,LAYOUT with a layout of {LAYOUTS}, got {text!r}")
-    M, N, K = map(int, parts)
+    digits = all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in parts)
+    if len(parts) not in (1, 3) or layout not in LAYOUTS or not digits:
+        raise ShapeError(
+            f"a problem is written N, M,N,K or M,N,K,LAYOUT with numbers of 1 to {MAX_EXTENT} and a layout of "
+            f"{', '.join(LAYOUTS)}, got {text!r}"
+        )
+    M, N, K = map(int, parts if len(parts) == 3 else 3 * parts)
     return checked(Problem(M, N, K, layout))
 
 
@@ -31,7 +36,7 @@ def checked(problem: Problem) -> Problem:
     M, N, K = extents = (problem.M, problem.N, problem.K)
     whole = type(M) is type(N) is type(K) is int  # thousands of these are read with the database
     if not whole or min(extents) < 1 or max(extents) > MAX_EXTENT:
-        raise ShapeError(f"M, N and K of a tuned problem must be 1 to {MAX_EXTENT}, got {extents}")
+        raise ShapeError(f"M, N and K must be 1 to {MAX_EXTENT}, got {extents}")
     if problem.layout not in LAYOUTS:
         raise ShapeError(f"a layout is one of {LAYOUTS}, got {problem.layout!r}")
     return problem

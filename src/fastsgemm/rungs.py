@@ -32,7 +32,7 @@ _SKINNY = ("BM", "BN", "BK", "TN", "TK", "MIN_BLOCKS", "SPLIT_K")
 NARROW = 32  # the most rows of C that rung 10 is thought of for
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Rung:
     """One rung of the ladder.
 
@@ -89,6 +89,9 @@ class Rung:
 
     def __str__(self) -> str:
         return f"{self.number} {self.name}"
+
+    def __repr__(self) -> str:
+        return f"<Rung {self}: {self.idea}>"
 
 
 # fmt: off

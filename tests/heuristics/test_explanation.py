@@ -89,8 +89,21 @@ def test_errors_of_the_caller():
 
 
 def test_without_a_driver_a_device_is_not_there(no_driver):
-    with pytest.raises(NoDriverError):
+    with pytest.raises(NoDriverError, match='name it: device="NVIDIA H200" or device="sm_90" in Python'):
         explain(64, 64, 64)
+
+
+@pytest.mark.parametrize(("name", "arch"), [("NVIDIA H200", "sm_90"), ("Tesla T4", "sm_75")])
+def test_a_device_may_be_named(name, arch):
+    found = explain(4096, 4096, 4096, device=name)
+    assert (found.device.name, found.device.arch) == (name, arch)
+    assert found.choice == explain(4096, 4096, 4096, device=arch).choice
+
+
+def test_its_repr_is_one_line_with_the_answer():
+    assert repr(explain(64, 64, 64, "TN", rung="warptiled", device="sm_80")).startswith(
+        "<Explanation, to be printed: 64,64,64,TN on NVIDIA A100-SXM4-40GB (sm_80) gets warptiled BM="
+    )
 
 
 def test_a_device_that_is_there_is_asked(monkeypatch, bench):

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fastsgemm.errors import NoDriverError
+from fastsgemm.errors import NoDriverError, ShapeError
 from fastsgemm.ladder import contenders, measured
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import RUNGS, find
@@ -45,8 +45,33 @@ def test_without_a_driver_there_is_no_device(no_driver):
         pass
 
 
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_operands_are_stored_as_the_layout_says(layout):
+    a, b, c = contenders.operands(Problem(3, 4, 5, layout))
+    assert (a.shape, b.shape, c.shape) == ((3, 5), (5, 4), (3, 4))
+    flags = [x.flags.f_contiguous for x in (a, b, c)]
+    assert flags == [layout[0] == "T", layout[1] == "T", False]
+
+
+def test_what_does_not_fit_into_memory_is_refused_with_both_figures(monkeypatch, on_host):
+    monkeypatch.setattr(contenders, "_available", lambda: 1e6)
+    with pytest.raises(ShapeError, match=r"1000,1000,1000 needs about 0.0447 GiB .*, 0.000931 GiB are available"):
+        contenders.refuse_too_large(Problem(1000, 1000, 1000), 4.0)
+    with pytest.raises(ShapeError, match="choose a smaller size"), contenders.on_host(Problem(1000, 1000, 1000)):
+        pass
+    contenders.refuse_too_large(Problem(100, 100, 100), 4.0)
+
+
+def test_what_is_available_is_a_share_of_this_machine():
+    assert 1e6 < contenders._available() < 1e14
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("problem", [RAGGED, Problem(256, 256, 256), Problem(1, 300, 2)], ids=str)
+@pytest.mark.parametrize(
+    "problem",
+    [RAGGED, Problem(67, 45, 129, "TN"), Problem(1, 45, 129, "TT"), Problem(256, 256, 256), Problem(1, 300, 2)],
+    ids=str,
+)
 def test_every_rung_is_right_on_the_device(problem):
     with contenders.on_device(problem, RUNGS) as place:
         climbed = measured.climb(place)

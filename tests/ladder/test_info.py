@@ -2,15 +2,14 @@ import json
 
 import pytest
 
-from fastsgemm import device
+from fastsgemm import device, known_devices
 from fastsgemm.errors import NoNvrtcError
 from fastsgemm.ladder import info
-from fastsgemm.ladder.info import DeviceRow
+from fastsgemm.ladder.info import Device
 from fastsgemm.problem import Problem
-from fastsgemm.sim import devices
 
 PROBLEM = Problem(4096, 4096, 4096)
-H200 = DeviceRow(0, "NVIDIA H200", "sm_90", 132, 232448)
+H200 = Device(0, "NVIDIA H200", "sm_90", 132, 232448)
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def test_without_a_driver_the_rest_is_still_found(no_driver):
     assert found.choice is None
     assert found.backend == "host"
     assert [note for note in found.notes if "no NVIDIA driver was found" in note] == list(found.notes)
-    assert "device          none" in found.text()
+    assert "device        none" in found.text()
 
 
 def test_a_forced_device_that_is_missing_is_one_note(no_driver, monkeypatch):
@@ -46,13 +45,15 @@ def test_without_nvrtc_the_note_says_what_to_install(no_driver, monkeypatch):
     found = info.collect(PROBLEM)
     assert found.nvrtc is None
     assert "install fastsgemm[cu13]" in found.notes
+    assert "FASTSGEMM_DEVICE=sim" not in found.text()  # it needs NVRTC too
+    assert "the simulated device needs NVRTC: pip install 'fastsgemm[cu13]'" in found.text()
 
 
 def test_the_device_and_its_record_are_named(one_device):
     text = info.collect(PROBLEM).text()
     assert "0: NVIDIA H200, sm_90, 132 SMs, 227 KB shared memory a block" in text
     assert "580.95.05 (CUDA 13.0)" in text
-    assert "at 4096 x 4096 x 4096" in text
+    assert "at 4096,4096,4096; " in text
     assert "BM=" in text
 
 
@@ -61,7 +62,7 @@ def test_the_simulated_device_and_its_record_are_named(no_driver, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_86")
     found = info.collect(PROBLEM)
     assert (found.backend, found.simulated) == ("sim", "NVIDIA RTX A6000")
-    assert found.choice == info.choose(devices.find("sm_86"), None, PROBLEM)
+    assert found.choice == info.choose(known_devices.find("sm_86"), None, PROBLEM)
     assert "go through a simulated NVIDIA RTX A6000" in found.text()
 
 
@@ -71,7 +72,7 @@ def test_the_simulated_device_counts_and_not_the_one_in_the_machine(one_device, 
     asked = []
     monkeypatch.setattr(info, "choose", lambda device_info, *question: asked.append(device_info))
     info.collect(PROBLEM)
-    assert asked == [devices.find("sm_86")]
+    assert asked == [known_devices.find("sm_86")]
 
 
 def test_a_device_that_cannot_be_simulated_is_a_note(no_driver, monkeypatch):
@@ -79,7 +80,7 @@ def test_a_device_that_cannot_be_simulated_is_a_note(no_driver, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_11")
     found = info.collect(PROBLEM)
     assert (found.simulated, found.choice) == (None, None)
-    assert [note for note in found.notes if "'sm_11' is not known" in note]
+    assert [note for note in found.notes if "'sm_11' cannot be simulated" in note]
     assert "a simulated device" in found.text()
 
 
@@ -105,5 +106,5 @@ def test_the_cache_is_counted(no_driver, monkeypatch, tmp_path):
 @pytest.mark.gpu
 def test_a_device_is_described_as_opened():
     gpu = device.open_gpu(0)
-    assert info._device(0) == DeviceRow(0, gpu.name, gpu.arch, gpu.multiprocessors, gpu.shared_limit)
+    assert info._device(0) == Device(0, gpu.name, gpu.arch, gpu.multiprocessors, gpu.shared_limit)
     assert "CUDA" in (info._driver() or "")

@@ -179,6 +179,12 @@ def shipped_path(arch: str) -> Path:
     return resources.folder("tuning_db") / f"{arch}.json"
 
 
+def architectures() -> list[str]:
+    """Return the architectures that the shipped database has a file for."""
+    names = [path.stem for path in resources.folder("tuning_db").glob("sm_*.json")]
+    return sorted(names, key=lambda name: int(name[3:]))
+
+
 def user_path(arch: str) -> Path:
     """Return the file of the user for this architecture, which may not exist."""
     return user_folder() / "tuning_db" / f"{arch}.json"

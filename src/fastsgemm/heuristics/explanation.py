@@ -7,19 +7,19 @@ from typing import Any
 
 from fastsgemm import device, rungs
 from fastsgemm.device import DeviceInfo, info_of
-from fastsgemm.errors import ConfigError
+from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choose, database
 from fastsgemm.heuristics.choose import Choice
-from fastsgemm.heuristics.database import GENERIC, Record, tflops
+from fastsgemm.heuristics.database import GENERIC, Content, Record, tflops
 from fastsgemm.problem import Problem, checked, spell
 from fastsgemm.rungs import Rung
 
 _SHOWN = 4  # alternatives
-_UNKNOWN_MULTIPROCESSORS = 108  # of a device that is not there; only curves look at it
+_UNKNOWN_MULTIPROCESSORS = 108  # of a device that no data describes; only curves look at it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """The answer of `explain`; as text it is a few lines.
 
@@ -54,6 +54,12 @@ class Explanation:
             "ms": choice.ms,
             "options": [{"constants": option.config.constants, "ms": option.ms} for option in choice.options],
         }
+
+    def __repr__(self) -> str:
+        return (
+            f"<Explanation, to be printed: {spell(self.problem)} on {self.device.name} "
+            f"({self.device.arch}) gets {self.rung} {self.choice.config}, {self.choice.rule}>"
+        )
 
     def __str__(self) -> str:
         choice = self.choice
@@ -107,12 +113,22 @@ def explain(
     rung : str or int, optional
         Default: the rung that `sgemm` uses.
     device : int or str
-        CUDA's number of the device, or an architecture such as ``"sm_90"``, for which no device is needed.
+        CUDA's number of a device in this machine, or ``cuda:1``. The name or architecture of a device, such as
+        ``"NVIDIA H200"`` or ``"sm_90"``, needs no device.
 
     Returns
     -------
     Explanation
         Text by ``str``.
+
+    Raises
+    ------
+    ShapeError, UnknownRungError
+        The problem or the rung cannot be had.
+    DeviceError
+        `device` is to be in this machine and is not; the message says how to name one that need not be.
+    ConfigError
+        Nothing is known of a device of this name or architecture.
     """
     problem = variants.dense_call(checked(Problem(M, N, K, layout))).problem
     device_info = device_at(device)
@@ -122,22 +138,56 @@ def explain(
 
 
 def device_at(place: int | str) -> DeviceInfo:
-    """Return the device with this number, or one of this architecture."""
-    return _describe(place) if isinstance(place, str) else info_of(device.open_gpu(place))
+    """Return the device that `place` names, as `explain` reads it."""
+    if isinstance(place, str) and place.lower() == "sim":
+        from fastsgemm.known_devices import wanted
+
+        place = wanted()
+    if isinstance(place, str) and not device.is_present(place.lower()):
+        return _described(place)
+    try:
+        return info_of(device.open_gpu(device.ordinal(place)))
+    except DeviceError as error:
+        raise type(error)(
+            f'{error}. To ask about a device that is not in this machine, name it: device="NVIDIA H200" or '
+            'device="sm_90" in Python, --device sm_90 on the command line'
+        ) from error
 
 
-def _describe(arch: str) -> DeviceInfo:
-    """Return the device of an architecture that most is known about, without looking for one.
+def _described(place: str) -> DeviceInfo:
+    """Return the device of this name or architecture, from data, without looking for one.
 
     Raises
     ------
     ConfigError
-        The database does not know the architecture.
+        Nothing is known of it.
     """
+    from fastsgemm import known_devices
+
+    known = {name: arch for arch in database.architectures() for name in _names(database.load(arch))}
+    known |= {name: arch for name, arch in known_devices.known().items() if name not in known}
+    arch = known.get(place, place)
+    if arch not in database.architectures():
+        raise ConfigError(
+            f"the database has no device {place!r}; it has {', '.join(known)}, and the architectures "
+            f"{', '.join(database.architectures())}"
+        )
     content = database.load(arch)
-    if not content.shared_limit or arch == GENERIC:
-        raise ConfigError(f"the database has no architecture {arch!r}; it is written like sm_90")
+    name = place if place in known else next(iter(_names(content)), f"any device of {arch}")
+    return DeviceInfo(name, arch, content.shared_limit, _multiprocessors(name, content))
+
+
+def _names(content: Content) -> list[str]:
+    """Return the devices that were measured, those with curves first."""
+    devices = [*(curve.device for curve in content.curves), *(record.device for record in content.records)]
+    return [name for name in dict.fromkeys(devices) if name]
+
+
+def _multiprocessors(name: str, content: Content) -> int:
+    from fastsgemm import known_devices
+    from fastsgemm.known_devices import find
+
     for curve in content.curves:
-        return DeviceInfo(curve.device, arch, content.shared_limit, curve.multiprocessors)
-    name = next((record.device for record in content.records if record.device), f"any device of {arch}")
-    return DeviceInfo(name, arch, content.shared_limit, _UNKNOWN_MULTIPROCESSORS)
+        if curve.device == name:
+            return curve.multiprocessors
+    return find(name).multiprocessors if name in known_devices.known() else _UNKNOWN_MULTIPROCESSORS

@@ -1,7 +1,9 @@
-"""Where the ladder is climbed: the first device, or the host where there is none."""
+"""Where the ladder is climbed: a device, or the host where there is none."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 import statistics
 import time
 import warnings
@@ -9,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -16,18 +19,24 @@ from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.launch import run
 from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import ShapeError
 from fastsgemm.gemm import sgemm
+from fastsgemm.geometry import variants
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.measure import cublas
 from fastsgemm.measure.stopwatch import Stopwatch
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, spell
 from fastsgemm.rungs import Rung
+from fastsgemm.tuning.evaluator import Lent, views
 
 Work = Callable[[], object]
 
 _POISON = 0xFF  # four such bytes are a NaN, and what a kernel forgets to write stays one
 _HOST_SECONDS = 0.5  # about how long a product on the host is timed
 _LEAST_RUNS, _MOST_RUNS = 5, 100  # of a product on the host
+_HOST_COPIES = 4.0  # of the operands in float32 that a ladder makes: the values, and float64 for the reference
+_HOST_FLOPS = 10**13  # of a product on the host, some minutes on two cores, which Ctrl-C cannot interrupt
+_CGROUP = Path("/sys/fs/cgroup")
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)  # alpha and beta
 
 
@@ -85,33 +94,42 @@ class Contenders:
 
 
 @contextmanager
-def on_device(problem: Problem, rungs: Sequence[Rung | None]) -> Iterator[Contenders]:
-    """Make ready on the first device.
+def on_device(problem: Problem, rungs: Sequence[Rung | None], ordinal: int = 0) -> Iterator[Contenders]:
+    """Make ready on a device of this machine.
 
     Parameters
     ----------
     problem : Problem
-        M, N and K; the operands are row-major.
+        The operands are dense and stored as its layout says; C is row-major.
     rungs : sequence of Rung or None
         None: as `sgemm` does it where no rung is named.
+    ordinal : int
+        CUDA's number of the device.
 
     Raises
     ------
+    ShapeError
+        The operands do not fit into the memory of the host.
     DeviceError
-        There is no device that can be used.
+        There is no such device, or it cannot be used.
     """
-    gpu = device.open_gpu(0)
+    gpu = device.open_gpu(ordinal)
+    refuse_too_large(problem, _HOST_COPIES)
     with ExitStack() as stack:
         if gpu.enter():
             stack.callback(gpu.leave)
-        a, b, c = _operands(problem)
-        A, B, C = (stack.enter_context(closing(DeviceArray(x.shape, gpu, LEGACY_STREAM))) for x in (a, b, c))
-        A.upload(a)
-        B.upload(b)
-        launch = partial(run, gpu, LEGACY_STREAM, A.view, B.view, C.view, _ONE, _ZERO)
+        a, b, c = operands(problem)
+        # A column-major operand lies in device memory as its row-major transpose.
+        lines = [x if x.flags.c_contiguous else x.T for x in (a, b, c)]
+        A, B, C = (stack.enter_context(closing(DeviceArray(x.shape, gpu, LEGACY_STREAM))) for x in lines)
+        A.upload(lines[0])
+        B.upload(lines[1])
+        as_given = views(problem, (A, B, C))
+        launch = partial(run, gpu, LEGACY_STREAM, *as_given, _ONE, _ZERO)
+        asked = variants.dense_call(problem).problem
 
         def product(rung: Rung | None) -> Product:
-            found = choose(gpu, rung, problem)
+            found = choose(gpu, rung, asked)
             return Product(found.rung.name, found.rung.number, found.config.constants, partial(launch, rung))
 
         def result(work: Work) -> np.ndarray:
@@ -120,7 +138,8 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None]) -> Iterator[Conten
             C.download(c)
             return c
 
-        beside = cublas.product(A, B, C)
+        lent = [Lent(array, view[1]) for array, view in zip((A, B, C), as_given, strict=True)]
+        beside = cublas.product(*lent)  # type: ignore[arg-type]
         yield Contenders(
             where=gpu.name,
             clock="device time, L2 flushed",
@@ -145,10 +164,18 @@ def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders
 
     Raises
     ------
+    ShapeError
+        The operands do not fit into memory, or the product takes too long.
     NoDriverError
         A rung was named.
     """
-    a, b, c = _operands(problem)
+    refuse_too_large(problem, _HOST_COPIES)
+    if problem.flops > _HOST_FLOPS:
+        raise ShapeError(
+            f"{spell(problem)} takes {problem.flops:.2g} FLOPs, the limit on the host is {_HOST_FLOPS:.2g}; "
+            "choose a smaller size"
+        )
+    a, b, c = operands(problem)
     named = rungs[0] if rungs else None
 
     def result(work: Work) -> np.ndarray:
@@ -157,11 +184,11 @@ def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders
         return c
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "fastsgemm found no NVIDIA GPU")  # the table's own heading says so
+        warnings.filterwarnings("ignore", "fastsgemm found no NVIDIA")  # the table's own heading says so
         work = partial(sgemm, a, b, C=c, rung=named)
         work()
         yield Contenders(
-            where="host, no NVIDIA GPU in use: NumPy's product through sgemm",
+            where="host, no NVIDIA device in use: NumPy's product through sgemm",
             clock="wall time",
             a=a,
             b=b,
@@ -172,11 +199,41 @@ def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders
         )
 
 
-def _operands(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def operands(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return A and B of normal numbers, the same in every run and stored as the layout says, and an empty C."""
     generator = np.random.default_rng(0)
-    a = generator.standard_normal((problem.M, problem.K), np.float32)
-    b = generator.standard_normal((problem.K, problem.N), np.float32)
-    return a, b, np.empty((problem.M, problem.N), np.float32)
+    a, b = (
+        generator.standard_normal(shape[::-1] if column_major else shape, np.float32)
+        for shape, column_major in (
+            ((problem.M, problem.K), problem.layout[0] == "T"),
+            ((problem.K, problem.N), problem.layout[1] == "T"),
+        )
+    )
+    c = np.empty((problem.M, problem.N), np.float32)
+    return (a.T if problem.layout[0] == "T" else a), (b.T if problem.layout[1] == "T" else b), c
+
+
+def refuse_too_large(problem: Problem, copies: float) -> None:
+    """Raise `ShapeError` where the host has no room for `copies` float32 copies of A, B and C."""
+    M, N, K = problem.M, problem.N, problem.K
+    needed, free = 4 * copies * (M * K + K * N + M * N), _available()
+    if needed > free:
+        raise ShapeError(
+            f"{spell(problem)} needs about {needed / 2**30:.3g} GiB of this machine's memory, "
+            f"{free / 2**30:.3g} GiB are available; choose a smaller size"
+        )
+
+
+def _available() -> float:
+    """Return how many bytes of memory this process may still take, where Linux says so."""
+    free = float("inf")
+    with contextlib.suppress(OSError):
+        found = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
+        free = 1024.0 * int(found[1]) if found else free
+    with contextlib.suppress(OSError, ValueError):  # of a container; "max" where there is no limit
+        limit, used = (int((_CGROUP / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
+        free = min(free, limit - used)
+    return free
 
 
 def _wall_medians(works: Sequence[Work]) -> list[float]:

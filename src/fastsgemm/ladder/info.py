@@ -1,4 +1,4 @@
-"""What is on this machine: device, driver, NVRTC, kernel cache, and the tuning record that a product would use."""
+"""What is on this machine: devices, driver, NVRTC, kernel cache, and the tuning record that a product would use."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ import numpy as np
 from fastsgemm import device
 from fastsgemm.device import driver_text as _driver
 from fastsgemm.device import nvrtc_version
-from fastsgemm.errors import FastsgemmError
+from fastsgemm.errors import DeviceError, FastsgemmError
+from fastsgemm.geometry import variants
 from fastsgemm.heuristics.choose import DeviceTraits as _DeviceLike
 from fastsgemm.heuristics.choose import choose as choose_config
 from fastsgemm.jit import cache
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, spell
 from fastsgemm.rungs import Rung
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class DeviceRow:
+class Device:
     """One device.
 
     Attributes
@@ -102,7 +103,7 @@ class Info:
     simulated: str | None
     driver: str | None
     nvrtc: str | None
-    devices: tuple[DeviceRow, ...]
+    devices: tuple[Device, ...]
     cache_folder: str
     cache_kernels: int
     cache_bytes: int
@@ -117,25 +118,33 @@ class Info:
         """Return it as lines for people."""
         kernels = f"{self.cache_kernels} kernels, {self.cache_bytes / 1e6:.1f} MB" if self.cache_kernels else "empty"
         rows = [("fastsgemm", f"{self.fastsgemm}, Python {self.python}, NumPy {self.numpy}")]
-        rows += [("device", _device_text(device_info)) for device_info in self.devices] or [("device", "none")]
+        rows += [("device", _device_text(one)) for one in self.devices] or [("device", "none")]
         rows += [
             ("driver", self.driver or "none"),
             ("NVRTC", self.nvrtc or "none"),
             ("kernel cache", f"{self.cache_folder} ({kernels})"),
-            ("host arrays", _BACKENDS[self.backend].format(self.simulated or "device")),
+            ("host arrays", self._host_arrays()),
         ]
         if self.choice is not None:
             rows.append(("default", _choice_text(self.choice)))
         rows += [("note", note) for note in self.notes]
         return "\n".join(f"{name:14}{value}" for name, value in rows)
 
+    def _host_arrays(self) -> str:
+        text = _BACKENDS[self.backend].format(self.simulated or "device")
+        if self.backend == "host":
+            text += f"; {_SIMULATOR if self.nvrtc else _NO_SIMULATOR}"
+        return text
+
 
 _BACKENDS = {
     "cuda": "go through the first device and back",
-    "host": "are multiplied by NumPy; FASTSGEMM_DEVICE=sim runs the kernels on a simulated device instead",
+    "host": "are multiplied by NumPy",
     "sim": "go through a simulated {}",
     None: "cannot be multiplied",
 }
+_SIMULATOR = "FASTSGEMM_DEVICE=sim runs the kernels on a simulated device instead"
+_NO_SIMULATOR = "the simulated device needs NVRTC: pip install 'fastsgemm[cu13]'"
 
 
 def collect(problem: Problem) -> Info:
@@ -153,9 +162,9 @@ def collect(problem: Problem) -> Info:
     devices = _or_note(notes, _devices) or ()
     backend = _or_note(notes, device.host_backend)
     simulated = _or_note(notes, _simulated) if backend == "sim" else None
-    device_info = simulated or (devices[0] if devices else None)
-    choice = _or_note(notes, lambda: choose(device_info, None, problem)) if device_info else None
-    kernels, size = cache.entries()
+    chosen = simulated or (devices[0] if devices else None)
+    choice = _or_note(notes, lambda: choose(chosen, None, problem)) if chosen else None
+    kernels, size = _or_note(notes, _kernels) or (0, 0)
     return Info(
         fastsgemm=__version__,
         python=platform.python_version(),
@@ -175,7 +184,7 @@ def collect(problem: Problem) -> Info:
 
 def choose(device_info: _DeviceLike, rung: Rung | None, problem: Problem) -> ChoiceRow:
     """Return the tuning record that `rung`, or `sgemm` where that is None, uses for `problem` on this device."""
-    found = choose_config(device_info, rung, problem)
+    found = choose_config(device_info, rung, variants.dense_call(problem).problem)
     return ChoiceRow(
         problem, found.rung.name, found.config.constants, found.arch, found.device, found.origin, found.source
     )
@@ -190,16 +199,23 @@ def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:
 
 
 def _simulated() -> _DeviceLike:
-    from fastsgemm.sim import devices  # no other call needs it
+    from fastsgemm.known_devices import find, wanted  # no other call needs it
 
-    return devices.find(devices.wanted())
+    return find(wanted())
 
 
-def _devices() -> tuple[DeviceRow, ...]:
+def _kernels() -> tuple[int, int]:
+    try:
+        return cache.entries()
+    except OSError as error:
+        raise DeviceError(f"the kernel cache cannot be read: {error.strerror}") from error
+
+
+def _devices() -> tuple[Device, ...]:
     return tuple(map(_device, range(device.probe())))
 
 
-def _device(ordinal: int) -> DeviceRow:
+def _device(ordinal: int) -> Device:
     """Describe a device without opening it: a context takes time and memory on every one."""
     from cuda.bindings import driver
 
@@ -210,25 +226,21 @@ def _device(ordinal: int) -> DeviceRow:
             driver.cuDeviceGetAttribute(getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), handle)[1]
         )
 
-    return DeviceRow(
+    return Device(
         ordinal,
-        driver.cuDeviceGetName(256, handle)[1].split(b"\0")[0].decode(),
-        f"sm_{attribute('COMPUTE_CAPABILITY_MAJOR')}{attribute('COMPUTE_CAPABILITY_MINOR')}",
+        *device.described(ordinal),
         attribute("MULTIPROCESSOR_COUNT"),
         attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
     )
 
 
-def _device_text(device_info: DeviceRow) -> str:
-    shared = device_info.shared_limit // 1024
-    return f"{device_info.ordinal}: {device_info.name}, {device_info.arch}, {device_info.multiprocessors} SMs, {shared} KB shared memory a block"
+def _device_text(one: Device) -> str:
+    shared = one.shared_limit // 1024
+    return f"{one.ordinal}: {one.name}, {one.arch}, {one.multiprocessors} SMs, {shared} KB shared memory a block"
 
 
 def _choice_text(choice: ChoiceRow) -> str:
     problem = choice.problem
     constants = " ".join(f"{name}={value}" for name, value in choice.constants.items())
     place = choice.device or choice.arch
-    return (
-        f"{choice.rung} {constants} at {problem.M} x {problem.N} x {problem.K}; "
-        f"{choice.origin} record for {place} ({choice.source})"
-    )
+    return f"{choice.rung} {constants} at {spell(problem)}; {choice.origin} record for {place} ({choice.source})"

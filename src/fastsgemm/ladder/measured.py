@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from fastsgemm.ladder.contenders import Contenders, Product
-
-T = TypeVar("T")
+from fastsgemm.tuning.progress import track
 
 _REFERENCE_FLOPS = 2 * 10**10  # of the float64 product on the host: about a second on two cores
 
@@ -65,6 +63,8 @@ class Ladder:
         Whether every rung that sums in one chain gave the same bits.
     reference_rows : int
         Rows of C that were compared with float64.
+    layout : str
+        As in `Problem`.
     """
 
     where: str
@@ -76,6 +76,7 @@ class Ladder:
     baseline: str | None
     identical: bool
     reference_rows: int
+    layout: str = "NN"
 
     @property
     def rungs(self) -> list[Row]:
@@ -99,7 +100,7 @@ class Ladder:
         unit, scale = ("TFLOP/s", 1.0) if self.rungs else ("GFLOP/s", 1e3)
         lines = [
             f"{self.where}",
-            f"{self.M} x {self.N} x {self.K}, {self.clock}",
+            f"{self.M} x {self.N} x {self.K}, {self.layout}, {self.clock}",
             "",
             f"{'rung':<16}{'ms':>11}{unit:>10}{'error':>11}" + (f"{'% of cuBLAS':>14}" if self.baseline else ""),
             *(_line(row, scale) for row in self.rows),
@@ -122,7 +123,7 @@ class Ladder:
             if divided(row.constants):
                 lines.append(f"{row.name} adds up K in parts here, and rounds in another order")
         if self.rungs:
-            none = "no cuBLAS to compare with: neither PyTorch nor CuPy can use the device here"
+            none = "no cuBLAS to compare with: neither PyTorch nor CuPy can use the device"
             lines.append(f"{self.baseline}, FP32 without TF32, in turns with each rung" if self.baseline else none)
         return lines
 
@@ -172,7 +173,7 @@ def climb(contenders: Contenders) -> Ladder:
         beside = None  # TF32 was forced on it, by NVIDIA_TF32_OVERRIDE say
     flops = 2.0 * contenders.a.size * contenders.b.shape[1]
     rows, beside_times = [], []
-    for product, error in _progress(list(zip(contenders.products, errors, strict=True)), "timing"):
+    for product, error in track(list(zip(contenders.products, errors, strict=True)), "timing"):
         if not error <= reference.limit:
             rows.append(_row(product, error))
             continue
@@ -194,6 +195,7 @@ def climb(contenders: Contenders) -> Ladder:
         baseline=beside.name if beside else None,
         identical=identical,
         reference_rows=len(reference.rows),
+        layout=_letter(contenders.a) + _letter(contenders.b),
     )
 
 
@@ -201,7 +203,7 @@ def _check(contenders: Contenders, reference: Reference) -> tuple[list[float], b
     """Return the error of every product, and whether all that sum in one chain gave the same bits."""
     errors, identical = [], True
     first: np.ndarray | None = None
-    for product in _progress(contenders.products, "checking"):
+    for product in track(contenders.products, "checking"):
         bits = contenders.result(product.work).view(np.uint32)
         errors.append(reference.error(bits.view(np.float32)))
         if divided(product.constants):
@@ -212,6 +214,10 @@ def _check(contenders: Contenders, reference: Reference) -> tuple[list[float], b
     return errors, identical
 
 
+def _letter(x: np.ndarray) -> str:
+    return "N" if x.flags.c_contiguous else "T"
+
+
 def _row(
     product: Product,
     error: float,
@@ -220,11 +226,6 @@ def _row(
     percent: float | None = None,
 ) -> Row:
     return Row(product.name, product.number, product.constants, error, ms, tflops, percent)
-
-
-def _progress(items: Iterable[T], doing: str) -> Iterable[T]:
-    bar: Iterable[T] = tqdm(items, desc=doing, leave=False, disable=None)  # on stderr, only where that is a terminal
-    return bar
 
 
 def _line(row: Row, scale: float) -> str:

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from fastsgemm import device
 from fastsgemm.config import Config
+from fastsgemm.errors import ShapeError
+from fastsgemm.geometry import grid, variants
 from fastsgemm.heuristics.choose import choose
+from fastsgemm.ladder import contenders
 from fastsgemm.ladder.measured import Reference, divided
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, spell
 from fastsgemm.rungs import Rung, ladder
 from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
 from fastsgemm.sim.gemm import sgemm
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
+from fastsgemm.tuning.progress import track
 
 TYPICAL = Problem(4096, 4096, 4096)  # the problem whose constants are counted: those of a small one teach little
+
+# What a climb may cost. Whole tiles count, and each block has some work beside its steps of k.
+MOST_FLOPS = 5 * 10**9
+_STEPS_BESIDE = 64  # of k, that setting up and storing a tile take
+_FLOPS_A_SECOND = (8e6, 30e6)  # of two cores, on small and on large grids
+_COPIES = 8.0  # of the operands in float32: the values, float64 for the reference, and the device's memory and its map
+
+_WIDTH = 80  # columns of a terminal
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,12 @@ class Row:
         return self.fmas / self.shared_loads.requests if self.shared_loads.requests else 0.0
 
     @property
+    def bytes_per_fma(self) -> float:
+        """Bytes of A and B that are loaded from global memory, in whole sectors, for each FMA of a thread."""
+        sectors = self.loads_a.sectors + self.loads_b.sectors
+        return 32 * sectors / self.thread_fmas if self.thread_fmas else 0.0
+
+    @property
     def fmas_per_word(self) -> float:
         """FMAs for each 32-bit word from shared memory: what the source says, however the compiler merges loads."""
         return self.fmas / self.shared_loads.words if self.shared_loads.words else 0.0
@@ -94,7 +112,7 @@ class Row:
 
 
 # Group, heading, and how a row fills the column.
-_COLUMNS = (
+_MEMORY = (
     ("sectors", "A", "{row.loads_a.sectors_per_request:.1f}"),
     ("sectors", "B", "{row.loads_b.sectors_per_request:.1f}"),
     ("sectors", "C", "{row.stores_c.sectors_per_request:.1f}"),
@@ -102,6 +120,8 @@ _COLUMNS = (
     ("wavefronts", "a load", "{row.shared_loads.wavefronts_per_request:.2f}"),
     ("shared", "stores", "{row.shared_stores.requests}"),
     ("wavefronts", "a store", "{row.shared_stores.wavefronts_per_request:.2f}"),
+)
+_ARITHMETIC = (
     ("FMAs a", "load", "{row.fmas_per_load:.2f}"),
     ("FMAs a", "word", "{row.fmas_per_word:.2f}"),
     ("others", "an FMA", "{row.others_per_fma:.2f}"),
@@ -111,11 +131,17 @@ _COLUMNS = (
     ("shared", "bytes", "{row.shared_bytes}"),
     ("", "occupancy", "{row.occupancy:.0%}"),
 )
+_COLUMNS = _MEMORY + _ARITHMETIC
+_SHORT = {"registers": "regs"}  # so that a table fits into a terminal
 
-_LEGEND = """\
-sectors: 32-byte pieces that one load of A or B, or one store of C, touches for a warp, on average
-wavefronts: passes over the banks of shared memory that one load or store takes for a warp, on average
-FMAs a load, a word: for each shared load instruction, and for each 32-bit word that these load and use
+_MEMORY_LEGEND = """\
+sectors: 32-byte pieces of global memory that one load of A or B, or one store
+  of C, touches for a warp, on average
+wavefronts: passes over the banks of shared memory that one load or store takes
+  for a warp, on average"""
+_ARITHMETIC_LEGEND = """\
+FMAs a load, a word: for each shared load instruction, and for each 32-bit word
+  that these load and use
 others an FMA: instructions of PTX beside each FMA"""
 
 
@@ -134,6 +160,8 @@ class Table:
     identical : bool
         Whether every rung that sums in one chain gave the same bits.
     rows : tuple of Row
+    layout : str
+        As in `Problem`.
     """
 
     device: str
@@ -145,6 +173,7 @@ class Table:
     constants: str
     identical: bool
     rows: tuple[Row, ...]
+    layout: str = "NN"
 
     @property
     def ok(self) -> bool:
@@ -157,29 +186,51 @@ class Table:
 
     def heading(self) -> str:
         """Return what was run, in a line."""
-        problem = f"{self.M} x {self.N} x {self.K} with {self.constants}"
+        layout = "" if self.layout == "NN" else f", {self.layout},"
+        problem = f"{self.M} x {self.N} x {self.K}{layout} with {self.constants}"
         return f"{problem} on a simulated {self.device} ({self.arch}), NVRTC {self.nvrtc}"
 
     def text(self) -> str:
-        """Return it as a table for people."""
-        verdict = "are the same bits" if self.identical else "are NOT the same bits: look for an indexing bug"
-        rows = [[f"{row.number} {row.name}", *_cells(row)] for row in self.rows]
-        heads = [["", *(group for group, _, _ in _COLUMNS)], ["rung", *(name for _, name, _ in _COLUMNS)]]
-        widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
-        lines = [self.heading(), "", *(_aligned(cells, widths) for cells in heads + rows), ""]
-        lines += [f"{row.number} {row.name:<14}{Config(**row.constants)}" for row in self.rows]
-        lines += ["", _LEGEND]
-        lines += [f"{row.name}: WRONG, error {row.error}" for row in self.rows if not row.right]
+        """Return it as tables for people, at most 80 columns wide."""
+        lines = [*textwrap.wrap(self.heading(), _WIDTH), "", *self._table(_MEMORY), *_MEMORY_LEGEND.splitlines()]
+        lines += ["", *self._table(_ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
+        for row in self.rows:
+            constants = str(Config(**row.constants))
+            lines += textwrap.wrap(f"{row.number} {row.name:<14}{constants}", _WIDTH, subsequent_indent=" " * 16)
+        lines += ["", *(f"{row.name}: WRONG, error {row.error}" for row in self.rows if not row.right)]
         chains = sum(not divided(row.constants) for row in self.rows)
         if chains > 1:
+            verdict = "are the same bits" if self.identical else "are NOT the same bits: look for an indexing bug"
             lines.append(f"the results of the {chains} rungs {verdict}")
+        if self.ok:
+            lines += textwrap.wrap(self._lesson(), _WIDTH)
         return "\n".join(lines)
+
+    def _table(self, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+        rows = [[f"{row.number} {row.name}", *_cells(row, columns)] for row in self.rows]
+        names = [_SHORT.get(name, name) for _, name, _ in columns]
+        heads = [["", *(group for group, _, _ in columns)], ["rung", *names]]
+        widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
+        return [_aligned(cells, widths) for cells in heads + rows]
+
+    def _lesson(self) -> str:
+        """Return in a sentence what the counts say."""
+        first, *_, last = sorted(2 * self.rows, key=lambda row: row.number)
+        if first is last:
+            return (
+                f"{first.name}: {first.bytes_per_fma:.3g} bytes of global memory and {first.others_per_fma:.3g} "
+                "instructions beside it for each FMA"
+            )
+        return (
+            f"from {first.name} to {last.name}, each FMA takes {first.bytes_per_fma:.3g} -> {last.bytes_per_fma:.3g} "
+            f"bytes of global memory and {first.others_per_fma:.3g} -> {last.others_per_fma:.3g} instructions beside it"
+        )
 
     def markdown(self) -> str:
         """Return the rows as a Markdown table."""
         heads = ["rung", *(f"{group} {name}".strip() for group, name, _ in _COLUMNS)]
         lines = [heads, ["---", *("---:" for _ in _COLUMNS)]]
-        lines += [[f"{row.number} {row.name}", *_cells(row)] for row in self.rows]
+        lines += [[f"{row.number} {row.name}", *_cells(row, _COLUMNS)] for row in self.rows]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -189,7 +240,7 @@ def climb(
     machine: Machine | None = None,
     configs: Mapping[str, Config] | None = None,
 ) -> Table:
-    """Run rungs on one row-major problem with beta = 0, and check the results.
+    """Run rungs on one problem with beta = 0 and a row-major C, and check the results.
 
     Parameters
     ----------
@@ -200,18 +251,24 @@ def climb(
         Default: see `Machine`.
     configs : mapping, optional
         Constants by a rung's name. Default: those that the tuning database has for a large problem on the device.
+
+    Raises
+    ------
+    ShapeError
+        The problem takes too long or too much memory to be simulated. Nothing has been run.
     """
     machine = machine or Machine()
     usual = f"the constants for {TYPICAL.M} x {TYPICAL.N} x {TYPICAL.K}"
     constants = usual if configs is None else "given constants"
-    draw = np.random.default_rng(0)
-    A = draw.standard_normal((problem.M, problem.K), np.float32)
-    B = draw.standard_normal((problem.K, problem.N), np.float32)
+    chosen = rungs or ladder(problem.M, problem.N)
+    if configs is None:
+        configs = {rung.name: choose(machine.device, rung, TYPICAL).config for rung in chosen}
+    _refuse_too_large(problem, chosen, configs)
+    A, B, _ = contenders.operands(problem)
     reference = Reference(A, B)
     rows, results = [], []
-    chosen = rungs or ladder(problem.M, problem.N)
-    for rung in tqdm(chosen, "simulating", leave=False, disable=None):  # on stderr, only where that is a terminal
-        config = choose(machine.device, rung, TYPICAL).config if configs is None else configs[rung.name]
+    for rung in track(chosen, "simulating rungs"):
+        config = configs[rung.name]
         C, report = sgemm(rung, config, A, B, machine=machine)
         assert report is not None  # a problem has elements
         rows.append(_row(rung, config, report, reference.error(C), reference.limit))
@@ -221,7 +278,24 @@ def climb(
     nvrtc = "{}.{}".format(*device.nvrtc_version())
     device_info = machine.device
     M, N, K = problem.M, problem.N, problem.K
-    return Table(device_info.name, device_info.arch, nvrtc, M, N, K, constants, identical, tuple(rows))
+    return Table(device_info.name, device_info.arch, nvrtc, M, N, K, constants, identical, tuple(rows), problem.layout)
+
+
+def _refuse_too_large(problem: Problem, chosen: Sequence[Rung], configs: Mapping[str, Config]) -> None:
+    contenders.refuse_too_large(problem, _COPIES)
+    flops = sum(_flops(problem, rung, configs[rung.name]) for rung in chosen)
+    if flops > MOST_FLOPS:
+        least, most = (flops / speed / 60 for speed in reversed(_FLOPS_A_SECOND))
+        raise ShapeError(
+            f"simulating {spell(problem)} on {len(chosen)} rung(s) takes {flops:.2g} FLOPs in whole tiles, "
+            f"about {least:.2g} to {most:.2g} minutes; the limit is {MOST_FLOPS:.2g}: choose a smaller size or "
+            "fewer rungs"
+        )
+
+
+def _flops(problem: Problem, rung: Rung, config: Config) -> int:
+    faced = variants.facing(rung, problem)
+    return 2 * grid.tiles(config, faced) * config.BM * config.BN * (faced.K + _STEPS_BESIDE)
 
 
 def from_json(data: dict[str, Any]) -> Table:
@@ -258,10 +332,10 @@ def _row(rung: Rung, config: Config, report: Report, error: float, limit: float)
     )
 
 
-def _cells(row: Row) -> list[str]:
-    return [text.format(row=row) for _, _, text in _COLUMNS]
+def _cells(row: Row, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+    return [text.format(row=row) for _, _, text in columns]
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
     right = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-    return "  ".join([cells[0].ljust(widths[0]), *right]).rstrip()
+    return " ".join([cells[0].ljust(widths[0]), *right]).rstrip()

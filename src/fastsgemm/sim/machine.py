@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
-from fastsgemm.sim import devices, nvrtc, program, ptx, report, schedule
+from fastsgemm import known_devices
+from fastsgemm.sim import nvrtc, program, ptx, report, schedule
 from fastsgemm.sim.async_copy import Copies
 from fastsgemm.sim.batch import WARP, Array, Batch
 from fastsgemm.sim.counters import Counters
@@ -20,11 +20,12 @@ from fastsgemm.sim.program import Program
 from fastsgemm.sim.report import Report
 from fastsgemm.sim.shared_memory import SharedMemory
 from fastsgemm.sim.slots import DTYPES, Slots
+from fastsgemm.tuning.progress import track
 
 MAX_THREADS = 1024  # of a block
 _MOST_LANES = 1 << 15  # of a batch: enough to hide what an instruction costs in Python
 _MOST_BYTES = 1 << 28  # of a batch's registers
-_PATIENCE = 3.0  # seconds before a bar shows how far a launch is, where stderr is a terminal
+_PATIENCE = 3.0  # seconds before a bar shows how far a launch is
 
 
 class Machine:
@@ -44,7 +45,7 @@ class Machine:
     """
 
     def __init__(self, device: str | None = None) -> None:
-        self.device = devices.find(device or devices.wanted())
+        self.device = known_devices.find(device or known_devices.wanted())
 
     def launch(
         self,
@@ -95,7 +96,7 @@ class Machine:
         values = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
         with np.errstate(all="ignore"):  # Inf and NaN are values here, as on a device
-            for first in tqdm(range(0, grid, step), "simulating", leave=False, disable=None, delay=_PATIENCE):
+            for first in track(range(0, grid, step), "blocks", _PATIENCE):
                 blocks = min(step, grid - first)
                 batch = _batch(decoded, first, blocks, block, grid, values)
                 batch.memory, batch.counters = memory, counters

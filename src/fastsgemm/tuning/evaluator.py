@@ -220,8 +220,7 @@ class DeviceEvaluator:
         a.upload(reference.a)
         b.upload(reference.b)
         c.buffer.fill(_POISON, stream=c.stream)
-        views = _views(problem, self._memory)
-        run(self.gpu, LEGACY_STREAM, *views, _ONE, _ZERO, job.rung, job.config)
+        run(self.gpu, LEGACY_STREAM, *views(problem, self._memory), _ONE, _ZERO, job.rung, job.config)
         result = np.empty((problem.M, problem.N), np.float32)
         c.download(result)
         return result
@@ -248,7 +247,7 @@ class _DeviceTimer:
 
     def __init__(self, evaluator: DeviceEvaluator, problem: Problem, arrays: Sequence[DeviceArray]) -> None:
         self._evaluator, self._arrays = evaluator, arrays
-        self._given = _views(problem, arrays)
+        self._given = views(problem, arrays)
         self._short = problem.flops < _LONG
 
     def once(self, rung: Rung, config: Config) -> float | str:
@@ -288,7 +287,7 @@ class _DeviceTimer:
 
     @cached_property
     def _beside(self) -> Baseline | None:
-        lent = [_Lent(array, view[1]) for array, view in zip(self._arrays, self._given, strict=True)]
+        lent = [Lent(array, view[1]) for array, view in zip(self._arrays, self._given, strict=True)]
         found = cublas.product(*lent)  # type: ignore[arg-type]
         if found is not None:
             for _ in range(2):  # loads the library and its kernel
@@ -296,7 +295,7 @@ class _DeviceTimer:
         return found
 
 
-class _Lent:
+class Lent:
     """A device array seen as the operand that it is, transposed or not, for libraries that read DLPack."""
 
     def __init__(self, array: DeviceArray, meta: Any) -> None:
@@ -312,7 +311,7 @@ class _Lent:
         return self._view.__dlpack__(stream=-1, **options)  # everything here is on the legacy default stream
 
 
-def _views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, View]:
+def views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, View]:
     """Return the operands of a problem as dense matrices at the beginning of these pieces of memory."""
     found = []
     for array, (shape, strides) in zip(arrays, variants.dense(problem), strict=True):

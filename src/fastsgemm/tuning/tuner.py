@@ -290,7 +290,7 @@ def tune(
     space: str | None = None,
     quick: bool = False,
     budget: float | None = None,
-    device: int = 0,
+    device: int | str = 0,
     store: bool = True,
     progress: bool = True,
 ) -> Outcome:
@@ -310,8 +310,8 @@ def tune(
     budget : float, optional
         Seconds that the run may take. Default: 18 for a quick run, 465 for the standard set, else as long
         as it takes.
-    device : int
-        CUDA's number of the device.
+    device : int or str
+        CUDA's number of the device in this machine, ``cuda:1``, or its name or architecture.
     store : bool
         Whether to keep the result in the user's data folder.
     progress : bool
@@ -327,11 +327,11 @@ def tune(
         Another process is tuning this device, or a candidate broke the CUDA context.
     DeviceError, ConfigError, UnknownRungError, ShapeError
     """
-    from fastsgemm.device import open_gpu
+    from fastsgemm.device import open_gpu, ordinal
     from fastsgemm.tuning.progress import Bar
 
     began = time.monotonic()
-    with evaluating(open_gpu(device)) as evaluator, alone(evaluator.device):
+    with evaluating(open_gpu(ordinal(device))) as evaluator, alone(evaluator.device):
         return run(
             plan(evaluator.device, shapes, rung, space, quick),
             evaluator,

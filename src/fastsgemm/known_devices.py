@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fastsgemm.errors import DeviceError
 
@@ -69,6 +70,11 @@ def wanted() -> str:
     return os.environ.get("FASTSGEMM_SIM_DEVICE", "").strip() or _DEFAULT
 
 
+def known() -> dict[str, str]:
+    """Return the architecture of every device that can be simulated, by its name."""
+    return {name: device_info["arch"] for name, device_info in _table()["devices"].items()}
+
+
 @cache
 def find(device: str) -> SimulatedDevice:
     """Return the device of this name, or the one that stands for an architecture such as ``sm_90``.
@@ -78,9 +84,15 @@ def find(device: str) -> SimulatedDevice:
     DeviceError
         It is not in the table; the message lists what is.
     """
-    table = json.loads((Path(__file__).parent / "devices.json").read_text(encoding="utf-8"))
+    table = _table()
     for name, device_info in table["devices"].items():
         if device in (name, device_info["arch"]):
             return SimulatedDevice(name, **device_info, limits=Limits(**table["architectures"][device_info["arch"]]))
-    known = ", ".join([*table["architectures"], *table["devices"]])
-    raise DeviceError(f"a device {device!r} is not known to the simulated device; known are {known}")
+    there = ", ".join([*table["architectures"], *table["devices"]])
+    raise DeviceError(f"a device {device!r} cannot be simulated; known are {there}")
+
+
+@cache
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads((Path(__file__).parent / "known_devices.json").read_text(encoding="utf-8"))
+    return table

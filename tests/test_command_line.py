@@ -5,12 +5,13 @@ import sys
 
 import pytest
 
-from fastsgemm import __main__ as command
 from fastsgemm import __version__
-from fastsgemm.__main__ import main
+from fastsgemm import command_line as command
+from fastsgemm.command_line import main
 from fastsgemm.errors import NoNvrtcError
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import RUNGS
+from fastsgemm.tuning import tuner
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def test_no_command_shows_the_machine_and_the_ladder(on_host, capsys):
 def test_without_a_device_the_ladder_is_climbed_on_the_simulated_one_too(no_driver, capsys):
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert "32 x 32 x 32 with the constants for 4096 x 4096 x 4096 on a simulated NVIDIA H200" in out
+    assert "32 x 32 x 32 with the constants for 4096 x 4096 x 4096 on a simulated NVIDIA H200" in " ".join(out.split())
     assert [line for line in out.splitlines() if line.startswith("1 naive") and "32.0" in line]
     assert f"{len(RUNGS) - 1} rungs are the same bits" in out  # rung 10 shares K out
 
@@ -77,7 +78,7 @@ def test_a_device_that_cannot_be_simulated_is_one_line(fresh_machine, monkeypatc
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
     monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_11")
     assert main(["ladder"]) == 2
-    assert "'sm_11' is not known" in capsys.readouterr().err
+    assert "'sm_11' cannot be simulated" in capsys.readouterr().err
 
 
 def test_no_device_is_said_and_is_no_failure(no_driver, capsys):
@@ -114,11 +115,11 @@ def test_ladder_of_a_size(on_host, capsys, size, extents):
     assert data["ok"]
 
 
-@pytest.mark.parametrize("size", ["0", "-4", "3,4", "1,2,3,4", "big", "1.5", ""])
+@pytest.mark.parametrize("size", ["-4", "3,4", "1,2,3,4", "big", "1.5", ""])
 def test_a_size_that_is_none(capsys, size):
     with pytest.raises(SystemExit, match="2"):
         main(["ladder", f"--size={size}"])
-    assert "must be N or M,N,K" in capsys.readouterr().err
+    assert "a problem is written N, M,N,K or M,N,K,LAYOUT" in capsys.readouterr().err
 
 
 def test_an_unknown_rung_lists_those_there_are(capsys):
@@ -178,7 +179,9 @@ def test_help_names_the_commands(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     out = capsys.readouterr().out
-    assert all(name in out for name in ("info", "ladder", "cache", "--json"))
+    assert all(
+        name in out for name in ("info", "ladder", "explain", "tune", "cache", "--json", "M,N,K,LAYOUT", "sm_90")
+    )
 
 
 def test_as_a_program():
@@ -189,6 +192,51 @@ def test_as_a_program():
     )  # fmt: skip
     assert done.stderr == ""
     assert json.loads(done.stdout)["ok"]
+
+
+def test_a_layout_is_run_as_it_is_stored(on_host, monkeypatch, capsys):
+    places = []
+    climb = command.ladder.climb
+    monkeypatch.setattr(command.ladder, "climb", lambda place: places.append(place) or climb(place))
+    assert main(["ladder", "--json", "--size", "31,17,65,TN"]) == 0
+    assert json.loads(capsys.readouterr().out)["layout"] == "TN"
+    assert places[0].a.T.flags.c_contiguous and places[0].a.shape == (31, 65) and places[0].b.flags.c_contiguous
+
+
+@pytest.mark.parametrize("device", ["sm_86", "NVIDIA RTX A6000"])
+def test_a_named_device_is_simulated(fresh_machine, capsys, device):
+    assert main(["ladder", "--device", device, "--size", "8", "--rung", "naive", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["device"] == "NVIDIA RTX A6000"
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", "0"])
+def test_a_device_of_this_machine_is_opened(no_driver, monkeypatch, capsys, device):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "")  # so that what --device sets is undone
+    assert main(["ladder", "--device", device]) == 2
+    assert "no NVIDIA driver" in capsys.readouterr().err
+
+
+def test_explain_names_a_device_in_two_ways(capsys):
+    texts = []
+    for device in ("sm_86", "NVIDIA RTX A6000"):
+        assert main(["explain", "4096,4096,4096,TT", "--device", device, "--rung", "warptiled"]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] and "4096 x 4096 x 4096, TT, on NVIDIA RTX A6000 (sm_86)" in texts[0]
+
+
+def test_explain_without_a_device_names_the_argument(no_driver, capsys):
+    assert main(["explain", "64"]) == 2
+    err = capsys.readouterr().err
+    assert "no NVIDIA driver" in err and "--device sm_90" in err and err.count("\n") == 1
+
+
+def test_tune_is_a_command(monkeypatch, capsys):
+    assert main(["tune", "--dry-run", "--device", "NVIDIA H200", "--size", "512,256,128,tn", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["problems"] == ["512,256,128,TN"]
+    monkeypatch.setattr(tuner, "tune", lambda shapes, **options: "a table of the run")
+    assert main(["tune", "--quick"]) == 0
+    assert capsys.readouterr().out == "a table of the run\n"
 
 
 @pytest.mark.gpu

@@ -1,0 +1,276 @@
+"""The commands of ``fastsgemm``; `fastsgemm.__main__` runs them as a process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from fastsgemm import __version__, device, rungs
+from fastsgemm.errors import DeviceError, FastsgemmError, ShapeError, UnknownRungError
+from fastsgemm.heuristics.explanation import explain
+from fastsgemm.jit import cache
+from fastsgemm.ladder import contenders, info, measured
+from fastsgemm.problem import Problem, parse
+from fastsgemm.rungs import RUNGS, Rung
+from fastsgemm.rungs import ladder as ladder_of
+from fastsgemm.tuning.command import DESCRIPTION, add_options, run, tunable
+from fastsgemm.tuning.progress import say
+
+DEFAULT_SIZE = Problem(2048, 2048, 2048)
+SIMULATED_SIZE = Problem(128, 128, 128)  # of the ladder on the simulated device: seconds, where the above takes an hour
+
+_USAGE_ERROR = 2  # the exit code for what the caller can mend
+_WRONG_RESULT = 1
+
+
+class Climbed(Protocol):
+    """What a ladder found: `ladder.Ladder`, or anything else that can be shown."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every result was right."""
+
+    def text(self) -> str:
+        """Return it for people."""
+
+    def json(self) -> dict[str, Any]:
+        """Return it for machines."""
+
+
+def _on_cuda(problem: Problem, chosen: Sequence[Rung], ordinal: int = 0) -> Climbed:
+    with contenders.on_device(problem, chosen or ladder_of(problem.M, problem.N), ordinal) as place:
+        return measured.climb(place)
+
+
+def _on_host(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
+    with contenders.on_host(problem, chosen) as place:
+        return measured.climb(place)
+
+
+def _on_simulation(problem: Problem, chosen: Sequence[Rung], name: str | None = None) -> Climbed:
+    from fastsgemm.ladder import simulated  # no other command needs it
+    from fastsgemm.sim import Machine
+
+    return simulated.climb(problem, chosen or ladder_of(problem.M, problem.N), Machine(name))
+
+
+# How the ladder is climbed, by the values of FASTSGEMM_DEVICE.
+_LADDERS: dict[str, Callable[[Problem, Sequence[Rung]], Climbed]] = {
+    "cuda": _on_cuda,
+    "host": _on_host,
+    "sim": _on_simulation,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command in this process.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Default: those of the process.
+
+    Returns
+    -------
+    int
+        Exit code: 0, 1 for a wrong result, 2 for an error of the caller or the machine, 130 after Ctrl-C in a tuning
+        run.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.command(options))
+    except FastsgemmError as error:
+        say(f"fastsgemm: {' '.join(str(error).split())}")
+        return _USAGE_ERROR
+
+
+def _everything(options: argparse.Namespace) -> int:
+    found = info.collect(DEFAULT_SIZE)
+    if not options.json:
+        print(found.text(), end="\n\n", flush=True)
+    climbs = {"ladder": device.host_backend()}
+    if climbs["ladder"] == "host" and found.nvrtc is not None:  # no device to see the rungs on
+        climbs["simulated"] = "sim"
+    ladders = {}
+    for name, backend in climbs.items():
+        ladders[name] = climbed = _LADDERS[backend](_default_size(backend), ())
+        if not options.json:
+            print(climbed.text(), end="\n\n", flush=True)
+    if options.json:
+        _print_json({"info": found.json()} | {name: climbed.json() for name, climbed in ladders.items()})
+    return 0 if all(climbed.ok for climbed in ladders.values()) else _WRONG_RESULT
+
+
+def _default_size(backend: str) -> Problem:
+    return SIMULATED_SIZE if backend == "sim" else DEFAULT_SIZE
+
+
+def _info(options: argparse.Namespace) -> int:
+    found = info.collect(options.size or DEFAULT_SIZE)
+    if options.json:
+        _print_json(found.json())
+    else:
+        print(found.text())
+    return 0
+
+
+def _ladder(options: argparse.Namespace) -> int:
+    place = options.device or device.host_backend()
+    name = place.lower()
+    if options.device and name != "sim" and (name == "host" or device.is_present(name)):
+        os.environ["FASTSGEMM_DEVICE"] = "host" if name == "host" else "cuda"
+        device.host_backend.cache_clear()
+    if name in ("host", "sim"):
+        climbed = _LADDERS[name](options.size or _default_size(name), options.rung)
+    elif device.is_present(name):
+        climbed = _on_cuda(options.size or DEFAULT_SIZE, options.rung, device.ordinal(name))
+    else:
+        climbed = _on_simulation(options.size or SIMULATED_SIZE, options.rung, place)
+    if options.json:
+        _print_json(climbed.json())
+    else:
+        print(climbed.text())
+    return 0 if climbed.ok else _WRONG_RESULT
+
+
+def _explain(options: argparse.Namespace) -> int:
+    p = options.problem
+    found = explain(p.M, p.N, p.K, p.layout, options.rung, options.device)
+    if options.json:
+        _print_json(found.json())
+    else:
+        print(found)
+    return 0
+
+
+def _cache(options: argparse.Namespace) -> int:
+    try:
+        kernels, size = cache.entries()
+        if options.clear and cache.folder().exists():
+            cache.clear()
+    except OSError as error:
+        verb = "emptied" if options.clear else "read"
+        raise DeviceError(f"the kernel cache {cache.folder()} could not be {verb}: {error.strerror}") from error
+    if options.json:
+        _print_json({"folder": str(cache.folder()), "kernels": kernels, "bytes": size, "cleared": options.clear})
+    else:
+        verb = "removed" if options.clear else "holds"
+        print(f"{cache.folder()}: {verb} {kernels} kernels, {size / 1e6:.1f} MB")
+    return 0
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    print(json.dumps(data, indent=2, allow_nan=False))
+
+
+def _problem(text: str) -> Problem:
+    try:
+        return parse(text)
+    except ShapeError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _rung(text: str) -> Rung:
+    try:
+        return rungs.find(int(text) if text.isdecimal() else text)
+    except UnknownRungError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+_EPILOG = """\
+A problem is written N, M,N,K or M,N,K,LAYOUT. LAYOUT is NN, NT, TN or TT: A and B row-major (N) or column-major (T).
+A device is written cuda or cuda:1 where it is in this machine; where it need not be, by its name, such as
+"NVIDIA H200", or its architecture, such as sm_90."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    square, simulated = DEFAULT_SIZE, SIMULATED_SIZE
+    parser = argparse.ArgumentParser(
+        prog="fastsgemm",
+        description="float32 matrix multiplication for NVIDIA GPUs. Without a command: show what was found on this "
+        f"machine and climb the ladder of kernels at {square.M} x {square.N} x {square.K}; without a device, on the "
+        f"host and, at {simulated.M} x {simulated.N} x {simulated.K}, on a simulated one.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")
+    parser.set_defaults(json=False)
+    _finish(parser, _everything)
+    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,tune,cache}")
+
+    found = commands.add_parser(
+        "info", help="show devices, driver, NVRTC, kernel cache and the tuning record in use", epilog=_EPILOG
+    )
+    _size(found, f"the problem to name the tuning record for; default {square.N}")
+    _finish(found, _info)
+
+    climb = commands.add_parser(
+        "ladder",
+        help="check every rung against float64, then time it beside cuBLAS",
+        description="Check every rung against float64, compare their bits, then time each in turns with cuBLAS, which "
+        "needs PyTorch or CuPy. Without a device: time NumPy's product through sgemm. On a simulated device: run every "
+        "rung there and count what it does to memory and arithmetic units.",
+        epilog=_EPILOG,
+    )
+    _size(climb, f"the problem; default {square.N}, simulated {simulated.N}")
+    names = ", ".join(map(str, RUNGS))
+    climb.add_argument(
+        "--rung",
+        action="append",
+        type=_rung,
+        default=[],
+        help=f"run this rung, by name or number; repeatable ({names})",
+    )
+    climb.add_argument(
+        "--device",
+        help="where to run: cuda, cuda:1, host for NumPy, sim for the simulated device that FASTSGEMM_SIM_DEVICE names "
+        '(default "NVIDIA H200"), or the name or architecture of the device to simulate; default: FASTSGEMM_DEVICE, '
+        "or the first device if any",
+    )
+    _finish(climb, _ladder)
+
+    why = commands.add_parser(
+        "explain",
+        help="say which constants a problem gets, and why",
+        description="Say which constants a problem gets on a device, and why.",
+        epilog=_EPILOG,
+    )
+    why.add_argument("problem", type=_problem, metavar="M,N,K[,LAYOUT]")
+    why.add_argument("--rung", type=_rung, help="the rung; default: the one that sgemm uses")
+    why.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
+    _finish(why, _explain)
+
+    search = commands.add_parser(
+        "tune",
+        help="search the constants that are fastest on this device (also: python -m fastsgemm.tune)",
+        description=DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    search.add_argument(
+        "--size",
+        action="append",
+        type=_problem,
+        default=[],
+        metavar="M,N,K[,LAYOUT]",
+        help="tune this problem; repeatable; default: the standard set of each rung",
+    )
+    search.add_argument("--rung", type=_rung, help=f"the rung; tunable are {', '.join(tunable())}")
+    add_options(search)
+    _finish(search, run)
+
+    stored = commands.add_parser("cache", help="show the folder of compiled kernels, or empty it")
+    stored.add_argument("--clear", action="store_true", help="remove every stored kernel; they are compiled again")
+    _finish(stored, _cache)
+    return parser
+
+
+def _finish(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespace], int]) -> None:
+    parser.set_defaults(command=command)
+    # No default here: a command's would overwrite a --json that stands before it.
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines")
+
+
+def _size(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--size", type=_problem, metavar="M,N,K[,LAYOUT]", help=what)

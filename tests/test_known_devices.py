@@ -1,0 +1,19 @@
+import pytest
+
+from fastsgemm import known_devices
+from fastsgemm.errors import DeviceError
+
+
+def test_an_architecture_stands_for_a_device_of_it():
+    assert known_devices.find("sm_90") == known_devices.find("NVIDIA H200")
+    assert (known_devices.find("sm_86").name, known_devices.find("sm_86").multiprocessors) == ("NVIDIA RTX A6000", 84)
+
+
+def test_every_architecture_that_the_package_supports_has_a_device():
+    for arch in ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"):
+        assert known_devices.find(arch).arch == arch
+
+
+def test_unknown_devices_are_refused_with_those_that_are_known():
+    with pytest.raises(DeviceError, match=r"'NVIDIA 8800 GTX' cannot be simulated; known are sm_75.*NVIDIA H200"):
+        known_devices.find("NVIDIA 8800 GTX")
