@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from fastsgemm import arrays, choose, device, host, plan, resources, rungs
+from fastsgemm import arrays, choose, device, host, plan, private_files, resources, rungs
 from fastsgemm import cache as kernel_cache
 from fastsgemm.database import Tools
 from fastsgemm.errors import DeviceError
@@ -43,6 +43,7 @@ def forget_the_machine():
     device.host_backend.cache_clear()
     host._warned = False
     kernel_cache._warned = False
+    private_files._warn_no_home.cache_clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -128,17 +128,20 @@ def _ladder(options: argparse.Namespace) -> int:
 
 
 def _cache(options: argparse.Namespace) -> int:
+    folder = cache.folder()
+    if folder is None:
+        raise DeviceError("there is no kernel cache: FASTSGEMM_CACHE_DIR is not set and there is no home folder")
     kernels, size = cache.entries()
     if options.clear:
         try:
             cache.clear()
         except OSError as error:
-            raise DeviceError(f"the kernel cache {cache.folder()} could not be emptied: {error}") from error
+            raise DeviceError(f"the kernel cache {folder} could not be emptied: {error}") from error
     if options.json:
-        _print_json({"folder": str(cache.folder()), "kernels": kernels, "bytes": size, "cleared": options.clear})
+        _print_json({"folder": str(folder), "kernels": kernels, "bytes": size, "cleared": options.clear})
     else:
         verb = "removed" if options.clear else "holds"
-        print(f"{cache.folder()}: {verb} {kernels} kernels, {size / 1e6:.1f} MB")
+        print(f"{folder}: {verb} {kernels} kernels, {size / 1e6:.1f} MB")
     return 0
 
 

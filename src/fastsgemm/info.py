@@ -85,7 +85,7 @@ class Info:
     driver, nvrtc : str or None
         Versions.
     cards : tuple of Card
-    cache_folder : str
+    cache_folder : str or None
     cache_kernels, cache_bytes : int
     choice : Choice or None
         For the first card or, where host arrays go through that, the simulated one.
@@ -101,7 +101,7 @@ class Info:
     driver: str | None
     nvrtc: str | None
     cards: tuple[Card, ...]
-    cache_folder: str
+    cache_folder: str | None
     cache_kernels: int
     cache_bytes: int
     choice: Choice | None
@@ -119,7 +119,10 @@ class Info:
         rows += [
             ("driver", self.driver or "none"),
             ("NVRTC", self.nvrtc or "none"),
-            ("kernel cache", f"{self.cache_folder} ({kernels})"),
+            (
+                "kernel cache",
+                f"{self.cache_folder} ({kernels})" if self.cache_folder else "none: there is no home folder",
+            ),
             ("host arrays", _BACKENDS[self.backend].format(self.simulated or "card")),
         ]
         if self.choice is not None:
@@ -163,7 +166,7 @@ def collect(problem: Problem) -> Info:
         driver=_driver(),
         nvrtc=nvrtc and "{}.{}".format(*nvrtc),
         cards=cards,
-        cache_folder=str(cache.folder()),
+        cache_folder=None if (folder := cache.folder()) is None else str(folder),
         cache_kernels=kernels,
         cache_bytes=size,
         choice=choice,

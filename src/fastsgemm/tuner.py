@@ -14,7 +14,7 @@ from fastsgemm import candidates, chains, choose, database, model, problems, res
 from fastsgemm.candidates import Space
 from fastsgemm.config import Config
 from fastsgemm.database import Content, Curve, Point, Record, tflops
-from fastsgemm.errors import ConfigError, TuningError
+from fastsgemm.errors import ConfigError, RecordError, TuningError
 from fastsgemm.journal import Journal
 from fastsgemm.plan import Problem, facing, tiles
 from fastsgemm.rungs import Rung
@@ -407,9 +407,11 @@ def alone(card: Card, wait: float = 0.0) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    path = database.user_folder() / "tuning" / f"{_slug(card.name)}.lock"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = database.folder_to_write("tuning") / f"{_slug(card.name)}.lock"
+    except RecordError as error:
+        raise TuningError(str(error)) from error
+    try:
         lock = FileLock(path, timeout=wait)
         lock.acquire()
     except Timeout:
@@ -425,7 +427,7 @@ def alone(card: Card, wait: float = 0.0) -> Iterator[None]:
 
 
 def _journal_path(card: Card) -> Path:
-    return database.user_folder() / "tuning" / f"{_slug(card.name)}.jsonl"
+    return database.folder_to_write("tuning") / f"{_slug(card.name)}.jsonl"
 
 
 def _slug(name: str) -> str:
