@@ -31,8 +31,8 @@ ORIGINS = ("measured", "published", "hand-picked")
 _LOCK_SECONDS = 60.0  # how long a writer waits for another one
 _MOST_BYTES = 64 * 1024 * 1024  # of a file: the largest that is shipped has less than 200 kB
 _FILE_MODE = 0o644  # an exported file is for others to read; the user's own are in a folder that they cannot enter
-_MOST_MS = 1e9  # 12 days
-_MOST_RATE = 1e9  # TFLOP/s, and times as fast as cuBLAS
+_MS = (1e-6, 1e9)  # the least and the largest time: a nanosecond and 12 days
+_RATE = (1e-12, 1e12)  # the same in TFLOP/s, and in times as fast as cuBLAS
 _MOST_SHARED = 2**24  # bytes of shared memory of a block
 _MOST_MULTIPROCESSORS = 2**16
 _MOST_BLOCKS = 32  # on a multiprocessor, of every architecture
@@ -363,7 +363,7 @@ def _measured(record: Record, fields: dict[str, Any]) -> Record:
     if record.device is None or record.problem is None:
         raise RecordError("a measured record names its device and its problem")
     ms = checked_ms(fields["ms"])
-    rate = _positive(fields["tflops"], "tflops", _MOST_RATE)
+    rate = _number(fields["tflops"], "tflops", _RATE)
     if abs(rate - tflops(record.problem, ms)) > 0.02 * rate + 0.001:
         raise RecordError(f"{ms} ms are {tflops(record.problem, ms):.3f} TFLOP/s, not {rate}")
     ratio = fields["cublas_ratio"]
@@ -371,7 +371,7 @@ def _measured(record: Record, fields: dict[str, Any]) -> Record:
     return replace(
         record,
         ms=ms,
-        cublas_ratio=None if ratio is None else _positive(ratio, "cublas_ratio", _MOST_RATE),
+        cublas_ratio=None if ratio is None else _number(ratio, "cublas_ratio", _RATE),
         tools=tools,
         source=str(tools),
     )
@@ -414,13 +414,14 @@ def _text(fields: dict[str, Any], name: str) -> str:
 
 
 def checked_ms(value: Any) -> float:
-    """Return a time in ms, or raise `RecordError` where it is not above 0 and at most 1e9."""
-    return _positive(value, "ms", _MOST_MS)
+    """Return a time in ms, or raise `RecordError` where it is not a number from 1e-6 to 1e9."""
+    return _number(value, "ms", _MS)
 
 
-def _positive(value: Any, name: str, most: float) -> float:
-    if type(value) not in (int, float) or not 0 < value <= most:
-        raise RecordError(f"{name} must be a number above 0 and at most {most:g}, got {value!r}")
+def _number(value: Any, name: str, limits: tuple[float, float]) -> float:
+    least, most = limits
+    if type(value) not in (int, float) or not least <= value <= most:
+        raise RecordError(f"{name} must be a number from {least:g} to {most:g}, got {value!r}")
     return float(value)
 
 
