@@ -80,8 +80,11 @@ def write(key: bytes, cubin: bytes) -> None:
 
 
 def entries() -> tuple[int, int]:
-    """Return how many kernels are stored and how many bytes they take."""
-    sizes = [found.st_size for _, found in _files(folder(), _ENTRY)]
+    """Return how many kernels are stored and how many bytes they take: none where the folder cannot be read."""
+    try:
+        sizes = [found.st_size for _, found in _files(folder(), _ENTRY)]
+    except OSError:
+        return 0, 0
     return len(sizes), sum(sizes)
 
 
@@ -91,7 +94,7 @@ def clear() -> None:
     Raises
     ------
     OSError
-        One of them cannot be removed.
+        The folder cannot be read, or an entry cannot be removed.
     """
     place = folder()
     for pattern in (_ENTRY, _PART):
@@ -112,7 +115,7 @@ def _digest(key: bytes, cubin: bytes) -> bytes:
 def _files(place: Path | None, pattern: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
     if place is None:
         return
-    with suppress(OSError), os.scandir(place) as found:
+    with suppress(FileNotFoundError), os.scandir(place) as found:
         for entry in found:
             if pattern.fullmatch(entry.name):
                 with suppress(OSError):  # another process has removed it

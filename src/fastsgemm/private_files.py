@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +22,6 @@ from typing import BinaryIO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
-PART = ".part"  # suffix of a file that is being written
 
 
 def user_folder(variable: str, default: Callable[[], Path]) -> Path | None:
@@ -125,7 +123,9 @@ def _opened(path: Path, flags: int, private: bool) -> int:
 
 def replace(path: Path, data: bytes, mode: int = _FILE_MODE) -> None:
     """Write a file in one step: readers see the old content or the new one, never half of one."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=PART)
+    import tempfile  # a process that finds all kernels in the cache writes nothing
+
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
