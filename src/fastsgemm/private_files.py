@@ -1,4 +1,4 @@
-"""Files that no other user may write: the kernel cache, the tuning database and the journal all go through here.
+"""Files that no other user may write: the kernel cache, the tuning database and the checkpoint all go through here.
 
 What is in these files decides which machine code runs. So a folder or file counts only if this user or root owns it
 and neither its group nor others can write it. A file is checked through its open descriptor, so that it cannot be

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastsgemm import Config, database
+from fastsgemm import Config
 from fastsgemm import config as configs
 from fastsgemm.errors import ConfigError
+from fastsgemm.heuristics import database
 from fastsgemm.rungs import RUNGS, find
 
 SHARED_LIMIT = 232448  # bytes a block, of an H200

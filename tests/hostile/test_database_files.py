@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastsgemm import database, model
-from fastsgemm.candidates import REFINED
-from fastsgemm.database import Content, Curve, Point, Record, Tools
 from fastsgemm.errors import RecordError
-from fastsgemm.journal import Journal
-from fastsgemm.model import Model
-from fastsgemm.plan import Problem
+from fastsgemm.heuristics import cost_model, database
+from fastsgemm.heuristics.cost_model import CostModel
+from fastsgemm.heuristics.database import Content, Curve, Point, Record, Tools
+from fastsgemm.problem import Problem
+from fastsgemm.tuning.checkpoint import Checkpoint
+from fastsgemm.tuning.search_spaces import REFINED
 
 LIMIT = 232448  # bytes of shared memory a block, of an H200
 PROBLEM = Problem(64, 64, 64)
@@ -242,7 +242,7 @@ def test_any_json_in_any_field_is_read_or_left_out_and_never_lost(path, line, tr
 def test_any_times_in_a_curve_give_a_prediction_or_a_value_error(rung, tried):
     """The choice turns that error into a warning and leaves the curve out."""
     config = next(r.config for r in database.shipped(database.GENERIC).records if r.rung == rung)
-    asked = model.probes(config, 2, 132)
+    asked = cost_model.probes(config, 2, 132)
 
     @settings(max_examples=CURVES, derandomize=True, deadline=None, database=None)
     @given(st.lists(st.floats(1e-6, 1e9), min_size=len(asked), max_size=len(asked)))
@@ -250,7 +250,7 @@ def test_any_times_in_a_curve_give_a_prediction_or_a_value_error(rung, tried):
         points = tuple(Point(problem, database.checked_ms(ms)) for problem, ms in zip(asked, times, strict=True))
         curve = Curve("sm_90", "Fake 9000", 132, rung, config, 2, points, TOOLS)
         try:
-            predicted = Model(curve)
+            predicted = CostModel(curve)
         except ValueError:
             return
         for problem in (PROBLEM, Problem(1, 4096, 4096), Problem(4097, 333, 5)):
@@ -282,8 +282,8 @@ def test_folders_are_private_whatever_the_umask(data_folder, mask, tried):
     before = os.umask(mask)
     try:
         path = database.save(new())
-        with Journal(database.folder_to_write("tuning") / "fake.jsonl", STAMP) as journal:
-            journal.put(PROBLEM, "warptiled", CONFIG, "grid", 1.0)
+        with Checkpoint(database.folder_to_write("tuning") / "fake.jsonl", STAMP) as checkpoint:
+            checkpoint.put(PROBLEM, "warptiled", CONFIG, "grid", 1.0)
     finally:
         os.umask(before)
     folders = (data_folder, path.parent, data_folder / "tuning")
@@ -298,11 +298,11 @@ def test_without_a_home_results_cannot_be_stored_and_the_error_says_why(monkeypa
         database.save(new())
 
 
-# The journal
+# The checkpoint
 
 
 @pytest.fixture
-def journal_path(tmp_path):
+def checkpoint_path(tmp_path):
     return tmp_path / "tuning" / "fake.jsonl"
 
 
@@ -340,47 +340,47 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("bad", BAD_LINES.values(), ids=BAD_LINES)
-def test_a_bad_line_of_the_journal_is_passed_over(journal_path, bad, tried):
-    with Journal(journal_path, STAMP) as journal:
-        journal.put(PROBLEM, "warptiled", CONFIG, "good", 1.25)
-    with journal_path.open("ab") as file:
+def test_a_bad_line_of_the_checkpoint_is_passed_over(checkpoint_path, bad, tried):
+    with Checkpoint(checkpoint_path, STAMP) as checkpoint:
+        checkpoint.put(PROBLEM, "warptiled", CONFIG, "good", 1.25)
+    with checkpoint_path.open("ab") as file:
         file.write(bad + b"\n" + line(turn="after"))
-    with Journal(journal_path, STAMP) as journal:
-        assert journal.found == 2
-        assert journal.get(PROBLEM, "warptiled", CONFIG, "good") == 1.25
-    tried("bad line of a journal", 1)
+    with Checkpoint(checkpoint_path, STAMP) as checkpoint:
+        assert checkpoint.found == 2
+        assert checkpoint.get(PROBLEM, "warptiled", CONFIG, "good") == 1.25
+    tried("bad line of a checkpoint", 1)
 
 
-def test_a_fifo_as_the_journal_does_not_block(journal_path, tried):
-    journal_path.parent.mkdir(mode=0o700)
-    os.mkfifo(journal_path)
+def test_a_fifo_as_the_checkpoint_does_not_block(checkpoint_path, tried):
+    checkpoint_path.parent.mkdir(mode=0o700)
+    os.mkfifo(checkpoint_path)
     with pytest.raises(RecordError, match="not a regular file"):
-        Journal(journal_path, STAMP)
-    tried("FIFO as the journal", 1)
+        Checkpoint(checkpoint_path, STAMP)
+    tried("FIFO as the checkpoint", 1)
 
 
 @pytest.mark.parametrize("which", ["folder", "file"])
-def test_a_journal_that_others_can_write_is_refused(journal_path, which, tried):
-    Journal(journal_path, STAMP).__exit__()
-    (journal_path.parent if which == "folder" else journal_path).chmod(0o777)
+def test_a_checkpoint_that_others_can_write_is_refused(checkpoint_path, which, tried):
+    Checkpoint(checkpoint_path, STAMP).__exit__()
+    (checkpoint_path.parent if which == "folder" else checkpoint_path).chmod(0o777)
     with pytest.raises(RecordError, match="other users can write"):
-        Journal(journal_path, STAMP)
-    tried("journal that others can write", 1)
+        Checkpoint(checkpoint_path, STAMP)
+    tried("checkpoint that others can write", 1)
 
 
 @pytest.mark.parametrize("line", [line()], ids=["line"])
-def test_any_json_in_any_field_of_the_journal_is_passed_over_or_read(journal_path, line, tried):
+def test_any_json_in_any_field_of_the_checkpoint_is_passed_over_or_read(checkpoint_path, line, tried):
     good = json.loads(line)
 
     @settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None)
     @given(st.sampled_from(list(good)), VALUES)
     def look(name, value):
-        journal_path.parent.mkdir(mode=0o700, exist_ok=True)
-        journal_path.write_text(json.dumps(good | {name: value}))
-        journal_path.chmod(0o600)
-        with Journal(journal_path, STAMP) as journal:
-            assert journal.found <= 1
-            assert all(isinstance(found, str) or 0 < found <= 1e9 for found in journal._seen.values())
+        checkpoint_path.parent.mkdir(mode=0o700, exist_ok=True)
+        checkpoint_path.write_text(json.dumps(good | {name: value}))
+        checkpoint_path.chmod(0o600)
+        with Checkpoint(checkpoint_path, STAMP) as checkpoint:
+            assert checkpoint.found <= 1
+            assert all(isinstance(found, str) or 0 < found <= 1e9 for found in checkpoint._seen.values())
 
     look()
-    tried("any JSON in a field of a journal", EXAMPLES)
+    tried("any JSON in a field of a checkpoint", EXAMPLES)

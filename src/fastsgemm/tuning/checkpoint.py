@@ -1,0 +1,117 @@
+"""What a tuning run has measured so far, a line each, so that a run that is cut short goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fastsgemm import config as configs
+from fastsgemm import private_files, rungs, strict_json
+from fastsgemm.config import Config
+from fastsgemm.errors import FastsgemmError, RecordError
+from fastsgemm.heuristics.database import checked_ms
+from fastsgemm.problem import Problem, checked
+
+Key = tuple[Any, ...]
+
+_MOST_BYTES = 256 * 1024 * 1024  # of a checkpoint: a full run writes a few MB
+
+
+class Checkpoint:
+    """The measurements of one device with one driver and one NVRTC.
+
+    A line that is damaged (a run that was killed leaves half of one) or of another device is passed over.
+
+    Parameters
+    ----------
+    path : Path or None
+        None keeps nothing.
+    stamp : dict
+        What the measurements hold for: device, driver and NVRTC.
+
+    Raises
+    ------
+    RecordError
+        The file cannot be written.
+    """
+
+    def __init__(self, path: Path | None, stamp: dict[str, str]) -> None:
+        self.path = path
+        self._stamp = stamp
+        self._seen: dict[Key, float | str] = {}
+        self._file: BinaryIO | None = None
+        if path is not None:
+            try:
+                private_files.make_folder(path.parent)
+                self._read(private_files.read(path, _MOST_BYTES) if path.exists() else b"")
+                self._file = private_files.open_to_append(path)
+                self._file.write(b"\n")  # ends a line that was cut short
+            except OSError as error:
+                hint = "FASTSGEMM_DATA_DIR names another folder"
+                raise RecordError(f"the checkpoint {path} cannot be written ({error}); {hint}") from error
+        self.found = len(self._seen)
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def get(self, problem: Problem | None, rung: str, config: Config, turn: str) -> float | str | None:
+        """Return the time in ms or the reason of the failure that is on record, or None.
+
+        Parameters
+        ----------
+        problem : Problem or None
+            None for what does not depend on it.
+        rung : str
+        config : Config
+        turn : str
+            Which measurement of the run it is.
+        """
+        return self._seen.get((problem, rung, config, turn))
+
+    def put(self, problem: Problem | None, rung: str, config: Config, turn: str, result: float | str) -> None:
+        """Put a time in ms or the reason of a failure on record, at once."""
+        self._seen[problem, rung, config, turn] = result
+        if self._file is not None:
+            line = {
+                **self._stamp,
+                "problem": problem and [problem.M, problem.N, problem.K, problem.layout],
+                "rung": rung,
+                "constants": config.constants,
+                "turn": turn,
+                "failed" if isinstance(result, str) else "ms": result,
+            }
+            self._file.write(json.dumps(line).encode() + b"\n")
+            self._file.flush()
+
+    def finish(self) -> None:
+        """Remove the file: everything in it is in the database now."""
+        if self._file is not None and self.path is not None:
+            self._file.close()
+            self.path.unlink(missing_ok=True)
+
+    def _read(self, text: bytes) -> None:
+        for line in text.splitlines():
+            try:
+                entry = strict_json.decode(line, dict[str, Any])
+                if all(entry[name] == value for name, value in self._stamp.items()):
+                    key, result = _parsed(entry)
+                    self._seen[key] = result
+            except (FastsgemmError, KeyError):
+                continue
+
+
+def _parsed(entry: dict[str, Any]) -> tuple[Key, float | str]:
+    """Return the key and the result of a line, or raise `FastsgemmError` or `KeyError`."""
+    extents, constants, turn = entry["problem"], entry["constants"], entry["turn"]
+    if extents is not None and (not isinstance(extents, list) or len(extents) != 4):
+        raise RecordError(f"a problem is [M, N, K, layout], got {extents!r}")
+    if not isinstance(constants, dict) or not isinstance(turn, str):
+        raise RecordError("constants must be an object and turn must be text")
+    problem = None if extents is None else checked(Problem(*extents))
+    key = (problem, rungs.find(entry["rung"]).name, configs.from_constants(constants), turn)
+    return key, str(entry["failed"]) if "failed" in entry else checked_ms(entry["ms"])
