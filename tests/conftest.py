@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from fastsgemm import device, host, resources, rungs
+from fastsgemm import device, host, private_files, resources, rungs
 from fastsgemm.call import arrays
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import DeviceError
@@ -47,6 +47,7 @@ def forget_the_machine():
     device.host_backend.cache_clear()
     host._warned = False
     kernel_cache._warned = False
+    private_files._warn_no_home.cache_clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -38,7 +38,7 @@ def configs_of(draw, rung):
         values["TK"] = draw(st.sampled_from([4, 8, 16, 12, 6]))
         values["BN"] = values["TN"] * draw(st.sampled_from([1, 4, 8, 16, 32, 64, 6]))
         values["BK"] = values["TK"] * draw(st.sampled_from([1, 2, 4, 8, 16, 32, 5]))
-        values["MIN_BLOCKS"] = draw(st.sampled_from([1, 2, 40]))
+        values["MIN_BLOCKS"] = draw(st.sampled_from([1, 2, 32]))
         values["SPLIT_K"] = draw(st.sampled_from([1, 2, 7, 1000, None]))
     elif rung.warp_tiles:
         lanes = draw(st.sampled_from([4, 8, 2, 16, 1, 32]))
@@ -55,7 +55,7 @@ def configs_of(draw, rung):
                 values["STAGES"] = draw(st.sampled_from([None, 3, 4]))
             values["SLICES"] = draw(st.sampled_from([None, None, None, None, 2, 4, 8, 3]))
             values["FRAGMENTS"], values["SPLIT_K"] = draw(st.integers(1, 2)), draw(st.sampled_from([1, 2, 7, 1000]))
-        values["GROUP_M"], values["MIN_BLOCKS"] = draw(st.integers(1, 16)), draw(st.sampled_from([1, 2, 3, 40]))
+        values["GROUP_M"], values["MIN_BLOCKS"] = draw(st.integers(1, 16)), draw(st.sampled_from([1, 2, 3, 32]))
     else:
         threads = st.sampled_from([8, 16, 32, 4, 64, 1, 7])
         values["BM"] = draw(threads) * (TM if "TM" in rung.knobs else 1)
@@ -199,7 +199,7 @@ BROKEN = [
     ("smem_tiled", Config(32, 32, 32, TM=8), "TM is unused", "none on rung smem_tiled", "8", None),
     ("smem_tiled", Config(32, 32, 2048), "shared memory of a block", "at most 232448 bytes on this device",
      "524288 bytes", None),
-    ("blocktile_1d", Config(64, 64, 0, 8), "BK is positive", "at least 1", "0", None),
+    ("blocktile_1d", Config(64, 64, 0, 8), "BK is in range", "1 to 65536", "0", None),
     ("blocktile_1d", Config(60, 64, 8, 8), "TM divides BM", "a multiple of TM = 8", "BM = 60", "cover the block tile"),
     ("blocktile_2d", Config(128, 132, 8, 8, 8), "TN divides BN", "a multiple of TN = 8", "BN = 132",
      "cover the block tile"),
@@ -222,7 +222,7 @@ BROKEN = [
     ("warptiled", dataclasses.replace(WARP_TILED, TM=8, TN=4, WM=16, WN=256, WNITER=1, BN=256),
      "TM divides WM / WMITER", "a multiple of TM = 8", "WM / WMITER = 4", "thread tiles cover a sub-tile"),
     ("warptiled", dataclasses.replace(WARP_TILED, PREFETCH=2), "PREFETCH is a switch", "0 or 1", "2", None),
-    ("warptiled", dataclasses.replace(WARP_TILED, GROUP_M=0), "GROUP_M is positive", "at least 1", "0", None),
+    ("warptiled", dataclasses.replace(WARP_TILED, GROUP_M=0), "GROUP_M is in range", "1 to 65536", "0", None),
     ("warptiled", dataclasses.replace(WARP_TILED, SPLIT_K=2), "SPLIT_K is unused", "none on rung warptiled", "2", None),
     ("pipelined", dataclasses.replace(PIPELINED, ORDER=6), "ORDER is a switch", "0 or 1 or 2 or 3 or 4 or 5", "6",
      None),
@@ -236,7 +236,7 @@ BROKEN = [
     ("pipelined", dataclasses.replace(PIPELINED, BK=16, TM=4, WNITER=8, SLICES=4), "sums of the slices",
      "at most 32768 bytes, as the two stages", "49152 bytes", "fit into shared memory"),
     ("pipelined", dataclasses.replace(PIPELINED, FRAGMENTS=3), "FRAGMENTS is a switch", "1 or 2", "3", None),
-    ("pipelined", dataclasses.replace(PIPELINED, SPLIT_K=0), "SPLIT_K is positive", "at least 1", "0", None),
+    ("pipelined", dataclasses.replace(PIPELINED, SPLIT_K=0), "SPLIT_K is in range", "1 to 1024", "0", None),
     ("pipelined", dataclasses.replace(PIPELINED, ASYNC=None), "ASYNC is set", "a value on rung pipelined", "none",
      "ASYNC"),
     ("pipelined", dataclasses.replace(PIPELINED, PREFETCH=1), "PREFETCH is unused", "none on rung pipelined", "1",
@@ -290,7 +290,7 @@ def test_shared_memory_is_limited_by_the_device():
 def test_every_broken_knob_is_named_at_once():
     found = configs.violations(find("blocktile_2d"), Config(0, -1, 8, 8, WM=3), SHARED_LIMIT)
     assert [violation.rule for violation in found] == [
-        "TN is set", "BM is positive", "BN is positive", "WM is unused",
+        "TN is set", "WM is unused", "BM is in range", "BN is in range",
     ]  # fmt: skip
 
 

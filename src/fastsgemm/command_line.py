@@ -147,18 +147,21 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _cache(options: argparse.Namespace) -> int:
+    folder = cache.folder()
+    if folder is None:
+        raise DeviceError("there is no kernel cache: FASTSGEMM_CACHE_DIR is not set and there is no home folder")
     try:
         kernels, size = cache.entries()
-        if options.clear and cache.folder().exists():
+        if options.clear:
             cache.clear()
     except OSError as error:
         verb = "emptied" if options.clear else "read"
-        raise DeviceError(f"the kernel cache {cache.folder()} could not be {verb}: {error.strerror}") from error
+        raise DeviceError(f"the kernel cache {folder} could not be {verb}: {error.strerror or error}") from error
     if options.json:
-        _print_json({"folder": str(cache.folder()), "kernels": kernels, "bytes": size, "cleared": options.clear})
+        _print_json({"folder": str(folder), "kernels": kernels, "bytes": size, "cleared": options.clear})
     else:
         verb = "removed" if options.clear else "holds"
-        print(f"{cache.folder()}: {verb} {kernels} kernels, {size / 1e6:.1f} MB")
+        print(f"{folder}: {verb} {kernels} kernels, {size / 1e6:.1f} MB")
     return 0
 
 

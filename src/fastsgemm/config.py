@@ -71,6 +71,11 @@ class Config:
     SPLIT_K : int, optional
         Parts that K is divided into, each with blocks of its own; the kernel is the same for all (rungs 9 and 10).
         None: one.
+
+    Raises
+    ------
+    ConfigError
+        A constant is not an int.
     """
 
     BM: int
@@ -94,6 +99,12 @@ class Config:
     CHAINS: int | None = None
     TK: int | None = None
     SPLIT_K: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in _CONSTANTS:
+            value = getattr(self, name)
+            if type(value) is not int and (value is not None or name in _REQUIRED):
+                raise ConfigError(f"constant {name} must be an int, got {value!r}")
 
     @property
     def constants(self) -> dict[str, int]:
@@ -137,13 +148,14 @@ class Config:
         return self.WM * self.WN // area if self.WM * self.WN % area == 0 else 0
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.constants.items())
+        return " ".join(f"{name}={_shown(value)}" for name, value in self.constants.items())
 
     def __repr__(self) -> str:
         return f"Config({', '.join(f'{name}={value!r}' for name, value in self.constants.items())})"
 
 
 _CONSTANTS = tuple(field.name for field in dataclasses.fields(Config))
+_REQUIRED = frozenset(field.name for field in dataclasses.fields(Config) if field.default is dataclasses.MISSING)
 
 
 @dataclass(frozen=True)
@@ -196,17 +208,24 @@ def check(rung: Rung, config: Config, shared_limit: int) -> None:
 
 
 def from_constants(constants: dict[str, Any]) -> Config:
-    """Make a `Config` of named constants; an unknown name or a value that is no int is a `ConfigError`."""
+    """Make a `Config` of named constants, or raise `ConfigError`: a name is unknown, a value no int or out of range."""
     unknown = sorted(set(constants) - set(_CONSTANTS))
     if unknown:
         raise ConfigError(f"unknown constants {unknown}; known are {sorted(_CONSTANTS)}")
-    missing = sorted({"BM", "BN"} - set(constants))
+    missing = sorted(_REQUIRED - set(constants))
     if missing:
         raise ConfigError(f"constants {missing} are missing")
-    for name, value in constants.items():
-        if type(value) is not int:
-            raise ConfigError(f"constant {name} must be an int, got {value!r}")
-    return Config(**constants)
+    config = Config(**{name: _whole(name, value) for name, value in constants.items()})
+    found = _range_violations(config.constants)
+    if found:
+        raise ConfigError("; ".join(map(str, found)))
+    return config
+
+
+def _whole(name: str, value: Any) -> int:
+    if type(value) is not int:
+        raise ConfigError(f"constant {name} must be an int, got {value!r}")
+    return value
 
 
 _CHOICES = {
@@ -220,6 +239,9 @@ _CHOICES = {
     "SLICES": (2, 4, 8),
     "CHAINS": (2, 4, 8, 16),
 }
+# The largest values of the others; the least is 1. They are 32-bit ints in the kernels, where 2^32 is 0.
+_MOST_EXTENT = 2**16  # rows, columns or steps: shared memory and registers allow less than that on every rung
+_MOST = {"MIN_BLOCKS": 32, "SPLIT_K": 1024}  # 32 blocks fit on an SM; more parts than 1024 cost more than they gain
 
 
 def _knob_violations(rung: Rung, config: Config) -> list[Violation]:
@@ -230,14 +252,26 @@ def _knob_violations(rung: Rung, config: Config) -> list[Violation]:
             found.append(Violation(f"{name} is set", f"a value on rung {rung.name}", "none"))
     for name, value in given.items():
         if name not in rung.knobs:
-            found.append(Violation(f"{name} is unused", f"none on rung {rung.name}", str(value)))
-        elif name in _CHOICES:
+            found.append(Violation(f"{name} is unused", f"none on rung {rung.name}", _shown(value)))
+    return found + _range_violations({name: value for name, value in given.items() if name in rung.knobs})
+
+
+def _range_violations(given: dict[str, int]) -> list[Violation]:
+    found = []
+    for name, value in given.items():
+        if name in _CHOICES:
             if value not in _CHOICES[name]:
                 limit = " or ".join(map(str, _CHOICES[name]))
-                found.append(Violation(f"{name} is a switch", limit, str(value)))
-        elif value < 1:
-            found.append(Violation(f"{name} is positive", "at least 1", str(value)))
+                found.append(Violation(f"{name} is a switch", limit, _shown(value)))
+        elif not 1 <= value <= _MOST.get(name, _MOST_EXTENT):
+            most = _MOST.get(name, _MOST_EXTENT)
+            found.append(Violation(f"{name} is in range", f"1 to {most}", _shown(value)))
     return found
+
+
+def _shown(value: int) -> str:
+    """Return an int as text; one that Python refuses to convert, which has thousands of digits, by its size."""
+    return str(value) if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"
 
 
 def _divides(small: str, by: int, large: str, value: int) -> list[Violation]:

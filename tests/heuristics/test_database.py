@@ -178,8 +178,8 @@ def test_a_bad_curve_is_named(line, fault):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("{", "Expecting"),
-        ("[]", "no object"),
+        ("{", "truncated"),
+        ("[]", "Expected `object`"),
         (file_text(schema=1), "schema"),
         (file_text(arch="sm_80"), "sm_80"),
         (file_text(shared_limit=0), "shared_limit"),

@@ -134,7 +134,7 @@ def test_an_entry_that_is_a_folder(folder, compiled, right):
 
 def test_a_folder_that_cannot_be_made(folder, compiled, right, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_CACHE_DIR", "/proc/kernels")
-    assert fetch("the kernel cache /proc/kernels cannot be read") == right
+    assert fetch("the kernel cache /proc/kernels cannot be written") == right
     assert compiled == ["naive"] * 2
 
 
@@ -184,7 +184,7 @@ def test_a_full_disk(folder, compiled, right, monkeypatch):
         patch.setattr(os, "fsync", full)
         assert fetch("cannot be written ([Errno 28] No space left on device)") == right
         assert compiled == ["naive"] * 2
-    assert [path for path in folder.rglob("*") if path.is_file() and path.suffix == ".tmp"] == []
+    assert [path for path in folder.rglob("*") if path.is_file() and path.suffix == ".part"] == []
     assert fetch() == right  # with space again it is stored
     assert compiled == ["naive"] * 3
 

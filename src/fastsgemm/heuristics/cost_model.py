@@ -285,7 +285,7 @@ class CostModel:
         wave = max(0.0, steady.at(depth) - first) / (_STEADY - 1)
         waves = int(load / self._full)
         rest = load - waves * self._full
-        part = self._at(lines, math.ceil(rest) if rest > 1 else rest, depth) / first if rest > 1e-9 else 0.0
+        part = self._at(lines, math.ceil(rest) if rest > 1 else rest, depth) / first if rest > 1e-9 and first else 0.0
         return first + (waves - 1 + part) * wave
 
     def _at(self, lines: tuple[_Line, ...], load: float, depth: float) -> float:

@@ -6,6 +6,7 @@ from which `fastsgemm.heuristics.choose` predicts problems that nobody tuned. ``
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsgemm import config as configs
-from fastsgemm import resources, rungs
+from fastsgemm import private_files, resources, rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import ConfigError, FastsgemmError, RecordError
 from fastsgemm.problem import Problem, checked
@@ -28,7 +29,15 @@ GENERIC = "generic"  # the file whose records are legal on every architecture
 ORIGINS = ("measured", "published", "hand-picked")
 
 _LOCK_SECONDS = 60.0  # how long a writer waits for another one
+_MOST_BYTES = 64 * 1024 * 1024  # of a file: the largest that is shipped has less than 200 kB
+_FILE_MODE = 0o644  # an exported file is for others to read; the user's own are in a folder that they cannot enter
+_MS = (1e-6, 1e9)  # the least and the largest time: a nanosecond and 12 days
+_RATE = (1e-12, 1e12)  # the same in TFLOP/s, and in times as fast as cuBLAS
+_MOST_SHARED = 2**24  # bytes of shared memory of a block
+_MOST_MULTIPROCESSORS = 2**16
+_MOST_BLOCKS = 32  # on a multiprocessor, of every architecture
 _HEADER = ("schema", "arch", "shared_limit")
+_KEYS = frozenset((*_HEADER, "records", "curves"))
 _RECORD = frozenset(("rung", "device", "problem", "constants", "origin"))
 _MEASURED = frozenset(("ms", "tflops", "cublas_ratio", "driver", "nvrtc", "date"))
 _CURVE = frozenset(
@@ -138,6 +147,22 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Unread:
+    """A part of a file that this version cannot use, of a later one for example. It stays in the file.
+
+    Attributes
+    ----------
+    key : str
+        ``records`` or ``curves`` for a line of them, or a key of the header.
+    text : str
+        JSON.
+    """
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Content:
     """What one file holds.
 
@@ -148,12 +173,14 @@ class Content:
         Shared memory that a block may opt in to on this architecture, in bytes.
     records : tuple of Record
     curves : tuple of Curve
+    unread : tuple of Unread
     """
 
     arch: str
     shared_limit: int
     records: tuple[Record, ...] = ()
     curves: tuple[Curve, ...] = ()
+    unread: tuple[Unread, ...] = ()
 
 
 def tflops(problem: Problem, ms: float) -> float:
@@ -164,11 +191,15 @@ def tflops(problem: Problem, ms: float) -> float:
 # Reading
 
 
-def user_folder() -> Path:
-    """Return where the user's own results are: ``FASTSGEMM_DATA_DIR`` or the data folder of this platform."""
-    override = os.environ.get("FASTSGEMM_DATA_DIR")
-    if override:
-        return Path(override)
+def user_folder() -> Path | None:
+    """Return where the user's own results are: ``FASTSGEMM_DATA_DIR`` or the data folder of this platform.
+
+    None where there is neither, because the user has no home folder.
+    """
+    return private_files.user_folder("FASTSGEMM_DATA_DIR", _default_folder)
+
+
+def _default_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_data_dir("fastsgemm", appauthor=False))
@@ -185,9 +216,29 @@ def architectures() -> list[str]:
     return sorted(names, key=lambda name: int(name[3:]))
 
 
-def user_path(arch: str) -> Path:
-    """Return the file of the user for this architecture, which may not exist."""
-    return user_folder() / "tuning_db" / f"{arch}.json"
+def user_path(arch: str) -> Path | None:
+    """Return the file of the user for this architecture, which may not exist, or None where there is no folder."""
+    folder = user_folder()
+    return None if folder is None else folder / "tuning_db" / f"{arch}.json"
+
+
+def folder_to_write(name: str) -> Path:
+    """Return a folder of this name in the user's data folder, made where it is missing.
+
+    Raises
+    ------
+    RecordError
+        There is no data folder, it cannot be written, or other users can write it.
+    """
+    folder = user_folder()
+    if folder is None:
+        raise RecordError("there is no folder for tuning results; FASTSGEMM_DATA_DIR names one")
+    try:
+        private_files.make_folder(folder)
+        private_files.make_folder(folder / name)
+    except OSError as error:
+        raise RecordError(f"{folder} cannot be written ({error}); FASTSGEMM_DATA_DIR names another folder") from error
+    return folder / name
 
 
 @cache
@@ -196,7 +247,7 @@ def load(arch: str) -> Content:
 
     What is damaged, stale or foreign is one warning and is left out.
     """
-    user, ours = _read(user_path(arch), arch, True), shipped(arch)
+    user, ours = _own(arch), shipped(arch)
     limit = ours.shared_limit or user.shared_limit
     return Content(arch, limit, (*user.records, *ours.records), (*user.curves, *ours.curves))
 
@@ -206,59 +257,89 @@ def shipped(arch: str) -> Content:
     return _read(shipped_path(arch), arch, False)
 
 
+def _own(arch: str) -> Content:
+    path = user_path(arch)
+    return _read(path, arch, True) if path is not None and _safe(path.parent) else Content(arch, 0)
+
+
+@cache
+def _safe(folder: Path) -> bool:
+    """Whether the user's results in this folder may be read; if not, there is one warning."""
+    try:
+        private_files.check_folder(folder.parent)
+        private_files.check_folder(folder)
+    except (FileNotFoundError, NotADirectoryError):  # nothing to read
+        return False
+    except OSError as error:
+        _warn(f"the user's tuning results are left out: {error}")
+        return False
+    return True
+
+
 def forget() -> None:
     """Forget what was read, so that it is read again."""
     load.cache_clear()
+    _safe.cache_clear()
 
 
 def _read(path: Path, arch: str, user: bool) -> Content:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        limit = _header(data, arch)
-    except (FileNotFoundError, NotADirectoryError):
+        found, faults = _parse(private_files.read(path, _MOST_BYTES, private=user), arch, user)
+    except FileNotFoundError:
         return Content(arch, 0)
-    except (OSError, ValueError, RecordError) as error:
+    except (OSError, RecordError) as error:
         _warn(f"tuning file {path} is left out: {error}")
         return Content(arch, 0)
-    faults: list[str] = []
-    found = Content(
-        arch,
-        limit,
-        tuple(replace(record, user=user) for record in _each(data, "records", arch, parse_record, faults)),
-        tuple(replace(curve, user=user) for curve in _each(data, "curves", arch, parse_curve, faults)),
-    )
     if faults:
         _warn(f"{len(faults)} line(s) of tuning file {path} are left out; the first: {faults[0]}")
     return found
+
+
+def _parse(text: bytes, arch: str, user: bool = False) -> tuple[Content, list[str]]:
+    """Return what a file holds and what is wrong with its lines, or raise `RecordError` where it is no such file."""
+    import msgspec
+
+    data = strict_json.decode(text, dict[str, msgspec.Raw])
+    limit = _header(data, arch)
+    faults: list[str] = []
+    unread = [Unread(key, strict_json.one_line(bytes(data[key]))) for key in data if key not in _KEYS]
+    records = tuple(replace(one, user=user) for one in _each(data, "records", arch, parse_record, faults, unread))
+    curves = tuple(replace(one, user=user) for one in _each(data, "curves", arch, parse_curve, faults, unread))
+    return Content(arch, limit, records, curves, tuple(unread)), faults
 
 
 def _warn(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
-def _header(data: Any, arch: str) -> int:
-    if not isinstance(data, dict):
-        raise RecordError("it holds no object")
-    if data.get("schema") != SCHEMA:
-        raise RecordError(f"its schema is {data.get('schema')!r}, this version reads {SCHEMA}")
-    if data.get("arch") != arch:
-        raise RecordError(f"it is for {data.get('arch')!r}, not {arch}")
-    limit = data.get("shared_limit")
-    if type(limit) is not int or limit < 1:
-        raise RecordError(f"its shared_limit is {limit!r}, not a number of bytes")
-    return limit
+def _header(data: dict[str, Any], arch: str) -> int:
+    schema, its_arch, limit = (strict_json.decode(bytes(data[key])) if key in data else None for key in _HEADER)
+    if type(schema) is not int or schema != SCHEMA:
+        raise RecordError(f"its schema is {schema!r}, this version reads {SCHEMA}")
+    if its_arch != arch:
+        raise RecordError(f"it is for {its_arch!r}, not {arch}")
+    return _count(limit, "shared_limit", _MOST_SHARED)
 
 
-def _each(data: dict[str, Any], key: str, arch: str, parse: Any, faults: list[str]) -> Iterator[Any]:
-    lines = data.get(key, [])
-    if not isinstance(lines, list):
-        faults.append(f"{key} is no list")
+def _each(
+    data: dict[str, Any], key: str, arch: str, parse: Any, faults: list[str], unread: list[Unread]
+) -> Iterator[Any]:
+    """Yield the lines that `parse` can read, and note the others in `faults` and `unread`."""
+    import msgspec
+
+    if key not in data:
         return
+    try:
+        lines = strict_json.decode(bytes(data[key]), list[msgspec.Raw])
+    except RecordError:
+        raise RecordError(f"its {key} are no list") from None
     for line in lines:
         try:
-            yield parse(line, arch)
+            yield parse(strict_json.decode(bytes(line)), arch)
         except FastsgemmError as error:
-            faults.append(f"{error} in {json.dumps(line)[:300]}")
+            text = strict_json.one_line(bytes(line))
+            faults.append(f"{error} in {text[:300]}")
+            unread.append(Unread(key, text))
 
 
 def parse_record(line: Any, arch: str) -> Record:
@@ -287,8 +368,8 @@ def parse_record(line: Any, arch: str) -> Record:
 def _measured(record: Record, fields: dict[str, Any]) -> Record:
     if record.device is None or record.problem is None:
         raise RecordError("a measured record names its device and its problem")
-    ms = _positive(fields["ms"], "ms")
-    rate = _positive(fields["tflops"], "tflops")
+    ms = checked_ms(fields["ms"])
+    rate = _number(fields["tflops"], "tflops", _RATE)
     if abs(rate - tflops(record.problem, ms)) > 0.02 * rate + 0.001:
         raise RecordError(f"{ms} ms are {tflops(record.problem, ms):.3f} TFLOP/s, not {rate}")
     ratio = fields["cublas_ratio"]
@@ -296,7 +377,7 @@ def _measured(record: Record, fields: dict[str, Any]) -> Record:
     return replace(
         record,
         ms=ms,
-        cublas_ratio=None if ratio is None else _positive(ratio, "cublas_ratio"),
+        cublas_ratio=None if ratio is None else _number(ratio, "cublas_ratio", _RATE),
         tools=tools,
         source=str(tools),
     )
@@ -307,16 +388,13 @@ def parse_curve(line: Any, arch: str) -> Curve:
     fields = _fields(line)
     _exactly(fields, _CURVE)
     rung = rungs.find(fields["rung"])
-    for name in ("multiprocessors", "blocks_per_sm"):
-        if type(fields[name]) is not int or fields[name] < 1:
-            raise RecordError(f"{name} must be a positive int, got {fields[name]!r}")
     return Curve(
         arch,
         _text(fields, "device"),
-        fields["multiprocessors"],
+        _count(fields["multiprocessors"], "multiprocessors", _MOST_MULTIPROCESSORS),
         rung.name,
         _config(rung, fields["constants"]),
-        fields["blocks_per_sm"],
+        _count(fields["blocks_per_sm"], "blocks_per_sm", _MOST_BLOCKS),
         _points(fields["points"]),
         _tools(fields),
     )
@@ -341,10 +419,22 @@ def _text(fields: dict[str, Any], name: str) -> str:
     return value
 
 
-def _positive(value: Any, name: str) -> float:
-    if type(value) not in (int, float) or not 0 < value < float("inf"):
-        raise RecordError(f"{name} must be a positive number, got {value!r}")
+def checked_ms(value: Any) -> float:
+    """Return a time in ms, or raise `RecordError` where it is not a number from 1e-6 to 1e9."""
+    return _number(value, "ms", _MS)
+
+
+def _number(value: Any, name: str, limits: tuple[float, float]) -> float:
+    least, most = limits
+    if type(value) not in (int, float) or not least <= value <= most:
+        raise RecordError(f"{name} must be a number from {least:g} to {most:g}, got {value!r}")
     return float(value)
+
+
+def _count(value: Any, name: str, most: int) -> int:
+    if type(value) is not int or not 1 <= value <= most:
+        raise RecordError(f"{name} must be an int from 1 to {most}, got {value!r}")
+    return value
 
 
 def _problem(value: Any) -> Problem:
@@ -375,7 +465,7 @@ def _points(value: Any) -> tuple[Point, ...]:
             if not isinstance(row, list) or len(row) != 4:
                 raise RecordError(f"a point of a curve is [M, N, K, ms], got {row!r}")
             M, N, K, ms = row
-            found.append(Point(checked(Problem(M, N, K, layout)), _positive(ms, "ms")))
+            found.append(Point(checked(Problem(M, N, K, layout)), checked_ms(ms)))
     return tuple(found)
 
 
@@ -395,6 +485,7 @@ def merged(old: Content, new: Content) -> Content:
         old.shared_limit or new.shared_limit,
         (*(record for record in old.records if _place(record) not in fresh), *new.records),
         (*(curve for curve in old.curves if (curve.device, curve.rung) not in retuned), *new.curves),
+        tuple(dict.fromkeys((*old.unread, *new.unread))),
     )
 
 
@@ -405,22 +496,22 @@ def _place(record: Record) -> tuple[str | None, str, Problem | None]:
 def save(new: Content) -> Path:
     """Merge `new` into the user's file of its architecture and return the file.
 
-    Readers see the old file or the new one, never half of one; several writers take turns.
+    Readers see the old file or the new one, never half of one; several writers take turns. Lines that this version
+    cannot read stay in the file. A file that cannot be read at all is kept aside as ``.json.unreadable``.
 
     Raises
     ------
     RecordError
-        The folder cannot be written.
+        The folder cannot be written, or other users can write it.
     """
     from filelock import FileLock, Timeout
 
-    path = user_path(new.arch)
+    path = folder_to_write("tuning_db") / f"{new.arch}.json"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
             old = _read(path, new.arch, True)
-            if path.exists() and not old.shared_limit:  # unreadable: keep it for its owner
-                path.replace(path.with_suffix(".json.unreadable"))
+            if os.path.lexists(path) and not old.shared_limit:  # unreadable: keep it for its owner
+                path.rename(_aside(path))
             write(path, merged(old, new))
     except (OSError, Timeout) as error:
         raise RecordError(
@@ -430,33 +521,29 @@ def save(new: Content) -> Path:
     return path
 
 
+def _aside(path: Path) -> Path:
+    """Return a free name for a file that cannot be read: .json.unreadable, .json.unreadable.2 and so on."""
+    first = path.with_suffix(".json.unreadable")
+    names = itertools.chain([first], (first.with_name(f"{first.name}.{number}") for number in itertools.count(2)))
+    return next(name for name in names if not os.path.lexists(name))
+
+
 def write(path: Path, content: Content) -> None:
     """Write a file in one step."""
-    import tempfile
-
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(dumps(content))
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    private_files.replace(path, dumps(content).encode(), _FILE_MODE)
 
 
 def dumps(content: Content) -> str:
-    """Return `content` as a file has it: a header, then a line a record and a line a curve."""
+    """Return `content` as a file has it: a header, a line a record and a line a curve, then what could not be read."""
     header = {"schema": SCHEMA, "arch": content.arch, "shared_limit": content.shared_limit}
     parts = [json.dumps(header)[:-1]]
-    parts.append(f'"records": {_lines(_record_line(record) for record in sorted(content.records, key=_order))}')
-    parts.append(f'"curves": {_lines(_curve_line(curve) for curve in sorted(content.curves, key=_curve_order))}')
+    parts += [f"{json.dumps(one.key)}: {one.text}" for one in content.unread if one.key not in _KEYS]
+    records = [json.dumps(_record_line(record)) for record in sorted(content.records, key=_order)]
+    curves = [json.dumps(_curve_line(curve)) for curve in sorted(content.curves, key=_curve_order)]
+    for key, lines in (("records", records), ("curves", curves)):
+        lines += [one.text for one in content.unread if one.key == key]
+        parts.append(f'"{key}": ' + ("[\n" + ",\n".join(lines) + "\n]" if lines else "[]"))
     return ",\n".join(parts) + "}\n"
-
-
-def _lines(entries: Iterable[dict[str, Any]]) -> str:
-    lines = [json.dumps(entry) for entry in entries]
-    return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
 
 
 def _order(record: Record) -> tuple[Any, ...]:
@@ -524,22 +611,23 @@ def faults(text: str, arch: str) -> list[str]:
     arch : str
         What its name says it is for.
     """
+    import msgspec
+
     try:
-        data = json.loads(text)
-        limit = _header(data, arch)
-    except (ValueError, RecordError) as error:
+        keys = set(strict_json.decode(text.encode(), dict[str, msgspec.Raw]))
+        content, found = _parse(text.encode(), arch)
+    except RecordError as error:
         return [str(error)]
-    found: list[str] = []
-    if set(data) - {"records", "curves"} != set(_HEADER) or not {"records", "curves"} <= set(data):
-        found.append(f"its keys are {sorted(data)}, not {sorted((*_HEADER, 'records', 'curves'))}")
-    records = list(_each(data, "records", arch, parse_record, found))
-    curves = list(_each(data, "curves", arch, parse_curve, found))
-    for entry in (*records, *curves):
-        broken = configs.violations(rungs.find(entry.rung), entry.config, limit)
+    if keys != _KEYS:
+        found.append(f"its keys are {sorted(keys)}, not {sorted(_KEYS)}")
+    records, curves = content.records, content.curves
+    entries: tuple[Record | Curve, ...] = (*records, *curves)
+    for entry in entries:
+        broken = configs.violations(rungs.find(entry.rung), entry.config, content.shared_limit)
         found += [f"{entry.rung} {entry.config}: {violation}" for violation in broken]
     places = [_place(record) for record in records]
     found += [f"more than one record for {place}" for place in dict.fromkeys(places) if places.count(place) > 1]
     lines = text.count("\n{")
-    if lines != len(data.get("records", [])) + len(data.get("curves", [])):
+    if lines != len(records) + len(curves) + sum(one.key in ("records", "curves") for one in content.unread):
         found.append("it has not one record or curve a line")
     return found

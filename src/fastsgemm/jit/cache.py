@@ -1,82 +1,139 @@
-"""The per-user cache of compiled kernels: cuda.core's file cache, with a digest that tells damage from a hit.
+"""The per-user cache of compiled kernels: one file a kernel, named by the digest of its key.
 
 Nothing here can make a call fail. Whatever goes wrong with the folder, the kernel is compiled instead and one
 warning per process says why it is slow.
+
+cuda.core brings a file cache as well. It reads whatever lies in its folder, whoever put it there, and leaves checks at
+load time to its caller, who does not see the file. So the files are ours, and cuda.core makes the keys.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+import time
 import warnings
-from functools import cache
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cuda.core.utils import FileStreamProgramCache
+from fastsgemm import private_files
 
 _DIGEST = 32  # bytes of SHA-256, appended to the cubin: ELF readers ignore what follows
-_MAX_BYTES = 256 * 1024 * 1024  # then the least recently used entries go
+_MAX_BYTES = 256 * 1024 * 1024  # of all entries; then the least recently used ones go
+_ENTRY = re.compile(r"[0-9a-f]{64}\.cubin")
+_PART = re.compile(r"[0-9a-f]{64}\.cubin.*\.part")  # of a process that was killed while it wrote, if it is old
+_PART_SECONDS = 3600.0
 
 _warned = False
 
 
-def folder() -> Path:
-    """Return the cache folder: ``FASTSGEMM_CACHE_DIR`` or the user's cache folder of this platform."""
-    override = os.environ.get("FASTSGEMM_CACHE_DIR")
-    if override:
-        return Path(override)
+def folder() -> Path | None:
+    """Return the cache folder: ``FASTSGEMM_CACHE_DIR`` or the user's cache folder of this platform.
+
+    None where there is neither, because the user has no home folder.
+    """
+    return private_files.user_folder("FASTSGEMM_CACHE_DIR", _default_folder)
+
+
+def _default_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("fastsgemm", appauthor=False))
 
 
 def read(key: bytes) -> bytes | None:
-    """Return the cubin stored under `key`, or None where there is none that is whole."""
-    try:
-        entry: bytes = _open()[key]
-    except KeyError:
+    """Return the cubin stored under `key`, or None where there is none that is whole and safe to run."""
+    place = folder()
+    if place is None:
         return None
-    except (OSError, RuntimeError) as error:
+    path = place / _name(key)
+    try:
+        private_files.check_folder(place)
+        entry = private_files.read(path, _MAX_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
         _warn(f"cannot be read ({error})")
         return None
     cubin, digest = entry[:-_DIGEST], entry[-_DIGEST:]
-    if hashlib.sha256(cubin).digest() != digest:
+    if not cubin or _digest(key, cubin) != digest:
         _warn("holds a damaged entry, which is compiled again")
         return None
+    with suppress(OSError):  # a folder that can only be read
+        os.utime(path)
     return cubin
 
 
 def write(key: bytes, cubin: bytes) -> None:
     """Store `cubin` under `key`, if the folder allows."""
+    place = folder()
+    if place is None:
+        return
     try:
-        _open()[key] = cubin + hashlib.sha256(cubin).digest()
-    except (OSError, RuntimeError) as error:
+        private_files.make_folder(place)
+        private_files.replace(place / _name(key), cubin + _digest(key, cubin))
+        _evict(place)
+    except OSError as error:
         _warn(f"cannot be written ({error})")
 
 
 def entries() -> tuple[int, int]:
-    """Return how many kernels are stored and how many bytes they take."""
-    files = [path for path in folder().glob("entries/*/*") if path.is_file()]
-    return len(files), sum(path.stat().st_size for path in files)
+    """Return how many kernels are stored and how many bytes they take: none where the folder cannot be read."""
+    try:
+        sizes = [found.st_size for _, found in _files(folder(), _ENTRY)]
+    except OSError:
+        return 0, 0
+    return len(sizes), sum(sizes)
 
 
 def clear() -> None:
-    """Remove every stored kernel."""
-    _open().clear()
+    """Remove every stored kernel.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be read, or an entry cannot be removed.
+    """
+    place = folder()
+    for pattern in (_ENTRY, _PART):
+        for path, _ in _files(place, pattern):
+            path.unlink(missing_ok=True)
 
 
-def _open() -> FileStreamProgramCache:
-    return _store(folder())
+def _name(key: bytes) -> str:
+    return f"{hashlib.sha256(key).hexdigest()}.cubin"
 
 
-@cache
-def _store(path: Path) -> FileStreamProgramCache:
-    """Open the cache in this folder once: opening looks at every entry."""
-    from cuda.core.utils import FileStreamProgramCache
+def _digest(key: bytes, cubin: bytes) -> bytes:
+    """Return what binds an entry to its key: swapped, shortened and empty entries all fail it."""
+    lengths = len(key).to_bytes(8, "little") + len(cubin).to_bytes(8, "little")
+    return hashlib.sha256(lengths + key + cubin).digest()
 
-    return FileStreamProgramCache(path, max_size_bytes=_MAX_BYTES)
+
+def _files(place: Path | None, pattern: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
+    if place is None:
+        return
+    with suppress(FileNotFoundError), os.scandir(place) as found:
+        for entry in found:
+            if pattern.fullmatch(entry.name):
+                with suppress(OSError):  # another process has removed it
+                    yield Path(entry.path), entry.stat(follow_symlinks=False)
+
+
+def _evict(place: Path) -> None:
+    """Remove the least recently used entries beyond the limit, and what killed processes left half written."""
+    known = sorted(_files(place, _ENTRY), key=lambda entry: entry[1].st_mtime)
+    excess = sum(found.st_size for _, found in known) - _MAX_BYTES
+    for path, found in known:
+        if excess <= 0:
+            break
+        path.unlink(missing_ok=True)
+        excess -= found.st_size
+    for path, found in _files(place, _PART):
+        if time.time() - found.st_mtime > _PART_SECONDS:
+            path.unlink(missing_ok=True)
 
 
 def _warn(what: str) -> None:

@@ -88,7 +88,7 @@ class Info:
     driver, nvrtc : str or None
         Versions.
     devices : tuple of Device
-    cache_folder : str
+    cache_folder : str or None
     cache_kernels, cache_bytes : int
     choice : Choice or None
         For the first device or, where host arrays go through that, the simulated one.
@@ -104,7 +104,7 @@ class Info:
     driver: str | None
     nvrtc: str | None
     devices: tuple[Device, ...]
-    cache_folder: str
+    cache_folder: str | None
     cache_kernels: int
     cache_bytes: int
     choice: ChoiceRow | None
@@ -122,7 +122,10 @@ class Info:
         rows += [
             ("driver", self.driver or "none"),
             ("NVRTC", self.nvrtc or "none"),
-            ("kernel cache", f"{self.cache_folder} ({kernels})"),
+            (
+                "kernel cache",
+                f"{self.cache_folder} ({kernels})" if self.cache_folder else "none: there is no home folder",
+            ),
             ("host arrays", self._host_arrays()),
         ]
         if self.choice is not None:
@@ -174,7 +177,7 @@ def collect(problem: Problem) -> Info:
         driver=_driver(),
         nvrtc=nvrtc and "{}.{}".format(*nvrtc),
         devices=devices,
-        cache_folder=str(cache.folder()),
+        cache_folder=None if (folder := cache.folder()) is None else str(folder),
         cache_kernels=kernels,
         cache_bytes=size,
         choice=choice,

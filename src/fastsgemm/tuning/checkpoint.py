@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
+from fastsgemm import config as configs
+from fastsgemm import private_files, rungs, strict_json
 from fastsgemm.config import Config
-from fastsgemm.errors import RecordError
-from fastsgemm.problem import Problem
+from fastsgemm.errors import FastsgemmError, RecordError
+from fastsgemm.heuristics.database import checked_ms
+from fastsgemm.problem import Problem, checked
 
 Key = tuple[Any, ...]
+
+_MOST_BYTES = 256 * 1024 * 1024  # of a checkpoint: a full run writes a few MB
 
 
 class Checkpoint:
@@ -35,13 +40,13 @@ class Checkpoint:
         self.path = path
         self._stamp = stamp
         self._seen: dict[Key, float | str] = {}
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
         if path is not None:
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = path.open("a", encoding="utf-8")
-                self._read(path)
-                self._file.write("\n")  # ends a line that was cut short
+                private_files.make_folder(path.parent)
+                self._read(private_files.read(path, _MOST_BYTES) if path.exists() else b"")
+                self._file = private_files.open_to_append(path)
+                self._file.write(b"\n")  # ends a line that was cut short
             except OSError as error:
                 hint = "FASTSGEMM_DATA_DIR names another folder"
                 raise RecordError(f"the checkpoint {path} cannot be written ({error}); {hint}") from error
@@ -80,7 +85,7 @@ class Checkpoint:
                 "turn": turn,
                 "failed" if isinstance(result, str) else "ms": result,
             }
-            self._file.write(json.dumps(line) + "\n")
+            self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
 
     def finish(self) -> None:
@@ -89,13 +94,24 @@ class Checkpoint:
             self._file.close()
             self.path.unlink(missing_ok=True)
 
-    def _read(self, path: Path) -> None:
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    def _read(self, text: bytes) -> None:
+        for line in text.splitlines():
             try:
-                entry = json.loads(line)
+                entry = strict_json.decode(line, dict[str, Any])
                 if all(entry[name] == value for name, value in self._stamp.items()):
-                    problem = entry["problem"] and Problem(*entry["problem"])
-                    key = (problem, entry["rung"], Config(**entry["constants"]), entry["turn"])
-                    self._seen[key] = str(entry["failed"]) if "failed" in entry else float(entry["ms"])
-            except (ValueError, KeyError, TypeError):
+                    key, result = _parsed(entry)
+                    self._seen[key] = result
+            except (FastsgemmError, KeyError):
                 continue
+
+
+def _parsed(entry: dict[str, Any]) -> tuple[Key, float | str]:
+    """Return the key and the result of a line, or raise `FastsgemmError` or `KeyError`."""
+    extents, constants, turn = entry["problem"], entry["constants"], entry["turn"]
+    if extents is not None and (not isinstance(extents, list) or len(extents) != 4):
+        raise RecordError(f"a problem is [M, N, K, layout], got {extents!r}")
+    if not isinstance(constants, dict) or not isinstance(turn, str):
+        raise RecordError("constants must be an object and turn must be text")
+    problem = None if extents is None else checked(Problem(*extents))
+    key = (problem, rungs.find(entry["rung"]).name, configs.from_constants(constants), turn)
+    return key, str(entry["failed"]) if "failed" in entry else checked_ms(entry["ms"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastsgemm import resources, rungs
 from fastsgemm.config import Config
-from fastsgemm.errors import ConfigError, TuningError
+from fastsgemm.errors import ConfigError, RecordError, TuningError
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.geometry.variants import dense_call, facing
 from fastsgemm.heuristics import choose, cost_model, database, partial_accumulators
@@ -422,9 +422,11 @@ def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    path = database.user_folder() / "tuning" / f"{_slug(device_info.name)}.lock"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = database.folder_to_write("tuning") / f"{_slug(device_info.name)}.lock"
+    except RecordError as error:
+        raise TuningError(str(error)) from error
+    try:
         lock = FileLock(path, timeout=wait)
         lock.acquire()
     except Timeout:
@@ -440,7 +442,7 @@ def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
 
 
 def _checkpoint_path(device_info: DeviceInfo) -> Path:
-    return database.user_folder() / "tuning" / f"{_slug(device_info.name)}.jsonl"
+    return database.folder_to_write("tuning") / f"{_slug(device_info.name)}.jsonl"
 
 
 def _slug(name: str) -> str:

@@ -1,0 +1,138 @@
+"""Files that no other user may write: the kernel cache, the tuning database and the checkpoint all go through here.
+
+What is in these files decides which machine code runs. So a folder or file counts only if this user or root owns it
+and neither its group nor others can write it. A file is checked through its open descriptor, so that it cannot be
+exchanged between the check and the read, and is opened without waiting, so that a FIFO cannot block the call.
+
+Everything that fails here is an `OSError`; the callers turn it into their warning or error.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from itertools import takewhile
+from pathlib import Path
+from typing import BinaryIO
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_FOLDER_MODE = 0o700
+_FILE_MODE = 0o600
+
+
+def user_folder(variable: str, default: Callable[[], Path]) -> Path | None:
+    """Return the folder that the environment variable names, or the platform's default, or None without a home folder.
+
+    Parameters
+    ----------
+    variable : str
+        Name of the environment variable.
+    default : callable
+        Returns the folder below the user's home; asked only where the variable is not set.
+    """
+    override = os.environ.get(variable)
+    if override:
+        return Path(override)
+    try:
+        folder = default()
+    except RuntimeError:  # platformdirs: HOME is not set and the user has no passwd entry
+        folder = Path()
+    if folder.is_absolute():  # older platformdirs leave the ~ as it is
+        return folder
+    _warn_no_home()
+    return None
+
+
+@cache
+def _warn_no_home() -> None:
+    warnings.warn(
+        f"no home folder was found (HOME is not set and user {os.geteuid()} has no passwd entry): compiled kernels and "
+        "tuning results are not kept, so first calls are slower. FASTSGEMM_CACHE_DIR and FASTSGEMM_DATA_DIR name "
+        "folders for them.",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder` and its missing parents with mode 0700 whatever the umask is, then check it."""
+    missing = takewhile(lambda path: not path.exists(), (folder, *folder.parents))
+    for path in reversed(list(missing)):
+        with suppress(FileExistsError):  # another process has made it
+            os.mkdir(path, _FOLDER_MODE)
+            os.chmod(path, _FOLDER_MODE)  # a umask may have taken bits away from the owner, too
+    check_folder(folder)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise an `OSError` where `folder` is missing, is no folder, or is not safe from other users."""
+    found = os.stat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(f"{folder} is not a folder")
+    _check_owner(found, folder)
+
+
+def _check_owner(found: os.stat_result, path: Path) -> None:
+    if found.st_uid not in (0, os.geteuid()):
+        raise PermissionError(f"{path} belongs to another user, {found.st_uid}")
+    if found.st_mode & _OTHERS_WRITE:
+        mode = stat.S_IMODE(found.st_mode)
+        raise PermissionError(f"other users can write {path}, its mode is {mode:04o}; chmod go-w makes it safe")
+
+
+def read(path: Path, most: int, *, private: bool = True) -> bytes:
+    """Return the bytes of a regular file.
+
+    Parameters
+    ----------
+    path : Path
+    most : int
+        The largest file that is read, in bytes.
+    private : bool
+        Refuse a file that other users own or can write.
+    """
+    with open(_opened(path, os.O_RDONLY, private), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise OSError(f"{path} has {size} bytes, the limit is {most}")
+        return file.read(most)
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Open a file whose lines are added at the end; it is made with mode 0600 if it is missing."""
+    return open(_opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, True), "ab")
+
+
+def _opened(path: Path, flags: int, private: bool) -> int:
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, _FILE_MODE)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path} is not a regular file")
+        if private:
+            _check_owner(found, path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def replace(path: Path, data: bytes, mode: int = _FILE_MODE) -> None:
+    """Write a file in one step: readers see the old content or the new one, never half of one."""
+    import tempfile  # a process that finds all kernels in the cache writes nothing
+
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+            os.fchmod(descriptor, mode)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

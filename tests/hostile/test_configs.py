@@ -1,0 +1,99 @@
+"""Constants of the wrong type or size: a `ConfigError` that names the value, and a tuning record that is left out."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastsgemm import Config
+from fastsgemm import config as configs
+from fastsgemm.errors import ConfigError
+from fastsgemm.heuristics import database
+from fastsgemm.rungs import RUNGS, find
+
+SHARED_LIMIT = 232448  # bytes a block, of an H200
+EXAMPLES = 100  # a rung
+NAMES = list(Config(1, 1).__dataclass_fields__)
+LEGAL = {record.rung: record.config for record in database.shipped(database.GENERIC).records if record.problem is None}
+
+
+def constants(rung, **changed):
+    return LEGAL[rung].constants | changed
+
+
+@pytest.mark.parametrize("value", [16.0, "64", [1], (1,), {}, b"8", True, 1j, np.int64(16), np.float32(1), object()])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_constant_that_is_no_int_is_refused_when_the_config_is_made(name, value, tried):
+    with pytest.raises(ConfigError, match=f"constant {name} must be an int, got"):
+        Config(**constants("naive", **{name: value}))
+    tried("a constant of the wrong type", 1)
+
+
+@pytest.mark.parametrize("name", ["BM", "BN"])
+def test_a_constant_that_every_rung_has_cannot_be_none(name):
+    with pytest.raises(ConfigError, match=name):
+        Config(**constants("naive", **{name: None}))
+
+
+OUT_OF_RANGE = [
+    ("warptiled", "GROUP_M", 2**32, "1 to 65536"),
+    ("pipelined", "GROUP_M", 2**33, "1 to 65536"),
+    ("pipelined", "GROUP_M", 3 * 2**32, "1 to 65536"),
+    ("pipelined", "MIN_BLOCKS", 10**6, "1 to 32"),
+    ("skinny", "MIN_BLOCKS", 33, "1 to 32"),
+    ("pipelined", "SPLIT_K", 10**9, "1 to 1024"),
+    ("skinny", "SPLIT_K", 1025, "1 to 1024"),
+    ("naive", "BM", 2**32 + 32, "1 to 65536"),
+    ("pipelined", "GROUP_M", 10**5000, "an int of 16610 bits"),
+]
+
+
+@pytest.mark.parametrize(("rung", "name", "value", "said"), OUT_OF_RANGE, ids=[f"{r}-{n}" for r, n, *_ in OUT_OF_RANGE])
+def test_a_constant_out_of_range_is_refused_with_its_limit(rung, name, value, said, tried):
+    config = Config(**constants(rung, **{name: value}))
+    with pytest.raises(ConfigError, match=f"{name} is in range.*{said}"):
+        configs.check(find(rung), config, SHARED_LIMIT)
+    with pytest.raises(ConfigError, match=name):
+        configs.from_constants(config.constants)
+    tried("a constant out of range", 2)
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=str)
+def test_any_int_in_any_place_is_legal_and_fits_the_kernel_or_is_named(rung, tried):
+    """No constant that passes is beyond 32 bits, where the kernel would see another value than the rules."""
+
+    @settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None)
+    @given(st.sampled_from(rung.knobs), st.integers(-(2**70), 2**70) | st.sampled_from([2**i for i in range(70)]))
+    def look(name, value):
+        config = Config(**constants(rung.name, **{name: value}))
+        if not configs.violations(rung, config, SHARED_LIMIT):
+            assert 0 <= value <= 2**16
+        else:
+            with pytest.raises(ConfigError, match=name):
+                configs.check(rung, config, SHARED_LIMIT)
+
+    look()
+    tried("a constant replaced by any int", EXAMPLES)
+
+
+@pytest.mark.parametrize(("rung", "name", "value", "said"), OUT_OF_RANGE[:-1])
+def test_a_record_with_it_is_left_out_with_one_warning(data_folder, rung, name, value, said, tried):
+    problem = {"M": 300, "N": 300, "K": 300, "layout": "NN"}
+    line = {
+        "rung": rung,
+        "device": None,
+        "problem": problem,
+        "constants": constants(rung, **{name: value}),
+        "origin": "published",
+        "source": "an attack",
+    }
+    path = database.user_path("sm_90")
+    path.parent.mkdir(parents=True, mode=0o700)
+    data_folder.chmod(0o700)
+    path.write_text(json.dumps({"schema": 2, "arch": "sm_90", "shared_limit": SHARED_LIMIT, "records": [line]}))
+    with pytest.warns(RuntimeWarning, match=rf"1 line\(s\).*{name} is in range") as caught:
+        assert not [record for record in database.load("sm_90").records if record.user]
+    assert len(caught) == 1
+    tried("a tuning record with a constant out of range", 1)
