@@ -57,6 +57,13 @@ class Slots:
         """Return the dtype that the slot of a register has."""
         return self.initial[self.register(operand)].dtype.type
 
+    def predicate(self, operand: Operand) -> int:
+        """Return the slot of a register that must be a predicate."""
+        slot = self.register(operand)
+        if self.initial[slot].dtype != np.bool_:
+            raise PtxError(f"expected a predicate, got {operand}")
+        return slot
+
     def special(self, name: str) -> int | None:
         """Return the slot of a special register, None where the kernel does not read it."""
         return self._numbers.get(name)
