@@ -6,6 +6,8 @@ at this moment. `fastsgemm.sim.clock` says which of these are in order for the t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fastsgemm.sim import clock
@@ -47,33 +49,46 @@ class Accesses:
             Another thread has written one of them, and no barrier has put that in order.
         """
         thread = batch.gather(batch.identity)[:, None]
-        self._check(batch, at, address, thread, units, "reads", "wrote")
+        self._refuse(batch, at, address, self._met_writer(batch, thread, units), self._writer[units], "reads", "wrote")
         self._note_read(batch, thread, units)
 
-    def write(self, batch: Batch, at: Instruction, address: Array, units: Array) -> None:
-        """Note that the lanes that execute write.
+    def write(self, batch: Batch, at: Instruction, address: Array, units: Array, holds: Callable[[], Array]) -> None:
+        """Note that the lanes that execute are about to write; `holds` says which units have that value already.
 
         Raises
         ------
         RaceError
-            Another thread has touched one of them or writes it too, or an asynchronous copy reads it.
+            Another thread has read one of them, or written another value; or an asynchronous copy reads it.
         """
         thread = batch.gather(batch.identity)[:, None]
-        self._check(batch, at, address, thread, units, "writes", "wrote")
-        self._check(batch, at, address, thread, units, "writes", "read")
+        written = self._met_writer(batch, thread, units)
+        if written.any():
+            self._refuse(batch, at, address, written & ~holds(), self._writer[units], "writes", "wrote")
         copied = self._copies[units] > 0
         if copied.any():
             nth = _first(copied)
             what = f"writes {_at(batch, address, nth)} while an asynchronous copy from it is in flight"
             batch.fail(RaceError, at, nth, what)
+        reader, group = self._reader[units], self._group[units]
+        read = self._unordered(batch, reader, self._read_at[units], group, thread)
+        self._refuse(batch, at, address, read, reader, "writes", "read", group)
         self._writer[units] = thread + 1
-        together = self._writer[units] - 1
-        if (together != thread).any():
-            nth = _first(together != thread)
-            other = int(together[nth][np.argmax(together[nth] != thread[nth])])
-            what = f"writes {_at(batch, address, nth)} that {batch.name_of_thread(other)} writes at the same time"
-            batch.fail(RaceError, at, nth, what)
         self._written_at[units] = batch.clock.now(thread)
+
+    def check_written(
+        self, batch: Batch, at: Instruction, address: Array, units: Array, holds: Callable[[], Array]
+    ) -> None:
+        """Check that what the lanes that execute have written is still there.
+
+        Raises
+        ------
+        RaceError
+            Two of them have written different values.
+        """
+        other = self._writer[units]
+        lost = other != batch.gather(batch.identity)[:, None] + 1
+        if lost.any():
+            self._refuse(batch, at, address, lost & ~holds(), other, "writes", "writes")
 
     def start_copy(self, units: Array) -> None:
         """Note that asynchronous copies read these units until `finish_copy`."""
@@ -85,9 +100,10 @@ class Accesses:
         self._note_read(batch, thread, units)
 
     def _note_read(self, batch: Batch, thread: Array, units: Array) -> None:
-        before = self._reader[units] - 1
+        before = self._reader[units]
         unordered = self._unordered(batch, before, self._read_at[units], self._group[units], thread)
-        group = np.where(unordered, np.maximum(self._group[units], clock.distance(before, thread, batch.width)), 0)
+        group = np.maximum(self._group[units], clock.distance(before - 1, thread, batch.width))
+        group = np.where(unordered, group, clock.THREAD)
         self._reader[units] = thread + 1
         group = np.maximum(group, clock.distance(self._reader[units] - 1, thread, batch.width))
         self._read_at[units] = batch.clock.now(thread)
@@ -95,31 +111,39 @@ class Accesses:
         several = group > clock.THREAD
         np.maximum.at(self._group, units[several], group[several])
 
-    def _check(
-        self, batch: Batch, at: Instruction, address: Array, thread: Array, units: Array, mine: str, theirs: str
-    ) -> None:
-        if theirs == "wrote":
-            other, when, group = self._writer[units] - 1, self._written_at[units], np.zeros(1, np.int8)
-        else:
-            other, when, group = self._reader[units] - 1, self._read_at[units], self._group[units]
-        bad = self._unordered(batch, other, when, group, thread)
-        if bad.any():
-            nth = _first(bad)
-            which = int(np.argmax(bad[nth]))
-            who = batch.name_of_thread(int(other[nth, which]))
-            if np.broadcast_to(group, bad.shape)[nth, which] > clock.THREAD:
-                who += " and others"
-            what = f"{mine} {_at(batch, address, nth)} that {who} {theirs} with no barrier between them"
-            batch.fail(RaceError, at, nth, what)
+    def _met_writer(self, batch: Batch, thread: Array, units: Array) -> Array:
+        """Return where somebody else's write is not in order for `thread`."""
+        return self._unordered(batch, self._writer[units], self._written_at[units], np.zeros(1, np.int8), thread)
 
     @staticmethod
-    def _unordered(batch: Batch, other: Array, when: Array, group: Array, thread: Array) -> Array:
-        """Return where somebody made an earlier access that is not in order for `thread`."""
-        suspect = (other + 1 != _NOBODY) & ((other != thread) | (group > clock.THREAD))
+    def _unordered(batch: Batch, who: Array, when: Array, group: Array, thread: Array) -> Array:
+        """Return where an earlier access, by thread `who` - 1, is not in order for `thread`."""
+        suspect = (who != _NOBODY) & ((who != thread + 1) | (group > clock.THREAD))
         if suspect.any():
-            chosen = [np.broadcast_to(x, suspect.shape)[suspect] for x in (other, when, group, thread)]
+            chosen = [np.broadcast_to(x, suspect.shape)[suspect] for x in (who - 1, when, group, thread)]
             suspect[suspect] = ~batch.clock.ordered(*chosen)
         return np.asarray(suspect)
+
+    @staticmethod
+    def _refuse(
+        batch: Batch,
+        at: Instruction,
+        address: Array,
+        bad: Array,
+        who: Array,
+        mine: str,
+        theirs: str,
+        group: Array | None = None,
+    ) -> None:
+        if not bad.any():
+            return
+        nth = _first(bad)
+        which = int(np.argmax(bad[nth]))
+        other = batch.name_of_thread(int(who[nth, which]) - 1)
+        if group is not None and group[nth, which] > clock.THREAD:
+            other += " and others"
+        what = f"{mine} {_at(batch, address, nth)} that {other} {theirs} with no barrier between them"
+        batch.fail(RaceError, at, nth, what)
 
 
 def _first(bad: Array) -> int:

@@ -139,10 +139,18 @@ class GlobalMemory:
         dtype, count = values[0].dtype, len(values)
         size = dtype.itemsize * count
         rows, flags = self._check(batch, at, address, size, WRITE)
-        self._accesses.write(batch, at, address, self._units(rows, size))
+        units = self._units(rows, size)
+
+        def holds() -> Array:
+            there = self._bytes.reshape(-1, size)[rows]
+            equal = there == np.stack(values, axis=1).view(np.uint8)
+            return np.asarray(equal.reshape(*units.shape, -1).all(axis=2))
+
+        self._accesses.write(batch, at, address, units, holds)
         view = self._bytes.view(dtype).reshape(-1, count)
         for j, value in enumerate(values):
             view[rows, j] = value
+        self._accesses.check_written(batch, at, address, units, holds)
         return flags >> NUMBER_SHIFT
 
     def start_copy(self, address: Array, size: int) -> Array | None:
@@ -235,10 +243,12 @@ class GlobalMemory:
             what = f"accesses {size} bytes at {self.describe(int(address[nth]))}, which is not a multiple of {size}"
             batch.fail(MisalignedError, at, nth, what)
         position, inside = self._positions(address, size)
-        if inside is not None and not inside.all():
-            self._refuse(batch, at, int(np.flatnonzero(~inside)[0]), address, size, GlobalAccessError)
         unit = max(size, self.grain)
+        if not self.size:  # nothing to look up
+            self._refuse(batch, at, 0, address, size, GlobalAccessError)
         flags = self._map.reshape(-1, unit // self.grain)[position // unit]
+        if inside is not None:
+            flags = np.where(inside[:, None], flags, np.uint8(0))
         if not (flags & wanted).all():
             nth = int(np.flatnonzero(~(flags & wanted).astype(np.bool_).all(axis=1))[0])
             known = flags[nth].all()
