@@ -7,7 +7,8 @@ run of each shows that the simulated device has them.
 import numpy as np
 import pytest
 
-from fastsgemm import resources, rungs, source
+from fastsgemm import resources, rungs
+from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region, sgemm
 
 ARCHITECTURES = sorted(
