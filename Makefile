@@ -2,11 +2,13 @@
 #
 # PYTHON=python3.12  the interpreter that .venv is made from
 # CUDA=12            the CUDA line of the NVRTC that is installed into .venv (13 needs a driver of the 580 line or later)
+# EXTRAS=test        what of the package's extras .venv gets beside NVRTC
 # VENV=              use PYTHON's own packages as they are, and install nothing
 
 PYTHON ?= python3
 CUDA ?= 13
 VENV ?= .venv
+EXTRAS ?= dev
 BENCH_JSON ?= build/benchmarks.json
 
 ifeq ($(VENV),)
@@ -22,12 +24,13 @@ endif
 
 DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
 
-.PHONY: help test demo check lint bench bench-check counts sass hostile tables torch clean
+.PHONY: help test demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch clean
 
 help:
 	@echo 'make test    set up .venv on first use, then run the tests (GPU tests are skipped where there is no GPU)'
 	@echo 'make demo    the same set-up, then show what was found on this machine and climb the ladder, simulated where there is no GPU'
 	@echo 'make check   lint, types, documentation that matches its data, and the tests: what CI runs'
+	@echo 'make nvrtc   run every rung on every simulated architecture with both lines of NVRTC, 12 and 13'
 	@echo 'make bench   run the benchmarks and write $(BENCH_JSON)'
 	@echo 'make bench-check  run the benchmarks and fail where a figure fell by 5 % against docs/data/benchmarks.json'
 	@echo 'make counts  count what the rungs do on the simulated device, and write docs/ladder.md from that'
@@ -47,6 +50,15 @@ demo: $(READY)
 
 check: lint
 	$(MAKE) --no-print-directory test
+
+# An environment for each line: the bindings of one do not load the NVRTC of the other.
+nvrtc:
+	$(MAKE) --no-print-directory nvrtc-line CUDA=12 VENV=.venv-cu12 EXTRAS=test
+	$(MAKE) --no-print-directory nvrtc-line CUDA=13 VENV=.venv
+
+nvrtc-line: $(READY)
+	$(RUN) -c "from fastsgemm import compiler; found = compiler.nvrtc_version(); print('NVRTC', found); assert found[0] == $(CUDA)"
+	$(RUN) -m pytest tests/sim/test_architectures.py -n auto --maxprocesses 8
 
 lint: $(READY)
 	$(RUN) -m ruff check
@@ -89,11 +101,11 @@ ifneq ($(VENV),)
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("fastsgemm needs Python 3.10 or later, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[cu$(CUDA),dev]'
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[cu$(CUDA),$(EXTRAS)]'
 	rm -f $(VENV)/.ready-*
 	touch $@
 endif
 
 clean:
-	rm -rf .venv build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-cu12 build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

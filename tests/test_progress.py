@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from fastsgemm.tuning import progress
+from fastsgemm import progress
 
 
 class Terminal(io.StringIO):

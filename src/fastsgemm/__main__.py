@@ -11,7 +11,7 @@ import signal
 import sys
 from types import FrameType
 
-from fastsgemm.tuning.progress import abandon, say
+from fastsgemm.progress import abandon, say
 
 _FAILED = 2  # the exit code where the caller or the machine is at fault
 _INTERRUPTED = 130  # the exit code that shells use for Ctrl-C

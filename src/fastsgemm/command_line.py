@@ -14,10 +14,10 @@ from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
 from fastsgemm.ladder import contenders, info, measured
 from fastsgemm.problem import Problem, parse
+from fastsgemm.progress import say
 from fastsgemm.rungs import RUNGS, Rung
 from fastsgemm.rungs import ladder as ladder_of
 from fastsgemm.tuning.command import DESCRIPTION, add_options, run, tunable
-from fastsgemm.tuning.progress import say
 
 DEFAULT_SIZE = Problem(2048, 2048, 2048)
 SIMULATED_SIZE = Problem(128, 128, 128)  # of the ladder on the simulated device: seconds, where the above takes an hour

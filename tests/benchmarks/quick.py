@@ -20,10 +20,10 @@ from fastsgemm import device
 from fastsgemm.config import Config
 from fastsgemm.heuristics import choose
 from fastsgemm.problem import spell
+from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import problem_sets, tuner
 from fastsgemm.tuning.checkpoint import Checkpoint
-from fastsgemm.tuning.progress import Bar
 from fastsgemm.tuning.search import Effort, Round, Sweep
 
 LEAST = 0.95

@@ -25,11 +25,11 @@ from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choose, cost_model, database, partial_accumulators
 from fastsgemm.problem import Problem, spell
+from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import search_spaces, tuner
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import job_of
-from fastsgemm.tuning.progress import Bar
 from fastsgemm.tuning.search import Effort, Round, Sweep
 
 SEED = 1

@@ -8,8 +8,8 @@ from fastsgemm.heuristics import choose, database
 from fastsgemm.heuristics.database import Content
 from fastsgemm.heuristics.explanation import Explanation, device_at
 from fastsgemm.problem import Problem
+from fastsgemm.progress import Bar
 from fastsgemm.tuning import tuner
-from fastsgemm.tuning.progress import Bar
 from fastsgemm.tuning.search_spaces import CLASSIC
 
 

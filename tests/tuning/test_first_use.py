@@ -12,8 +12,8 @@ from fastsgemm import device, rungs
 from fastsgemm.errors import ConfigError, TuningError
 from fastsgemm.heuristics import choose
 from fastsgemm.problem import Problem
+from fastsgemm.progress import Bar
 from fastsgemm.tuning import first_use, tuner
-from fastsgemm.tuning.progress import Bar
 
 WARP = rungs.find("warptiled")
 

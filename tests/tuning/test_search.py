@@ -6,9 +6,9 @@ import pytest
 from fastsgemm import rungs
 from fastsgemm.errors import TuningError
 from fastsgemm.problem import Problem
+from fastsgemm.progress import Bar
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import job_of
-from fastsgemm.tuning.progress import Bar
 from fastsgemm.tuning.search import Effort, Round, Sweep
 from fastsgemm.tuning.search_spaces import PIPELINED, REFINED
 

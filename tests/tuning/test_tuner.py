@@ -14,9 +14,9 @@ from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeE
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choose, cost_model, database
 from fastsgemm.problem import LAYOUTS, Problem, spell
+from fastsgemm.progress import Bar
 from fastsgemm.tuning import problem_sets, tuner
 from fastsgemm.tuning.evaluator import job_of, largest_job
-from fastsgemm.tuning.progress import Bar
 from fastsgemm.tuning.search import Result
 from fastsgemm.tuning.search_spaces import CLASSIC, LITERATURE, PIPELINED, REFINED, SKINNY
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastsgemm.ladder.contenders import Contenders, Product
-from fastsgemm.tuning.progress import track
+from fastsgemm.progress import track
 
 _REFERENCE_FLOPS = 2 * 10**10  # of the float64 product on the host: about a second on two cores
 

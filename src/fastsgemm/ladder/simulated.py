@@ -18,12 +18,12 @@ from fastsgemm.heuristics.choose import choose
 from fastsgemm.ladder import contenders
 from fastsgemm.ladder.measured import Reference, divided
 from fastsgemm.problem import Problem, spell
+from fastsgemm.progress import track
 from fastsgemm.rungs import Rung, ladder
 from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
 from fastsgemm.sim.gemm import sgemm
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
-from fastsgemm.tuning.progress import track
 
 TYPICAL = Problem(4096, 4096, 4096)  # the problem whose constants are counted: those of a small one teach little
 

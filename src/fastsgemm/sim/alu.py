@@ -17,7 +17,7 @@ from fastsgemm.sim.slots import DTYPES
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 BITS = ("b16", "b32", "b64")
-SHARED_WINDOW = np.uint64(1 << 40)  # where shared memory appears among the generic addresses
+SHARED_WINDOW = np.uint64(1 << 36)  # where shared memory appears among the generic addresses
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 
@@ -127,7 +127,13 @@ def _integer_operations() -> dict[str, Operation]:
         if t.startswith("s"):
             table[f"neg.{t}"] = Operation((t,), t, np.negative)
             table[f"abs.{t}"] = Operation((t,), t, np.abs)
+    for name in ("min", "max"):
+        table[f"{name}.relu.s32"] = Operation(("s32", "s32"), "s32", _not_negative(table[f"{name}.s32"].compute))
     return table
+
+
+def _not_negative(function: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda a, b: np.maximum(function(a, b), np.int32(0))
 
 
 def _wide(t: str, wide: str) -> dict[str, Operation]:

@@ -6,6 +6,7 @@ much as a scalar and broadcasts by itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -16,6 +17,7 @@ from fastsgemm.sim.ptx import Instruction
 
 if TYPE_CHECKING:
     from fastsgemm.sim.async_copy import Copies
+    from fastsgemm.sim.clock import Clock
     from fastsgemm.sim.counters import Counters
     from fastsgemm.sim.global_memory import GlobalMemory
     from fastsgemm.sim.shared_memory import SharedMemory
@@ -42,13 +44,16 @@ class Batch:
         Lanes that are still alive do not execute: a result must be merged into the old register.
     alive : array of bool
         The lanes that are threads and have not returned.
-    memory, shared, copies, counters
+    executing_warps : array of bool, shape (warps,), or None
+        The warps that have lanes in `mask`; None where all do.
+    memory, shared, copies, clock, counters
         What the instructions act on.
     """
 
     memory: GlobalMemory
     shared: SharedMemory
     copies: Copies
+    clock: Clock
     counters: Counters
 
     def __init__(self, first_block: int, blocks: int, threads: int, registers: list[Array]) -> None:
@@ -61,9 +66,12 @@ class Batch:
         self.registers = registers
         self.thread = np.tile(np.arange(self.width, dtype=np.int32), blocks)
         self.row = np.repeat(np.arange(blocks, dtype=np.int64), self.width)  # a lane's block in this batch
+        first = first_block * self.width
+        self.identity = np.arange(first, first + self.lanes, dtype=np.int32)  # of a thread in the whole grid
         self.alive = self.thread < threads
         self.alive_count = blocks * threads
         self.mask: Array | None = None
+        self.executing_warps: Array | None = None
         self.partial = False
         self.active_warps = self.warps
         self.active_lanes = self.alive_count
@@ -75,8 +83,19 @@ class Batch:
         self.partial = count != self.alive_count
         self.active_lanes = count
         self.active_warps = self.warps
+        self.executing_warps = None
         if self.mask is not None:
-            self.active_warps = int(np.count_nonzero(mask.reshape(-1, WARP).any(axis=1)))
+            self.executing_warps = np.asarray(mask.reshape(-1, WARP).any(axis=1))
+            self.active_warps = int(np.count_nonzero(self.executing_warps))
+
+    def only(self, mask: Array, step: Callable[[Batch], None]) -> None:
+        """Execute a step in the lanes of `mask` alone, which all execute now; none of them: not at all."""
+        if not mask.any():
+            return
+        before, whole = self.mask, self.current_mask
+        self.select(mask)
+        step(self)
+        self.select(whole if before is None else before)
 
     def put(self, slot: int, value: Array) -> None:
         """Write a register in the lanes that execute; `value` has an entry for every lane, or one for all."""
@@ -111,4 +130,8 @@ class Batch:
 
     def name_of(self, lane: int) -> str:
         """Return the thread of a lane in words."""
-        return f"thread {int(self.thread[lane])} of block {self.first_block + int(self.row[lane])}"
+        return self.name_of_thread(int(self.identity[lane]))
+
+    def name_of_thread(self, identity: int) -> str:
+        """Return a thread of the grid, by its entry of `identity`, in words."""
+        return f"thread {identity % self.width} of block {identity // self.width}"

@@ -49,11 +49,27 @@ class UnwrittenSharedError(KernelFault):
 
 
 class RaceError(KernelFault):
-    """Two threads met in shared memory, at least one writing, with no barrier (or wait) between them."""
+    """Two threads met in shared or global memory, at least one writing, with no barrier (or wait) between them."""
 
 
 class BarrierError(KernelFault):
     """A barrier that not every thread of the block, or of the warp, reaches."""
+
+
+class UnfinishedCopyError(KernelFault):
+    """An asynchronous copy that its thread did not wait for before the kernel ended."""
+
+
+class TrapError(KernelFault):
+    """A thread executed ``trap``: an assertion of the kernel, or what the compiler makes of undefined behaviour."""
+
+
+class UnreachableCodeError(KernelFault):
+    """A thread ran past the end of the code: the compiler took the way that it came for impossible."""
+
+
+class InstructionLimitError(KernelFault):
+    """A warp executed more instructions than the launch allows; most likely a loop never ends."""
 
 
 class UnwrittenOutputError(KernelFault):

@@ -1,7 +1,8 @@
 """Global memory: the operands of a launch, and nothing else.
 
-Each operand is a strided matrix with an address range of its own. A map with one byte per element says which
-bytes belong to an element of which operand, so that a gap between the rows of a view is known to be outside.
+Each operand is a strided matrix with an address range of its own, so far from the others that no wrong index leads
+from one to another. A map with one byte per element says which bytes belong to an element of which operand, so that a
+gap between the rows of a view is known to be outside. `fastsgemm.sim.accesses` knows who touched what is written.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsgemm.sim.accesses import Accesses
 from fastsgemm.sim.batch import Array, Batch
 from fastsgemm.sim.errors import (
     ForbiddenAccessError,
@@ -24,11 +26,12 @@ from fastsgemm.sim.errors import (
 )
 from fastsgemm.sim.ptx import Instruction
 
-START = 1 << 20  # the first address; null and its neighbours belong to nobody
+SPACING = 1 << 40  # bytes from one operand's address to the next one's: more than 64 GB, as far as float4 and int reach
+NULL = 1 << 20  # addresses below are said to be null and what is near it
 ALIGNMENT = 512  # bytes, of an allocation
-GAP = 4096  # bytes at least between two operands
 READ, WRITE = 1, 2  # in the map: what may be done; the operand's number is in the bits above
 NUMBER_SHIFT = 2
+MOST_OPERANDS = 255 >> NUMBER_SHIFT  # what an entry of the map can name
 
 
 @dataclass(frozen=True)
@@ -65,28 +68,43 @@ def misalignment(array: NDArray[Any]) -> int:
 class GlobalMemory:
     """The operands of one launch, in one buffer.
 
+    Parameters
+    ----------
+    operands : mapping
+    grain : int
+        Bytes of the narrowest global access of the kernel.
+
     Attributes
     ----------
     names : list of str
         Of the operands, in the order of their numbers.
     """
 
-    def __init__(self, operands: Mapping[str, Region]) -> None:
+    def __init__(self, operands: Mapping[str, Region], grain: int = 4) -> None:
+        if len(operands) > MOST_OPERANDS:
+            raise LaunchError(f"a launch has at most {MOST_OPERANDS} operands, got {len(operands)}")
         self.names = list(operands)
         self._regions = list(operands.values())
-        self.grain = min([region.array.itemsize for region in self._regions], default=4)
-        self._starts: list[int] = []
-        end = START
-        for name, region in operands.items():
+        self.grain = min([grain, *(region.array.itemsize for region in self._regions)])
+        self._starts: list[int] = []  # addresses of the first elements
+        self._lows: list[int] = []  # addresses of the first bytes
+        self._extents: list[int] = []  # bytes from there on
+        self._offsets: list[int] = []  # where those bytes lie in the buffer
+        end = 0
+        for number, (name, region) in enumerate(operands.items()):
             _check(name, region)
             low, high = _extent(region.array)
-            base = -(-(end + GAP - low) // ALIGNMENT) * ALIGNMENT + misalignment(region.array)
-            self._starts.append(base)
-            end = base + high
-        self.size = -(-(end - START) // 16) * 16
+            start = (number + 1) * SPACING + misalignment(region.array)
+            offset = -(-end // ALIGNMENT) * ALIGNMENT + (start + low) % ALIGNMENT
+            self._starts.append(start)
+            self._lows.append(start + low)
+            self._extents.append(high - low)
+            self._offsets.append(offset)
+            end = offset + high - low
+        self.size = -(-end // 16) * 16
         self._bytes = np.zeros(self.size, np.uint8)
         self._map = np.zeros(self.size // self.grain, np.uint8)
-        self._written = np.zeros(self.size // self.grain, np.bool_)
+        self._accesses = Accesses(self.size // self.grain)
         for number, region in enumerate(self._regions):
             self._place(number, region)
 
@@ -109,21 +127,50 @@ class GlobalMemory:
         dtype : dtype
         count : int
         """
-        rows, owner = self._check(batch, at, address, np.dtype(dtype).itemsize * count, READ)
+        size = np.dtype(dtype).itemsize * count
+        rows, flags = self._check(batch, at, address, size, READ)
+        if (flags & WRITE).any():
+            self._accesses.read(batch, at, address, self._units(rows, size))
         data = self._bytes.view(dtype).reshape(-1, count)[rows]
-        return data.T.copy(), owner
+        return data.T.copy(), flags >> NUMBER_SHIFT
 
     def store(self, batch: Batch, at: Instruction, address: Array, values: list[Array]) -> Array:
         """Write neighbouring elements at each address; return the operands' numbers."""
         dtype, count = values[0].dtype, len(values)
-        rows, owner = self._check(batch, at, address, dtype.itemsize * count, WRITE)
+        size = dtype.itemsize * count
+        rows, flags = self._check(batch, at, address, size, WRITE)
+        units = self._units(rows, size)
+
+        def holds() -> Array:
+            there = self._bytes.reshape(-1, size)[rows]
+            equal = there == np.stack(values, axis=1).view(np.uint8)
+            return np.asarray(equal.reshape(*units.shape, -1).all(axis=2))
+
+        self._accesses.write(batch, at, address, units, holds)
         view = self._bytes.view(dtype).reshape(-1, count)
         for j, value in enumerate(values):
             view[rows, j] = value
-        per = max(1, dtype.itemsize * count // self.grain)
-        units = rows if dtype.itemsize * count >= self.grain else rows * dtype.itemsize * count // self.grain
-        self._written.reshape(-1, per)[units] = True
-        return owner
+        self._accesses.check_written(batch, at, address, units, holds)
+        return flags >> NUMBER_SHIFT
+
+    def start_copy(self, address: Array, size: int) -> Array | None:
+        """Note that asynchronous copies read at each address, which `load` has checked, until `finish_copy`.
+
+        Returns
+        -------
+        array, shape (addresses, units), or None
+            The units of memory that are read; None if nothing of it may be written in this launch.
+        """
+        position, _ = self._positions(address, size)
+        units = position[:, None] // self.grain + np.arange(-(-size // self.grain))
+        if not (self._map[units[:, 0]] & WRITE).any():
+            return None
+        self._accesses.start_copy(units)
+        return units
+
+    def finish_copy(self, batch: Batch, thread: Array, units: Array) -> None:
+        """Note that copies have read these units on behalf of their threads."""
+        self._accesses.finish_copy(batch, thread, units)
 
     def finish(self) -> None:
         """Copy what was written back to the arrays.
@@ -133,71 +180,97 @@ class GlobalMemory:
         UnwrittenOutputError
             An element of an operand that must be complete was never written.
         """
-        for name, start, region in zip(self.names, self._starts, self._regions, strict=True):
-            if not region.write:
+        for number, (name, region) in enumerate(zip(self.names, self._regions, strict=True)):
+            if not (region.write and region.complete):
                 continue
-            written = self._over(self._written, start, region.array, self.grain)
-            if region.complete and not written.all():
+            grains = range(0, region.array.itemsize, self.grain)
+            written = np.all([self._over(self._accesses.written, number, self.grain, at) for at in grains], axis=0)
+            if not written.all():
                 first = tuple(int(i) for i in np.argwhere(~written)[0])
                 missing = int(written.size - np.count_nonzero(written))
                 raise UnwrittenOutputError(
                     f"{missing} of the {written.size} elements of {name} were never written, the first is {first}"
                 )
-        for start, region in zip(self._starts, self._regions, strict=True):
+        for number, region in enumerate(self._regions):
             if region.write:
                 dtype = region.array.dtype
-                source = self._over(self._bytes.view(dtype), start, region.array, dtype.itemsize)
-                region.array[...] = source
+                region.array[...] = self._over(self._bytes.view(dtype), number, dtype.itemsize)
 
     def _place(self, number: int, region: Region) -> None:
-        start, array = self._starts[number], region.array
+        array = region.array
         flags = number + 1 << NUMBER_SHIFT | READ * region.read | WRITE * region.write
-        for grain in range(array.itemsize // self.grain):
-            self._over(self._map, start + grain * self.grain, array, self.grain)[...] = flags
-        self._over(self._bytes.view(array.dtype), start, array, array.itemsize)[...] = array
+        for at in range(0, array.itemsize, self.grain):
+            self._over(self._map, number, self.grain, at)[...] = flags
+        self._over(self._bytes.view(array.dtype), number, array.itemsize)[...] = array
 
-    def _over(self, flat: Array, start: int, array: Array, unit: int) -> Array:
-        """Return the view of `flat`, which has an entry for every `unit` bytes, that lies as `array` does."""
+    def _over(self, flat: Array, number: int, unit: int, at: int = 0) -> Array:
+        """Return the view of `flat`, which has an entry for every `unit` bytes, that lies as an operand does.
+
+        Its entries are those of the bytes `at` of each element.
+        """
+        array = self._regions[number].array
         strides = tuple(stride // unit * flat.itemsize for stride in array.strides)
-        first = (start - START) // unit
+        first = (self._offsets[number] + self._starts[number] - self._lows[number] + at) // unit
         return np.ndarray(array.shape, flat.dtype, flat, first * flat.itemsize, strides)
 
-    def _check(self, batch: Batch, at: Instruction, address: Array, size: int, wanted: int) -> tuple[Array, Array]:
-        """Return the index of each access in units of its size, and its operand's number."""
-        offset = address - np.uint64(START)
-        if (offset % np.uint64(size)).any():
-            nth = int(np.flatnonzero(offset % np.uint64(size))[0])
-            what = f"accesses {size} bytes at {self._describe(int(address[nth]))}, which is not a multiple of {size}"
-            batch.fail(MisalignedError, at, nth, what)
-        inside = offset < np.uint64(self.size)
-        if not inside.all():
-            self._refuse(batch, at, int(np.flatnonzero(~inside)[0]), address, size, GlobalAccessError)
-        unit = max(size, self.grain)
-        rows = (offset // np.uint64(unit)).astype(np.int64)
-        owner = self._map.reshape(-1, unit // self.grain)[rows]
-        if not (owner & wanted).all():
-            nth = int(np.flatnonzero(~(owner & wanted).astype(np.bool_).all(axis=1))[0])
-            known = owner[nth].all()
-            self._refuse(batch, at, nth, address, size, ForbiddenAccessError if known else GlobalAccessError)
+    def _positions(self, address: Array, size: int) -> tuple[Array, Array | None]:
+        """Return where in the buffer each access lies, and which of them do lie in it (None: all of them)."""
+        number = int(address[0]) + SPACING // 2 >> SPACING.bit_length() - 1
+        if 1 <= number <= len(self.names):  # as a rule all are of one operand
+            offset = address - np.uint64(self._lows[number - 1])
+            if int(offset.max()) + size <= self._extents[number - 1]:
+                return offset.astype(np.int64) + self._offsets[number - 1], None
+        position = np.zeros(len(address), np.int64)
+        inside = np.zeros(len(address), np.bool_)
+        for low, extent, first in zip(self._lows, self._extents, self._offsets, strict=True):
+            offset = address - np.uint64(low)
+            mine = offset <= np.uint64(extent - size) if extent >= size else np.zeros(1, np.bool_)
+            position = np.where(mine, offset.astype(np.int64) + first, position)
+            inside = inside | mine
+        return position, inside
+
+    def _units(self, rows: Array, size: int) -> Array:
+        """Return the units that each access covers, as (lanes, units of an access)."""
         if size < self.grain:
-            rows = (offset // np.uint64(size)).astype(np.int64)
-        return rows, owner[:, 0] >> NUMBER_SHIFT
+            return (rows * size // self.grain)[:, None]
+        per = size // self.grain
+        return rows[:, None] * per + np.arange(per)
+
+    def _check(self, batch: Batch, at: Instruction, address: Array, size: int, wanted: int) -> tuple[Array, Array]:
+        """Return the index of each access in units of its size, and what the map says of it."""
+        if (address % np.uint64(size)).any():
+            nth = int(np.flatnonzero(address % np.uint64(size))[0])
+            what = f"accesses {size} bytes at {self.describe(int(address[nth]))}, which is not a multiple of {size}"
+            batch.fail(MisalignedError, at, nth, what)
+        position, inside = self._positions(address, size)
+        unit = max(size, self.grain)
+        if not self.size:  # nothing to look up
+            self._refuse(batch, at, 0, address, size, GlobalAccessError)
+        flags = self._map.reshape(-1, unit // self.grain)[position // unit]
+        if inside is not None:
+            flags = np.where(inside[:, None], flags, np.uint8(0))
+        if not (flags & wanted).all():
+            nth = int(np.flatnonzero(~(flags & wanted).astype(np.bool_).all(axis=1))[0])
+            known = flags[nth].all()
+            self._refuse(batch, at, nth, address, size, ForbiddenAccessError if known else GlobalAccessError)
+        return position // size, flags[:, 0]
 
     def _refuse(
         self, batch: Batch, at: Instruction, nth: int, address: Array, size: int, error: type[KernelFault]
     ) -> None:
         reason = "may not be accessed so" if error is ForbiddenAccessError else "belongs to no operand"
         verb = "writes" if at.opcode.startswith("st") else "reads"
-        batch.fail(error, at, nth, f"{verb} {size} bytes at {self._describe(int(address[nth]))}, which {reason}")
+        batch.fail(error, at, nth, f"{verb} {size} bytes at {self.describe(int(address[nth]))}, which {reason}")
 
-    def _describe(self, address: int) -> str:
+    def describe(self, address: int) -> str:
         """Return an address in words: relative to the operand whose range is nearest."""
+        if address < NULL:
+            return f"{address:#x} (a null pointer + {address} bytes)"
         if not self.names:
             return f"{address:#x}"
         distances = []
-        for name, start, region in zip(self.names, self._starts, self._regions, strict=True):
-            low, high = _extent(region.array)
-            distances.append((max(start + low - address, address - start - high, 0), name, address - start))
+        for name, start, low, extent in zip(self.names, self._starts, self._lows, self._extents, strict=True):
+            distances.append((max(low - address, address - low - extent, 0), name, address - start))
         _, name, offset = min(distances)
         return f"{address:#x} ({name} {'+' if offset >= 0 else '-'} {abs(offset)} bytes)"
 

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from fastsgemm import known_devices
+from fastsgemm.progress import track
 from fastsgemm.sim import nvrtc, program, ptx, report, schedule
 from fastsgemm.sim.async_copy import Copies
 from fastsgemm.sim.batch import WARP, Array, Batch
+from fastsgemm.sim.clock import Clock
 from fastsgemm.sim.counters import Counters
 from fastsgemm.sim.errors import LaunchError
 from fastsgemm.sim.global_memory import GlobalMemory, Region
@@ -20,11 +22,13 @@ from fastsgemm.sim.program import Program
 from fastsgemm.sim.report import Report
 from fastsgemm.sim.shared_memory import SharedMemory
 from fastsgemm.sim.slots import DTYPES, Slots
-from fastsgemm.tuning.progress import track
 
 MAX_THREADS = 1024  # of a block
+_MOST_THREADS = 1 << 31  # of a launch: each has a number of 32 bits
 _MOST_LANES = 1 << 15  # of a batch: enough to hide what an instruction costs in Python
 _MOST_BYTES = 1 << 28  # of a batch's registers
+_LEAST_LIMIT = 1_000_000  # instructions of a warp that every launch is allowed,
+_LIMIT_PER_STEP = 1_000  # and for each step along the longest extent of an operand: loops run along those
 _PATIENCE = 3.0  # seconds before a bar shows how far a launch is
 
 
@@ -56,6 +60,7 @@ class Machine:
         shared_bytes: int,
         args: Sequence[Any],
         operands: Mapping[str, Region],
+        limit: int | None = None,
     ) -> Report:
         """Compile a kernel, run it, and say what it did.
 
@@ -73,6 +78,9 @@ class Machine:
             A number for each scalar parameter, the name of an operand for each pointer.
         operands : mapping
             The global memory, by name. Those that may be written are updated when the launch has succeeded.
+        limit : int, optional
+            Instructions that a warp may execute before its loop is taken for endless. Default: a million, and a
+            thousand for each step along the longest extent of an operand.
 
         Raises
         ------
@@ -91,7 +99,8 @@ class Machine:
         dynamic_start = -(-decoded.kernel.static_shared // 16) * 16
         shared = dynamic_start + shared_bytes
         self._check(grid, block, shared)
-        memory = GlobalMemory(operands)
+        memory = GlobalMemory(operands, decoded.global_grain)
+        limit = _limit(operands) if limit is None else limit
         counters = Counters(len(decoded.kernel.instructions))
         values = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
@@ -102,7 +111,8 @@ class Machine:
                 batch.memory, batch.counters = memory, counters
                 batch.shared = SharedMemory(blocks, shared, decoded.shared_grain)
                 batch.copies = Copies(batch.lanes)
-                schedule.run(batch, decoded)
+                batch.clock = Clock(first, blocks, batch.width)
+                schedule.run(batch, decoded, limit)
         memory.finish()
         held = occupancy(self.device.limits, block, resources.registers, shared)
         return report.make(
@@ -115,9 +125,17 @@ class Machine:
             raise LaunchError(f"a block has 1 to {MAX_THREADS} threads, got {block}")
         if grid < 1:
             raise LaunchError(f"a grid has at least 1 block, got {grid}")
+        if grid * (block + WARP) > _MOST_THREADS:
+            raise LaunchError(f"at most {_MOST_THREADS} threads are simulated, got {grid} blocks of {block}")
         limit = self.device.shared_limit
         if shared > limit:
             raise LaunchError(f"{self.device.name} allows a block {limit} bytes of shared memory, got {shared}")
+
+
+def _limit(operands: Mapping[str, Region]) -> int:
+    """Return the instructions that a warp may execute before its loop is taken for endless."""
+    longest = max((extent for region in operands.values() for extent in region.array.shape), default=0)
+    return _LEAST_LIMIT + _LIMIT_PER_STEP * longest
 
 
 @lru_cache(maxsize=64)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from fastsgemm.sim.alu import SHARED_WINDOW
 from fastsgemm.sim.batch import Array, Batch
 from fastsgemm.sim.errors import MisalignedError
+from fastsgemm.sim.family import Family, Step, operands, unknown
 from fastsgemm.sim.ptx import Address, Constant, Instruction, Operand, Symbol, Vector
 from fastsgemm.sim.slots import DTYPES, Slots
 
-Step = Callable[[Batch], None]
-
 _HINTS = r"(?:\.c[agsvu]|\.cs|\.lu|\.wb|\.wt|\.L1::\w+|\.L2::\w+)*"  # cache hints: no effect on what is moved
 _ACCESS = re.compile(
-    r"(ld|st)(?:\.volatile)?\.(param|global|shared)(?:::cta)?(?:\.nc)?" + _HINTS + r"(?:\.v([24]))?\.([busf]\d+)"
+    r"(ld|st)(?:\.volatile)?(?:\.(param|global|shared)(?:::cta)?)?(?:\.nc)?" + _HINTS + r"(?:\.v([24]))?\.([busf]\d+)"
 )
 _COPY = re.compile(r"cp\.async\.c[ag]\.shared(?:::cta)?\.global" + _HINTS)
 _COPY_SIZES = (4, 8, 16)
@@ -25,42 +26,40 @@ _WIDEST = 16  # bytes of an access
 _SHARED_BITS = np.uint64(0xFFFFFFFF)  # of a shared address
 
 
-def decode(instruction: Instruction, index: int, slots: Slots) -> Step | None:
-    """Return the function that executes an instruction, None where it does not touch memory."""
-    opcode = instruction.opcode
-    if opcode == "cp.async.commit_group":
-        return lambda batch: batch.copies.commit(batch)
-    if opcode == "cp.async.wait_group":
-        (pending,) = instruction.operands
-        assert isinstance(pending, Constant)
-        return lambda batch: batch.copies.wait(batch, batch.shared, pending.bits)
-    if opcode == "cp.async.wait_all":
-        return lambda batch: batch.copies.wait_all(batch, batch.shared)
-    if _COPY.fullmatch(opcode):
-        return _copy(instruction, index, slots)
-    match = _ACCESS.fullmatch(opcode)
-    if match is None or match[4] not in DTYPES:
-        return None
-    kind, space, dtype, count = match[1], match[2], np.dtype(DTYPES[match[4]]), int(match[3] or 1)
-    if dtype.itemsize * count > _WIDEST:
-        return None
-    if space == "param":
-        return _load_parameter(instruction, dtype, slots) if (kind, count) == ("ld", 1) else None
-    if kind == "ld":
-        return _load(instruction, index, slots, space, dtype, count)
-    return _store(instruction, index, slots, space, dtype, count)
-
-
-def narrowest_shared(instructions: list[Instruction]) -> int:
-    """Return the bytes of the narrowest shared access among the instructions, at most 4."""
+def narrowest(instructions: list[Instruction], space: str) -> int:
+    """Return the bytes of the narrowest access to global or shared memory among the instructions, at most 4."""
     matches = (_ACCESS.fullmatch(instruction.opcode) for instruction in instructions)
-    return min((np.dtype(DTYPES[m[4]]).itemsize for m in matches if m and m[2] == "shared"), default=4) & 7 or 4
+    sizes = (int(np.dtype(DTYPES[m[4]]).itemsize) for m in matches if m and m[2] in (space, None) and m[4] in DTYPES)
+    return min([4, *sizes])
 
 
-def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], slots: Slots) -> Step | None:
-    target, source = instruction.operands
+def _access(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
+    kind, space, type_, count = match[1], match[2], match[4], int(match[3] or 1)
+    if type_ not in DTYPES or np.dtype(DTYPES[type_]).itemsize * count > _WIDEST:
+        raise unknown(instruction)
+    dtype = np.dtype(DTYPES[type_])
+    if space == "param":
+        if (kind, count) != ("ld", 1):
+            raise unknown(instruction)
+        return _load_parameter(instruction, dtype, slots)
+    access = _load if kind == "ld" else _store
+    if space is not None:
+        return access(instruction, index, slots, space, dtype, count)
+    to_global, to_shared = (access(instruction, index, slots, s, dtype, count) for s in ("global", "shared"))
+    address_of = _address(instruction, instruction.operands[kind == "ld"], slots)
+
+    def step(batch: Batch) -> None:
+        in_shared = address_of(batch) - SHARED_WINDOW <= _SHARED_BITS
+        batch.only(batch.current_mask & in_shared, to_shared)
+        batch.only(batch.current_mask & ~in_shared, to_global)
+
+    return step
+
+
+def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], slots: Slots) -> Step:
+    target, source = operands(instruction, 2)
     if not (isinstance(source, Address) and isinstance(source.base, Symbol) and source.offset == 0):
-        return None
+        raise unknown(instruction, "only a whole parameter can be loaded")
     slot, stored = slots.register(target), slots.stored(target)
     parameter = slots.reading(source.base, "b64")
 
@@ -70,16 +69,12 @@ def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], slots: Slots
     return step
 
 
-def _load(
-    instruction: Instruction, index: int, slots: Slots, space: str, dtype: np.dtype[Any], count: int
-) -> Step | None:
-    target, source = instruction.operands
-    targets = [(slots.register(item), slots.stored(item)) for item in _items(target)]
-    address_of = _address(source, slots, space)
+def _load(instruction: Instruction, index: int, slots: Slots, space: str, dtype: np.dtype[Any], count: int) -> Step:
+    target, source = operands(instruction, 2)
+    targets = [(slots.register(item), slots.stored(item)) for item in _items(instruction, target, count)]
+    address_of = _space_address(instruction, source, slots, space)
     size = dtype.itemsize * count
     used = instruction.used_bytes or size
-    if len(targets) != count:
-        return None
 
     def step(batch: Batch) -> None:
         address = address_of(batch)
@@ -95,16 +90,12 @@ def _load(
     return step
 
 
-def _store(
-    instruction: Instruction, index: int, slots: Slots, space: str, dtype: np.dtype[Any], count: int
-) -> Step | None:
-    target, source = instruction.operands
+def _store(instruction: Instruction, index: int, slots: Slots, space: str, dtype: np.dtype[Any], count: int) -> Step:
+    target, source = operands(instruction, 2)
     kind = f"b{8 * dtype.itemsize}"
-    sources = [slots.reading(item, kind) for item in _items(source)]
-    address_of = _address(target, slots, space)
+    sources = [slots.reading(item, kind) for item in _items(instruction, source, count)]
+    address_of = _space_address(instruction, target, slots, space)
     size = dtype.itemsize * count
-    if len(sources) != count:
-        return None
 
     def step(batch: Batch) -> None:
         address = address_of(batch)
@@ -119,13 +110,16 @@ def _store(
     return step
 
 
-def _copy(instruction: Instruction, index: int, slots: Slots) -> Step | None:
+def _copy(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
     """cp.async, with the optional number of bytes to read; the rest of the target becomes zero."""
-    target, source, width, *rest = instruction.operands
-    if not isinstance(width, Constant) or width.bits not in _COPY_SIZES or len(rest) > 1:
-        return None
+    target, source, width, *rest = operands(instruction, 3, 4)
+    if not isinstance(width, Constant) or width.bits not in _COPY_SIZES:
+        raise unknown(instruction, f"it copies one of {_COPY_SIZES} bytes")
     size = width.bits
-    to, from_ = _address(target, slots, "shared"), _address(source, slots, "global")
+    to, from_ = (
+        _space_address(instruction, target, slots, "shared"),
+        _space_address(instruction, source, slots, "global"),
+    )
     read_slot = slots.reading(rest[0], "u32") if rest else None
 
     def step(batch: Batch) -> None:
@@ -136,9 +130,23 @@ def _copy(instruction: Instruction, index: int, slots: Slots) -> Step | None:
         place = to(batch)
         rows = batch.shared.start_copy(batch, instruction, place, size)
         batch.counters.accessed_shared(index, batch, place, size, size, loading=False)
-        batch.copies.start(batch, rows, _fetch(instruction, index, batch, address, read, size))
+        data, reading = _fetch(instruction, index, batch, address, read, size)
+        batch.copies.start(batch, instruction, rows, data, reading)
 
     return step
+
+
+def _groups(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
+    """Commit a group of copies, or wait for groups."""
+    if match[1] == "wait_group":
+        (pending,) = operands(instruction, 1)
+        if not isinstance(pending, Constant):
+            raise unknown(instruction, "it takes a constant")
+        return lambda batch: batch.copies.wait(batch, pending.bits)
+    operands(instruction, 0)
+    if match[1] == "commit_group":
+        return lambda batch: batch.copies.commit(batch)
+    return lambda batch: batch.copies.wait_all(batch)
 
 
 def _bytes_to_read(value: Array, size: int) -> Array:
@@ -146,46 +154,79 @@ def _bytes_to_read(value: Array, size: int) -> Array:
     return np.where(value, 0, size) if value.dtype == np.bool_ else np.minimum(value, size).astype(np.int64)
 
 
-def _fetch(instruction: Instruction, index: int, batch: Batch, address: Array, read: Array, size: int) -> Array:
-    """Read what the copies of the lanes that execute move, as (lanes, bytes)."""
+def _fetch(
+    instruction: Instruction, index: int, batch: Batch, address: Array, read: Array, size: int
+) -> tuple[Array, Array | None]:
+    """Read what the copies of the lanes that execute move.
+
+    Returns
+    -------
+    data : array of uint8, shape (lanes, bytes)
+    source : array of int or None
+        See `Flight`.
+    """
     data = np.zeros((len(address), size), np.uint8)
+    source: Array | None = None
     if (address % np.uint64(size)).any():
         nth = int(np.flatnonzero(address % np.uint64(size))[0])
         batch.fail(MisalignedError, instruction, nth, f"copies {size} bytes from {int(address[nth]):#x}, no multiple")
-    whole = batch.current_mask
-    previous = batch.mask
+    lanes = np.flatnonzero(batch.current_mask)
     for amount in np.unique(read[read > 0]):
         chosen = read == amount
         mask = np.zeros(batch.lanes, np.bool_)
-        mask[np.flatnonzero(whole)[chosen]] = True
-        batch.select(mask)
-        unit = int(amount & -amount)  # the widest access that the amount is whole multiples of
+        mask[lanes[chosen]] = True
         where = address[chosen]
-        for at in range(0, int(amount), unit):
-            part, owner = batch.memory.load(batch, instruction, where + np.uint64(at), np.uint8, unit)
-            data[chosen, at : at + unit] = part.T
-        batch.counters.accessed_global(index, batch, where, owner, int(amount))
-    batch.select(whole if previous is None else previous)
-    return data
+        part = np.empty((len(where), amount), np.uint8)
+        batch.only(mask, partial(_fetch_alike, instruction=instruction, index=index, address=where, data=part))
+        data[chosen, :amount] = part
+        units = batch.memory.start_copy(where, int(amount))
+        if units is not None:
+            source = np.full((len(address), size), -1, np.int64) if source is None else source
+            source[np.flatnonzero(chosen)[:, None], np.arange(units.shape[1])] = units
+    return data, source
 
 
-def _address(operand: Operand, slots: Slots, space: str) -> Callable[[Batch], Array]:
-    """Return a function from a batch to the addresses of the lanes that execute."""
-    assert isinstance(operand, Address)
+def _fetch_alike(batch: Batch, instruction: Instruction, index: int, address: Array, data: Array) -> None:
+    """Read as many bytes in each lane that executes as `data` has."""
+    amount = data.shape[1]
+    unit = amount & -amount  # the widest access that the amount is whole multiples of
+    for at in range(0, amount, unit):
+        part, owner = batch.memory.load(batch, instruction, address + np.uint64(at), np.uint8, unit)
+        data[:, at : at + unit] = part.T
+    batch.counters.accessed_global(index, batch, address, owner, amount)
+
+
+def _address(instruction: Instruction, operand: Operand, slots: Slots) -> Callable[[Batch], Array]:
+    """Return a function from a batch to the addresses of all lanes, or to one that is the same for all."""
+    if not isinstance(operand, Address):
+        raise unknown(instruction, "an operand of it is no address")
     slot = slots.reading(operand.base, "u64")
     offset = np.uint64(operand.offset & (1 << 64) - 1)
-
-    def address_of(batch: Batch) -> Array:
-        address = batch.registers[slot].astype(np.uint64) + offset
-        return batch.gather(address & _SHARED_BITS if space == "shared" else address)
-
-    return address_of
+    return lambda batch: batch.registers[slot].astype(np.uint64) + offset
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
+def _space_address(instruction: Instruction, operand: Operand, slots: Slots, space: str) -> Callable[[Batch], Array]:
+    """Return a function from a batch to the addresses of the lanes that execute."""
+    address_of = _address(instruction, operand, slots)
+    if space == "shared":
+        return lambda batch: batch.gather(address_of(batch) & _SHARED_BITS)
+    return lambda batch: batch.gather(address_of(batch))
+
+
+def _items(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
+    items = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(items) != count:
+        raise unknown(instruction, f"it moves {count} elements, not {len(items)}")
+    return items
 
 
 def _fit(values: Array, dtype: Any) -> Array:
     """Return values in a register or memory cell of another type: the same bits, cut or extended."""
     return values.view(dtype) if values.dtype.itemsize == np.dtype(dtype).itemsize else values.astype(dtype)
+
+
+FAMILIES = (
+    Family(_ACCESS, _access),
+    Family(_COPY, _copy),
+    Family(re.compile(r"cp\.async\.(commit_group|wait_group|wait_all)"), _groups),
+)

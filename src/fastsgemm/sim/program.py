@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from fastsgemm.sim import alu, memory
-from fastsgemm.sim.batch import WARP, Batch
-from fastsgemm.sim.errors import BarrierError, UnknownInstructionError
-from fastsgemm.sim.memory import Step
-from fastsgemm.sim.ptx import Constant, Guard, Instruction, Kernel, Symbol
-from fastsgemm.sim.slots import DTYPES, Slots
+from fastsgemm.sim import memory, opcodes
+from fastsgemm.sim.control import END_OF_CODE
+from fastsgemm.sim.errors import PtxError
+from fastsgemm.sim.family import Step, operands, unknown
+from fastsgemm.sim.ptx import Constant, Instruction, Kernel, Symbol
+from fastsgemm.sim.slots import Slots
 
 _BARRIERS = ("bar.sync", "barrier.sync", "barrier.sync.aligned")
-_WARP_BARRIER, _WHOLE_WARP = "bar.warp.sync", (Constant(-1), Constant(0xFFFFFFFF))
 _BRANCHES = ("bra", "bra.uni")
 _RETURNS = ("ret", "exit")
-# Lanes in lockstep see every write at once, and a launch begins when the one before it has ended.
-_NOTHING = (
-    "membar.cta",
-    "fence.acq_rel.cta",
-    "fence.sc.cta",
-    "griddepcontrol.launch_dependents",
-    "griddepcontrol.wait",
-)
 
 
 class End(enum.Enum):
@@ -77,14 +66,15 @@ class Program:
     slots : Slots
     stretches : tuple of Stretch
         In the order of the text.
-    shared_grain : int
-        Bytes of the narrowest shared access.
+    shared_grain, global_grain : int
+        Bytes of the narrowest access to shared and to global memory.
     """
 
     kernel: Kernel
     slots: Slots
     stretches: tuple[Stretch, ...]
     shared_grain: int
+    global_grain: int
 
 
 def decode(kernel: Kernel) -> Program:
@@ -94,13 +84,28 @@ def decode(kernel: Kernel) -> Program:
     ------
     UnknownInstructionError
         One of them is not known; the message names it and its source line.
+    PtxError
+        One of them has operands that do not fit it.
     """
+    kernel = _closed(kernel)
     slots = Slots(kernel)
     starts = _starts(kernel)
     number_of = {start: number for number, start in enumerate(starts)}
     ends = [*starts[1:], len(kernel.instructions)]
     stretches = tuple(_stretch(kernel, slots, start, stop, number_of) for start, stop in zip(starts, ends, strict=True))
-    return Program(kernel, slots, stretches, memory.narrowest_shared(kernel.instructions))
+    grains = [memory.narrowest(kernel.instructions, space) for space in ("shared", "global")]
+    return Program(kernel, slots, stretches, *grains)
+
+
+def _closed(kernel: Kernel) -> Kernel:
+    """Return a kernel whose last instruction leaves it, by a fault where the text does not say how."""
+    last = kernel.instructions[-1] if kernel.instructions else None
+    goes_on = last is None or last.guard is not None or last.opcode not in _BRANCHES + _RETURNS
+    if not goes_on and len(kernel.instructions) not in kernel.labels.values():
+        return kernel
+    where, caller = (last.where, last.caller) if last else (None, None)
+    end = Instruction(END_OF_CODE, (), None, where, caller, "the end of the code")
+    return replace(kernel, instructions=[*kernel.instructions, end])
 
 
 def _ends_stretch(instruction: Instruction) -> bool:
@@ -115,98 +120,20 @@ def _starts(kernel: Kernel) -> list[int]:
 def _stretch(kernel: Kernel, slots: Slots, start: int, stop: int, number_of: dict[int, int]) -> Stretch:
     last = kernel.instructions[stop - 1]
     if not _ends_stretch(last):
-        steps = tuple(_step(kernel.instructions[i], i, slots) for i in range(start, stop))
+        steps = tuple(opcodes.decode(kernel.instructions[i], i, slots) for i in range(start, stop))
         return Stretch(start, stop, steps, End.FALL, None, None, False, 0)
-    steps = tuple(_step(kernel.instructions[i], i, slots) for i in range(start, stop - 1))
-    condition = slots.register(last.guard.register) if last.guard else None
+    steps = tuple(opcodes.decode(kernel.instructions[i], i, slots) for i in range(start, stop - 1))
+    condition = slots.predicate(last.guard.register) if last.guard else None
     negated = last.guard.negated if last.guard else False
     target, end = 0, End.RETURN
     if last.opcode in _BRANCHES:
         end = End.BRANCH
-        (label,) = last.operands
-        assert isinstance(label, Symbol)
+        (label,) = operands(last, 1)
+        if not (isinstance(label, Symbol) and label.name in kernel.labels):
+            raise PtxError(f"kernel {kernel.name} has no label for {last.text!r}")
         target = number_of[kernel.labels[label.name]]
     elif last.opcode in _BARRIERS:
         end = End.BARRIER
         if condition is not None or last.operands not in ((Constant(0),), ()):
-            raise _unknown(last, "only the whole block's barrier 0 is known")
+            raise unknown(last, "only the whole block's barrier 0 is known")
     return Stretch(start, stop, steps, end, last, condition, negated, target)
-
-
-def _step(instruction: Instruction, index: int, slots: Slots) -> Step:
-    if instruction.opcode in _NOTHING:
-        return _nothing
-    if instruction.opcode == _WARP_BARRIER:
-        return _warp_barrier(instruction)
-    step = memory.decode(instruction, index, slots) or _computation(instruction, slots)
-    if step is None:
-        raise _unknown(instruction, "the simulated device does not have it")
-    return _guarded(step, instruction.guard, index, slots) if instruction.guard else step
-
-
-def _unknown(instruction: Instruction, why: str) -> UnknownInstructionError:
-    return UnknownInstructionError(
-        f"instruction {instruction.opcode!r} at {instruction.place}: {why}: {instruction.text}"
-    )
-
-
-def _nothing(batch: Batch) -> None:
-    pass
-
-
-def _warp_barrier(instruction: Instruction) -> Step:
-    if instruction.guard or instruction.operands[0] not in _WHOLE_WARP:
-        raise _unknown(instruction, "only a barrier of the whole warp is known")
-
-    def step(batch: Batch) -> None:
-        executing = batch.current_mask.reshape(-1, WARP)
-        missing = executing.any(axis=1, keepdims=True) & batch.alive.reshape(-1, WARP) & ~executing
-        if missing.any():
-            lane = int(np.argmax(missing))
-            raise BarrierError(f"{batch.name_of(lane)} does not reach the barrier of its warp at {instruction.place}")
-        batch.shared.warp_barrier(batch)
-
-    return step
-
-
-def _computation(instruction: Instruction, slots: Slots) -> Step | None:
-    operation = alu.TABLE.get(instruction.opcode)
-    target, *operands = instruction.operands
-    if operation is None or len(operands) != len(operation.sources):
-        return None
-    slot, stored = slots.register(target), slots.stored(target)
-    sources = [slots.reading(operand, t) for operand, t in zip(operands, operation.sources, strict=True)]
-    types = [DTYPES[t] for t in operation.sources]
-    compute, result = operation.compute, np.dtype(DTYPES[operation.result])
-    if not all(_fits(slots, s, t) for s, t in zip(sources, types, strict=True)):
-        return None
-
-    def step(batch: Batch) -> None:
-        registers = batch.registers
-        value = compute(*[registers[s].view(t) for s, t in zip(sources, types, strict=True)])
-        batch.put(slot, value.view(stored))
-
-    return step if result.itemsize == np.dtype(stored).itemsize else None
-
-
-def _fits(slots: Slots, slot: int, dtype: type) -> bool:
-    return slots.initial[slot].itemsize == np.dtype(dtype).itemsize
-
-
-def _guarded(step: Step, guard: Guard, index: int, slots: Slots) -> Step:
-    condition = slots.register(guard.register)
-
-    def guarded(batch: Batch) -> None:
-        allowed = batch.registers[condition]
-        before, whole = batch.mask, batch.current_mask
-        mask = whole & (~allowed if guard.negated else allowed)
-        refused = batch.active_lanes - int(np.count_nonzero(mask))
-        batch.counters.guarded(index, refused)
-        if refused == 0:
-            step(batch)
-        elif refused != batch.active_lanes:
-            batch.select(mask)
-            step(batch)
-            batch.select(whole if before is None else before)
-
-    return guarded

@@ -224,28 +224,35 @@ class _Body:
         self.dynamic: list[str] = []
 
     def read(self, text: str, at: int) -> None:
-        at = text.index("{", at) + 1
-        for statement in _statements(text, at):
-            if statement == "{":
-                self.scopes.append({})
-            elif statement == "}":
-                self.scopes.pop()
-            elif statement.startswith(".loc"):
-                self._loc(statement)
-            elif statement.startswith(".reg"):
-                self._registers(statement)
-            elif statement.startswith(".shared"):
-                match = _SHARED.match(statement)
-                if match is None:
-                    raise PtxError(f"cannot read the variable {statement!r}")
-                self.declare_shared(*match.groups(default=""))
-            elif statement.endswith(":"):
-                self.kernel.labels[statement[:-1]] = len(self.kernel.instructions)
-            elif statement.startswith(".pragma"):
-                used = _USED.match(statement)
-                self.used_bytes = bin(int(used[1], 0)).count("1") if used else self.used_bytes
-            elif not statement.startswith(".local"):
-                self.kernel.instructions.append(self._instruction(statement))
+        """Read the statements of a body that begins at or behind `at`."""
+        statement = "the end of the text"
+        try:
+            for statement in _statements(text, text.index("{", at) + 1):
+                self._statement(statement)
+        except (ValueError, LookupError) as error:  # numbers that are none, and what is not there
+            raise PtxError(f"cannot read kernel {self.kernel.name} at or after {statement!r}") from error
+
+    def _statement(self, statement: str) -> None:
+        if statement == "{":
+            self.scopes.append({})
+        elif statement == "}":
+            self.scopes.pop()
+        elif statement.startswith(".loc"):
+            self._loc(statement)
+        elif statement.startswith(".reg"):
+            self._registers(statement)
+        elif statement.startswith(".shared"):
+            match = _SHARED.match(statement)
+            if match is None:
+                raise PtxError(f"cannot read the variable {statement!r}")
+            self.declare_shared(*match.groups(default=""))
+        elif statement.endswith(":"):
+            self.kernel.labels[statement[:-1]] = len(self.kernel.instructions)
+        elif statement.startswith(".pragma"):
+            used = _USED.match(statement)
+            self.used_bytes = bin(int(used[1], 0)).count("1") if used else self.used_bytes
+        elif not statement.startswith(".local"):
+            self.kernel.instructions.append(self._instruction(statement))
 
     def finish(self) -> Kernel:
         end = -(-self.kernel.static_shared // 16) * 16

@@ -10,25 +10,28 @@ from __future__ import annotations
 import numpy as np
 
 from fastsgemm.sim.batch import WARP, Array, Batch
-from fastsgemm.sim.errors import BarrierError
+from fastsgemm.sim.errors import BarrierError, InstructionLimitError
 from fastsgemm.sim.program import End, Program, Stretch
 
 
-def run(batch: Batch, program: Program) -> None:
-    """Run every lane of a batch to its end.
+def run(batch: Batch, program: Program, limit: int) -> None:
+    """Run every lane of a batch to its end, each warp for at most `limit` instructions.
 
     Raises
     ------
     KernelFault
         See `fastsgemm.sim.errors`.
     """
-    _Scheduler(batch, program).run()
+    _Scheduler(batch, program, limit).run()
+    batch.copies.finish(batch)
 
 
 class _Scheduler:
-    def __init__(self, batch: Batch, program: Program) -> None:
+    def __init__(self, batch: Batch, program: Program, limit: int) -> None:
         self.batch = batch
         self.program = program
+        self.limit = limit
+        self.executed = np.zeros(batch.warps, np.int64)
         self.ready: dict[int, Array] = {0: batch.alive.copy()}
         self.waiting: dict[int, Array] = {}  # by the stretch that the barrier ends
 
@@ -44,12 +47,26 @@ class _Scheduler:
             for step in stretch.steps:
                 step(batch)
             batch.counters.executed(batch, stretch.start, stretch.stop)
+            self._count(stretch)
             self._leave(number, stretch, mask)
+
+    def _count(self, stretch: Stretch) -> None:
+        """Count the instructions of the warps that execute, and stop those that have had too many."""
+        warps = self.batch.executing_warps
+        self.executed[... if warps is None else warps] += stretch.stop - stretch.start
+        if self.executed.max() > self.limit:
+            instruction = self.program.kernel.instructions[stretch.stop - 1]
+            warp = int(np.argmax(self.executed))
+            nth = int(np.count_nonzero(self.batch.current_mask[: warp * WARP]))
+            what = (
+                f"is still running when its warp has executed more than {self.limit} instructions, the launch's limit"
+            )
+            self.batch.fail(InstructionLimitError, instruction, nth, what)
 
     def _leave(self, number: int, stretch: Stretch, mask: Array) -> None:
         if stretch.end is End.BARRIER:
             if not self.ready and not self.waiting and self.batch.active_lanes == self._threads:
-                self.batch.shared.barrier(None)
+                self._pass_barrier(None)
                 self._go(number + 1, mask)
             else:
                 self.waiting[number] = self.waiting.get(number, np.False_) | mask
@@ -105,7 +122,11 @@ class _Scheduler:
             blocks |= mask.reshape(batch.blocks, batch.width).any(axis=1)
             self._go(number + 1, mask)
         self.waiting = {}
-        batch.shared.barrier(blocks)
+        self._pass_barrier(blocks)
+
+    def _pass_barrier(self, blocks: Array | None) -> None:
+        self.batch.shared.barrier(blocks)
+        self.batch.clock.barrier(blocks)
 
     def _fail(self, number: int, row: int, arrived: Array) -> None:
         batch, barrier = self.batch, self.program.stretches[number].last

@@ -51,11 +51,18 @@ class Slots:
         """Return the slot of a register."""
         if not isinstance(operand, Register):
             raise PtxError(f"expected a register, got {operand}")
-        return self._slot(operand.name, np.zeros(1, DTYPES[self.kernel.type_of(operand)]))
+        return self._slot(operand.name, np.zeros(1, _dtype(self.kernel.type_of(operand))))
 
     def stored(self, operand: Operand) -> Any:
         """Return the dtype that the slot of a register has."""
         return self.initial[self.register(operand)].dtype.type
+
+    def predicate(self, operand: Operand) -> int:
+        """Return the slot of a register that must be a predicate."""
+        slot = self.register(operand)
+        if self.initial[slot].dtype != np.bool_:
+            raise PtxError(f"expected a predicate, got {operand}")
+        return slot
 
     def special(self, name: str) -> int | None:
         """Return the slot of a special register, None where the kernel does not read it."""
@@ -64,7 +71,7 @@ class Slots:
     def parameter(self, index: int) -> int:
         """Return the slot of the parameter of this index."""
         parameter = self.kernel.parameters[index]
-        return self._slot(("param", parameter.name), np.zeros(1, DTYPES[parameter.type]))
+        return self._slot(("param", parameter.name), np.zeros(1, _dtype(parameter.type)))
 
     def _symbol(self, name: str, type_: str) -> int:
         for number, parameter in enumerate(self.kernel.parameters):
@@ -81,6 +88,12 @@ class Slots:
             self._numbers[key] = len(self.initial)
             self.initial.append(initial)
         return self._numbers[key]
+
+
+def _dtype(type_: str) -> Any:
+    if type_ not in DTYPES:
+        raise PtxError(f"the simulated device does not know the type {type_!r}")
+    return DTYPES[type_]
 
 
 def _constant(operand: Constant, type_: str) -> NDArray[Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.explanation import device_at
+from fastsgemm.progress import say
 from fastsgemm.tuning import plot, tuner
-from fastsgemm.tuning.progress import say
 from fastsgemm.tuning.search_spaces import SPACES, tunable
 
 __all__ = ["DESCRIPTION", "add_options", "run", "tunable"]

@@ -93,8 +93,8 @@ def _stderr_wanted() -> bool:
 
 
 def _tune(gpu: Gpu, rung: Rung | None) -> None:
+    from fastsgemm.progress import Bar
     from fastsgemm.tuning import tuner
-    from fastsgemm.tuning.progress import Bar
 
     bar = Bar()
     what = f"rung {rung.name}" if rung else " and ".join(found.name for found in rungs.DEFAULTS)

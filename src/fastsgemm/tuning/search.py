@@ -70,7 +70,7 @@ QUICK = Effort((Round(1.0, 1, 1), Round(0.25, 4, 5)), beside_cublas=False)  # lo
 
 
 class Progress(Protocol):
-    """Where a run says how far it is; `fastsgemm.tuning.progress` has one for terminals."""
+    """Where a run says how far it is; `fastsgemm.progress` has one for terminals."""
 
     def title(self, text: str) -> None:
         """Say what the next phases are about."""

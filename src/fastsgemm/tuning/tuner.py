@@ -328,7 +328,7 @@ def tune(
     DeviceError, ConfigError, UnknownRungError, ShapeError
     """
     from fastsgemm.device import open_gpu, ordinal
-    from fastsgemm.tuning.progress import Bar
+    from fastsgemm.progress import Bar
 
     began = time.monotonic()
     with evaluating(open_gpu(ordinal(device))) as evaluator, alone(evaluator.device):

@@ -1,0 +1,155 @@
+"""Who touched each unit of global memory last: what a race is found by.
+
+For every unit it keeps the thread that wrote it, those that read it since, and how many asynchronous copies read it
+at this moment. `fastsgemm.sim.clock` says which of these are in order for the thread that comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fastsgemm.sim import clock
+from fastsgemm.sim.batch import Array, Batch
+from fastsgemm.sim.errors import RaceError
+from fastsgemm.sim.ptx import Instruction
+
+_NOBODY = 0
+
+
+class Accesses:
+    """The last accesses to each unit of memory that a launch may write.
+
+    Parameters
+    ----------
+    units : int
+        Memory is taken from the system only for those that are touched.
+    """
+
+    def __init__(self, units: int) -> None:
+        self._writer = np.zeros(units, np.int32)  # thread + 1
+        self._written_at = np.zeros(units, np.int32)
+        self._reader = np.zeros(units, np.int32)  # the last of the group
+        self._read_at = np.zeros(units, np.int32)
+        self._group = np.zeros(units, np.int8)  # how far apart the readers are, see `clock`
+        self._copies = np.zeros(units, np.int32)
+
+    @property
+    def written(self) -> Array:
+        """Whether each unit was ever written."""
+        return np.asarray(self._writer != _NOBODY)
+
+    def read(self, batch: Batch, at: Instruction, address: Array, units: Array) -> None:
+        """Note that the lanes that execute read; `units` is (lanes, units of an access).
+
+        Raises
+        ------
+        RaceError
+            Another thread has written one of them, and no barrier has put that in order.
+        """
+        thread = batch.gather(batch.identity)[:, None]
+        self._refuse(batch, at, address, self._met_writer(batch, thread, units), self._writer[units], "reads", "wrote")
+        self._note_read(batch, thread, units)
+
+    def write(self, batch: Batch, at: Instruction, address: Array, units: Array, holds: Callable[[], Array]) -> None:
+        """Note that the lanes that execute are about to write; `holds` says which units have that value already.
+
+        Raises
+        ------
+        RaceError
+            Another thread has read one of them, or written another value; or an asynchronous copy reads it.
+        """
+        thread = batch.gather(batch.identity)[:, None]
+        written = self._met_writer(batch, thread, units)
+        if written.any():
+            self._refuse(batch, at, address, written & ~holds(), self._writer[units], "writes", "wrote")
+        copied = self._copies[units] > 0
+        if copied.any():
+            nth = _first(copied)
+            what = f"writes {_at(batch, address, nth)} while an asynchronous copy from it is in flight"
+            batch.fail(RaceError, at, nth, what)
+        reader, group = self._reader[units], self._group[units]
+        read = self._unordered(batch, reader, self._read_at[units], group, thread)
+        self._refuse(batch, at, address, read, reader, "writes", "read", group)
+        self._writer[units] = thread + 1
+        self._written_at[units] = batch.clock.now(thread)
+
+    def check_written(
+        self, batch: Batch, at: Instruction, address: Array, units: Array, holds: Callable[[], Array]
+    ) -> None:
+        """Check that what the lanes that execute have written is still there.
+
+        Raises
+        ------
+        RaceError
+            Two of them have written different values.
+        """
+        other = self._writer[units]
+        lost = other != batch.gather(batch.identity)[:, None] + 1
+        if lost.any():
+            self._refuse(batch, at, address, lost & ~holds(), other, "writes", "writes")
+
+    def start_copy(self, units: Array) -> None:
+        """Note that asynchronous copies read these units until `finish_copy`."""
+        np.add.at(self._copies, units, 1)
+
+    def finish_copy(self, batch: Batch, thread: Array, units: Array) -> None:
+        """Note that copies have read these units on behalf of their threads, one for each unit."""
+        np.subtract.at(self._copies, units, 1)
+        self._note_read(batch, thread, units)
+
+    def _note_read(self, batch: Batch, thread: Array, units: Array) -> None:
+        before = self._reader[units]
+        unordered = self._unordered(batch, before, self._read_at[units], self._group[units], thread)
+        group = np.maximum(self._group[units], clock.distance(before - 1, thread, batch.width))
+        group = np.where(unordered, group, clock.THREAD)
+        self._reader[units] = thread + 1
+        group = np.maximum(group, clock.distance(self._reader[units] - 1, thread, batch.width))
+        self._read_at[units] = batch.clock.now(thread)
+        self._group[units] = clock.THREAD
+        several = group > clock.THREAD
+        np.maximum.at(self._group, units[several], group[several])
+
+    def _met_writer(self, batch: Batch, thread: Array, units: Array) -> Array:
+        """Return where somebody else's write is not in order for `thread`."""
+        return self._unordered(batch, self._writer[units], self._written_at[units], np.zeros(1, np.int8), thread)
+
+    @staticmethod
+    def _unordered(batch: Batch, who: Array, when: Array, group: Array, thread: Array) -> Array:
+        """Return where an earlier access, by thread `who` - 1, is not in order for `thread`."""
+        suspect = (who != _NOBODY) & ((who != thread + 1) | (group > clock.THREAD))
+        if suspect.any():
+            chosen = [np.broadcast_to(x, suspect.shape)[suspect] for x in (who - 1, when, group, thread)]
+            suspect[suspect] = ~batch.clock.ordered(*chosen)
+        return np.asarray(suspect)
+
+    @staticmethod
+    def _refuse(
+        batch: Batch,
+        at: Instruction,
+        address: Array,
+        bad: Array,
+        who: Array,
+        mine: str,
+        theirs: str,
+        group: Array | None = None,
+    ) -> None:
+        if not bad.any():
+            return
+        nth = _first(bad)
+        which = int(np.argmax(bad[nth]))
+        other = batch.name_of_thread(int(who[nth, which]) - 1)
+        if group is not None and group[nth, which] > clock.THREAD:
+            other += " and others"
+        what = f"{mine} {_at(batch, address, nth)} that {other} {theirs} with no barrier between them"
+        batch.fail(RaceError, at, nth, what)
+
+
+def _first(bad: Array) -> int:
+    """Return the first lane with an entry of `bad` set."""
+    return int(np.flatnonzero(bad.any(axis=1))[0])
+
+
+def _at(batch: Batch, address: Array, nth: int) -> str:
+    return f"global memory at {batch.memory.describe(int(address[nth]))}"

@@ -1,0 +1,46 @@
+"""What a module says of the instructions that it decodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastsgemm.sim.batch import Batch
+from fastsgemm.sim.errors import UnknownInstructionError
+from fastsgemm.sim.ptx import Instruction, Operand
+from fastsgemm.sim.slots import Slots
+
+Step = Callable[[Batch], None]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Some opcodes that are decoded by one function.
+
+    Attributes
+    ----------
+    pattern : re.Pattern
+        Of the whole opcode.
+    decode : callable
+        From an instruction, its index in the kernel, the slots and the match to the function that executes it in the
+        lanes that do. Guards are not its business.
+    """
+
+    pattern: re.Pattern[str]
+    decode: Callable[[Instruction, int, Slots, re.Match[str]], Step]
+
+
+def unknown(instruction: Instruction, why: str = "the simulated device does not have it") -> UnknownInstructionError:
+    """Return the error for an instruction that cannot be decoded."""
+    return UnknownInstructionError(
+        f"instruction {instruction.opcode!r} at {instruction.place}: {why}: {instruction.text}"
+    )
+
+
+def operands(instruction: Instruction, *counts: int) -> tuple[Operand, ...]:
+    """Return the operands of an instruction that takes one of these counts of them."""
+    found = instruction.operands
+    if len(found) not in counts:
+        raise unknown(instruction, f"it takes {' or '.join(map(str, counts))} operands, not {len(found)}")
+    return found

@@ -1,0 +1,54 @@
+"""Every rung on every architecture, with the NVRTC that is installed; `make nvrtc` runs these with both lines of it.
+
+For the same source the lines of NVRTC, and for the same NVRTC the architectures, take different instructions: only a
+run of each shows that the simulated device has them.
+"""
+
+import numpy as np
+import pytest
+
+from fastsgemm import resources, rungs
+from fastsgemm.jit import source
+from fastsgemm.sim import Machine, Region, sgemm
+
+ARCHITECTURES = sorted(
+    {path.stem for path in resources.folder("tuning_db").glob("sm_*.json")}, key=lambda a: int(a[3:])
+)
+RUNGS = [rung.name for rung in rungs.RUNGS]
+
+
+def _whole(*shape):
+    """Whole numbers, whose products and sums are exact in every order."""
+    return np.random.default_rng(0).integers(-8, 9, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("name", RUNGS)
+def test_every_rung(arch, name, configs):
+    A, B, C = _whole(67, 21), _whole(21, 69), _whole(67, 69)
+    expected = 2 * (A @ B) - C
+    found, report = sgemm(rungs.find(name), configs[name], A, np.asfortranarray(B), 2.0, -1.0, C, Machine(arch))
+    np.testing.assert_array_equal(found, expected)
+    assert report.arch == arch
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_default(arch):
+    """The rung and the constants that a device of this architecture gets."""
+    A, B = _whole(67, 21), _whole(21, 69)
+    found, _ = sgemm(None, None, A, B, machine=Machine(arch))
+    np.testing.assert_array_equal(found, A @ B)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_kernels_that_are_no_rungs(arch):
+    x, y, total = _whole(4, 5), np.zeros((5, 4), np.float32), np.zeros((2, 5), np.float32)
+    machine = Machine(arch)
+    operands = {"x": Region(x), "y": Region(y, read=False, write=True, complete=True)}
+    args = [4, 5, "x", 5, 1, "y", 1, 4]
+    machine.launch(source.plain("copy_strided.cu"), "copy_strided", 1, 256, 0, args, operands)
+    np.testing.assert_array_equal(y, x.T)
+    operands = {"W": Region(x), "C": Region(total, read=False, write=True, complete=True)}
+    args = [2, 5, 2, "W", 10, 1.0, 0.0, "C", 5, 1]
+    machine.launch(source.plain("reduce_parts.cu"), "reduce_parts", 1, 256, 0, args, operands)
+    np.testing.assert_array_equal(total, x[:2] + x[2:])
