@@ -70,8 +70,8 @@ class Rung:
 
     @property
     def kernel(self) -> str:
-        """The ``extern "C"`` name in `file`: the file's own name without its number."""
-        return self.file[3:].removesuffix(".cu")
+        """The ``extern "C"`` name in `file`: the file's own name without its number, with a prefix for profilers."""
+        return "fastsgemm_" + self.file[3:].removesuffix(".cu")
 
     @property
     def warp_tiles(self) -> bool:

@@ -8,11 +8,13 @@ directives that keep the compiler's messages (and a profiler's source view) poin
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from fastsgemm import resources
-from fastsgemm.config import FEWEST_STAGES, Config
+from fastsgemm.config import FEWEST_STAGES, K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config
+from fastsgemm.errors import ConfigError
 from fastsgemm.rungs import Rung
 
 _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
@@ -52,27 +54,49 @@ class Variant:
         return ("T" if self.trans_a else "N") + ("T" if self.trans_b else "N")
 
 
+# The constants of a kernel that are called otherwise in `Config` and in tuning records, and what stands for None.
+_NAMES = {"ASYNC": "CP_ASYNC", "SLICES": "SLICED_K", "CHAINS": "PARTIAL_ACCUMULATORS"}
+_UNSET = {"STAGES": FEWEST_STAGES, "SLICES": 1, "CHAINS": 1}
+
+_BLOCK = re.compile(r"// constants:begin.*?// constants:end", re.DOTALL)
+_CONSTANT = re.compile(r"^constexpr int (\w+) = (-?\d+);", re.MULTILINE)
+
+
 def generate(rung: Rung, config: Config, variant: Variant) -> str:
     """Return the source of `rung` for these constants, ready for NVRTC."""
-    constants: dict[str, int] = {
-        **config.kernel.constants,
-        "TRANS_A": int(variant.trans_a),
-        "TRANS_B": int(variant.trans_b),
-    }
+    constants = {name: value for name, value in config.kernel.constants.items()}
+    if rung.guarded:
+        constants = _UNSET | constants
+    constants = {_NAMES.get(name, name): value for name, value in constants.items()}
+    constants |= {"TRANS_A": int(variant.trans_a), "TRANS_B": int(variant.trans_b)}
     if rung.vectorized:
         constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b, "VEC_C": variant.vec_c}
     if rung.guarded:
-        constants |= {
-            "GUARD": int(variant.guard),
-            "PEEL": int(variant.peel),
-            "STAGES": config.STAGES or FEWEST_STAGES,
-            "SLICES": config.SLICES or 1,
-            "CHAINS": config.CHAINS or 0,
-        }
+        constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel), "PAD": PAD}
     if rung.narrow:
-        constants["TRANS_C"] = int(variant.trans_c)
-    lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]
-    return "\n".join([*lines, _inlined(rung.file)])
+        constants |= {"TRANS_C": int(variant.trans_c), "K_GROUP": K_GROUP}
+        constants |= {"MAX_ALTERNATED": MAX_ALTERNATED, "MAX_PASS": MAX_PASS}
+    return with_constants(rung.file, constants)
+
+
+def with_constants(file: str, constants: Mapping[str, int]) -> str:
+    """Return the source of a kernel with these values in its block of constants.
+
+    Raises
+    ------
+    ConfigError
+        The block declares other names than those given.
+    """
+    text = _inlined(file)
+    block = _BLOCK.search(text)
+    declared = {name for name, _ in _CONSTANT.findall(block[0])} if block else set()
+    if declared != constants.keys():
+        unknown, missing = sorted(constants.keys() - declared), sorted(declared - constants.keys())
+        raise ConfigError(f"{file} does not declare the constants {unknown}, and needs {missing}")
+    if block is None:
+        return text
+    values = _CONSTANT.sub(lambda found: f"constexpr int {found[1]} = {constants[found[1]]};", block[0])
+    return text[: block.start()] + values + text[block.end() :]
 
 
 @cache
