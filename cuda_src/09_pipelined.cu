@@ -102,8 +102,8 @@ constexpr int STEPS = Traits::STEPS, ROWS = Traits::ROWS, COLS = Traits::COLS;
 
 // The main loop of two stages. `tiles_left` is the number of tiles after the one in hand, and counts down to
 // `until`.
-__device__ __forceinline__ void main_loop(TwoStages<Traits> &stages, float (&acc)[ROWS][COLS],
-                                          int &tiles_left, int until) {
+__device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)[ROWS][COLS],
+                                          int tiles_left, int until) {
 #pragma unroll 1
     for (; tiles_left >= until; --tiles_left) {
 #pragma unroll
@@ -122,11 +122,12 @@ __device__ __forceinline__ void main_loop(TwoStages<Traits> &stages, float (&acc
             stages.release(tiles_left > 0);
         }
     }
+    return tiles_left;
 }
 
 // The main loop of more stages: a tile is issued all at once, STAGES - 1 tiles before it is multiplied.
-__device__ __forceinline__ void main_loop(ManyStages<Traits> &stages, float (&acc)[ROWS][COLS],
-                                          int &tiles_left, int until) {
+__device__ __forceinline__ int main_loop(ManyStages<Traits> &stages, float (&acc)[ROWS][COLS],
+                                          int tiles_left, int until) {
 #pragma unroll 1
     for (; tiles_left >= until; --tiles_left) {
         stages.issue();
@@ -144,6 +145,7 @@ __device__ __forceinline__ void main_loop(ManyStages<Traits> &stages, float (&ac
             stages.release(tiles_left > 0);
         }
     }
+    return tiles_left;
 }
 
 // Multiply the first `steps` of k of the tile in the first stage, of which the slices take every SLICED_K-th.
@@ -185,9 +187,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int warp_m = warp / (BN / WN) * WM, warp_n = warp % (BN / WN) * WN;
     const int row = warp_m + lane / (Traits::WSUBN / TN) * TM;  // in the block tile, first sub-tile
     const int col = warp_n + lane % (Traits::WSUBN / TN) * TN;
-    Choose<MANY_STAGES>::Pipeline stages(
-        shared, {A + element_offset<TRANS_A>(0, k_first, lda), lda, tile.m, M},
-        {B + element_offset<TRANS_B>(k_first, 0, ldb), ldb, tile.n, N}, slice, row, col);
+    PipelinedCopy<TraitsA> copy_a(A + element_offset<TRANS_A>(0, k_first, lda), lda, tile.m, M);
+    PipelinedCopy<TraitsB> copy_b(B + element_offset<TRANS_B>(k_first, 0, ldb), ldb, tile.n, N);
+    Choose<MANY_STAGES>::Pipeline stages(shared, copy_a, copy_b, slice, row, col);
     PartialAccumulators<Traits> partial(shared + STAGES * Traits::STAGE_BYTES / 4);
     float acc[ROWS][COLS] = {};
 
@@ -208,16 +210,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         if (AHEAD) stages.load_fragments(0, 0);
         int tiles_left = k_tiles - 1;  // after this one
         do {
-            main_loop(stages, acc, tiles_left, max(tiles_left + 1 - chain_length, 0));
+            tiles_left = main_loop(stages, acc, tiles_left, max(tiles_left + 1 - chain_length, 0));
             if (PARTIAL_ACCUMULATORS > 1 && (tiles_left >= 0 || (end && !peel))) partial.end_chain(acc);
         } while (PARTIAL_ACCUMULATORS > 1 && tiles_left >= 0);
         if (AHEAD) __syncthreads();  // what was read ahead may be from the stage that is written next
-        stages.copy_a.source += stages.copy_a.next_tile;
-        stages.copy_b.source += stages.copy_b.next_tile;
+        copy_a.source += copy_a.next_tile;
+        copy_b.source += copy_b.next_tile;
     }
     if (end && !peel) {
-        stages.copy_a.copy_end(stages.first_a + stages.copy_a.place, end);
-        stages.copy_b.copy_end(stages.first_b + stages.copy_b.place, end);
+        copy_a.copy_end(stages.first_a + copy_a.place, end);
+        copy_b.copy_end(stages.first_b + copy_b.place, end);
         __syncthreads();
         multiply_end(stages, acc, end);
     }

@@ -109,14 +109,19 @@ def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(run
 
 
 COPY = """
-    X[{at}] = PipelinedCopy<{extent}, {BK}, {along}, {width}, false, false, {threads}, 4, {BK}>(X, 0, 0, 0).place;
+    struct Copy{at} {{
+        static constexpr int TILE_MN = {extent}, TILE_K = {BK}, VEC = {width}, THREADS = {threads}, PAD = 4;
+        static constexpr int STEPS = {BK}, SPREAD = 0;
+        static constexpr bool K_CONTIGUOUS = {along}, GUARDED = false, ASYNC = false;
+    }};
+    X[{at}] = PipelinedCopy<Copy{at}>(X, 0, 0, 0).place;
 """
 
 
 def test_the_copies_of_rung_9_share_out_exactly_where_the_predicate_says():
     """Tiles of all kinds, alone, without the arithmetic: their static_asserts and the rules must say the same."""
     rung = find("pipelined")
-    header = "constexpr int SPREAD = 0;\n" + source.plain("device/pipelined_copy.cuh")
+    header = source.plain("device/pipelined_copy.cuh")
     seen = {True: set(), False: set()}
 
     def compiles(config):
@@ -161,9 +166,9 @@ def test_rung_10_compiles_exactly_where_the_predicate_says_with_the_shared_memor
 
     def compiles(config):
         text = source.generate(rung, config, Variant(True, True, trans_c=True))  # which has the most padding
-        head = text[: text.index("struct Rows")]
+        head = text[: text.index('extern "C"')]
         expected = configs.skinny_shared_bytes(config) // 4
-        body = f'static_assert(SHARED == {expected}, "formula"); extern "C" __global__ void empty() {{}}'
+        body = f'static_assert(SHARED_FLOATS == {expected}, "formula"); extern "C" __global__ void empty() {{}}'
         try:
             compiler.report(head + body, "empty", "sm_90")
         except CompileError as error:

@@ -12,8 +12,8 @@ struct PartialAccumulators {
     // A chain has at least 16 steps of k, or adding up would cost too much. In tiles of K:
     static constexpr int SHORTEST = (16 + Traits::BK - 1) / Traits::BK;
 
-    float *kept;        // [ROWS][COLS][THREADS] in shared memory
-    bool empty = true;  // nothing was kept yet
+    float *kept;       // [ROWS][COLS][THREADS] in shared memory
+    bool any = false;  // was kept yet
 
     explicit __device__ __forceinline__ PartialAccumulators(float *kept) : kept(kept) {}
 
@@ -30,7 +30,7 @@ struct PartialAccumulators {
 
     // Add what was kept to the accumulators.
     __device__ __forceinline__ void add_to(float (&acc)[ROWS][COLS]) const {
-        if (empty) return;
+        if (!any) return;
 #pragma unroll
         for (int i = 0; i < ROWS; ++i)
 #pragma unroll
@@ -47,6 +47,6 @@ struct PartialAccumulators {
                 *place(i, j) = acc[i][j];
                 acc[i][j] = 0.0f;
             }
-        empty = false;
+        any = true;
     }
 };

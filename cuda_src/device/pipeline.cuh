@@ -27,20 +27,19 @@ struct Stages {
     static constexpr bool ASYNC = CopyA::ASYNC || CopyB::ASYNC;
     static constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
 
-    CopyA copy_a;
-    CopyB copy_b;
+    CopyA &copy_a;
+    CopyB &copy_b;
     int slice, row, col;        // of this thread: its share of k, and its first element in the block tile
     unsigned first_a, first_b;  // the tiles of the first stage, as shared-memory addresses
     unsigned read_a, read_b;    // where this thread reads fragments
-    unsigned write_a, write_b;  // where it writes what it copies
+    unsigned write_a, write_b;  // where it writes what it copies, from `fill` on
     float a[Traits::FRAGMENTS][ROWS], b[Traits::FRAGMENTS][COLS];
 
-    __device__ __forceinline__ Stages(const float *shared, const CopyA &copy_a, const CopyB &copy_b,
+    __device__ __forceinline__ Stages(const float *shared, CopyA &copy_a, CopyB &copy_b,
                                       int slice, int row, int col)
         : copy_a(copy_a), copy_b(copy_b), slice(slice), row(row), col(col) {
         first_a = shared_address(shared), first_b = first_a + Traits::TILE_A_BYTES;
         read_first(slice * Traits::STEPS);
-        write_a = first_a + copy_a.place, write_b = first_b + copy_b.place;
     }
 
     // Read fragments from step k of the first stage on.
@@ -74,7 +73,10 @@ struct TwoStages : Stages<Traits> {
     // Copy the first tile, and wait for it. With `peel` it is used for the `end` of K, and the tiles begin
     // after that.
     __device__ __forceinline__ void fill(int k_tiles, bool peel, int) {
-        begin_next(0);
+        write_a = Base::first_a + copy_a.place;
+        copy_a.begin(write_a);
+        write_b = Base::first_b + copy_b.place;
+        copy_b.begin(write_b);
         finish_next(!peel && k_tiles > 1);
         write_a += to_other, write_b += to_other;
         wait();
@@ -139,6 +141,7 @@ struct ManyStages : Stages<Traits> {
     int end;
 
     __device__ __forceinline__ void fill(int k_tiles, bool with_peel, int end_of_k) {
+        write_a = Base::first_a + copy_a.place, write_b = Base::first_b + copy_b.place;
         tiles = k_tiles + with_peel, peel = with_peel, end = end_of_k;
 #pragma unroll 1
         for (int ahead = 1; ahead < STAGES; ++ahead) issue();

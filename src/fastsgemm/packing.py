@@ -11,12 +11,13 @@ import numpy as np
 from fastsgemm import kernel, workspace
 from fastsgemm.arrays import View
 from fastsgemm.layout import ITEM
+from fastsgemm.source import HELPERS
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
 _COPY = "copy_strided"
-_THREADS = 256  # as in cuda_src/copy_strided.cu
+_THREADS = HELPERS[_COPY]["THREADS"]
 
 Three = tuple[bool, bool, bool]
 

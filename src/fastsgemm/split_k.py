@@ -14,12 +14,13 @@ from fastsgemm import workspace
 from fastsgemm.errors import ShapeError
 from fastsgemm.layout import ITEM
 from fastsgemm.plan import MAX_BLOCKS
+from fastsgemm.source import HELPERS
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
     from fastsgemm.prepare import Launch
 
-_THREADS, _STRANDS, _FEW, _EACH = 256, 8, 8, 4  # as in cuda_src/reduce_parts.cu
+_CONSTANTS = HELPERS["reduce_parts"]
 _EARLY = 90  # the first architecture on which a kernel can be launched before the one that it waits for has ended
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
@@ -47,8 +48,9 @@ class Reduction:
 
 def grid(M: int, N: int, count: int) -> tuple[int, int]:
     """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product."""
-    elements = _EACH * _THREADS // (_STRANDS if count > _FEW else 1)  # of a block
-    return -(-M * N // elements), _THREADS
+    threads = _CONSTANTS["THREADS"]
+    partial_sums = _CONSTANTS["PARTIAL_SUMS"] if count > _CONSTANTS["SERIAL_PARTS"] else 1  # of an element
+    return -(-M * N // (_CONSTANTS["ELEMENTS"] * threads // partial_sums)), threads
 
 
 def reduction(kernel: Any, M: int, N: int, count: int, strides: tuple[int, int], arch: str) -> Reduction:
