@@ -102,8 +102,8 @@ constexpr int STEPS = Traits::STEPS, ROWS = Traits::ROWS, COLS = Traits::COLS;
 
 // The main loop of two stages. `tiles_left` is the number of tiles after the one in hand, and counts down to
 // `until`.
-__device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)[ROWS][COLS],
-                                          int tiles_left, int until) {
+__device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
+                                         int until) {
 #pragma unroll 1
     for (; tiles_left >= until; --tiles_left) {
 #pragma unroll
@@ -126,8 +126,8 @@ __device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)
 }
 
 // The main loop of more stages: a tile is issued all at once, STAGES - 1 tiles before it is multiplied.
-__device__ __forceinline__ int main_loop(ManyStages<Traits> &stages, float (&acc)[ROWS][COLS],
-                                          int tiles_left, int until) {
+__device__ __forceinline__ int main_loop(ManyStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
+                                         int until) {
 #pragma unroll 1
     for (; tiles_left >= until; --tiles_left) {
         stages.issue();

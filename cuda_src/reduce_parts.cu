@@ -5,9 +5,8 @@
 // alone, so the same call gives the same bits every time.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int THREADS = 256;  // of a block: a multiple of PARTIAL_SUMS
-constexpr int PARTIAL_SUMS =
-    8;  // of an element, each in a thread of its own, for more than SERIAL_PARTS parts
+constexpr int THREADS = 256;     // of a block: a multiple of PARTIAL_SUMS
+constexpr int PARTIAL_SUMS = 8;  // of an element, each in its own thread, for more than SERIAL_PARTS
 constexpr int SERIAL_PARTS = 8;  // the most parts of which one thread makes the whole sum
 constexpr int ELEMENTS = 4;      // of C a thread, whose loads are then under way together
 // constants:end
