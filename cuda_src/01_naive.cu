@@ -2,6 +2,14 @@
 // Where the ladder starts. threadIdx.x walks down the rows of C, so the 32 threads of a warp read 32
 // different rows of A in one load: 32 sectors for 128 useful bytes. Rung 2 changes only that. Assumes
 // nothing: any M, N, K, any leading dimension.
+
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int BM = 32;      // rows of C a block: BM * BN is at most 1024
+constexpr int BN = 32;      // columns of C a block
+constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
+constexpr int TRANS_B = 0;  // 1: B is column-major
+// constants:end
+
 #include "device/operand.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
@@ -10,16 +18,18 @@ constexpr int THREADS = BM * BN;
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    naive(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
-          const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc) {
+    fastsgemm_naive(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+                    const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
+                    long long ldc) {
     const Tile tile = tile_of_block<BM, BN, 1>(M, N);
     const int m = tile.m + threadIdx.x % BM;
     const int n = tile.n + threadIdx.x / BM;
     if (m >= M || n >= N) return;
-    A += offset_a(m, 0, lda);
-    B += offset_b(0, n, ldb);
+    A += element_offset<TRANS_A>(m, 0, lda);
+    B += element_offset<TRANS_B>(0, n, ldb);
     float acc = 0.0f;
-    for (int k = 0; k < K; ++k, A += offset_a(0, 1, lda), B += offset_b(1, 0, ldb))
+    for (int k = 0; k < K;
+         ++k, A += element_offset<TRANS_A>(0, 1, lda), B += element_offset<TRANS_B>(1, 0, ldb))
         acc = __fmaf_rn(*A, *B, acc);
     float *c = C + m * ldc + n;
     *c = epilogue(alpha, acc, beta, c);

@@ -2,6 +2,14 @@
 // Column = tid % BN: a warp now reads 32 neighbours of B and writes 32 neighbours of C (four sectors each),
 // and its 32 reads of A are one broadcast. Nothing else changed; the traffic to global memory is still two
 // loads an FMA. Assumes nothing: any M, N, K, any leading dimension.
+
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int BM = 32;      // rows of C a block: BM * BN is at most 1024
+constexpr int BN = 32;      // columns of C a block
+constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
+constexpr int TRANS_B = 0;  // 1: B is column-major
+// constants:end
+
 #include "device/operand.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
@@ -11,17 +19,19 @@ constexpr int GROUP_M = 64;  // tile rows walked together: the blocks in flight 
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    coalesced(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
-              const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc) {
+    fastsgemm_coalesced(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+                        const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
+                        long long ldc) {
     const Tile tile = tile_of_block<BM, BN, GROUP_M>(M, N);
     const int m = tile.m + threadIdx.x / BN;
     const int n = tile.n + threadIdx.x % BN;
     if (m >= M || n >= N) return;
-    A += offset_a(m, 0, lda);
-    B += offset_b(0, n, ldb);
+    A += element_offset<TRANS_A>(m, 0, lda);
+    B += element_offset<TRANS_B>(0, n, ldb);
     float acc = 0.0f;
 #pragma unroll 32
-    for (int k = 0; k < K; ++k, A += offset_a(0, 1, lda), B += offset_b(1, 0, ldb))
+    for (int k = 0; k < K;
+         ++k, A += element_offset<TRANS_A>(0, 1, lda), B += element_offset<TRANS_B>(1, 0, ldb))
         acc = __fmaf_rn(*A, *B, acc);
     float *c = C + m * ldc + n;
     *c = epilogue(alpha, acc, beta, c);

@@ -3,6 +3,15 @@
 // traffic falls 32-fold. The price: every FMA still needs two loads, now from shared memory, and two barriers
 // a tile. Assumes nothing: the ragged end of K is a shorter tile, rows and columns past the matrix are
 // clamped.
+
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int BM = 32;      // rows of C a block: BM * BN is at most 1024
+constexpr int BN = 32;      // columns of C a block
+constexpr int BK = 32;      // steps of k a tile: a multiple of BM and of BN shares out evenly
+constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
+constexpr int TRANS_B = 0;  // 1: B is column-major
+// constants:end
+
 #include "device/tile_copy.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
@@ -12,8 +21,9 @@ constexpr int GROUP_M = 8;  // tile rows walked together, as in rung 2: fewer no
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    smem_tiled(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
-               const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc) {
+    fastsgemm_smem_tiled(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
+                         long long ldc) {
     extern __shared__ __align__(16) float shared[];
     float *As = shared;            // [BM][BK]
     float *Bs = shared + BM * BK;  // [BK][BN]

@@ -2,6 +2,16 @@
 // The value of B is read once into a register and used for TM FMAs: 1 + TM shared loads for TM FMAs instead
 // of 2 * TM. BK shrinks to 8 so that the tiles stay small while BM and BN grow. Assumes nothing: the ragged
 // end of K is a shorter tile, rows and columns past the matrix count as zeros.
+
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int BM = 64;      // rows of C a block: a multiple of TM
+constexpr int BN = 64;      // columns of C a block
+constexpr int BK = 8;       // steps of k a tile
+constexpr int TM = 8;       // rows of C a thread
+constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
+constexpr int TRANS_B = 0;  // 1: B is column-major
+// constants:end
+
 #include "device/tile_copy.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
@@ -15,9 +25,9 @@ static_assert(THREADS <= 1024, "at most 1024 threads a block");
 constexpr int MIN_BLOCKS = __CUDA_ARCH__ == 900 ? 2 : 0;
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-    blocktile_1d(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
-                 const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                 long long ldc) {
+    fastsgemm_blocktile_1d(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+                           const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
+                           long long ldc) {
     extern __shared__ __align__(16) float shared[];
     float *As = shared;            // [BM][BK]
     float *Bs = shared + BM * BK;  // [BK][BN]

@@ -3,6 +3,17 @@
 // multiplied: TM + TN shared loads for TM * TN FMAs. From here on arithmetic, not shared memory, can set the
 // pace. Assumes nothing: the ragged end of K is a shorter tile, rows and columns past the matrix count as
 // zeros.
+
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int BM = 128;     // rows of C a block: a multiple of TM
+constexpr int BN = 128;     // columns of C a block: a multiple of TN
+constexpr int BK = 8;       // steps of k a tile
+constexpr int TM = 8;       // rows of C a thread
+constexpr int TN = 8;       // columns of C a thread
+constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
+constexpr int TRANS_B = 0;  // 1: B is column-major
+// constants:end
+
 #include "device/tile_copy.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
@@ -12,9 +23,9 @@ static_assert(BM % TM == 0 && BN % TN == 0, "thread tiles cover the block tile")
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    blocktile_2d(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
-                 const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                 long long ldc) {
+    fastsgemm_blocktile_2d(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+                           const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
+                           long long ldc) {
     extern __shared__ __align__(16) float shared[];
     float *As = shared;            // [BM][BK]
     float *Bs = shared + BM * BK;  // [BK][BN]

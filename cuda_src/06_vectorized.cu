@@ -3,9 +3,24 @@
 // and each thread moves 16 bytes a global load: fewer instructions between the FMAs. Rung 7, autotuned, is
 // this file with BM BN BK TM TN searched. Assumes: VEC_x = 4 only where the operand is aligned for it (see
 // device/tile_copy.cuh), else VEC_x = 1.
+
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int BM = 128;     // rows of C a block: a multiple of TM
+constexpr int BN = 128;     // columns of C a block: a multiple of TN
+constexpr int BK = 8;       // steps of k a tile: a multiple of 4
+constexpr int TM = 8;       // rows of C a thread: a multiple of 4
+constexpr int TN = 8;       // columns of C a thread: a multiple of 4
+constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
+constexpr int TRANS_B = 0;  // 1: B is column-major
+constexpr int VEC_A = 1;    // floats a read of A: 1, 4
+constexpr int VEC_B = 1;    // floats a read of B: 1, 4
+constexpr int VEC_C = 1;    // floats a store of C: 1, 4
+// constants:end
+
 #include "device/tile_copy.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
+#include "device/shared_memory.cuh"
 
 constexpr int THREADS = BM * BN / (TM * TN);
 static_assert(BM % TM == 0 && BN % TN == 0, "thread tiles cover the block tile");
@@ -13,8 +28,9 @@ static_assert(THREADS % 32 == 0 && THREADS <= 1024, "whole warps, at most 1024 t
 static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "128-bit loads share out evenly");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    vectorized(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
-               const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc) {
+    fastsgemm_vectorized(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
+                         long long ldc) {
     extern __shared__ __align__(16) float shared[];
     float *As = shared;            // [BK][BM]
     float *Bs = shared + BK * BM;  // [BK][BN]

@@ -2,15 +2,34 @@
 // A warp owns a WM x WN tile and walks it as WMITER x WNITER sub-tiles. All fragments of one k are read
 // first, then WMITER * TM * WNITER * TN FMAs follow with no load between them; each fragment of A serves
 // WNITER sub-tiles. The lanes of a warp read neighbouring 16-byte pieces, so TN = 4 has no bank conflicts.
-// Four refinements are constants of this rung, 0 or 1 in the literature's version:
-//   PREFETCH    1: the next tile is read from global memory into registers before the arithmetic of this one
-//   SERPENTINE  1: odd rows of the outer product run backwards, so that an operand stays in the reuse cache
-//   GROUP_M    >1: tiles of C are walked in groups of GROUP_M rows, for L2
-//   MIN_BLOCKS >1: the compiler keeps registers low enough for that many blocks on an SM
+// Four refinements are constants of this rung, 0 or 1 in the literature's version: PREFETCH, SERPENTINE,
+// GROUP_M and MIN_BLOCKS.
 // Assumes: VEC_x = 4 only where the operand is aligned for it (see device/tile_copy.cuh), else VEC_x = 1.
+
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int BM = 128;        // rows of C a block: a multiple of WM
+constexpr int BN = 128;        // columns of C a block: a multiple of WN
+constexpr int BK = 8;          // steps of k a tile: a multiple of 4
+constexpr int TM = 8;          // rows of C a thread in one sub-tile: a multiple of 4
+constexpr int TN = 4;          // columns of C a thread in one sub-tile: a multiple of 4
+constexpr int WM = 64;         // rows of C a warp
+constexpr int WN = 64;         // columns of C a warp
+constexpr int WNITER = 2;      // sub-tiles of a warp tile along n
+constexpr int PREFETCH = 0;    // 1: the next tile is read into registers before the arithmetic of this one
+constexpr int SERPENTINE = 0;  // 1: odd rows of the outer product run backwards, for the reuse cache
+constexpr int GROUP_M = 1;     // tile rows of C that are walked together, for L2: 1 or more
+constexpr int MIN_BLOCKS = 1;  // blocks that must fit on an SM together: 1 or more
+constexpr int TRANS_A = 0;     // 1: A is column-major, see device/operand.cuh
+constexpr int TRANS_B = 0;     // 1: B is column-major
+constexpr int VEC_A = 1;       // floats a read of A: 1, 4
+constexpr int VEC_B = 1;       // floats a read of B: 1, 4
+constexpr int VEC_C = 1;       // floats a store of C: 1, 4
+// constants:end
+
 #include "device/tile_copy.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
+#include "device/shared_memory.cuh"
 
 constexpr int THREADS = BM / WM * (BN / WN) * 32;
 constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
@@ -24,8 +43,9 @@ static_assert(THREADS <= 1024, "at most 1024 threads a block");
 static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "128-bit loads share out evenly");
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-    warptiled(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
-              const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc) {
+    fastsgemm_warptiled(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+                        const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
+                        long long ldc) {
     extern __shared__ __align__(16) float shared[];
     float *As = shared;            // [BK][BM]
     float *Bs = shared + BK * BM;  // [BK][BN]

@@ -1,251 +1,246 @@
 // Rung 9, pipelined: rung 8 with two or more stages of shared memory, so that copies and arithmetic overlap.
-// While one stage is used the next tiles are on their way into the others, and a tile needs one barrier
-// instead of two. With FRAGMENTS = 2 the fragments of step k + 1 are read before the arithmetic of step k,
-// across tiles too: the barrier that opens the next tile stands before the last step of this one. The main
-// loop has no bounds: a tile that would reach past the edge of C is moved back inside and stores only what is
-// its own (GUARD = 0), and the end of K, where it is no whole tile, comes after it or before (PEEL).
-//   FRAGMENTS   fragments of A and B in registers, 1 or 2
-//   ORDER       how the outer product is walked, see device/outer_product.cuh
-//   ASYNC       1: an operand that is not transposed is copied past the registers; 2: the other too, float by
-//               float
-//   SPREAD      0: a tile is fetched at the first step and written before the last but one; 1, 2: written
-//               little by little over the second half, so that fragments do not queue behind it; 1: fetched
-//               so too
-//   STAGES      tiles in shared memory: 2, or with ASYNC = 2 more, so that more copies are under way; a tile
-//               is then fetched at the first step, and SPREAD says nothing
-//   SLICES      groups of threads that share out the steps of each tile and add up their sums in the end, for
-//               more warps where a small C gives few
-//   CHAINS      0: a sum is one chain of FMAs; else about so many, added up: less rounding error
-//   GROUP_M     tiles of C are walked in groups of that many rows, for L2
-//   MIN_BLOCKS  blocks that must fit on an SM together
-//   GUARD       1: M < BM or N < BN, and the copies must look at the edges
-//   PEEL        1: the end of K comes first instead of last: the first tile is a whole one, of which only so
-//               many steps are used, and the next begins where they end. So no copy is waited for on its own;
-//               but the main loop of a large tile comes out of the compiler slower, by up to 8 % on an H200
-// Blocks past the tiles of C split K: part p computes k_chunk steps from p * k_chunk on and writes to C + p *
-// split_stride. Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see
-// device/pipelined_copy.cuh), else VEC_x = 1.
-#include "device/operand.cuh"
-#include "device/pipelined_copy.cuh"
-#include "device/outer_product.cuh"
-#include "device/epilogue.cuh"
-#include "device/raster.cuh"
-#include "device/dependent_launch.cuh"
+// - While one stage is multiplied, the next tiles are on their way into the others, and a tile needs one
+//   barrier instead of two; device/pipeline.cuh says why one suffices.
+// - Fragments can be read one step of k ahead (FRAGMENTS = 2), so that no FMA waits for shared memory. That
+//   goes on across tiles: the barrier that opens the next tile stands before the last step of this one.
+// - The main loop has no bounds. A tile that would reach past the edge of C is moved back inside and stores
+//   only what is its own (GUARD = 0). The end of K, where it is no whole tile, comes last or first (PEEL).
+// - Threads of a block can share out the steps of a tile (SLICED_K), and blocks past the tiles of C split K:
+//   part p computes k_chunk steps from p * k_chunk on and writes to C + p * split_stride.
+// - A sum can be made of several chains of FMAs, for less rounding error (PARTIAL_ACCUMULATORS). Without
+//   these and parts or slices of K it is one chain in ascending k, as in the rungs before.
+// Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see device/pipelined_copy.cuh), else 1.
 
-constexpr int SLICE = BM / WM * (BN / WN) * 32;  // threads that cover the block tile
-constexpr int THREADS = SLICES * SLICE;
-constexpr int STEPS = BK / SLICES;  // of a thread, a tile
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int BM = 128;        // rows of C a block: a multiple of WM
+constexpr int BN = 128;        // columns of C a block: a multiple of WN
+constexpr int BK = 8;          // steps of k a tile: an even number from 4 for each slice
+constexpr int WM = 64;         // rows of C a warp
+constexpr int WN = 64;         // columns of C a warp
+constexpr int WNITER = 2;      // sub-tiles of a warp tile along n
+constexpr int TM = 8;          // rows of C a thread in one sub-tile: a multiple of 4
+constexpr int TN = 4;          // columns of C a thread in one sub-tile: a multiple of 4
+constexpr int GROUP_M = 8;     // tile rows of C that are walked together, for L2: 1 or more
+constexpr int MIN_BLOCKS = 1;  // blocks that must fit on an SM together: 1 or more
+constexpr int ORDER = 1;       // of the outer product: 0 to 5, see device/outer_product.cuh
+constexpr int FRAGMENTS = 2;   // buffers for fragments: 1, or 2 to read them one step of k ahead
+constexpr int CP_ASYNC = 1;  // operands copied past the registers (sm_80): 0 none, 1 the untransposed, 2 all
+constexpr int SPREAD = 0;    // of a copy over the steps of a tile: 0, 1, 2, see device/pipelined_copy.cuh
+constexpr int STAGES = 2;    // tiles in shared memory: 2, or 3 and more with CP_ASYNC = 2
+constexpr int SLICED_K = 1;  // groups of threads that share out the steps of each tile: 1, 2, 4, 8
+constexpr int PARTIAL_ACCUMULATORS = 1;  // about so many chains of FMAs make up a sum: 1 to 16
+constexpr int PAD = 4;      // floats after a line of a transposed tile, to spread its stores over the banks
+constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
+constexpr int TRANS_B = 0;  // 1: B is column-major
+constexpr int VEC_A = 1;    // floats a read of A: 1, 2, 4
+constexpr int VEC_B = 1;    // floats a read of B: 1, 2, 4
+constexpr int VEC_C = 1;    // floats a store of C: 1, 4
+constexpr int GUARD = 0;    // 1: M < BM or N < BN, and the copies check the edges
+constexpr int PEEL = 0;  // 1: the end of K comes first: no copy is waited for on its own, but the main loop
+                         // of a large tile compiles to slower code, by up to 8 % on an H200
+// constants:end
+
+#include "device/dependent_launch.cuh"
+#include "device/epilogue.cuh"
+#include "device/operand.cuh"
+#include "device/outer_product.cuh"
+#include "device/partial_accumulators.cuh"
+#include "device/pipeline.cuh"
+#include "device/raster.cuh"
+#include "device/sliced_k.cuh"
+#include "device/warp_store.cuh"
+
+constexpr int THREADS_PER_SLICE = BM / WM * (BN / WN) * 32;  // they cover the block tile
+constexpr int THREADS = SLICED_K * THREADS_PER_SLICE;
+constexpr int AHEAD = FRAGMENTS - 1;  // steps of k that fragments are read ahead
 constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
-constexpr int WSUBM = WM / WMITER;  // rows of a sub-tile
-constexpr int WSUBN = WN / WNITER;  // columns of a sub-tile
-constexpr int ROWS = WMITER * TM;   // of C, a thread
-constexpr int COLS = WNITER * TN;
-constexpr int PAD_A = TRANS_A ? 0 : 4;  // floats: spreads a transposing store over the banks
-constexpr int PAD_B = TRANS_B ? 4 : 0;
-constexpr int LINE_A = 4 * (BM + PAD_A);  // bytes from one k to the next
-constexpr int LINE_B = 4 * (BN + PAD_B);
-constexpr int STAGE = BK * (LINE_A + LINE_B);  // bytes: the tile of A, then that of B
 #if __CUDA_ARCH__ >= 800
-constexpr bool ASYNC_A = ASYNC == 2 || (ASYNC && TRANS_A), ASYNC_B = ASYNC == 2 || (ASYNC && !TRANS_B);
-constexpr bool DEEP = STAGES > 2;
+constexpr bool ASYNC_A = CP_ASYNC == 2 || (CP_ASYNC && TRANS_A),
+               ASYNC_B = CP_ASYNC == 2 || (CP_ASYNC && !TRANS_B);
+constexpr bool MANY_STAGES = STAGES > 2;
 #else
-constexpr bool ASYNC_A = false, ASYNC_B = false, DEEP = false;
+constexpr bool ASYNC_A = false, ASYNC_B = false, MANY_STAGES = false;
 #endif
-constexpr int COPY_A = ASYNC_A && !TRANS_A ? 1 : VEC_A;  // floats at a time
-constexpr int COPY_B = ASYNC_B && TRANS_B ? 1 : VEC_B;
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
 static_assert(WM * WN % (32 * TM * TN * WNITER) == 0, "WMITER is whole");
 static_assert(WM % WMITER == 0 && WN % WNITER == 0, "sub-tiles cover the warp tile");
-static_assert(WSUBM % TM == 0 && WSUBN % TN == 0, "thread tiles cover a sub-tile");
+static_assert(WM / WMITER % TM == 0 && WN / WNITER % TN == 0, "thread tiles cover a sub-tile");
 static_assert(TM % 4 == 0 && TN % 4 == 0, "fragments are read 16 bytes at a time");
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
-static_assert(STAGES == 2 || ASYNC == 2, "more than two stages are copied past the registers");
-static_assert(BK % SLICES == 0 && STEPS % 2 == 0 && STEPS >= 4,
+static_assert(STAGES == 2 || CP_ASYNC == 2, "more than two stages are copied past the registers");
+static_assert(BK % SLICED_K == 0 && BK / SLICED_K % 2 == 0 && BK / SLICED_K >= 4,
               "the fragments of the next tile's first step land where it looks for them, copies before it");
 
-#include "device/chains.cuh"
-#include "device/slices.cuh"
-#include "device/warp_store.cuh"
+// What the headers of this rung are templates on.
+struct CopyTraits {
+    static constexpr int TILE_K = BK, THREADS = ::THREADS, STEPS = BK / SLICED_K, SPREAD = ::SPREAD;
+    static constexpr bool GUARDED = GUARD;
+};
+struct TraitsA : CopyTraits {
+    static constexpr int TILE_MN = BM, PAD = TRANS_A ? 0 : ::PAD, VEC = ASYNC_A && !TRANS_A ? 1 : VEC_A;
+    static constexpr bool K_CONTIGUOUS = !TRANS_A, ASYNC = ASYNC_A;
+};
+struct TraitsB : CopyTraits {
+    static constexpr int TILE_MN = BN, PAD = TRANS_B ? ::PAD : 0, VEC = ASYNC_B && TRANS_B ? 1 : VEC_B;
+    static constexpr bool K_CONTIGUOUS = TRANS_B, ASYNC = ASYNC_B;
+};
+struct Traits {
+    using A = TraitsA;
+    using B = TraitsB;
+    static constexpr int BK = ::BK, STEPS = BK / ::SLICED_K;  // STEPS of k has a thread for each tile
+    static constexpr int THREADS = ::THREADS, THREADS_PER_SLICE = ::THREADS_PER_SLICE, SLICED_K = ::SLICED_K;
+    static constexpr int TM = ::TM, TN = ::TN, WNITER = ::WNITER;
+    static constexpr int WSUBM = WM / WMITER, WSUBN = WN / WNITER;  // rows and columns of a sub-tile
+    static constexpr int ROWS = WMITER * TM, COLS = WNITER * TN;    // of C, a thread
+    static constexpr int FRAGMENTS = ::FRAGMENTS, SPREAD = ::SPREAD, STAGES = ::STAGES;
+    static constexpr int PARTIAL_ACCUMULATORS = ::PARTIAL_ACCUMULATORS;
+    static constexpr int TILE_A_BYTES = 4 * BK * (BM + A::PAD);
+    static constexpr int STAGE_BYTES = TILE_A_BYTES + 4 * BK * (BN + B::PAD);
+    static constexpr int SCRATCH_BYTES = 2 * STAGE_BYTES;  // of shared memory, after the main loop
+};
+constexpr int STEPS = Traits::STEPS, ROWS = Traits::ROWS, COLS = Traits::COLS;
+
+// The main loop of two stages. `tiles_left` is the number of tiles after the one in hand, and counts down to
+// `until`.
+__device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
+                                         int until) {
+#pragma unroll 1
+    for (; tiles_left >= until; --tiles_left) {
+#pragma unroll
+        for (int k = 0; k < STEPS; ++k) {
+            if (AHEAD && k == STEPS - AHEAD) {
+                stages.wait();
+                stages.release(tiles_left > 0);
+            }
+            stages.issue_before_fragments(k, tiles_left > 1);
+            stages.load_fragments((k + AHEAD) % FRAGMENTS, (k + AHEAD) % STEPS);
+            stages.issue_after_fragments(k, tiles_left > 1);
+            outer_product<ORDER>(acc, stages.a[k % FRAGMENTS], stages.b[k % FRAGMENTS]);
+        }
+        if (!AHEAD) {
+            stages.wait();
+            stages.release(tiles_left > 0);
+        }
+    }
+    return tiles_left;
+}
+
+// The main loop of more stages: a tile is issued all at once, STAGES - 1 tiles before it is multiplied.
+__device__ __forceinline__ int main_loop(ManyStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
+                                         int until) {
+#pragma unroll 1
+    for (; tiles_left >= until; --tiles_left) {
+        stages.issue();
+#pragma unroll
+        for (int k = 0; k < STEPS; ++k) {
+            if (AHEAD && k == STEPS - AHEAD) {
+                stages.wait();
+                stages.release(tiles_left > 0);
+            }
+            stages.load_fragments((k + AHEAD) % FRAGMENTS, (k + AHEAD) % STEPS);
+            outer_product<ORDER>(acc, stages.a[k % FRAGMENTS], stages.b[k % FRAGMENTS]);
+        }
+        if (!AHEAD) {
+            stages.wait();
+            stages.release(tiles_left > 0);
+        }
+    }
+    return tiles_left;
+}
+
+// Multiply the first `steps` of k of the tile in the first stage, of which the slices take every SLICED_K-th.
+__device__ __forceinline__ void multiply_end(Stages<Traits> &stages, float (&acc)[ROWS][COLS], int steps) {
+    stages.read_first(stages.slice);
+#pragma unroll 1
+    for (int k = stages.slice; k < steps; k += SLICED_K) {
+        stages.load_fragments(0, 0);
+        stages.read_a += SLICED_K * stages.LINE_A, stages.read_b += SLICED_K * stages.LINE_B;
+        outer_product<ORDER>(acc, stages.a[0], stages.b[0]);
+    }
+}
+
+template <bool MANY>
+struct Choose {
+    using Pipeline = TwoStages<Traits>;
+};
+template <>
+struct Choose<true> {
+    using Pipeline = ManyStages<Traits>;
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-    pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
-              const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C, long long ldc,
-              int k_chunk, long long split_stride) {
-    extern __shared__ __align__(16) float shared[];  // [STAGES][STAGE / 4]
-    if (k_chunk < K) let_dependents_begin();         // the sum of the parts
+    fastsgemm_pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
+                        const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
+                        long long ldc, int k_chunk, long long split_stride) {
+    extern __shared__ __align__(
+        16) float shared[];                   // [STAGES][STAGE_BYTES / 4], then the partial accumulators
+    if (k_chunk < K) let_dependents_begin();  // the sum of the parts
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
     const Tile tile = GUARD ? own : Tile{min(own.m, M - BM), min(own.n, N - BN)};
     const int k_first = part * k_chunk;
     const int depth = max(0, min(K - k_first, k_chunk));
-    const int slice = SLICES > 1 ? threadIdx.x / SLICE : 0;
-    const int warp = (SLICES > 1 ? threadIdx.x % SLICE : threadIdx.x) / 32;
+    const int slice = SLICED_K > 1 ? threadIdx.x / THREADS_PER_SLICE : 0;
+    const int warp = (SLICED_K > 1 ? threadIdx.x % THREADS_PER_SLICE : threadIdx.x) / 32;
     const int lane = threadIdx.x % 32;
-    const int row = warp / (BN / WN) * WM + lane / (WSUBN / TN) * TM;  // in the block tile, first sub-tile
-    const int col = warp % (BN / WN) * WN + lane % (WSUBN / TN) * TN;
-    PipelinedCopy<BM, BK, !TRANS_A, COPY_A, GUARD, ASYNC_A, THREADS, PAD_A, STEPS> copy_a(
-        A + offset_a(0, k_first, lda), lda, tile.m, M);
-    PipelinedCopy<BN, BK, TRANS_B, COPY_B, GUARD, ASYNC_B, THREADS, PAD_B, STEPS> copy_b(
-        B + offset_b(k_first, 0, ldb), ldb, tile.n, N);
-
-    const unsigned stage_a = shared_address(shared), stage_b = stage_a + BK * LINE_A;
-    unsigned from_a = stage_a + slice * STEPS * LINE_A + 4 * row;  // where fragments are read
-    unsigned from_b = stage_b + slice * STEPS * LINE_B + 4 * col;
-    unsigned to_a = stage_a + copy_a.place, to_b = stage_b + copy_b.place;  // where tiles are written
-    int turn = STAGE;                                                       // to the other stage of two
-    int from_turn = 0, to_turn = 0;                                         // of more: from the first
-    float a[FRAGMENTS][ROWS], b[FRAGMENTS][COLS];
-    auto load_fragments = [&](int which, int k) {
-#pragma unroll
-        for (int j = 0; j < COLS; j += 4)
-            load_shared(b[which] + j, from_b + k * LINE_B + 4 * (j / TN * WSUBN + j % TN));
-#pragma unroll
-        for (int i = 0; i < ROWS; i += 4)
-            load_shared(a[which] + i, from_a + k * LINE_A + 4 * (i / TM * WSUBM + i % TM));
-    };
-    auto fetch = [&](int k, bool more) {
-        copy_a.fetch_at(to_a, k, more);
-        copy_b.fetch_at(to_b, k, more);
-    };
-    auto store = [&](int k) {
-        copy_a.store_at(to_a, k);
-        copy_b.store_at(to_b, k);
-    };
-    auto finish = [&](bool more) {
-        copy_a.finish(to_a, more);
-        copy_b.finish(to_b, more);
-    };
-    auto next_of_many = [&](int &now) {
-        const int step = now == (STAGES - 1) * STAGE ? -now : STAGE;
-        now += step;
-        return step;
-    };
-    auto next_stage = [&](bool more) {
-        if constexpr (DEEP) {
-            wait_for_groups<STAGES - 2>();
-            __syncthreads();
-            const int step = more ? next_of_many(from_turn) : 0;  // else the next stage may never be written
-            from_a += step, from_b += step;
-            return;
-        }
-        if (ASYNC_A || ASYNC_B) wait_for_copies();
-        __syncthreads();
-        from_a += turn, from_b += turn;
-        to_a -= turn, to_b -= turn;
-        turn = -turn;
-    };
-
+    const int warp_m = warp / (BN / WN) * WM, warp_n = warp % (BN / WN) * WN;
+    const int row = warp_m + lane / (Traits::WSUBN / TN) * TM;  // in the block tile, first sub-tile
+    const int col = warp_n + lane % (Traits::WSUBN / TN) * TN;
+    PipelinedCopy<TraitsA> copy_a(A + element_offset<TRANS_A>(0, k_first, lda), lda, tile.m, M);
+    PipelinedCopy<TraitsB> copy_b(B + element_offset<TRANS_B>(k_first, 0, ldb), ldb, tile.n, N);
+    Choose<MANY_STAGES>::Pipeline stages(shared, copy_a, copy_b, slice, row, col);
+    PartialAccumulators<Traits> partial(shared + STAGES * Traits::STAGE_BYTES / 4);
     float acc[ROWS][COLS] = {};
-    // The first steps of the tile in the first stage.
-    auto few_steps = [&](int count) {
-        from_a = stage_a + slice * LINE_A + 4 * row, from_b = stage_b + slice * LINE_B + 4 * col;
-#pragma unroll 1
-        for (int k = slice; k < count; k += SLICES) {
-            load_fragments(0, 0);
-            from_a += SLICES * LINE_A, from_b += SLICES * LINE_B;
-            outer_product<ORDER>(acc, a[0], b[0]);
-        }
-    };
-    const int whole = depth / BK;  // tiles of all BK steps
-    const int end = depth % BK;
-    const bool peel = PEEL && whole && end;
-    const int chain = chain_length(whole);  // tiles
-    float *const kept = shared + STAGES * STAGE / 4;
-    bool anything = false;  // was kept
-    int sent = 0;           // tiles, of more than two stages
-    auto send = [&] {
-        if (sent < whole + peel) {
-            const int steps = sent == 0 ? 0 : sent == 1 && peel ? end : BK;
-            copy_a.begin(to_a, steps);
-            copy_b.begin(to_b, steps);
-            ++sent;
-        }
-        end_group();
-        const int step = next_of_many(to_turn);
-        to_a += step, to_b += step;
-    };
-    if (whole) {
-        if constexpr (DEEP) {
-#pragma unroll 1
-            for (int ahead = 1; ahead < STAGES; ++ahead) send();
-            wait_for_groups<STAGES - 2>();
-            __syncthreads();
-        } else {
-            copy_a.begin(to_a);
-            copy_b.begin(to_b);
-            finish(!peel && whole > 1);
-            to_a += turn, to_b += turn;
-            if (ASYNC_A || ASYNC_B) wait_for_copies();
-            __syncthreads();
-        }
+
+    const int k_tiles = depth / BK;  // of all BK steps
+    const int end = depth % BK;      // steps of k beside these
+    const bool peel = PEEL && k_tiles && end;
+    const int chain_length = partial.chain_length(k_tiles);
+    if (k_tiles) {
+        stages.fill(k_tiles, peel, end);
         if (peel) {
-            if constexpr (DEEP) {
-                send();
-            } else {
-                copy_a.begin(to_a, end);
-                copy_b.begin(to_b, end);
-            }
-            few_steps(end);
-            from_a = stage_a + slice * STEPS * LINE_A + 4 * row;
-            from_b = stage_b + slice * STEPS * LINE_B + 4 * col;
-            if (!DEEP) finish(whole > 1);
-            next_stage(true);
+            stages.begin_next(end);
+            multiply_end(stages, acc, end);
+            stages.read_first(slice * STEPS);
+            stages.finish_next(k_tiles > 1);
+            stages.wait();
+            stages.release(true);
         }
-        if (FRAGMENTS == 2) load_fragments(0, 0);
-        int t = whole - 1;  // tiles after this one
+        if (AHEAD) stages.load_fragments(0, 0);
+        int tiles_left = k_tiles - 1;  // after this one
         do {
-            const int until = max(t + 1 - chain, 0);
-#pragma unroll 1
-            for (; t >= until; --t) {
-                // Of two stages, the last time round the same tile again, into a stage that nobody reads.
-                if (DEEP) send();
-#pragma unroll
-                for (int k = 0; k < STEPS; ++k) {
-                    const bool last = k == STEPS - 1;
-                    if (FRAGMENTS == 2 && last) next_stage(t > 0);
-                    if (!DEEP && SPREAD != 1) fetch(k, t > 1);
-                    if (!DEEP && SPREAD == 0) store(k);
-                    load_fragments(FRAGMENTS == 2 ? (k + 1) % 2 : 0, FRAGMENTS == 2 ? (k + 1) % STEPS : k);
-                    if (!DEEP && SPREAD == 1) fetch(k, t > 1);
-                    if (!DEEP && SPREAD != 0) store(k);
-                    outer_product<ORDER>(acc, a[k % FRAGMENTS], b[k % FRAGMENTS]);
-                    if (FRAGMENTS == 1 && last) next_stage(t > 0);
-                }
-            }
-            if (CHAINS && (t >= 0 || (end && !peel))) {
-                end_chain(kept, acc, anything);
-                anything = true;
-            }
-        } while (CHAINS && t >= 0);
-        if (FRAGMENTS == 2) __syncthreads();  // what was read ahead may be from the stage that comes next
-        copy_a.source += copy_a.step;
-        copy_b.source += copy_b.step;
+            tiles_left = main_loop(stages, acc, tiles_left, max(tiles_left + 1 - chain_length, 0));
+            if (PARTIAL_ACCUMULATORS > 1 && (tiles_left >= 0 || (end && !peel))) partial.end_chain(acc);
+        } while (PARTIAL_ACCUMULATORS > 1 && tiles_left >= 0);
+        if (AHEAD) __syncthreads();  // what was read ahead may be from the stage that is written next
+        copy_a.source += copy_a.next_tile;
+        copy_b.source += copy_b.next_tile;
     }
     if (end && !peel) {
-        copy_a.copy_end(stage_a + copy_a.place, end);
-        copy_b.copy_end(stage_b + copy_b.place, end);
+        copy_a.copy_end(stages.first_a + copy_a.place, end);
+        copy_b.copy_end(stages.first_b + copy_b.place, end);
         __syncthreads();
-        few_steps(end);
+        multiply_end(stages, acc, end);
     }
 
-    if (CHAINS) add_kept(kept, acc, anything);
-    if constexpr (SLICES > 1) add_slices(shared, acc, slice);
+    if (PARTIAL_ACCUMULATORS > 1) partial.add_to(acc);
+    if constexpr (SLICED_K > 1) SlicedK<Traits>::add_up(shared, acc, slice);
     C += part * split_stride;
     if constexpr (VEC_C == 1) __syncthreads();  // the next lines write where slower warps may still read
     if (slice != 0) return;
     if constexpr (VEC_C == 1) {
-        store_by_warps(shared, acc, tile.m + warp / (BN / WN) * WM, tile.n + warp % (BN / WN) * WN, own.m,
-                       own.n, M, N, alpha, beta, C, ldc);
+        WarpStore<Traits>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own.m, own.n, M, N, alpha,
+                                 beta, C, ldc);
         return;
     }
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
-        const int m = tile.m + row + i / TM * WSUBM + i % TM;
+        const int m = tile.m + row + i / TM * Traits::WSUBM + i % TM;
         if (m < own.m || m >= M) continue;
 #pragma unroll
         for (int w = 0; w < WNITER; ++w) {
-            const int n = tile.n + col + w * WSUBN;
+            const int n = tile.n + col + w * Traits::WSUBN;
             store_row<TN, VEC_C>(C + m * ldc + n, acc[i] + w * TN, N - n, alpha, beta, own.n - n);
         }
     }

@@ -1,48 +1,51 @@
 // C <- alpha * (sum of the parts) + beta * C, where part p of an M x N product lies row-major and dense at
-// W + p * part_stride. Up to FEW parts one thread adds up an element in ascending order. More of them are
-// dealt out to STRANDS strands, which add up every STRANDS-th part in ascending order, and then the strands:
-// few elements have too few threads otherwise. Which it is depends on the number of parts alone, so the same
-// call gives the same bits every time.
-// A thread has EACH elements, so that their loads are under way together; neighbours have neighbours.
+// W + p * part_stride. Up to SERIAL_PARTS parts one thread adds up an element in ascending order. More of
+// them have PARTIAL_SUMS partial sums: each adds up every PARTIAL_SUMS-th part in ascending order, and then
+// these are added up. Few elements have too few threads otherwise. Which it is depends on the number of parts
+// alone, so the same call gives the same bits every time.
+
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int THREADS = 256;     // of a block: a multiple of PARTIAL_SUMS
+constexpr int PARTIAL_SUMS = 8;  // of an element, each in its own thread, for more than SERIAL_PARTS
+constexpr int SERIAL_PARTS = 8;  // the most parts of which one thread makes the whole sum
+constexpr int ELEMENTS = 4;      // of C a thread, whose loads are then under way together
+// constants:end
+
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 
-constexpr int THREADS = 256;
-constexpr int STRANDS = 8;
-constexpr int FEW = 8;
-constexpr int EACH = 4;
-
 extern "C" __global__ void __launch_bounds__(THREADS)
-    reduce_parts(int M, int N, int count, const float *__restrict__ W, long long part_stride, float alpha,
-                 float beta, float *__restrict__ C, long long row_stride, long long column_stride) {
-    __shared__ float sums[STRANDS][THREADS / STRANDS * EACH];
-    const int strands = count > FEW ? STRANDS : 1;
-    const int lanes = THREADS / strands;
-    const int lane = threadIdx.x % lanes;
-    const int strand = threadIdx.x / lanes;
+    fastsgemm_reduce_parts(int M, int N, int parts, const float *__restrict__ W, long long part_stride,
+                           float alpha, float beta, float *__restrict__ C, long long row_stride,
+                           long long column_stride) {
+    __shared__ float partial[PARTIAL_SUMS][THREADS / PARTIAL_SUMS * ELEMENTS];
+    const int partial_sums = parts > SERIAL_PARTS ? PARTIAL_SUMS : 1;
+    const int columns = THREADS / partial_sums;  // threads side by side
+    const int column = threadIdx.x % columns;
+    const int first_part = threadIdx.x / columns;
     const long long size = static_cast<long long>(M) * N;
-    const long long first = static_cast<long long>(blockIdx.x) * lanes * EACH + lane;
-    float sum[EACH] = {};
-    const float *w = W + strand * part_stride + first;
+    const long long first = static_cast<long long>(blockIdx.x) * columns * ELEMENTS + column;
+    float sum[ELEMENTS] = {};
+    const float *w = W + first_part * part_stride + first;
     wait_for_results();
 #pragma unroll 8
-    for (int p = strand; p < count; p += strands, w += strands * part_stride)
+    for (int p = first_part; p < parts; p += partial_sums, w += partial_sums * part_stride)
 #pragma unroll
-        for (int i = 0; i < EACH; ++i)
-            if (first + i * lanes < size) sum[i] = __fadd_rn(sum[i], w[i * lanes]);
-    if (strands > 1) {
+        for (int i = 0; i < ELEMENTS; ++i)
+            if (first + i * columns < size) sum[i] = __fadd_rn(sum[i], w[i * columns]);
+    if (partial_sums > 1) {
 #pragma unroll
-        for (int i = 0; i < EACH; ++i) sums[strand][i * lanes + lane] = sum[i];
+        for (int i = 0; i < ELEMENTS; ++i) partial[first_part][i * columns + column] = sum[i];
         __syncthreads();
-        if (strand != 0) return;
+        if (first_part != 0) return;
 #pragma unroll
-        for (int s = 1; s < STRANDS; ++s)
+        for (int s = 1; s < PARTIAL_SUMS; ++s)
 #pragma unroll
-            for (int i = 0; i < EACH; ++i) sum[i] = __fadd_rn(sum[i], sums[s][i * lanes + lane]);
+            for (int i = 0; i < ELEMENTS; ++i) sum[i] = __fadd_rn(sum[i], partial[s][i * columns + column]);
     }
 #pragma unroll
-    for (int i = 0; i < EACH; ++i) {
-        const long long element = first + i * lanes;
+    for (int i = 0; i < ELEMENTS; ++i) {
+        const long long element = first + i * columns;
         if (element >= size) return;
         const long long m = size >> 32 ? element / N : unsigned(element) / unsigned(N);
         float *c = C + m * row_stride + (element - m * N) * column_stride;

@@ -110,27 +110,32 @@ def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(run
 
 
 COPY = """
-    X[{at}] = PipelinedCopy<{extent}, {BK}, {along}, {width}, false, false, {threads}, 4, {BK}>(X, 0, 0, 0).place;
+struct Copy{at} {{
+    static constexpr int TILE_MN = {extent}, TILE_K = {BK}, VEC = {width}, THREADS = {threads}, PAD = 4;
+    static constexpr int STEPS = {BK}, SPREAD = 0;
+    static constexpr bool K_CONTIGUOUS = {along}, GUARDED = false, ASYNC = false;
+}};
+__device__ void copy{at}(float *X) {{ X[{at}] = PipelinedCopy<Copy{at}>(X, 0, 0, 0).place; }}
 """
 
 
 def test_the_copies_of_rung_9_share_out_exactly_where_the_predicate_says():
     """Tiles of all kinds, alone, without the arithmetic: their static_asserts and the rules must say the same."""
     rung = find("pipelined")
-    header = "constexpr int SPREAD = 0;\n" + source.plain("device/pipelined_copy.cuh")
+    header = source.plain("device/pipelined_copy.cuh")
     seen = {True: set(), False: set()}
 
     def compiles(config):
         """Whether all copies do: of A and B, along k and across, of the narrowest and the widest vectors."""
         kinds = itertools.product((config.BM, config.BN), ("true", "false"), (1, 4))
-        copies = (
+        copies = [
             COPY.format(at=at, extent=extent, BK=config.BK, along=along, width=width, threads=config.threads)
             for at, (extent, along, width) in enumerate(kinds)
-        )
+        ]
+        calls = "".join(f"copy{at}(X);" for at in range(len(copies)))
+        text = f'{header}{"".join(copies)}extern "C" __global__ void copies(float *X) {{{calls}}}'
         try:
-            compiler.report(
-                f'{header}extern "C" __global__ void copies(float *X) {{{"".join(copies)}}}', "copies", "sm_90"
-            )
+            compiler.report(text, "copies", "sm_90")
         except CompileError as error:
             if "teams share the lines" in str(error) or "copies the same number" in str(error):
                 return False
@@ -162,9 +167,9 @@ def test_rung_10_compiles_exactly_where_the_predicate_says_with_the_shared_memor
 
     def compiles(config):
         text = source.generate(rung, config, Variant(True, True, trans_c=True))  # which has the most padding
-        head = text[: text.index("struct Rows")]
+        head = text[: text.index('extern "C"')]
         expected = configs.skinny_shared_bytes(config) // 4
-        body = f'static_assert(SHARED == {expected}, "formula"); extern "C" __global__ void empty() {{}}'
+        body = f'static_assert(SHARED_FLOATS == {expected}, "formula"); extern "C" __global__ void empty() {{}}'
         try:
             compiler.report(head + body, "empty", "sm_90")
         except CompileError as error:

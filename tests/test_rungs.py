@@ -32,8 +32,6 @@ def test_file_kernel_and_registry_agree(rung):
     text = (resources.folder("cuda_src") / rung.file).read_text()
     kernels = re.findall(r'extern "C" __global__ void [^;{]*?(\w+)\(int M', text)
     assert kernels == [rung.kernel]
-    for knob in set(rung.knobs) - {"SPLIT_K"}:  # which is a matter of the grid
-        assert re.search(rf"\b{knob}\b", text), f"{rung.file} does not use {knob}"
 
 
 def test_every_rung_file_is_on_the_ladder():

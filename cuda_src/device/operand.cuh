@@ -1,12 +1,10 @@
-// Where an element lies. TRANS_A = 0: A is row-major, A(m, k) at m * lda + k. TRANS_A = 1: A is column-major,
-// A(m, k) at k * lda + m. B likewise. C is always row-major: the host swaps A and B for a column-major C.
-// Offsets are 64 bits wide: an operand may span more than 2^31 elements.
+// Where an element of a matrix lies. TRANS = 0: row-major, at row * ld + col. TRANS = 1: column-major, at col
+// * ld + row. For A the row is m and the column k, for B the row is k and the column n. C is always
+// row-major: the host swaps A and B for a column-major C. Offsets have 64 bits: an operand may span more than
+// 2^31 elements.
 #pragma once
 
-__device__ __forceinline__ long long offset_a(long long m, long long k, long long lda) {
-    return TRANS_A ? k * lda + m : m * lda + k;
-}
-
-__device__ __forceinline__ long long offset_b(long long k, long long n, long long ldb) {
-    return TRANS_B ? n * ldb + k : k * ldb + n;
+template <int TRANS>
+__device__ __forceinline__ long long element_offset(long long row, long long col, long long ld) {
+    return TRANS ? col * ld + row : row * ld + col;
 }

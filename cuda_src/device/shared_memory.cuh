@@ -1,19 +1,32 @@
-// Rung 9: shared memory by its 32-bit addresses. What a thread reads and writes in the main loop then lies at
-// fixed distances from a few registers, and costs no instruction to find.
+// Reads and writes of shared memory, 16 bytes at a time where they can be. With 32-bit addresses instead of
+// pointers everything that a thread touches in a main loop lies at fixed distances from a few registers,
+// which costs no instructions.
 #pragma once
 
 __device__ __forceinline__ unsigned shared_address(const float *p) {
     return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
 
-__device__ __forceinline__ void load_shared(float *value, unsigned from) {
+// Read COUNT neighbouring floats; the pointer has 16-byte alignment.
+template <int COUNT>
+__device__ __forceinline__ void load_fragment(float *fragment, const float *shared) {
+    static_assert(COUNT % 4 == 0, "fragments are read 16 bytes at a time");
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4) {
+        const float4 v = *reinterpret_cast<const float4 *>(shared + i);
+        fragment[i] = v.x, fragment[i + 1] = v.y, fragment[i + 2] = v.z, fragment[i + 3] = v.w;
+    }
+}
+
+// Read four neighbouring floats, in the order of the program relative to all other volatile assembly.
+__device__ __forceinline__ void load_shared_x4(float *value, unsigned from) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
                  : "r"(from)
                  : "memory");
 }
 
-// COUNT neighbouring floats, as wide as their number allows; the address has that alignment.
+// Write COUNT neighbouring floats, 16, 8 or 4 bytes at a time; the address is aligned to that.
 template <int COUNT>
 __device__ __forceinline__ void store_shared(unsigned to, const float (&value)[COUNT]) {
     if constexpr (COUNT % 4 == 0) {

@@ -1,151 +1,165 @@
 // Rung 10: the operands of a product of few rows, on their way from global memory to where they are used: A
-// through registers to shared memory, B to the registers of the thread that uses it. Included after the
-// rung's constants, which it computes with. What is past the matrix is not read: its last row or column is,
-// in its place.
+// through registers to shared memory, B to the registers of the thread that uses it. What is past the matrix
+// is not read: the last row or column is read in its place, and nothing is stored for it.
+//
+// Traits: BM, BN, BK, TN, TK, TRANS_A, TRANS_B, LOAD_A and LOAD_B (floats a read), K_GROUP, THREADS,
+// SLICED_K.
 #pragma once
+#include "device/global_memory.cuh"
 
-// VEC floats that are read once and need no place in L1, where `inside`, else zeros; see load_or_zero.
-template <int VEC>
-__device__ __forceinline__ void load_once_or_zero(float (&value)[VEC], const float *p, bool inside) {
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) value[j] = 0.0f;
-    const unsigned long long address = __cvta_generic_to_global(p);
-    if constexpr (VEC == 4) {
-        asm volatile(
-            "{ .reg .pred q; setp.ne.s32 q, %5, 0; "
-            "@q ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4]; }"
-            : "+f"(value[0]), "+f"(value[1]), "+f"(value[2]), "+f"(value[3])
-            : "l"(address), "r"(int(inside)));
-    } else {
-        asm volatile("{ .reg .pred q; setp.ne.s32 q, %2, 0; @q ld.global.nc.L1::no_allocate.f32 %0, [%1]; }"
-                     : "+f"(value[0])
-                     : "l"(address), "r"(int(inside)));
+// B is read float by float along k: neighbouring lanes take neighbouring k, and A is stored to match.
+template <class Traits>
+constexpr bool SCATTERED = Traits::TRANS_B && Traits::LOAD_B == 1;
+
+// A thread's share of a tile of A, on its way through registers to shared memory: all of it in one row, or in
+// LOAD_A of them, so that one address is enough.
+template <class Traits>
+struct SkinnyTileA {
+    static constexpr int BM = Traits::BM, BK = Traits::BK, TRANS_A = Traits::TRANS_A, VEC = Traits::LOAD_A;
+    static constexpr int K_GROUP = Traits::K_GROUP, SLICES = Traits::SLICED_K, THREADS = Traits::THREADS;
+
+    // In shared memory 16 bytes are one step of k of QUAD_ROWS rows, or QUAD_STEPS steps where there are
+    // fewer rows.
+    static constexpr int QUAD_ROWS = BM < K_GROUP ? BM : K_GROUP;
+    static constexpr int QUAD_STEPS = K_GROUP / QUAD_ROWS;
+    // Floats from one line to the next: 16 bytes a slice, and 16 between the lines of different rows, to
+    // store to different banks.
+    static constexpr int LD = K_GROUP * (SLICES + (BM > K_GROUP));
+    static constexpr int FLOATS = BM * Traits::TK * (LD / K_GROUP);  // of shared memory, a tile
+
+    static constexpr int THREADS_M = BM / (TRANS_A ? VEC : 1);  // threads that differ in m
+    static constexpr int K_DISTANCE =
+        THREADS / THREADS_M * (TRANS_A ? 1 : VEC);  // between vectors of a thread
+    static constexpr int COUNT = (BK + K_DISTANCE - 1) / K_DISTANCE;
+
+    const float *source;
+    long long next_vector, next_tile;  // in floats
+    int m, k;                          // of the first vector, in the tile
+    int first_place;                   // of the first vector, in shared memory
+    float value[COUNT][VEC];
+
+    // Where row m lies in shared memory, at a step of k in a group of a slice: what the slices read together
+    // are neighbours. It is a sum of what the bits of its arguments add.
+    static __device__ __forceinline__ int place(int m, int group, int step, int slice) {
+        const int line = (group * QUAD_ROWS + step / QUAD_STEPS) * (BM / QUAD_ROWS) + m / QUAD_ROWS;
+        return line * LD + slice * K_GROUP + step % QUAD_STEPS * QUAD_ROWS + m % QUAD_ROWS;
     }
-}
 
-// Where row m of a tile of A lies in shared memory, at a step of k in a group of a slice: what the slices
-// read together are neighbours. It is a sum of what the bits of its arguments add.
-__device__ __forceinline__ int place_of(int m, int group, int step, int slice) {
-    const int line = (group * ROWS_A + step / STEPS_A) * (BM / ROWS_A) + m / ROWS_A;
-    return line * LD_SLICES_A + slice * QUAD + step % STEPS_A * ROWS_A + m % ROWS_A;
-}
+    // The same for step k of the tile.
+    static __device__ __forceinline__ int place(int m, int k) {
+        const int group = k / (K_GROUP * SLICES), rest = k % (K_GROUP * SLICES);
+        return SCATTERED<Traits> ? place(m, group, rest / SLICES, rest % SLICES)
+                                 : place(m, group, rest % K_GROUP, rest / K_GROUP);
+    }
 
-// The same for step k of the tile.
-__device__ __forceinline__ int place_of(int m, int k) {
-    const int rest = k % SPAN;
-    return SCATTERED ? place_of(m, k / SPAN, rest / SLICES, rest % SLICES)
-                     : place_of(m, k / SPAN, rest % QUAD, rest / QUAD);
-}
-
-// A thread's share of a tile of A, on its way through registers to shared memory: all of it in one row, or
-// in WIDE_A of them, so that one address is enough.
-struct Rows {
-    static constexpr int LINE = BM / (TRANS_A ? WIDE_A : 1);             // threads that differ in m
-    static constexpr int FAR = THREADS / LINE * (TRANS_A ? 1 : WIDE_A);  // k between two vectors of a thread
-    static constexpr int COUNT = (BK + FAR - 1) / FAR;
-
-    const float *from;
-    long long far, next;  // from one vector to the next, from one tile to the next
-    int m, k;             // of the first, in the tile
-    int place;            // in shared memory
-    float value[COUNT][WIDE_A];
-
-    __device__ __forceinline__ Rows(const float *A, long long lda, int m0, int M, int k0)
-        : far(TRANS_A ? FAR * lda : FAR),
-          next(TRANS_A ? BK * lda : BK),
-          m(TRANS_A ? threadIdx.x % LINE * WIDE_A
-                    : threadIdx.x / (THREADS / LINE * ROWS_A) * ROWS_A + threadIdx.x % ROWS_A),
-          k(TRANS_A ? threadIdx.x / LINE : threadIdx.x / ROWS_A % (THREADS / LINE) * WIDE_A),
-          place(place_of(m, k)) {
-        const long long down = min(m0 + m, M - (TRANS_A ? WIDE_A : 1)), right = k0 + k;
-        from = A + (TRANS_A ? right * lda + down : down * lda + right);
+    __device__ __forceinline__ SkinnyTileA(const float *A, long long lda, int m0, int M, int k0)
+        : next_vector(TRANS_A ? K_DISTANCE * lda : K_DISTANCE),
+          next_tile(TRANS_A ? BK * lda : BK),
+          m(TRANS_A ? threadIdx.x % THREADS_M * VEC
+                    : threadIdx.x / (THREADS / THREADS_M * QUAD_ROWS) * QUAD_ROWS + threadIdx.x % QUAD_ROWS),
+          k(TRANS_A ? threadIdx.x / THREADS_M : threadIdx.x / QUAD_ROWS % (THREADS / THREADS_M) * VEC),
+          first_place(place(m, k)) {
+        const long long row = min(m0 + m, M - (TRANS_A ? VEC : 1)), step = k0 + k;
+        source = A + (TRANS_A ? step * lda + row : row * lda + step);
     }
 
     // Read the next tile, of which the first `depth` steps exist; WHOLE says that all do.
     template <bool WHOLE>
-    __device__ __forceinline__ void fetch(int depth) {
+    __device__ __forceinline__ void read(int depth) {
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-            const bool whole = WHOLE && (i + 1) * FAR <= BK;
-            load_or_zero(value[i], from + i * far, whole || k + i * FAR < (WHOLE ? BK : min(depth, BK)));
+            const bool whole = WHOLE && (i + 1) * K_DISTANCE <= BK;
+            load_global_or_zero(value[i], source + i * next_vector,
+                                whole || k + i * K_DISTANCE < (WHOLE ? BK : min(depth, BK)));
         }
-        from += next;
+        source += next_tile;
     }
 
-    __device__ __forceinline__ void store(float *As) const {
+    // Write what was read to the tile at As.
+    __device__ __forceinline__ void write(float *As) const {
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-            if ((i + 1) * FAR > BK && k + i * FAR >= BK) continue;
-            float *to = As + place + place_of(0, i * FAR);
-            if constexpr (WIDE_A == 4 && (TRANS_A || (BM == 1 && !SCATTERED))) {
+            if ((i + 1) * K_DISTANCE > BK && k + i * K_DISTANCE >= BK) continue;
+            float *to = As + first_place + place(0, i * K_DISTANCE);
+            if constexpr (VEC == 4 && (TRANS_A || (BM == 1 && !SCATTERED<Traits>))) {
                 *reinterpret_cast<float4 *>(to) =
                     make_float4(value[i][0], value[i][1], value[i][2], value[i][3]);
             } else {
 #pragma unroll
-                for (int j = 0; j < WIDE_A; ++j) to[TRANS_A ? place_of(j, 0) : place_of(0, j)] = value[i][j];
+                for (int j = 0; j < VEC; ++j) to[TRANS_A ? place(j, 0) : place(0, j)] = value[i][j];
             }
         }
     }
 };
 
-// A thread's share of B: its TN columns, TK steps of k in groups of four.
-struct Columns {
-    static constexpr int WIDE_N = TRANS_B ? 1 : WIDE_B;  // columns and steps of k a load
-    static constexpr int WIDE_K = TRANS_B ? WIDE_B : 1;
-    static constexpr int LOADS = TN / WIDE_N;
+// A thread's share of B: its TN columns, TK steps of k in groups of K_GROUP.
+template <class Traits>
+struct SkinnyColumnsB {
+    static constexpr int BK = Traits::BK, TN = Traits::TN, TK = Traits::TK, TRANS_B = Traits::TRANS_B;
+    static constexpr int VEC = Traits::LOAD_B, K_GROUP = Traits::K_GROUP, SLICES = Traits::SLICED_K;
+    static constexpr int THREADS_N = Traits::BN / TN;        // threads side by side
+    static constexpr int VEC_N = TRANS_B ? 1 : VEC;          // columns a read
+    static constexpr int VEC_K = TRANS_B ? VEC : 1;          // steps of k a read
+    static constexpr int READS = TN / VEC_N;                 // for one step of k, or VEC_K of them
+    static constexpr int GROUP_DISTANCE = K_GROUP * SLICES;  // steps of k between two groups of a thread
+    // Lanes along k are pairs with the same k: two equal addresses halve the passes of a 16-byte shared load
+    // of A.
+    static constexpr int PAIR = THREADS_N > 1 ? 2 : 1;
 
-    const float *from[LOADS];
+    const float *source[READS];
     long long ld;  // from one k to the next
-    int first_k;
-    float value[TK / QUAD][QUAD][TN];
+    int first_k;   // of this thread, in the tile
+    float value[TK / K_GROUP][K_GROUP][TN];
 
     // This thread's place among those that share its k, and among those that share its columns.
-    static __device__ __forceinline__ int thread() {
-        return TRANS_B ? threadIdx.x / (PAIR * SLICES) * PAIR + threadIdx.x % PAIR : threadIdx.x % COLUMNS;
+    static __device__ __forceinline__ int thread_n() {
+        return TRANS_B ? threadIdx.x / (PAIR * SLICES) * PAIR + threadIdx.x % PAIR : threadIdx.x % THREADS_N;
     }
     static __device__ __forceinline__ int slice() {
-        return TRANS_B ? threadIdx.x / PAIR % SLICES : threadIdx.x / COLUMNS;
+        return TRANS_B ? threadIdx.x / PAIR % SLICES : threadIdx.x / THREADS_N;
     }
+    // Column j of this thread, in the tile.
     static __device__ __forceinline__ int column(int j) {
-        return (j / WIDE_N * COLUMNS + thread()) * WIDE_N + j % WIDE_N;
+        return (j / VEC_N * THREADS_N + thread_n()) * VEC_N + j % VEC_N;
     }
 
-    __device__ __forceinline__ Columns(const float *B, long long ldb, int n0, int N, int k0)
-        : ld(TRANS_B ? 1 : ldb), first_k(SCATTERED ? slice() : slice() * QUAD) {
+    __device__ __forceinline__ SkinnyColumnsB(const float *B, long long ldb, int n0, int N, int k0)
+        : ld(TRANS_B ? 1 : ldb), first_k(SCATTERED<Traits> ? slice() : slice() * K_GROUP) {
 #pragma unroll
-        for (int i = 0; i < LOADS; ++i) {
-            const long long n = min(n0 + column(i * WIDE_N), N - WIDE_N);
+        for (int i = 0; i < READS; ++i) {
+            const long long n = min(n0 + column(i * VEC_N), N - VEC_N);
             const long long k = k0 + first_k;
-            from[i] = B + (TRANS_B ? n * ldb + k : k * ldb + n);
+            source[i] = B + (TRANS_B ? n * ldb + k : k * ldb + n);
         }
     }
 
     // Read a group of the next tile, of which the first `depth` steps exist; WHOLE says that all do.
     template <bool WHOLE>
-    __device__ __forceinline__ void fetch(int group, int depth) {
+    __device__ __forceinline__ void read(int group, int depth) {
 #pragma unroll
-        for (int q = 0; q < QUAD; q += WIDE_K) {
-            const int k = group * SPAN + q * (SCATTERED ? SLICES : 1);
+        for (int q = 0; q < K_GROUP; q += VEC_K) {
+            const int k = group * GROUP_DISTANCE + q * (SCATTERED<Traits> ? SLICES : 1);
 #pragma unroll
-            for (int i = 0; i < LOADS; ++i) {
-                float vector[WIDE_B];
-                const float *p = TRANS_B ? from[i] + k : from[i];
-                load_once_or_zero(vector, p, WHOLE || first_k + k < depth);
+            for (int i = 0; i < READS; ++i) {
+                float vector[VEC];
+                const float *p = TRANS_B ? source[i] + k : source[i];
+                load_global_or_zero<VEC, L1::NO_ALLOCATE>(vector, p, WHOLE || first_k + k < depth);
 #pragma unroll
-                for (int j = 0; j < WIDE_B; ++j)
-                    value[group][q + (TRANS_B ? j : 0)][i * WIDE_N + (TRANS_B ? 0 : j)] = vector[j];
-                if (!TRANS_B) walk(from[i], q == QUAD - 1 ? (SPAN - QUAD + 1) * ld : ld);
+                for (int j = 0; j < VEC; ++j)
+                    value[group][q + (TRANS_B ? j : 0)][i * VEC_N + (TRANS_B ? 0 : j)] = vector[j];
+                if (!TRANS_B) walk(source[i], q == K_GROUP - 1 ? (GROUP_DISTANCE - K_GROUP + 1) * ld : ld);
             }
         }
-        if (TRANS_B && group == TK / QUAD - 1) {
+        if (TRANS_B && group == TK / K_GROUP - 1) {
 #pragma unroll
-            for (int i = 0; i < LOADS; ++i) from[i] += BK;
+            for (int i = 0; i < READS; ++i) source[i] += BK;
         }
     }
 
-    // Go on by `step`. The compiler must not see through it: it would keep every multiple of ld in registers.
-    static __device__ __forceinline__ void walk(const float *&p, long long step) {
-        p += step;
+    // Go on by `distance`. The compiler must not see through it: it would keep every multiple of ld in
+    // registers.
+    static __device__ __forceinline__ void walk(const float *&p, long long distance) {
+        p += distance;
         asm volatile("" : "+l"(p));
     }
 };

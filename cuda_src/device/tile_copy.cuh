@@ -1,4 +1,4 @@
-// Rungs 3 and up: a tile of A or B on its way from global to shared memory, VEC floats at a time, through
+// Rungs 3 to 8: a tile of A or B on its way from global to shared memory, VEC floats at a time, through
 // registers. Neighbouring threads take neighbours in global memory whatever the layout; element (mn, k) of
 // the tile lands at Xs[mn * STRIDE_MN + k * STRIDE_K]. From rung 6 on that is k-major, so that a thread's
 // fragment is contiguous, and a tile whose k is contiguous in global memory is transposed on the way.
@@ -8,26 +8,7 @@
 // stored. VEC = 4 needs 16-byte alignment, ld % 4 == 0 and an extent that is a multiple of 4; the host
 // chooses VEC so that all hold, and a vector is then inside the matrix or outside, never across its edge.
 #pragma once
-
-// Read VEC floats where `inside`, else zeros. Written in PTX for two reasons: a load that is predicated
-// rather than branched around lets the next one start before it arrives, and the compiler leaves a volatile
-// one where it stands instead of sinking a prefetch down to its use.
-template <int VEC>
-__device__ __forceinline__ void load_or_zero(float (&value)[VEC], const float *p, bool inside) {
-    static_assert(VEC == 1 || VEC == 4, "operands are read 4 or 16 bytes at a time");
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) value[j] = 0.0f;
-    const unsigned long long address = __cvta_generic_to_global(p);
-    if constexpr (VEC == 4) {
-        asm volatile("{ .reg .pred q; setp.ne.s32 q, %5, 0; @q ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4]; }"
-                     : "+f"(value[0]), "+f"(value[1]), "+f"(value[2]), "+f"(value[3])
-                     : "l"(address), "r"(int(inside)));
-    } else {
-        asm volatile("{ .reg .pred q; setp.ne.s32 q, %2, 0; @q ld.global.nc.f32 %0, [%1]; }"
-                     : "+f"(value[0])
-                     : "l"(address), "r"(int(inside)));
-    }
-}
+#include "device/global_memory.cuh"
 
 template <int TILE_MN, int TILE_K, bool K_CONTIGUOUS, int VEC, int THREADS, int STRIDE_MN = 1,
           int STRIDE_K = TILE_MN>
@@ -70,7 +51,7 @@ struct TileCopy {
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
             const float *p = source + (across(i) - across(0)) * ld + (along(i) - along(0));
-            load_or_zero(value[i], p, mn_of(i) < rows && (WHOLE || k_of(i) < depth));
+            load_global_or_zero(value[i], p, mn_of(i) < rows && (WHOLE || k_of(i) < depth));
         }
         if (depth > 0) source += K_CONTIGUOUS ? TILE_K : TILE_K * ld;
     }
@@ -96,14 +77,3 @@ struct TileCopy {
         store(Xs);
     }
 };
-
-// COUNT neighbouring floats of shared memory into registers, 16 bytes at a time.
-template <int COUNT>
-__device__ __forceinline__ void load_fragment(float *fragment, const float *shared) {
-    static_assert(COUNT % 4 == 0, "fragments are read 16 bytes at a time");
-#pragma unroll
-    for (int i = 0; i < COUNT; i += 4) {
-        const float4 v = *reinterpret_cast<const float4 *>(shared + i);
-        fragment[i] = v.x, fragment[i + 1] = v.y, fragment[i + 2] = v.z, fragment[i + 3] = v.w;
-    }
-}

@@ -1,56 +1,69 @@
-// Rung 9: C where it cannot be stored 16 bytes at a time. A thread has neighbours of a row; if it stored them
-// one by one, the lanes of a warp would touch every sector of their lines TN times. Here a warp lays rows of
-// its own through shared memory and stores 32 neighbours at a time, waiting for no other warp. Included after
-// the rung's constants, which it computes with.
+// Rung 9: the store of C where it cannot be written 16 bytes at a time. A thread has neighbours of a row; if
+// it stored them one by one, the lanes of a warp would touch every sector of their lines TN times. So each
+// warp lays its own rows through shared memory and stores 32 neighbours at a time. It waits for no other
+// warp.
+//
+// Traits: TM, TN, WNITER, WSUBM, WSUBN, ROWS, COLS, THREADS_PER_SLICE, SCRATCH_BYTES (of shared memory).
 #pragma once
+#include "device/epilogue.cuh"
 
-// Of a row of every lane in one sub-tile, result j of lane L lies at j * APART + L, written float by float
-// (see device/chains.cuh for why), and neighbours in C then lie in different banks.
-constexpr int APART = 32 + 32 / TN;
-constexpr int PATCH = TN * APART;                 // floats
-constexpr int ABREAST = WSUBN < 32 ? WSUBN : 32;  // lanes that store neighbours
+template <class Traits>
+struct WarpStore {
+    static constexpr int TM = Traits::TM, TN = Traits::TN, WNITER = Traits::WNITER;
+    static constexpr int WSUBM = Traits::WSUBM, WSUBN = Traits::WSUBN;
+    static constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
+    // One row of every lane in one sub-tile: result j of lane L lies at j * LD + L. It is written float by
+    // float (see device/partial_accumulators.cuh for why); neighbours in C then lie in different banks.
+    static constexpr int LD = 32 + 32 / TN;
+    static constexpr int PATCH = TN * LD;                    // floats
+    static constexpr int ABREAST = WSUBN < 32 ? WSUBN : 32;  // lanes that store neighbours
 
-// The rows of a thread that fit into shared memory at a time, if every warp has its share of it.
-__device__ constexpr int rows_at_a_time() {
-    for (int rows = ROWS; rows > 0; --rows)
-        if (ROWS % rows == 0 && 4 * (SLICE / 32) * rows * WNITER * PATCH <= 2 * STAGE) return rows;
-    return 0;
-}
-constexpr int AT_A_TIME = rows_at_a_time();
-static_assert(AT_A_TIME > 0, "a row of every thread fits into shared memory");
-
-// Store the warp tile that begins at (m, n): what is from (first_m, first_n) on and inside the matrix. No
-// thread may still use `shared` for anything else.
-__device__ __forceinline__ void store_by_warps(float *shared, const float (&acc)[ROWS][COLS], int m, int n,
-                                               int first_m, int first_n, int M, int N, float alpha,
-                                               float beta, float *C, long long ldc) {
-    const int lane = threadIdx.x % 32;
-    float *const mine = shared + threadIdx.x % SLICE / 32 * (AT_A_TIME * WNITER * PATCH);
-    m += lane / ABREAST * TM;
-    n += lane % ABREAST;
-#pragma unroll
-    for (int first = 0; first < ROWS; first += AT_A_TIME) {
-        if (first) __syncwarp();
-#pragma unroll
-        for (int i = 0; i < AT_A_TIME; ++i)
-#pragma unroll
-            for (int j = 0; j < COLS; ++j)
-                mine[(i * WNITER + j / TN) * PATCH + j % TN * APART + lane] = acc[first + i][j];
-        __syncwarp();
-        const float *const from = mine + lane % TN * APART + lane / TN;
-#pragma unroll
-        for (int i = 0; i < AT_A_TIME; ++i)
-#pragma unroll
-            for (int e = 0; e < 32 * TN; e += 32) {
-                const int row = m + (first + i) / TM * WSUBM + (first + i) % TM + e / WSUBN * TM;
-                if (row < first_m || row >= M) continue;
-                float *const c = C + row * ldc;
-#pragma unroll
-                for (int w = 0; w < WNITER; ++w) {
-                    const int col = n + w * WSUBN + e % WSUBN;
-                    if (col < first_n || col >= N) continue;
-                    c[col] = epilogue(alpha, from[(i * WNITER + w) * PATCH + e / TN], beta, c + col);
-                }
-            }
+    // As many rows of a thread as fit into shared memory, if every warp has its share of it, go through in
+    // one pass.
+    static __device__ constexpr int rows_per_pass() {
+        for (int rows = ROWS; rows > 0; --rows)
+            if (ROWS % rows == 0 &&
+                4 * (Traits::THREADS_PER_SLICE / 32) * rows * WNITER * PATCH <= Traits::SCRATCH_BYTES)
+                return rows;
+        return 0;
     }
-}
+    static constexpr int PASS_ROWS = rows_per_pass();
+    static_assert(PASS_ROWS > 0, "a row of every thread fits into shared memory");
+
+    // Store the warp tile that begins at (m, n): what is from (first_m, first_n) on and inside the matrix. No
+    // thread may still use `scratch` for anything else.
+    static __device__ __forceinline__ void store(float *scratch, const float (&acc)[ROWS][COLS], int m, int n,
+                                                 int first_m, int first_n, int M, int N, float alpha,
+                                                 float beta, float *C, long long ldc) {
+        const int lane = threadIdx.x % 32;
+        float *const mine =
+            scratch + threadIdx.x % Traits::THREADS_PER_SLICE / 32 * (PASS_ROWS * WNITER * PATCH);
+        m += lane / ABREAST * TM;
+        n += lane % ABREAST;
+#pragma unroll
+        for (int first = 0; first < ROWS; first += PASS_ROWS) {
+            if (first) __syncwarp();  // the lanes have read the pass before
+#pragma unroll
+            for (int i = 0; i < PASS_ROWS; ++i)
+#pragma unroll
+                for (int j = 0; j < COLS; ++j)
+                    mine[(i * WNITER + j / TN) * PATCH + j % TN * LD + lane] = acc[first + i][j];
+            __syncwarp();  // the lanes have written
+            const float *const from = mine + lane % TN * LD + lane / TN;
+#pragma unroll
+            for (int i = 0; i < PASS_ROWS; ++i)
+#pragma unroll
+                for (int e = 0; e < 32 * TN; e += 32) {
+                    const int row = m + (first + i) / TM * WSUBM + (first + i) % TM + e / WSUBN * TM;
+                    if (row < first_m || row >= M) continue;
+                    float *const c = C + row * ldc;
+#pragma unroll
+                    for (int w = 0; w < WNITER; ++w) {
+                        const int col = n + w * WSUBN + e % WSUBN;
+                        if (col < first_n || col >= N) continue;
+                        c[col] = epilogue(alpha, from[(i * WNITER + w) * PATCH + e / TN], beta, c + col);
+                    }
+                }
+        }
+    }
+};

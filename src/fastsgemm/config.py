@@ -19,11 +19,11 @@ MAX_THREADS = 1024  # a block, on every architecture since sm_20
 MAX_REGISTERS = 255  # a thread, on every architecture since sm_35
 FEWEST_STAGES = 2  # of shared memory, on rung 9
 PAD = 4  # floats at the end of a line of a tile that is transposed, on rung 9
-QUAD = 4  # steps of k that a thread takes at a time, on rung 10
-FEW_SUMS = 16  # results of a thread up to which each has two sums, on rung 10
+K_GROUP = 4  # steps of k that a thread takes at a time, on rung 10
+MAX_ALTERNATED = 16  # results of a thread up to which each has two sums, on rung 10
 MAX_SKINNY = 32  # rows of a block, on rung 10
 STATIC_SHARED = 48 * 1024  # bytes that a block gets without asking, on every architecture
-_SUMS_A_PASS = 8192  # floats of partial sums that rung 10 adds up at a time, at most
+MAX_PASS = 8192  # floats of partial sums that rung 10 adds up at a time, at most
 BOOKKEEPING_REGISTERS = 24  # addresses, loop counter, leading dimensions: the least seen on any rung
 
 
@@ -375,8 +375,8 @@ def _skinny_violations(config: Config) -> list[Violation]:
     found = _divides("TN", config.TN, "BN", config.BN) + _divides("TK", config.TK, "BK", config.BK)
     if config.BM > MAX_SKINNY or not _power_of_two(config.BM):
         found.append(Violation("BM of few rows", f"a power of two up to {MAX_SKINNY}", str(config.BM)))
-    if config.TK % QUAD:
-        found.append(Violation("TK is whole groups of k", f"a multiple of {QUAD}", str(config.TK)))
+    if config.TK % K_GROUP:
+        found.append(Violation("TK is whole groups of k", f"a multiple of {K_GROUP}", str(config.TK)))
     if found:
         return found
     columns, slices = config.BN // config.TN, config.BK // config.TK
@@ -400,11 +400,11 @@ def skinny_shared_bytes(config: Config) -> int:
     """
     assert config.BK and config.TN and config.TK
     slices, rows = config.BK // config.TK, config.BM
-    while rows > 1 and (rows * config.TN > slices or rows * slices * config.BN > _SUMS_A_PASS):
+    while rows > 1 and (rows * config.TN > slices or rows * slices * config.BN > MAX_PASS):
         rows //= 2
     parts = max(1, config.threads // (rows * config.BN))
     sums = rows * config.BN * (slices + parts) + parts * (config.BN * (config.BM + 1) + PAD)
-    tile = config.TK * config.BM * (slices + (config.BM > QUAD))
+    tile = config.TK * config.BM * (slices + (config.BM > K_GROUP))
     return 4 * max(2 * tile, sums)
 
 
@@ -423,9 +423,9 @@ def least_registers(config: Config) -> int:
     """Return an estimate from below of the registers of a thread."""
     if config.TK:
         sums = config.BM * (config.TN or 1)
-        if config.TK > QUAD and sums <= FEW_SUMS:
+        if config.TK > K_GROUP and sums <= MAX_ALTERNATED:
             sums *= 2
-        return sums + config.TK * (config.TN or 1) + QUAD + BOOKKEEPING_REGISTERS
+        return sums + config.TK * (config.TN or 1) + K_GROUP + BOOKKEEPING_REGISTERS
     rows = (config.TM or 1) * (config.wmiter or 1)
     columns = (config.TN or 1) * (config.WNITER or 1)
     prefetched = 0

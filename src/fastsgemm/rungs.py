@@ -32,6 +32,15 @@ _SKINNY = ("BM", "BN", "BK", "TN", "TK", "MIN_BLOCKS", "SPLIT_K")
 NARROW = 32  # the most rows of C that rung 10 is thought of for
 
 
+def kernel_name(file: str) -> str:
+    """Return the ``extern "C"`` name of the kernel in `file`: the file's own without its number, prefixed for profilers.
+
+    >>> kernel_name("09_pipelined.cu")
+    'fastsgemm_pipelined'
+    """
+    return "fastsgemm_" + file.lstrip("0123456789_").removesuffix(".cu")
+
+
 @dataclass(frozen=True, repr=False)
 class Rung:
     """One rung of the ladder.
@@ -70,8 +79,8 @@ class Rung:
 
     @property
     def kernel(self) -> str:
-        """The ``extern "C"`` name in `file`: the file's own name without its number."""
-        return self.file[3:].removesuffix(".cu")
+        """The ``extern "C"`` name in `file`; see `kernel_name`."""
+        return kernel_name(self.file)
 
     @property
     def warp_tiles(self) -> bool:

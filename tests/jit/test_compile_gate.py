@@ -110,8 +110,8 @@ def test_every_record_is_legal_where_it_is_shipped(arch):
         assert configs.violations(rungs.find(line["rung"]), config, data["shared_limit"]) == []
 
 
-@pytest.mark.parametrize("name", ["copy_strided", "reduce_parts"])
+@pytest.mark.parametrize("name", source.HELPERS)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_a_kernel_without_constants_compiles_cleanly(arch, name):
-    report = compiler.report(source.plain(f"{name}.cu"), name, arch)
+def test_a_kernel_without_a_config_compiles_cleanly(arch, name):
+    report = compiler.report(source.helper(name), rungs.kernel_name(name), arch)
     assert report.registers <= 64 and not (report.stack_bytes or report.spill_stores or report.spill_loads)

@@ -1,17 +1,20 @@
 """Generated sources: constants, inlined includes, and messages that name the real files."""
 
+import dataclasses
 import re
 
 import pytest
 
 from fastsgemm import resources
 from fastsgemm.config import Config
-from fastsgemm.errors import CompileError
+from fastsgemm.errors import CompileError, ConfigError
 from fastsgemm.geometry.variants import Variant
+from fastsgemm.heuristics import database
 from fastsgemm.jit import compiler, source
-from fastsgemm.rungs import RUNGS, find
+from fastsgemm.rungs import RUNGS, find, kernel_name
 
 CONFIG = Config(128, 128, 8, 8, 8)
+FILES = sorted(path.name for path in resources.folder("cuda_src").glob("*.cu"))
 
 
 @pytest.fixture
@@ -28,37 +31,87 @@ def cuda_folder(tmp_path, monkeypatch):
 
 
 def constants(text):
-    return {name: int(value) for name, value in re.findall(r"^constexpr int (\w+) = (-?\d+);$", text, re.MULTILINE)}
+    """The constants of the block at the top of a file, by name."""
+    block = text.partition("// constants:begin")[2].partition("// constants:end")[0]
+    return {name: int(value) for name, value in re.findall(r"^constexpr int (\w+) = (-?\d+);", block, re.MULTILINE)}
+
+
+@pytest.fixture(scope="module")
+def configs():
+    """A legal config for every rung."""
+    generic = {record.rung: record.config for record in database.load(database.GENERIC).records}
+    return {rung.name: generic.get(rung.name, CONFIG) for rung in RUNGS}
 
 
 def test_the_variants_are_spelled_as_in_blas():
     assert [Variant(a, b).layout for a in (False, True) for b in (False, True)] == ["NN", "NT", "TN", "TT"]
 
 
-def test_constants_come_first_a_line_each():
+def test_the_values_of_the_block_are_replaced():
     text = source.generate(find("vectorized"), CONFIG, Variant(True, False, 4, 1, 4))
-    head = text.partition("#line")[0]
-    assert constants(head) == {
+    assert constants(text) == {
         "BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8,
         "TRANS_A": 1, "TRANS_B": 0, "VEC_A": 4, "VEC_B": 1, "VEC_C": 4,
     }  # fmt: skip
-    assert len(head.splitlines()) == len(constants(head))
 
 
 def test_rungs_without_vectors_have_no_vector_constants():
     text = source.generate(find("naive"), Config(32, 32), Variant())
-    assert constants(text.partition("#line")[0]).keys() == {"BM", "BN", "TRANS_A", "TRANS_B"}
+    assert constants(text).keys() == {"BM", "BN", "TRANS_A", "TRANS_B"}
+
+
+def test_fields_that_are_none_and_fields_of_another_name(configs):
+    config = configs["pipelined"]
+    found = constants(source.generate(find("pipelined"), config, Variant()))
+    assert (found["STAGES"], found["SLICED_K"], found["PARTIAL_ACCUMULATORS"]) == (2, 1, 1)
+    assert found["CP_ASYNC"] == config.ASYNC
+    config = dataclasses.replace(config, STAGES=3, SLICES=2, CHAINS=4)
+    found = constants(source.generate(find("pipelined"), config, Variant()))
+    assert (found["STAGES"], found["SLICED_K"], found["PARTIAL_ACCUMULATORS"]) == (3, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"WIDTH": 4}, r"does not declare \['WIDTH'\]"), ({"BK": None}, r"was not given \['BK'\]")],
+)
+def test_constants_that_are_unknown_or_missing_are_refused(change, message):
+    given = constants(source.plain("05_blocktile_2d.cu")) | change
+    with pytest.raises(ConfigError, match=message):
+        source.with_constants("05_blocktile_2d.cu", {k: v for k, v in given.items() if v is not None})
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_kernel_compiles_alone_with_its_defaults(file):
+    """Every constant has a meaning beside it, and the defaults fit together."""
+    text = (resources.folder("cuda_src") / file).read_text()
+    block = text.partition("// constants:begin")[2].partition("// constants:end")[0]
+    lines = [line for line in block.splitlines()[1:] if not line.startswith(" ")]  # others go on with a comment
+    assert lines and all(re.fullmatch(r"constexpr int \w+ = -?\d+; +// \w.*", line) for line in lines)
+    report = compiler.report(source.plain(file), kernel_name(file), "sm_90")
+    assert report.spill_stores == report.spill_loads == report.stack_bytes == 0
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in resources.folder("cuda_src").glob("device/*.cuh")))
+def test_a_header_depends_on_nothing_that_is_defined_before_it(file):
+    """Each compiles alone, with all that its templates do not depend on."""
+    text = source.plain(f"device/{file}") + 'extern "C" __global__ void empty() {}\n'
+    compiler.report(text, "empty", "sm_90")
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file[0].isdigit()])
+def test_a_rung_is_one_file_of_at_most_250_lines(file):
+    assert len((resources.folder("cuda_src") / file).read_text().splitlines()) <= 250
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=str)
-def test_a_source_is_whole_and_holds_each_file_once(rung):
-    text = source.generate(rung, CONFIG, Variant())
+def test_a_source_is_whole_and_holds_each_file_once(rung, configs):
+    text = source.generate(rung, configs[rung.name], Variant())
     assert "#include" not in text and "#pragma once" not in text
     opened = re.findall(r'^#line 1 "(.*)"$', text, re.MULTILINE)
     assert opened[0] == rung.file and len(opened) == len(set(opened)) > 1
 
 
-@pytest.mark.parametrize("file", [rung.file for rung in RUNGS] + ["copy_strided.cu"])
+@pytest.mark.parametrize("file", FILES)
 def test_every_line_is_where_its_marker_says(file):
     place, number, seen = None, 0, 0
     for line in source.plain(file).splitlines():
@@ -83,7 +136,7 @@ def test_a_helper_that_two_others_include_is_inlined_once(cuda_folder):
 
 
 def test_a_source_depends_on_nothing_but_its_arguments():
-    rung = find("warptiled")
+    rung = find("vectorized")
     assert source.generate(rung, CONFIG, Variant()) == source.generate(rung, CONFIG, Variant())
     assert source.generate(rung, CONFIG, Variant()) != source.generate(rung, CONFIG, Variant(True))
 
@@ -95,4 +148,4 @@ def test_a_message_of_the_compiler_names_the_real_file_and_line(cuda_folder, fil
     lines.insert(len(lines), "this is no C++;")
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(CompileError, match=rf"{file}\({len(lines)}\): error: "):
-        compiler.report(source.generate(find("vectorized"), CONFIG, Variant()), "vectorized", "sm_90")
+        compiler.report(source.generate(find("vectorized"), CONFIG, Variant()), "fastsgemm_vectorized", "sm_90")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from fastsgemm.sim.errors import RaceError, UnwrittenSharedError
 
 RUNG = rungs.find("pipelined")
 SMALL = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0, SPLIT_K=1)
-STRANDS = 8  # of cuda_src/reduce_parts.cu
+PARTIAL_SUMS = source.HELPERS["reduce_parts"]["PARTIAL_SUMS"]
 LAYOUTS = problem.LAYOUTS
 
 
@@ -43,16 +44,16 @@ def close(found, A, B, alpha=1.0, beta=0.0, C=0.0):
 
 
 def added_up(parts, alpha, beta, C, fma):
-    """What reduce_parts is to do: ascending within each strand, then the strands, then the epilogue."""
-    strands = []
-    for first in range(STRANDS):
+    """What reduce_parts is to do: ascending within each partial sum, then the partial sums, then the epilogue."""
+    partial_sums = []
+    for first in range(PARTIAL_SUMS):
         total = np.zeros_like(parts[0])
-        for part in parts[first::STRANDS]:
+        for part in parts[first::PARTIAL_SUMS]:
             total = total + part
-        strands.append(total)
-    total = strands[0]
-    for strand in strands[1:]:
-        total = total + strand
+        partial_sums.append(total)
+    total = partial_sums[0]
+    for partial_sum in partial_sums[1:]:
+        total = total + partial_sum
     alpha, beta = np.float32(alpha), np.float32(beta)
     return alpha * total if beta == 0 else fma(alpha, total, beta * C)
 
@@ -350,53 +351,74 @@ def test_the_sum_alone(count, M, N, strides, beta, libm_fma):
     expected = added_up(parts, 1.5, beta, old, libm_fma)
     args = (M, N, count, "W", M * N, 1.5, beta, "C", *strides)
     regions = {"W": Region(W), "C": Region(memory.reshape(1, -1), write=True, read=bool(beta))}
-    Machine().launch(
-        source.plain("reduce_parts.cu"), "reduce_parts", *grid.reduction_blocks(M, N, count), 0, args, regions
-    )
+    name = rungs.kernel_name("reduce_parts")
+    Machine().launch(source.helper("reduce_parts"), name, *grid.reduction_blocks(M, N, count), 0, args, regions)
     same_bits(view.copy(), expected)
 
 
 WAYS = [(1, 0, 0), (1, 1, 2), (1, 2, 1), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2, 0), (2, 2, 1)]
 
+# A wait for the next tile is a wait for copies and a barrier: each is left out of each call. Calls in the order of the
+# source, those of two stages and those of more. The main loop's stand at another place where fragments are read ahead.
+WAIT = r"(?:stages\.)?\bwait\(\);"
+WAITS = {"fill": (0, 1), "loop, ahead": (2, 4), "loop": (3, 5), "peel": (6, 6)}
+BARRIER = r"__syncthreads\(\);"
+BARRIERS = {"wait": (0, 1), "slices": (2, 3), "ahead": (4,), "end of K": (5,), "store": (6,)}  # the first two are waits
+
+
+def waits(config):
+    """The numbers of the waits that are compiled for this config."""
+    many = config.STAGES is not None
+    loop = "loop" if config.FRAGMENTS == 1 else "loop, ahead"
+    return [WAITS[call][many] for call in ("fill", loop, "peel")]
+
+
+def barriers(config):
+    """The numbers of the other barriers that are compiled for this config."""
+    places = ["end of K", "store"] + ["slices"] * bool(config.SLICES) + ["ahead"] * (config.FRAGMENTS == 2)
+    return sorted(number for place in places for number in BARRIERS[place])
+
 
 @pytest.mark.parametrize(
     ("what", "fragments", "spread", "asynchronous", "slices"),
     [
-        *(("__syncthreads();", *way, None) for way in WAYS),
-        *(("__syncthreads();", *way, 2) for way in WAYS[::3]),
-        *(("wait_for_copies();", *way, None) for way in WAYS if way[2]),  # without copies in flight nothing waits
-        *(("wait_for_copies();", *way, 2) for way in WAYS[2::3] if way[2]),
-        *(("__syncwarp();", 2, 2, 1, slices) for slices in (None, 2)),  # after the main loop: that is the difference
+        *(("barriers", *way, None) for way in WAYS),
+        *(("barriers", *way, 2) for way in WAYS[::3]),
+        *(("copies", *way, None) for way in WAYS if way[2]),  # without copies in flight nothing waits
+        *(("copies", *way, 2) for way in WAYS[2::3] if way[2]),
     ],
 )
 def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, spread, asynchronous, monkeypatch):
     config = dataclasses.replace(SMALL, SLICES=slices, FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread)
-    if what == "__syncwarp();":  # between rows that are stored in several goes
-        config = dataclasses.replace(config, BM=64, BN=64, WM=32, WN=64, WNITER=2)
-    elif slices:
+    if slices:
         config = dataclasses.replace(config, BK=16)
-    count = {"__syncthreads();": 9, "wait_for_copies();": 2, "__syncwarp();": 2}[what]
-    elsewhere = set()
-    if what == "__syncthreads();":
-        elsewhere = {2, 4}  # of more stages
-        if fragments == 1:
-            elsewhere |= {6}
-        if slices is None:
-            elsewhere |= {0, 1}
-    left_out(config, what, count, elsewhere, monkeypatch)
+    if what == "barriers":
+        left_out(config, WAIT, "wait_for_copies();", 7, waits(config), monkeypatch)
+        left_out(config, BARRIER, ";", 7, barriers(config), monkeypatch)
+    else:
+        left_out(config, WAIT, "__syncthreads();", 7, waits(config), monkeypatch)
 
 
-@pytest.mark.parametrize(("what", "fragments"), [("__syncthreads();", 2), ("wait_for_groups<STAGES - 2>();", 1)])
+@pytest.mark.parametrize("slices", [None, 2])
+def test_no_warp_barrier_can_be_left_out(slices, monkeypatch):
+    """Between rows that are stored in several passes, after the main loop."""
+    config = dataclasses.replace(SMALL, SLICES=slices, FRAGMENTS=2, ASYNC=1, SPREAD=2)
+    config = dataclasses.replace(config, BM=64, BN=64, WM=32, WN=64, WNITER=2)
+    left_out(config, r"__syncwarp\(\);", ";", 2, [0, 1], monkeypatch)
+
+
+@pytest.mark.parametrize(("what", "fragments"), [("barriers", 2), ("copies", 1)])
 def test_nor_with_three_stages(what, fragments, monkeypatch):
     config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=2, STAGES=3, SPREAD=2)
-    if what == "__syncthreads();":
-        left_out(config, what, 9, {0, 1, 3, 5}, monkeypatch)
+    if what == "barriers":
+        left_out(config, WAIT, "wait_for_copies_but<1>();", 7, waits(config), monkeypatch)
+        left_out(config, BARRIER, ";", 7, barriers(config), monkeypatch)
     else:
-        left_out(config, what, 2, set(), monkeypatch)
+        left_out(config, WAIT, "__syncthreads();", 7, waits(config), monkeypatch)
 
 
-def left_out(config, what, count, elsewhere, monkeypatch):
-    """Leave out each of them in turn, but for those that are not compiled for this config, and see that it matters."""
+def left_out(config, pattern, instead, count, numbers, monkeypatch):
+    """Replace those of these numbers in turn, of `count` in the source, and see that it matters."""
     whole = source.generate
 
     def races(tiles, peel):
@@ -408,13 +430,15 @@ def left_out(config, what, count, elsewhere, monkeypatch):
             return True
         return False
 
-    assert whole(RUNG, config, variants.Variant()).count(what) == count
-    for number in sorted({*range(count)} - elsewhere):
+    assert len(re.findall(pattern, whole(RUNG, config, variants.Variant()))) == count
+    for number in numbers:
 
         def generate(*how, number=number):
-            pieces = whole(*how).split(what)
-            return what.join(pieces[: number + 1]) + ";" + what.join(pieces[number + 1 :])
+            text = whole(*how)
+            found = list(re.finditer(pattern, text))[number]
+            return text[: found.start()] + instead + text[found.end() :]
 
         monkeypatch.setattr(source, "generate", generate)
         # The end of K comes first, or last, after a tile in one stage or another.
         assert races(2, True) or any(races(tiles, False) for tiles in (2, 3, 4)), number
+    monkeypatch.setattr(source, "generate", whole)

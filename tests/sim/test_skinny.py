@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from fastsgemm import config as configs
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region
 from fastsgemm.sim.errors import (
@@ -29,13 +30,15 @@ def constants(BM=4, BN=32, BK=64, TN=4, TK=8, layout=(0, 0, 0), vec=(1, 1, 1)):
         "TN": TN,
         "TK": TK,
         "MIN_BLOCKS": 1,
+        "K_GROUP": configs.K_GROUP,
+        "MAX_ALTERNATED": configs.MAX_ALTERNATED,
+        "MAX_PASS": configs.MAX_PASS,
         **dict(zip(names, layout + vec, strict=True)),
     }
 
 
 def kernel(c, edit=lambda text: text):
-    lines = [f"constexpr int {name} = {value};" for name, value in c.items()]
-    return "\n".join([*lines, edit(source.plain("10_skinny.cu"))])
+    return edit(source.with_constants("10_skinny.cu", c))
 
 
 def integers(M, N, K, parts=1, seed=0):
@@ -69,7 +72,7 @@ def run(c, A, B, C, alpha=1.0, beta=0.0, k_chunk=None, gap=None, edit=lambda tex
     block = c["BN"] // c["TN"] * (c["BK"] // c["TK"])
     ld = [x.strides[-2] // 4 for x in (a, b, to)]
     args = [M, N, K, alpha, "A", ld[0], "B", ld[1], beta, "C", ld[2], k_chunk or max(K, 1), M * N]
-    report = Machine("sm_90").launch(kernel(c, edit), "skinny", grid, block, 0, args, operands)
+    report = Machine("sm_90").launch(kernel(c, edit), "fastsgemm_skinny", grid, block, 0, args, operands)
     return (to.transpose(0, 2, 1) if c["TRANS_C"] else to), report
 
 
@@ -209,19 +212,19 @@ def test_no_barrier_can_be_left_out(left_out):
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
-        ("min(n0 + column(i * WIDE_N), N - WIDE_N)", "n0 + column(i * WIDE_N)", GlobalAccessError),
-        ("min(m0 + m, M - (TRANS_A ? WIDE_A : 1))", "m0 + m", GlobalAccessError),
-        ("b.fetch<false>(g, left - BK)", "b.fetch<true>(g, BK)", GlobalAccessError),
-        ("a.fetch<false>(left - 2 * BK)", "a.fetch<true>(BK)", GlobalAccessError),
+        ("min(n0 + column(i * VEC_N), N - VEC_N)", "n0 + column(i * VEC_N)", GlobalAccessError),
+        ("min(m0 + m, M - (TRANS_A ? VEC : 1))", "m0 + m", GlobalAccessError),
+        ("b.read<false>(g, k_left - BK)", "b.read<true>(g, BK)", GlobalAccessError),
+        ("a.read<false>(k_left - 2 * BK)", "a.read<true>(BK)", GlobalAccessError),
         ("tile.m + m >= M || ", "", GlobalAccessError),
         (" || tile.n + n >= N", "", GlobalAccessError),
-        ("sum[j] = sum_by_pairs<PARTS>(", "sum[j] = C[0] + sum_by_pairs<PARTS>(", ForbiddenAccessError),
+        ("sum[j] = pairwise_sum<ADDERS>(", "sum[j] = C[0] + pairwise_sum<ADDERS>(", ForbiddenAccessError),
         ("i < BM * BN; i += THREADS", "i < BM * BN - THREADS; i += THREADS", UnwrittenOutputError),
-        ("constexpr int WIDE_B = !TRANS_B && TN % 4 ? 1 : VEC_B;", "constexpr int WIDE_B = 4;", MisalignedError),
-        ("left -= BK, now", "left -= left >= BK ? BK : 2 * BK, now", None),
-        ("acc[chain][row + i][j];", "acc[chain][row + i][0];", AssertionError),
-        ("const int slice = p + s * PARTS;", "const int slice = p;", AssertionError),
-        ("const int k0 = part * k_chunk;", "const int k0 = 0;", AssertionError),
+        ("constexpr int LOAD_B = !TRANS_B && TN % 4 ? 1 : VEC_B;", "constexpr int LOAD_B = 4;", MisalignedError),
+        ("k_left -= BK, buffer", "k_left -= k_left >= BK ? BK : 2 * BK, buffer", None),
+        ("acc[which][row + i][j];", "acc[which][row + i][0];", AssertionError),
+        ("const int slice = adder + s * ADDERS;", "const int slice = adder;", AssertionError),
+        ("const int k_first = part * k_chunk;", "const int k_first = 0;", AssertionError),
         ("C += part * split_stride;", "", UnwrittenOutputError),
     ],
 )

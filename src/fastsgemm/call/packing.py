@@ -12,12 +12,13 @@ from fastsgemm.call import workspace
 from fastsgemm.call.arrays import View
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.jit import kernel
+from fastsgemm.jit.source import HELPERS
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
 _COPY = "copy_strided"
-_THREADS = 256  # as in cuda_src/copy_strided.cu
+_THREADS = HELPERS[_COPY]["THREADS"]
 
 Three = tuple[bool, bool, bool]
 

@@ -11,6 +11,7 @@ from fastsgemm.errors import ShapeError
 
 if TYPE_CHECKING:
     pass
+from fastsgemm.call.split_k import _CONSTANTS
 from fastsgemm.problem import Problem
 
 MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
@@ -67,10 +68,8 @@ def blocks(config: Config, problem: Problem) -> int:
     return count
 
 
-_THREADS, _STRANDS, _FEW, _EACH = 256, 8, 8, 4  # as in cuda_src/reduce_parts.cu
-
-
 def reduction_blocks(M: int, N: int, count: int) -> tuple[int, int]:
     """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product."""
-    elements = _EACH * _THREADS // (_STRANDS if count > _FEW else 1)  # of a block
-    return -(-M * N // elements), _THREADS
+    threads = _CONSTANTS["THREADS"]
+    partial_sums = _CONSTANTS["PARTIAL_SUMS"] if count > _CONSTANTS["SERIAL_PARTS"] else 1  # of an element
+    return -(-M * N // (_CONSTANTS["ELEMENTS"] * threads // partial_sums)), threads

@@ -11,7 +11,7 @@ from fastsgemm.config import STATIC_SHARED, Config
 from fastsgemm.errors import CaptureError
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import compiler, source
-from fastsgemm.rungs import Rung
+from fastsgemm.rungs import Rung, kernel_name
 
 if TYPE_CHECKING:
     from cuda.core import Kernel
@@ -46,12 +46,12 @@ def load(gpu: Gpu, rung: Rung, config: Config, variant: Variant, cubin: bytes) -
 
 
 def helper(gpu: Gpu, name: str, stream: Any) -> Kernel:
-    """Return a kernel that has no constants: ``copy_strided`` or ``reduce_parts``, by the name of its file."""
+    """Return a kernel that has no config: ``copy_strided`` or ``reduce_parts``, by the name of its file."""
     found = gpu.kernels.get(name)
     if found is None:
         _refuse_in_capture(name, stream)
-        text = source.plain(f"{name}.cu")
-        found = _load(gpu, name, lambda: compiler.cubin(text, name, gpu.arch), name, 0)
+        text, entry = source.helper(name), kernel_name(name)
+        found = _load(gpu, name, lambda: compiler.cubin(text, entry, gpu.arch), entry, 0)
     return found
 
 

@@ -138,7 +138,8 @@ def _add_up(
     args = (M, N, count, "W", M * N, alpha, beta, "C", *strides)
     operands = {"W": Region(parts), "C": c}
     blocks, threads = reduction_blocks(M, N, count)
-    machine.launch(source.plain("reduce_parts.cu"), "reduce_parts", blocks, threads, 0, args, operands)
+    text, name = source.helper("reduce_parts"), rungs.kernel_name("reduce_parts")
+    machine.launch(text, name, blocks, threads, 0, args, operands)
 
 
 def _operand(x: Matrix) -> Operand:

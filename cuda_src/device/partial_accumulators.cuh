@@ -1,0 +1,52 @@
+// Rung 9: partial accumulators. The rounding error of a chain of FMAs grows with its length, so a long sum is
+// made of several short chains. When one ends, every thread adds its accumulators to those that it keeps in
+// shared memory, and starts again from zero. A second set of accumulators does not fit into the registers,
+// and each thread visits its own a few times in all; no other thread does, so this needs no barrier.
+//
+// Traits: BK, PARTIAL_ACCUMULATORS, THREADS, ROWS, COLS (of accumulators a thread).
+#pragma once
+
+template <class Traits>
+struct PartialAccumulators {
+    static constexpr int COUNT = Traits::PARTIAL_ACCUMULATORS, ROWS = Traits::ROWS, COLS = Traits::COLS;
+    // A chain has at least 16 steps of k, or adding up would cost too much. In tiles of K:
+    static constexpr int SHORTEST = (16 + Traits::BK - 1) / Traits::BK;
+
+    float *kept;       // [ROWS][COLS][THREADS] in shared memory
+    bool any = false;  // was kept yet
+
+    explicit __device__ __forceinline__ PartialAccumulators(float *kept) : kept(kept) {}
+
+    // Return how many tiles of K one chain spans, of `k_tiles` in all.
+    static __device__ __forceinline__ int chain_length(int k_tiles) {
+        return COUNT > 1 ? max((k_tiles + COUNT - 1) / COUNT, SHORTEST) : k_tiles;
+    }
+
+    // Float by float: vectors would tie neighbouring accumulators to neighbouring registers, and the compiler
+    // could no longer keep the main loop free of register-bank conflicts.
+    __device__ __forceinline__ float *place(int i, int j) const {
+        return kept + (i * COLS + j) * Traits::THREADS + threadIdx.x;
+    }
+
+    // Add what was kept to the accumulators.
+    __device__ __forceinline__ void add_to(float (&acc)[ROWS][COLS]) const {
+        if (!any) return;
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < COLS; ++j) acc[i][j] = __fadd_rn(*place(i, j), acc[i][j]);
+    }
+
+    // End a chain: keep the accumulators, added to what was kept before, and set them to zero.
+    __device__ __forceinline__ void end_chain(float (&acc)[ROWS][COLS]) {
+        add_to(acc);
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < COLS; ++j) {
+                *place(i, j) = acc[i][j];
+                acc[i][j] = 0.0f;
+            }
+        any = true;
+    }
+};

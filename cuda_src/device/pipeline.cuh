@@ -1,0 +1,185 @@
+// Rung 9: the stages of shared memory, each of which holds a tile of A and one of B. While the block
+// multiplies the tile in one stage, the next tiles are copied to the others.
+//
+//   issue    start copying a later tile into the stage that is free
+//   wait     until the next tile is complete: the copies of this thread first, then all threads at a barrier
+//   release  move on: the next stage is read, and the one that was read is free
+//
+// One barrier a tile suffices. A thread arrives at it after its own copies of the next tile are complete, so
+// behind the barrier the whole tile is (nobody reads too early). It also arrives after it has read its last
+// fragments of this tile, so behind the barrier the stage of this tile is free (nobody writes too early), and
+// `issue` writes to no other stage before the next barrier. Where fragments are read one step ahead, the last
+// ones of a tile are read before the last step is multiplied, which is why the barrier may stand before that
+// step.
+//
+// Traits: A, B (of device/pipelined_copy.cuh), STAGES, STAGE_BYTES, TILE_A_BYTES, STEPS, SLICED_K, FRAGMENTS,
+// SPREAD, TM, TN, WSUBM, WSUBN, ROWS, COLS.
+#pragma once
+#include "device/pipelined_copy.cuh"
+#include "device/shared_memory.cuh"
+
+// What two stages and many have in common: where this thread reads and writes, and its fragments.
+template <class Traits>
+struct Stages {
+    using CopyA = PipelinedCopy<typename Traits::A>;
+    using CopyB = PipelinedCopy<typename Traits::B>;
+    static constexpr int LINE_A = 4 * CopyA::LD, LINE_B = 4 * CopyB::LD;  // bytes from one k to the next
+    static constexpr bool ASYNC = CopyA::ASYNC || CopyB::ASYNC;
+    static constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
+
+    CopyA &copy_a;
+    CopyB &copy_b;
+    int slice, row, col;        // of this thread: its share of k, and its first element in the block tile
+    unsigned first_a, first_b;  // the tiles of the first stage, as shared-memory addresses
+    unsigned read_a, read_b;    // where this thread reads fragments
+    unsigned write_a, write_b;  // where it writes what it copies, from `fill` on
+    float a[Traits::FRAGMENTS][ROWS], b[Traits::FRAGMENTS][COLS];
+
+    __device__ __forceinline__ Stages(const float *shared, CopyA &copy_a, CopyB &copy_b,
+                                      int slice, int row, int col)
+        : copy_a(copy_a), copy_b(copy_b), slice(slice), row(row), col(col) {
+        first_a = shared_address(shared), first_b = first_a + Traits::TILE_A_BYTES;
+        read_first(slice * Traits::STEPS);
+    }
+
+    // Read fragments from step k of the first stage on.
+    __device__ __forceinline__ void read_first(int k) {
+        read_a = first_a + k * LINE_A + 4 * row, read_b = first_b + k * LINE_B + 4 * col;
+    }
+
+    // Read this thread's fragments of step k.
+    __device__ __forceinline__ void load_fragments(int buffer, int k) {
+#pragma unroll
+        for (int j = 0; j < COLS; j += 4)
+            load_shared_x4(b[buffer] + j,
+                           read_b + k * LINE_B + 4 * (j / Traits::TN * Traits::WSUBN + j % Traits::TN));
+#pragma unroll
+        for (int i = 0; i < ROWS; i += 4)
+            load_shared_x4(a[buffer] + i,
+                           read_a + k * LINE_A + 4 * (i / Traits::TM * Traits::WSUBM + i % Traits::TM));
+    }
+};
+
+// Two stages: the copy of the next tile is spread over the steps of this one. Operands that go through
+// registers are read and written at different steps.
+template <class Traits>
+struct TwoStages : Stages<Traits> {
+    using Base = Stages<Traits>;
+    using Base::Base, Base::ASYNC, Base::copy_a, Base::copy_b;
+    using Base::read_a, Base::read_b, Base::write_a, Base::write_b;
+
+    int to_other = Traits::STAGE_BYTES;  // from the stage that is read to the one that is written
+
+    // Copy the first tile, and wait for it. With `peel` it is used for the `end` of K, and the tiles begin
+    // after that.
+    __device__ __forceinline__ void fill(int k_tiles, bool peel, int) {
+        write_a = Base::first_a + copy_a.place;
+        copy_a.begin(write_a);
+        write_b = Base::first_b + copy_b.place;
+        copy_b.begin(write_b);
+        finish_next(!peel && k_tiles > 1);
+        write_a += to_other, write_b += to_other;
+        wait();
+    }
+
+    // Copy a tile outside the main loop, which begins `steps` of k after `source`.
+    __device__ __forceinline__ void begin_next(int steps) {
+        copy_a.begin(write_a, steps);
+        copy_b.begin(write_b, steps);
+    }
+    __device__ __forceinline__ void finish_next(bool more) {
+        copy_a.finish(write_a, more);
+        copy_b.finish(write_b, more);
+    }
+
+    // What is due of the next tile before the fragments of step k are read, and after. In the last tile the
+    // copy is of the same tile again, into a stage that nobody reads: cheaper than a branch.
+    __device__ __forceinline__ void issue_before_fragments(int k, bool more) {
+        if (Traits::SPREAD != 1) read_at(k, more);
+        if (Traits::SPREAD == 0) write_at(k);
+    }
+    __device__ __forceinline__ void issue_after_fragments(int k, bool more) {
+        if (Traits::SPREAD == 1) read_at(k, more);
+        if (Traits::SPREAD != 0) write_at(k);
+    }
+
+    __device__ __forceinline__ void wait() {
+        if (ASYNC) wait_for_copies();
+        __syncthreads();
+    }
+
+    __device__ __forceinline__ void release(bool) {
+        read_a += to_other, read_b += to_other;
+        write_a -= to_other, write_b -= to_other;
+        to_other = -to_other;
+    }
+
+private:
+    __device__ __forceinline__ void read_at(int k, bool more) {
+        copy_a.read_at(write_a, k, more);
+        copy_b.read_at(write_b, k, more);
+    }
+    __device__ __forceinline__ void write_at(int k) const {
+        copy_a.write_at(write_a, k);
+        copy_b.write_at(write_b, k);
+    }
+};
+
+// More than two stages: all operands go by cp.async, STAGES - 1 tiles are on their way, each a group of
+// copies.
+template <class Traits>
+struct ManyStages : Stages<Traits> {
+    using Base = Stages<Traits>;
+    using Base::Base, Base::copy_a, Base::copy_b;
+    using Base::read_a, Base::read_b, Base::write_a, Base::write_b;
+    static constexpr int STAGES = Traits::STAGES;
+
+    int read_stage = 0, write_stage = 0;  // in bytes from the first stage
+    int issued = 0;                       // tiles whose copies were started
+    int tiles;                            // in all
+    bool peel;                            // the second tile begins `end` steps after the first, see TwoStages
+    int end;
+
+    __device__ __forceinline__ void fill(int k_tiles, bool with_peel, int end_of_k) {
+        write_a = Base::first_a + copy_a.place, write_b = Base::first_b + copy_b.place;
+        tiles = k_tiles + with_peel, peel = with_peel, end = end_of_k;
+#pragma unroll 1
+        for (int ahead = 1; ahead < STAGES; ++ahead) issue();
+        wait();
+    }
+    __device__ __forceinline__ void begin_next(int) { issue(); }
+    __device__ __forceinline__ void finish_next(bool) {}
+
+    // Start copying the next tile, if there is one. The group is committed even if it is empty, so that
+    // `wait` always waits for all but the same number of groups.
+    __device__ __forceinline__ void issue() {
+        if (issued < tiles) {
+            const int steps = issued == 0 ? 0 : issued == 1 && peel ? end : Traits::BK;
+            copy_a.begin(write_a, steps);
+            copy_b.begin(write_b, steps);
+            ++issued;
+        }
+        commit_copies();
+        const int distance = advance(write_stage);
+        write_a += distance, write_b += distance;
+    }
+
+    __device__ __forceinline__ void wait() {
+        wait_for_copies_but<STAGES - 2>();
+        __syncthreads();
+    }
+
+    // Without `more` tiles the next stage may never have been written: stay.
+    __device__ __forceinline__ void release(bool more) {
+        const int distance = more ? advance(read_stage) : 0;
+        read_a += distance, read_b += distance;
+    }
+
+private:
+    // Go on to the next stage, in a ring; return the distance in bytes.
+    static __device__ __forceinline__ int advance(int &stage) {
+        const int distance = stage == (STAGES - 1) * Traits::STAGE_BYTES ? -stage : Traits::STAGE_BYTES;
+        stage += distance;
+        return distance;
+    }
+};
