@@ -31,6 +31,7 @@
 constexpr int BM = 128;     // rows of C a tile: 64 a warpgroup that multiplies; 64, 128 or 192
 constexpr int BN = 192;     // columns of C a tile: 16, 32, 64, 96, 128 or 192
 constexpr int SETS = 2;     // sets of BN / 2 registers: 2 or 3 (BN up to 128 then)
+constexpr int PROMOTE_STAGES = 2;  // 32 steps of k each: the sums are promoted every so many; 1 or 2
 constexpr int STAGES = 5;   // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
 constexpr int GROUP_M = 8;  // rows of tiles that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
@@ -220,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, k_blocks, part_blocks, tiles, number);
             float sum[BN / 2];
-            multiply(sum, ring, (work.blocks + 3) / 4, warpgroup);
+            multiply(sum, ring, (work.blocks + 3) / 4 * (4 / PROMOTE_STAGES), warpgroup);
             if (split)
                 store_tile<true>(sum, work.tile, warpgroup, M, N, alpha, rows, columns, beta,
                                  C + work.part * part_stride, ldc);

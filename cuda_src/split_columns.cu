@@ -1,63 +1,50 @@
-// Split an operand whose lines are strided (row-major B, column-major A) into pairs of FP16 numbers, after
-// column_maxima.cu: see device/split_format.cuh. X(k, line) lies at k * ldx + line. A tile of 64 x 64 elements goes
-// through shared memory, because it is read along the lines' number and written along k.
+// Split an operand whose lines are strided (row-major B, column-major A) into pairs of FP16 numbers: see
+// device/split_format.cuh. X(k, line) lies at k * ldx + line. A tile goes through shared memory, because it is read along
+// the lines' number and written along k.
+// With CLUSTER > 1 a cluster of blocks has LINES lines, and its blocks share out K. They look for the largest magnitudes,
+// exchange them through shared memory, and read their elements again, in the opposite order, mostly from L2: memory is
+// read once. With CLUSTER = 1, for devices without clusters, column_maxima.cu has run before, in `maxima_parts` parts.
 //
-// Grid: ceil(lines / 64) x any: blocks share out the tiles of K. Block: 256.
+// Grid: ceil(lines / LINES) x CLUSTER, or x any number if that is 1. Block: THREADS.
 #include "device/split_format.cuh"
+#include "device/cluster.cuh"
 #include "device/dependent_launch.cuh"
 
 #ifndef CONSTANTS
-constexpr int VEC = 4;  // floats a load: 4 where X and ldx have 16-byte alignment, else 1
+constexpr int VEC = 4;      // floats a load: 4 where X and ldx have 16-byte alignment, else 1
+constexpr int CLUSTER = 8;  // blocks: 8, or 1 below sm_90
 #endif
 
-constexpr int THREADS = 256;
-constexpr int TILE = 64;              // lines, and steps of k
-constexpr int LANES = TILE / 4;       // threads side by side, of four lines each
+constexpr int THREADS = 512;
+constexpr int LINES = 32;              // a block
+constexpr int LANES = LINES / 4;       // threads side by side, of four lines each
 constexpr int ROWS = THREADS / LANES;  // of X that a block reads at a time
-constexpr int STEPS = TILE / ROWS;
-constexpr int PITCH = TILE + 1;       // floats: a warp then reads four lines of 32 steps from 32 banks
+constexpr int STEPS = 4;               // such reads a tile
+constexpr int TILE = ROWS * STEPS;     // steps of k
+constexpr int PITCH = LINES + 1;       // floats: a warp then reads four lines of 32 steps from 32 banks
 static_assert(VEC == 1 || VEC == 4, "X is read 4 or 16 bytes at a time");
+static_assert(CLUSTER == 1 || CLUSTER == 2 || CLUSTER == 4 || CLUSTER == 8, "a portable cluster, or none");
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    split_columns(int lines, int K, const float *__restrict__ X, long long ldx, const unsigned *__restrict__ maxima,
-                  int parts, unsigned short *__restrict__ pairs, Line *__restrict__ info, int *__restrict__ where) {
-    __shared__ float tile[TILE * PITCH];
-    __shared__ int exponents[TILE];
-    const int lane = threadIdx.x % LANES, row = threadIdx.x / LANES;
-    const long long base = static_cast<long long>(blockIdx.x) * TILE;
+// Four elements a thread of X, in each of the four lines column(0) .. column(3).
+struct Reader {
+    const float *X;
+    long long ldx, base;  // the block's first line
+    int lines, lane, row;
+    bool whole;
+
+    __device__ __forceinline__ Reader(const float *X, long long ldx, int lines)
+        : X(X), ldx(ldx), base(static_cast<long long>(blockIdx.x) * LINES), lines(lines),
+          lane(threadIdx.x % LANES), row(threadIdx.x / LANES), whole(VEC == 4 && base + column(3) < lines) {}
     // Neighbouring lanes read neighbouring floats, four or one each.
-    auto column = [&](int i) { return VEC == 4 ? 4 * lane + i : lane + LANES * i; };
-    const bool whole = VEC == 4 && base + column(3) < lines;
-    const int blocks = (K + BLOCK_K - 1) / BLOCK_K, tiles = (K + TILE - 1) / TILE;
-    let_dependents_begin();
-    wait_for_results();
-
-    if (threadIdx.x < TILE) {
-        const long long line = base + threadIdx.x;
-        unsigned largest = 0;
-        for (int part = 0; part < parts && line < lines; ++part)
-            largest = max(largest, maxima[static_cast<long long>(part) * lines + line]);
-        const int exponent = line_exponent(largest);
-        exponents[threadIdx.x] = exponent;
-        if (blockIdx.y == 0 && line < lines) {
-            info[line].exponent = exponent;
-            if (!is_finite(largest)) atomicAdd(&info[line].left_out, DENSE);
-        }
-    }
-    __syncthreads();
-    int exponent[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) exponent[i] = exponents[column(i)];
-
-    // The last rows come first: column_maxima has left them in L2.
-    for (int number = blockIdx.y; number < tiles; number += gridDim.y) {
-        const int k0 = (tiles - 1 - number) * TILE;
-        float x[STEPS][4] = {};
+    __device__ __forceinline__ int column(int i) const { return VEC == 4 ? 4 * lane + i : lane + LANES * i; }
+    __device__ __forceinline__ void read(float (&x)[STEPS][4], int k0, int end) const {
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
             const int k = k0 + row + step * ROWS;
             const float *from = X + k * ldx + base;
-            if (k >= K) continue;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[step][i] = 0.0f;
+            if (k >= end) continue;
             if (whole) {
                 const float4 v = *reinterpret_cast<const float4 *>(from + column(0));
                 x[step][0] = v.x, x[step][1] = v.y, x[step][2] = v.z, x[step][3] = v.w;
@@ -67,30 +54,97 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     if (base + column(i) < lines) x[step][i] = from[column(i)];
             }
         }
+    }
+};
+
+extern "C" __global__ void
+#if __CUDA_ARCH__ >= 900
+    __cluster_dims__(1, CLUSTER, 1)
+#endif
+        __launch_bounds__(THREADS, 2)
+            split_columns(int lines, int K, const float *__restrict__ X, long long ldx,
+                          const unsigned *__restrict__ maxima, int maxima_parts, unsigned short *__restrict__ pairs,
+                          Line *__restrict__ info, int *__restrict__ where) {
+    __shared__ float tile[TILE * PITCH];
+    __shared__ unsigned largest[LINES];
+    __shared__ int exponents[LINES];
+    const Reader reader(X, ldx, lines);
+    const long long line = reader.base + threadIdx.x;  // of the first LINES threads
+    const bool speaks = threadIdx.x < LINES && line < lines;
+    // Each block has whole blocks of BLOCK_K steps.
+    const int blocks = (K + BLOCK_K - 1) / BLOCK_K, chunk = (blocks + gridDim.y - 1) / gridDim.y * BLOCK_K;
+    const int first = min(K, int(blockIdx.y) * chunk), end = min(K, first + chunk);
+    const int tiles = (end - first + TILE - 1) / TILE;
+    float x[STEPS][4];
+    let_dependents_begin();
+    wait_for_results();
+
+    if constexpr (CLUSTER > 1) {
+        if (threadIdx.x < LINES) largest[threadIdx.x] = 0;
+        if (speaks && blockIdx.y == 0) info[line].left_out = 0;
+        __syncthreads();
+        unsigned own[4] = {};
+        for (int number = 0; number < tiles; ++number) {
+            reader.read(x, first + number * TILE, end);
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) own[i] = max(own[i], magnitude_bits(x[step][i]));
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+#pragma unroll
+            for (int lanes = 16; lanes >= LANES; lanes /= 2)
+                own[i] = max(own[i], __shfl_xor_sync(0xffffffffu, own[i], lanes));
+            if (threadIdx.x % 32 < LANES) atomicMax(&largest[reader.column(i)], own[i]);
+        }
+        cluster_barrier();
+    }
+    if (threadIdx.x < LINES) {
+        unsigned most = 0;
+        if constexpr (CLUSTER > 1)
+            for (int rank = 0; rank < CLUSTER; ++rank) most = max(most, read_cluster(&largest[threadIdx.x], rank));
+        else
+            for (int part = 0; part < maxima_parts && speaks; ++part)
+                most = max(most, maxima[static_cast<long long>(part) * lines + line]);
+        exponents[threadIdx.x] = line_exponent(most);
+        if (speaks && blockIdx.y == 0) {
+            info[line].exponent = exponents[threadIdx.x];
+            if (!is_finite(most)) atomicAdd(&info[line].left_out, DENSE);
+        }
+    }
+    __syncthreads();
+    int exponent[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) exponent[i] = exponents[reader.column(i)];
+
+    for (int number = tiles - 1; number >= 0; --number) {
+        const int k0 = first + number * TILE;
+        reader.read(x, k0, end);
 #pragma unroll
         for (int step = 0; step < STEPS; ++step)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                const int k = row + step * ROWS;
-                tile[k * PITCH + column(i)] = scale_or_leave_out(x[step][i], exponent[i], [&] {
-                    const long long line = base + column(i);
-                    const int slot = atomicAdd(&info[line].left_out, 1);
-                    if (slot < SPARSE) where[line * SPARSE + slot] = k0 + k;
+                const int k = reader.row + step * ROWS;
+                tile[k * PITCH + reader.column(i)] = scale_or_leave_out(x[step][i], exponent[i], [&] {
+                    const long long found = reader.base + reader.column(i);
+                    const int slot = atomicAdd(&info[found].left_out, 1);
+                    if (slot < SPARSE) where[found * SPARSE + slot] = k0 + k;
                 });
             }
         __syncthreads();
         // Eight threads write a line of 128 bytes, four elements each.
 #pragma unroll
-        for (int half = 0; half < TILE / BLOCK_K; ++half)
+        for (int i = threadIdx.x / 8; i < LINES * TILE / BLOCK_K; i += THREADS / 8) {
+            const int n = i % LINES, part = i / LINES, k = threadIdx.x % 8 * 4;
+            if (reader.base + n >= lines || k0 + part * BLOCK_K >= end) continue;
+            float quad[4];
 #pragma unroll
-            for (int n = threadIdx.x / 8; n < TILE; n += THREADS / 8) {
-                const int k = threadIdx.x % 8 * 4, block = k0 / BLOCK_K + half;
-                if (base + n >= lines || block >= blocks) continue;
-                float quad[4];
-#pragma unroll
-                for (int i = 0; i < 4; ++i) quad[i] = tile[(half * BLOCK_K + k + i) * PITCH + n];
-                store_pairs(pairs + (static_cast<long long>(block) * lines + base + n) * LINE_HALVES, k, quad);
-            }
+            for (int j = 0; j < 4; ++j) quad[j] = tile[(part * BLOCK_K + k + j) * PITCH + n];
+            store_pairs(pairs + (static_cast<long long>(k0 / BLOCK_K + part) * lines + reader.base + n) * LINE_HALVES, k,
+                        quad);
+        }
         __syncthreads();
     }
+    if constexpr (CLUSTER > 1) cluster_barrier();  // before this block's shared memory goes
 }

@@ -32,57 +32,59 @@ __device__ __forceinline__ void promote_cross(float (&sum)[BN / 2], const float 
     pin(sum);
 }
 
-// Two stages of the ring, 64 steps of k.
-struct Pair {
-    int first, second;
+// Stages of the ring that are used together: the steps of k of a promotion.
+struct Batch {
+    int stage[PROMOTE_STAGES];
 };
 
-__device__ __forceinline__ Pair wait_for_pair(Ring &ring) {
-    Pair pair;
-    barrier_wait(ring.full(ring.stage), ring.phase);
-    pair.first = ring.stage;
-    ring.next();
-    barrier_wait(ring.full(ring.stage), ring.phase);
-    pair.second = ring.stage;
-    ring.next();
-    return pair;
+__device__ __forceinline__ Batch wait_for_batch(Ring &ring) {
+    Batch batch;
+#pragma unroll
+    for (int i = 0; i < PROMOTE_STAGES; ++i) {
+        barrier_wait(ring.full(ring.stage), ring.phase);
+        batch.stage[i] = ring.stage;
+        ring.next();
+    }
+    return batch;
 }
 
-// By each warp: the pair has been read for the last time.
-__device__ __forceinline__ void release(const Ring &ring, Pair pair) {
+// By each warp: the batch has been read for the last time.
+__device__ __forceinline__ void release(const Ring &ring, const Batch &batch) {
     if (threadIdx.x % 32 != 0) return;
-    barrier_arrive(ring.empty(pair.first));
-    barrier_arrive(ring.empty(pair.second));
+#pragma unroll
+    for (int i = 0; i < PROMOTE_STAGES; ++i) barrier_arrive(ring.empty(batch.stage[i]));
 }
 
-// sum = A B of `quads` times 128 steps of k, for a warpgroup.
-__device__ __forceinline__ void multiply(float (&sum)[BN / 2], Ring &ring, int quads, int warpgroup) {
-    auto high = [&](float(&chain)[BN / 2], Pair pair, bool go_on) {
-        multiply_high(chain, ring.data(pair.first), warpgroup, go_on);
-        multiply_high(chain, ring.data(pair.second), warpgroup, true);
+// sum = A B of `batches` batches, an even number, for a warpgroup.
+__device__ __forceinline__ void multiply(float (&sum)[BN / 2], Ring &ring, int batches, int warpgroup) {
+    auto high = [&](float(&chain)[BN / 2], const Batch &batch, bool go_on) {
+#pragma unroll
+        for (int i = 0; i < PROMOTE_STAGES; ++i)
+            multiply_high(chain, ring.data(batch.stage[i]), warpgroup, go_on || i > 0);
         wgmma_commit();
     };
-    auto cross = [&](float(&chain)[BN / 2], Pair pair, bool go_on) {
-        multiply_cross(chain, ring.data(pair.first), warpgroup, go_on);
-        multiply_cross(chain, ring.data(pair.second), warpgroup, true);
+    auto cross = [&](float(&chain)[BN / 2], const Batch &batch, bool go_on) {
+#pragma unroll
+        for (int i = 0; i < PROMOTE_STAGES; ++i)
+            multiply_cross(chain, ring.data(batch.stage[i]), warpgroup, go_on || i > 0);
         wgmma_commit();
     };
 #pragma unroll
     for (int i = 0; i < BN / 2; ++i) sum[i] = 0.0f;
     if constexpr (SETS == 3) {
         float high_chain[BN / 2], cross_chain[BN / 2];
-        Pair last;
+        Batch last;
 #pragma unroll 1
-        for (int i = 0; i < 2 * quads; ++i) {
-            const Pair pair = wait_for_pair(ring);
+        for (int i = 0; i < batches; ++i) {
+            const Batch batch = wait_for_batch(ring);
             pin(high_chain);
             wgmma_begin();
-            high(high_chain, pair, false);
-            cross(cross_chain, pair, i > 0);
-            wgmma_wait<1>();  // for hi hi, and so for the cross products of the pair before
+            high(high_chain, batch, false);
+            cross(cross_chain, batch, i > 0);
+            wgmma_wait<1>();  // for hi hi, and so for the cross products of the batch before
             pin(high_chain);
             if (i > 0) release(ring, last);
-            last = pair;
+            last = batch;
             promote_high(sum, high_chain);
         }
         wgmma_wait<0>();
@@ -91,10 +93,10 @@ __device__ __forceinline__ void multiply(float (&sum)[BN / 2], Ring &ring, int q
         promote_cross(sum, cross_chain);
     } else {
         float chain[BN / 2];
-        Pair odd;
+        Batch odd;
 #pragma unroll 1
-        for (int i = 0; i < quads; ++i) {
-            const Pair even = wait_for_pair(ring);
+        for (int i = 0; i < batches; i += 2) {
+            const Batch even = wait_for_batch(ring);
             pin(chain);
             wgmma_begin();
             cross(chain, even, i > 0);
@@ -109,7 +111,8 @@ __device__ __forceinline__ void multiply(float (&sum)[BN / 2], Ring &ring, int q
             pin(chain);
             wgmma_begin();
             high(chain, even, false);
-            odd = wait_for_pair(ring);
+            odd = wait_for_batch(ring);
+            wgmma_begin();
             high(chain, odd, true);
             wgmma_wait<1>();
             release(ring, even);
