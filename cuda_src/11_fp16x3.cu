@@ -19,17 +19,17 @@
 //
 // Grid: min(SMs, tiles * parts) or any other number of blocks. Block: THREADS. Dynamic shared memory: SHARED bytes.
 // K is split into parts of `part_blocks` blocks (a multiple of four) of BLOCK_K steps; with more than one part, part p
-// writes its plain sums to C + p * part_stride for reduce_fp16x3.cu to add, scale and store.
+// writes its plain sums to C + p * part_stride for reduce_fp16x3.cu to add, scale and store. With `a_is_ready` the split A
+// was complete before the kernel in front of this one began, and its first tiles are asked for at once.
 #include "device/split_format.cuh"
 #include "device/mbarrier.cuh"
 #include "device/tma.cuh"
 #include "device/raster.cuh"
-#include "device/epilogue.cuh"
 #include "device/dependent_launch.cuh"
 
 #ifndef CONSTANTS
-constexpr int BM = 128;     // rows of C a tile: 64 a warpgroup that multiplies; 64, 128 or 192
-constexpr int BN = 192;     // columns of C a tile: 16, 32, 64, 96, 128 or 192
+constexpr int BM = 128;     // rows of C a tile: 64 a warpgroup that multiplies; 64 or 128
+constexpr int BN = 192;     // columns of C a tile: 16, 32, 64, 128 or 192
 constexpr int SETS = 2;     // sets of BN / 2 registers: 2 or 3 (BN up to 128 then)
 constexpr int PROMOTE_STAGES = 2;  // 32 steps of k each: the sums are promoted every so many; 1 or 2
 constexpr int STAGES = 5;   // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
@@ -45,9 +45,9 @@ constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
 constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16);
 // Registers: 65536 a multiprocessor. What the compiler gives each thread is the same for all; the warpgroup that only
 // copies hands most of its own over.
-constexpr int COPY_REGISTERS = CONSUMERS == 3 ? 32 : 40;
-constexpr int MULTIPLY_REGISTERS = CONSUMERS == 3 ? 160 : 232;
-static_assert(BM % 64 == 0 && CONSUMERS >= 1 && CONSUMERS <= 3, "BM is 64, 128 or 192");
+constexpr int COPY_REGISTERS = 40;
+constexpr int MULTIPLY_REGISTERS = 232;
+static_assert(BM == 64 || BM == 128, "the registers are for one or two warpgroups that multiply");
 static_assert(SETS == 2 || SETS == 3, "two or three sets of registers");
 static_assert(SETS * BN / 2 + 32 <= MULTIPLY_REGISTERS, "the sets fit in the registers");
 static_assert(STAGES >= 4, "a chain of 128 steps needs two stages while two more are filled");
@@ -81,10 +81,20 @@ struct Work {
 };
 
 #include "device/promoted_wgmma.cuh"
+#include "device/scaled_store.cuh"
 
 // Copy what the tiles of this block need, stage after stage. By one thread.
 __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorMap &map_b, Ring ring, int M, int N,
-                                           int k_blocks, int part_blocks, unsigned tiles, unsigned works) {
+                                           int k_blocks, int part_blocks, unsigned tiles, unsigned works,
+                                           bool a_is_ready) {
+    // A split long ago need not wait for the kernels before this one: fill the ring with it.
+    int early = 0;
+    if (a_is_ready && blockIdx.x < works) {
+        const Work work(M, N, k_blocks, part_blocks, tiles, blockIdx.x);
+        for (; early < min(STAGES, work.blocks); ++early)
+            copy_box(ring.data(early), map_a, ring.full(early), 0, work.tile.m, work.part * part_blocks + early);
+    }
+    wait_for_results();
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, k_blocks, part_blocks, tiles, number);
         const int first = work.part * part_blocks, last = first + (work.blocks + 3) / 4 * 4;
@@ -93,95 +103,13 @@ __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorM
             const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
             barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);
             barrier_arrive_expecting(full, STAGE);
-            copy_box(data, map_a, full, 0, work.tile.m, block);
+            if (early > 0)
+                --early;
+            else
+                copy_box(data, map_a, full, 0, work.tile.m, block);
             copy_box(data + STAGE_A, map_b, full, 0, work.tile.n, block);
             ring.next();
         }
-    }
-}
-
-// Note for the guard kernel which tiles hold lines with exceptions. By one warp.
-__device__ __forceinline__ void note_exceptions(int M, int N, const Line *rows, const Line *columns, unsigned tiles,
-                                                int *exceptions) {
-    const int lane = threadIdx.x % 32;
-    for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x) {
-        const Tile tile = tile_of_block<BM, BN, GROUP_M>(M, N, number);
-        int any = 0;
-        for (int i = tile.m + lane; i < min(M, tile.m + BM); i += 32) any |= rows[i].left_out;
-        for (int i = tile.n + lane; i < min(N, tile.n + BN); i += 32) any |= columns[i].left_out;
-        any = __any_sync(0xffffffffu, any);
-        const unsigned down = tile.m / BM, right = tile.n / BN;
-        // In the order of C's memory: row by row where C is row-major.
-        const unsigned place = TRANS_C ? right * ((M + BM - 1u) / BM) + down : down * ((N + BN - 1u) / BN) + right;
-        if (lane == 0) exceptions[place] = any;
-    }
-}
-
-// Write the sums of a warpgroup: scaled, with alpha and beta, where both lines are sparse in exceptions; or, of a part of
-// K, plainly.
-template <bool PLAIN>
-__device__ __forceinline__ void store_tile(const float (&sum)[BN / 2], Tile tile, int warpgroup, int M, int N,
-                                           float alpha, const Line *rows, const Line *columns, float beta, float *C,
-                                           long long ldc) {
-    // The old C of so many times eight columns is read together, so that the loads wait side by side. Wide tiles leave
-    // registers for few.
-    constexpr int EIGHTS = BN > 128 || CONSUMERS == 3 || BN % 32 != 0 ? 2 : BN % 64 != 0 ? 4 : 8;
-    const int lane = threadIdx.x % 32;
-    const int m = tile.m + warpgroup * 64 + threadIdx.x % 128 / 32 * 16 + lane / 4;
-    const int n0 = tile.n + lane % 4 * 2;
-    const long long right = TRANS_C ? ldc : 1;  // from a column of C to the next
-    Line row[2];                                // the rows m and m + 8
-    bool row_stored[2];
-    float *row_c[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        const bool inside = m + 8 * h < M;
-        row_c[h] = C + (m + 8 * h) * (TRANS_C ? 1 : ldc) + n0 * right;
-        row[h] = inside && !PLAIN ? rows[m + 8 * h] : Line{0, 0};
-        row_stored[h] = inside && row[h].left_out <= SPARSE;
-    }
-#pragma unroll
-    for (int j = 0; j < BN / 8; j += EIGHTS) {
-        const int n = n0 + 8 * j;
-        int exponent[EIGHTS][2];
-        bool stored[EIGHTS][2][2];
-        float old[EIGHTS][2][2];
-#pragma unroll
-        for (int e = 0; e < EIGHTS; ++e) {
-            int4 pair = make_int4(0, 0, 0, 0);  // two columns
-            if (!PLAIN && n + 8 * e < N) pair = *reinterpret_cast<const int4 *>(columns + n + 8 * e);
-            exponent[e][0] = pair.x, exponent[e][1] = pair.z;
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                stored[e][h][0] = row_stored[h] && n + 8 * e < N && pair.y <= SPARSE;
-                stored[e][h][1] = row_stored[h] && n + 8 * e + 1 < N && pair.w <= SPARSE;
-                if (PLAIN || beta == 0.0f) continue;
-                const float *c = row_c[h] + 8 * (j + e) * right;
-#pragma unroll
-                for (int i = 0; i < 2; ++i)
-                    if (stored[e][h][i]) old[e][h][i] = c[i * right];
-            }
-        }
-#pragma unroll
-        for (int e = 0; e < EIGHTS; ++e)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                float value[2];
-#pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    const float plain = sum[4 * (j + e) + 2 * h + i];
-                    value[i] = PLAIN ? plain
-                                     : epilogue(alpha, scale_by_power(plain, row[h].exponent + exponent[e][i]), beta,
-                                                &old[e][h][i]);
-                }
-                float *c = row_c[h] + 8 * (j + e) * right;
-                if (VEC_C == 2 && stored[e][h][0] && stored[e][h][1]) {
-                    *reinterpret_cast<float2 *>(c) = make_float2(value[0], value[1]);
-                } else {
-                    if (stored[e][h][0]) c[0] = value[0];
-                    if (stored[e][h][1]) c[right] = value[1];
-                }
-            }
     }
 }
 
@@ -189,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fp16x3(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, int M, int N,
            int k_blocks, int part_blocks, float alpha, const Line *__restrict__ rows,
            const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc, long long part_stride,
-           int *__restrict__ exceptions) {
+           int *__restrict__ exceptions, int a_is_ready) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     Ring ring{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD};
@@ -209,24 +137,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
     let_dependents_begin();
-    wait_for_results();
 
     if (warpgroup == CONSUMERS) {
         give_registers<COPY_REGISTERS>();
         if (warp == 4 * CONSUMERS && threadIdx.x % 32 == 0)
-            copy_tiles(map_a, map_b, ring, M, N, k_blocks, part_blocks, tiles, works);
-        if (warp == 4 * CONSUMERS + 1) note_exceptions(M, N, rows, columns, tiles, exceptions);
+            copy_tiles(map_a, map_b, ring, M, N, k_blocks, part_blocks, tiles, works, a_is_ready);
+        if (warp == 4 * CONSUMERS + 1) {
+            wait_for_results();
+            for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x)
+                note_exceptions(tile_of_block<BM, BN, GROUP_M>(M, N, number), M, N, rows, columns, exceptions);
+        }
     } else {
         take_registers<MULTIPLY_REGISTERS>();
+        wait_for_results();
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, k_blocks, part_blocks, tiles, number);
             float sum[BN / 2];
             multiply(sum, ring, (work.blocks + 3) / 4 * (4 / PROMOTE_STAGES), warpgroup);
+            const int m = work.tile.m + 16 * warp;
             if (split)
-                store_tile<true>(sum, work.tile, warpgroup, M, N, alpha, rows, columns, beta,
-                                 C + work.part * part_stride, ldc);
+                store_plain(sum, m, work.tile.n, M, N, C + work.part * part_stride, ldc);
             else
-                store_tile<false>(sum, work.tile, warpgroup, M, N, alpha, rows, columns, beta, C, ldc);
+                store_scaled(sum, m, work.tile.n, M, N, alpha, rows, columns, beta, C, ldc);
         }
     }
 }

@@ -86,6 +86,7 @@ __device__ __forceinline__ void multiply(const Problem &p, const Block &block, f
         }
         __syncthreads();
         const int steps = min(BK, p.K - k0);
+#pragma unroll 4
         for (int k = 0; k < steps; ++k) {
             const float4 left = *reinterpret_cast<const float4 *>(&a[k][ty * EACH]);
             const float4 right = *reinterpret_cast<const float4 *>(&b[k][tx * EACH]);
@@ -125,7 +126,7 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
         }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     guard_fp16x3(int M, int N, int K, float alpha, const float *__restrict__ A, long long a_m, long long a_k,
                  const float *__restrict__ B, long long b_k, long long b_n, float beta, float *C, long long ldc,
                  const Line *__restrict__ rows, const int *__restrict__ row_where, const Line *__restrict__ columns,

@@ -71,15 +71,13 @@ __device__ __forceinline__ void take_registers() {
 template <int N>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], unsigned long long tile_a, unsigned long long tile_b,
                                       bool accumulate) {
-    static_assert(N == 16 || N == 32 || N == 64 || N == 96 || N == 128 || N == 192, "written out for these widths");
+    static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 192, "written out for these widths");
     if constexpr (N == 16)
         WGMMA(16, NAMES_0, "%8", "%9", "%10", EIGHT(d, 0));
     else if constexpr (N == 32)
         WGMMA(32, NAMES_0 "," NAMES_8, "%16", "%17", "%18", EIGHT(d, 0), EIGHT(d, 8));
     else if constexpr (N == 64)
         WGMMA(64, NAMES_0 "," NAMES_8 "," NAMES_16 "," NAMES_24, "%32", "%33", "%34", EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24));
-    else if constexpr (N == 96)
-        WGMMA(96, NAMES_0 "," NAMES_8 "," NAMES_16 "," NAMES_24 "," NAMES_32 "," NAMES_40, "%48", "%49", "%50", EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32), EIGHT(d, 40));
     else if constexpr (N == 128)
         WGMMA(128, NAMES_0 "," NAMES_8 "," NAMES_16 "," NAMES_24 "," NAMES_32 "," NAMES_40 "," NAMES_48 "," NAMES_56, "%64", "%65", "%66", EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32), EIGHT(d, 40), EIGHT(d, 48), EIGHT(d, 56));
     else if constexpr (N == 192)
