@@ -19,8 +19,7 @@
 //
 // Grid: min(SMs, tiles * parts) or any other number of blocks. Block: THREADS. Dynamic shared memory: SHARED bytes.
 // K is split into parts of `part_blocks` blocks (a multiple of four) of BLOCK_K steps; with more than one part, part p
-// writes its plain sums to C + p * part_stride for reduce_fp16x3.cu to add, scale and store. With `a_is_ready` the split A
-// was complete before the kernel in front of this one began, and its first tiles are asked for at once.
+// writes its plain sums to C + p * part_stride for reduce_fp16x3.cu to add, scale and store.
 #include "device/split_format.cuh"
 #include "device/mbarrier.cuh"
 #include "device/tma.cuh"
@@ -85,16 +84,7 @@ struct Work {
 
 // Copy what the tiles of this block need, stage after stage. By one thread.
 __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorMap &map_b, Ring ring, int M, int N,
-                                           int k_blocks, int part_blocks, unsigned tiles, unsigned works,
-                                           bool a_is_ready) {
-    // A split long ago need not wait for the kernels before this one: fill the ring with it.
-    int early = 0;
-    if (a_is_ready && blockIdx.x < works) {
-        const Work work(M, N, k_blocks, part_blocks, tiles, blockIdx.x);
-        for (; early < min(STAGES, work.blocks); ++early)
-            copy_box(ring.data(early), map_a, ring.full(early), 0, work.tile.m, work.part * part_blocks + early);
-    }
-    wait_for_results();
+                                           int k_blocks, int part_blocks, unsigned tiles, unsigned works) {
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, k_blocks, part_blocks, tiles, number);
         const int first = work.part * part_blocks, last = first + (work.blocks + 3) / 4 * 4;
@@ -103,10 +93,7 @@ __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorM
             const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
             barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);
             barrier_arrive_expecting(full, STAGE);
-            if (early > 0)
-                --early;
-            else
-                copy_box(data, map_a, full, 0, work.tile.m, block);
+            copy_box(data, map_a, full, 0, work.tile.m, block);
             copy_box(data + STAGE_A, map_b, full, 0, work.tile.n, block);
             ring.next();
         }
@@ -117,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fp16x3(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, int M, int N,
            int k_blocks, int part_blocks, float alpha, const Line *__restrict__ rows,
            const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc, long long part_stride,
-           int *__restrict__ exceptions, int a_is_ready) {
+           int *__restrict__ exceptions) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     Ring ring{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD};
@@ -137,19 +124,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
     let_dependents_begin();
+    wait_for_results();
 
     if (warpgroup == CONSUMERS) {
         give_registers<COPY_REGISTERS>();
         if (warp == 4 * CONSUMERS && threadIdx.x % 32 == 0)
-            copy_tiles(map_a, map_b, ring, M, N, k_blocks, part_blocks, tiles, works, a_is_ready);
-        if (warp == 4 * CONSUMERS + 1) {
-            wait_for_results();
+            copy_tiles(map_a, map_b, ring, M, N, k_blocks, part_blocks, tiles, works);
+        if (warp == 4 * CONSUMERS + 1)
             for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x)
                 note_exceptions(tile_of_block<BM, BN, GROUP_M>(M, N, number), M, N, rows, columns, exceptions);
-        }
     } else {
         take_registers<MULTIPLY_REGISTERS>();
-        wait_for_results();
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, k_blocks, part_blocks, tiles, number);
             float sum[BN / 2];

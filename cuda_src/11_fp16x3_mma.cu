@@ -92,7 +92,7 @@ __device__ __forceinline__ void multiply(Sums &high, Sums &cross, unsigned stage
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fp16x3_mma(const unsigned short *__restrict__ pairs_a, const unsigned short *__restrict__ pairs_b, int M, int N,
                int k_blocks, int part_blocks, float alpha, const Line *__restrict__ rows,
                const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
