@@ -1,0 +1,145 @@
+// Rung 11, fp16x3, for devices without wgmma (sm_80 and later): the same arithmetic on the same split operands as in
+// 11_fp16x3.cu. What differs: all warps copy and all multiply. Tiles come by cp.async, 16 bytes a copy, into a ring of
+// stages of 32 steps of k; a warp loads fragments by ldmatrix and multiplies WM x WN by mma. The 16-byte pieces of a line
+// of 128 bytes change places by an exclusive or with the line's number modulo 8, so that ldmatrix meets every bank once.
+//
+// Grid: tiles * parts blocks. Block: THREADS. Dynamic shared memory: SHARED bytes. Parts of K and the rest of the
+// arguments as in 11_fp16x3.cu, except that part_blocks is any number.
+#include "device/split_format.cuh"
+#include "device/warp_mma.cuh"
+#include "device/raster.cuh"
+#include "device/dependent_launch.cuh"
+
+#ifndef CONSTANTS
+constexpr int BM = 128;     // rows of C a block: multiple of WM
+constexpr int BN = 128;     // columns of C a block: multiple of WN
+constexpr int WM = 64;      // rows of C a warp: multiple of 16
+constexpr int WN = 32;      // columns of C a warp: multiple of 16
+constexpr int STAGES = 3;   // of the ring, (BM + BN) * 128 bytes each: at least 2
+constexpr int GROUP_M = 8;  // rows of tiles that are walked together, for L2
+constexpr int TRANS_C = 0;  // 1: C is column-major
+constexpr int VEC_C = 2;    // floats a store: 2 where C and ldc have 8-byte alignment and TRANS_C = 0, else 1
+#endif
+
+constexpr int WARPS_N = BN / WN;
+constexpr int THREADS = BM / WM * WARPS_N * 32;
+constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
+constexpr int SHARED = STAGES * STAGE;
+constexpr int TILES_M = WM / 16, TILES_N = WN / 8;  // mma tiles of a warp
+constexpr int PIECES = 8;                           // of 16 bytes, a line
+static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
+static_assert(WM % 16 == 0 && WN % 16 == 0, "ldmatrix loads 16 lines at a time");
+static_assert(STAGES >= 2, "one stage is filled while another is used");
+static_assert(BM * PIECES % THREADS == 0 && BN * PIECES % THREADS == 0, "threads share out the copies");
+
+#include "device/scaled_store.cuh"
+
+// Copy the lines from `first` on of one block of k. They lie one after the other.
+template <int LINES>
+__device__ __forceinline__ void copy_lines(unsigned to, const unsigned short *block, int first, int lines) {
+#pragma unroll
+    for (int i = 0; i < LINES * PIECES; i += THREADS) {
+        const int line = (i + threadIdx.x) / PIECES, piece = threadIdx.x % PIECES;
+        const bool inside = first + line < lines;
+        const unsigned short *from = block + (inside ? first + line : 0ll) * LINE_HALVES + piece * 8;
+        copy_async(to + line * 128 + (piece ^ line % 8) * 16, from, inside);
+    }
+}
+
+// Load the fragments of 16 steps of k of 16 lines: A's rows. Or, with ACROSS, of B's columns, in mma's order for two tiles.
+template <bool ACROSS>
+__device__ __forceinline__ void load_fragments(unsigned (&fragment)[4], unsigned tile, int line, int piece) {
+    const int lane = threadIdx.x % 32;
+    const int own = ACROSS ? lane % 8 + lane / 16 * 8 : lane % 16, half = ACROSS ? lane / 8 % 2 : lane / 16;
+    load_matrices(fragment, tile + (line + own) * 128 + ((piece + half) ^ lane % 8) * 16);
+}
+
+struct Sums {
+    float value[TILES_M][TILES_N * 4];
+};
+
+// The products of a stage: hi hi into `high`, from zero on, and the others into `cross`.
+__device__ __forceinline__ void multiply(Sums &high, Sums &cross, unsigned stage, int warp_m, int warp_n) {
+    constexpr float ZERO[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    constexpr int LO = PIECES / 2, STEP = 2;  // pieces from hi to lo, and of 16 steps of k
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+        unsigned a[TILES_M][4], b_hi[TILES_N / 2][4], b_lo[TILES_N / 2][4];
+#pragma unroll
+        for (int i = 0; i < TILES_M; ++i) load_fragments<false>(a[i], stage, warp_m + 16 * i, k * STEP);
+#pragma unroll
+        for (int j = 0; j < TILES_N / 2; ++j) {
+            load_fragments<true>(b_hi[j], stage + STAGE_A, warp_n + 16 * j, k * STEP);
+            load_fragments<true>(b_lo[j], stage + STAGE_A, warp_n + 16 * j, k * STEP + LO);
+        }
+#pragma unroll
+        for (int i = 0; i < TILES_M; ++i)
+#pragma unroll
+            for (int j = 0; j < TILES_N; ++j) {
+                float *sum = &high.value[i][4 * j], *rest = &cross.value[i][4 * j];
+                mma(sum, a[i], &b_hi[j / 2][j % 2 * 2], k == 0 ? ZERO : sum);
+                mma(rest, a[i], &b_lo[j / 2][j % 2 * 2], rest);
+            }
+#pragma unroll
+        for (int i = 0; i < TILES_M; ++i) {
+            load_fragments<false>(a[i], stage, warp_m + 16 * i, k * STEP + LO);
+#pragma unroll
+            for (int j = 0; j < TILES_N; ++j) {
+                float *rest = &cross.value[i][4 * j];
+                mma(rest, a[i], &b_hi[j / 2][j % 2 * 2], rest);
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    fp16x3_mma(const unsigned short *__restrict__ pairs_a, const unsigned short *__restrict__ pairs_b, int M, int N,
+               int k_blocks, int part_blocks, float alpha, const Line *__restrict__ rows,
+               const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
+               long long part_stride, int *__restrict__ exceptions) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const unsigned ring = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    const unsigned tiles = count_tiles<BM, BN>(M, N);
+    const int part = blockIdx.x / tiles, first = part * part_blocks, blocks = min(part_blocks, k_blocks - first);
+    const Tile tile = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
+    const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
+    let_dependents_begin();
+    wait_for_results();
+
+    auto copy = [&](int block) {
+        if (block < blocks) {
+            const unsigned to = ring + block % STAGES * STAGE;
+            copy_lines<BM>(to, pairs_a + static_cast<long long>(first + block) * M * LINE_HALVES, tile.m, M);
+            copy_lines<BN>(to + STAGE_A, pairs_b + static_cast<long long>(first + block) * N * LINE_HALVES, tile.n, N);
+        }
+        commit_copies();
+    };
+    Sums sum = {}, high, cross = {};
+#pragma unroll
+    for (int block = 0; block < STAGES - 1; ++block) copy(block);
+#pragma unroll 1
+    for (int block = 0; block < blocks; ++block) {
+        wait_for_copies<STAGES - 2>();
+        __syncthreads();  // the stage is there for all, and the one before it has been read by all
+        copy(block + STAGES - 1);
+        multiply(high, cross, ring + block % STAGES * STAGE, warp_m, warp_n);
+#pragma unroll
+        for (int i = 0; i < TILES_M; ++i)
+#pragma unroll
+            for (int j = 0; j < TILES_N * 4; ++j) sum.value[i][j] = __fadd_rn(sum.value[i][j], high.value[i][j]);
+    }
+    wait_for_copies<0>();
+
+    if (warp == 0 && part == 0) note_exceptions(tile, M, N, rows, columns, exceptions);
+#pragma unroll
+    for (int i = 0; i < TILES_M; ++i) {
+#pragma unroll
+        for (int j = 0; j < TILES_N * 4; ++j)
+            sum.value[i][j] = __fmaf_rn(cross.value[i][j], 1.0f / LO_SCALE, sum.value[i][j]);
+        const int m = tile.m + warp_m + 16 * i, n = tile.n + warp_n;
+        if (part_blocks < k_blocks)
+            store_plain(sum.value[i], m, n, M, N, C + part * part_stride, ldc);
+        else
+            store_scaled(sum.value[i], m, n, M, N, alpha, rows, columns, beta, C, ldc);
+    }
+}

@@ -1,0 +1,171 @@
+// Rung 11: what pairs of FP16 numbers cannot express (device/split_format.cuh) is computed here by FP32 arithmetic from
+// the operands themselves, after the product, and without asking the host.
+// - Elements of C whose row of A or column of B is dense in exceptions: one chain of FMAs in ascending k, as on the
+//   other rungs. The product has not touched them, so beta finds the old C.
+// - All other elements of C whose row or column had elements left out: their products are added.
+// A tile of C with neither costs a look at one word. The 64 x 64 blocks of the others are dealt out to all blocks of the
+// grid in turn. Every element of C is written by one thread, in a fixed order of additions.
+//
+// Grid: any number of blocks; about one an SM. Block: THREADS. A(m, k) lies at m * a_m + k * a_k, B(k, n) at k * b_k + n *
+// b_n, C is row-major. `exceptions` has a word for each TILE_M x TILE_N tile of C, row by row.
+#include "device/split_format.cuh"
+#include "device/dependent_launch.cuh"
+#include "device/epilogue.cuh"
+
+constexpr int THREADS = 256;
+constexpr int SIDE = 64;           // rows and columns of a block
+constexpr int BK = 16;             // steps of k in shared memory
+constexpr int PITCH = SIDE + 4;    // floats from one k to the next: spreads the stores over the banks
+constexpr int EACH = 4;            // a thread computes EACH x EACH elements
+static_assert(SIDE / EACH * (SIDE / EACH) == THREADS, "threads cover a block");
+
+struct Problem {
+    int M, N, K;
+    float alpha;
+    const float *A;
+    long long a_m, a_k;
+    const float *B;
+    long long b_k, b_n;
+    float beta;
+    float *C;
+    long long ldc;
+    const Line *rows;
+    const int *row_where;
+    const Line *columns;
+    const int *column_where;
+
+    __device__ __forceinline__ float a(long long m, long long k) const { return A[m * a_m + k * a_k]; }
+    __device__ __forceinline__ float b(long long k, long long n) const { return B[k * b_k + n * b_n]; }
+};
+
+// A block of C: rows from m, columns from n, up to m_end and n_end.
+struct Block {
+    int m, n, m_end, n_end;
+};
+
+// Call visit(k) for the elements left out of a sparse line, in ascending order.
+template <class Visit>
+__device__ __forceinline__ void for_each_left_out(const int *where, int count, Visit visit) {
+    int k = -1;
+    for (int i = 0; i < count; ++i) {
+        int next = 0x7fffffff;
+        for (int slot = 0; slot < count; ++slot)
+            if (where[slot] > k) next = min(next, where[slot]);
+        k = next;
+        visit(k);
+    }
+}
+
+// The products of the elements left out of row m and of column n.
+__device__ __forceinline__ float left_out_products(const Problem &p, int m, int row_count, int n, int column_count) {
+    const int *row_where = p.row_where + static_cast<long long>(m) * SPARSE;
+    const int *column_where = p.column_where + static_cast<long long>(n) * SPARSE;
+    float sum = 0.0f;
+    for_each_left_out(row_where, row_count, [&](int k) { sum = __fmaf_rn(p.a(m, k), p.b(k, n), sum); });
+    for_each_left_out(column_where, column_count, [&](int k) {
+        bool counted = false;  // with the row
+        for (int slot = 0; slot < row_count; ++slot) counted = counted || row_where[slot] == k;
+        if (!counted) sum = __fmaf_rn(p.a(m, k), p.b(k, n), sum);
+    });
+    return sum;
+}
+
+// acc[i][j] = row m + ty * EACH + i of A times column n + tx * EACH + j of B, in FP32.
+__device__ __forceinline__ void multiply(const Problem &p, const Block &block, float (&a)[BK][PITCH],
+                                         float (&b)[BK][PITCH], float (&acc)[EACH][EACH]) {
+    const int ty = threadIdx.x / (SIDE / EACH), tx = threadIdx.x % (SIDE / EACH);
+    for (int k0 = 0; k0 < p.K; k0 += BK) {
+#pragma unroll
+        for (int i = 0; i < SIDE * BK; i += THREADS) {
+            // Neighbouring threads read neighbours in memory.
+            const int t = threadIdx.x + i;
+            const int am = p.a_k == 1 ? t / BK : t % SIDE, ak = p.a_k == 1 ? t % BK : t / SIDE;
+            const int bn = p.b_k == 1 ? t / BK : t % SIDE, bk = p.b_k == 1 ? t % BK : t / SIDE;
+            a[ak][am] = block.m + am < block.m_end && k0 + ak < p.K ? p.a(block.m + am, k0 + ak) : 0.0f;
+            b[bk][bn] = block.n + bn < block.n_end && k0 + bk < p.K ? p.b(k0 + bk, block.n + bn) : 0.0f;
+        }
+        __syncthreads();
+        const int steps = min(BK, p.K - k0);
+#pragma unroll 4
+        for (int k = 0; k < steps; ++k) {
+            const float4 left = *reinterpret_cast<const float4 *>(&a[k][ty * EACH]);
+            const float4 right = *reinterpret_cast<const float4 *>(&b[k][tx * EACH]);
+            const float l[EACH] = {left.x, left.y, left.z, left.w}, r[EACH] = {right.x, right.y, right.z, right.w};
+#pragma unroll
+            for (int i = 0; i < EACH; ++i)
+#pragma unroll
+                for (int j = 0; j < EACH; ++j) acc[i][j] = __fmaf_rn(l[i], r[j], acc[i][j]);
+        }
+        __syncthreads();
+    }
+}
+
+__device__ __forceinline__ void repair(const Problem &p, const Block &block, float (&a)[BK][PITCH], float (&b)[BK][PITCH]) {
+    const int ty = threadIdx.x / (SIDE / EACH), tx = threadIdx.x % (SIDE / EACH);
+    const int m = block.m + ty * EACH, n = block.n + tx * EACH;
+    int row_count[EACH], column_count[EACH];
+    bool dense = false;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+        row_count[i] = m + i < block.m_end ? p.rows[m + i].left_out : 0;
+        column_count[i] = n + i < block.n_end ? p.columns[n + i].left_out : 0;
+        dense = dense || row_count[i] > SPARSE || column_count[i] > SPARSE;
+    }
+    float acc[EACH][EACH] = {};
+    if (__syncthreads_or(dense)) multiply(p, block, a, b, acc);
+#pragma unroll
+    for (int i = 0; i < EACH; ++i)
+#pragma unroll
+        for (int j = 0; j < EACH; ++j) {
+            if (m + i >= block.m_end || n + j >= block.n_end) continue;
+            float *c = p.C + (m + i) * p.ldc + n + j;
+            if (row_count[i] > SPARSE || column_count[j] > SPARSE)
+                *c = epilogue(p.alpha, acc[i][j], p.beta, c);
+            else if (row_count[i] + column_count[j] > 0)
+                *c = __fmaf_rn(p.alpha, left_out_products(p, m + i, row_count[i], n + j, column_count[j]), *c);
+        }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    guard_fp16x3(int M, int N, int K, float alpha, const float *__restrict__ A, long long a_m, long long a_k,
+                 const float *__restrict__ B, long long b_k, long long b_n, float beta, float *C, long long ldc,
+                 const Line *__restrict__ rows, const int *__restrict__ row_where, const Line *__restrict__ columns,
+                 const int *__restrict__ column_where, const int *__restrict__ exceptions, int TILE_M, int TILE_N) {
+    __shared__ __align__(16) float a[BK][PITCH], b[BK][PITCH];
+    __shared__ unsigned found[EACH][THREADS / 32];
+    const Problem problem{M, N, K, alpha, A, a_m, a_k, B, b_k, b_n, beta, C, ldc, rows, row_where, columns,
+                          column_where};
+    const int tiles_n = (N + TILE_N - 1) / TILE_N;
+    const long long tiles = static_cast<long long>((M + TILE_M - 1) / TILE_M) * tiles_n;
+    const int down = (TILE_M + SIDE - 1) / SIDE, right = (TILE_N + SIDE - 1) / SIDE;
+    wait_for_results();
+
+    unsigned turn = 0;  // blocks of C so far
+    for (long long first = 0; first < tiles; first += EACH * THREADS) {
+        int word[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) {
+            const long long tile = first + i * THREADS + threadIdx.x;
+            word[i] = tile < tiles ? exceptions[tile] : 0;
+        }
+        if (!__syncthreads_or(word[0] | word[1] | word[2] | word[3])) continue;
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) {
+            const unsigned bits = __ballot_sync(0xffffffffu, word[i] != 0);
+            if (threadIdx.x % 32 == 0) found[i][threadIdx.x / 32] = bits;
+        }
+        __syncthreads();
+        for (int i = 0; i < EACH * THREADS / 32; ++i)
+            for (unsigned bits = found[0][i]; bits; bits &= bits - 1) {
+                const long long tile = first + i * 32 + __ffs(bits) - 1;
+                const int m = static_cast<int>(tile / tiles_n) * TILE_M, n = static_cast<int>(tile % tiles_n) * TILE_N;
+                for (int s = 0; s < down * right; ++s) {
+                    if (turn++ % gridDim.x != blockIdx.x) continue;
+                    const int bm = m + s / right * SIDE, bn = n + s % right * SIDE;
+                    const Block block{bm, bn, min(min(M, m + TILE_M), bm + SIDE), min(min(N, n + TILE_N), bn + SIDE)};
+                    repair(problem, block, a, b);
+                }
+            }
+        __syncthreads();
+    }
+}

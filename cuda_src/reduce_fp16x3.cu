@@ -1,0 +1,55 @@
+// Rung 11: C <- alpha * (sum of the parts, scaled) + beta * C, where part p of the product lies row-major at W + p *
+// part_stride, with ldw (a multiple of four) from row to row. The parts are added in ascending order, so the same call
+// gives the same bits every time. Elements of lines that are dense in exceptions are the guard kernel's.
+//
+// Grid: one-dimensional, ceil(M * ceil(N / 4) / THREADS). Block: THREADS.
+#include "device/split_format.cuh"
+#include "device/dependent_launch.cuh"
+#include "device/epilogue.cuh"
+
+#ifndef CONSTANTS
+constexpr int VEC_C = 4;  // floats a store: 4 where C and ldc have 16-byte alignment, else 1
+#endif
+
+constexpr int THREADS = 256;
+static_assert(VEC_C == 1 || VEC_C == 4, "C is stored 4 or 16 bytes at a time");
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    reduce_fp16x3(int M, int N, int parts, const float *__restrict__ W, long long ldw, long long part_stride,
+                  float alpha, const Line *__restrict__ rows, const Line *__restrict__ columns, float beta,
+                  float *__restrict__ C, long long ldc) {
+    const int quads = N / 4 + (N % 4 != 0);
+    const long long number = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
+    const long long m = number / quads;
+    const int n = static_cast<int>(number - m * quads) * 4;
+    let_dependents_begin();
+    wait_for_results();
+    if (m >= M) return;
+
+    float sum[4] = {};
+    const float *w = W + m * ldw + n;
+#pragma unroll 4
+    for (int part = 0; part < parts; ++part, w += part_stride) {
+        const float4 v = *reinterpret_cast<const float4 *>(w);
+        sum[0] = __fadd_rn(sum[0], v.x), sum[1] = __fadd_rn(sum[1], v.y);
+        sum[2] = __fadd_rn(sum[2], v.z), sum[3] = __fadd_rn(sum[3], v.w);
+    }
+    const Line row = rows[m];
+    float *c = C + m * ldc + n;
+    bool stored[4];
+    bool all = true;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const Line column = n + i < N ? columns[n + i] : Line{0, DENSE};
+        stored[i] = row.left_out <= SPARSE && column.left_out <= SPARSE;
+        all = all && stored[i];
+        sum[i] = scale_by_power(sum[i], row.exponent + column.exponent);
+    }
+    if (VEC_C == 4 && all) {
+        store_row<4, VEC_C>(c, sum, 4, alpha, beta);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (stored[i]) c[i] = epilogue(alpha, sum[i], beta, c + i);
+    }
+}
