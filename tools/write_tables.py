@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsgemm.config import Config
-from fastsgemm.ladder.simulated import from_json
-from fastsgemm.sim import Row, Table
+from fastsgemm.ladder.simulated import Row, Table, from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a device.*"

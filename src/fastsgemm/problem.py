@@ -1,4 +1,4 @@
-"""TODO."""
+"""A problem: M, N, K and a layout; how it is written, and how far two of them are apart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from fastsgemm.errors import ShapeError
-from fastsgemm.tuning.problem_sets import _MOST_DIGITS
+
+_MOST_DIGITS = 20  # Python refuses to read more than 4300
 
 LAYOUTS: tuple[str, ...] = ("NN", "NT", "TN", "TT")
 

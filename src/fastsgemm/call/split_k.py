@@ -12,16 +12,13 @@ import numpy as np
 
 from fastsgemm.call import workspace
 from fastsgemm.errors import ShapeError
-from fastsgemm.geometry.grid import MAX_BLOCKS
+from fastsgemm.geometry.grid import MAX_BLOCKS, reduction_blocks
 from fastsgemm.geometry.layout import ITEM
-from fastsgemm.jit.source import HELPERS
 
 if TYPE_CHECKING:
     from fastsgemm.call.prepare import Launch
     from fastsgemm.device import Gpu
-from fastsgemm.geometry.grid import reduction_blocks
 
-_CONSTANTS = HELPERS["reduce_parts"]
 _EARLY = 90  # the first architecture on which a kernel can be launched before the one that it waits for has ended
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 

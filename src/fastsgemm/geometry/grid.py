@@ -1,20 +1,16 @@
-"""TODO."""
+"""How many blocks a kernel is launched with, and how split-K divides K: pure arithmetic."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastsgemm.config import Config
 from fastsgemm.errors import ShapeError
-
-if TYPE_CHECKING:
-    pass
-from fastsgemm.call.split_k import _CONSTANTS
 from fastsgemm.problem import Problem
 
 MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
+
+REDUCTION = {"THREADS": 256, "PARTIAL_SUMS": 8, "SERIAL_PARTS": 8, "ELEMENTS": 4}  # constants of reduce_parts.cu
 
 _ZERO = np.float32(0.0)
 _MINUS_ZERO = np.float32(-0.0)  # as alpha it adds nothing to beta * C, not even the sign of a zero
@@ -70,6 +66,6 @@ def blocks(config: Config, problem: Problem) -> int:
 
 def reduction_blocks(M: int, N: int, count: int) -> tuple[int, int]:
     """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product."""
-    threads = _CONSTANTS["THREADS"]
-    partial_sums = _CONSTANTS["PARTIAL_SUMS"] if count > _CONSTANTS["SERIAL_PARTS"] else 1  # of an element
-    return -(-M * N // (_CONSTANTS["ELEMENTS"] * threads // partial_sums)), threads
+    threads = REDUCTION["THREADS"]
+    partial_sums = REDUCTION["PARTIAL_SUMS"] if count > REDUCTION["SERIAL_PARTS"] else 1  # of an element
+    return -(-M * N // (REDUCTION["ELEMENTS"] * threads // partial_sums)), threads

@@ -15,6 +15,7 @@ from functools import cache
 from fastsgemm import resources
 from fastsgemm.config import FEWEST_STAGES, K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config
 from fastsgemm.errors import ConfigError
+from fastsgemm.geometry.grid import REDUCTION
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.rungs import Rung
 
@@ -28,7 +29,7 @@ _UNSET = {"STAGES": FEWEST_STAGES, "SLICES": 1, "CHAINS": 1}
 # The constants of the kernels that have no `Config`, by the name of their file.
 HELPERS = {
     "copy_strided": {"THREADS": 256},
-    "reduce_parts": {"THREADS": 256, "PARTIAL_SUMS": 8, "SERIAL_PARTS": 8, "ELEMENTS": 4},
+    "reduce_parts": REDUCTION,
 }
 
 _BLOCK = re.compile(r"// constants:begin.*?// constants:end", re.DOTALL)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from fastsgemm.problem import LAYOUTS, Problem
 
-_MOST_DIGITS = 20  # Python refuses to read more than 4300
-
 SQUARES = tuple(Problem(n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192))
 RAGGED = (
     Problem(1000, 1000, 1000),
