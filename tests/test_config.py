@@ -7,7 +7,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fastsgemm import Config, sgemm
+from fastsgemm import (
+    BlockConfig,
+    Config,
+    PipelinedConfig,
+    SharedTileConfig,
+    SkinnyConfig,
+    ThreadColumnConfig,
+    VectorizedConfig,
+    WarptiledConfig,
+    sgemm,
+)
 from fastsgemm import config as configs
 from fastsgemm.config import Violation
 from fastsgemm.errors import CompileError, ConfigError
@@ -17,12 +27,14 @@ from fastsgemm.rungs import RUNGS, find
 
 SHARED_LIMIT = 232448  # of an H100 or H200, bytes
 
-THREAD_TILED = Config(128, 128, 8, 8, 8)
-WARP_TILED = Config(128, 128, 8, 8, 4, WM=64, WN=64, WNITER=2, PREFETCH=1, SERPENTINE=1, GROUP_M=8, MIN_BLOCKS=1)
-PIPELINED = Config(
-    128, 128, 8, 16, 4, 64, 64, 2, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0, SPLIT_K=1
+THREAD_TILED = VectorizedConfig(128, 128, 8, 8, 8)
+WARP_TILED = WarptiledConfig(
+    128, 128, 8, 8, 4, WM=64, WN=64, WNITER=2, PREFETCH=1, SERPENTINE=1, GROUP_M=8, MIN_BLOCKS=1
 )
-SKINNY = Config(4, 64, 256, TN=4, TK=16, MIN_BLOCKS=1, SPLIT_K=1)
+PIPELINED = PipelinedConfig(
+    128, 128, 8, 16, 4, 64, 64, 2, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=0, SPREAD=0, SPLIT_K=1
+)
+SKINNY = SkinnyConfig(4, 64, 256, TN=4, TK=16, MIN_BLOCKS=1, SPLIT_K=1)
 KNOBS = [field.name for field in dataclasses.fields(Config)]
 
 
@@ -94,12 +106,12 @@ def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(run
     @settings(max_examples=400, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(configs_of(rung), variants_of(rung))
     def look(config, variant):
-        found = configs.violations(rung, config, SHARED_LIMIT)
+        found = rung.violations(config, SHARED_LIMIT)
         if found:
             illegal.add(config)
             assert all(violation.rule and violation.limit and violation.value for violation in found)
             with pytest.raises(ConfigError) as caught:
-                configs.check(rung, config, SHARED_LIMIT)
+                rung.check(config, SHARED_LIMIT)
             assert all(str(violation) in str(caught.value) for violation in found)
         elif config not in legal and len(legal) < MOST_COMPILED and unrolled(config) <= MOST_UNROLLED:
             legal.add(config)
@@ -145,7 +157,7 @@ def test_the_copies_of_rung_9_share_out_exactly_where_the_predicate_says():
     @settings(max_examples=600, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(configs_of(rung))
     def look(config):
-        broken = {violation.rule for violation in configs.violations(rung, config, 2**40)}
+        broken = {violation.rule for violation in rung.violations(config, 2**40)}
         broken -= {"accumulators and fragments in registers"}
         legal = not broken
         if not all("share" in rule and "out" in rule for rule in broken):
@@ -183,7 +195,7 @@ def test_rung_10_compiles_exactly_where_the_predicate_says_with_the_shared_memor
     def look(config):
         if set(config.constants) | {"SPLIT_K"} != set(rung.knobs) or min(config.constants.values()) < 1:
             return  # not its constants
-        broken = {violation.rule for violation in configs.violations(rung, config, SHARED_LIMIT)}
+        broken = {violation.rule for violation in rung.violations(config, SHARED_LIMIT)}
         legal = not broken - {"accumulators and loads in registers"}
         if config.kernel in seen[legal] or len(seen[legal]) == 32:
             return
@@ -197,24 +209,24 @@ def test_rung_10_compiles_exactly_where_the_predicate_says_with_the_shared_memor
 # One broken rule each: the constants changed, and the violation they must give. Where the kernel itself can see
 # the fault, `proof` is the text of its static_assert (or of the compiler's error).
 BROKEN = [
-    ("naive", Config(64, 32), "threads of a block", "64 to 1024, a multiple of 32", "2048", "at most 1024 threads"),
-    ("naive", Config(8, 4), "threads of a block", "64 to 1024, a multiple of 32", "32", None),
-    ("coalesced", Config(7, 16), "threads of a block", "64 to 1024, a multiple of 32", "112", None),
-    ("smem_tiled", Config(32, 32), "BK is set", "a value on rung smem_tiled", "none", "BK"),
-    ("smem_tiled", Config(32, 32, 32, TM=8), "TM is unused", "none on rung smem_tiled", "8", None),
-    ("smem_tiled", Config(32, 32, 2048), "shared memory of a block", "at most 232448 bytes on this device",
+    ("naive", BlockConfig(64, 32), "threads of a block", "64 to 1024, a multiple of 32", "2048", "at most 1024 threads"),
+    ("naive", BlockConfig(8, 4), "threads of a block", "64 to 1024, a multiple of 32", "32", None),
+    ("coalesced", BlockConfig(7, 16), "threads of a block", "64 to 1024, a multiple of 32", "112", None),
+    ("smem_tiled", BlockConfig(32, 32), "BK is set", "a value on rung smem_tiled", "none", "BK"),
+    ("smem_tiled", ThreadColumnConfig(32, 32, 32, TM=8), "TM is unused", "none on rung smem_tiled", "8", None),
+    ("smem_tiled", SharedTileConfig(32, 32, 2048), "shared memory of a block", "at most 232448 bytes on this device",
      "524288 bytes", None),
-    ("blocktile_1d", Config(64, 64, 0, 8), "BK is in range", "1 to 65536", "0", None),
-    ("blocktile_1d", Config(60, 64, 8, 8), "TM divides BM", "a multiple of TM = 8", "BM = 60", "cover the block tile"),
-    ("blocktile_2d", Config(128, 132, 8, 8, 8), "TN divides BN", "a multiple of TN = 8", "BN = 132",
+    ("blocktile_1d", ThreadColumnConfig(64, 64, 0, 8), "BK is in range", "1 to 65536", "0", None),
+    ("blocktile_1d", ThreadColumnConfig(60, 64, 8, 8), "TM divides BM", "a multiple of TM = 8", "BM = 60", "cover the block tile"),
+    ("blocktile_2d", VectorizedConfig(128, 132, 8, 8, 8), "TN divides BN", "a multiple of TN = 8", "BN = 132",
      "cover the block tile"),
-    ("blocktile_2d", Config(128, 128, 8, 16, 16), "accumulators and fragments in registers", "at most 255",
+    ("blocktile_2d", VectorizedConfig(128, 128, 8, 16, 16), "accumulators and fragments in registers", "at most 255",
      "at least 312", None),
-    ("vectorized", Config(128, 128, 4, 8, 8), "BM * BK shares out in 128-bit loads",
+    ("vectorized", VectorizedConfig(128, 128, 4, 8, 8), "BM * BK shares out in 128-bit loads",
      "a multiple of 4 * threads = 1024", "512", "128-bit loads share out evenly"),
-    ("vectorized", Config(96, 96, 8, 6, 4), "TM is whole 128-bit vectors", "a multiple of 4", "6",
+    ("vectorized", VectorizedConfig(96, 96, 8, 6, 4), "TM is whole 128-bit vectors", "a multiple of 4", "6",
      "fragments are read 16 bytes at a time"),
-    ("autotuned", Config(64, 64, 10, 8, 4), "BK is whole 128-bit vectors", "a multiple of 4", "10", None),
+    ("autotuned", VectorizedConfig(64, 64, 10, 8, 4), "BK is whole 128-bit vectors", "a multiple of 4", "10", None),
     ("warptiled", dataclasses.replace(WARP_TILED, WM=48), "WM divides BM", "a multiple of WM = 48", "BM = 128",
      "warp tiles cover the block tile"),
     ("warptiled", dataclasses.replace(WARP_TILED, WNITER=3),
@@ -235,23 +247,23 @@ BROKEN = [
     ("pipelined", dataclasses.replace(PIPELINED, STAGES=2), "STAGES is a switch", "3 or 4", "2", None),
     ("pipelined", dataclasses.replace(PIPELINED, STAGES=3), "STAGES are copied past the registers", "ASYNC = 2",
      "ASYNC = 0", "more than two stages are copied past the registers"),
-    ("pipelined", dataclasses.replace(PIPELINED, SLICES=1), "SLICES is a switch", "2 or 4 or 8", "1", None),
-    ("pipelined", dataclasses.replace(PIPELINED, BM=64, BN=64, SLICES=4), "BK / SLICES is pairs of steps",
+    ("pipelined", dataclasses.replace(PIPELINED, SLICED_K=1), "SLICES is a switch", "2 or 4 or 8", "1", None),
+    ("pipelined", dataclasses.replace(PIPELINED, BM=64, BN=64, SLICED_K=4), "BK / SLICES is pairs of steps",
      "an even number from 4", "8 / 4", "land where it looks for them"),
-    ("pipelined", dataclasses.replace(PIPELINED, BK=16, TM=4, WNITER=8, SLICES=4), "sums of the slices",
+    ("pipelined", dataclasses.replace(PIPELINED, BK=16, TM=4, WNITER=8, SLICED_K=4), "sums of the slices",
      "at most 32768 bytes, as the two stages", "49152 bytes", "fit into shared memory"),
     ("pipelined", dataclasses.replace(PIPELINED, FRAGMENTS=3), "FRAGMENTS is a switch", "1 or 2", "3", None),
     ("pipelined", dataclasses.replace(PIPELINED, SPLIT_K=0), "SPLIT_K is in range", "1 to 1024", "0", None),
-    ("pipelined", dataclasses.replace(PIPELINED, ASYNC=None), "ASYNC is set", "a value on rung pipelined", "none",
+    ("pipelined", dataclasses.replace(PIPELINED, CP_ASYNC=None), "ASYNC is set", "a value on rung pipelined", "none",
      "ASYNC"),
     ("pipelined", dataclasses.replace(PIPELINED, PREFETCH=1), "PREFETCH is unused", "none on rung pipelined", "1",
      None),
     ("pipelined", dataclasses.replace(PIPELINED, BK=10), "BK is whole 128-bit vectors", "a multiple of 4", "10", None),
-    ("pipelined", Config(96, 32, 16, 4, 4, 16, 32, 1, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0,
+    ("pipelined", PipelinedConfig(96, 32, 16, 4, 4, 16, 32, 1, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=0, SPREAD=0,
                          SPLIT_K=1),
      "BK * BN shares out in 128-bit loads", "a multiple of 4 * threads = 768", "512",
      "every thread copies the same number of vectors"),
-    ("pipelined", Config(96, 96, 16, 4, 4, 16, 96, 3, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0,
+    ("pipelined", PipelinedConfig(96, 96, 16, 4, 4, 16, 96, 3, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=0, SPREAD=0,
                          SPLIT_K=1),
      "BM and BK share out among teams", "whole teams of 32 threads for 16 lines of 96 vectors", "192 threads",
      "teams share the lines of the tile out"),
@@ -279,7 +291,7 @@ BROKEN = [
 @pytest.mark.parametrize(("name", "config", "rule", "limit", "value", "proof"), BROKEN)
 def test_each_rule_states_its_limit_and_the_value(name, config, rule, limit, value, proof):
     rung = find(name)
-    assert Violation(rule, limit, value) in configs.violations(rung, config, SHARED_LIMIT)
+    assert Violation(rule, limit, value) in rung.violations(config, SHARED_LIMIT)
     if proof:
         with pytest.raises(CompileError, match=proof):
             compiler.report(source.generate(rung, config, Variant()), rung.kernel, "sm_90")
@@ -288,12 +300,12 @@ def test_each_rule_states_its_limit_and_the_value(name, config, rule, limit, val
 def test_shared_memory_is_limited_by_the_device():
     config = dataclasses.replace(THREAD_TILED, BK=64)
     assert config.shared_bytes == 65536
-    assert configs.violations(find("blocktile_2d"), config, 65536) == []
-    assert configs.violations(find("blocktile_2d"), config, 65535) != []
+    assert find("blocktile_2d").violations(config, 65536) == []
+    assert find("blocktile_2d").violations(config, 65535) != []
 
 
 def test_every_broken_knob_is_named_at_once():
-    found = configs.violations(find("blocktile_2d"), Config(0, -1, 8, 8, WM=3), SHARED_LIMIT)
+    found = find("blocktile_2d").violations(Config(0, -1, 8, 8, WM=3), SHARED_LIMIT)
     assert [violation.rule for violation in found] == [
         "TN is set", "WM is unused", "BM is in range", "BN is in range",
     ]  # fmt: skip
@@ -302,13 +314,13 @@ def test_every_broken_knob_is_named_at_once():
 def test_derived_numbers():
     assert (THREAD_TILED.threads, THREAD_TILED.shared_bytes) == (256, 4 * 8 * 256)
     assert (WARP_TILED.threads, WARP_TILED.wmiter) == (128, 2)
-    assert str(Config(64, 32, TM=8)) == "BM=64 BN=32 TM=8"
+    assert str(SharedTileConfig(64, 32, TM=8)) == "BM=64 BN=32 TM=8"
 
 
 def test_a_config_is_a_value():
-    assert Config(8, 8) == Config(8, 8) and len({Config(8, 8), Config(8, 8)}) == 1
+    assert BlockConfig(8, 8) == BlockConfig(8, 8) and len({BlockConfig(8, 8), BlockConfig(8, 8)}) == 1
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Config(8, 8).BM = 16
+        BlockConfig(8, 8).BM = 16
 
 
 def test_named_constants_become_a_config():
@@ -339,6 +351,6 @@ def test_the_public_call_takes_configs_of_this_class_only():
 
 
 def test_the_repr_of_a_config_has_what_is_set_and_makes_it_again():
-    config = Config(32, 64, BK=8)
+    config = SharedTileConfig(32, 64, BK=8)
     assert repr(config) == "Config(BM=32, BN=64, BK=8)"
     assert eval(repr(config)) == config

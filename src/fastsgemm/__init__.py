@@ -6,7 +6,18 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # a type checker takes it for typing's, which would be the first import
 if TYPE_CHECKING:
-    from fastsgemm.config import Config
+    from fastsgemm.config import (
+        BlockConfig,
+        Config,
+        Fp16x3Config,
+        PipelinedConfig,
+        SharedTileConfig,
+        SkinnyConfig,
+        ThreadColumnConfig,
+        ThreadTileConfig,
+        VectorizedConfig,
+        WarptiledConfig,
+    )
     from fastsgemm.errors import (
         ArgumentError,
         CaptureError,
@@ -41,6 +52,7 @@ __version__ = "0.1.0"
 __all__ = [
     "RUNGS",
     "ArgumentError",
+    "BlockConfig",
     "CaptureError",
     "CompileError",
     "Config",
@@ -51,18 +63,26 @@ __all__ = [
     "DeviceMismatchError",
     "DriverTooOldError",
     "FastsgemmError",
+    "Fp16x3Config",
     "MissingExtraError",
     "NoDriverError",
     "NoNvrtcError",
     "OperandError",
     "OverlapError",
+    "PipelinedConfig",
     "RecordError",
     "ScalarError",
     "ScalarRangeError",
     "ShapeError",
+    "SharedTileConfig",
+    "SkinnyConfig",
     "StreamError",
+    "ThreadColumnConfig",
+    "ThreadTileConfig",
     "TuningError",
     "UnknownRungError",
+    "VectorizedConfig",
+    "WarptiledConfig",
     "__version__",
     "explain",
     "sgemm",
@@ -70,11 +90,25 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Config": "config",
+    **dict.fromkeys(
+        (
+            "BlockConfig",
+            "Config",
+            "Fp16x3Config",
+            "PipelinedConfig",
+            "SharedTileConfig",
+            "SkinnyConfig",
+            "ThreadColumnConfig",
+            "ThreadTileConfig",
+            "VectorizedConfig",
+            "WarptiledConfig",
+        ),
+        "config",
+    ),
     "RUNGS": "rungs",
-    "explain": "explanation",
+    "explain": "heuristics.explanation",
     "sgemm": "gemm",
-    "tune": "tuner",
+    "tune": "tuning.tuner",
 }  # of the public names that are not errors
 
 if not TYPE_CHECKING:  # a type checker shall know the names above and no others

@@ -165,7 +165,7 @@ def sgemm(
         )
     if rung is not None:
         rung = rungs.find(rung)
-    if config is not None and type(config) is not Config:
+    if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
     if ordinal == HOST:
         return host.sgemm(A, B, alpha32, beta32, C, rung, config, stream)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastsgemm.config import Config
+from fastsgemm.config import BlockConfig, Config, SharedTileConfig, SkinnyConfig
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import Stored
@@ -119,7 +119,9 @@ def test_a_misaligned_address_is_read_float_by_float():
 @pytest.mark.parametrize("rung", RUNGS, ids=str)
 def test_rungs_that_do_not_vectorise_have_one_kernel_for_all_alignments(rung):
     aligned = Operand((8, 8), Stored(True, 8))
-    variant = variants.variant_for(rung, variants.call_for(aligned, aligned, aligned.transposed), Config(8, 8, 8))
+    variant = variants.variant_for(
+        rung, variants.call_for(aligned, aligned, aligned.transposed), SharedTileConfig(8, 8, 8)
+    )
     assert not variant.guard
     assert variant.layout == "TT"
     assert (variant.vec_a, variant.vec_b, variant.vec_c) == ((4, 4, 4) if rung.vectorized else (1, 1, 1))
@@ -149,14 +151,14 @@ def test_every_step_is_done_where_there_is_something_to_add(alpha):
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 9), st.integers(1, 9))
 def test_there_is_one_block_for_every_tile_that_holds_an_element(M, N, BM, BN):
     tiles = {(m // BM, n // BN) for m in range(M) for n in range(N)}
-    assert grid.blocks(Config(BM, BN), Problem(M, N, 1)) == len(tiles)
+    assert grid.blocks(BlockConfig(BM, BN), Problem(M, N, 1)) == len(tiles)
 
 
 def test_a_grid_beyond_the_hardware_limit_is_refused_with_limit_and_value():
     largest = Problem(2**31 - 1, 1, 1)
-    assert grid.blocks(Config(1, 1), largest) == grid.MAX_BLOCKS
+    assert grid.blocks(BlockConfig(1, 1), largest) == grid.MAX_BLOCKS
     with pytest.raises(ShapeError, match=rf"{2 * (2**31 - 1)} blocks .* limit of a grid is {2**31 - 1}"):
-        grid.blocks(Config(1, 1), Problem(2**31 - 1, 2, 1))
+        grid.blocks(BlockConfig(1, 1), Problem(2**31 - 1, 2, 1))
 
 
 @given(st.integers(0, 5000), st.sampled_from([4, 8, 16, 32]), st.integers(1, 3000))
@@ -171,8 +173,8 @@ def test_parts_of_k_are_whole_tiles_and_cover_it_once(K, BK, parts):
 
 
 def test_a_config_without_split_k_has_k_in_one_part():
-    assert grid.split(Config(8, 8), 100) == (1, 100)
-    assert grid.split(Config(8, 8, 16), 100) == grid.split(Config(8, 8, 16, SPLIT_K=1), 100) == (1, 112)
+    assert grid.split(BlockConfig(8, 8), 100) == (1, 100)
+    assert grid.split(SharedTileConfig(8, 8, 16), 100) == grid.split(Config(8, 8, 16, SPLIT_K=1), 100) == (1, 112)
 
 
 def test_every_part_has_blocks_of_its_own():
@@ -256,7 +258,11 @@ def test_a_turned_call_takes_each_operand_with_its_own_width_and_place():
 
 def test_parts_of_a_turned_product_are_row_major():
     """It is their sum that is written where C is."""
-    rung, whole, divided = find("skinny"), Config(4, 32, 8, TN=4, TK=8, SPLIT_K=1), Config(4, 32, 8, TN=4, SPLIT_K=4)
+    rung, whole, divided = (
+        find("skinny"),
+        SkinnyConfig(4, 32, 8, TN=4, TK=8, SPLIT_K=1),
+        Config(4, 32, 8, TN=4, SPLIT_K=4),
+    )
     call = variants.call_facing(rung, dense_call(64, 6, 64))
     assert variants.variant_for(rung, call, whole).trans_c
     variant = variants.variant_for(rung, call, divided)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fastsgemm.config import Config
+from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.grid import blocks
 from fastsgemm.geometry.variants import facing
 from fastsgemm.heuristics import cost_model, database
@@ -162,9 +162,9 @@ def test_times_without_noise_or_sense_do_not_break_it():
     assert predicted.predict(Problem(8192, 8192, 8192), SMS) > 0
 
 
-PIPE = Config(
+PIPE = PipelinedConfig(
     64, 128, 8, 16, 4, 64, 64, 2,
-    GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPREAD=2, SPLIT_K=1,
+    GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=1, SPREAD=2, SPLIT_K=1,
 )  # fmt: skip
 PARTS = {2 << i for i in range(8)} | {3 << i for i in range(7)}  # up to 256
 

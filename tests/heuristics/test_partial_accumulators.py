@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from fastsgemm import config, rungs
-from fastsgemm.config import Config
+from fastsgemm import rungs
+from fastsgemm.config import PipelinedConfig, VectorizedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.heuristics import choose, partial_accumulators
 from fastsgemm.heuristics.cost_model import CostModel, splits
 from fastsgemm.problem import Problem
 
 H200 = 232448
-PIPE = Config(64, 64, 16, 4, 4, 32, 32, 2, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPREAD=2, SPLIT_K=1)
+PIPE = PipelinedConfig(
+    64, 64, 16, 4, 4, 32, 32, 2, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=1, SPREAD=2, SPLIT_K=1
+)
 RUNG = rungs.find("pipelined")
 
 
@@ -39,16 +41,16 @@ RUNG = rungs.find("pipelined")
 def test_long_sums_are_made_of_four_chains_if_they_are_one_chain(problem, change, expected):
     given = replace(PIPE, **change)
     found = partial_accumulators.shortened(RUNG, given, problem, H200)
-    assert expected == found.CHAINS and replace(found, CHAINS=given.CHAINS) == given
+    assert expected == found.CHAINS and replace(found, PARTIAL_ACCUMULATORS=given.CHAINS) == given
 
 
 def test_sums_that_do_not_fit_into_shared_memory_stay_one_chain():
     """The two stages of this tile take 17,408 bytes and the sums 16,384."""
     problem, need = Problem(1000, 1000, 1024), 17408 + 16384
-    assert replace(PIPE, CHAINS=4).shared_bytes == need
+    assert replace(PIPE, PARTIAL_ACCUMULATORS=4).shared_bytes == need
     assert partial_accumulators.shortened(RUNG, PIPE, problem, need).CHAINS == 4
     assert partial_accumulators.shortened(RUNG, PIPE, problem, need - 1) == PIPE
-    found = config.violations(RUNG, replace(PIPE, CHAINS=4), need - 1)
+    found = RUNG.violations(replace(PIPE, PARTIAL_ACCUMULATORS=4), need - 1)
     assert [str(one) for one in found] == [
         f"shared memory of a block: needs at most {need - 1} bytes on this device, got {need} bytes"
     ]
@@ -56,7 +58,7 @@ def test_sums_that_do_not_fit_into_shared_memory_stay_one_chain():
 
 @pytest.mark.parametrize("rung", ["vectorized", "warptiled", "skinny"])
 def test_other_rungs_have_no_such_constant(rung):
-    given = Config(128, 128, 8, 8, 8)
+    given = VectorizedConfig(128, 128, 8, 8, 8)
     assert partial_accumulators.shortened(rungs.find(rung), given, Problem(1000, 1000, 1000), H200) == given
 
 
@@ -65,9 +67,9 @@ def test_the_choice_for_an_untuned_problem_has_short_chains():
     device = DeviceInfo("NVIDIA H200", "sm_90", H200, 132)
     found = choose.choose(device, RUNG, Problem(3001, 2999, 3003))
     assert found.rule == choose.PREDICTED
-    parts = (found.config.SPLIT_K or 1) * (found.config.SLICES or 1) * (found.config.CHAINS or 1)
+    parts = found.config.SPLIT_K * found.config.SLICED_K * found.config.CHAINS
     assert parts >= partial_accumulators.CHAINS and all(
-        (o.config.SPLIT_K or 1) * (o.config.SLICES or 1) * (o.config.CHAINS or 1) >= 4 for o in found.options
+        o.config.SPLIT_K * o.config.SLICED_K * o.config.CHAINS >= 4 for o in found.options
     )
     assert all(o.config.CHAINS is None for o in choose.choose(device, RUNG, Problem(3001, 2999, 203)).options)
 
@@ -81,7 +83,7 @@ def test_chains_are_not_free():
     }
     seen = set()
     for option in found.options:
-        whole = replace(option.config, CHAINS=None, SPLIT_K=1)
+        whole = replace(option.config, PARTIAL_ACCUMULATORS=1, SPLIT_K=1)
         costs = {}
         for parts in splits(whole, problem, device.multiprocessors):
             used = partial_accumulators.shortened(RUNG, replace(whole, SPLIT_K=parts), problem, H200)

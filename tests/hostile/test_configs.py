@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastsgemm import Config
+from fastsgemm import BlockConfig, Config
 from fastsgemm import config as configs
 from fastsgemm.errors import ConfigError
 from fastsgemm.heuristics import database
@@ -15,7 +15,7 @@ from fastsgemm.rungs import RUNGS, find
 
 SHARED_LIMIT = 232448  # bytes a block, of an H200
 EXAMPLES = 100  # a rung
-NAMES = list(Config(1, 1).__dataclass_fields__)
+NAMES = list(BlockConfig(1, 1).__dataclass_fields__)
 LEGAL = {record.rung: record.config for record in database.shipped(database.GENERIC).records if record.problem is None}
 
 
@@ -68,11 +68,11 @@ def test_any_int_in_any_place_is_legal_and_fits_the_kernel_or_is_named(rung, tri
     @given(st.sampled_from(rung.knobs), st.integers(-(2**70), 2**70) | st.sampled_from([2**i for i in range(70)]))
     def look(name, value):
         config = Config(**constants(rung.name, **{name: value}))
-        if not configs.violations(rung, config, SHARED_LIMIT):
+        if not rung.violations(config, SHARED_LIMIT):
             assert 0 <= value <= 2**16
         else:
             with pytest.raises(ConfigError, match=name):
-                configs.check(rung, config, SHARED_LIMIT)
+                rung.check(config, SHARED_LIMIT)
 
     look()
     tried("a constant replaced by any int", EXAMPLES)

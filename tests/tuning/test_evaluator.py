@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fastsgemm import device, rungs
-from fastsgemm.config import Config
+from fastsgemm.config import BlockConfig, WarptiledConfig
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
@@ -43,7 +43,7 @@ def test_the_check_is_of_the_variant_that_is_asked_for(wanted):
 
 
 def test_a_rung_without_vectors_is_checked_in_its_layout():
-    job = job_of(rungs.find("naive"), Config(32, 32), Problem(64, 64, 64, "TN"))
+    job = job_of(rungs.find("naive"), BlockConfig(32, 32), Problem(64, 64, 64, "TN"))
     assert evaluator._problem_of(job).layout == "TN"
 
 
@@ -219,7 +219,7 @@ def test_afterwards_nothing_is_left(python_evaluator, device_info):
 
 def test_real_kernels_compile_side_by_side_and_failures_are_values(python_evaluator):
     good = job_of(WARP, search_spaces.REFINED.quick[15], Problem(64, 64, 64))
-    bad = dataclasses.replace(good, config=Config(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1))
+    bad = dataclasses.replace(good, config=WarptiledConfig(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1))
     found = dict(python_evaluator.compile([good, bad]))
     assert found[good] is None
     assert "static" in found[bad]
@@ -304,13 +304,13 @@ def test_a_wrong_kernel_is_found_out(real, monkeypatch):
 
 @pytest.mark.gpu
 def test_a_kernel_that_spills_is_refused(real):
-    tight = Config(128, 128, 16, 8, 8, 64, 32, 1, 1, 1, 8, 4)
+    tight = WarptiledConfig(128, 128, 16, 8, 8, 64, 32, 1, 1, 1, 8, 4)
     assert "spills" in real.check(job_of(WARP, tight, Problem(512, 512, 512)))
 
 
 @pytest.mark.gpu
 def test_what_does_not_compile_is_a_value(real):
-    bad = Config(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1)
+    bad = WarptiledConfig(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1)
     [(_, reason)] = real.compile([job_of(WARP, bad, Problem(512, 512, 512))])
     assert "static assertion" in reason or "static_assert" in reason
 
