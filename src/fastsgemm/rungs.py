@@ -33,7 +33,7 @@ NARROW = 32  # the most rows of C that rung 10 is thought of for
 
 
 def kernel_name(file: str) -> str:
-    """Return the ``extern "C"`` name of the kernel in `file`: the file's own without its number, prefixed for profilers.
+    """Return the ``extern "C"`` name of the kernel in `file`: that of the file, without its number, after a prefix.
 
     >>> kernel_name("09_pipelined.cu")
     'fastsgemm_pipelined'
