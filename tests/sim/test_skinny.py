@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastsgemm import config as configs
-from fastsgemm import source
+from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region
 from fastsgemm.sim.errors import (
     ForbiddenAccessError,

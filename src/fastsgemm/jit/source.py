@@ -1,0 +1,105 @@
+"""One self-contained CUDA C++ source per kernel: its file, with the values of its constants and without includes.
+
+Every file declares its constants in a block at its top, one a line, with defaults; here the values are replaced, in the
+same lines. NVRTC finds no headers on a machine that has only its wheel, and a source without includes is its own cache
+key. So the ``#include "device/..."`` lines are replaced by the files they name, once each, with ``#line`` directives
+that keep the compiler's messages (and a profiler's source view) pointing at the real files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+from fastsgemm import resources
+from fastsgemm.config import FEWEST_STAGES, K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config
+from fastsgemm.errors import ConfigError
+from fastsgemm.geometry.variants import Variant
+from fastsgemm.rungs import Rung
+
+_INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
+
+
+# Fields of `Config` whose constant in the kernels has another name, and the values of those that may be None.
+_NAMES = {"ASYNC": "CP_ASYNC", "SLICES": "SLICED_K", "CHAINS": "PARTIAL_ACCUMULATORS"}
+_UNSET = {"STAGES": FEWEST_STAGES, "SLICES": 1, "CHAINS": 1}
+
+# The constants of the kernels that have no `Config`, by the name of their file.
+HELPERS = {
+    "copy_strided": {"THREADS": 256},
+    "reduce_parts": {"THREADS": 256, "PARTIAL_SUMS": 8, "SERIAL_PARTS": 8, "ELEMENTS": 4},
+}
+
+_BLOCK = re.compile(r"// constants:begin.*?// constants:end", re.DOTALL)
+_CONSTANT = re.compile(r"^constexpr int (\w+) = -?\d+;", re.MULTILINE)
+
+
+def generate(rung: Rung, config: Config, variant: Variant) -> str:
+    """Return the source of `rung` for these constants, ready for NVRTC.
+
+    Raises
+    ------
+    ConfigError
+        `config` lacks a constant that the kernel declares, or has one that it does not.
+    """
+    given = _UNSET | config.kernel.constants if rung.guarded else config.kernel.constants
+    constants = {_NAMES.get(name, name): value for name, value in given.items()}
+    constants |= {"TRANS_A": int(variant.trans_a), "TRANS_B": int(variant.trans_b)}
+    if rung.vectorized:
+        constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b, "VEC_C": variant.vec_c}
+    if rung.guarded:
+        constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel), "PAD": PAD}
+    if rung.narrow:
+        constants |= {"TRANS_C": int(variant.trans_c), "K_GROUP": K_GROUP}
+        constants |= {"MAX_ALTERNATED": MAX_ALTERNATED, "MAX_PASS": MAX_PASS}
+    return with_constants(rung.file, constants)
+
+
+def with_constants(file: str, constants: Mapping[str, int]) -> str:
+    """Return the source of a kernel with these values in its block of constants.
+
+    Raises
+    ------
+    ConfigError
+        The block does not declare exactly the names that are given.
+    """
+    text = _inlined(file)
+    block = _BLOCK.search(text)
+    declared = _CONSTANT.findall(block[0]) if block else []
+    if {*declared} != constants.keys() or block is None:
+        unknown, missing = sorted(constants.keys() - {*declared}), sorted({*declared} - constants.keys())
+        raise ConfigError(f"constants of {file}: it does not declare {unknown} and was not given {missing}")
+    values = _CONSTANT.sub(lambda found: f"constexpr int {found[1]} = {constants[found[1]]};", block[0])
+    return text[: block.start()] + values + text[block.end() :]
+
+
+@cache
+def _inlined(file: str) -> str:
+    seen: set[str] = set()
+    return "\n".join(_lines(file, seen)) + "\n"
+
+
+def _lines(file: str, seen: set[str]) -> list[str]:
+    seen.add(file)
+    out = [f'#line 1 "{file}"']
+    text = (resources.folder("cuda_src") / file).read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(), start=1):
+        include = _INCLUDE.fullmatch(line.strip())
+        if include is None:
+            out.append("" if line.strip() == "#pragma once" else line)
+        elif include[1] in seen:
+            out.append("")
+        else:
+            out += [*_lines(include[1], seen), f'#line {number + 1} "{file}"']
+    return out
+
+
+def helper(name: str) -> str:
+    """Return the source of a kernel that has no `Config`; see `HELPERS`."""
+    return with_constants(f"{name}.cu", HELPERS[name])
+
+
+def plain(file: str) -> str:
+    """Return a source with the defaults that its file declares."""
+    return _inlined(file)
