@@ -21,6 +21,7 @@ from typing import Any
 
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.ladder.simulated import Row, Table, from_json
+from fastsgemm.rungs import find
 
 ROOT = Path(__file__).resolve().parent.parent
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a device.*"
@@ -318,7 +319,7 @@ def _counts_of(row: Row) -> str:
     held = f"{row.registers} registers, occupancy {row.occupancy:.0%}"
     limit = "" if row.occupancy == 1.0 else f", limited by {row.limited_by}"
     others = f"{row.others_per_fma:.3g} instructions beside each FMA"
-    return f"> {rungs.find(row.name).config(**row.constants)}: {traffic}; {shared}; {others}; {held}{limit}."
+    return f"> {find(row.name).config(**row.constants)}: {traffic}; {shared}; {others}; {held}{limit}."
 
 
 def sass_texts(sass: Data | None) -> dict[str, str]:

@@ -116,7 +116,7 @@ class Config:
     @classmethod
     def declared(cls) -> Mapping[str, Constant]:
         """Return the declarations of the constants by name, in the order of the fields."""
-        return _declared(cls)
+        return _declared(cls)  # type: ignore[arg-type]  # mypy takes the __hash__ of the instances
 
     @classmethod
     def required(cls) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class Config:
     @property
     def constants(self) -> dict[str, int]:
         """All constants by name, in the order of the fields."""
-        return {name: getattr(self, name) for name in _declared(type(self))}
+        return {name: getattr(self, name) for name in self.declared()}
 
     @cached_property
     def kernel(self) -> Self:

@@ -12,17 +12,17 @@ import pytest
 from fastsgemm import (
     RUNGS,
     BlockConfig,
-    Config,
     PipelinedConfig,
     SharedTileConfig,
     SkinnyConfig,
     ThreadColumnConfig,
+    ThreadTileConfig,
     VectorizedConfig,
+    WarptiledConfig,
     resources,
     rungs,
     sgemm,
 )
-from fastsgemm import config as configs
 from fastsgemm.ladder.measured import divided
 
 pytestmark = pytest.mark.gpu
@@ -225,7 +225,7 @@ LARGE = PipelinedConfig(
     GROUP_M=8, MIN_BLOCKS=1, ORDER=4, FRAGMENTS=2, CP_ASYNC=2, SPREAD=2, SPLIT_K=1,
 )  # fmt: skip
 CONFIGS = [
-    *(("warptiled", Config(**WARP_TILED, **knobs)) for knobs in KNOBS),
+    *(("warptiled", WarptiledConfig(**WARP_TILED, **knobs)) for knobs in KNOBS),
     *(
         (
             "pipelined",
@@ -235,7 +235,7 @@ CONFIGS = [
         )
         for o, f, a, s in itertools.product(range(6), (1, 2), (0, 1, 2), range(3))
     ),
-    *(("pipelined", replace(LARGE, PARTIAL_ACCUMULATORS=chains)) for chains in (None, 4)),
+    *(("pipelined", replace(LARGE, PARTIAL_ACCUMULATORS=chains)) for chains in (1, 4)),
     *(("pipelined", replace(LARGE, BM=64, BN=128, STAGES=s, FRAGMENTS=f)) for s in (3, 4) for f in (1, 2)),
     (
         "pipelined",
@@ -243,10 +243,10 @@ CONFIGS = [
             32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=3, FRAGMENTS=2, CP_ASYNC=1, SPREAD=0, SPLIT_K=1
         ),
     ),
-    ("warptiled", Config(64, 256, 16, 4, 8, WM=32, WN=64, WNITER=2, **KNOBS[3])),
+    ("warptiled", WarptiledConfig(64, 256, 16, 4, 8, WM=32, WN=64, WNITER=2, **KNOBS[3])),
     ("smem_tiled", SharedTileConfig(16, 64, 128)),
     ("blocktile_1d", ThreadColumnConfig(64, 32, 16, 4)),
-    ("blocktile_2d", VectorizedConfig(128, 128, 64, 8, 8)),  # 64 KB of shared memory: more than a block gets unasked
+    ("blocktile_2d", ThreadTileConfig(128, 128, 64, 8, 8)),  # 64 KB of shared memory: more than a block gets unasked
     ("vectorized", VectorizedConfig(256, 64, 16, 8, 8)),
     ("autotuned", VectorizedConfig(64, 64, 96, 4, 4)),
     ("naive", BlockConfig(8, 16)),
@@ -261,7 +261,7 @@ def shipped(gpu):
     for name in ("generic", gpu.arch):
         path = resources.folder("tuning_db") / f"{name}.json"
         for line in json.loads(path.read_text())["records"] if path.is_file() else []:
-            yield line["rung"], configs.from_constants(line["constants"])
+            yield line["rung"], rungs.find(line["rung"]).config.from_constants(line["constants"])
 
 
 SHARES = 8  # of the configs, so that several processes can share them out

@@ -11,7 +11,7 @@ from fastsgemm.heuristics import cost_model, database
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.database import Curve, Point, Tools
 from fastsgemm.problem import LAYOUTS, Problem, spell
-from fastsgemm.rungs import find
+from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
 from fastsgemm.tuning.search_spaces import CLASSIC, PIPELINED, REFINED, SKINNY
 
@@ -42,9 +42,12 @@ def ideal(config, full, start=0.004, slope=1e-3, tail=2.0, ragged=1.25):
     return ms
 
 
+RUNG_OF = {rung.config: rung.name for rung in RUNGS}
+
+
 def curve(config, full, ms):
     points = tuple(Point(problem, ms(problem)) for problem in cost_model.probes(config, full, SMS))
-    return Curve("sm_90", "Fake 9000", SMS, "warptiled", config, full, points, Tools("1", "2", "2026-01-01"))
+    return Curve("sm_90", "Fake 9000", SMS, RUNG_OF[type(config)], config, full, points, Tools("1", "2", "2026-01-01"))
 
 
 @pytest.mark.parametrize("config", [BIG, SMALL, CLASSIC.quick[0]], ids=str)

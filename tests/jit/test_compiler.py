@@ -91,8 +91,9 @@ def test_the_first_compilations_of_a_process_may_be_side_by_side():
     """cuda.core cannot be imported by two threads at once."""
     script = (
         "from concurrent.futures import ThreadPoolExecutor; from threading import Barrier\n"
-        "from fastsgemm.jit import compiler, source; from fastsgemm.rungs import find; from fastsgemm import BlockConfig, Config, ThreadColumnConfig\n"
-        "text = source.generate(find('naive'), Config(32, 32), source.Variant())\n"
+        "from fastsgemm.jit import compiler, source; from fastsgemm.rungs import find\n"
+        "from fastsgemm import BlockConfig\n"
+        "text = source.generate(find('naive'), BlockConfig(32, 32), source.Variant())\n"
         "together = Barrier(8)\n"
         "def work(number):\n"
         "    together.wait()\n"

@@ -154,7 +154,7 @@ def test_chains_are_added_up_in_order(config, layout, reference, libm_fma):
     assert RUNG.violations(config, 232448) == []
     for K in (7, 8, 17, 33, 100, 256):
         tiles = K // config.BK
-        chain = config.BK * max(-(-tiles // config.CHAINS), -(-16 // config.BK))
+        chain = config.BK * max(-(-tiles // config.PARTIAL_ACCUMULATORS), -(-16 // config.BK))
         first_tile = peeled(config, K)
         ends = [first_tile + end for end in (*range(chain, tiles * config.BK, chain), tiles * config.BK)] + [K]
         for N in (68, 67) if K == 100 else (68,):
@@ -181,7 +181,7 @@ def test_chains_and_slices_and_parts_go_together():
 
 
 def in_slices(reference, config, A, B):
-    """The chain of every slice: its steps of each whole tile, and before or after them every SLICES-th of the end."""
+    """The chain of every slice: its steps of each whole tile, and before or after them every SLICED_K-th of the end."""
     K, slices = A.shape[1], config.SLICED_K
     steps, first_tile = config.BK // slices, peeled(config, K)
     end = first_tile + K // config.BK * config.BK

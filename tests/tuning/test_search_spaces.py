@@ -60,7 +60,7 @@ def test_blocks_are_asked_for_only_where_that_bounds_registers():
     for config in REFINED.quick:
         for other in REFINED.refinements(config, H200):
             bound = 65536 // (other.MIN_BLOCKS * other.threads)
-            assert configs.least_registers(other) <= bound
+            assert other.least_registers <= bound
             assert other.MIN_BLOCKS == 1 or bound < configs.MAX_REGISTERS
     small = REFINED.quick[15]
     assert small.threads == 64

@@ -217,7 +217,7 @@ def test_a_quick_run_compiles_its_kernels_at_once(evaluator, go, monkeypatch, ru
     monkeypatch.setattr(evaluator, "compile", compile_batch)
     outcome = go(None, rung=rung, quick=True)
     assert outcome.complete and all(found.shipped_ms for found in outcome.tuned)
-    late = [job for batch in batches[1:] for job in batch if not job.config.CHAINS]
+    late = [job for batch in batches[1:] for job in batch if getattr(job.config, "PARTIAL_ACCUMULATORS", 1) == 1]
     assert len(late) < 3 and all(job == largest_job(job.rung, job.config) for job in late)
 
 
@@ -408,7 +408,7 @@ def test_sums_are_made_of_short_chains_where_cublas_errs_less(evaluator, go, cub
     evaluator.cublas_error = cublas_error
     outcome = go([(4096, 4096, 4096)], rung="pipelined")
     (found,) = outcome.tuned
-    assert {found.config.CHAINS} == chains
+    assert {found.config.PARTIAL_ACCUMULATORS} == chains
 
 
 def test_configs_with_short_chains_are_looked_at_however_many_quicker_ones_err_more(evaluator, go):
@@ -420,16 +420,16 @@ def test_configs_with_short_chains_are_looked_at_however_many_quicker_ones_err_m
         return config.SLICED_K * config.SPLIT_K >= 4
 
     evaluator.formula = lambda config, problem: (
-        real(config, problem) * (100.0 if config.CHAINS else 1.2 if short(config) else 1.0)
+        real(config, problem) * (100.0 if config.PARTIAL_ACCUMULATORS > 1 else 1.2 if short(config) else 1.0)
     )
     outcome = go([(512, 512, 512)], rung="pipelined")
     (found,) = outcome.tuned
-    assert found.config.CHAINS is None and short(found.config)
+    assert found.config.PARTIAL_ACCUMULATORS == 1 and short(found.config)
 
 
 def test_without_cublas_the_length_of_k_decides(evaluator, go):
     long, short = go([(4096, 4096, 1024), (4096, 4096, 128)], rung="pipelined").tuned
-    assert (long.config.CHAINS, short.config.CHAINS) == (4, None)
+    assert (long.config.PARTIAL_ACCUMULATORS, short.config.PARTIAL_ACCUMULATORS) == (4, 1)
 
 
 @pytest.mark.parametrize(
