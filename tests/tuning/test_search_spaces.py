@@ -76,7 +76,7 @@ def test_k_is_divided_for_a_problem_and_not_by_the_space():
     assert {other.FRAGMENTS for other in first} == {1, 2} and {other.SPREAD for other in first} == {0, 1, 2}
     assert {other.CP_ASYNC for other in second} == {1, 2} and {other.CP_ASYNC for other in first} == {2}
     assert {(other.STAGES, other.CP_ASYNC) for other in PIPELINED.refinements(PIPELINED.quick[1], H200, 1)} == {
-        (None, 1), (3, 2), (4, 2),
+        (2, 1), (3, 2), (4, 2),
     }  # fmt: skip
 
 

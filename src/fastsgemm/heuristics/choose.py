@@ -18,7 +18,7 @@ from fastsgemm.errors import ConfigError, ShapeError
 from fastsgemm.geometry.variants import facing
 from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.cost_model import CostModel
-from fastsgemm.heuristics.database import GENERIC, Content, Curve, Record
+from fastsgemm.heuristics.database import GENERIC, Content, Curve, Fitted, Record
 from fastsgemm.problem import Problem, octaves
 from fastsgemm.rungs import Rung
 
@@ -176,7 +176,7 @@ def _choose(
 ) -> Choice:
     tiers = _known(name, arch, shared_limit, rung, only)
     for tier in tiers:
-        place = (tier, problem, multiprocessors, rung, shared_limit)
+        place = (tier, problem, multiprocessors, rung, shared_limit, database.fitted(arch))
         exact = next((r for r in tier.records if r.problem == problem and r.origin != "hand-picked"), None)
         if exact is not None:
             return Choice(rung, exact.config, EXACT, exact, exact.ms, partial(_alternatives, *place))
@@ -188,7 +188,9 @@ def _choose(
         if tier.records:
             near = min(tier.records, key=lambda record: _distance(record.problem, problem))
             others = tuple(Option(record.config, None) for record in tier.records if record is not near)
-            config = partial_accumulators.shortened(near.config, facing(rung, problem), shared_limit)
+            config = partial_accumulators.shortened(
+                near.config, facing(rung, problem), shared_limit, database.fitted(arch)
+            )
             return Choice(rung, config, NEAREST, near, None, partial(tuple, others))
     raise ConfigError(f"no record of rung {rung.name} is legal with {shared_limit} bytes of shared memory")
 
@@ -223,13 +225,13 @@ def _models(curves: Iterable[Curve]) -> Iterator[tuple[Curve, CostModel]]:
 
 
 def _predictions(
-    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int
+    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int, fitted: Fitted
 ) -> list[tuple[float, Config, Curve]]:
     faced = facing(rung, problem)
 
     def complete(config: Config) -> tuple[float, Config]:
-        config = partial_accumulators.shortened(config, faced, shared_limit)
-        return partial_accumulators.cost(config), config
+        config = partial_accumulators.shortened(config, faced, shared_limit, fitted)
+        return partial_accumulators.cost(config, fitted), config
 
     found = []
     for curve, model in tier.models:
@@ -242,9 +244,9 @@ def _predictions(
 
 
 def _alternatives(
-    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int
+    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int, fitted: Fitted
 ) -> tuple[Option, ...]:
-    predicted = _predictions(tier, problem, multiprocessors, rung, shared_limit)
+    predicted = _predictions(tier, problem, multiprocessors, rung, shared_limit, fitted)
     return tuple(Option(config, ms) for ms, config, _ in predicted)
 
 

@@ -6,6 +6,7 @@ from which `fastsgemm.heuristics.choose` predicts problems that nobody tuned. ``
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -39,6 +40,7 @@ _MOST_SHARED = 2**24  # bytes of shared memory of a block
 _MOST_MULTIPROCESSORS = 2**16
 _MOST_BLOCKS = 32  # on a multiprocessor, of every architecture
 _HEADER = ("schema", "arch", "shared_limit")
+_FITTED = "fitted"  # a key that only shipped files have
 _KEYS = frozenset((*_HEADER, "records", "curves"))
 _RECORD = frozenset(("rung", "device", "problem", "constants", "origin"))
 _MEASURED = frozenset(("ms", "tflops", "cublas_ratio", "driver", "nvrtc", "date"))
@@ -149,6 +151,31 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Fitted:
+    """Numbers of the heuristics that were measured on a device of an architecture.
+
+    The defaults hold where no file has any: nothing costs more, and no sum gets partial accumulators.
+
+    Attributes
+    ----------
+    accumulators_cost : float
+        Time of a kernel with partial accumulators over its time without.
+    long_sums : tuple of (int or None, int)
+        Pairs of elements of C and steps of k, by ascending elements. For a C of at most so many elements (None: any
+        number) a sum is long from so many steps on, and gets partial accumulators.
+    reduction_ms : float
+        Least time of the second kernel of split-K.
+    reduction_bytes_per_ms : float
+        Rate at which it reads and writes partial sums, which are mostly in L2.
+    """
+
+    accumulators_cost: float = 1.0
+    long_sums: tuple[tuple[int | None, int], ...] = ()
+    reduction_ms: float = 0.0
+    reduction_bytes_per_ms: float = 1e12
+
+
+@dataclass(frozen=True)
 class Unread:
     """A part of a file that this version cannot use, of a later one for example. It stays in the file.
 
@@ -176,6 +203,8 @@ class Content:
     records : tuple of Record
     curves : tuple of Curve
     unread : tuple of Unread
+    fitted : Fitted or None
+        Only files that are shipped have it.
     """
 
     arch: str
@@ -183,6 +212,7 @@ class Content:
     records: tuple[Record, ...] = ()
     curves: tuple[Curve, ...] = ()
     unread: tuple[Unread, ...] = ()
+    fitted: Fitted | None = None
 
 
 def tflops(problem: Problem, ms: float) -> float:
@@ -259,6 +289,12 @@ def shipped(arch: str) -> Content:
     return _read(shipped_path(arch), arch, False)
 
 
+@cache
+def fitted(arch: str) -> Fitted:
+    """Return the fitted numbers of an architecture: its own, else those of the generic file."""
+    return shipped(arch).fitted or shipped(GENERIC).fitted or Fitted()
+
+
 def _own(arch: str) -> Content:
     path = user_path(arch)
     return _read(path, arch, True) if path is not None and _safe(path.parent) else Content(arch, 0)
@@ -281,6 +317,7 @@ def _safe(folder: Path) -> bool:
 def forget() -> None:
     """Forget what was read, so that it is read again."""
     load.cache_clear()
+    fitted.cache_clear()
     _safe.cache_clear()
 
 
@@ -304,10 +341,22 @@ def _parse(text: bytes, arch: str, user: bool = False) -> tuple[Content, list[st
     data = strict_json.decode(text, dict[str, msgspec.Raw])
     limit = _header(data, arch)
     faults: list[str] = []
-    unread = [Unread(key, strict_json.one_line(bytes(data[key]))) for key in data if key not in _KEYS]
+    unread = [Unread(key, strict_json.one_line(bytes(data[key]))) for key in data if key not in (*_KEYS, _FITTED)]
     records = tuple(replace(one, user=user) for one in _each(data, "records", arch, parse_record, faults, unread))
     curves = tuple(replace(one, user=user) for one in _each(data, "curves", arch, parse_curve, faults, unread))
-    return Content(arch, limit, records, curves, tuple(unread)), faults
+    numbers = _fitted(bytes(data[_FITTED])) if _FITTED in data else None
+    return Content(arch, limit, records, curves, tuple(unread), numbers), faults
+
+
+def _fitted(text: bytes) -> Fitted:
+    import msgspec
+
+    fields = _fields(strict_json.decode(text))
+    _exactly(fields, [field.name for field in dataclasses.fields(Fitted)])
+    try:
+        return msgspec.convert(fields, Fitted)
+    except msgspec.ValidationError as error:
+        raise RecordError(f"its fitted numbers cannot be read: {error}") from error
 
 
 def _warn(message: str) -> None:
@@ -539,6 +588,8 @@ def dumps(content: Content) -> str:
     """Return `content` as a file has it: a header, a line a record and a line a curve, then what could not be read."""
     header = {"schema": SCHEMA, "arch": content.arch, "shared_limit": content.shared_limit}
     parts = [json.dumps(header)[:-1]]
+    if content.fitted is not None:
+        parts.append(f'"{_FITTED}": {json.dumps(dataclasses.asdict(content.fitted))}')
     parts += [f"{json.dumps(one.key)}: {one.text}" for one in content.unread if one.key not in _KEYS]
     records = [json.dumps(_record_line(record)) for record in sorted(content.records, key=_order)]
     curves = [json.dumps(_curve_line(curve)) for curve in sorted(content.curves, key=_curve_order)]
@@ -620,7 +671,7 @@ def faults(text: str, arch: str) -> list[str]:
         content, found = _parse(text.encode(), arch)
     except RecordError as error:
         return [str(error)]
-    if keys != _KEYS:
+    if keys - {_FITTED} != _KEYS:
         found.append(f"its keys are {sorted(keys)}, not {sorted(_KEYS)}")
     records, curves = content.records, content.curves
     entries: tuple[Record | Curve, ...] = (*records, *curves)

@@ -472,6 +472,7 @@ class _Run:
         self._ranked: dict[Problem, list[Config]] = {}  # the candidates of an anchor, the quickest first
         self._rung = rungs.find(space.rung)
         self._limit = planned.device.shared_limit
+        self._fitted = database.fitted(planned.device.arch)
         self._candidates = space.candidates(self._limit, planned.quick)
 
     def run(self) -> None:
@@ -646,7 +647,7 @@ class _Run:
         return choose.choose(self._plan.device, self._rung, problem, only="shipped").config
 
     def _shortened(self, config: Config, problem: Problem) -> Config:
-        return partial_accumulators.shortened(config, facing(self._rung, problem), self._limit)
+        return partial_accumulators.shortened(config, facing(self._rung, problem), self._limit, self._fitted)
 
     def _search(self, problem: Problem, configs: Sequence[Config], label: str, effort: Effort) -> Result:
         result = self._sweep.search(problem, self._rung, configs, label, effort)
