@@ -6,7 +6,7 @@ import pytest
 
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.grid import blocks
-from fastsgemm.geometry.variants import facing
+from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import cost_model, database, partial_accumulators
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.database import Curve, Point, Tools
@@ -262,7 +262,7 @@ def test_a_narrow_problem_is_predicted_from_a_row_of_tiles(full, problem):
 def test_few_columns_take_the_time_of_few_rows(layout):
     predicted = CostModel(narrow_curve(2, narrow_machine(2)))
     for problem in (Problem(4096, 3, 2000, layout), Problem(555, 4, 65536, layout), Problem(64, 64, 500, layout)):
-        turned = facing(find("skinny"), problem)
+        turned = with_swap_ab(find("skinny"), problem)
         assert turned.M <= turned.N
         assert predicted.predict(problem, SMS) == predicted.predict(turned, SMS)
         assert predicted.best(problem, SMS) == predicted.best(turned, SMS)
@@ -355,7 +355,7 @@ def test_rows_of_tiles_share_what_they_read_of_b(rows):
     """A machine on which reading B takes as long as the arithmetic of two tiles, and is done once for all rows."""
 
     def ms(problem):
-        turned = facing(find("skinny"), problem)
+        turned = with_swap_ab(find("skinny"), problem)
         wide, high = math.ceil(turned.N / NARROW.BN), math.ceil(turned.M / NARROW.BM)
         return 0.004 + 1e-7 * turned.K * (2 * wide + wide * high)
 
@@ -370,7 +370,7 @@ def test_few_rows_of_tiles_that_wait_for_memory_gain_nothing_by_sharing():
     """The same machine, but nothing is quicker than half of what a device full of blocks takes."""
 
     def ms(problem):
-        turned = facing(find("skinny"), problem)
+        turned = with_swap_ab(find("skinny"), problem)
         wide, high = math.ceil(turned.N / NARROW.BN), math.ceil(turned.M / NARROW.BM)
         return 0.004 + 1e-7 * turned.K * max(1.5 * SMS, 2 * wide + wide * high)
 

@@ -80,19 +80,19 @@ def call_for(a: Operand, b: Operand, c: Operand) -> Call:
     return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld)
 
 
-def _turned(rung: Rung, M: int, N: int) -> bool:
+def _needs_swap_ab(rung: Rung, M: int, N: int) -> bool:
     """Whether `rung` computes the transposed product: it is for few rows, and these are few columns."""
     return rung.narrow and N < M
 
 
-def facing(rung: Rung, problem: Problem) -> Problem:
+def with_swap_ab(rung: Rung, problem: Problem) -> Problem:
     """Return the problem as `rung` computes it."""
-    return problem.transposed if _turned(rung, problem.M, problem.N) else problem
+    return problem.transposed if _needs_swap_ab(rung, problem.M, problem.N) else problem
 
 
-def call_facing(rung: Rung, call: Call) -> Call:
+def call_with_swap_ab(rung: Rung, call: Call) -> Call:
     """Return the call as `rung` takes it; a transposed C is written where it is."""
-    if not _turned(rung, call.problem.M, call.problem.N):
+    if not _needs_swap_ab(rung, call.problem.M, call.problem.N):
         return call
     v = call.variant
     variant = Variant(not v.trans_b, not v.trans_a, v.vec_b, v.vec_a, v.vec_c, trans_c=True)
@@ -106,7 +106,7 @@ def variant_for(rung: Rung, call: Call, config: Config) -> Variant:
     ----------
     rung : Rung
     call : Call
-        As `rung` takes it; see `call_facing`.
+        As `rung` takes it; see `call_with_swap_ab`.
     config : Config
     """
     if not rung.vectorized:

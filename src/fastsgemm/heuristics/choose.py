@@ -15,7 +15,7 @@ from typing import Protocol
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.errors import ConfigError, ShapeError
-from fastsgemm.geometry.variants import facing
+from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.database import GENERIC, Content, Curve, Fitted, Record
@@ -136,7 +136,7 @@ def choose(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str 
 
 def _rank(problem: Problem, choice: Choice) -> tuple[bool, int, float, int]:
     """Return a key that sorts by error, by rule, by time, what has none last, and the special before the general."""
-    split = partial_accumulators.splits_few(choice.rung, choice.config, facing(choice.rung, problem))
+    split = partial_accumulators.splits_few(choice.rung, choice.config, with_swap_ab(choice.rung, problem))
     return split, _RULES.index(choice.rule), math.inf if choice.ms is None else choice.ms, -choice.rung.number
 
 
@@ -189,7 +189,7 @@ def _choose(
             near = min(tier.records, key=lambda record: _distance(record.problem, problem))
             others = tuple(Option(record.config, None) for record in tier.records if record is not near)
             config = partial_accumulators.shortened(
-                near.config, facing(rung, problem), shared_limit, database.fitted(arch)
+                near.config, with_swap_ab(rung, problem), shared_limit, database.fitted(arch)
             )
             return Choice(rung, config, NEAREST, near, None, partial(tuple, others))
     raise ConfigError(f"no record of rung {rung.name} is legal with {shared_limit} bytes of shared memory")
@@ -227,7 +227,7 @@ def _models(curves: Iterable[Curve]) -> Iterator[tuple[Curve, CostModel]]:
 def _predictions(
     tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int, fitted: Fitted
 ) -> list[tuple[float, Config, Curve]]:
-    faced = facing(rung, problem)
+    faced = with_swap_ab(rung, problem)
 
     def complete(config: Config) -> tuple[float, Config]:
         config = partial_accumulators.shortened(config, faced, shared_limit, fitted)

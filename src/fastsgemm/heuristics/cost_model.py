@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import blocks, split, tiles
-from fastsgemm.geometry.variants import facing
+from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database import Curve
 from fastsgemm.problem import Problem
@@ -45,7 +45,7 @@ def splits(config: Config, problem: Problem, multiprocessors: int) -> list[int]:
     ----------
     config : Config
     problem : Problem
-        As the rung computes it; see `fastsgemm.geometry.variants.facing`.
+        As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     multiprocessors : int
     """
     count = tiles(config, problem)
@@ -229,7 +229,7 @@ class CostModel:
             Returns, for a config with a SPLIT_K, the slowdown and the config: the config as launched, and its time
             relative to the one given.
         """
-        problem = facing(self._rung, problem)
+        problem = with_swap_ab(self._rung, problem)
         if not self._rung.splits:
             return self.predict(problem, multiprocessors), self._config
         found = []
@@ -241,7 +241,7 @@ class CostModel:
 
     def predict_split(self, problem: Problem, config: Config, multiprocessors: int) -> float:
         """Return the predicted device time in ms with the SPLIT_K of `config`, the reduction included."""
-        problem = facing(self._rung, problem)
+        problem = with_swap_ab(self._rung, problem)
         count, chunk = split(config, problem.K)
         if count == 1:
             return self._part(problem, problem.K, multiprocessors)
@@ -251,7 +251,7 @@ class CostModel:
 
     def predict(self, problem: Problem, multiprocessors: float) -> float:
         """Return the predicted device time in ms, with K in one part, on a device with so many multiprocessors."""
-        return self._part(facing(self._rung, problem), problem.K, multiprocessors)
+        return self._part(with_swap_ab(self._rung, problem), problem.K, multiprocessors)
 
     def _part(self, problem: Problem, K: int, multiprocessors: float) -> float:
         """Return the time of all tiles of C, each over K steps of those that the problem has."""

@@ -28,7 +28,7 @@ def splits_few(rung: Rung, config: Config, problem: Problem) -> bool:
     rung : Rung
     config : Config
     problem : Problem
-        As the rung computes it; see `fastsgemm.geometry.variants.facing`.
+        As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     """
     if problem.K > _FEW:
         return False
@@ -47,7 +47,7 @@ def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitte
     ----------
     config : Config
     problem : Problem
-        As the rung computes it; see `fastsgemm.geometry.variants.facing`.
+        As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     shared_limit : int
         Shared memory that a block may opt in to on the device, in bytes.
     fitted : Fitted
