@@ -40,7 +40,8 @@ _MOST_SHARED = 2**24  # bytes of shared memory of a block
 _MOST_MULTIPROCESSORS = 2**16
 _MOST_BLOCKS = 32  # on a multiprocessor, of every architecture
 _HEADER = ("schema", "arch", "shared_limit")
-_FITTED = "fitted"  # a key that only shipped files have
+_FITTED = "fitted"
+_SHIPPED = frozenset((_FITTED, "candidates"))  # keys that only shipped files have
 _KEYS = frozenset((*_HEADER, "records", "curves"))
 _RECORD = frozenset(("rung", "device", "problem", "constants", "origin"))
 _MEASURED = frozenset(("ms", "tflops", "cublas_ratio", "driver", "nvrtc", "date"))
@@ -176,6 +177,26 @@ class Fitted:
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """A config that tuning tries by name, not as one of a grid.
+
+    Attributes
+    ----------
+    space : str
+        The search space.
+    rung : str
+    use : str
+        ``quick``: in a quick run. ``picked``: beside the grid of the space.
+    config : Config
+    """
+
+    space: str
+    rung: str
+    use: str
+    config: Config
+
+
+@dataclass(frozen=True)
 class Unread:
     """A part of a file that this version cannot use, of a later one for example. It stays in the file.
 
@@ -204,7 +225,8 @@ class Content:
     curves : tuple of Curve
     unread : tuple of Unread
     fitted : Fitted or None
-        Only files that are shipped have it.
+    candidates : tuple of Candidate
+        Only files that are shipped have these two.
     """
 
     arch: str
@@ -213,6 +235,7 @@ class Content:
     curves: tuple[Curve, ...] = ()
     unread: tuple[Unread, ...] = ()
     fitted: Fitted | None = None
+    candidates: tuple[Candidate, ...] = ()
 
 
 def tflops(problem: Problem, ms: float) -> float:
@@ -290,6 +313,12 @@ def shipped(arch: str) -> Content:
 
 
 @cache
+def candidates(space: str, use: str) -> tuple[Config, ...]:
+    """Return the candidates of a search space for one use, in the order of the generic file."""
+    return tuple(one.config for one in shipped(GENERIC).candidates if (one.space, one.use) == (space, use))
+
+
+@cache
 def fitted(arch: str) -> Fitted:
     """Return the fitted numbers of an architecture: its own, else those of the generic file."""
     return shipped(arch).fitted or shipped(GENERIC).fitted or Fitted()
@@ -318,6 +347,7 @@ def forget() -> None:
     """Forget what was read, so that it is read again."""
     load.cache_clear()
     fitted.cache_clear()
+    candidates.cache_clear()
     _safe.cache_clear()
 
 
@@ -341,11 +371,19 @@ def _parse(text: bytes, arch: str, user: bool = False) -> tuple[Content, list[st
     data = strict_json.decode(text, dict[str, msgspec.Raw])
     limit = _header(data, arch)
     faults: list[str] = []
-    unread = [Unread(key, strict_json.one_line(bytes(data[key]))) for key in data if key not in (*_KEYS, _FITTED)]
+    unread = [Unread(key, strict_json.one_line(bytes(data[key]))) for key in data if key not in _KEYS | _SHIPPED]
     records = tuple(replace(one, user=user) for one in _each(data, "records", arch, parse_record, faults, unread))
     curves = tuple(replace(one, user=user) for one in _each(data, "curves", arch, parse_curve, faults, unread))
     numbers = _fitted(bytes(data[_FITTED])) if _FITTED in data else None
-    return Content(arch, limit, records, curves, tuple(unread), numbers), faults
+    listed = tuple(_each(data, "candidates", arch, _parse_candidate, faults, unread))
+    return Content(arch, limit, records, curves, tuple(unread), numbers, listed), faults
+
+
+def _parse_candidate(line: Any, _: str) -> Candidate:
+    fields = _fields(line)
+    _exactly(fields, ("space", "rung", "use", "constants"))
+    rung = rungs.find(fields["rung"])
+    return Candidate(_text(fields, "space"), rung.name, _text(fields, "use"), _config(rung, fields["constants"]))
 
 
 def _fitted(text: bytes) -> Fitted:
@@ -596,7 +634,14 @@ def dumps(content: Content) -> str:
     for key, lines in (("records", records), ("curves", curves)):
         lines += [one.text for one in content.unread if one.key == key]
         parts.append(f'"{key}": ' + ("[\n" + ",\n".join(lines) + "\n]" if lines else "[]"))
+    listed = [json.dumps(_candidate_line(one)) for one in content.candidates]
+    if listed:
+        parts.append('"candidates": [\n' + ",\n".join(listed) + "\n]")
     return ",\n".join(parts) + "}\n"
+
+
+def _candidate_line(one: Candidate) -> dict[str, Any]:
+    return {"space": one.space, "rung": one.rung, "use": one.use, "constants": one.config.constants}
 
 
 def _order(record: Record) -> tuple[Any, ...]:
@@ -671,7 +716,7 @@ def faults(text: str, arch: str) -> list[str]:
         content, found = _parse(text.encode(), arch)
     except RecordError as error:
         return [str(error)]
-    if keys - {_FITTED} != _KEYS:
+    if keys - _SHIPPED != _KEYS:
         found.append(f"its keys are {sorted(keys)}, not {sorted(_KEYS)}")
     records, curves = content.records, content.curves
     entries: tuple[Record | Curve, ...] = (*records, *curves)
@@ -680,7 +725,8 @@ def faults(text: str, arch: str) -> list[str]:
         found += [f"{entry.rung} {entry.config}: {violation}" for violation in broken]
     places = [_place(record) for record in records]
     found += [f"more than one record for {place}" for place in dict.fromkeys(places) if places.count(place) > 1]
-    lines = text.count("\n{")
-    if lines != len(records) + len(curves) + sum(one.key in ("records", "curves") for one in content.unread):
-        found.append("it has not one record or curve a line")
+    entered = len(records) + len(curves) + len(content.candidates)
+    entered += sum(one.key in ("records", "curves") for one in content.unread)
+    if text.count("\n{") != entered:
+        found.append("it does not have one record, curve or candidate a line")
     return found

@@ -9,7 +9,6 @@ from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.problem import Problem
 
-
 _MOST_SLICED = 1024  # blocks on a C for which slices of their threads are tried
 _FINEST = 16  # tiles of C a multiprocessor: where there would be more, only larger ones are tried
 _COARSEST = 4  # times the rows or columns of C that a tile may have

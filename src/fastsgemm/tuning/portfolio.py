@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.tuning.search import Result
 
-
 _NEVER = 1e9  # ms, of a problem that nothing has covered yet
 _LEAST_GAIN = 0.002  # in the sum of the logarithms of the times: less is noise
 

@@ -21,7 +21,6 @@ from fastsgemm.tuning.portfolio import portfolio, whole
 from fastsgemm.tuning.search import DECIDE, EXPLORE, QUICK, Effort, Result, Sweep
 from fastsgemm.tuning.search_spaces import Space
 
-
 _REFINED = 3  # configs of the grid whose refinements are tried, a problem
 _SHORTLISTED = 8  # configs of each anchor that are tried on all other problems
 _LIKELY = 1 / 3  # of an anchor's candidates, the best, are tried where the operands need other kernels
