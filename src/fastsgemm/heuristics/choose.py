@@ -1,6 +1,6 @@
-"""Which constants a problem gets. The rule is on one page in ``docs/tuning.md``.
+"""The choice of rung and config for a problem; ``docs/tuning.md`` states the rule.
 
-Pure Python and kept per problem: the second question about a problem is a look-up.
+Answers are kept per problem, so the second question about a problem is a look-up.
 """
 
 from __future__ import annotations
@@ -83,8 +83,10 @@ class Choice:
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
-        """What else is known, the quickest first. Only an explanation asks for it, and where a record holds exactly it
-        takes longer than the choice."""
+        """The other configs that are known, the fastest first.
+
+        They are computed when first asked for, because only an explanation needs them.
+        """
         return self.look()
 
     # What `python -m fastsgemm` shows of it.
@@ -135,7 +137,10 @@ def choose(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str 
 
 
 def _rank(problem: Problem, choice: Choice) -> tuple[bool, int, float, int]:
-    """Return a key that sorts by error, by rule, by time, what has none last, and the special before the general."""
+    """Return a sort key: error, rule, time, then rung number.
+
+    Choices without a time sort last within their rule. Of equals the higher rung wins, because it is the more special.
+    """
     split = partial_accumulators.splits_few(choice.rung, choice.config, with_swap_ab(choice.rung, problem))
     return split, _RULES.index(choice.rule), math.inf if choice.ms is None else choice.ms, -choice.rung.number
 
@@ -148,9 +153,9 @@ def forget() -> None:
 
 
 def knows(device: DeviceTraits, rung: Rung | None = None) -> bool:
-    """Whether there is anything of `rung`, or of what `sgemm` uses, for this device or its architecture.
+    """Whether the database has records or curves of `rung` for this architecture. Generic records do not count.
 
-    What is generic does not count.
+    Without `rung`, any of the default rungs counts.
     """
     content = database.load(device.arch)
     asked = {one.name for one in (rungs.DEFAULTS if rung is None else (rung,))}

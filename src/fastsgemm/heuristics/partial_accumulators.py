@@ -21,7 +21,7 @@ ACCUMULATORS = 4  # of an element: halves the error
 
 
 def splits_few(rung: Rung, config: Config, problem: Problem) -> bool:
-    """Return whether a sum of so few steps would be shared out, so that products are rounded that need not be.
+    """Return whether threads would share out a sum of few steps, which rounds each product and errs more than a chain.
 
     Parameters
     ----------
