@@ -592,17 +592,20 @@ def test_an_unfinished_run_says_that_it_goes_on(evaluator, go, data_folder, caps
     assert "going on from" in capsys.readouterr().err
 
 
-def test_a_checkpoint_of_other_kernels_is_not_used(evaluator, go, data_folder, monkeypatch, tmp_path):
+@pytest.mark.parametrize("changed", [False, True], ids=["same kernels", "other kernels"])
+def test_a_checkpoint_is_used_with_the_same_kernels_only(evaluator, go, monkeypatch, tmp_path, capsys, changed):
     evaluator.interrupt_after = 100
     with pytest.raises(KeyboardInterrupt):
         go(rung="autotuned")
-    before = tuner._stamp(evaluator)
-    real = resources.folder
-    changed = tmp_path / "cuda_src"
-    changed.mkdir()
-    (changed / "06_vectorized.cu").write_text("// faster")
-    monkeypatch.setattr(resources, "folder", lambda name: changed if name == "cuda_src" else real(name))
-    assert tuner._stamp(evaluator)["kernels"] != before["kernels"]
+    evaluator.interrupt_after = None
+    if changed:
+        real, folder = resources.folder, tmp_path / "cuda_src"
+        folder.mkdir()
+        (folder / "06_vectorized.cu").write_text("// faster")
+        monkeypatch.setattr(resources, "folder", lambda name: folder if name == "cuda_src" else real(name))
+    planned = plan_run(evaluator.device, [SHAPE], rung="autotuned")
+    tuner.carry_out(planned, evaluator, Bar(True), clock=lambda: evaluator.now)
+    assert ("going on from" in capsys.readouterr().err) is not changed
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_ours(evaluator, monkeypatch, tmp_path):
