@@ -1,4 +1,4 @@
-"""The machine: is there a usable driver, which devices are there, and what are their limits."""
+"""The machine: whether it has a usable driver, which devices it has, and what one device can do once opened."""
 
 from __future__ import annotations
 
@@ -6,23 +6,16 @@ import os
 import re
 import threading
 from collections import deque
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError, NoDriverError
+from fastsgemm.config import STATIC_SHARED
+from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError, NoDriverError, NoNvrtcError
 
 if TYPE_CHECKING:
-    from cuda.core import Stream
-
-
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from fastsgemm.errors import NoNvrtcError
-
-if TYPE_CHECKING:
-    pass
+    from cuda.core import Kernel, Stream
 
 _RELEASE = Path("/proc/driver/nvidia/version")  # on Linux
 
@@ -37,7 +30,7 @@ _lock = threading.Lock()
 
 
 class Gpu:
-    """One device, opened: its limits, its context, and the plans and kernels that were made for it.
+    """One device, opened: its limits, its context, and what has been prepared and loaded for it.
 
     Attributes
     ----------
@@ -50,10 +43,13 @@ class Gpu:
     shared_limit : int
         Shared memory that a block may opt in to, in bytes.
     multiprocessors : int
-    plans, kernels : dict
-        What has been prepared for this device; see `fastsgemm.gemm` and `fastsgemm.jit.kernel`.
+    prepared : dict
+        The problems seen so far; see `fastsgemm.call.product`.
+    kernels : dict
+        The kernels loaded so far; see `fastsgemm.jit.kernel`.
     launch, allocate, free : callable
-        cuda.core's ``launch`` and the driver's allocation in stream order, at hand without an import.
+        cuda.core's ``launch`` and the driver's ``cuMemAllocAsync`` and ``cuMemFreeAsync``, held here because an import
+        in each call costs time.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -73,7 +69,7 @@ class Gpu:
         self.arch = f"sm_{self.device.arch}"
         self.shared_limit = int(properties.max_shared_memory_per_block_optin)
         self.multiprocessors = int(properties.multiprocessor_count)
-        self.plans: dict[Any, Any] = {}
+        self.prepared: dict[Any, Any] = {}
         self.kernels: dict[Any, Any] = {}
         self._streams: dict[int, Stream] = {}
         self._kept: deque[tuple[Any, Any]] = deque()
@@ -88,19 +84,19 @@ class Gpu:
     def _allocate_first(self, size: int, handle: int) -> Any:
         from cuda.bindings import driver
 
-        _ = self.device.memory_resource  # has the driver's pool keep what is freed, else every call pays for new pages
+        _ = self.device.memory_resource  # makes the driver's pool keep freed memory; else each call maps new pages
         self.allocate = driver.cuMemAllocAsync
         return self.allocate(size, handle)
 
     def enter(self) -> bool:
-        """Make this device current in the calling thread; True says that `leave` must undo it."""
+        """Make this device current in the calling thread. Return whether `leave` must be called to undo it."""
         if int(self._get_current()[1]) == self._context_id:
             return False
         self._push(self._context)
         return True
 
     def leave(self) -> None:
-        """Make the device current again that was so before `enter`."""
+        """Undo `enter`: make the device current that was current before it."""
         self._pop()
 
     def stream(self, handle: int) -> Stream:
@@ -117,16 +113,44 @@ class Gpu:
     def keep_alive(self, handle: int, objects: Any) -> None:
         """Hold `objects` until the work now on this stream is done.
 
-        For arrays whose library does not know of the stream and could give their memory away too early. Nothing
-        waits: what is finished is let go at the next call.
+        This is for arrays whose library does not know the stream and might reuse their memory too early. Nothing
+        waits: the next call releases the objects whose work is done.
         """
         stream = self.stream(handle)
         if is_capturing(stream):
-            return  # a graph outlives any event; its owner keeps the operands, as for every captured kernel
-        with self._keeping:  # else two threads see the same one done, and the second lets go of the next
+            return  # a graph outlives any event; its owner keeps the operands alive, as for every captured kernel
+        with self._keeping:  # else two threads find the same entry done, and the second one drops the entry after it
             while self._kept and self._kept[0][0].is_done:
                 self._kept.popleft()
             self._kept.append((stream.record(), objects))
+
+    def load(self, cubin: bytes, name: str, shared_bytes: int) -> Kernel:
+        """Load a kernel and allow it the dynamic shared memory that it is launched with.
+
+        Parameters
+        ----------
+        cubin : bytes
+            Machine code for this architecture.
+        name : str
+            The ``extern "C"`` name.
+        shared_bytes : int
+            Of a block; a kernel must ask for more than 48 KiB.
+
+        Raises
+        ------
+        DeviceError
+            The device refuses that much shared memory.
+        """
+        from cuda.bindings import driver
+        from cuda.core import ObjectCode
+
+        kernel = ObjectCode.from_cubin(cubin, name=name).get_kernel(name)
+        if shared_bytes > STATIC_SHARED:
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            answer = driver.cuKernelSetAttribute(attribute, shared_bytes, int(kernel.handle), self.ordinal)
+            what = f"asking {self.name} for {shared_bytes} bytes of shared memory (limit {self.shared_limit})"
+            succeed(what, answer)
+        return kernel
 
     def _adopt(self, handle: int) -> Stream:
         from cuda.core import LEGACY_DEFAULT_STREAM, Stream

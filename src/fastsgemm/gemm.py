@@ -9,11 +9,13 @@ import numpy as np
 
 from fastsgemm import device, host, rungs
 from fastsgemm.call import arrays, checks, packing
-from fastsgemm.call.arrays import HOST, DeviceArray, View
-from fastsgemm.call.launch import run
+from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
+from fastsgemm.call.product import multiply
 from fastsgemm.config import Config
 from fastsgemm.errors import ArgumentError, ConfigError, ShapeError, StreamError
 from fastsgemm.rungs import Rung
+from fastsgemm.tuning import first_use
+from fastsgemm.tuning.first_use import opened
 
 if TYPE_CHECKING:
     import cupy
@@ -170,7 +172,7 @@ def sgemm(
     if ordinal == HOST:
         return host.sgemm(A, B, alpha32, beta32, C, rung, config, stream)
 
-    gpu = device.gpus.get(ordinal) or device.open_gpu(ordinal)
+    gpu = opened.get(ordinal) or _open(ordinal, library, stream)
     switched = gpu.enter()
     try:
         handle = library.current_stream(ordinal) if stream is None else _handle(stream)
@@ -187,7 +189,7 @@ def sgemm(
         c = result.view if type(result) is DeviceArray else library.view(result, handle, at_home)
         if C is not None and library.immutable:
             _copy_values(gpu, handle, library.view(C, handle, False), c, beta32)
-        run(gpu, handle, a, b, c, alpha32, beta32, rung, config)
+        multiply(gpu, handle, a, b, c, alpha32, beta32, rung, config)
         if not at_home:
             gpu.keep_alive(handle, (A, B, C, result))
         if result is not C:
@@ -197,6 +199,13 @@ def sgemm(
     finally:
         if switched:
             gpu.leave()
+
+
+def _open(ordinal: int, library: Library, stream: Any) -> Gpu:
+    """Open the device for its first call, which tells from its stream whether the device may be tuned now."""
+    return first_use.open_device(
+        ordinal, lambda: library.current_stream(ordinal) if stream is None else _handle(stream)
+    )
 
 
 def _handle(stream: Any) -> int:

@@ -10,13 +10,14 @@ import numpy as np
 from fastsgemm import device
 from fastsgemm.call import arrays, checks
 from fastsgemm.call.arrays import HOST, DeviceArray, View
-from fastsgemm.call.launch import run
+from fastsgemm.call.product import multiply
 from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import NoDriverError, StreamError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.rungs import Rung
+from fastsgemm.tuning import first_use
 
 _warned = False
 
@@ -140,7 +141,7 @@ def _through_device(
     rung: Rung | None,
     config: Config | None,
 ) -> None:
-    gpu = device.open_gpu(0)
+    gpu = first_use.open_device(0)
     switched = gpu.enter()
     made: list[DeviceArray] = []
     try:
@@ -152,7 +153,7 @@ def _through_device(
             if read and lines.size:
                 array.upload(lines)
             views.append(_flip(array.view) if flipped else array.view)
-        run(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, rung, config)
+        multiply(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, rung, config)
         _download(made[2], c)
     finally:
         for array in made:

@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fastsgemm import config as configs
+from fastsgemm import rungs
+from fastsgemm.config import Config
 from fastsgemm.errors import DeviceMismatchError, OperandError, OverlapError, ScalarError, ScalarRangeError, ShapeError
 from fastsgemm.geometry import layout
 from fastsgemm.problem import MAX_EXTENT
+from fastsgemm.rungs import Rung
 
 _FLOAT32_MAX = 3.4028235e38  # as it is usually written
 _ROUNDS_TO_INFINITY = 2.0**128 - 2.0**103  # the least number that float32 rounds beyond its largest
@@ -81,6 +85,22 @@ def one_device(devices: dict[str, str]) -> None:
     if len(set(devices.values())) > 1:
         shown = ", ".join(f"{name} on {device}" for name, device in devices.items())
         raise DeviceMismatchError(f"all operands must be on one device, got {shown}")
+
+
+def config(rung: Rung | None, config: Config | None, shared_limit: int) -> Rung | None:
+    """Return the rung of an explicit config, after checking that the config is legal for it.
+
+    Without a config it is `rung`, which may be None: then the heuristics choose.
+
+    Raises
+    ------
+    ConfigError
+        No rung has these constants, or they are illegal on a device with this much shared memory for a block, in bytes.
+    """
+    if config is not None:
+        rung = rung or rungs.having(config.constants)
+        configs.check(rung, config, shared_limit)
+    return rung
 
 
 def output(shape: layout.Pair, strides: layout.Pair, readonly: bool) -> None:
