@@ -188,9 +188,11 @@ class PythonDevice:
         return False
 
     def load(self, code, name, shared_bytes):
-        """Make the NumPy kernel of what the fixture's compiler returns."""
+        """Make a NumPy kernel of a source, which is what the fixture's compiler returns."""
         name = name.removeprefix("fastsgemm_")
         self.compiled.append(name)
+        if code.startswith(b"\x7fELF"):  # compiled past the fixture; nothing here can run it
+            return SimpleNamespace(name=name)
         helpers = {"copy_strided": copy_kernel, "reduce_parts": reduce_kernel}
         product = parts_kernel if name in ("pipelined", "skinny") else product_kernel
         return helpers.get(name) or product(constants_of(code.decode()))
