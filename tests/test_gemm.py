@@ -91,7 +91,7 @@ def test_a_stream_without_the_protocol_is_refused(device, operands, stream):
 
 def test_a_stream_of_a_later_protocol_is_refused(device, operands):
     A, B, C = operands
-    with pytest.raises(StreamError, match="speaks version 1 of __cuda_stream__, known is 0"):
+    with pytest.raises(StreamError, match="speaks version 1 of __cuda_stream__, only version 0 is supported"):
         sgemm(A, B, C=C, stream=Stream(9, version=1), **HOW)
 
 

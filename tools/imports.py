@@ -121,7 +121,7 @@ def _imported(path: Path, known: object) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in names)
-        elif isinstance(node, ast.ImportFrom) and node.module in names:
+        elif isinstance(node, ast.ImportFrom) and node.module in {*names, PACKAGE}:
             inside = {f"{node.module}.{alias.name}" for alias in node.names}
             yield from inside & names
             if inside - names and node.module != PACKAGE:  # a name that the module itself defines

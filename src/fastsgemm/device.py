@@ -180,9 +180,7 @@ def open_gpu(ordinal: int) -> Gpu:
         gpu = gpus.get(ordinal)
         if gpu is None:
             if _wanted() == "sim":
-                raise DeviceError(
-                    f"FASTSGEMM_DEVICE=sim simulates a device and takes host arrays only, but this needs cuda:{ordinal}"
-                )
+                raise DeviceError(f"FASTSGEMM_DEVICE=sim accepts host arrays only, and this needs cuda:{ordinal}")
             count = probe()
             if not 0 <= ordinal < count:
                 raise DeviceError(f"there is no cuda:{ordinal}, this machine has {count} device(s)")
@@ -191,7 +189,7 @@ def open_gpu(ordinal: int) -> Gpu:
 
 
 def is_present(place: str) -> bool:
-    """Whether `place` is written as a device of this machine: ``cuda``, ``cuda:1`` or ``1``."""
+    """Whether `place` is spelled as a device of this machine: ``cuda``, ``cuda:1`` or ``1``."""
     return _PRESENT.fullmatch(place) is not None
 
 
@@ -201,8 +199,8 @@ def ordinal(place: int | str) -> int:
     Parameters
     ----------
     place : int or str
-        The number, ``cuda`` for the first device, ``cuda:1``, or the name or architecture of a device, such as
-        ``NVIDIA H200`` or ``sm_90``; of several the first.
+        The number, ``cuda`` (the first device), ``cuda:1``, or a name or architecture such as ``NVIDIA H200`` or
+        ``sm_90``, which means the first such device.
 
     Raises
     ------
@@ -242,30 +240,30 @@ def described(ordinal: int) -> tuple[str, str]:
 def probe() -> int:
     """Return the number of usable devices, asking the driver directly.
 
-    cuda.core may not be used before this has succeeded: without a driver some of its calls never return.
+    This must succeed before cuda.core is used: without a driver some of its calls hang.
 
     Raises
     ------
     NoDriverError
         No driver, or no device.
     DriverTooOldError
-        The driver cannot run what the installed CUDA packages make.
+        The driver is older than the CUDA line of the installed NVRTC.
     """
     from cuda.bindings import driver
 
     try:
         result = driver.cuInit(0)[0]
-    except Exception as error:  # the loader raises whatever the platform's dlopen made of it
+    except Exception as error:  # the type depends on how the platform's loader fails
         raise NoDriverError(
-            "no NVIDIA driver was found; fastsgemm needs one for device arrays and for every rung. "
-            "Without it host arrays are multiplied by NumPy (FASTSGEMM_DEVICE=host)"
+            "no NVIDIA driver was found; device arrays and rungs need one. "
+            "Without it, NumPy multiplies host arrays (FASTSGEMM_DEVICE=host)"
         ) from error
     if int(result) != 0:
-        raise NoDriverError(f"the NVIDIA driver has no usable device: cuInit answers {result.name}")
+        raise NoDriverError(f"the NVIDIA driver has no usable device: cuInit returned {result.name}")
     require_driver(int(driver.cuDriverGetVersion()[1]), nvrtc_version())
     count = int(driver.cuDeviceGetCount()[1])
     if count == 0:
-        raise NoDriverError("the NVIDIA driver is there but shows no device (is CUDA_VISIBLE_DEVICES empty?)")
+        raise NoDriverError("the NVIDIA driver reports no device (is CUDA_VISIBLE_DEVICES empty?)")
     return count
 
 
@@ -278,13 +276,13 @@ def is_capturing(stream: Any) -> bool:
 
 
 def succeed(what: str, answer: tuple[Any, ...]) -> None:
-    """Raise `DeviceError` unless a call of the driver's API answered success."""
+    """Raise `DeviceError` unless a call of the driver API succeeded."""
     if int(answer[0]) != 0:
         raise DeviceError(f"{what} failed: {answer[0].name}")
 
 
 def require_driver(driver_version: int, nvrtc: tuple[int, int]) -> None:
-    """Raise `DriverTooOldError` where a driver (13000 is CUDA 13.0) cannot load what this NVRTC compiles."""
+    """Raise `DriverTooOldError` if a driver (13000 is CUDA 13.0) cannot load what this NVRTC compiles."""
     major, minor = driver_version // 1000, driver_version % 1000 // 10
     if major < nvrtc[0]:
         raise DriverTooOldError(
@@ -297,14 +295,14 @@ def require_driver(driver_version: int, nvrtc: tuple[int, int]) -> None:
 def host_backend() -> str:
     """Return what multiplies host arrays: ``cuda``, ``host`` or ``sim``. Decided once per process.
 
-    ``FASTSGEMM_DEVICE`` forces one; otherwise it is the first device, or the host where there is none.
+    ``FASTSGEMM_DEVICE`` selects one. By default it is ``cuda``, or ``host`` on a machine without a device.
 
     Raises
     ------
     DeviceError
-        ``FASTSGEMM_DEVICE`` has another value, or asks for a device that is not there.
+        ``FASTSGEMM_DEVICE`` has an unknown value, or is ``cuda`` on a machine without a device.
     DriverTooOldError, NoNvrtcError
-        There is a device that could be used; see `probe`.
+        There is a device, but it cannot be used; see `probe`.
     """
     wanted = _wanted()
     if wanted in ("host", "sim"):
@@ -326,12 +324,12 @@ def _wanted() -> str:
 
 
 def driver_text() -> str | None:
-    """Return the driver's release where Linux shows it, and the CUDA version it is for."""
+    """Return the driver's CUDA version, on Linux with its release, or None without a driver."""
     from cuda.bindings import driver
 
     try:
         result, version = driver.cuDriverGetVersion()
-    except Exception:  # the loader raises whatever the platform's dlopen made of it
+    except Exception:  # the type depends on how the platform's loader fails
         return None
     if int(result) != 0 or version == 0:
         return None
@@ -345,7 +343,7 @@ def driver_text() -> str | None:
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device as far as tuning goes.
+    """The properties of a device that configs depend on.
 
     Attributes
     ----------
@@ -362,7 +360,7 @@ class DeviceInfo:
 
 
 def info_of(gpu: Gpu) -> DeviceInfo:
-    """Return what tuning needs to know of an opened device."""
+    """Return the properties of an opened device that configs depend on."""
     return DeviceInfo(gpu.name, gpu.arch, gpu.shared_limit, gpu.multiprocessors)
 
 
@@ -372,17 +370,17 @@ def nvrtc_version() -> tuple[int, int]:
     Raises
     ------
     NoNvrtcError
-        The library is not installed; the message says which extra brings it.
+        The library is not installed; the message names the extra that installs it.
     """
     from cuda.bindings import nvrtc
 
     try:
         result, major, minor = nvrtc.nvrtcVersion()
-    except Exception as error:  # the loader raises whatever the platform's dlopen made of it
+    except Exception as error:  # the type depends on how the platform's loader fails
         raise NoNvrtcError(
             "NVRTC, which compiles the kernels, was not found; install it with "
             "pip install 'fastsgemm[cu13]' (or 'fastsgemm[cu12]' for a driver of the 12 line)"
         ) from error
     if int(result) != 0:
-        raise NoNvrtcError(f"NVRTC is installed but answers {result.name}")
+        raise NoNvrtcError(f"NVRTC is installed but returned {result.name}")
     return int(major), int(minor)

@@ -61,6 +61,12 @@ class KernelLaunch:
     split: tuple[np.int32, int] | tuple[()]
     strides_c: tuple[int, int]
 
+    @property
+    def parts_apart(self) -> int:
+        """Elements between the partial sums of two neighbouring parts, for a rung that can split K."""
+        _, elements = self.split  # type: ignore[misc]
+        return elements
+
     def arguments(self, a: Any, b: Any, c: Any, alpha: np.float32, beta: np.float32) -> tuple[Any, ...]:
         """Return the kernel's arguments for the caller's A, B and C, which are addresses or, simulated, names."""
         K = self.K
@@ -83,10 +89,12 @@ class KernelLaunch:
         """Return the arguments of ``reduce_parts``, which adds the partial sums up and applies alpha and beta."""
         if not (self.K and alpha):
             _, alpha = grid.steps(self.K, alpha, beta)
-        return (self.M, self.N, self.parts, workspace, self.split[1], alpha, beta, c, *self.strides_c)
+        return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c)
 
 
-def choose_config(device: DeviceTraits, rung: Rung | None, config: Config | None, problem: Problem) -> tuple[Rung, Config]:
+def choose_config(
+    device: DeviceTraits, rung: Rung | None, config: Config | None, problem: Problem
+) -> tuple[Rung, Config]:
     """Return the rung and config of a product: the caller's where both are given, else the heuristics' choice."""
     if rung is not None and config is not None:
         return rung, config

@@ -90,7 +90,7 @@ def launch(
     product: KernelLaunch = ready.launch  # type: ignore[assignment]
     a, b, c = addresses
     stream = gpu.stream(handle)
-    size = ITEM * int(product.parts) * product.split[1]  # type: ignore[misc]
+    size = ITEM * int(product.parts) * product.parts_apart
     partial_sums = workspace.allocate(gpu, handle, size, "the partial sums of split-K")
     try:
         gpu.launch(stream, ready.config, ready.kernel, *product.partial_arguments(a, b, partial_sums, alpha))

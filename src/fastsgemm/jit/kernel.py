@@ -81,7 +81,7 @@ def _refuse_in_capture(name: str, stream: Any) -> None:
     if device.is_capturing(stream):
         raise CaptureError(
             f"kernel {name} is not loaded yet and the stream is being captured into a CUDA graph, where nothing "
-            "may be compiled; call sgemm once on operands of these shapes before the capture"
+            "can be compiled; call sgemm once on operands of these shapes before the capture"
         )
 
 
