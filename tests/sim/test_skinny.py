@@ -214,7 +214,7 @@ def test_no_barrier_can_be_left_out(left_out):
         ("b.fetch<false>(g, left - BK)", "b.fetch<true>(g, BK)", GlobalAccessError),
         ("a.fetch<false>(left - 2 * BK)", "a.fetch<true>(BK)", GlobalAccessError),
         ("tile.m + m >= M || ", "", GlobalAccessError),
-        (" || tile.n + n >= N", "", GlobalAccessError),
+        (" || tile.n + n >= N", "", RaceError),
         ("sum[j] = sum_by_pairs<PARTS>(", "sum[j] = C[0] + sum_by_pairs<PARTS>(", ForbiddenAccessError),
         ("i < BM * BN; i += THREADS", "i < BM * BN - THREADS; i += THREADS", UnwrittenOutputError),
         ("constexpr int WIDE_B = !TRANS_B && TN % 4 ? 1 : VEC_B;", "constexpr int WIDE_B = 4;", MisalignedError),
@@ -222,7 +222,7 @@ def test_no_barrier_can_be_left_out(left_out):
         ("acc[chain][row + i][j];", "acc[chain][row + i][0];", AssertionError),
         ("const int slice = p + s * PARTS;", "const int slice = p;", AssertionError),
         ("const int k0 = part * k_chunk;", "const int k0 = 0;", AssertionError),
-        ("C += part * split_stride;", "", UnwrittenOutputError),
+        ("C += part * split_stride;", "", RaceError),
     ],
 )
 def test_the_checks_see_what_they_are_there_for(old, new, error):
