@@ -27,18 +27,18 @@ DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
 .PHONY: help test demo check nvrtc nvrtc-line lint bench counts sass tables torch clean
 
 help:
-	@echo 'make test    set up .venv on first use, then run the tests (GPU tests are skipped where there is no card)'
-	@echo 'make demo    the same set-up, then show what was found on this machine and climb the ladder, simulated where there is no card'
+	@echo 'make test    set up .venv on first use, then run the tests (GPU tests are skipped where there is no device)'
+	@echo 'make demo    the same set-up, then show what was found on this machine and climb the ladder, simulated where there is no device'
 	@echo 'make check   lint, types, documentation that matches its data, and the tests: what CI runs'
 	@echo 'make nvrtc   run every rung on every simulated architecture with both lines of NVRTC, 12 and 13'
 	@echo 'make bench   run the benchmarks and write $(BENCH_JSON)'
 	@echo 'make counts  count what the rungs do on the simulated device, and write docs/ladder.md from that'
 	@echo 'make sass    count the instructions of rung 9, and write docs/sass.md from that (needs nvdisasm)'
 	@echo 'make tables  write the tables of README.md and docs/ from $(BENCH_JSON)'
-	@echo 'make torch   add a CPU build of PyTorch to .venv, so that its tests run where there is no card'
+	@echo 'make torch   add a CPU build of PyTorch to .venv, so that its tests run where there is no device'
 	@echo 'make clean   remove what these targets made'
 
-# Those that need no card by several processes, where pytest-xdist is installed; those that do by one, which has the card.
+# Those that need no device by several processes, where pytest-xdist is installed; those that do by one, which has the device.
 test: $(READY)
 	$(RUN) -m pytest -m "not gpu" $$($(RUN) -c "import xdist" 2>/dev/null && echo "-n auto --maxprocesses 8")
 	$(RUN) -m pytest -m gpu
@@ -69,10 +69,10 @@ bench: $(READY)
 	mkdir -p $(dir $(BENCH_JSON))
 	$(RUN) -m pytest tests/benchmarks --benchmark-enable --benchmark-only --benchmark-json=$(BENCH_JSON)
 
-# The shipped constants for the default card, whatever this machine has found or asks for.
+# The shipped constants for the default device, whatever this machine has found or asks for.
 counts: $(READY)
 	mkdir -p build
-	FASTSGEMM_DATA_DIR=build/no-tuning FASTSGEMM_SIM_CARD= $(RUN) -m fastsgemm ladder --device sim --json > build/counts.json
+	FASTSGEMM_DATA_DIR=build/no-tuning FASTSGEMM_SIM_DEVICE= $(RUN) -m fastsgemm ladder --device sim --json > build/counts.json
 	mv build/counts.json docs/data/counts.json
 	$(RUN) tools/write_tables.py
 

@@ -13,7 +13,7 @@
 //   four rows, enough for four times TN FMAs. Four steps of one row would do as much, but B's come in fours
 //   too where it is transposed: then all that an FMA reads would be from one register bank in half of the
 //   steps.
-// - Blocks past the tiles of C split K as in rung 9, where the tiles do not fill the card.
+// - Blocks past the tiles of C split K as in rung 9, where the tiles do not fill the device.
 // Both layouts of B run the same code: neighbouring lanes have neighbouring columns (TRANS_B = 0), or
 // neighbouring groups of k and, by twos, columns (TRANS_B = 1).
 //   BM, BN      rows and columns of C a block

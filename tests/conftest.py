@@ -1,4 +1,4 @@
-"""Fixtures that several test files share, and the rule that GPU tests are skipped where there is no card."""
+"""Fixtures that several test files share, and the rule that GPU tests are skipped where there is no device."""
 
 import math
 import os
@@ -10,31 +10,35 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from fastsgemm import arrays, choose, device, host, plan, resources, rungs
-from fastsgemm import cache as kernel_cache
-from fastsgemm.database import Tools
+from fastsgemm import device, host, resources, rungs
+from fastsgemm.call import arrays
+from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import DeviceError
-from fastsgemm.workbench import Card, Job
+from fastsgemm.geometry import grid, variants
+from fastsgemm.heuristics import choose
+from fastsgemm.heuristics.database import Tools
+from fastsgemm.jit import cache as kernel_cache
+from fastsgemm.tuning.evaluator import Job
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of a card's memory
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of a device's memory
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
 
 
 @cache
-def missing_card():
+def missing_device():
     """Return why GPU tests cannot run here, or None."""
     try:
         device.probe()
     except DeviceError as error:
-        return f"no card: {error}"
+        return f"no device: {error}"
     return None
 
 
 def pytest_runtest_setup(item):
-    if item.get_closest_marker("gpu") and missing_card():
-        pytest.skip(missing_card())
+    if item.get_closest_marker("gpu") and missing_device():
+        pytest.skip(missing_device())
 
 
 def forget_the_machine():
@@ -153,8 +157,8 @@ def copy_kernel(rows, columns, source, *rest):
     at(target, (rows, columns), (to_row, to_column))[...] = at(source, (rows, columns), from_strides)
 
 
-class PythonCard:
-    """A card in host memory whose kernels are NumPy's: what is launched on it is done at once, and written down."""
+class PythonDevice:
+    """A device in host memory whose kernels are NumPy's: what is launched on it is done at once, and written down."""
 
     ordinal, name, arch, shared_limit, multiprocessors = 0, "Python", "sm_90", 232448, 1
 
@@ -198,8 +202,8 @@ class PythonCard:
             kernel(*arguments)
 
 
-class OnCard:
-    """An array on the Python card."""
+class OnDevice:
+    """An array on the Python device."""
 
     def __init__(self, values):
         self.values = values
@@ -211,7 +215,7 @@ class OnCard:
         raise AssertionError("the library of these arrays exports them itself")
 
 
-class CardLibrary(arrays.Library):
+class DeviceLibrary(arrays.Library):
     """The library of `OnCard`: its current stream is 5."""
 
     has_streams = True
@@ -229,13 +233,13 @@ class CardLibrary(arrays.Library):
         return values.ctypes.data, (values.shape, strides, 0, arrays.host_fault(values), not values.flags.writeable)
 
     def empty(self, like, shape, gpu, handle):
-        return OnCard(np.full(shape, np.nan, np.float32))
+        return OnDevice(np.full(shape, np.nan, np.float32))
 
 
-@pytest.fixture
-def card(monkeypatch):
-    """The Python card as cuda:0, with `OnCard` for arrays and a compiler that makes NumPy kernels."""
-    gpu = PythonCard()
+@pytest.fixture(name="device")
+def python_device(monkeypatch):
+    """The Python device as cuda:0, with `OnCard` for arrays and a compiler that makes NumPy kernels."""
+    gpu = PythonDevice()
 
     def load(gpu, key, cubin, name, shared_bytes):
         gpu.compiled.append(name)
@@ -245,16 +249,16 @@ def card(monkeypatch):
         return gpu.kernels[key]
 
     monkeypatch.setitem(device.gpus, 0, gpu)
-    monkeypatch.setitem(arrays._by_type, OnCard, CardLibrary())
-    monkeypatch.setattr("fastsgemm.kernel._load", load)
+    monkeypatch.setitem(arrays._by_type, OnDevice, DeviceLibrary())
+    monkeypatch.setattr("fastsgemm.jit.kernel._load", load)
     monkeypatch.setattr(device, "is_capturing", lambda stream: stream.handle in gpu.capturing)
     return gpu
 
 
 @pytest.fixture
-def on_card():
-    """Return a function that puts a float32 matrix on the Python card."""
-    return OnCard
+def on_device():
+    """Return a function that puts a float32 matrix on the Python device."""
+    return OnDevice
 
 
 class FakeTimer:
@@ -273,10 +277,10 @@ class FakeTimer:
         return self._bench.errors(config, self._problem)
 
 
-class FakeBench:
-    """A bench without a card: times follow a formula, the clock advances by what things take, failures are arranged."""
+class FakeEvaluator:
+    """A bench without a device: times follow a formula, the clock advances by what things take, failures are arranged."""
 
-    card = Card("Fake 9000", "sm_90", 232448, 132)
+    device = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
     tools = Tools("580.0", "13.0", "2026-01-01")
     baseline_ms = None
     cublas_error = None
@@ -308,7 +312,7 @@ class FakeBench:
         """Errors that grow with the root of a chain's length."""
         if self.cublas_error is None:
             return None
-        chains = (config.CHAINS or 1) * (config.SLICES or 1) * plan.split(config, problem.K)[0]
+        chains = (config.CHAINS or 1) * (config.SLICES or 1) * grid.split(config, problem.K)[0]
         return 1e-8 * math.sqrt(problem.K / chains), self.cublas_error
 
     def time(self, rung, config, problem):
@@ -327,12 +331,12 @@ class FakeBench:
         Parts of K are blocks with less to do, and are added up afterwards.
         """
         full = self.blocks_per_sm(Job(None, config, None))
-        problem = plan.facing(rungs.find("skinny"), problem) if config.TK else problem
-        load = plan.blocks(config, problem) / self.card.multiprocessors
+        problem = variants.facing(rungs.find("skinny"), problem) if config.TK else problem
+        load = grid.blocks(config, problem) / self.device.multiprocessors
         waves, rest = divmod(load, full)
         area = config.BM * config.BN
         step = 1e-8 * (area + 40 * (config.BM + config.BN)) * (1.0 + 0.2 * (not config.PREFETCH))
-        parts, chunk = plan.split(config, problem.K)
+        parts, chunk = grid.split(config, problem.K)
         reduction = 0.003 + 2e-9 * problem.M * problem.N * (parts + 2) if parts > 1 else 0.0
         depth = min(problem.K, chunk) + config.BK
         return 0.004 + step * depth * (full * waves + math.ceil(rest)) + reduction
@@ -340,7 +344,7 @@ class FakeBench:
 
 @pytest.fixture
 def bench():
-    return FakeBench()
+    return FakeEvaluator()
 
 
 @pytest.fixture

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fastsgemm import Config, compiler, sgemm, source
+from fastsgemm import Config, sgemm
 from fastsgemm import config as configs
 from fastsgemm.config import Violation
 from fastsgemm.errors import CompileError, ConfigError
+from fastsgemm.geometry.variants import Variant
+from fastsgemm.jit import compiler, source
 from fastsgemm.rungs import RUNGS, find
-from fastsgemm.source import Variant
 
 SHARED_LIMIT = 232448  # of an H100 or H200, bytes
 
@@ -196,7 +197,7 @@ BROKEN = [
     ("coalesced", Config(7, 16), "threads of a block", "64 to 1024, a multiple of 32", "112", None),
     ("smem_tiled", Config(32, 32), "BK is set", "a value on rung smem_tiled", "none", "BK"),
     ("smem_tiled", Config(32, 32, 32, TM=8), "TM is unused", "none on rung smem_tiled", "8", None),
-    ("smem_tiled", Config(32, 32, 2048), "shared memory of a block", "at most 232448 bytes on this card",
+    ("smem_tiled", Config(32, 32, 2048), "shared memory of a block", "at most 232448 bytes on this device",
      "524288 bytes", None),
     ("blocktile_1d", Config(64, 64, 0, 8), "BK is positive", "at least 1", "0", None),
     ("blocktile_1d", Config(60, 64, 8, 8), "TM divides BM", "a multiple of TM = 8", "BM = 60", "cover the block tile"),
@@ -262,7 +263,7 @@ BROKEN = [
     ("skinny", dataclasses.replace(SKINNY, BN=16, BK=64), "threads of a block", "32 to 1024", "16",
      "32 to 1024 threads a block"),
     ("skinny", dataclasses.replace(SKINNY, BM=32, BK=512), "shared memory of a block",
-     "at most 49152 bytes without asking the card", "135168 bytes", "48 KB of static shared memory"),
+     "at most 49152 bytes without asking the device", "135168 bytes", "48 KB of static shared memory"),
     ("skinny", dataclasses.replace(SKINNY, TN=8, BM=32), "accumulators and loads in registers", "at most 255",
      "at least 412", None),
     ("skinny", dataclasses.replace(SKINNY, TK=None), "TK is set", "a value on rung skinny", "none", "TK"),
@@ -279,7 +280,7 @@ def test_each_rule_states_its_limit_and_the_value(name, config, rule, limit, val
             compiler.report(source.generate(rung, config, Variant()), rung.kernel, "sm_90")
 
 
-def test_shared_memory_is_limited_by_the_card():
+def test_shared_memory_is_limited_by_the_device():
     config = dataclasses.replace(THREAD_TILED, BK=64)
     assert config.shared_bytes == 65536
     assert configs.violations(find("blocktile_2d"), config, 65536) == []

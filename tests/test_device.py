@@ -10,7 +10,7 @@ import pytest
 from cuda.bindings import driver, nvrtc
 
 import fastsgemm
-from fastsgemm import compiler, device, sgemm
+from fastsgemm import device, sgemm
 from fastsgemm.errors import DeviceError, DriverTooOldError, NoDriverError, NoNvrtcError
 
 OK = driver.CUresult.CUDA_SUCCESS
@@ -19,13 +19,13 @@ ONES = np.ones((2, 2), np.float32)
 
 @pytest.fixture
 def driver_of(fresh_machine, monkeypatch):
-    """Return a function that gives the machine a driver of this version and this many cards."""
+    """Return a function that gives the machine a driver of this version and this many devices."""
 
-    def give(version=99000, cards=1, init=OK):
+    def give(version=99000, devices=1, init=OK):
         monkeypatch.delenv("FASTSGEMM_DEVICE", raising=False)
         monkeypatch.setattr(driver, "cuInit", lambda flags: (init,))
         monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (OK, version))
-        monkeypatch.setattr(driver, "cuDeviceGetCount", lambda: (OK, cards))
+        monkeypatch.setattr(driver, "cuDeviceGetCount", lambda: (OK, devices))
 
     return give
 
@@ -37,7 +37,7 @@ def test_no_driver(no_driver):
         device.open_gpu(0)
 
 
-def test_this_machine_answers_with_cards_or_with_our_own_error(fresh_machine):
+def test_this_machine_answers_with_devices_or_with_our_own_error(fresh_machine):
     try:
         assert device.probe() >= 1
     except DeviceError:
@@ -51,28 +51,28 @@ def test_a_driver_without_devices(driver_of):
 
 
 def test_hidden_devices(driver_of):
-    driver_of(cards=0)
+    driver_of(devices=0)
     with pytest.raises(NoDriverError, match="CUDA_VISIBLE_DEVICES"):
         device.probe()
 
 
 def test_a_usable_driver_is_asked_once(driver_of, monkeypatch):
-    driver_of(cards=3)
+    driver_of(devices=3)
     assert device.probe() == 3
     monkeypatch.setattr(driver, "cuInit", lambda flags: pytest.fail("asked again"))
     assert device.probe() == 3
 
 
 @pytest.mark.parametrize("ordinal", [-1, 2, 99])
-def test_a_card_that_is_not_there(driver_of, ordinal):
-    driver_of(cards=2)
+def test_a_device_that_is_not_there(driver_of, ordinal):
+    driver_of(devices=2)
     with pytest.raises(DeviceError, match=rf"there is no cuda:{ordinal}, this machine has 2 device"):
         device.open_gpu(ordinal)
 
 
 def test_a_driver_of_an_older_major_version(driver_of):
     driver_of(version=11080)
-    major, minor = compiler.nvrtc_version()
+    major, minor = device.nvrtc_version()
     message = rf"the driver is for CUDA 11\.8, the installed NVRTC is {major}\.{minor}"
     with pytest.raises(DriverTooOldError, match=message):
         device.probe()
@@ -86,7 +86,7 @@ def test_a_driver_of_the_same_major_version_runs_cubins_of_newer_minors():
         device.require_driver(12090, (13, 0))
 
 
-def test_a_card_without_nvrtc(driver_of, monkeypatch):
+def test_a_device_without_nvrtc(driver_of, monkeypatch):
     driver_of()
 
     def missing():
@@ -95,11 +95,11 @@ def test_a_card_without_nvrtc(driver_of, monkeypatch):
     monkeypatch.setattr(nvrtc, "nvrtcVersion", missing)
     with pytest.raises(NoNvrtcError, match=r"fastsgemm\[cu13\]"):
         device.probe()
-    with pytest.raises(NoNvrtcError, match=r"fastsgemm\[cu13\]"):  # there is a card: NumPy would be a silent fallback
+    with pytest.raises(NoNvrtcError, match=r"fastsgemm\[cu13\]"):  # there is a device: NumPy would be a silent fallback
         sgemm(ONES, ONES)
 
 
-def test_a_card_with_an_old_driver_is_not_silently_replaced_by_numpy(driver_of):
+def test_a_device_with_an_old_driver_is_not_silently_replaced_by_numpy(driver_of):
     driver_of(version=11080)
     with pytest.raises(DriverTooOldError):
         sgemm(ONES, ONES)
@@ -115,21 +115,21 @@ def test_another_value_of_the_variable_is_an_error(fresh_machine, monkeypatch, v
 @pytest.mark.parametrize(
     ("value", "expected"), [("", "cuda"), ("cuda", "cuda"), ("host", "host"), (" HOST ", "host"), ("sim", "sim")]
 )
-def test_what_multiplies_host_arrays_on_a_machine_with_a_card(driver_of, monkeypatch, value, expected):
+def test_what_multiplies_host_arrays_on_a_machine_with_a_device(driver_of, monkeypatch, value, expected):
     driver_of()
     monkeypatch.setenv("FASTSGEMM_DEVICE", value)
     assert device.host_backend() == expected
 
 
-def test_with_a_simulated_card_no_other_is_opened(driver_of, monkeypatch):
+def test_with_a_simulated_device_no_other_is_opened(driver_of, monkeypatch):
     driver_of()
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
-    with pytest.raises(DeviceError, match=r"FASTSGEMM_DEVICE=sim simulates a card .* needs cuda:0"):
+    with pytest.raises(DeviceError, match=r"FASTSGEMM_DEVICE=sim simulates a device .* needs cuda:0"):
         device.open_gpu(0)
 
 
 @pytest.mark.parametrize("value", ["", "host"])
-def test_without_a_card_the_host_multiplies(no_driver, monkeypatch, value):
+def test_without_a_device_the_host_multiplies(no_driver, monkeypatch, value):
     monkeypatch.setenv("FASTSGEMM_DEVICE", value)
     assert device.host_backend() == "host"
 
@@ -158,7 +158,7 @@ class Event:
 
 @pytest.fixture
 def keeper(monkeypatch):
-    """A card of which only the list of kept operands is real; its stream records the events in `made`."""
+    """A device of which only the list of kept operands is real; its stream records the events in `made`."""
     gpu = object.__new__(device.Gpu)
     made = []
 
@@ -192,7 +192,7 @@ def test_operands_are_kept_until_the_work_on_them_is_done(keeper):
 
 
 def test_the_pool_is_made_to_keep_memory_at_the_first_allocation_only(monkeypatch):
-    class Card:
+    class Device:
         asked = 0
 
         @property
@@ -200,7 +200,7 @@ def test_the_pool_is_made_to_keep_memory_at_the_first_allocation_only(monkeypatc
             self.asked += 1
 
     gpu = object.__new__(device.Gpu)
-    gpu.device, gpu.allocate = Card(), gpu._allocate_first
+    gpu.device, gpu.allocate = Device(), gpu._allocate_first
     monkeypatch.setattr(driver, "cuMemAllocAsync", lambda size, handle: (OK, size + handle))
     assert [gpu.allocate(100, 1), gpu.allocate(200, 2)] == [(OK, 101), (OK, 202)]
     assert gpu.device.asked == 1

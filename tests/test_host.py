@@ -215,10 +215,10 @@ class TestChoiceOfMachine:
         assert seen[0].filename == __file__
 
     def test_without_a_driver_numpy_multiplies(self, no_driver):
-        with pytest.warns(RuntimeWarning, match="no NVIDIA card"):
+        with pytest.warns(RuntimeWarning, match="no NVIDIA GPU"):
             np.testing.assert_array_equal(sgemm(ONES, ONES), 2)
 
-    def test_a_card_that_is_asked_for_must_be_there(self, no_driver, monkeypatch):
+    def test_a_device_that_is_asked_for_must_be_there(self, no_driver, monkeypatch):
         monkeypatch.setenv("FASTSGEMM_DEVICE", "cuda")
         C = np.full((2, 2), 7.5, np.float32)
         with pytest.raises(NoDriverError, match="no NVIDIA driver was found"):
@@ -228,6 +228,6 @@ class TestChoiceOfMachine:
     @pytest.mark.parametrize("rung", [1, "warptiled", 8])
     def test_a_rung_is_never_replaced_by_numpy(self, no_driver, rung):
         C = np.full((2, 2), 7.5, np.float32)
-        with pytest.raises(NoDriverError, match="needs an NVIDIA card"):
+        with pytest.raises(NoDriverError, match="needs an NVIDIA GPU"):
             sgemm(ONES, ONES, C=C, rung=rung)
         assert (C == 7.5).all()

@@ -13,7 +13,7 @@ def in_fresh_process(script):
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("module", ["fastsgemm", "fastsgemm.arrays", "fastsgemm.device", "fastsgemm.kernel"])
+@pytest.mark.parametrize("module", ["fastsgemm", "fastsgemm.call.arrays", "fastsgemm.device", "fastsgemm.jit.kernel"])
 def test_no_cuda_package_and_no_other_array_library_is_imported(module):
     loaded = in_fresh_process(f"import sys, {module}; print(*sys.modules)")
     assert module in loaded and "numpy" in loaded
@@ -25,7 +25,7 @@ def test_what_a_product_does_not_need_is_not_imported():
     loaded = in_fresh_process("import numpy, sys; old = {*sys.modules}; import fastsgemm; print(*{*sys.modules} - old)")
     late = {"argparse", "concurrent", "filelock", "platformdirs", "statistics", "tempfile", "tqdm"}
     assert "fastsgemm.gemm" in loaded and not late.intersection(loaded)
-    assert not {f"fastsgemm.{name}" for name in ("tuner", "workbench", "timing", "ladder", "sim", "info")} & {*loaded}
+    assert not {f"fastsgemm.{name}" for name in ("tuner", "evaluator", "timing", "ladder", "sim", "info")} & {*loaded}
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

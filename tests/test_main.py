@@ -9,7 +9,7 @@ from fastsgemm import __main__ as command
 from fastsgemm import __version__
 from fastsgemm.__main__ import main
 from fastsgemm.errors import NoNvrtcError
-from fastsgemm.plan import Problem
+from fastsgemm.problem import Problem
 from fastsgemm.rungs import RUNGS
 
 
@@ -27,7 +27,7 @@ def test_no_command_shows_the_machine_and_the_ladder(on_host, capsys):
     assert "NumPy" in out
 
 
-def test_without_a_card_the_ladder_is_climbed_on_the_simulated_one_too(no_driver, capsys):
+def test_without_a_device_the_ladder_is_climbed_on_the_simulated_one_too(no_driver, capsys):
     assert main([]) == 0
     out = capsys.readouterr().out
     assert "32 x 32 x 32 with the constants for 4096 x 4096 x 4096 on a simulated NVIDIA H200" in out
@@ -47,7 +47,7 @@ def test_without_nvrtc_there_is_only_the_host(no_driver, monkeypatch, capsys):
 
 
 def test_a_wrong_simulated_result_is_an_exit_code(on_host, monkeypatch, capsys):
-    monkeypatch.setattr("fastsgemm.sim.table.Table.ok", False)
+    monkeypatch.setattr("fastsgemm.ladder.simulated.Table.ok", False)
     assert main([]) == 1
 
 
@@ -63,24 +63,24 @@ def test_the_simulated_device_alone(fresh_machine, monkeypatch, capsys):
 @pytest.mark.parametrize(("arguments", "extents"), [([], (32, 32, 32)), (["--size", "9,8,7"], (9, 8, 7))])
 def test_the_ladder_on_the_simulated_device(fresh_machine, monkeypatch, capsys, arguments, extents):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "")  # so that what --device sets is undone
-    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_80")
+    monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_80")
     assert main(["ladder", "--device", "sim", "--json", "--rung", "2", "--rung", "naive", *arguments]) == 0
     out, err = capsys.readouterr()
     data = json.loads(out)
     assert (data["M"], data["N"], data["K"]) == extents
-    assert data["card"] == "NVIDIA A100-SXM4-40GB"
+    assert data["device"] == "NVIDIA A100-SXM4-40GB"
     assert [row["name"] for row in data["rows"]] == ["coalesced", "naive"]
     assert err == ""
 
 
-def test_a_card_that_cannot_be_simulated_is_one_line(fresh_machine, monkeypatch, capsys):
+def test_a_device_that_cannot_be_simulated_is_one_line(fresh_machine, monkeypatch, capsys):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
-    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_11")
+    monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_11")
     assert main(["ladder"]) == 2
     assert "'sm_11' is not known" in capsys.readouterr().err
 
 
-def test_no_card_is_said_and_is_no_failure(no_driver, capsys):
+def test_no_device_is_said_and_is_no_failure(no_driver, capsys):
     assert main([]) == 0
     out, err = capsys.readouterr()
     assert [line for line in out.splitlines() if "no NVIDIA driver was found" in line]
@@ -128,15 +128,15 @@ def test_an_unknown_rung_lists_those_there_are(capsys):
 
 
 @pytest.mark.parametrize("rung", ["3", "smem_tiled"])
-def test_a_rung_without_a_card_is_one_line(on_host, capsys, rung):
+def test_a_rung_without_a_device_is_one_line(on_host, capsys, rung):
     assert main(["ladder", "--rung", rung]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert len(err.splitlines()) == 1
-    assert "needs an NVIDIA card" in err
+    assert "needs an NVIDIA GPU" in err
 
 
-def test_a_forced_card_that_is_missing_is_one_line(no_driver, monkeypatch, capsys):
+def test_a_forced_device_that_is_missing_is_one_line(no_driver, monkeypatch, capsys):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "")  # so that what --device sets is undone
     assert main(["ladder", "--device", "cuda"]) == 2
     assert capsys.readouterr().err.startswith("fastsgemm: no NVIDIA driver was found")
@@ -149,13 +149,13 @@ def test_the_host_can_be_forced(fresh_machine, monkeypatch, capsys):
 
 
 def test_a_wrong_result_is_an_exit_code(on_host, monkeypatch, capsys):
-    monkeypatch.setattr("fastsgemm.ladder.Reference.error", lambda self, c: 1.0)
+    monkeypatch.setattr("fastsgemm.ladder.measured.Reference.error", lambda self, c: 1.0)
     assert main(["ladder", "--size", "8"]) == 1
     assert "WRONG" in capsys.readouterr().out
 
 
 def test_the_cache_is_shown_and_cleared(tmp_path, monkeypatch, capsys):
-    from fastsgemm import cache
+    from fastsgemm.jit import cache
 
     monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
     cache.write(b"a key", b"a cubin")
@@ -192,9 +192,9 @@ def test_as_a_program():
 
 
 @pytest.mark.gpu
-def test_everything_on_the_card(fresh_machine, monkeypatch, capsys):
+def test_everything_on_the_device(fresh_machine, monkeypatch, capsys):
     monkeypatch.delenv("FASTSGEMM_DEVICE", raising=False)
     assert main(["--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["info"]["cards"]
+    assert data["info"]["devices"]
     assert data["ladder"]["identical"]

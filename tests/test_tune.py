@@ -15,14 +15,14 @@ import pytest
     ],
 )
 def test_the_name_is_the_functions_whatever_is_imported_first(first):
-    script = f"{first}; import fastsgemm, fastsgemm.tuner; assert fastsgemm.tune is fastsgemm.tuner.tune"
+    script = f"{first}; import fastsgemm, fastsgemm.tuning.tuner; assert fastsgemm.tune is fastsgemm.tuning.tuner.tune"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_it_is_imported_when_it_is_asked_for():
     script = (
-        "import sys, fastsgemm; assert 'fastsgemm.tuner' not in sys.modules; fastsgemm.tune; fastsgemm.explain;"
-        "assert 'fastsgemm.tuner' in sys.modules; assert callable(fastsgemm.explain); hasattr(fastsgemm, 'nothing')"
+        "import sys, fastsgemm; assert 'fastsgemm.tuning.tuner' not in sys.modules; fastsgemm.tune; fastsgemm.explain;"
+        "assert 'fastsgemm.tuning.tuner' in sys.modules; assert callable(fastsgemm.explain); hasattr(fastsgemm, 'nothing')"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 

@@ -4,8 +4,8 @@
     tools/ncu_pipe.py                     4096 x 4096 x 4096 in the four layouts, into docs/data/ncu.json
     tools/ncu_pipe.py --json found.json   into another file
 
-The constants are those that the shipped tuning database gives these problems. Needs a card, `ncu`, and the right to
-read the card's counters; clocks are left alone. Then tools/write_tables.py writes the page.
+The constants are those that the shipped tuning database gives these problems. Needs a device, `ncu`, and the right to
+read the device's counters; clocks are left alone. Then tools/write_tables.py writes the page.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "sim"))
 
 from ncu_counters import NcuError, find_ncu, profile
 
-from fastsgemm import problems, rungs
-from fastsgemm.choose import choose
-from fastsgemm.plan import Problem
+from fastsgemm import rungs
+from fastsgemm.geometry import variants
+from fastsgemm.heuristics.choose import choose
+from fastsgemm.problem import LAYOUTS, Problem
 
 KEPT = Path(__file__).resolve().parents[1] / "docs" / "data" / "ncu.json"
 RUNG = "pipelined"
 SIZE = 4096
 WARM_UP = 20  # products before the one that is measured: clocks go up
 
-# Not every card and version of ncu has all of them; what comes back with a value is kept, in this order.
+# Not every device and version of ncu has all of them; what comes back with a value is kept, in this order.
 METRICS = (
     "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
     "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
@@ -50,21 +51,21 @@ METRICS = (
 Data = dict[str, Any]
 
 
-def on_card(folder: Path) -> None:
+def on_device(folder: Path) -> None:
     """Multiply in each layout, warm up included, for ncu to watch the last product of each."""
     from cuda.bindings import driver
 
-    from fastsgemm import compiler, device
-    from fastsgemm.workbench import Workbench
+    from fastsgemm import device
+    from fastsgemm.tuning.evaluator import DeviceEvaluator
 
     gpu = device.open_gpu(0)
     gpu.enter()
-    bench = Workbench(gpu)
+    bench = DeviceEvaluator(gpu)
     rung = rungs.find(RUNG)
     rows = []
-    for layout in problems.LAYOUTS:
+    for layout in LAYOUTS:
         problem = Problem(SIZE, SIZE, SIZE, layout)
-        config = choose(bench.card, rung, problems.call(problem).problem, only="shipped").config
+        config = choose(bench.device, rung, variants.dense_call(problem).problem, only="shipped").config
         timer = bench.operands(problem)
         for _ in range(WARM_UP):
             taken = timer.once(rung, config)
@@ -76,13 +77,13 @@ def on_card(folder: Path) -> None:
         rows.append({"layout": layout, "constants": config.constants})
     bench.close()
     found = {
-        "card": gpu.name,
+        "device": gpu.name,
         "arch": gpu.arch,
         "driver": device.driver_text(),
-        "nvrtc": ".".join(map(str, compiler.nvrtc_version())),
+        "nvrtc": ".".join(map(str, device.nvrtc_version())),
         "rows": rows,
     }
-    (folder / "card.json").write_text(json.dumps(found), encoding="utf-8")
+    (folder / "device.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def measure(ncu: str) -> Data:
@@ -90,15 +91,15 @@ def measure(ncu: str) -> Data:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         kernels = profile(ncu, folder, Path(__file__), METRICS, RUNG)
-        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
-    rows = card.pop("rows")
+        device_info = json.loads((folder / "device.json").read_text(encoding="utf-8"))
+    rows = device_info.pop("rows")
     if len(kernels) != len(rows):
         raise NcuError(f"ncu saw {len(kernels)} kernels, expected one for each of {[row['layout'] for row in rows]}")
     for row, (_, counts) in zip(rows, kernels, strict=True):
         row["metrics"] = {metric: counts[metric] for metric in METRICS if metric in counts}
     return {
         "date": datetime.date.today().isoformat(),
-        **card,
+        **device_info,
         "ncu": ncu_version(ncu),
         "M": SIZE,
         "N": SIZE,
@@ -119,10 +120,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--ncu", metavar="PATH", help="the profiler; default: looked for")
     parser.add_argument("--json", type=Path, default=KEPT, metavar="FILE", help="write it here")
-    parser.add_argument("--on-card", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--on-device", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.on_card is not None:
-        on_card(options.on_card)
+    if options.on_device is not None:
+        on_device(options.on_device)
         return 0
     try:
         found = measure(find_ncu(options.ncu))

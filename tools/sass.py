@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Count the instructions of rung 9's main loop as the card runs them (SASS), for docs/sass.md.
+"""Count the instructions of rung 9's main loop as the device runs them (SASS), for docs/sass.md.
 
     tools/sass.py                              4096 x 4096 x 4096 in the four layouts, into docs/data/sass.json
     tools/sass.py 1024,1024,1024,TN            other problems: shown, and not kept
     tools/sass.py 512,512,512 --json one.json  and written to a file
 
 It compiles with the constants that the tuning database gives a problem on an H200, disassembles, and takes the loop
-with the most FFMAs. Needs NVRTC and nvdisasm, and no card.
+with the most FFMAs. Needs NVRTC and nvdisasm, and no device.
 """
 
 from __future__ import annotations
@@ -23,17 +23,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastsgemm import compiler, problems, rungs, source, workbench
-from fastsgemm.choose import choose
+from fastsgemm import device, rungs
 from fastsgemm.errors import FastsgemmError
-from fastsgemm.explanation import card_at
-from fastsgemm.plan import Problem
+from fastsgemm.geometry import variants
+from fastsgemm.heuristics.choose import choose
+from fastsgemm.heuristics.explanation import device_at
+from fastsgemm.jit import compiler, source
+from fastsgemm.problem import LAYOUTS, Problem, parse, spell
+from fastsgemm.tuning import evaluator
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "docs" / "data" / "sass.json"
 ARCH = "sm_90"
 RUNG = "pipelined"
-TYPICAL = tuple(Problem(4096, 4096, 4096, layout) for layout in problems.LAYOUTS)
+TYPICAL = tuple(Problem(4096, 4096, 4096, layout) for layout in LAYOUTS)
 COPIES = ("LDG", "LDGSTS", "STS")  # from global memory to registers, past them, and from them to shared memory
 
 _INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")  # the address, then the instruction
@@ -153,13 +156,13 @@ def _name(opcode: str) -> str:
 
 def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
     """Return what is to be known of the kernel that a problem gets, and its main loop."""
-    choice = choose(card_at(ARCH), rungs.find(RUNG), problems.call(problem).problem, only="shipped")
-    job = workbench.job_of(choice.rung, choice.config, problem)
+    choice = choose(device_at(ARCH), rungs.find(RUNG), variants.dense_call(problem).problem, only="shipped")
+    job = evaluator.job_of(choice.rung, choice.config, problem)
     text = source.generate(job.rung, job.config, job.variant)
     loop = main_loop(code_of(disassemble(nvdisasm, compiler.cubin(text, job.rung.kernel, ARCH))))
     report = compiler.report(text, job.rung.kernel, ARCH)
     row = {
-        "problem": problems.text(problem),
+        "problem": spell(problem),
         "layout": problem.layout,
         "constants": choice.config.constants,
         **count(loop),
@@ -174,8 +177,8 @@ def collect(wanted: Sequence[Problem], nvdisasm: str) -> Data:
     found = [look(problem, nvdisasm) for problem in wanted]
     return {
         "arch": ARCH,
-        "card": card_at(ARCH).name,
-        "nvrtc": ".".join(map(str, compiler.nvrtc_version())),
+        "device": device_at(ARCH).name,
+        "nvrtc": ".".join(map(str, device.nvrtc_version())),
         "nvdisasm": nvdisasm_version(nvdisasm),
         "rows": [row for row, _ in found],
         "loop": found[0][1],
@@ -189,7 +192,7 @@ def main(arguments: Sequence[str] | None = None, kept: Path = KEPT) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write it here; default problems: docs/data")
     options = parser.parse_args(arguments)
     try:
-        wanted = [problems.parse(text) for text in options.problems]
+        wanted = [parse(text) for text in options.problems]
         found = collect(wanted or TYPICAL, find_nvdisasm())
     except (FastsgemmError, SassError) as error:
         print(error, file=sys.stderr)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the tables of README.md and docs/ that were measured on a card, counted on the simulated device or in SASS.
+"""Write the tables of README.md and docs/ that were measured on a device, counted on the simulated device or in SASS.
 
     tools/write_tables.py build/benchmarks.json   keep what they need in docs/data/benchmarks.json, then write them
     tools/write_tables.py                         write them from the JSON files of docs/data
@@ -20,15 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from fastsgemm.config import Config
+from fastsgemm.ladder.simulated import from_json
 from fastsgemm.sim import Row, Table
-from fastsgemm.sim.table import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
-NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a card.*"
-NOT_DISASSEMBLED = "*Not written yet: run `make sass`, which needs NVRTC and nvdisasm, and no card.*"
-NOT_PROFILED = "*Not measured yet: run `tools/ncu_pipe.py` and then `tools/write_tables.py` on a machine with a card.*"
+NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a device.*"
+NOT_DISASSEMBLED = "*Not written yet: run `make sass`, which needs NVRTC and nvdisasm, and no device.*"
+NOT_PROFILED = (
+    "*Not measured yet: run `tools/ncu_pipe.py` and then `tools/write_tables.py` on a machine with a device.*"
+)
 NOT_COUNTED = (
-    "*Not measured yet: run `tests/sim/ncu_counters.py --json docs/data/counters.json` on a machine with a card.*"
+    "*Not measured yet: run `tests/sim/ncu_counters.py --json docs/data/counters.json` on a machine with a device.*"
 )
 LONGEST = 700  # lines of machine code that are shown
 REPEATED = "of stores, with repeats"  # as tests/sim/ncu_counters.py calls it
@@ -46,7 +48,7 @@ def reduce(run: Data) -> Data:
     Raises
     ------
     ValueError
-        The run has no ladder: it was made without a card.
+        The run has no ladder: it was made without a device.
     """
 
     def of(group: str) -> list[Data]:
@@ -54,11 +56,11 @@ def reduce(run: Data) -> Data:
 
     ladder = of("ladder")
     if not ladder:
-        raise ValueError("the run holds no ladder: run make bench on a machine with a card")
+        raise ValueError("the run holds no ladder: run make bench on a machine with a device")
     machine = run["machine_info"]["fastsgemm"]
     return {
         "date": run["datetime"][:10],
-        "card": machine["cards"][0]["name"],
+        "device": machine["devices"][0]["name"],
         "driver": machine["driver"],
         "nvrtc": machine["nvrtc"],
         "packages": run["machine_info"]["packages"],
@@ -75,7 +77,7 @@ def ladder_table(data: Data, literature: Data) -> str:
     """Every rung in the order of the ladder, then cuBLAS."""
     published = literature["percent_of_cublas"]
     first = data["ladder"][0]
-    head = f"% of cuBLAS, [reference ladder]({literature['source']}) on an {literature['card']}"
+    head = f"% of cuBLAS, [reference ladder]({literature['source']}) on an {literature['device']}"
     lines = [
         f"{first['M']} x {first['N']} x {first['K']} on {_machine(data)}.",
         "",
@@ -205,7 +207,7 @@ def sass_texts(sass: Data | None) -> dict[str, str]:
     if sass is None:
         return {"sass": NOT_DISASSEMBLED, "sass-loop": NOT_DISASSEMBLED}
     lines = [
-        f"For {sass['arch']} ({sass['card']}), compiled by NVRTC {sass['nvrtc']}, nvdisasm {sass['nvdisasm']}.",
+        f"For {sass['arch']} ({sass['device']}), compiled by NVRTC {sass['nvrtc']}, nvdisasm {sass['nvdisasm']}.",
         "",
         *_header(
             "problem", "instructions", "FFMA", "FFMA share, %", "loads", "copies", "barriers", "others", "`.reuse`"
@@ -250,7 +252,7 @@ def ncu_texts(ncu: Data | None) -> dict[str, str]:
     given = [name for name in (PIPE, *rows[0]["metrics"]) if all(name in row["metrics"] for row in rows)]
     pipe = next((name for name in given if "pipe_fma" in name and ".pct_of_peak" in name), None)
     lines = [
-        f"{ncu['M']} x {ncu['N']} x {ncu['K']} on one {ncu['card']}, driver {ncu['driver']}, NVRTC {ncu['nvrtc']}, "
+        f"{ncu['M']} x {ncu['N']} x {ncu['K']} on one {ncu['device']}, driver {ncu['driver']}, NVRTC {ncu['nvrtc']}, "
         f"Nsight Compute {ncu['ncu']}, {ncu['date']}. FMA pipe: {f'`{pipe}`' if pipe else 'ncu gave no figure'}.",
         "",
         *_header("layout", "FMA pipe, %", "device time, ms", "constants"),
@@ -271,7 +273,7 @@ def counters_texts(found: Data | None) -> dict[str, str]:
     for row in found["rows"]:
         by_rung.setdefault(row["rung"], {})[row["metric"]] = row
     lines = [
-        f"{problem['M']} x {problem['N']} x {problem['K']} on one {found['card']}, driver {found['driver']}, "
+        f"{problem['M']} x {problem['N']} x {problem['K']} on one {found['device']}, driver {found['driver']}, "
         f"{found['date']}. Differences in per cent.",
         "",
         *_header("rung", "largest difference", "store wavefronts", "of the data pipe", "instructions, difference"),
@@ -302,7 +304,7 @@ def fill(text: str, contents: Mapping[str, str]) -> str:
 
 def _machine(data: Data) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in data["packages"].items())
-    return f"one {data['card']}, driver {data['driver']}, NVRTC {data['nvrtc']}, {packages}, {data['date']}"
+    return f"one {data['device']}, driver {data['driver']}, NVRTC {data['nvrtc']}, {packages}, {data['date']}"
 
 
 def _header(first: str, *rest: str) -> list[str]:

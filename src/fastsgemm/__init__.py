@@ -1,5 +1,7 @@
 """fastsgemm: float32 matrix multiplication for NVIDIA GPUs, from kernels compiled on the spot."""
 
+from __future__ import annotations
+
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +33,8 @@ from fastsgemm.gemm import sgemm
 from fastsgemm.rungs import RUNGS
 
 if TYPE_CHECKING:
-    from fastsgemm.explanation import explain
-    from fastsgemm.tuner import tune
+    from fastsgemm.heuristics.explanation import explain
+    from fastsgemm.tuning.tuner import tune
 
 __version__ = "0.1.0"
 
@@ -67,7 +69,7 @@ __all__ = [
 ]
 
 
-_TUNING = {"tune": "fastsgemm.tuner", "explain": "fastsgemm.explanation"}
+_TUNING = {"tune": "fastsgemm.tuning.tuner", "explain": "fastsgemm.heuristics.explanation"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from fastsgemm import __version__, bench, cache, device, info, ladder, rungs
+from fastsgemm import __version__, device, rungs
 from fastsgemm.errors import DeviceError, FastsgemmError, UnknownRungError
-from fastsgemm.plan import Problem
+from fastsgemm.jit import cache
+from fastsgemm.ladder import contenders, info, measured
+from fastsgemm.problem import Problem
 from fastsgemm.rungs import RUNGS, Rung
 from fastsgemm.rungs import ladder as ladder_of
 
@@ -36,25 +38,25 @@ class Climbed(Protocol):
         """Return it for machines."""
 
 
-def _on_card(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
-    with bench.card(problem, chosen or ladder_of(problem.M, problem.N)) as place:
-        return ladder.climb(place)
+def _on_device(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
+    with contenders.on_device(problem, chosen or ladder_of(problem.M, problem.N)) as place:
+        return measured.climb(place)
 
 
 def _on_host(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
-    with bench.host(problem, chosen) as place:
-        return ladder.climb(place)
+    with contenders.on_host(problem, chosen) as place:
+        return measured.climb(place)
 
 
 def _on_simulation(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
-    from fastsgemm import sim  # no other command needs it
+    from fastsgemm.ladder import simulated  # no other command needs it
 
-    return sim.climb(problem, chosen or ladder_of(problem.M, problem.N))
+    return simulated.climb(problem, chosen or ladder_of(problem.M, problem.N))
 
 
 # How the ladder is climbed, by the value of FASTSGEMM_DEVICE or --device that asks for it.
 _LADDERS: dict[str, Callable[[Problem, Sequence[Rung]], Climbed]] = {
-    "cuda": _on_card,
+    "cuda": _on_device,
     "host": _on_host,
     "sim": _on_simulation,
 }
@@ -89,7 +91,7 @@ def _everything(options: argparse.Namespace) -> int:
     if not options.json:
         print(found.text(), end="\n\n", flush=True)
     climbs = {"ladder": device.host_backend()}
-    if climbs["ladder"] == "host" and found.nvrtc is not None:  # no card to see the rungs on
+    if climbs["ladder"] == "host" and found.nvrtc is not None:  # no device to see the rungs on
         climbs["simulated"] = "sim"
     ladders = {}
     for name, backend in climbs.items():
@@ -166,14 +168,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="fastsgemm",
         description="float32 matrix multiplication for NVIDIA GPUs. Without a command: show what was found on this "
         f"machine and climb the ladder of kernels at {DEFAULT_SIZE.M} x {DEFAULT_SIZE.N} x {DEFAULT_SIZE.K}; where "
-        "there is no card, on the host and, small, on a simulated one.",
+        "there is no device, on the host and, small, on a simulated one.",
     )
     parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")
     parser.set_defaults(json=False)
     _command(parser, _everything)
     commands = parser.add_subparsers(title="commands", metavar="{info,ladder,cache}")
 
-    found = commands.add_parser("info", help="show card, driver, NVRTC, kernel cache and the tuning record in use")
+    found = commands.add_parser("info", help="show device, driver, NVRTC, kernel cache and the tuning record in use")
     _command(found, _info)
     _size(found, f"the problem to name the tuning record for; default {DEFAULT_SIZE.N}")
 
@@ -181,8 +183,8 @@ def _parser() -> argparse.ArgumentParser:
         "ladder",
         help="check every rung against float64, then time it beside cuBLAS",
         description="Check every rung against float64, compare their bits, then time each in turns with cuBLAS, which "
-        "needs PyTorch or CuPy. Without a card: time NumPy's product through sgemm. With --device sim: run every rung "
-        "on a simulated card (FASTSGEMM_SIM_CARD, or an H200) and count what it does to memory and arithmetic units.",
+        "needs PyTorch or CuPy. Without a device: time NumPy's product through sgemm. With --device sim: run every rung "
+        "on a simulated device (FASTSGEMM_SIM_DEVICE, or an H200) and count what it does to memory and arithmetic units.",
     )
     _command(climb, _ladder)
     _size(climb, f"the problem; default {DEFAULT_SIZE.N}, simulated {SIMULATED_SIZE.N}")
@@ -195,7 +197,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"run this rung, by name or number; repeatable ({names})",
     )
     climb.add_argument(
-        "--device", choices=device.BACKENDS, help="where to run; default: FASTSGEMM_DEVICE, or the first card if any"
+        "--device", choices=device.BACKENDS, help="where to run; default: FASTSGEMM_DEVICE, or the first device if any"
     )
 
     stored = commands.add_parser("cache", help="show the folder of compiled kernels, or empty it")

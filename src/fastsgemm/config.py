@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm.errors import ConfigError
-from fastsgemm.layout import WIDTHS
+from fastsgemm.geometry.layout import WIDTHS
 from fastsgemm.rungs import OPTIONAL
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def violations(rung: Rung, config: Config, shared_limit: int) -> list[Violation]
     rung : Rung
     config : Config
     shared_limit : int
-        Shared memory that a block may opt in to on the card, in bytes.
+        Shared memory that a block may opt in to on the device, in bytes.
 
     Returns
     -------
@@ -277,7 +277,7 @@ def _block_violations(rung: Rung, config: Config, shared_limit: int) -> list[Vio
         if config.STAGES and config.ASYNC != 2:
             found.append(Violation("STAGES are copied past the registers", "ASYNC = 2", f"ASYNC = {config.ASYNC}"))
     if config.shared_bytes > shared_limit:
-        limit = f"at most {shared_limit} bytes on this card"
+        limit = f"at most {shared_limit} bytes on this device"
         found.append(Violation("shared memory of a block", limit, f"{config.shared_bytes} bytes"))
     return found + _register_violations(config, "accumulators and fragments in registers")
 
@@ -351,7 +351,7 @@ def _skinny_violations(config: Config) -> list[Violation]:
         found.append(Violation("threads of a block", f"{least} to {MAX_THREADS}", str(config.threads)))
     shared = skinny_shared_bytes(config)
     if shared > STATIC_SHARED:
-        limit = f"at most {STATIC_SHARED} bytes without asking the card"
+        limit = f"at most {STATIC_SHARED} bytes without asking the device"
         found.append(Violation("shared memory of a block", limit, f"{shared} bytes"))
     return found + _register_violations(config, "accumulators and loads in registers")
 

@@ -1,4 +1,4 @@
-"""The machine: is there a usable driver, which cards are there, and what are their limits."""
+"""The machine: is there a usable driver, which devices are there, and what are their limits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastsgemm import compiler
 from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError, NoDriverError
 
 if TYPE_CHECKING:
     from cuda.core import Stream
+
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fastsgemm.errors import NoNvrtcError
+
+if TYPE_CHECKING:
+    pass
 
 _RELEASE = Path("/proc/driver/nvidia/version")  # on Linux
 
@@ -22,12 +30,12 @@ BACKENDS = ("cuda", "host", "sim")  # what can multiply host arrays
 
 LEGACY_STREAM = 1  # CUDA's and DLPack's number for the legacy default stream, which torch and CuPy call 0
 
-gpus: dict[int, Gpu] = {}  # the cards opened so far
+gpus: dict[int, Gpu] = {}  # the devices opened so far
 _lock = threading.Lock()
 
 
 class Gpu:
-    """One card, opened: its limits, its context, and the plans and kernels that were made for it.
+    """One device, opened: its limits, its context, and the plans and kernels that were made for it.
 
     Attributes
     ----------
@@ -41,7 +49,7 @@ class Gpu:
         Shared memory that a block may opt in to, in bytes.
     multiprocessors : int
     plans, kernels : dict
-        What has been prepared for this card; see `fastsgemm.gemm` and `fastsgemm.kernel`.
+        What has been prepared for this device; see `fastsgemm.gemm` and `fastsgemm.jit.kernel`.
     launch, allocate, free : callable
         cuda.core's ``launch`` and the driver's allocation in stream order, at hand without an import.
     """
@@ -83,23 +91,23 @@ class Gpu:
         return self.allocate(size, handle)
 
     def enter(self) -> bool:
-        """Make this card current in the calling thread; True says that `leave` must undo it."""
+        """Make this device current in the calling thread; True says that `leave` must undo it."""
         if int(self._get_current()[1]) == self._context_id:
             return False
         self._push(self._context)
         return True
 
     def leave(self) -> None:
-        """Make the card current again that was so before `enter`."""
+        """Make the device current again that was so before `enter`."""
         self._pop()
 
     def stream(self, handle: int) -> Stream:
-        """Return cuda.core's object for a raw stream handle of this card.
+        """Return cuda.core's object for a raw stream handle of this device.
 
         Raises
         ------
         DeviceMismatchError
-            The stream belongs to another card.
+            The stream belongs to another device.
         """
         found = self._streams.get(handle)
         return self._adopt(handle) if found is None else found
@@ -133,21 +141,21 @@ class Gpu:
 
 
 def open_gpu(ordinal: int) -> Gpu:
-    """Return the card with this number, opened once per process.
+    """Return the device with this number, opened once per process.
 
     Raises
     ------
     NoDriverError, DriverTooOldError
         See `probe`.
     DeviceError
-        There is no such card, or ``FASTSGEMM_DEVICE=sim`` asks to use none.
+        There is no such device, or ``FASTSGEMM_DEVICE=sim`` asks to use none.
     """
     with _lock:
         gpu = gpus.get(ordinal)
         if gpu is None:
             if _wanted() == "sim":
                 raise DeviceError(
-                    f"FASTSGEMM_DEVICE=sim simulates a card and takes host arrays only, but this needs cuda:{ordinal}"
+                    f"FASTSGEMM_DEVICE=sim simulates a device and takes host arrays only, but this needs cuda:{ordinal}"
                 )
             count = probe()
             if not 0 <= ordinal < count:
@@ -158,7 +166,7 @@ def open_gpu(ordinal: int) -> Gpu:
 
 @cache
 def probe() -> int:
-    """Return the number of usable cards, asking the driver directly.
+    """Return the number of usable devices, asking the driver directly.
 
     cuda.core may not be used before this has succeeded: without a driver some of its calls never return.
 
@@ -180,7 +188,7 @@ def probe() -> int:
         ) from error
     if int(result) != 0:
         raise NoDriverError(f"the NVIDIA driver has no usable device: cuInit answers {result.name}")
-    require_driver(int(driver.cuDriverGetVersion()[1]), compiler.nvrtc_version())
+    require_driver(int(driver.cuDriverGetVersion()[1]), nvrtc_version())
     count = int(driver.cuDeviceGetCount()[1])
     if count == 0:
         raise NoDriverError("the NVIDIA driver is there but shows no device (is CUDA_VISIBLE_DEVICES empty?)")
@@ -215,14 +223,14 @@ def require_driver(driver_version: int, nvrtc: tuple[int, int]) -> None:
 def host_backend() -> str:
     """Return what multiplies host arrays: ``cuda``, ``host`` or ``sim``. Decided once per process.
 
-    ``FASTSGEMM_DEVICE`` forces one; otherwise it is the first card, or the host where there is none.
+    ``FASTSGEMM_DEVICE`` forces one; otherwise it is the first device, or the host where there is none.
 
     Raises
     ------
     DeviceError
-        ``FASTSGEMM_DEVICE`` has another value, or asks for a card that is not there.
+        ``FASTSGEMM_DEVICE`` has another value, or asks for a device that is not there.
     DriverTooOldError, NoNvrtcError
-        There is a card that could be used; see `probe`.
+        There is a device that could be used; see `probe`.
     """
     wanted = _wanted()
     if wanted in ("host", "sim"):
@@ -259,3 +267,48 @@ def driver_text() -> str | None:
     except OSError:
         release = None
     return f"{release[0]} ({cuda})" if release else cuda
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device as far as tuning goes.
+
+    Attributes
+    ----------
+    name, arch : str
+    shared_limit : int
+        Shared memory that a block may opt in to, in bytes.
+    multiprocessors : int
+    """
+
+    name: str
+    arch: str
+    shared_limit: int
+    multiprocessors: int
+
+
+def info_of(gpu: Gpu) -> DeviceInfo:
+    """Return what tuning needs to know of an opened device."""
+    return DeviceInfo(gpu.name, gpu.arch, gpu.shared_limit, gpu.multiprocessors)
+
+
+def nvrtc_version() -> tuple[int, int]:
+    """Return NVRTC's version.
+
+    Raises
+    ------
+    NoNvrtcError
+        The library is not installed; the message says which extra brings it.
+    """
+    from cuda.bindings import nvrtc
+
+    try:
+        result, major, minor = nvrtc.nvrtcVersion()
+    except Exception as error:  # the loader raises whatever the platform's dlopen made of it
+        raise NoNvrtcError(
+            "NVRTC, which compiles the kernels, was not found; install it with "
+            "pip install 'fastsgemm[cu13]' (or 'fastsgemm[cu12]' for a driver of the 12 line)"
+        ) from error
+    if int(result) != 0:
+        raise NoNvrtcError(f"NVRTC is installed but answers {result.name}")
+    return int(major), int(minor)

@@ -76,7 +76,7 @@ class CaptureError(DeviceError):
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """The card has no room for an operand's copy, a new C or workspace; the message says how many bytes."""
+    """The device has no room for an operand's copy, a new C or workspace; the message says how many bytes."""
 
 
 class RecordError(FastsgemmError, ValueError):
@@ -84,7 +84,7 @@ class RecordError(FastsgemmError, ValueError):
 
 
 class TuningError(DeviceError):
-    """A tuning run that cannot go on: no candidate works, or another process is tuning the card."""
+    """A tuning run that cannot go on: no candidate works, or another process is tuning the device."""
 
 
 class MissingExtraError(FastsgemmError, RuntimeError):

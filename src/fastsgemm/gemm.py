@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm import arrays, check, device, host, packing, rungs
-from fastsgemm.arrays import HOST, DeviceArray, View
+from fastsgemm import device, host, rungs
+from fastsgemm.call import arrays, checks, packing
+from fastsgemm.call.arrays import HOST, DeviceArray, View
+from fastsgemm.call.launch import run
 from fastsgemm.config import Config
 from fastsgemm.errors import ConfigError, StreamError
-from fastsgemm.run import run
 from fastsgemm.rungs import Rung
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def sgemm(
     UnknownRungError, ConfigError
         Also a ValueError.
     DeviceError
-        Also a RuntimeError: no driver, no NVRTC, a first call inside a graph capture, no room on the card (then
+        Also a RuntimeError: no driver, no NVRTC, a first call inside a graph capture, no room on the device (then
         also a MemoryError; a new C that PyTorch or CuPy has no room for is their own error).
 
     Notes
@@ -77,8 +78,8 @@ def sgemm(
     but rounded elsewhere.
 
     Any strides are allowed; an operand without a unit stride is packed first. Device arrays are never synchronised
-    with. Host arrays go through the first card and back or, where there is none, through NumPy. With
-    ``FASTSGEMM_DEVICE=sim`` they go through a simulated card.
+    with. Host arrays go through the first device and back or, where there is none, through NumPy. With
+    ``FASTSGEMM_DEVICE=sim`` they go through a simulated device.
 
     Examples
     --------
@@ -92,12 +93,12 @@ def sgemm(
     ordinal = library.device_of(lead)
     alpha32 = _FLOAT32.get(alpha) if type(alpha) is float else None
     if alpha32 is None:
-        alpha32 = check.scalar("alpha", alpha)
+        alpha32 = checks.scalar("alpha", alpha)
     beta32 = _FLOAT32.get(beta) if type(beta) is float else None
     if beta32 is None:
-        beta32 = check.scalar("beta", beta)
+        beta32 = checks.scalar("beta", beta)
     if C is None:
-        check.no_output(beta32)
+        checks.no_output(beta32)
     if rung is not None:
         rung = rungs.find(rung)
     if config is not None and type(config) is not Config:
@@ -142,7 +143,7 @@ def _handle(stream: Any) -> int:
 
 
 def _new_shape(a: View, b: View) -> tuple[int, int]:
-    M, N, _ = check.shapes(a[1][0], b[1][0], None)
+    M, N, _ = checks.shapes(a[1][0], b[1][0], None)
     return M, N
 
 
@@ -151,7 +152,7 @@ def _copy_values(gpu: Gpu, handle: int, old: View, new: View, beta: np.float32) 
     (shape, _, ordinal, fault, _), (new_shape, _, new_ordinal, _, _) = old[1], new[1]
     if fault is not None:
         raise fault("C")
-    check.one_device({"C": f"cuda:{ordinal}", "A and B": f"cuda:{new_ordinal}"})
-    check.c_shape(shape, new_shape)
+    checks.one_device({"C": f"cuda:{ordinal}", "A and B": f"cuda:{new_ordinal}"})
+    checks.c_shape(shape, new_shape)
     if beta != 0.0:
         packing.copy(gpu, handle, old, new)

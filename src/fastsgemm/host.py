@@ -1,4 +1,4 @@
-"""Host arrays: through the first card and back, through NumPy's BLAS, or through a simulated card."""
+"""Host arrays: through the first device and back, through NumPy's BLAS, or through a simulated device."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm import arrays, check, device
-from fastsgemm.arrays import HOST, DeviceArray, View
+from fastsgemm import device
+from fastsgemm.call import arrays, checks
+from fastsgemm.call.arrays import HOST, DeviceArray, View
+from fastsgemm.call.launch import run
 from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import NoDriverError, StreamError
-from fastsgemm.layout import ITEM
-from fastsgemm.run import run
+from fastsgemm.geometry.layout import ITEM
 from fastsgemm.rungs import Rung
 
 _warned = False
@@ -36,21 +37,21 @@ def sgemm(
     library = arrays.library(lead)
     a, b = _numpy(A, "A"), _numpy(B, "B")
     c = None if C is None else _numpy(C, "C")
-    M, N, _ = check.shapes(a.shape, b.shape, None if c is None else c.shape)
+    M, N, _ = checks.shapes(a.shape, b.shape, None if c is None else c.shape)
     in_place = c is not None and not library.immutable
     if in_place:
         assert c is not None
-        check.output(c.shape, _strides(c), readonly=not c.flags.writeable)
+        checks.output(c.shape, _strides(c), readonly=not c.flags.writeable)
         for name, x in (("A", a), ("B", b)):
             if np.shares_memory(c, x):
-                check.refuse_overlap(name)
+                checks.refuse_overlap(name)
     backend = _backend(rung, config)
     result = c if in_place else np.empty((M, N), np.float32)
     assert result is not None
     if not in_place and c is not None:
         result[...] = c
     if backend == "cuda":
-        _through_card(a, b, alpha, beta, result, rung, config)
+        _through_device(a, b, alpha, beta, result, rung, config)
     elif backend == "sim":
         _through_simulation(a, b, alpha, beta, result, rung, config)
     else:
@@ -62,7 +63,7 @@ def _numpy(x: Any, name: str) -> np.ndarray:
     library = arrays.library(x)
     ordinal = library.device_of(x)
     if ordinal != HOST:
-        check.one_device({"an operand": "the host", name: f"cuda:{ordinal}"})
+        checks.one_device({"an operand": "the host", name: f"cuda:{ordinal}"})
     found = library.to_numpy(x, name)
     fault = arrays.host_fault(found)
     if fault is not None:
@@ -79,8 +80,8 @@ def _backend(rung: Rung | None, config: Config | None) -> str:
     if backend == "host":
         if rung is not None or config is not None:
             raise NoDriverError(
-                f"rung={rung}, config={config} name a kernel, which needs an NVIDIA card; on the host there is "
-                "only NumPy's product (leave both out, or simulate a card with FASTSGEMM_DEVICE=sim)"
+                f"rung={rung}, config={config} name a kernel, which needs an NVIDIA GPU; on the host there is "
+                "only NumPy's product (leave both out, or simulate a device with FASTSGEMM_DEVICE=sim)"
             )
         _say_once()
     return backend
@@ -91,14 +92,14 @@ def _say_once() -> None:
     if not _warned:
         _warned = True
         warnings.warn(
-            "fastsgemm found no NVIDIA card (or FASTSGEMM_DEVICE=host): host arrays are multiplied by NumPy",
+            "fastsgemm found no NVIDIA GPU (or FASTSGEMM_DEVICE=host): host arrays are multiplied by NumPy",
             RuntimeWarning,
             stacklevel=5,  # the caller of the public sgemm
         )
 
 
 def _through_blas(a: np.ndarray, b: np.ndarray, alpha: np.float32, beta: np.float32, c: np.ndarray) -> None:
-    with np.errstate(all="ignore"):  # NaN and Inf are values here, as on a card
+    with np.errstate(all="ignore"):  # NaN and Inf are values here, as on a device
         if beta == 0.0:
             c[...] = 0.0
         elif beta != 1.0:
@@ -127,7 +128,7 @@ def _through_simulation(
     sim.sgemm(rung, config, a, b, float(alpha), float(beta), c)
 
 
-def _through_card(
+def _through_device(
     a: np.ndarray,
     b: np.ndarray,
     alpha: np.float32,

@@ -1,9 +1,11 @@
-"""The entry of ``python -m fastsgemm.tune``; the function `fastsgemm.tune` is in `fastsgemm.tuner`."""
+"""The entry of ``python -m fastsgemm.tune``; the function `fastsgemm.tune` is in `fastsgemm.tuning.tuner`."""
+
+from __future__ import annotations
 
 import sys
 
 from fastsgemm import tune
-from fastsgemm.tune_command import main
+from fastsgemm.tuning.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

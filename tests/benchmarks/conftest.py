@@ -1,11 +1,11 @@
-"""What the benchmarks share: the problem size, a card made ready, and a clock that runs on reported times."""
+"""What the benchmarks share: the problem size, a device made ready, and a clock that runs on reported times."""
 
 import sys
 
 import pytest
 
-from fastsgemm import info
-from fastsgemm.plan import Problem
+from fastsgemm.ladder import info
+from fastsgemm.problem import Problem
 
 DEFAULT_SIZE = 4096
 TRIAL_SIZE = 256  # where benchmarks only have to run, not to measure

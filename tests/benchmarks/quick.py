@@ -16,12 +16,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fastsgemm import choose, device, problems, tuner
+from fastsgemm import device
 from fastsgemm.config import Config
-from fastsgemm.journal import Journal
-from fastsgemm.progress import Bar
+from fastsgemm.heuristics import choose
+from fastsgemm.problem import spell
 from fastsgemm.rungs import Rung
-from fastsgemm.sweep import Effort, Round, Sweep
+from fastsgemm.tuning import problem_sets, tuner
+from fastsgemm.tuning.checkpoint import Checkpoint
+from fastsgemm.tuning.progress import Bar
+from fastsgemm.tuning.search import Effort, Round, Sweep
 
 LEAST = 0.95
 EFFORT = Effort((Round(1.0, 2, 15),), beside_cublas=False)
@@ -32,19 +35,19 @@ def run() -> dict[str, Any]:
     tuned = tuner.tune(quick=True)
     seconds = time.monotonic() - began
     rows = []
-    with tuner.workbench(device.open_gpu(0)) as bench, Journal(None, {}) as journal:
-        sweep = Sweep(bench, journal, Bar(False))
-        for problem in dict.fromkeys((*problems.STANDARD, *problems.NARROW)):
-            quick, shipped = (choose.choose(bench.card, None, problem, only) for only in ("user", "shipped"))
+    with tuner.evaluating(device.open_gpu(0)) as evaluator, Checkpoint(None, {}) as checkpoint:
+        sweep = Sweep(evaluator, checkpoint, Bar(False))
+        for problem in dict.fromkeys((*problem_sets.STANDARD, *problem_sets.NARROW)):
+            quick, shipped = (choose.choose(evaluator.device, None, problem, only) for only in ("user", "shipped"))
             of_rung: dict[Rung, list[Config]] = {}
             for choice in (quick, shipped):
                 of_rung.setdefault(choice.rung, []).append(choice.config)
             times: dict[Config, float] = {}
             for rung, configs in of_rung.items():
                 times |= sweep.search(problem, rung, configs, "quick", EFFORT).times
-            rows.append({"problem": problems.text(problem), "speed": times[shipped.config] / times[quick.config]})
+            rows.append({"problem": spell(problem), "speed": times[shipped.config] / times[quick.config]})
     return {
-        "device": bench.card.name,
+        "device": evaluator.device.name,
         "seconds": seconds,
         "complete": tuned.complete,
         "speed": statistics.geometric_mean(row["speed"] for row in rows),

@@ -19,14 +19,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastsgemm import candidates, chains, choose, database, device, model, plan, problems, rungs, tuner
+from fastsgemm import device, rungs
 from fastsgemm.config import Config
-from fastsgemm.journal import Journal
-from fastsgemm.plan import Problem
-from fastsgemm.progress import Bar
+from fastsgemm.device import DeviceInfo
+from fastsgemm.geometry import variants
+from fastsgemm.heuristics import choose, cost_model, database, partial_accumulators
+from fastsgemm.problem import Problem, spell
 from fastsgemm.rungs import Rung
-from fastsgemm.sweep import Effort, Round, Sweep
-from fastsgemm.workbench import Card, job_of
+from fastsgemm.tuning import search_spaces, tuner
+from fastsgemm.tuning.checkpoint import Checkpoint
+from fastsgemm.tuning.evaluator import job_of
+from fastsgemm.tuning.progress import Bar
+from fastsgemm.tuning.search import Effort, Round, Sweep
 
 SEED = 1
 SMALLEST, LARGEST = 16, 8192
@@ -46,13 +50,13 @@ def draw(count: int) -> list[Problem]:
     return [Problem(extent(), extent(), extent()) for _ in range(count)]
 
 
-def divided(rung: Rung, config: Config, problem: Problem, card: Card) -> list[Config]:
+def divided(rung: Rung, config: Config, problem: Problem, device_info: DeviceInfo) -> list[Config]:
     """Return the config with every SPLIT_K that is worth a thought, and with chains as short as in any choice."""
     if config.SPLIT_K is None:
         return [config]
-    seen = plan.facing(rung, problem)
-    parts = (replace(config, SPLIT_K=count) for count in model.splits(config, seen, card.multiprocessors))
-    return [chains.shortened(rung, one, seen, card.shared_limit) for one in parts]
+    seen = variants.facing(rung, problem)
+    parts = (replace(config, SPLIT_K=count) for count in cost_model.splits(config, seen, device_info.multiprocessors))
+    return [partial_accumulators.shortened(rung, one, seen, device_info.shared_limit) for one in parts]
 
 
 def suited(rungs: list[Rung], problem: Problem) -> list[Rung]:
@@ -62,12 +66,12 @@ def suited(rungs: list[Rung], problem: Problem) -> list[Rung]:
 
 def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Rung, list[Config]]) -> dict[str, Any]:
     """Sweep one problem and compare with what is chosen for it."""
-    card = sweep.bench.card
-    choice = choose.choose(card, rungs[0] if len(rungs) == 1 else None, problem)
+    device_info = sweep.evaluator.device
+    choice = choose.choose(device_info, rungs[0] if len(rungs) == 1 else None, problem)
     times: dict[Config, float] = {}
     of_rung: dict[Config, Rung] = {choice.config: choice.rung}
     for rung in suited(rungs, problem):
-        tried = [one for config in configs[rung] for one in divided(rung, config, problem, card)]
+        tried = [one for config in configs[rung] for one in divided(rung, config, problem, device_info)]
         if rung is choice.rung:
             tried.append(choice.config)
         found = sweep.search(problem, rung, tried, "regret", EFFORT).times
@@ -80,9 +84,11 @@ def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Run
         final |= sweep.search(problem, rung, of_it, "final", FINAL).times if of_it else {}
     times |= final
     best = min(final, key=final.__getitem__)
-    predicted = {option.config: option.ms for rung in rungs for option in choose.choose(card, rung, problem).options}
+    predicted = {
+        option.config: option.ms for rung in rungs for option in choose.choose(device_info, rung, problem).options
+    }
     return {
-        "problem": problems.text(problem),
+        "problem": spell(problem),
         "rung": choice.rung.name,
         "rule": choice.rule,
         "regret": times[choice.config] / times[best] - 1.0,
@@ -99,23 +105,23 @@ def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Run
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     chosen = [rungs.find(arguments.rung)] if arguments.rung else list(rungs.DEFAULTS)
-    with tuner.workbench(device.open_gpu(0)) as bench, tuner.alone(bench.card):
-        content = database.load(bench.card.arch)
+    with tuner.evaluating(device.open_gpu(0)) as evaluator, tuner.alone(evaluator.device):
+        content = database.load(evaluator.device.arch)
         configs = {rung: [curve.config for curve in content.curves if curve.rung == rung.name] for rung in chosen}
         if arguments.space:
-            space = candidates.SPACES[arguments.space]
-            configs[rungs.find(space.rung)] += space.candidates(bench.card.shared_limit)
+            space = search_spaces.SPACES[arguments.space]
+            configs[rungs.find(space.rung)] += space.candidates(evaluator.device.shared_limit)
         drawn = draw(arguments.count)
         bar = Bar()
-        with Journal(None, {}) as journal:
-            sweep = Sweep(bench, journal, bar)
+        with Checkpoint(None, {}) as checkpoint:
+            sweep = Sweep(evaluator, checkpoint, bar)
             bar.title("compile")
             sweep.prepare(
                 job_of(rung, one, problem)
                 for problem in drawn
                 for rung in suited(chosen, problem)
                 for config in configs[rung]
-                for one in divided(rung, config, problem, bench.card)
+                for one in divided(rung, config, problem, evaluator.device)
             )
             rows = []
             for number, problem in enumerate(drawn):
@@ -124,7 +130,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         bar.end()
     regrets = sorted(row["regret"] for row in rows)
     return {
-        "device": bench.card.name,
+        "device": evaluator.device.name,
         "rungs": [rung.name for rung in chosen],
         "space": arguments.space,
         "mean": statistics.mean(regrets),
@@ -139,7 +145,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200, help="problems; default 200")
     parser.add_argument("--rung", help="one rung only; default: those that sgemm chooses from")
-    parser.add_argument("--space", choices=list(candidates.SPACES), help="also sweep this whole search space")
+    parser.add_argument("--space", choices=list(search_spaces.SPACES), help="also sweep this whole search space")
     parser.add_argument("--json", type=Path, help="write every time into this file")
     arguments = parser.parse_args()
     began = time.monotonic()

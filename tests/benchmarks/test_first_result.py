@@ -1,6 +1,6 @@
 """Time to the first result in fresh processes: with an empty kernel cache, with a warm one, and torch.mm's.
 
-The clock starts when the operands are on the card, so that starting CUDA and PyTorch counts for nobody; importing
+The clock starts when the operands are on the device, so that starting CUDA and PyTorch counts for nobody; importing
 fastsgemm counts for fastsgemm.
 """
 
@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-ON_CARD = """
+ON_DEVICE = """
 import sys, time
 import torch
 a, b = torch.rand(256, 256, device="cuda"), torch.rand(256, 256, device="cuda")
@@ -20,8 +20,8 @@ began = time.perf_counter()
 torch.cuda.synchronize()
 print(time.perf_counter() - began)
 """
-SGEMM = ON_CARD.format(call="import fastsgemm; fastsgemm.sgemm(a, b)")
-TORCH = ON_CARD.format(call="torch.mm(a, b)")
+SGEMM = ON_DEVICE.format(call="import fastsgemm; fastsgemm.sgemm(a, b)")
+TORCH = ON_DEVICE.format(call="torch.mm(a, b)")
 IMPORT = """
 import time
 began = time.perf_counter()
@@ -66,7 +66,7 @@ def fill(reported, rounds, name, measure):
 def cuda_torch():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
-        pytest.skip("this PyTorch cannot use the card")
+        pytest.skip("this PyTorch cannot use the device")
 
 
 @pytest.mark.gpu

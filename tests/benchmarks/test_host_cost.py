@@ -6,13 +6,13 @@ from fastsgemm import sgemm
 
 pytestmark = pytest.mark.gpu
 
-CALLS = 100  # a round: few enough that the launch queue never fills, which would time the card
+CALLS = 100  # a round: few enough that the launch queue never fills, which would time the device
 
 
 def torch_case(name):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
-        pytest.skip("this PyTorch cannot use the card")
+        pytest.skip("this PyTorch cannot use the device")
     A, B, C = (torch.rand(64, 64, device="cuda") for _ in range(3))
     calls = {
         "sgemm, C given": lambda: sgemm(A, B, C=C),

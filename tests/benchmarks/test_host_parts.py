@@ -1,16 +1,19 @@
-"""The parts of a call that need no card: planning, choosing a record, making source, NumPy's product."""
+"""The parts of a call that need no device: planning, choosing a record, making source, NumPy's product."""
 
 from itertools import count
 
 import numpy as np
 import pytest
 
-from fastsgemm import Config, info, layout, plan, rungs, sgemm, source
-from fastsgemm.info import Card
-from fastsgemm.plan import Operand, Problem
-from fastsgemm.source import Variant
+from fastsgemm import Config, rungs, sgemm
+from fastsgemm.geometry import layout, variants
+from fastsgemm.geometry.variants import Operand, Variant
+from fastsgemm.jit import source
+from fastsgemm.ladder import info
+from fastsgemm.ladder.info import DeviceRow
+from fastsgemm.problem import Problem
 
-H200 = Card(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
+H200 = DeviceRow(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
 RUNG = rungs.find("vectorized")
 CONFIG = Config(BM=128, BN=128, BK=8, TM=8, TN=8)
 never_seen = count(4096)
@@ -19,8 +22,8 @@ never_seen = count(4096)
 def plan_a_call():
     how = layout.stored((4096, 4096), (4096, 1))
     operand = Operand((4096, 4096), how)
-    call = plan.call_for(operand, operand, operand)
-    return plan.variant_for(RUNG, call, CONFIG)
+    call = variants.call_for(operand, operand, operand)
+    return variants.variant_for(RUNG, call, CONFIG)
 
 
 def choose():

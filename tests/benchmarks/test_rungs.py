@@ -8,10 +8,11 @@ from contextlib import closing
 
 import pytest
 
-from fastsgemm import bench, device, ladder
-from fastsgemm.plan import Problem
+from fastsgemm import device
+from fastsgemm.ladder import contenders, measured
+from fastsgemm.measure.stopwatch import Stopwatch
+from fastsgemm.problem import Problem
 from fastsgemm.rungs import ladder as ladder_of
-from fastsgemm.timing import Stopwatch
 
 pytestmark = pytest.mark.gpu
 
@@ -21,13 +22,13 @@ RUNGS = ladder_of(4096, 4096)  # of a large square
 
 @pytest.fixture(scope="module")
 def place(size):
-    with bench.card(Problem(size, size, size), RUNGS) as place:
+    with contenders.on_device(Problem(size, size, size), RUNGS) as place:
         yield place
 
 
 @pytest.fixture(scope="module")
 def climbed(place):
-    return ladder.climb(place)
+    return measured.climb(place)
 
 
 @pytest.fixture(scope="module")
@@ -52,5 +53,5 @@ def test_rung(rung, reported, rounds, stopwatch, climbed, place):
 
 def test_cublas(reported, rounds, stopwatch, climbed, place):
     if climbed.baseline is None:
-        pytest.skip("neither PyTorch nor CuPy multiplies in FP32 on the card here")
+        pytest.skip("neither PyTorch nor CuPy multiplies in FP32 on the device here")
     fill(reported, rounds, stopwatch, climbed, place.baseline, climbed.rows[-1])

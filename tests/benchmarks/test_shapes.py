@@ -8,10 +8,13 @@ from contextlib import closing
 
 import pytest
 
-from fastsgemm import choose, device, problems, sgemm, tuner
-from fastsgemm.plan import Problem
-from fastsgemm.timing import Stopwatch
-from fastsgemm.workbench import job_of
+from fastsgemm import device, problem, sgemm
+from fastsgemm.geometry import variants
+from fastsgemm.heuristics import choose
+from fastsgemm.measure.stopwatch import Stopwatch
+from fastsgemm.problem import Problem, spell
+from fastsgemm.tuning import tuner
+from fastsgemm.tuning.evaluator import job_of
 
 pytestmark = pytest.mark.gpu
 
@@ -33,7 +36,7 @@ SHAPES = [
     Problem(256, 256, 16384),
     Problem(32, 32, 262144),
 ]
-LAYOUTS = [Problem(4096, 4096, 4096, layout) for layout in problems.LAYOUTS]
+LAYOUTS = [Problem(4096, 4096, 4096, layout) for layout in problem.LAYOUTS]
 SEED, COUNT, LARGEST = 1, 300, 8192
 _CHECKED_ROWS = 2048  # of C, at most
 _SECONDS = {"shapes": 0.3, "layouts": 0.5, "random": 0.06}  # of timing, each of the two
@@ -71,7 +74,7 @@ class Versus:
         error, cublas_error = (self._error(x[rows].double(), exact) for x in (c, theirs))
         assert not torch.isnan(c).any() and error < 1e-5, f"wrong result, error {error}"
         ms, cublas_ms = self._stopwatch.medians([lambda: sgemm(a, b, C=c), lambda: torch.mm(a, b, out=theirs)], seconds)
-        choice = choose.choose(self._gpu, None, problems.call(problem).problem)
+        choice = choose.choose(self._gpu, None, variants.dense_call(problem).problem)
         return {
             "M": problem.M,
             "N": problem.N,
@@ -96,7 +99,7 @@ class Versus:
 def versus(request):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
-        pytest.skip("PyTorch cannot use the card")
+        pytest.skip("PyTorch cannot use the device")
     torch.set_float32_matmul_precision("highest")
     gpu = device.open_gpu(0)
     if request.config.getoption("benchmark_enable"):
@@ -108,10 +111,10 @@ def versus(request):
 def _compile_ahead(gpu, wanted):
     """Compile on all cores what the calls would compile one by one."""
     jobs = []
-    for problem in (problems.call(p).problem for p in wanted):
+    for problem in (variants.dense_call(p).problem for p in wanted):
         choice = choose.choose(gpu, None, problem)
         jobs.append(job_of(choice.rung, choice.config, problem))
-    with tuner.workbench(gpu) as bench:
+    with tuner.evaluating(gpu) as bench:
         for _ in bench.compile(list(dict.fromkeys(jobs))):
             pass
 
@@ -124,16 +127,16 @@ def fill(group, problem, versus, reported, request):
     reported(group, lambda: row["ms"] / 1e3, 1).extra_info.update(row)
 
 
-@pytest.mark.parametrize("problem", SHAPES, ids=problems.text)
+@pytest.mark.parametrize("problem", SHAPES, ids=spell)
 def test_shape(problem, versus, reported, request):
     fill("shapes", problem, versus, reported, request)
 
 
-@pytest.mark.parametrize("problem", LAYOUTS, ids=problems.text)
+@pytest.mark.parametrize("problem", LAYOUTS, ids=spell)
 def test_layout(problem, versus, reported, request):
     fill("layouts", problem, versus, reported, request)
 
 
-@pytest.mark.parametrize("problem", draw(), ids=problems.text)
+@pytest.mark.parametrize("problem", draw(), ids=spell)
 def test_random(problem, versus, reported, request):
     fill("random", problem, versus, reported, request)

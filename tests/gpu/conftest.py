@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastsgemm import device, prepare
+from fastsgemm import device
+from fastsgemm.call import prepare
 
 
 @pytest.fixture
 def gpu():
-    """The first card, current in this thread."""
+    """The first device, current in this thread."""
     opened = device.open_gpu(0)
     switched = opened.enter()
     yield opened
@@ -23,8 +24,8 @@ def undivided(gpu, monkeypatch):
     """A sum is one chain, whatever the database says, so that the bits are those of rung 1."""
     real = prepare.choose
 
-    def choose(card, rung, problem):
-        choice = real(card, rung, problem)
+    def choose(device_info, rung, problem):
+        choice = real(device_info, rung, problem)
         return replace(choice, config=replace(choice.config, SPLIT_K=None, SLICES=None, CHAINS=None))
 
     monkeypatch.setattr(prepare, "choose", choose)
@@ -44,7 +45,7 @@ def whole():
 def torch():
     found = pytest.importorskip("torch")
     if not found.cuda.is_available():
-        pytest.skip("this PyTorch sees no card")
+        pytest.skip("this PyTorch sees no device")
     return found
 
 
@@ -57,13 +58,13 @@ def cupy():
 def jax():
     found = pytest.importorskip("jax")
     if found.default_backend() != "gpu":
-        pytest.skip("this JAX sees no card")
+        pytest.skip("this JAX sees no device")
     return found
 
 
 @pytest.fixture
 def make_busy(torch):
-    """Return a function that keeps a raw stream of the card busy for about a fifth of a second."""
+    """Return a function that keeps a raw stream of the device busy for about a fifth of a second."""
 
     def queue(handle):
         with torch.cuda.stream(torch.cuda.ExternalStream(handle) if handle > 2 else torch.cuda.default_stream()):

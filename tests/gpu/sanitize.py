@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from fastsgemm import RUNGS, Config, device, rungs
-from fastsgemm.arrays import DeviceArray
+from fastsgemm.call.arrays import DeviceArray
+from fastsgemm.call.launch import run
 from fastsgemm.device import LEGACY_STREAM
-from fastsgemm.run import run
 
 SHAPES = [(65, 130, 19), (1, 33, 5), (132, 136, 24)]  # with loads of 4 and 8 bytes, thin, and with 16-byte loads
 PIPELINED = [  # beside what the database has for it: copies past the registers or not, K whole or in three parts
@@ -30,8 +30,8 @@ SKINNY = [  # with K whole or in three parts
 ALPHA_BETA = [(1.0, 0.0), (1.5, -0.5)]
 
 
-def on_card(gpu, values, column_major):
-    """Return the array on the card and the view of it as a matrix."""
+def on_device(gpu, values, column_major):
+    """Return the array on the device and the view of it as a matrix."""
     lines = np.ascontiguousarray(values.T if column_major else values)
     array = DeviceArray(lines.shape, gpu, LEGACY_STREAM)
     array.upload(lines)
@@ -49,8 +49,8 @@ def wrong(gpu, rung, config, shape, layout, alpha, beta, generator):
     """Whether the product differs from float64 by more than float32 explains."""
     M, N, K = shape
     a, b, c = (generator.standard_normal(extents).astype(np.float32) for extents in ((M, K), (K, N), (M, N)))
-    A, view_a = on_card(gpu, a, layout[0] == "T")
-    B, view_b = on_card(gpu, b, layout[1] == "T")
+    A, view_a = on_device(gpu, a, layout[0] == "T")
+    B, view_b = on_device(gpu, b, layout[1] == "T")
     C = DeviceArray((M, N), gpu, LEGACY_STREAM)
     if beta:
         C.upload(c)  # else it stays uninitialised: initcheck sees whether it is read
@@ -66,7 +66,7 @@ def wrong(gpu, rung, config, shape, layout, alpha, beta, generator):
 def wrong_packed(gpu, generator):
     """The same for an operand that is packed first."""
     a, b = (generator.standard_normal(extents).astype(np.float32) for extents in ((7, 18), (9, 11)))
-    (A, view_a), (B, view_b) = on_card(gpu, a, False), on_card(gpu, b, False)
+    (A, view_a), (B, view_b) = on_device(gpu, a, False), on_device(gpu, b, False)
     C = DeviceArray((7, 11), gpu, LEGACY_STREAM)
     run(gpu, LEGACY_STREAM, strided(view_a), view_b, C.view, np.float32(1), np.float32(0), RUNGS[0])
     out = np.empty((7, 11), np.float32)

@@ -1,4 +1,4 @@
-"""NumPy, CuPy, PyTorch, JAX, DLPack and the CUDA array interface: in, out, and mixed on one card."""
+"""NumPy, CuPy, PyTorch, JAX, DLPack and the CUDA array interface: in, out, and mixed on one device."""
 
 import numpy as np
 import pytest
@@ -147,7 +147,7 @@ class TestJax:
         for i, result in enumerate(results, start=1):
             np.testing.assert_array_equal(np.asarray(result), i * (values @ values))
 
-    def test_a_result_that_the_card_cannot_hold(self, jax):
+    def test_a_result_that_the_device_cannot_hold(self, jax):
         column = jax.numpy.ones((400_000, 1), jax.numpy.float32)
         with pytest.raises(DeviceMemoryError, match="a new matrix of 400000 x 400000: 640000000000 bytes are needed"):
             sgemm(column, column.T)
@@ -207,11 +207,11 @@ class TestMixed:
             sgemm(B, A)
 
 
-class TestHostArraysThroughTheCard:
-    """With a card, host arrays go there and back: the bits are those of the same rung on device arrays."""
+class TestHostArraysThroughTheDevice:
+    """With a device, host arrays go there and back: the bits are those of the same rung on device arrays."""
 
     @pytest.fixture(autouse=True)
-    def card(self, fresh_machine, monkeypatch):
+    def device(self, fresh_machine, monkeypatch):
         monkeypatch.setenv("FASTSGEMM_DEVICE", "cuda")
 
     @pytest.mark.parametrize("rung", [1, 8, None])

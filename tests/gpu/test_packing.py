@@ -1,4 +1,4 @@
-"""Operands without a unit stride: packed on the card, and the gaps between their elements untouched."""
+"""Operands without a unit stride: packed on the device, and the gaps between their elements untouched."""
 
 import itertools
 
@@ -60,7 +60,7 @@ def test_strided_and_empty(torch):
     assert sgemm(x[:0], x).shape == (0, 4)
 
 
-def test_more_than_the_card_can_hold_is_an_error_that_leaves_c_and_the_card_alone(torch):
+def test_more_than_the_device_can_hold_is_an_error_that_leaves_c_and_the_device_alone(torch):
     one = torch.ones(1, 1, device="cuda")
     A, B = one.expand(400_000, 400_000), torch.ones(400_000, 1, device="cuda")
     C = torch.full((400_000, 1), 7.5, device="cuda")

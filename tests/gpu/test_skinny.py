@@ -1,4 +1,4 @@
-"""Rung 10 on a card: narrow results of every layout against float64, bits that repeat, K in parts, graphs."""
+"""Rung 10 on a device: narrow results of every layout against float64, bits that repeat, K in parts, graphs."""
 
 import itertools
 from dataclasses import replace

@@ -1,13 +1,14 @@
-"""K in parts on a card: the bits of a fixed order of summation, on any stream, in any company, captured or not."""
+"""K in parts on a device: the bits of a fixed order of summation, on any stream, in any company, captured or not."""
 
 import itertools
 from dataclasses import replace
 
 import pytest
 
-from fastsgemm import Config, plan, problems, rungs, sgemm
+from fastsgemm import Config, rungs, sgemm
 from fastsgemm.errors import CaptureError
-from fastsgemm.plan import Problem
+from fastsgemm.geometry import grid, variants
+from fastsgemm.problem import Problem
 
 pytestmark = pytest.mark.gpu
 
@@ -32,7 +33,7 @@ def epilogue(total, alpha, beta, c):
 def in_parts(torch, config, a, b, alpha, beta, c):
     """The same by rung 1, part by part, and by PyTorch's sums in the order that is promised."""
     K = a.shape[1]
-    _, chunk = plan.split(config, K)
+    _, chunk = grid.split(config, K)
     parts = [sgemm(a[:, first : first + chunk], b[first : first + chunk], rung=1) for first in range(0, K, chunk)]
     if len(parts) == 1:
         return sgemm(a, b, alpha, beta, c.clone(), rung=1)
@@ -52,7 +53,7 @@ def in_parts(torch, config, a, b, alpha, beta, c):
 
 def peeled(config, K):
     """The steps of k that come before the first tile."""
-    variant = plan.variant_for(rungs.find("pipelined"), problems.call(Problem(64, 64, K)), config)
+    variant = variants.variant_for(rungs.find("pipelined"), variants.dense_call(Problem(64, 64, K)), config)
     return K % config.BK if variant.peel else 0
 
 

@@ -45,7 +45,7 @@ class CuPy:
 def behind_a_long_kernel(torch, library, make_busy, handle, stream=None):
     """Write A, B and C on the current stream, busy on `handle`, and multiply; return C and whether the call waited.
 
-    A rehearsal comes first: loading a kernel may wait for the card, whoever does it.
+    A rehearsal comes first: loading a kernel may wait for the device, whoever does it.
     """
     A, B, C = (library.zeros() for _ in range(3))
     for rehearsal in (True, False):

@@ -1,4 +1,4 @@
-"""Several threads, several cards, and threads that have never used CUDA."""
+"""Several threads, several devices, and threads that have never used CUDA."""
 
 import threading
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastsgemm import Config, device, sgemm
-from fastsgemm.arrays import DeviceArray
+from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError
 
@@ -122,13 +122,13 @@ def test_a_thread_without_a_context(gpu, whole):
     np.testing.assert_array_equal(out, values[0] @ values[1])
 
 
-class TestTwoCards:
+class TestTwoDevices:
     @pytest.fixture(autouse=True)
     def two(self, torch):
         if torch.cuda.device_count() < 2:
-            pytest.skip("there is only one card")
+            pytest.skip("there is only one device")
 
-    def test_each_card_works_whichever_is_current(self, torch, whole):
+    def test_each_device_works_whichever_is_current(self, torch, whole):
         a = whole(65, 65)
         for current in (0, 1):
             with torch.cuda.device(current):
@@ -141,28 +141,28 @@ class TestTwoCards:
                     rows = torch.from_numpy(np.repeat(a, 2, axis=1)).to(f"cuda:{ordinal}")[:, ::2]
                     np.testing.assert_array_equal(sgemm(rows, A).cpu().numpy(), a @ a)
 
-    def test_large_shared_memory_is_asked_for_on_each_card(self, torch, whole):
+    def test_large_shared_memory_is_asked_for_on_each_device(self, torch, whole):
         a = whole(130, 130)
         for ordinal in (0, 1):
             A = torch.from_numpy(a).to(f"cuda:{ordinal}")
             result = sgemm(A, A, rung=5, config=Config(128, 128, 64, 8, 8))
             np.testing.assert_array_equal(result.cpu().numpy(), a @ a)
 
-    def test_operands_on_different_cards_are_refused(self, torch):
+    def test_operands_on_different_devices_are_refused(self, torch):
         A, B = torch.ones(4, 4, device="cuda:0"), torch.ones(4, 4, device="cuda:1")
         C = torch.full((4, 4), 7.5, device="cuda:0")
         with pytest.raises(DeviceMismatchError, match="A on cuda:0, B on cuda:1, C on cuda:0"):
             sgemm(A, B, C=C)
         assert (C == 7.5).all()
 
-    def test_a_stream_of_another_card_is_refused(self, torch):
+    def test_a_stream_of_another_device_is_refused(self, torch):
         A = torch.ones(4, 4, device="cuda:0")
         with torch.cuda.device(1):
             stream = torch.cuda.Stream()
         with pytest.raises(DeviceMismatchError, match="the stream is on cuda:1, the operands on cuda:0"):
             sgemm(A, A, stream=stream)
 
-    def test_threads_on_different_cards(self, torch, whole):
+    def test_threads_on_different_devices(self, torch, whole):
         a = whole(65, 65)
 
         def work(i):

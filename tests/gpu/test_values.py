@@ -11,7 +11,7 @@ import pytest
 
 from fastsgemm import RUNGS, Config, resources, rungs, sgemm
 from fastsgemm import config as configs
-from fastsgemm.ladder import divided
+from fastsgemm.ladder.measured import divided
 
 pytestmark = pytest.mark.gpu
 
@@ -70,7 +70,7 @@ def laid_out(values, column_major, place):
 
 
 def failures(torch, checks):
-    """The labels of the checks that are false, all asked of the card at once."""
+    """The labels of the checks that are false, all asked of the device at once."""
     if not checks:
         return []
     labels, flags = zip(*checks, strict=True)
@@ -238,7 +238,7 @@ CONFIGS = [
 
 
 def shipped(gpu):
-    """The configs of the tuning files that hold on this card."""
+    """The configs of the tuning files that hold on this device."""
     for name in ("generic", gpu.arch):
         path = resources.folder("tuning_db") / f"{name}.json"
         for line in json.loads(path.read_text())["records"] if path.is_file() else []:

@@ -10,8 +10,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fastsgemm import database
 from fastsgemm.config import Config
+from fastsgemm.heuristics import database
 from fastsgemm.sim import Machine, Region
 
 NAN = np.uint32(0x7FFFFFFF).view(np.float32)
@@ -93,7 +93,7 @@ def configs():
 
 @pytest.fixture
 def on_sim(fresh_machine, monkeypatch):
-    """Host arrays go through a simulated card."""
+    """Host arrays go through a simulated device."""
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compare what the simulated device counts with Nsight Compute's counters on a card, for the rungs of the ladder.
+"""Compare what the simulated device counts with Nsight Compute's counters on a device, for the rungs of the ladder.
 
-    python3 tests/sim/ncu_counters.py                    256 x 256 x 256, on the first card
+    python3 tests/sim/ncu_counters.py                    256 x 256 x 256, on the first device
     python3 tests/sim/ncu_counters.py --json found.json  also write all of it to a file
 
-Both run the same compilation: the simulator its PTX, the card its cubin. The call on the card is `fastsgemm.sgemm`,
-which must ask for exactly the sources that were simulated. Needs `ncu`, and the right to read the card's counters;
+Both run the same compilation: the simulator its PTX, the device its cubin. The call on the device is `fastsgemm.sgemm`,
+which must ask for exactly the sources that were simulated. Needs `ncu`, and the right to read the device's counters;
 clocks are left alone. The exit code is 1 where one of the counts that must agree differs by more than 2 %, or a bit
 of a result.
 """
@@ -32,13 +32,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
-from fastsgemm import plan, problems, rungs, source
-from fastsgemm.choose import choose
+from fastsgemm import rungs
 from fastsgemm.config import Config
-from fastsgemm.plan import Problem
+from fastsgemm.geometry import variants
+from fastsgemm.heuristics.choose import choose
+from fastsgemm.jit import source
+from fastsgemm.ladder.simulated import TYPICAL
+from fastsgemm.problem import Problem
 from fastsgemm.sim import Machine, nvrtc, sgemm
 from fastsgemm.sim.report import Report
-from fastsgemm.sim.table import TYPICAL
 
 LIMIT = 2.0  # percent
 NCU_SECONDS = 120
@@ -136,7 +138,7 @@ NAMES = tuple(metric.ncu for metric in METRICS)
 
 @dataclass(frozen=True)
 class Simulated:
-    """One rung on the simulated device, with what the card needs to do the same.
+    """One rung on the simulated device, with what the device needs to do the same.
 
     Attributes
     ----------
@@ -178,12 +180,12 @@ class Row:
 
 def simulate(rung: rungs.Rung, machine: Machine, A: np.ndarray, B: np.ndarray) -> Simulated:
     """Run a rung on the simulated device, and keep what it launched."""
-    config = choose(machine.card, rung, TYPICAL).config
+    config = choose(machine.device, rung, TYPICAL).config
     product, report = sgemm(rung, config, A, B, machine=machine)
     assert report is not None
-    call = problems.call(Problem(A.shape[0], B.shape[1], A.shape[1]))
-    text = source.generate(rung, config, plan.variant_for(rung, call, config))
-    cubin = nvrtc.compile_source(text, machine.card.arch).cubin  # kept from the launch, not compiled again
+    call = variants.dense_call(Problem(A.shape[0], B.shape[1], A.shape[1]))
+    text = source.generate(rung, config, variants.variant_for(rung, call, config))
+    cubin = nvrtc.compile_source(text, machine.device.arch).cubin  # kept from the launch, not compiled again
     counts = {metric.name: float(metric.simulated(report)) for metric in METRICS}
     return Simulated(rung.name, rung.kernel, config.constants, text, cubin, counts, product)
 
@@ -199,12 +201,13 @@ def write_launches(folder: Path, done: list[Simulated], A: np.ndarray, B: np.nda
     (folder / "launches.json").write_text(json.dumps(launches), encoding="utf-8")
 
 
-def on_card(folder: Path) -> None:
+def on_device(folder: Path) -> None:
     """Call `fastsgemm.sgemm` for each launch of the folder, with the cubins that were simulated, for ncu to watch."""
     from cuda.bindings import driver
 
-    from fastsgemm import compiler, device
+    from fastsgemm import device
     from fastsgemm import sgemm as on_device
+    from fastsgemm.jit import compiler
 
     launches = json.loads((folder / "launches.json").read_text(encoding="utf-8"))
     A, B = np.load(folder / "A.npy"), np.load(folder / "B.npy")
@@ -221,8 +224,8 @@ def on_card(folder: Path) -> None:
     for one in launches:
         on_device(A, B, rung=one["rung"], config=Config(**one["constants"]))
     device.succeed("stopping the profiler", driver.cuProfilerStop())
-    found = {"card": gpu.name, "arch": gpu.arch, "driver": device.driver_text(), "same_bits": same_bits}
-    (folder / "card.json").write_text(json.dumps(found), encoding="utf-8")
+    found = {"device": gpu.name, "arch": gpu.arch, "driver": device.driver_text(), "same_bits": same_bits}
+    (folder / "device.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def find_ncu(given: str | None) -> str:
@@ -241,7 +244,7 @@ def find_ncu(given: str | None) -> str:
 def profile(
     ncu: str, folder: Path, program: Path = Path(__file__), names: Sequence[str] = NAMES, kernel: str | None = None
 ) -> list[tuple[str, dict[str, float]]]:
-    """Run a program with `--on-card FOLDER` under ncu, without the metrics that it refuses.
+    """Run a program with `--on-device FOLDER` under ncu, without the metrics that it refuses.
 
     Parameters
     ----------
@@ -281,7 +284,7 @@ def _run_ncu(ncu: str, folder: Path, what: list[str], program: Path) -> tuple[in
     command = [
         ncu, "--csv", "--page", "details", "--print-units", "base", "--log-file", str(log),
         "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none",
-        *what, sys.executable, str(program.resolve()), "--on-card", str(folder),
+        *what, sys.executable, str(program.resolve()), "--on-device", str(folder),
     ]  # fmt: skip
     environment = os.environ | {"FASTSGEMM_TUNE": "off", "FASTSGEMM_DEVICE": "cuda"}
     try:
@@ -355,18 +358,18 @@ def main() -> int:
     """Run the program; see the module's text."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--size", default="256", metavar="N|M,N,K")
-    parser.add_argument("--card", help="what to simulate: the card that is there, or its architecture")
+    parser.add_argument("--device", help="what to simulate: the device that is there, or its architecture")
     parser.add_argument("--ncu", metavar="PATH", help="the profiler; default: looked for")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything here too")
-    parser.add_argument("--on-card", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--on-device", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.on_card is not None:
-        on_card(options.on_card)
+    if options.on_device is not None:
+        on_device(options.on_device)
         return 0
     extents = [int(part) for part in options.size.split(",")]
     try:
         ncu = find_ncu(options.ncu)
-        found, rows = measure(Problem(*(extents if len(extents) == 3 else extents * 3)), Machine(options.card), ncu)
+        found, rows = measure(Problem(*(extents if len(extents) == 3 else extents * 3)), Machine(options.device), ncu)
     except NcuError as error:
         print(error, file=sys.stderr)
         return 2
@@ -390,11 +393,11 @@ def measure(problem: Problem, machine: Machine, ncu: str) -> tuple[dict[str, Any
         folder = Path(name)
         write_launches(folder, done, A, B)
         kernels = profile(ncu, folder)
-        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+        device_info = json.loads((folder / "device.json").read_text(encoding="utf-8"))
     rows = compare(done, kernels)
-    found = card | {
+    found = device_info | {
         "date": datetime.date.today().isoformat(),
-        "simulated": machine.card.name,
+        "simulated": machine.device.name,
         "problem": asdict(problem),
         "constants": {one.rung: one.constants for one in done},
         "unknown": [one.ncu for one in METRICS if not any(one.ncu in counts for _, counts in kernels)],

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastsgemm import resources, rungs, source
+from fastsgemm import resources, rungs
+from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region, sgemm
 
 ARCHITECTURES = sorted(

@@ -89,7 +89,7 @@ def test_fma_broadcasts_and_corrects_lane_by_lane(exact_fma):
 
 
 @pytest.mark.parametrize("operation", [arithmetic.mul, arithmetic.add, arithmetic.sub])
-def test_a_nan_that_comes_out_is_the_one_of_the_card(operation):
+def test_a_nan_that_comes_out_is_the_one_of_the_device(operation):
     payload = np.array([0xFFC12345], np.uint32).view(np.float32)
     with np.errstate(invalid="ignore"):
         assert operation(payload, np.float32([1.0])).view(np.uint32)[0] == 0x7FFFFFFF

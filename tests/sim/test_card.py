@@ -1,4 +1,4 @@
-"""The simulated device beside a card: the same bits."""
+"""The simulated device beside a device: the same bits."""
 
 import numpy as np
 import pytest
@@ -22,13 +22,13 @@ SHAPES = [
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", [rung.name for rung in rungs.RUNGS])
-def test_same_bits_as_the_card(name, shape, configs):
+def test_same_bits_as_the_device(name, shape, configs):
     M, N, K = shape
     draw = np.random.default_rng(M * N + K)
     A, B, C = (draw.standard_normal(s).astype(np.float32) for s in ((M, K), (K, N), (M, N)))
     A[0, 0], B[-1, -1] = 1e-38, 1e-7  # a subnormal product
     for alpha, beta in ((1.0, 0.0), (-0.3, 1.7)):
-        on_card, simulated = C.copy(), C.copy()
-        fastsgemm.sgemm(A, B, alpha, beta, on_card, rung=name, config=configs[name])
+        on_device, simulated = C.copy(), C.copy()
+        fastsgemm.sgemm(A, B, alpha, beta, on_device, rung=name, config=configs[name])
         sgemm(rungs.find(name), configs[name], A, B, alpha, beta, simulated)
-        np.testing.assert_array_equal(simulated.view(np.uint32), on_card.view(np.uint32))
+        np.testing.assert_array_equal(simulated.view(np.uint32), on_device.view(np.uint32))

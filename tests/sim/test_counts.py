@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from fastsgemm import rungs
-from fastsgemm.choose import choose
-from fastsgemm.plan import Problem
-from fastsgemm.sim import Machine, climb, table
+from fastsgemm.heuristics.choose import choose
+from fastsgemm.ladder import simulated
+from fastsgemm.ladder.simulated import climb
+from fastsgemm.problem import Problem
+from fastsgemm.sim import Machine
 
 KEPT = Path(__file__).resolve().parents[2] / "docs" / "data" / "counts.json"
 
@@ -29,20 +31,20 @@ OF_THE_SOURCE = (
 
 @pytest.fixture(scope="module")
 def kept():
-    return table.from_json(json.loads(KEPT.read_text()))
+    return simulated.from_json(json.loads(KEPT.read_text()))
 
 
 def test_every_rung_is_there_with_the_shipped_constants(kept, data_folder):
-    card = Machine(kept.card).card
+    device = Machine(kept.device).device
     assert [row.name for row in kept.rows] == [rung.name for rung in rungs.ladder(kept.M, kept.N)]
     for row in kept.rows:
-        shipped = choose(card, rungs.find(row.name), table.TYPICAL).config
+        shipped = choose(device, rungs.find(row.name), simulated.TYPICAL).config
         assert row.constants == shipped.constants, f"{row.name}: run make counts"
 
 
 def test_a_climb_counts_the_same(kept, data_folder):
     assert kept.ok
-    found = climb(Problem(kept.M, kept.N, kept.K), machine=Machine(kept.card))
+    found = climb(Problem(kept.M, kept.N, kept.K), machine=Machine(kept.device))
     for row, known in zip(found.rows, kept.rows, strict=True):
         for name in OF_THE_SOURCE:
             assert getattr(row, name) == getattr(known, name), f"{row.name}, {name}: run make counts"

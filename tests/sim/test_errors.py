@@ -215,7 +215,7 @@ def test_unknown_instruction(launch, out):
         launch("float x = C[threadIdx.x];\nC[threadIdx.x] = __sinf(x);", "C", {"C": out})
 
 
-def test_launches_that_no_card_takes(launch, out):
+def test_launches_that_no_device_takes(launch, out):
     with pytest.raises(LaunchError, match="1 to 1024 threads, got 1025"):
         launch("", "C", {"C": out}, block=1025)
     with pytest.raises(LaunchError, match="at least 1 block"):

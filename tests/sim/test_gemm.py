@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from fastsgemm import config as config_module
-from fastsgemm import plan, resources, rungs, source
+from fastsgemm import resources, rungs
 from fastsgemm.errors import ConfigError, OverlapError, ShapeError
-from fastsgemm.ladder import divided
-from fastsgemm.layout import Stored
-from fastsgemm.plan import Operand
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.variants import Operand
+from fastsgemm.jit import source
+from fastsgemm.ladder.measured import divided
 from fastsgemm.sim import Machine, nvrtc, sgemm
 from fastsgemm.sim.errors import ForbiddenAccessError, RaceError, UnwrittenOutputError, UnwrittenSharedError
 
@@ -146,9 +148,9 @@ class Ahead:
 
     def _compile(self, name, config):
         rung = rungs.find(name)
-        call = plan.call_for(*(Operand(shape, Stored(False, shape[1])) for shape in _shapes(config)))
-        text = source.generate(rung, config, plan.variant_for(rung, plan.call_facing(rung, call), config))
-        nvrtc.compile_source(text, Machine().card.arch)  # which keeps it
+        call = variants.call_for(*(Operand(shape, Stored(False, shape[1])) for shape in _shapes(config)))
+        text = source.generate(rung, config, variants.variant_for(rung, variants.call_facing(rung, call), config))
+        nvrtc.compile_source(text, Machine().device.arch)  # which keeps it
 
     def wait(self, name, config):
         first = self.jobs.index((name, config))
@@ -199,7 +201,7 @@ def test_no_barrier_of_a_rung_can_be_left_out(name, configs, monkeypatch):
     """Every __syncthreads() is there for a reason that the simulated device sees. Rung 9's: test_pipelined.py."""
     A, B, _ = _problem(32, 32, 2 * configs[name].BK + 3)
     whole = source.generate
-    count = whole(rungs.find(name), configs[name], source.Variant()).count("__syncthreads();")
+    count = whole(rungs.find(name), configs[name], variants.Variant()).count("__syncthreads();")
     assert count >= 3
     for left_out in range(count):
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import fastsgemm
-from fastsgemm import Config, plan, problems, rungs, sim, source
-from fastsgemm.choose import choose
+from fastsgemm import Config, rungs, sim
 from fastsgemm.errors import (
     ConfigError,
     DeviceError,
@@ -19,9 +18,13 @@ from fastsgemm.errors import (
     ShapeError,
     StreamError,
 )
-from fastsgemm.ladder import divided
-from fastsgemm.plan import Problem
-from fastsgemm.sim import cards
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.grid import blocks, split
+from fastsgemm.heuristics.choose import choose
+from fastsgemm.jit import source
+from fastsgemm.ladder.measured import divided
+from fastsgemm.problem import Problem
+from fastsgemm.sim import devices
 from fastsgemm.sim.errors import GlobalAccessError
 
 pytestmark = pytest.mark.usefixtures("on_sim")
@@ -53,13 +56,15 @@ def test_every_rung_with_the_constants_of_the_database(random, reference, launch
     expected = reference(A, B, 0.7, -1.3, C)
     assert fastsgemm.sgemm(A, B, 0.7, -1.3, C, rung=rung) is C
     np.testing.assert_allclose(C, expected, rtol=1e-4, atol=1e-4)
-    choice = choose(cards.find("NVIDIA H200"), rungs.find(rung) if rung else None, Problem(M, N, K))
+    choice = choose(devices.find("NVIDIA H200"), rungs.find(rung) if rung else None, Problem(M, N, K))
     used, config = choice.rung, choice.config
     text, grid, block, shared_bytes, args = launches[0]
-    assert text == source.generate(used, config, plan.variant_for(used, problems.call(Problem(M, N, K)), config))
-    assert grid == plan.blocks(config, Problem(M, N, K))
+    assert text == source.generate(
+        used, config, variants.variant_for(used, variants.dense_call(Problem(M, N, K)), config)
+    )
+    assert grid == blocks(config, Problem(M, N, K))
     assert (block, shared_bytes) == (config.threads, config.shared_bytes)
-    if plan.split(config, K)[0] == 1:  # parts of K are added up in another order, by another kernel
+    if split(config, K)[0] == 1:  # parts of K are added up in another order, by another kernel
         assert len(launches) == 1
         assert args[:11] == (M, N, K, np.float32(0.7), "A", K, "B", N, np.float32(-1.3), "C", N)
         if not divided(config.constants):
@@ -71,9 +76,9 @@ def test_the_database_is_asked_for_the_problem_that_the_kernel_gets(random, monk
     monkeypatch.setattr("fastsgemm.sim.gemm.choose", lambda *question: asked.append(question) or choose(*question))
     fastsgemm.sgemm(random(M, K), np.asfortranarray(random(K, N)))
     fastsgemm.sgemm(random(M, K), random(K, N), C=np.zeros((N, M), np.float32).T, rung=7)
-    card = cards.find("NVIDIA H200")
-    first = (card, None, Problem(M, N, K, "NT"))
-    assert asked == [first, (card, rungs.find("autotuned"), Problem(N, M, K, "TT"))]
+    device = devices.find("NVIDIA H200")
+    first = (device, None, Problem(M, N, K, "NT"))
+    assert asked == [first, (device, rungs.find("autotuned"), Problem(N, M, K, "TT"))]
 
 
 def test_an_explicit_config(random, reference, launches):
@@ -85,15 +90,15 @@ def test_an_explicit_config(random, reference, launches):
         fastsgemm.sgemm(A, B, rung="naive", config=Config(7, 9))
 
 
-def test_another_card_has_its_own_constants_and_limits(random, launches, monkeypatch):
-    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "NVIDIA RTX A6000")
+def test_another_device_has_its_own_constants_and_limits(random, launches, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "NVIDIA RTX A6000")
     A = random(64, 64)
     fastsgemm.sgemm(A, A, rung="warptiled")
-    config = choose(cards.find("sm_86"), rungs.find("warptiled"), Problem(64, 64, 64)).config
+    config = choose(devices.find("sm_86"), rungs.find("warptiled"), Problem(64, 64, 64)).config
     assert launches[0][2:4] == (config.threads, config.shared_bytes)
     with pytest.raises(ConfigError, match="at most 101376 bytes"):
         fastsgemm.sgemm(A, A, rung="autotuned", config=Config(128, 128, 128, 4, 4))
-    monkeypatch.setenv("FASTSGEMM_SIM_CARD", "sm_11")
+    monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_11")
     with pytest.raises(DeviceError, match="'sm_11' is not known"):
         fastsgemm.sgemm(A, A)
 
@@ -148,7 +153,7 @@ def test_a_narrow_result(launches, rows, columns, layout, parts):
 
 class TestBlasRules:
     @pytest.mark.parametrize("rung", ["naive", "smem_tiled", "warptiled"])
-    def test_as_on_a_card(self, random, rung):
+    def test_as_on_a_device(self, random, rung):
         nan = np.full((5, 6), np.nan, np.float32)
         A, B = random(5, 4), random(4, 6)
         assert np.isfinite(fastsgemm.sgemm(A, B, 1.0, 0.0, nan.copy(), rung=rung)).all()
@@ -173,12 +178,12 @@ class TestKinds:
         same_bits(C.numpy(), reference(A, B, 2.0, 0.5, old))
         assert isinstance(fastsgemm.sgemm(torch.from_numpy(A), B), torch.Tensor)
 
-    def test_device_arrays_are_refused(self, card, on_card, random, monkeypatch):
+    def test_device_arrays_are_refused(self, device, on_device, random, monkeypatch):
         monkeypatch.delitem(fastsgemm.device.gpus, 0)
         with pytest.raises(DeviceError, match=r"FASTSGEMM_DEVICE=sim .* host arrays only, but this needs cuda:0"):
-            fastsgemm.sgemm(on_card(random(3, 4)), on_card(random(4, 5)))
+            fastsgemm.sgemm(on_device(random(3, 4)), on_device(random(4, 5)))
         with pytest.raises(DeviceMismatchError):
-            fastsgemm.sgemm(random(3, 4), on_card(random(4, 5)))
+            fastsgemm.sgemm(random(3, 4), on_device(random(4, 5)))
 
     def test_streams_are_refused(self, random):
         with pytest.raises(StreamError):

@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from fastsgemm import source
+from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region, machine
 
 

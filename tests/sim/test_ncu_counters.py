@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastsgemm import rungs
-from fastsgemm.plan import Problem
+from fastsgemm.problem import Problem
 from fastsgemm.sim import Machine
 
 PROGRAM = Path(__file__).with_name("ncu_counters.py")
@@ -39,7 +39,7 @@ assert value("--clock-control") == "none"
 if "{refused}" in metrics:
     log.write_text("==ERROR== Failed to find metric {refused}\\n")
     sys.exit(1)
-folder = pathlib.Path(value("--on-card"))
+folder = pathlib.Path(value("--on-device"))
 known = json.loads(pathlib.Path("{known}").read_text())
 launches = json.loads((folder / "launches.json").read_text())
 lines = ['==PROF== hello', '"ID","Kernel Name","Metric Name","Metric Value"']
@@ -51,7 +51,7 @@ for number, one in enumerate(launches):
         lines.append(f'"{{number}}","{{known[one["rung"]]["kernel"]}}","{{metric}}","{{count:,}}"')
 log.write_text("\\n".join(lines))
 same_bits = {{one["rung"]: True for one in launches}}
-(folder / "card.json").write_text(json.dumps({{"card": "a fake", "same_bits": same_bits}}))
+(folder / "device.json").write_text(json.dumps({{"device": "a fake", "same_bits": same_bits}}))
 """
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from fastsgemm.sim import cards
+from fastsgemm.sim import devices
 from fastsgemm.sim.occupancy import occupancy
 
 
@@ -20,7 +20,7 @@ from fastsgemm.sim.occupancy import occupancy
     ],
 )
 def test_blocks_on_an_sm(device, threads, registers, shared, blocks, limited_by):
-    limits = cards.find(device).limits
+    limits = devices.find(device).limits
     found = occupancy(limits, threads, registers, shared)
     assert (found.blocks, found.limited_by) == (blocks, limited_by)
     assert found.warps == blocks * threads // 32

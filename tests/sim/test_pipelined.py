@@ -7,16 +7,18 @@ import numpy as np
 import pytest
 
 from fastsgemm import config as configs
-from fastsgemm import plan, problems, rungs, source, split_k
+from fastsgemm import problem, rungs
 from fastsgemm.config import Config
-from fastsgemm.plan import Problem
+from fastsgemm.geometry import grid, variants
+from fastsgemm.jit import source
+from fastsgemm.problem import Problem
 from fastsgemm.sim import Machine, Region, sgemm
 from fastsgemm.sim.errors import RaceError, UnwrittenSharedError
 
 RUNG = rungs.find("pipelined")
 SMALL = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0, SPLIT_K=1)
 STRANDS = 8  # of cuda_src/reduce_parts.cu
-LAYOUTS = problems.LAYOUTS
+LAYOUTS = problem.LAYOUTS
 
 
 def operands(M, N, K, seed=0):
@@ -61,7 +63,7 @@ def in_parts(reference, libm_fma):
 
     def compute(config, A, B, alpha=1.0, beta=0.0, C=None):
         K = A.shape[1]
-        count, chunk = plan.split(config, K)
+        count, chunk = grid.split(config, K)
         if count == 1:
             return reference(A, B, alpha, beta, C)
         parts = [reference(A[:, first : first + chunk], B[first : first + chunk]) for first in range(0, K, chunk)]
@@ -85,7 +87,7 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
     M, N = (extent - {1: 1 if extent < 32 else 3, 2: 2, 4: 0}[width] for extent in SIZES[size])
     K = {1: 21, 2: 22, 4: 20}[width]
     A, B, C = operands(M, N, K)
-    variant = plan.variant_for(RUNG, problems.call(Problem(M, N, K, layout)), config)
+    variant = variants.variant_for(RUNG, variants.dense_call(Problem(M, N, K, layout)), config)
     assert (variant.vec_a, variant.vec_b, variant.vec_c) == (width, width, 4 if width == 4 else 1)
     assert variant.guard is (size != "both larger")
     expected = reference(A, B, 0.7, -1.3, C)
@@ -121,7 +123,7 @@ def test_every_depth_of_k_however_a_tile_is_copied(layout, fragments, asynchrono
 
 def peeled(config, K):
     """The steps of k that come before the first tile."""
-    return K % config.BK if plan.variant_for(RUNG, problems.call(Problem(64, 64, K)), config).peel else 0
+    return K % config.BK if variants.variant_for(RUNG, variants.dense_call(Problem(64, 64, K)), config).peel else 0
 
 
 @pytest.mark.parametrize(("stages", "fragments"), [(3, 1), (4, 2)])
@@ -288,7 +290,7 @@ def test_parts_of_problems_of_every_size(shape, in_parts):
     same_bits(view.copy(), in_parts(config, A, B, 2.0, 0.5, C))
     view[...] = 7.0
     assert (wide == 7.0).all()
-    count = plan.split(config, shape[2])[0]
+    count = grid.split(config, shape[2])[0]
     assert report.total.stores["W"].bytes == 4 * count * C.size
     assert report.total.stores["W"].requests <= 4 * C.size * count / (1 if shape[1] % 4 else 4)
 
@@ -324,7 +326,7 @@ class TestBlasRulesInParts:
     @pytest.mark.parametrize("beta", [0.0, -2.0])
     def test_without_steps_c_is_scaled(self, alpha, beta):
         A, B, C = operands(33, 66, 0)
-        assert plan.split(self.CONFIG, 0)[0] == 1
+        assert grid.split(self.CONFIG, 0)[0] == 1
         expected = np.float32(beta) * C if beta else np.zeros_like(C)
         same_bits(sgemm(RUNG, self.CONFIG, A, B, alpha, beta, C)[0], expected)
 
@@ -348,7 +350,9 @@ def test_the_sum_alone(count, M, N, strides, beta, libm_fma):
     expected = added_up(parts, 1.5, beta, old, libm_fma)
     args = (M, N, count, "W", M * N, 1.5, beta, "C", *strides)
     regions = {"W": Region(W), "C": Region(memory.reshape(1, -1), write=True, read=bool(beta))}
-    Machine().launch(source.plain("reduce_parts.cu"), "reduce_parts", *split_k.grid(M, N, count), 0, args, regions)
+    Machine().launch(
+        source.plain("reduce_parts.cu"), "reduce_parts", *grid.reduction_blocks(M, N, count), 0, args, regions
+    )
     same_bits(view.copy(), expected)
 
 
@@ -396,7 +400,7 @@ def left_out(config, what, count, elsewhere, monkeypatch):
     whole = source.generate
 
     def races(tiles, peel):
-        monkeypatch.setattr(plan, "PEELED", tiles if peel else 0)
+        monkeypatch.setattr(variants, "PEELED", tiles if peel else 0)
         A, B, _ = operands(config.BM, config.BN + 3, tiles * config.BK + 3)
         try:
             sgemm(RUNG, config, stored(A, "T"), B)
@@ -404,7 +408,7 @@ def left_out(config, what, count, elsewhere, monkeypatch):
             return True
         return False
 
-    assert whole(RUNG, config, source.Variant()).count(what) == count
+    assert whole(RUNG, config, variants.Variant()).count(what) == count
     for number in sorted({*range(count)} - elsewhere):
 
         def generate(*how, number=number):

@@ -1,6 +1,8 @@
 import pytest
 
-from fastsgemm import rungs, source
+from fastsgemm import rungs
+from fastsgemm.geometry import variants
+from fastsgemm.jit import source
 from fastsgemm.sim import nvrtc, ptx
 from fastsgemm.sim.errors import PtxError
 from fastsgemm.sim.ptx import Address, Constant, Guard, Register, SourceLine, Symbol, Vector
@@ -93,7 +95,7 @@ def test_parameters_that_cannot_be_passed(bad):
 
 def test_the_lines_of_a_rung_point_into_cuda_src(configs):
     rung = rungs.find("warptiled")
-    text = source.generate(rung, configs["warptiled"], source.Variant())
+    text = source.generate(rung, configs["warptiled"], variants.Variant())
     kernel = ptx.parse(nvrtc.compile_source(text, "sm_80").ptx)[rung.kernel]
     files = {instruction.where.file for instruction in kernel.instructions if instruction.where}
     assert rung.file in files and "device/tile_copy.cuh" in files

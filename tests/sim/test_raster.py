@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastsgemm import source
+from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region
 
 TILE = 16  # BM and BN

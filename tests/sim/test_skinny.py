@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fastsgemm import source
+from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region
 from fastsgemm.sim.errors import (
     ForbiddenAccessError,

@@ -41,7 +41,7 @@ class Operation:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Divide integers as C does, towards zero; x / 0 is all ones, as on the card."""
+    """Divide integers as C does, towards zero; x / 0 is all ones, as on the device."""
     safe = np.where(b == 0, b.dtype.type(1), b)
     quotient = a // safe
     if quotient.dtype.kind == "i":

@@ -1,6 +1,6 @@
-"""Float32 arithmetic with the bits of the card: one rounding, subnormals kept, one NaN.
+"""Float32 arithmetic with the bits of the device: one rounding, subnormals kept, one NaN.
 
-Every function takes and returns float32 arrays. NumPy rounds +, - and * to nearest even as the card does; only
+Every function takes and returns float32 arrays. NumPy rounds +, - and * to nearest even as the device does; only
 the fused multiply-add and the NaN that comes out need care.
 """
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
-NAN = np.uint32(0x7FFFFFFF)  # what an operation of the card gives for every NaN
+NAN = np.uint32(0x7FFFFFFF)  # what an operation of the device gives for every NaN
 _LOW = np.uint64(0x1FFFFFFF)  # bits of a double's mantissa beyond those of a float
 _HALF = np.uint64(0x10000000)  # those bits exactly between two normal floats
 _TINY = 2.0**-125  # below, floats are or may round to subnormals, and lie on a coarser grid
@@ -69,7 +69,7 @@ def sub(a: Floats, b: Floats) -> Floats:
 
 
 def canonical(x: Floats) -> Floats:
-    """Return `x` with every NaN the one that the card makes."""
+    """Return `x` with every NaN the one that the device makes."""
     nan = x != x
     if nan.any():
         x = np.where(nan, NAN, x.view(np.uint32)).view(np.float32)

@@ -21,7 +21,7 @@ class UnknownInstructionError(SimError):
 
 
 class LaunchError(SimError):
-    """A launch that no card would accept: arguments, block or shared memory do not fit the kernel."""
+    """A launch that no device would accept: arguments, block or shared memory do not fit the kernel."""
 
 
 class KernelFault(SimError):

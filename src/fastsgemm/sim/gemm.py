@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsgemm import check, plan, rungs, source, split_k
 from fastsgemm import config as configs
-from fastsgemm.choose import choose
+from fastsgemm import rungs
+from fastsgemm.call import checks
 from fastsgemm.config import Config
-from fastsgemm.layout import ITEM, Stored, stored
-from fastsgemm.plan import Operand, Problem
+from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry.grid import reduction_blocks, split, steps
+from fastsgemm.geometry.layout import ITEM, Stored, stored
+from fastsgemm.geometry.variants import Operand
+from fastsgemm.heuristics.choose import choose
+from fastsgemm.jit import source
+from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
@@ -38,7 +43,7 @@ def sgemm(
     rung : Rung or None
         None: the one that `fastsgemm.sgemm` uses when none is named.
     config : Config or None
-        Its constants. None: from the tuning database, as for a real card of this name.
+        Its constants. None: from the tuning database, as for a real device of this name.
     A, B : ndarray of float32
         Row-major, column-major or padded views; one that the kernels cannot read as it lies is copied first.
     alpha, beta : float
@@ -63,12 +68,12 @@ def sgemm(
         The kernel did what it must not do.
     """
     machine = machine or Machine()
-    M, N, _ = check.shapes(A.shape, B.shape, None if C is None else C.shape)
+    M, N, _ = checks.shapes(A.shape, B.shape, None if C is None else C.shape)
     out = np.empty((M, N), np.float32) if C is None else C
-    check.output(out.shape, _strides(out), readonly=not out.flags.writeable)
+    checks.output(out.shape, _strides(out), readonly=not out.flags.writeable)
     if config is not None:
         rung = rung or rungs.having(config.constants)
-        configs.check(rung, config, machine.card.shared_limit)
+        configs.check(rung, config, machine.device.shared_limit)
     if out.size == 0:
         return out, None
     a, b, c = (_readable(x) for x in (A, B, out))
@@ -88,32 +93,32 @@ def _launch(
     beta: np.float32,
     c: Matrix,
 ) -> Report:
-    call = plan.call_for(*(_operand(x) for x in (a, b, c)))
+    call = variants.call_for(*(_operand(x) for x in (a, b, c)))
     if rung is None or config is None:
-        choice = choose(machine.card, rung, call.problem)
+        choice = choose(machine.device, rung, call.problem)
         rung, config = choice.rung, choice.config
-    call = plan.call_facing(rung, call)
+    call = variants.call_facing(rung, call)
     problem = call.problem
-    if call.swapped:
+    if call.swap_ab:
         a, b = b.T, a.T
-    K, alpha = plan.steps(np.int32(problem.K), alpha, beta)
+    K, alpha = steps(np.int32(problem.K), alpha, beta)
     operands = {
         "A": Region(a, read=bool(K)),
         "B": Region(b, read=bool(K)),
         "C": Region(c, read=bool(beta), write=True, complete=True),
     }
-    text = source.generate(rung, config, plan.variant_for(rung, call, config))
-    grid = plan.blocks(config, problem)
-    count, chunk = plan.split(config, problem.K)
+    text = source.generate(rung, config, variants.variant_for(rung, call, config))
+    blocks = grid.blocks(config, problem)
+    count, chunk = split(config, problem.K)
     more = (chunk, problem.M * problem.N) if rung.splits else ()
     ab = ("A", call.lda, "B", call.ldb)
     if count == 1:
         args = (problem.M, problem.N, K, alpha, *ab, beta, "C", call.ldc, *more)
-        return machine.launch(text, rung.kernel, grid, config.threads, config.shared_bytes, args, operands)
+        return machine.launch(text, rung.kernel, blocks, config.threads, config.shared_bytes, args, operands)
     parts = np.empty((count * problem.M, problem.N), np.float32)
     into = {"A": operands["A"], "B": operands["B"], "W": Region(parts, write=True, complete=True)}
     args = (problem.M, problem.N, K, 1.0, *ab, 0.0, "W", problem.N, *more)
-    report = machine.launch(text, rung.kernel, grid, config.threads, config.shared_bytes, args, into)
+    report = machine.launch(text, rung.kernel, blocks, config.threads, config.shared_bytes, args, into)
     _add_up(machine, problem, parts, alpha, beta, operands["C"], call.strides_c)
     return report
 
@@ -132,7 +137,7 @@ def _add_up(
     count = len(parts) // M
     args = (M, N, count, "W", M * N, alpha, beta, "C", *strides)
     operands = {"W": Region(parts), "C": c}
-    blocks, threads = split_k.grid(M, N, count)
+    blocks, threads = reduction_blocks(M, N, count)
     machine.launch(source.plain("reduce_parts.cu"), "reduce_parts", blocks, threads, 0, args, operands)
 
 

@@ -280,7 +280,9 @@ class GlobalMemory:
 def _check(name: str, region: Region) -> None:
     array, item = region.array, region.array.itemsize
     if item not in (1, 2, 4, 8) or any(stride % item for stride in array.strides) or misalignment(array) % item:
-        raise LaunchError(f"operand {name} of {array.dtype} with strides {array.strides} does not lie as a card's can")
+        raise LaunchError(
+            f"operand {name} of {array.dtype} with strides {array.strides} does not lie as a device's can"
+        )
     if region.write and not array.flags.writeable:
         raise LaunchError(f"operand {name} is to be written but is read-only")
 

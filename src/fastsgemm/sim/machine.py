@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from fastsgemm.sim import cards, nvrtc, program, ptx, report, schedule
+from fastsgemm.sim import devices, nvrtc, program, ptx, report, schedule
 from fastsgemm.sim.async_copy import Copies
 from fastsgemm.sim.batch import WARP, Array, Batch
 from fastsgemm.sim.clock import Clock
@@ -32,23 +32,23 @@ _PATIENCE = 3.0  # seconds before a bar shows how far a launch is, where stderr 
 
 
 class Machine:
-    """A simulated card.
+    """A simulated device.
 
     Parameters
     ----------
-    card : str, optional
+    device : str, optional
         Its name, for example ``NVIDIA A100-SXM4-40GB``, or an architecture such as ``sm_80``. Kernels are compiled for
         its architecture, its limits hold for launches, and occupancy is that of its SMs. Default:
-        ``FASTSGEMM_SIM_CARD``, or an H200.
+        ``FASTSGEMM_SIM_DEVICE``, or an H200.
 
     Raises
     ------
     DeviceError
-        The card is not in ``cards.json``.
+        The device is not in ``devices.json``.
     """
 
-    def __init__(self, card: str | None = None) -> None:
-        self.card = cards.find(card or cards.wanted())
+    def __init__(self, device: str | None = None) -> None:
+        self.device = devices.find(device or devices.wanted())
 
     def launch(
         self,
@@ -92,7 +92,7 @@ class Machine:
         KernelFault
             The kernel did what it must not do; nothing has been written to the operands.
         """
-        binary = nvrtc.compile_source(source, self.card.arch)
+        binary = nvrtc.compile_source(source, self.device.arch)
         decoded = _decoded(binary.ptx, kernel)
         resources = binary.resources(kernel)
         dynamic_start = -(-decoded.kernel.static_shared // 16) * 16
@@ -103,7 +103,7 @@ class Machine:
         counters = Counters(len(decoded.kernel.instructions))
         values = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
-        with np.errstate(all="ignore"):  # Inf and NaN are values here, as on a card
+        with np.errstate(all="ignore"):  # Inf and NaN are values here, as on a device
             for first in tqdm(range(0, grid, step), "simulating", leave=False, disable=None, delay=_PATIENCE):
                 blocks = min(step, grid - first)
                 batch = _batch(decoded, first, blocks, block, grid, values)
@@ -113,9 +113,9 @@ class Machine:
                 batch.clock = Clock(first, blocks, batch.width)
                 schedule.run(batch, decoded, limit)
         memory.finish()
-        held = occupancy(self.card.limits, block, resources.registers, shared)
+        held = occupancy(self.device.limits, block, resources.registers, shared)
         return report.make(
-            self.card.arch, kernel, grid, block, shared, resources, held,
+            self.device.arch, kernel, grid, block, shared, resources, held,
             decoded.kernel.instructions, memory.names, counters,
         )  # fmt: skip
 
@@ -126,9 +126,9 @@ class Machine:
             raise LaunchError(f"a grid has at least 1 block, got {grid}")
         if grid * (block + WARP) > _MOST_THREADS:
             raise LaunchError(f"at most {_MOST_THREADS} threads are simulated, got {grid} blocks of {block}")
-        limit = self.card.shared_limit
+        limit = self.device.shared_limit
         if shared > limit:
-            raise LaunchError(f"{self.card.name} allows a block {limit} bytes of shared memory, got {shared}")
+            raise LaunchError(f"{self.device.name} allows a block {limit} bytes of shared memory, got {shared}")
 
 
 def _limit(operands: Mapping[str, Region]) -> int:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from fastsgemm import compiler
+from fastsgemm import device
 from fastsgemm.errors import CompileError, NoNvrtcError
+from fastsgemm.jit import compiler
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def compile_source(source: str, arch: str) -> Binary:
         raise CompileError(f"NVRTC gives no program: {made.name}")
     try:
         options = [f"-arch={arch}".encode(), b"-std=c++17", b"-lineinfo", b"--ptxas-options=-v"]
-        if compiler.nvrtc_version() >= compiler.CACHING:
+        if device.nvrtc_version() >= compiler.CACHING:
             options.append(b"--no-cache")  # a hit has no report
         (done,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)

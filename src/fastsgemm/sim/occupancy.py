@@ -1,11 +1,11 @@
-"""How many blocks an SM of a card holds at once."""
+"""How many blocks an SM of a device holds at once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from fastsgemm.sim.batch import WARP
-from fastsgemm.sim.cards import Limits
+from fastsgemm.sim.devices import Limits
 
 _REGISTER_STEP = 256  # registers are given to a warp in steps of this many
 _WARP_STEP = 4  # the register file has four parts, a warp lives in one

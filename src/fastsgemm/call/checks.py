@@ -1,0 +1,97 @@
+"""The caller's arguments, checked before anything is written. Every refusal states the limit and the value."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fastsgemm.errors import DeviceMismatchError, OperandError, OverlapError, ScalarError, ScalarRangeError, ShapeError
+from fastsgemm.geometry import layout
+from fastsgemm.problem import MAX_EXTENT
+
+_FLOAT32_MAX = 3.4028235e38  # as it is usually written
+_ROUNDS_TO_INFINITY = 2.0**128 - 2.0**103  # the least number that float32 rounds beyond its largest
+
+
+def scalar(name: str, value: Any) -> np.float32:
+    """Return alpha or beta, rounded to float32.
+
+    Raises
+    ------
+    ScalarError
+        It is not a real number.
+    ScalarRangeError
+        It is finite but would round to an infinity.
+    """
+    if not isinstance(value, numbers.Real):
+        raise ScalarError(f"{name} must be a real number, got {type(value).__name__}")
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number or a fraction beyond even float64
+        whole: Any = math.trunc(value)
+        shown = f"about {'-' if whole < 0 else ''}2**{whole.bit_length() - 1}"
+        raise _beyond_float32(name, shown) from None
+    if math.isfinite(number) and abs(number) >= _ROUNDS_TO_INFINITY:
+        raise _beyond_float32(name, repr(number))
+    return np.float32(number)
+
+
+def _beyond_float32(name: str, value: str) -> ScalarRangeError:
+    return ScalarRangeError(f"{name} must fit float32, whose largest number is {_FLOAT32_MAX}, got {value}")
+
+
+def no_output(beta: np.float32) -> None:
+    """Refuse beta != 0 where there is no C to scale."""
+    if beta != 0.0:
+        raise ScalarRangeError(f"beta must be 0 when C is not given, got {beta:g}; pass C to accumulate into it")
+
+
+def shapes(a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...] | None) -> tuple[int, int, int]:
+    """Return M, N, K, or raise `ShapeError` showing every shape."""
+    for name, shape in (("A", a), ("B", b), ("C", c)):
+        if shape is not None and len(shape) != 2:
+            raise ShapeError(f"{name} must have 2 dimensions, got {len(shape)}: {_shown(a, b, c)}")
+    if a[1] != b[0]:
+        raise ShapeError(f"A's columns must equal B's rows, got {a[1]} and {b[0]}: {_shown(a, b, c)}")
+    if c is not None and tuple(c) != (a[0], b[1]):
+        raise ShapeError(f"C must have shape (M, N) = {(a[0], b[1])}: {_shown(a, b, c)}")
+    largest = max(*a, b[1])
+    if largest > MAX_EXTENT:
+        raise ShapeError(f"M, N and K must each be at most {MAX_EXTENT}, got {largest}: {_shown(a, b, c)}")
+    return a[0], b[1], a[1]
+
+
+def _shown(a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...] | None) -> str:
+    return f"A {tuple(a)}, B {tuple(b)}" + ("" if c is None else f", C {tuple(c)}")
+
+
+def c_shape(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
+    """Refuse a C that is not (M, N)."""
+    if tuple(shape) != expected:
+        raise ShapeError(f"C must have shape (M, N) = {expected}, got {tuple(shape)}")
+
+
+def one_device(devices: dict[str, str]) -> None:
+    """Refuse operands that live on different devices."""
+    if len(set(devices.values())) > 1:
+        shown = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise DeviceMismatchError(f"all operands must be on one device, got {shown}")
+
+
+def output(shape: layout.Pair, strides: layout.Pair, readonly: bool) -> None:
+    """Refuse a C that cannot be written element by element."""
+    if readonly:
+        raise OperandError("C is read-only; pass a writable array, or no C to get a new one")
+    if layout.overlaps_itself(shape, strides):
+        raise OverlapError(
+            f"elements of C share memory (shape {tuple(shape)}, strides {tuple(strides)} elements); "
+            "an expanded or overlapping view cannot be written"
+        )
+
+
+def refuse_overlap(name: str) -> NoReturn:
+    """Raise the `OverlapError` for C sharing memory with operand `name`."""
+    raise OverlapError(f"C shares memory with {name}; pass a copy of {name}, or no C to get a new array")

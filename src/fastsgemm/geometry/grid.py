@@ -1,0 +1,76 @@
+"""TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastsgemm.config import Config
+from fastsgemm.errors import ShapeError
+
+if TYPE_CHECKING:
+    pass
+from fastsgemm.problem import Problem
+
+MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
+
+_ZERO = np.float32(0.0)
+_MINUS_ZERO = np.float32(-0.0)  # as alpha it adds nothing to beta * C, not even the sign of a zero
+_NO_STEPS = np.int32(0)
+
+
+def split(config: Config, K: int) -> tuple[int, int]:
+    """Return into how many parts K is divided, and the steps of each; the last may have fewer.
+
+    A part is whole tiles, so there may be fewer parts than SPLIT_K says.
+    """
+    tile = config.BK or 1
+    chunk = max(1, -(-K // (tile * (config.SPLIT_K or 1)))) * tile
+    return max(1, -(-K // chunk)), chunk
+
+
+def steps(K: np.int32, alpha: np.float32, beta: np.float32) -> tuple[np.int32, np.float32]:
+    """Return the K and the alpha that a kernel is launched with: no steps where A and B are not to be read."""
+    if K and alpha:
+        return K, alpha
+    return _NO_STEPS, _MINUS_ZERO if beta else _ZERO
+
+
+def tiles(config: Config, problem: Problem) -> int:
+    """Return the number of tiles of C, for a problem as the rung computes it."""
+    return -(-problem.M // config.BM) * -(-problem.N // config.BN)
+
+
+def blocks(config: Config, problem: Problem) -> int:
+    """Return the number of blocks of the one-dimensional grid, one a tile of C and part of K.
+
+    Parameters
+    ----------
+    config : Config
+    problem : Problem
+        As the rung computes it; see `facing`.
+
+    Raises
+    ------
+    ShapeError
+        The grid would be larger than the hardware allows.
+    """
+    count = tiles(config, problem)
+    if config.SPLIT_K:
+        count *= split(config, problem.K)[0]
+    if count > MAX_BLOCKS:
+        raise ShapeError(
+            f"C of {problem.M} x {problem.N} needs {count} blocks of {config.BM} x {config.BN}, "
+            f"the limit of a grid is {MAX_BLOCKS}"
+        )
+    return count
+
+
+_THREADS, _STRANDS, _FEW, _EACH = 256, 8, 8, 4  # as in cuda_src/reduce_parts.cu
+
+
+def reduction_blocks(M: int, N: int, count: int) -> tuple[int, int]:
+    """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product."""
+    elements = _EACH * _THREADS // (_STRANDS if count > _FEW else 1)  # of a block
+    return -(-M * N // elements), _THREADS

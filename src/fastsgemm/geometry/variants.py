@@ -1,0 +1,187 @@
+"""From checked operands to everything a launch needs: variant, grid and the kernel's arguments.
+
+Pure arithmetic; the device and the simulated device launch from the same plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastsgemm.config import Config
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.grid import split
+from fastsgemm.geometry.layout import Pair, Stored, stored, vector_width
+from fastsgemm.problem import Problem
+from fastsgemm.rungs import Rung
+
+PEELED = 16  # tiles of K: in so few it tells that a copy is waited for, in more how the main loop is compiled
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix that the kernels can read as it lies.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    how : Stored
+    misalignment : int
+        The address of element (0, 0) modulo 16, in bytes.
+    """
+
+    shape: Pair
+    how: Stored
+    misalignment: int = 0
+
+    @property
+    def transposed(self) -> Operand:
+        """The same memory seen as the transposed matrix."""
+        return Operand(self.shape[::-1], Stored(not self.how.trans, self.how.ld), self.misalignment)
+
+    @property
+    def width(self) -> int:
+        """Floats that a load of this operand may have: 4, 2 or 1."""
+        return vector_width(self.how, self.shape, self.misalignment)
+
+
+@dataclass(frozen=True)
+class Call:
+    """The operands in the order in which the kernel takes them.
+
+    Attributes
+    ----------
+    swapped : bool
+        The kernel computes C^T = B^T A^T, so its A is the caller's B.
+    problem : Problem
+    variant : Variant
+    lda, ldb, ldc : int
+    """
+
+    swap_ab: bool
+    problem: Problem
+    variant: Variant
+    lda: int
+    ldb: int
+    ldc: int
+
+    @property
+    def strides_c(self) -> tuple[int, int]:
+        """Of C in floats, down and to the right."""
+        return (1, self.ldc) if self.variant.trans_c else (self.ldc, 1)
+
+
+def call_for(a: Operand, b: Operand, c: Operand) -> Call:
+    """Return how a kernel is called for these operands: with C row-major, A and B swapped if it is not."""
+    swap_ab = c.how.trans
+    if swap_ab:
+        a, b, c = b.transposed, a.transposed, c.transposed
+    variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width)
+    problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout)
+    return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld)
+
+
+def _turned(rung: Rung, M: int, N: int) -> bool:
+    """Whether `rung` computes the transposed product: it is for few rows, and these are few columns."""
+    return rung.narrow and N < M
+
+
+def facing(rung: Rung, problem: Problem) -> Problem:
+    """Return the problem as `rung` computes it."""
+    return problem.transposed if _turned(rung, problem.M, problem.N) else problem
+
+
+def call_facing(rung: Rung, call: Call) -> Call:
+    """Return the call as `rung` takes it; a transposed C is written where it is."""
+    if not _turned(rung, call.problem.M, call.problem.N):
+        return call
+    v = call.variant
+    variant = Variant(not v.trans_b, not v.trans_a, v.vec_b, v.vec_a, v.vec_c, trans_c=True)
+    return Call(not call.swap_ab, call.problem.transposed, variant, call.ldb, call.lda, call.ldc)
+
+
+def variant_for(rung: Rung, call: Call, config: Config) -> Variant:
+    """Return the variant that `rung` is compiled for: of the vector widths, those that it has.
+
+    Parameters
+    ----------
+    rung : Rung
+    call : Call
+        As `rung` takes it; see `call_facing`.
+    config : Config
+    """
+    if not rung.vectorized:
+        return Variant(call.variant.trans_a, call.variant.trans_b)
+    v = call.variant
+    widths = (v.vec_a, v.vec_b) if rung.pairs else (_without_pairs(v.vec_a), _without_pairs(v.vec_b))
+    vec_c, trans_c = _without_pairs(v.vec_c), v.trans_c
+    if rung.splits and split(config, call.problem.K)[0] > 1:  # it writes to workspace, row by row
+        vec_c, trans_c = 1 if call.problem.N % 4 else 4, False
+    guard = rung.guarded and (call.problem.M < config.BM or call.problem.N < config.BN)
+    peel = rung.guarded and _peeled(config, call.problem.K)
+    return Variant(v.trans_a, v.trans_b, *widths, vec_c, guard, trans_c, peel)
+
+
+def _peeled(config: Config, K: int) -> bool:
+    """Whether the last part of K has an end that is no whole tile, beside one tile at least and not many."""
+    tile = config.BK or 1
+    count, chunk = split(config, K)
+    whole, end = divmod(K - (count - 1) * chunk, tile)
+    return end > 0 and whole > 0 and (whole if count == 1 else chunk // tile) <= PEELED
+
+
+def _without_pairs(width: int) -> int:
+    return 1 if width == 2 else width
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How the operands lie, as far as a kernel is compiled for it.
+
+    Attributes
+    ----------
+    trans_a, trans_b : bool
+        Whether the operand is stored column-major.
+    vec_a, vec_b, vec_c : int
+        Floats a load or store: 4, 2 or 1 for a load of rung 9, 4 or 1 on the other rungs that vectorise and for C, else
+        always 1.
+    guard : bool
+        C is smaller than a tile of it in rows or columns; always false on the rungs that look at every edge anyway.
+    trans_c : bool
+        C is stored column-major; only rung 10 writes it so, the others compute the transposed product.
+    peel : bool
+        The end of K, where it is no whole tile, is computed first; only on rung 9.
+    """
+
+    trans_a: bool = False
+    trans_b: bool = False
+    vec_a: int = 1
+    vec_b: int = 1
+    vec_c: int = 1
+    guard: bool = False
+    trans_c: bool = False
+    peel: bool = False
+
+    @property
+    def layout(self) -> str:
+        """``NN``, ``NT``, ``TN`` or ``TT``, as BLAS spells it."""
+        return ("T" if self.trans_a else "N") + ("T" if self.trans_b else "N")
+
+
+def dense(problem: Problem) -> tuple[tuple[Pair, Pair], ...]:
+    """Return shape and strides of A, B and C where nothing lies between their elements."""
+    M, N, K = problem.M, problem.N, problem.K
+    shapes = ((M, K), (K, N), (M, N))
+    return tuple(
+        (shape, (1, shape[0]) if letter == "T" else (shape[1], 1))
+        for shape, letter in zip(shapes, (*problem.layout, "N"), strict=True)
+    )
+
+
+def dense_call(problem: Problem) -> Call:
+    """Return how a kernel is called for a problem in dense, aligned arrays.
+
+    Its problem is the one that the database is asked for: a vector has no layout of its own, and C with one column is
+    computed as its transpose.
+    """
+    a, b, c = (Operand(shape, stored(shape, strides) or Stored(False, 0)) for shape, strides in dense(problem))
+    return variants.call_for(a, b, c)

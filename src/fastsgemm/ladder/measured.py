@@ -1,0 +1,235 @@
+"""The ladder, climbed: every rung checked against float64, compared bit for bit, then timed beside cuBLAS."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from tqdm import tqdm
+
+from fastsgemm.ladder.contenders import Contenders, Product
+
+T = TypeVar("T")
+
+_REFERENCE_FLOPS = 2 * 10**10  # of the float64 product on the host: about a second on two cores
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the ladder.
+
+    Attributes
+    ----------
+    name : str
+        A rung, ``cuBLAS``, or ``NumPy``.
+    number : int or None
+        Of the rung.
+    constants : dict
+        Its tile constants.
+    error : float
+        ||C - C64||_F / ||C64||_F; NaN where part of C was not written.
+    ms : float or None
+        Median time; None for a wrong result, which is not timed.
+    tflops : float or None
+    percent : float or None
+        Of cuBLAS's speed, taken in turns with it.
+    """
+
+    name: str
+    number: int | None
+    constants: dict[str, int]
+    error: float
+    ms: float | None = None
+    tflops: float | None = None
+    percent: float | None = None
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """What a climb found.
+
+    Attributes
+    ----------
+    where, clock : str
+        As in `Bench`.
+    M, N, K : int
+        C is (M, N), A is (M, K).
+    rows : tuple of Row
+    baseline : str or None
+        What cuBLAS was called through.
+    identical : bool
+        Whether every rung that sums in one chain gave the same bits.
+    reference_rows : int
+        Rows of C that were compared with float64.
+    """
+
+    where: str
+    clock: str
+    M: int
+    N: int
+    K: int
+    rows: tuple[Row, ...]
+    baseline: str | None
+    identical: bool
+    reference_rows: int
+
+    @property
+    def rungs(self) -> list[Row]:
+        """The rows that are rungs."""
+        return [row for row in self.rows if row.number is not None]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every row is right and all rungs agree."""
+        return self.identical and all(row.ms is not None for row in self.rows)
+
+    def json(self) -> dict[str, Any]:
+        """Return it as plain data; an error that is no number becomes None."""
+        plain = asdict(self) | {"ok": self.ok}
+        for row in plain["rows"]:
+            row["error"] = row["error"] if math.isfinite(row["error"]) else None
+        return plain
+
+    def text(self) -> str:
+        """Return it as a table for people."""
+        unit, scale = ("TFLOP/s", 1.0) if self.rungs else ("GFLOP/s", 1e3)
+        lines = [
+            f"{self.where}",
+            f"{self.M} x {self.N} x {self.K}, {self.clock}",
+            "",
+            f"{'rung':<16}{'ms':>11}{unit:>10}{'error':>11}" + (f"{'% of cuBLAS':>14}" if self.baseline else ""),
+            *(_line(row, scale) for row in self.rows),
+            "",
+            *self._footer(),
+        ]
+        return "\n".join(lines)
+
+    def _footer(self) -> list[str]:
+        rows = "every row" if self.reference_rows == self.M else f"{self.reference_rows} of the {self.M} rows"
+        lines = [
+            "error: ||C - C64|| / ||C64||, Frobenius, against float64",
+            f"checked before timing: C started as NaN and was compared on {rows}",
+        ]
+        chains = [row for row in self.rungs if not divided(row.constants)]
+        if len(chains) > 1:
+            verdict = "are the same bits" if self.identical else "are NOT the same bits: look for an indexing bug"
+            lines.append(f"the results of the {len(chains)} rungs {verdict}")
+        for row in self.rungs:
+            if divided(row.constants):
+                lines.append(f"{row.name} adds up K in parts here, and rounds in another order")
+        if self.rungs:
+            none = "no cuBLAS to compare with: neither PyTorch nor CuPy can use the device here"
+            lines.append(f"{self.baseline}, FP32 without TF32, in turns with each rung" if self.baseline else none)
+        return lines
+
+
+def divided(constants: Mapping[str, int]) -> bool:
+    """Whether these constants make a sum of several chains, whose bits are not those of one."""
+    shared_out = "TK" in constants and constants["TK"] < constants["BK"]
+    return shared_out or not {"SLICES", "CHAINS"}.isdisjoint(constants) or constants.get("SPLIT_K", 1) > 1
+
+
+class Reference:
+    """A product in float64, on as many rows of C as take about a second.
+
+    Parameters
+    ----------
+    a, b : numpy.ndarray
+
+    Attributes
+    ----------
+    rows : numpy.ndarray
+        The rows, drawn at random where they are not all.
+    limit : float
+        The largest error that a right float32 result has.
+    """
+
+    def __init__(self, a: np.ndarray, b: np.ndarray) -> None:
+        (M, K), N = a.shape, b.shape[1]
+        count = min(M, max(1, _REFERENCE_FLOPS // (2 * N * K)))
+        self.rows = np.sort(np.random.default_rng(1).choice(M, count, replace=False))
+        self.limit = 2 * 2.0**-24 * math.sqrt(K)  # the roundings of K FMAs add up as a random walk
+        self._values = a[self.rows].astype(np.float64) @ b.astype(np.float64)
+
+    def error(self, c: np.ndarray) -> float:
+        """Return ||C - C64||_F / ||C64||_F on these rows; NaN where any element of C is one."""
+        if np.isnan(c).any():
+            return math.nan
+        return float(np.linalg.norm(c[self.rows] - self._values) / np.linalg.norm(self._values))
+
+
+def climb(contenders: Contenders) -> Ladder:
+    """Check every product of the bench, then time those that are right, in turns with cuBLAS."""
+    reference = Reference(contenders.a, contenders.b)
+    errors, identical = _check(contenders, reference)
+    beside = contenders.baseline
+    beside_error = reference.error(contenders.result(beside.work)) if beside else math.nan
+    if beside_error > reference.limit:
+        beside = None  # TF32 was forced on it, by NVIDIA_TF32_OVERRIDE say
+    flops = 2.0 * contenders.a.size * contenders.b.shape[1]
+    rows, beside_times = [], []
+    for product, error in _progress(list(zip(contenders.products, errors, strict=True)), "timing"):
+        if not error <= reference.limit:
+            rows.append(_row(product, error))
+            continue
+        ms, *beside_ms = contenders.medians([product.work, *([beside.work] if beside else [])])
+        beside_times += beside_ms
+        percent = 100 * beside_ms[0] / ms if beside_ms else None
+        rows.append(_row(product, error, ms, flops / ms / 1e9, percent))
+    if beside_times:
+        ms = statistics.median(beside_times)
+        rows.append(Row("cuBLAS", None, {}, beside_error, ms, flops / ms / 1e9, 100.0))
+    M, K = contenders.a.shape
+    return Ladder(
+        where=contenders.where,
+        clock=contenders.clock,
+        M=M,
+        N=contenders.b.shape[1],
+        K=K,
+        rows=tuple(rows),
+        baseline=beside.name if beside else None,
+        identical=identical,
+        reference_rows=len(reference.rows),
+    )
+
+
+def _check(contenders: Contenders, reference: Reference) -> tuple[list[float], bool]:
+    """Return the error of every product, and whether all that sum in one chain gave the same bits."""
+    errors, identical = [], True
+    first: np.ndarray | None = None
+    for product in _progress(contenders.products, "checking"):
+        bits = contenders.result(product.work).view(np.uint32)
+        errors.append(reference.error(bits.view(np.float32)))
+        if divided(product.constants):
+            continue
+        if first is None:
+            first = bits.copy()
+        identical = identical and np.array_equal(bits, first)
+    return errors, identical
+
+
+def _row(
+    product: Product,
+    error: float,
+    ms: float | None = None,
+    tflops: float | None = None,
+    percent: float | None = None,
+) -> Row:
+    return Row(product.name, product.number, product.constants, error, ms, tflops, percent)
+
+
+def _progress(items: Iterable[T], doing: str) -> Iterable[T]:
+    bar: Iterable[T] = tqdm(items, desc=doing, leave=False, disable=None)  # on stderr, only where that is a terminal
+    return bar
+
+
+def _line(row: Row, scale: float) -> str:
+    name = f"{row.number} {row.name}" if row.number else row.name
+    if row.ms is None or row.tflops is None:
+        return f"{name:<16}{'WRONG':>11}{'':>10}{row.error:>11.2g}"
+    percent = "" if row.percent is None else f"{row.percent:>14.1f}"
+    return f"{name:<16}{row.ms:>11.4g}{row.tflops * scale:>10.4g}{row.error:>11.2g}{percent}"

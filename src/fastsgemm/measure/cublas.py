@@ -1,0 +1,75 @@
+"""cuBLAS's FP32 product to compare with, through whichever of PyTorch and CuPy is installed. Never used by `sgemm`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from fastsgemm.call.arrays import DeviceArray
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A product that is ready to run.
+
+    Attributes
+    ----------
+    name : str
+        For example ``cuBLAS through PyTorch 2.9.0``.
+    work : callable
+        Launches C = A @ B on the legacy default stream.
+    error : callable
+        Returns how far C is from A @ B in float64: norm of the difference by norm of the product.
+    """
+
+    name: str
+    work: Callable[[], object]
+    error: Callable[[], float]
+
+
+def product(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:
+    """Return C = A @ B on this memory by cuBLAS, or None where neither PyTorch nor CuPy can use the device.
+
+    TF32 is switched off for the whole process, as far as the library can: check the numbers all the same.
+    """
+    return _through_torch(a, b, c) or _through_cupy(a, b, c)
+
+
+def _through_torch(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:
+    try:
+        import torch
+        from torch.utils.dlpack import from_dlpack
+    except (ImportError, OSError):  # OSError: installed, but a library that it needs is not
+        return None
+    if not torch.cuda.is_available():
+        return None
+    torch.set_float32_matmul_precision("highest")
+    x, y, z = map(from_dlpack, (a, b, c))
+
+    @cache
+    def exact() -> Any:
+        return x.double() @ y.double()
+
+    def error() -> float:
+        return float((z.double() - exact()).norm() / exact().norm())
+
+    return Baseline(f"cuBLAS through PyTorch {torch.__version__}", lambda: torch.mm(x, y, out=z), error)
+
+
+def _through_cupy(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:
+    try:
+        import cupy
+    except (ImportError, OSError):
+        return None
+    x, y, z = map(cupy.from_dlpack, (a, b, c))  # CuPy leaves TF32 off unless CUPY_TF32=1
+
+    @cache
+    def exact() -> Any:
+        return x.astype(cupy.float64) @ y.astype(cupy.float64)
+
+    def error() -> float:
+        return float(cupy.linalg.norm(z.astype(cupy.float64) - exact()) / cupy.linalg.norm(exact()))
+
+    return Baseline(f"cuBLAS through CuPy {cupy.__version__}", lambda: cupy.matmul(x, y, out=z), error)

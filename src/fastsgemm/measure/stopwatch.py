@@ -1,0 +1,80 @@
+"""Device time of a piece of work, by CUDA events: L2 flushed before each run, warm-up first, medians."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from fastsgemm.call.arrays import DeviceArray
+from fastsgemm.device import LEGACY_STREAM
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+
+Work = Callable[[], object]
+
+_WARM_UP = 2  # runs that are not counted: module load, clocks, page tables
+_LEAST_RUNS = 5
+_MOST_RUNS = 100
+
+
+class Stopwatch:
+    """Times work that is launched on the legacy default stream of one device.
+
+    Parameters
+    ----------
+    gpu : Gpu
+        The device, current in this thread.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        from cuda.core import EventOptions
+
+        self._stream = gpu.stream(LEGACY_STREAM)
+        l2_bytes = int(gpu.device.properties.l2_cache_size)
+        self._flush = DeviceArray((max(1, 2 * l2_bytes // 4096), 1024), gpu, LEGACY_STREAM)
+        options = EventOptions(timing_enabled=True)
+        self._start = gpu.device.create_event(options)
+        self._stop = gpu.device.create_event(options)
+
+    def once(self, work: Work) -> float:
+        """Run `work` with a cold L2 and return its device time in milliseconds."""
+        self._flush.buffer.fill(0, stream=self._stream)
+        self._stream.record(self._start)
+        work()
+        self._stream.record(self._stop)
+        self._stop.sync()
+        return float(self._stop - self._start)
+
+    def median(self, work: Work, seconds: float = 0.3) -> float:
+        """Return the median device time of `work` in milliseconds, from runs that take about `seconds`."""
+        return self.medians([work], seconds)[0]
+
+    def medians(self, works: Sequence[Work], seconds: float = 0.3) -> list[float]:
+        """Return the median device time of each of `works`, in milliseconds.
+
+        They run in turns, so that a drifting clock hits all alike.
+
+        Parameters
+        ----------
+        works : sequence of callable
+        seconds : float
+            About how long each of them is run for, host time included.
+        """
+        for work in works:
+            for _ in range(_WARM_UP):
+                self.once(work)
+        began = time.perf_counter()
+        times: list[list[float]] = [[] for _ in works]
+        while len(times[0]) < _LEAST_RUNS or (
+            len(times[0]) < _MOST_RUNS and time.perf_counter() - began < seconds * len(works)
+        ):
+            for work, seen in zip(works, times, strict=True):
+                seen.append(self.once(work))
+        return [statistics.median(seen) for seen in times]
+
+    def close(self) -> None:
+        """Free the flush buffer."""
+        self._flush.close()

@@ -1,0 +1,367 @@
+"""What a tuning run needs of a device: compile, check, time. Through the same kernels and launches as any other call."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from fastsgemm import device
+from fastsgemm.call.arrays import DeviceArray, View
+from fastsgemm.call.launch import run
+from fastsgemm.config import Config
+from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import CompileError, TuningError
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.variants import Variant
+from fastsgemm.heuristics.database import Tools
+from fastsgemm.jit import compiler, kernel, source
+from fastsgemm.measure import cublas
+from fastsgemm.measure.cublas import Baseline
+from fastsgemm.measure.stopwatch import Stopwatch
+from fastsgemm.problem import Problem
+from fastsgemm.rungs import Rung
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+from fastsgemm.device import DeviceInfo, info_of
+
+_POISON = 0xFF  # four such bytes are a NaN, and what a kernel forgets to write stays one
+_ONE, _ZERO = np.float32(1.0), np.float32(0.0)  # alpha and beta
+_CHECKED = (516, 388, 132)  # M, N, K of the check: several tiles and a ragged one each way, multiples of 4
+_GUARDED = (12, 12, 132)  # the same for kernels that are compiled for less than a tile of C
+_NARROW = (12, 388, 2180)  # the same for rung 10, whose tiles are deep
+_LONG = 2 * 10**10  # FLOPs of a product that takes the device so long that what precedes it does not matter
+_DRAWN = 1 << 22  # normal numbers that the operands are filled with, over and over
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A problem with its operands as stored, their product in float64, and what rounding may add to each element."""
+
+    problem: Problem
+    a: np.ndarray
+    b: np.ndarray
+    exact: np.ndarray
+    bound: np.ndarray
+
+
+@dataclass(frozen=True)
+class Job:
+    """One kernel to compile."""
+
+    rung: Rung
+    config: Config
+    variant: Variant
+
+
+class Timer(Protocol):
+    """Times products on the operands of one problem."""
+
+    def once(self, rung: Rung, config: Config) -> float | str:
+        """Return the device time of one product in ms, or why there is none."""
+
+    def baseline(self) -> float | None:
+        """Return the device time of one product by cuBLAS in ms, or None where there is no cuBLAS."""
+
+    def errors(self, rung: Rung, config: Config) -> tuple[float, float] | None:
+        """Return the errors of one product and of cuBLAS's against float64, or None where they cannot be had.
+
+        Both are relative: norm of the difference by norm of the product.
+        """
+
+
+class Evaluator(Protocol):
+    """What a tuning run asks of a device; tests put another one in its place."""
+
+    device: DeviceInfo
+    tools: Tools
+
+    def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
+        """Compile on all cores; give each job as it is done, with the reason where it failed."""
+
+    def check(self, job: Job) -> str | None:
+        """Return why a compiled kernel must not be used, or None: it spills, or its result is wrong."""
+
+    def blocks_per_sm(self, job: Job) -> int:
+        """Return how many of its blocks fit on a multiprocessor at a time."""
+
+    def operands(self, problem: Problem) -> Timer:
+        """Return the `Timer` of a problem; it is good until the next one."""
+
+
+def job_of(rung: Rung, config: Config, problem: Problem) -> Job:
+    """Return the kernel that a problem in dense, aligned arrays takes."""
+    return Job(rung, config.kernel, variants.variant_for(rung, _call_of(rung, problem), config))
+
+
+@lru_cache(maxsize=256)
+def _call_of(rung: Rung, problem: Problem) -> variants.Call:
+    return variants.call_facing(rung, variants.dense_call(problem))
+
+
+def largest_job(rung: Rung, config: Config) -> Job:
+    """Return the kernel of a config that needs most registers: the first that spills, if any does."""
+    return Job(rung, config.kernel, Variant(True, True, guard=rung.guarded, trans_c=rung.narrow))
+
+
+class DeviceEvaluator:
+    """The real `Bench`: one device, current in this thread.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.device = info_of(gpu)
+        self.tools = _tools()
+        self.stopwatch = Stopwatch(gpu)
+        self._kept = set(gpu.kernels)
+        self._cubins: dict[Job, bytes] = {}  # compiled and not yet loaded
+        self._memory: list[Any] = [None, None, None]  # of A, B and C
+        self._references: dict[Problem, _Reference] = {}
+
+    def close(self) -> None:
+        """Free the memory and forget the kernels that were tried: the next call looks at the database again."""
+        self.stopwatch.close()
+        for array in self._memory:
+            if array is not None:
+                array.close()
+        for key in set(self.gpu.kernels) - self._kept:
+            del self.gpu.kernels[key]
+        self.gpu.plans.clear()
+
+    def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
+        """See `Bench`. NVRTC releases the interpreter's lock, so threads use all cores."""
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            running = {pool.submit(self._compile, job): job for job in jobs}
+            try:
+                for done in as_completed(running):
+                    yield running[done], done.result()
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _compile(self, job: Job) -> str | None:
+        text = source.generate(job.rung, job.config, job.variant)
+        try:
+            # Past the cache, which the thousands of a run would push everything else out of, and then each other.
+            self._cubins[job] = compiler.compiled(text, job.rung.kernel, self.device.arch)
+        except CompileError as error:
+            return str(error)
+        return None
+
+    def check(self, job: Job) -> str | None:
+        """See `Bench`. The result is compared with float64, element by element, from a C full of NaN."""
+        local = self._local_bytes(job)
+        if local:
+            return f"it spills: {local} bytes of local memory a thread"
+        try:
+            result = self._checked_product(job)
+        except Exception as error:  # cuda.core's launch errors share no public base
+            self.survive(error)
+            return f"launch failed: {error}"
+        reference = self._reference(job)
+        wrong = ~(np.abs(result - reference.exact) <= reference.bound)  # so that NaN is wrong
+        if wrong.any():
+            return f"wrong result: {int(wrong.sum())} of {wrong.size} elements beyond the rounding bound"
+        return None
+
+    def blocks_per_sm(self, job: Job) -> int:
+        """See `Bench`."""
+        occupancy = self._kernel(job).occupancy
+        return int(occupancy.max_active_blocks_per_multiprocessor(job.config.threads, job.config.shared_bytes))
+
+    def operands(self, problem: Problem) -> Timer:
+        """See `Bench`. All problems use the same memory, which grows with them."""
+        sizes = (problem.M * problem.K, problem.K * problem.N, problem.M * problem.N)
+        for place, size in enumerate(sizes):
+            if self._memory[place] is None or self._memory[place].shape[1] < size:
+                self._memory[place] = self._allocate(size, place)
+        return _DeviceTimer(self, problem, self._memory)
+
+    def _allocate(self, size: int, place: int) -> DeviceArray:
+        if self._memory[place] is not None:
+            self._memory[place].close()
+        array = DeviceArray((1, size), self.gpu, LEGACY_STREAM)
+        _fill(array, self._numbers)
+        return array
+
+    @cached_property
+    def _numbers(self) -> np.ndarray:
+        return np.random.default_rng(0).standard_normal(_DRAWN, np.float32)
+
+    def _kernel(self, job: Job) -> Any:
+        cubin = self._cubins.pop(job, None)
+        if cubin is not None:
+            return kernel.load(self.gpu, job.rung, job.config, job.variant, cubin)
+        return kernel.get(self.gpu, job.rung, job.config, job.variant, self.gpu.stream(LEGACY_STREAM))
+
+    def _local_bytes(self, job: Job) -> int:
+        from cuda.bindings import driver
+
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        answer = driver.cuKernelGetAttribute(attribute, int(self._kernel(job).handle), self.gpu.ordinal)
+        device.succeed(f"asking for the local memory of {job.rung.name} {job.config}", answer)
+        return int(answer[1])
+
+    def _checked_product(self, job: Job) -> np.ndarray:
+        reference = self._reference(job)
+        problem = reference.problem
+        self.operands(problem)
+        a, b, c = self._memory
+        a.upload(reference.a)
+        b.upload(reference.b)
+        c.buffer.fill(_POISON, stream=c.stream)
+        views = _views(problem, self._memory)
+        run(self.gpu, LEGACY_STREAM, *views, _ONE, _ZERO, job.rung, job.config)
+        result = np.empty((problem.M, problem.N), np.float32)
+        c.download(result)
+        return result
+
+    def _reference(self, job: Job) -> _Reference:
+        problem = _problem_of(job)
+        if problem not in self._references:
+            self._references[problem] = _reference(problem)
+        return self._references[problem]
+
+    def survive(self, error: Exception) -> None:
+        """Raise `TuningError` where a failed launch has taken the context with it."""
+        from cuda.bindings import driver
+
+        answer = driver.cuCtxSynchronize()
+        if int(answer[0]) != 0:
+            raise TuningError(
+                f"a candidate broke the CUDA context ({answer[0].name}); start again, and the run goes on after it"
+            ) from error
+
+
+class _DeviceTimer:
+    """The real `Timer`."""
+
+    def __init__(self, evaluator: DeviceEvaluator, problem: Problem, arrays: Sequence[DeviceArray]) -> None:
+        self._evaluator, self._arrays = evaluator, arrays
+        self._given = _views(problem, arrays)
+        self._short = problem.flops < _LONG
+
+    def once(self, rung: Rung, config: Config) -> float | str:
+        """See `Timer`."""
+        evaluator = self._evaluator
+
+        def work() -> None:
+            run(evaluator.gpu, LEGACY_STREAM, *self._given, _ONE, _ZERO, rung, config)
+
+        try:
+            if self._short:
+                work()  # a first call takes the host longer than the device, and so does code that is not at hand
+            return evaluator.stopwatch.once(work)
+        except Exception as error:  # cuda.core's launch errors share no public base
+            evaluator.survive(error)
+            return f"launch failed: {error}"
+
+    def baseline(self) -> float | None:
+        """See `Timer`."""
+        if self._beside is None:
+            return None
+        if self._short:
+            self._beside.work()
+        return self._evaluator.stopwatch.once(self._beside.work)
+
+    def errors(self, rung: Rung, config: Config) -> tuple[float, float] | None:
+        """See `Timer`."""
+        if self._beside is None or isinstance(self.once(rung, config), str):
+            return None
+        try:
+            own = self._beside.error()
+            self._beside.work()
+            return own, self._beside.error()
+        except Exception as error:  # of either library: no room for the operands in float64, for one
+            self._evaluator.survive(error)
+            return None
+
+    @cached_property
+    def _beside(self) -> Baseline | None:
+        lent = [_Lent(array, view[1]) for array, view in zip(self._arrays, self._given, strict=True)]
+        found = cublas.product(*lent)  # type: ignore[arg-type]
+        if found is not None:
+            for _ in range(2):  # loads the library and its kernel
+                self._evaluator.stopwatch.once(found.work)
+        return found
+
+
+class _Lent:
+    """A device array seen as the operand that it is, transposed or not, for libraries that read DLPack."""
+
+    def __init__(self, array: DeviceArray, meta: Any) -> None:
+        from cuda.core.utils import StridedMemoryView
+
+        self._device = array.__dlpack_device__()
+        self._view = StridedMemoryView.from_buffer(array.buffer, meta[0], meta[1], dtype=np.dtype(np.float32))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        return self._view.__dlpack__(stream=-1, **options)  # everything here is on the legacy default stream
+
+
+def _views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, View]:
+    """Return the operands of a problem as dense matrices at the beginning of these pieces of memory."""
+    found = []
+    for array, (shape, strides) in zip(arrays, variants.dense(problem), strict=True):
+        pointer, (_, _, *rest) = array.view
+        found.append((pointer, (shape, strides, *rest)))
+    return tuple(found)  # type: ignore[return-value]
+
+
+def _fill(array: DeviceArray, numbers: np.ndarray) -> None:
+    from cuda.bindings import driver
+
+    total = 4 * array.shape[1]
+    done = min(total, numbers.nbytes)
+    array.upload(numbers[: done // 4])
+    while done < total:  # doubling: the rest is copied from what is there
+        more = min(done, total - done)
+        answer = driver.cuMemcpyDtoD(array.pointer + done, array.pointer, more)
+        device.succeed("filling an operand", answer)
+        done += more
+
+
+def _reference(problem: Problem) -> _Reference:
+    generator = np.random.default_rng(1)
+    a = generator.standard_normal((problem.M, problem.K), np.float32)
+    b = generator.standard_normal((problem.K, problem.N), np.float32)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    # Whatever the order of K float32 products and sums, they stay within K * 2^-24 of the sum of their magnitudes.
+    bound = (problem.K + 1) * 2.0**-24 * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64))
+    a, b = (np.ascontiguousarray(x.T if letter == "T" else x) for x, letter in zip((a, b), problem.layout, strict=True))
+    return _Reference(problem, a, b, exact, bound)
+
+
+def _problem_of(job: Job) -> Problem:
+    """Return the check's problem with extents that are multiples of 4 or 2 exactly where this variant needs them."""
+    wanted = job.variant
+    M, N, K = _NARROW if job.rung.narrow else _GUARDED if wanted.guard else _CHECKED
+    # vec_a looks at K (or M if A is column-major), vec_b at N (or K), vec_c at N.
+    deep = (variants.PEELED + 1) * (job.config.BK or 1) + 4  # for kernels whose end of K comes last
+    for many in (K, deep):
+        for m in (M, M + 1, M + 2):
+            for n in (N, N + 1, N + 2):
+                for k in (many, many - 1, many - 2):
+                    faced = Problem(m, n, k, wanted.layout)
+                    problem = faced.transposed if wanted.trans_c else faced
+                    if job_of(job.rung, job.config, problem).variant == wanted:
+                        return problem
+    raise ValueError(f"no product of dense matrices is computed by {wanted}")
+
+
+def _tools() -> Tools:
+    nvrtc = ".".join(map(str, device.nvrtc_version()))
+    return Tools(device.driver_text() or "unknown", nvrtc, datetime.date.today().isoformat())

@@ -1,0 +1,85 @@
+"""The problems that a device is tuned for, and how one is written on a command line."""
+
+from __future__ import annotations
+
+from fastsgemm.problem import LAYOUTS, Problem
+
+SQUARES = tuple(Problem(n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192))
+RAGGED = (
+    Problem(1000, 1000, 1000),
+    Problem(3000, 3000, 3000),
+    Problem(4095, 4097, 4093),
+    Problem(2047, 1025, 511),
+    Problem(333, 777, 555),
+    Problem(129, 131, 127),
+)
+TALL = (Problem(65536, 64, 64), Problem(100000, 96, 96), Problem(8192, 128, 1024), Problem(4096, 32, 4096))
+WIDE = (Problem(128, 4096, 4096), Problem(16, 4096, 4096), Problem(64, 8192, 512))
+LARGE = (Problem(2048, 11008, 4096),)
+HUGE = (Problem(16384, 16384, 16384),)  # for what `sgemm` uses: every try takes a while
+SMALL_K = (Problem(4096, 4096, 128), Problem(8192, 8192, 64), Problem(1024, 1024, 32))
+LARGE_K = (Problem(256, 256, 16384), Problem(64, 64, 65536), Problem(512, 512, 8192))
+VECTORS = (Problem(1, 4096, 4096), Problem(1, 4096, 4096, "NT"))  # the second is 4096, 1, 4096
+TRANSPOSED = tuple(Problem(n, n, n, layout) for n in (1024, 4096) for layout in LAYOUTS[1:])
+
+NARROW = (
+    *VECTORS,
+    Problem(1, 1024, 1024),
+    Problem(1, 8192, 8192),
+    Problem(1, 16384, 1024, "NT"),
+    Problem(2, 4096, 4096),
+    Problem(4, 4096, 4096),
+    Problem(4, 11008, 4096, "NT"),
+    Problem(8, 4096, 4096),
+    Problem(16, 1024, 1024),
+    Problem(16, 4096, 4096),
+    Problem(16, 4096, 4096, "NT"),
+    Problem(4096, 32, 4096),
+    Problem(32, 2048, 8192),
+    Problem(16384, 16, 64),
+    Problem(3, 1000, 3000),
+    Problem(1111, 5, 777),
+    Problem(8, 256, 65536),
+    Problem(32, 32, 262144),
+)
+
+STANDARD: tuple[Problem, ...] = (
+    *SQUARES,
+    *RAGGED,
+    *TALL,
+    *WIDE,
+    *LARGE,
+    *SMALL_K,
+    *LARGE_K,
+    *VECTORS,
+    *TRANSPOSED,
+)
+
+# Where all candidates are tried when the standard set is tuned; the best of these are tried on the rest. Their extents
+# are multiples of 4, so one kernel a candidate serves all of them.
+ANCHORS: tuple[Problem, ...] = (
+    Problem(4096, 4096, 4096),
+    Problem(2048, 2048, 2048),
+    Problem(1024, 1024, 1024),
+    Problem(512, 512, 512),
+    Problem(256, 256, 256),
+    Problem(8192, 128, 1024),
+    Problem(16, 4096, 4096),
+    Problem(4096, 4096, 128),
+)
+# Other layouts and odd extents.
+VARIANT_ANCHORS: tuple[Problem, ...] = (
+    *(Problem(4096, 4096, 4096, layout) for layout in LAYOUTS[1:]),
+    Problem(4095, 4097, 4093),
+    Problem(2047, 1025, 511),
+    Problem(333, 777, 555),
+)
+NARROW_ANCHORS: tuple[Problem, ...] = (
+    Problem(1, 4096, 4096),
+    Problem(1, 4096, 4096, "NT"),
+    Problem(4, 4096, 4096),
+    Problem(16, 4096, 4096),
+    Problem(16, 4096, 4096, "NT"),
+    Problem(16, 1024, 1024),
+    Problem(32, 2048, 8192),
+)

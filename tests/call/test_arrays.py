@@ -1,0 +1,244 @@
+"""Which library an operand belongs to, and the arrays that belong to none."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cuda.bindings import driver
+
+from fastsgemm import sgemm
+from fastsgemm.call import arrays
+from fastsgemm.call.arrays import HOST
+from fastsgemm.errors import (
+    CaptureError,
+    DeviceMemoryError,
+    DeviceMismatchError,
+    DTypeError,
+    NoDriverError,
+    OperandError,
+)
+
+
+class Exported:
+    """An array with DLPack and nothing else."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def __dlpack_device__(self):
+        return self._values.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        return self._values.__dlpack__(**options)
+
+
+class Pointing:
+    """An array with the CUDA array interface and nothing else."""
+
+    __cuda_array_interface__ = {  # noqa: RUF012
+        "shape": (2, 2), "typestr": "<f4", "data": (1 << 20, False), "version": 3, "strides": None, "stream": None,
+    }  # fmt: skip
+
+
+class Elsewhere:
+    """An array on a device that CUDA knows nothing of: 10 is DLPack's ROCm."""
+
+    def __dlpack_device__(self):
+        return (10, 0)
+
+    def __dlpack__(self, **options):
+        raise AssertionError("nothing may be exported")
+
+
+ONES = np.ones((2, 2), np.float32)
+
+
+def test_subclasses_belong_to_the_library_of_their_base():
+    class Image(np.ndarray):
+        pass
+
+    assert type(arrays.library(ONES.view(Image))) is type(arrays.library(ONES))
+    assert arrays.library(ONES) is arrays.library(ONES[:1])
+
+
+def test_a_parameter_of_torch_is_a_tensor(torch):
+    parameter = torch.nn.Parameter(torch.ones(2, 2), requires_grad=False)
+    assert arrays.library(parameter) is arrays.library(torch.ones(1))
+    assert arrays.library(parameter).device_of(parameter) == HOST
+
+
+def test_a_numpy_scalar_is_no_array():
+    with pytest.raises(DTypeError, match=r"got numpy.float32"):
+        arrays.library(np.float32(1))
+
+
+@pytest.mark.usefixtures("on_host")
+def test_any_host_array_with_dlpack_is_read():
+    np.testing.assert_array_equal(sgemm(ONES, Exported(ONES)), 2)
+    C = np.zeros((2, 2), np.float32)
+    assert sgemm(Exported(ONES), Exported(ONES), C=C) is C
+    np.testing.assert_array_equal(C, 2)
+
+
+@pytest.mark.usefixtures("on_host")
+def test_a_kind_without_constructors_needs_c():
+    with pytest.raises(OperandError, match=r"cannot make a new .*Exported; pass C"):
+        sgemm(Exported(ONES), ONES)
+
+
+@pytest.mark.usefixtures("on_host")
+def test_c_of_any_kind_is_written_or_refused_as_read_only():
+    values = np.zeros((2, 2), np.float32)
+    C = Exported(values)
+    if np.from_dlpack(C).flags.writeable:
+        assert sgemm(ONES, ONES, C=C) is C
+        np.testing.assert_array_equal(values, 2)
+    else:  # an older NumPy imports every array read-only
+        with pytest.raises(OperandError, match="C is read-only"):
+            sgemm(ONES, ONES, C=C)
+        assert (values == 0).all()
+
+
+def test_a_device_that_is_neither_host_nor_cuda():
+    with pytest.raises(DeviceMismatchError, match="neither host nor CUDA"):
+        sgemm(Elsewhere(), ONES)
+
+
+def test_a_host_array_among_arrays_on_a_device(device, on_device, torch):
+    message = "all operands must be on one device, got a .* on the host among arrays on a device"
+    for foreign in (ONES, Exported(ONES), Exported(torch.ones(2, 2))):
+        with pytest.raises(DeviceMismatchError, match=message):
+            sgemm(on_device(ONES), foreign)
+    assert device.launched == []
+
+
+@pytest.mark.parametrize("error", [AssertionError, BufferError, TypeError, ValueError, RuntimeError])
+def test_a_host_array_that_takes_no_stream(device, on_device, error):
+    class Strict(Exported):
+        def __dlpack__(self, *, stream=None, **options):
+            if stream is not None:
+                raise error("only stream=None is supported")
+            return super().__dlpack__(**options)
+
+    with pytest.raises(DeviceMismatchError, match=r"got a .*Strict on the host among arrays on a device"):
+        sgemm(on_device(ONES), Strict(ONES))
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
+def test_older_cuda_array_interfaces_are_read_as_version_3(version):
+    class Older:
+        __cuda_array_interface__ = {**Pointing.__cuda_array_interface__, "version": version}  # noqa: RUF012
+
+    x = Older()
+    found = arrays.library(x)._exporter(x).__cuda_array_interface__
+    assert found == {**x.__cuda_array_interface__, "version": max(3, version)}
+    assert x.__cuda_array_interface__["version"] == version
+
+
+def test_half_of_dlpack_is_none():
+    class Half:
+        def __dlpack__(self, **options):
+            raise AssertionError("nothing may be exported")
+
+    with pytest.raises(DTypeError, match="operands must be arrays"):
+        sgemm(Half(), Half())
+
+
+@pytest.fixture
+def cupy_array(monkeypatch):
+    """Return a function that makes a stand-in for a CuPy array, whose DLPack divides strides as CuPy 14 does."""
+
+    class Array:
+        def __init__(self, values, dtype=None):
+            self.shape, self.strides, self.dtype = values.shape, values.strides, dtype or values.dtype
+            self.data, self.device = SimpleNamespace(ptr=values.ctypes.data), SimpleNamespace(id=0)
+            self.streams = []
+
+        def __dlpack_device__(self):
+            return (2, 0)
+
+        def __dlpack__(self, *, stream, **options):
+            self.streams.append(stream)
+            strides = tuple(step % 2**64 // 4 for step in self.strides)
+            return SimpleNamespace(
+                ptr=self.data.ptr, shape=self.shape, strides=strides, dtype=self.dtype, device_id=0, readonly=False
+            )
+
+    Array.__module__ = "cupy"
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ndarray=Array))
+    monkeypatch.setattr(arrays, "_instances", {})
+    reader = SimpleNamespace(from_any_interface=lambda x, stream_ptr: x.__dlpack__(stream=stream_ptr))
+    monkeypatch.setattr("cuda.core.utils.StridedMemoryView", reader)
+    return Array
+
+
+@pytest.mark.parametrize("view", [np.s_[:], np.s_[::-1], np.s_[:, ::-1], np.s_[::-2, ::3], np.s_[:, None, 0]])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_cupy_strides_of_either_sign(cupy_array, view, ordered):
+    values = np.ones((6, 6), np.float32)[view]
+    x = cupy_array(values)
+    address, meta = arrays.library(x).view(x, 7, ordered)
+    assert address == values.ctypes.data
+    assert meta == (values.shape, tuple(step // 4 for step in values.strides), 0, None, False)
+    assert (7 in x.streams) is not ordered  # DLPack makes the stream wait
+
+
+def test_a_cupy_array_of_another_dtype(cupy_array):
+    x = cupy_array(np.ones((2, 2)))
+    fault = arrays.library(x).view(x, 7, True)[1][3]
+    assert str(fault("A")) == "A must be float32, got float64; float64 is not converted silently, cast it yourself"
+
+
+def test_a_device_pointer_without_a_driver(no_driver):
+    with pytest.raises(NoDriverError, match="no NVIDIA driver was found"):
+        sgemm(Pointing(), Pointing())
+
+
+def test_an_array_on_a_device_without_a_driver(no_driver):
+    class OnDevice(Elsewhere):
+        def __dlpack_device__(self):
+            return (2, 0)
+
+    with pytest.raises(NoDriverError, match="no NVIDIA driver was found"):
+        sgemm(OnDevice(), OnDevice())
+
+
+class Core:
+    """The part of a device that cuda.core allocates on; `error` is what it raises."""
+
+    name = "a device"
+
+    def __init__(self, error):
+        self.device, self._error = self, error
+
+    def stream(self, handle):
+        return SimpleNamespace(handle=handle)
+
+    def allocate(self, size, stream):
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("raised", "capturing", "expected", "message"),
+    [
+        ("CUDA_ERROR_OUT_OF_MEMORY: no memory", False, DeviceMemoryError, "2 x 3: 24 bytes are needed, 8 of 16 are"),
+        ("_MemPool cannot perform", True, CaptureError, "a new matrix of 2 x 3 cannot be made inside .* pass a C"),
+        ("CUDA_ERROR_ILLEGAL_ADDRESS: gone", False, LookupError, "CUDA_ERROR_ILLEGAL_ADDRESS: gone"),
+    ],
+)
+def test_a_new_array_that_cannot_be_had(monkeypatch, raised, capturing, expected, message):
+    monkeypatch.setattr("fastsgemm.device.is_capturing", lambda stream: capturing)
+    monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 8, 16))
+    with pytest.raises(expected, match=message):
+        arrays.DeviceArray((2, 3), Core(LookupError(raised)), 1)
+
+
+@pytest.mark.usefixtures("on_host")
+def test_an_array_that_refuses_export():
+    class Closed(Exported):
+        def __dlpack__(self, **options):
+            raise BufferError("it is closed")
+
+    with pytest.raises(OperandError, match=r"B \(.*Closed\) could not be read: it is closed"):
+        sgemm(ONES, Closed(ONES))

@@ -1,0 +1,162 @@
+"""What is launched for a product: arguments, BLAS rules and every layout, on a device made of Python."""
+
+import itertools
+
+import numpy as np
+import pytest
+from cuda.bindings import driver
+
+from fastsgemm import Config, sgemm
+from fastsgemm.errors import CaptureError, DeviceMemoryError
+
+HOW = {"rung": "naive", "config": Config(32, 32)}
+
+
+def laid_out(how, values):
+    rows, columns = values.shape
+    buffer = {
+        "row-major": lambda: np.full((rows, columns), 99, np.float32),
+        "column-major": lambda: np.full((columns, rows), 99, np.float32).T,
+        "padded": lambda: np.full((rows + 1, columns + 3), 99, np.float32)[1:, 2:-1],
+        "padded column-major": lambda: np.full((columns + 1, rows + 3), 99, np.float32)[1:, 2:-1].T,
+        "upwards": lambda: np.full((rows, columns + 1), 99, np.float32)[::-1, 1:],
+        "leftwards": lambda: np.full((rows, columns), 99, np.float32)[:, ::-1],
+        "strided": lambda: np.full((2 * rows, 3 * columns), 99, np.float32)[::2, ::3],
+    }[how]()
+    buffer[...] = values
+    return buffer
+
+
+LAYOUTS = ["row-major", "column-major", "padded", "padded column-major", "upwards", "leftwards", "strided"]
+PACKED = ("leftwards", "strided")  # those without a unit stride
+
+
+@pytest.mark.parametrize("how_c", LAYOUTS)
+def test_every_layout_gives_the_product_and_writes_nothing_else(device, on_device, random, how_c):
+    a, b, c = random(5, 7), random(7, 6), random(5, 6)
+    expected = 1.5 * (a @ b) - 0.5 * c
+    for how_a, how_b in itertools.product(LAYOUTS, LAYOUTS):
+        device.launched.clear()
+        A, B, C = laid_out(how_a, a), laid_out(how_b, b), laid_out(how_c, c)
+        sgemm(on_device(A), on_device(B), 1.5, -0.5, on_device(C), **HOW)
+        np.testing.assert_allclose(C, expected, rtol=1e-5, atol=1e-5, err_msg=f"{how_a} {how_b} {how_c}")
+        C[...] = 99
+        assert C.base is None or (C.base == 99).all(), (how_a, how_b, how_c)
+        packed = [how for how in (how_a, how_b, how_c) if how in PACKED]
+        assert len(device.launched) == 1 + len(packed) + (how_c in PACKED)  # C is gathered and scattered
+    assert len(device.made) == sum(
+        (how_a in PACKED) + (how_b in PACKED) + (how_c in PACKED)
+        for how_a, how_b in itertools.product(LAYOUTS, LAYOUTS)
+    )
+    assert not any(workspace.open for workspace in device.made)
+
+
+def test_expanded_operands_are_read_in_place(device, on_device, random):
+    row = random(1, 6)
+    A = np.broadcast_to(row, (4, 6))
+    result = sgemm(on_device(A), on_device(A.T), **HOW)
+    np.testing.assert_allclose(result.values, A @ A.T, rtol=1e-5)
+    assert device.made == []
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 5, 3), (5, 1, 3), (3, 5, 1), (1, 1, 7)])
+@pytest.mark.parametrize("step", [1, 2])
+def test_rows_and_columns_of_any_stride_need_no_packing(device, on_device, random, shape, step):
+    M, N, K = shape
+    A, B = random(M, step * K)[:, ::step], random(step * K, N)[::step]
+    result = sgemm(on_device(A), on_device(B), **HOW)
+    np.testing.assert_allclose(result.values, A @ B, rtol=1e-5, atol=1e-6)
+    assert device.made == [] or (step == 2 and M > 1)
+
+
+@pytest.mark.parametrize("how_c", ["row-major", "column-major", "strided"])
+class TestBlasRules:
+    def test_beta_zero_never_reads_c(self, device, on_device, random, how_c):
+        A, B, C = random(3, 4), random(4, 5), laid_out(how_c, np.full((3, 5), np.nan, np.float32))
+        sgemm(on_device(A), on_device(B), 1.0, 0.0, on_device(C), **HOW)
+        np.testing.assert_allclose(C, A @ B, rtol=1e-5, atol=1e-6)
+
+    @pytest.mark.parametrize("how", ["row-major", "strided"])
+    @pytest.mark.parametrize("beta", [0.0, 1.0, -2.0])
+    def test_alpha_zero_never_reads_a_and_b(self, device, on_device, random, how_c, how, beta):
+        nan = laid_out(how, np.full((4, 4), np.nan, np.float32))
+        values = random(4, 4)
+        values[0, 0] = -0.0
+        C = laid_out(how_c, values)
+        sgemm(on_device(nan), on_device(nan), 0.0, beta, on_device(C), **HOW)
+        expected = np.float32(beta) * values if beta else np.zeros((4, 4), np.float32)
+        assert np.ascontiguousarray(C).tobytes() == expected.tobytes()  # down to the sign of a zero
+
+    @pytest.mark.parametrize("alpha", [1.0, np.nan])
+    @pytest.mark.parametrize("beta", [0.0, 1.0, -2.0])
+    def test_without_steps_c_is_scaled(self, device, on_device, random, how_c, alpha, beta):
+        values = random(3, 5)
+        C = laid_out(how_c, values)
+        empty = np.ones((3, 0), np.float32), np.ones((0, 5), np.float32)
+        sgemm(on_device(empty[0]), on_device(empty[1]), alpha, beta, on_device(C), **HOW)
+        np.testing.assert_array_equal(C, np.float32(beta) * values)
+
+
+@pytest.mark.parametrize(("M", "N", "K"), [(0, 5, 3), (3, 0, 4), (0, 0, 0)])
+def test_without_elements_nothing_is_compiled_or_launched(device, on_device, M, N, K):
+    A, B = np.ones((M, K), np.float32), np.ones((K, N), np.float32)
+    assert sgemm(on_device(A), on_device(B), **HOW).values.shape == (M, N)
+    assert device.compiled == [] and device.launched == []
+
+
+def test_workspace_is_given_back_when_the_launch_fails(device, on_device, random, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("no launch")
+
+    A, B = random(4, 8)[:, ::2], random(4, 5)
+    monkeypatch.setattr(device, "launch", fail)
+    with pytest.raises(RuntimeError, match="no launch"):
+        sgemm(on_device(A), on_device(B), **HOW)
+    assert device.made and not any(workspace.open for workspace in device.made)
+
+
+@pytest.mark.parametrize("fits", [0, 1, 2])
+def test_packing_more_than_there_is_room_for_leaves_c_and_no_workspace(device, on_device, random, monkeypatch, fits):
+    monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 100, 2000))
+    A, B, C = (laid_out("strided", random(*shape)) for shape in ((2, 3), (3, 4), (2, 4)))
+    device.room = (0, 4 * 6, 4 * 8)[fits]  # none, A's copy, all but B's
+    before = C.copy()
+    name, size = ("A", 24) if fits == 0 else ("B", 48)
+    message = f"Python has no room for a packed copy of {name}, .* {size} bytes are needed, 100 of 2000 are free"
+    with pytest.raises(DeviceMemoryError, match=message):
+        sgemm(on_device(A), on_device(B), 1.0, 1.0, on_device(C), **HOW)
+    np.testing.assert_array_equal(C, before)
+    assert not any(workspace.open for workspace in device.made)
+
+
+def test_packing_in_a_capture_is_refused_before_anything_is_captured(device, on_device, random):
+    device.capturing.add(5)
+    with pytest.raises(CaptureError):
+        sgemm(on_device(random(4, 8)[:, ::2]), on_device(random(4, 5)), **HOW)
+    assert device.made == [] and device.launched == []
+
+
+def test_what_was_packed_before_is_packed_in_a_capture(device, on_device, random):
+    A, B = random(4, 8)[:, ::2], random(4, 5)
+    sgemm(on_device(A), on_device(B), **HOW)
+    device.capturing.add(5)
+    np.testing.assert_allclose(sgemm(on_device(A), on_device(B), **HOW).values, A @ B, rtol=1e-5, atol=1e-6)
+    assert not any(workspace.open for workspace in device.made)
+
+
+def test_packing_uses_the_stream_of_the_call(device, on_device, random):
+    class Stream:
+        def __cuda_stream__(self):
+            return (0, 9)
+
+    sgemm(on_device(random(4, 8)[:, ::2]), on_device(random(4, 5)), stream=Stream(), **HOW)
+    assert {handle for handle, _ in device.launched} == {9}
+    assert {workspace.handle for workspace in device.made} == {9}
+
+
+def test_the_table_of_plans_starts_again_when_it_is_full(device, on_device, random, monkeypatch):
+    monkeypatch.setattr("fastsgemm.call.launch._MOST_PLANS", 3)
+    for n in range(1, 8):
+        A = random(n, n)
+        np.testing.assert_allclose(sgemm(on_device(A), on_device(A), **HOW).values, A @ A, rtol=1e-4, atol=1e-5)
+        assert len(device.plans) <= 3

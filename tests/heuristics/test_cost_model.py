@@ -1,0 +1,399 @@
+import dataclasses
+import itertools
+import math
+
+import pytest
+
+from fastsgemm.config import Config
+from fastsgemm.geometry.grid import blocks
+from fastsgemm.geometry.variants import facing
+from fastsgemm.heuristics import cost_model, database
+from fastsgemm.heuristics.cost_model import CostModel
+from fastsgemm.heuristics.database import Curve, Point, Tools
+from fastsgemm.problem import LAYOUTS, Problem, spell
+from fastsgemm.rungs import find
+from fastsgemm.tuning.evaluator import job_of
+from fastsgemm.tuning.search_spaces import CLASSIC, PIPELINED, REFINED, SKINNY
+
+SMS = 132
+BIG, SMALL = REFINED.quick[0], REFINED.quick[15]  # 128x128x8 and 32x32x16
+
+
+def ideal(config, full, start=0.004, slope=1e-3, tail=2.0, ragged=1.25):
+    """A machine that is exactly what the model thinks: each wave costs `slope` a step and `start` once."""
+
+    def ms(problem):
+        load = blocks(config, problem) / SMS
+        waves, rest = divmod(load, full)
+        part = math.ceil(rest - 1e-9) if rest > 1 else max(rest, 1 / 8) if rest > 1e-9 else 0
+        units = waves * full + part
+        rest_k = problem.K % config.BK
+        depth = problem.K - rest_k + (3 + tail * rest_k if rest_k else 0)
+        odd = (problem.N if problem.layout[1] == "N" else problem.K) % 4 or (
+            problem.K if problem.layout[0] == "N" else problem.M
+        ) % 4
+        return (
+            (start + slope * depth * 1.0)
+            * units
+            * (ragged if odd else 1.0)
+            * {"NN": 1, "NT": 1.1, "TN": 0.9, "TT": 1.3}[problem.layout]
+        )
+
+    return ms
+
+
+def curve(config, full, ms):
+    points = tuple(Point(problem, ms(problem)) for problem in cost_model.probes(config, full, SMS))
+    return Curve("sm_90", "Fake 9000", SMS, "warptiled", config, full, points, Tools("1", "2", "2026-01-01"))
+
+
+@pytest.mark.parametrize("config", [BIG, SMALL, CLASSIC.quick[0]], ids=str)
+@pytest.mark.parametrize("full", [1, 2, 3, 8])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(1024, 1024, 1024),
+        Problem(4096, 4096, 512),
+        Problem(4096, 4096, 4096, "TT"),
+        Problem(128, 128, 65536),
+        Problem(1111, 777, 555),
+        Problem(2049, 4095, 63, "NT"),
+        Problem(4096, 4096, 4100),
+        Problem(8192, 8192, 64, "TN"),
+    ],
+    ids=spell,
+)
+def test_a_machine_that_is_as_the_model_thinks_is_predicted(config, full, problem):
+    ms = ideal(config, full)
+    assert CostModel(curve(config, full, ms)).predict(problem, SMS) == pytest.approx(ms(problem), rel=0.12)
+
+
+@pytest.mark.parametrize("full", [1, 2, 5, 16])
+def test_the_measured_points_are_predicted(full):
+    """Whole loads, aligned and ragged, shallow and deep: the model goes through its own data."""
+    ms = ideal(SMALL, full)
+    predicted = CostModel(curve(SMALL, full, ms))
+    for problem in cost_model.probes(SMALL, full, SMS):
+        assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
+
+
+@pytest.mark.parametrize(
+    "problem", [Problem(2111, 2111, 2111), Problem(2047, 1025, 511), Problem(1000, 4000, 333)], ids=str
+)
+def test_a_quick_curve_of_rung_9_has_one_line_for_a_ragged_k(problem):
+    config = PIPELINED.quick[0]
+    ms = ideal(config, 1)
+    few = cost_model.probes(config, 1, SMS, quick=True)
+    assert len({job_of(find("pipelined"), config, one).variant for one in few}) == 5
+    quick = CostModel(dataclasses.replace(curve(config, 1, ms), points=tuple(Point(one, ms(one)) for one in few)))
+    assert quick.predict(problem, SMS) == pytest.approx(CostModel(curve(config, 1, ms)).predict(problem, SMS), rel=0.1)
+
+
+def test_a_quick_curve_takes_the_aligned_factor_of_a_layout():
+    ms = ideal(BIG, 2)
+    few = cost_model.probes(BIG, 2, SMS, quick=True)
+    assert set(few) < set(cost_model.probes(BIG, 2, SMS))
+    points = tuple(Point(problem, ms(problem)) for problem in few)
+    quick = CostModel(dataclasses.replace(curve(BIG, 2, ms), points=points))
+    problem = Problem(2111, 2111, 2111, "TT")
+    assert quick.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05)
+
+
+def test_one_more_block_starts_another_wave():
+    whole = Problem(11 * 128, 12 * 128, 1024)
+    more = Problem(11 * 128, 12 * 128 + 4, 1024)
+    predicted = CostModel(curve(BIG, 1, ideal(BIG, 1)))
+    assert blocks(BIG, whole) == SMS
+    assert predicted.predict(more, SMS) > 1.05 * predicted.predict(whole, SMS)
+
+
+def test_another_count_of_multiprocessors_changes_the_waves():
+    problem = Problem(11 * 128, 12 * 128, 1024)
+    predicted = CostModel(curve(BIG, 1, ideal(BIG, 1)))
+    assert predicted.predict(problem, 66) == pytest.approx(2 * predicted.predict(problem, 132), rel=0.1)
+
+
+def test_more_work_never_takes_less_time():
+    predicted = CostModel(curve(SMALL, 8, ideal(SMALL, 8)))
+    for layout in LAYOUTS:
+        times = [predicted.predict(Problem(n, n, 512, layout), SMS) for n in range(64, 4096, 64)]
+        assert all(later >= sooner - 1e-12 for sooner, later in itertools.pairwise(times))
+        times = [predicted.predict(Problem(1024, 1024, k, layout), SMS) for k in range(16, 4096, 16)]
+        assert all(later >= sooner - 1e-12 for sooner, later in itertools.pairwise(times))
+
+
+def test_nothing_is_faster_than_its_operands_are_read():
+    def slow_stream(problem):
+        return 50.0 if problem.N == BIG.BN else ideal(BIG, 2)(problem)
+
+    predicted = CostModel(curve(BIG, 2, slow_stream))
+    stream = Problem(2 * SMS * 128, 128, 1024)
+    assert predicted.predict(stream, SMS) == pytest.approx(50.0)
+
+
+def test_a_curve_with_a_point_missing_is_refused():
+    whole = curve(BIG, 2, ideal(BIG, 2))
+    edges = Problem(2 * SMS * BIG.BM, BIG.BN - 4, 1024)
+    needed = [
+        index
+        for index, point in enumerate(whole.points)
+        if point.problem.layout == "NN" and point.problem.K > 9 and point.problem != edges
+    ]
+    for index in needed:
+        points = (*whole.points[:index], *whole.points[index + 1 :])
+        with pytest.raises(ValueError, match="no time for"):
+            CostModel(Curve(**{**vars(whole), "points": points}))
+
+
+@pytest.mark.parametrize("config", [BIG, SMALL], ids=str)
+@pytest.mark.parametrize("full", [1, 2, 16])
+@pytest.mark.parametrize("sms", [1, 7, 108, 132, 131, 148])
+def test_probes_are_few_and_near_their_load(config, full, sms):
+    found = cost_model.probes(config, full, sms)
+    assert len(found) == len(set(found)) < 60
+    heaviest = max(blocks(config, problem) for problem in found)
+    assert 0.75 * 4 * full * sms <= heaviest <= 4 * full * sms
+
+
+def test_times_without_noise_or_sense_do_not_break_it():
+    """Even constant times give a prediction: a slope of zero is no division by it."""
+    predicted = CostModel(curve(BIG, 2, lambda problem: 0.01))
+    assert predicted.predict(Problem(333, 555, 777), SMS) > 0
+    assert predicted.predict(Problem(8192, 8192, 8192), SMS) > 0
+
+
+PIPE = Config(
+    64, 128, 8, 16, 4, 64, 64, 2,
+    GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPREAD=2, SPLIT_K=1,
+)  # fmt: skip
+PARTS = {2 << i for i in range(8)} | {3 << i for i in range(7)}  # up to 256
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        (Problem(64, 128, 65536), [1, *sorted(PARTS)]),  # 256 parts at most
+        (Problem(64, 128, 256), [1, 2, 3, 4, 6, 8, 12, 16]),  # parts of two tiles at least
+        (Problem(64, 128, 255), [1, 2, 3, 4, 6, 8, 12]),
+        (Problem(64, 128, 31), [1]),
+        (Problem(64 * 32, 128 * 32, 65536), [1, 2]),  # until there are eight waves of one block
+        (Problem(64 * 33, 128 * 32, 65536), [1]),
+    ],
+    ids=str,
+)
+def test_k_is_divided_while_blocks_are_few_and_parts_deep(problem, expected):
+    assert cost_model.splits(PIPE, problem, SMS) == expected
+    assert cost_model.splits(dataclasses.replace(PIPE, SPLIT_K=8), problem, SMS) == expected
+
+
+def flat(config, full):
+    """A machine on which a wave takes as long whether its blocks are many or few, as the real ones nearly are."""
+    return lambda problem: (0.004 + 1e-3 * problem.K) * math.ceil(blocks(config, problem) / SMS / full)
+
+
+def test_the_time_in_parts_is_that_of_more_blocks_with_less_to_do_and_a_sum():
+    """Four times the blocks at a quarter of the depth, and bytes to add up."""
+    ms = flat(PIPE.kernel, 2)
+    predicted = CostModel(curve(PIPE, 2, ms))
+    problem = Problem(64 * 11, 128 * 6, 4096)  # half a block for each multiprocessor
+    best, config = predicted.best(problem, SMS)
+    assert config.SPLIT_K == 4 and dataclasses.replace(config, SPLIT_K=1) == PIPE
+    outputs = 4 * problem.M * problem.N
+    whole = ms(Problem(4 * 64 * 11, 128 * 6, 1024))
+    assert best == pytest.approx(whole + 0.003 + outputs * (4 + 2) / 2e9, rel=0.05)
+    assert best < 0.5 * predicted.predict(problem, SMS)
+    quarter = predicted.predict(dataclasses.replace(problem, K=1024), SMS / 4)
+    assert best - quarter == pytest.approx(0.003 + outputs * (4 + 2) / 2e9, rel=1e-6)
+
+
+def test_where_blocks_are_many_k_stays_whole():
+    predicted = CostModel(curve(PIPE, 2, flat(PIPE.kernel, 2)))
+    for problem in (Problem(4096, 4096, 4096), Problem(8192, 8192, 64), Problem(64, 128, 16)):
+        best, config = predicted.best(problem, SMS)
+        assert config == PIPE and best == predicted.predict(problem, SMS)
+
+
+def test_a_config_that_cannot_divide_k_is_returned_as_it_is():
+    predicted = CostModel(curve(BIG, 2, ideal(BIG, 2)))
+    problem = Problem(64, 64, 65536)
+    assert predicted.best(problem, SMS) == (predicted.predict(problem, SMS), BIG)
+
+
+def test_the_best_division_is_the_least_of_all():
+    predicted = CostModel(curve(PIPE, 2, flat(PIPE.kernel, 2)))
+    for problem in (Problem(64, 64, 65536), Problem(256, 256, 16384, "TT"), Problem(333, 555, 7777, "NT")):
+        best, config = predicted.best(problem, SMS)
+        assert config.SPLIT_K in cost_model.splits(PIPE, problem, SMS)[1:]
+        for parts in cost_model.splits(PIPE, problem, SMS):
+            option = dataclasses.replace(PIPE, SPLIT_K=parts)
+            assert best <= predicted._split(problem, option, SMS)
+
+
+# Rung 10
+
+NARROW = SKINNY.quick[3]  # 4x64x256
+
+
+def narrow_machine(full, start=0.004, slope=1e-5, tail=2.0):
+    """`ideal` for rung 10: the problem as it is computed, in one row of tiles."""
+    return ideal(NARROW.kernel, full, start, slope, tail)
+
+
+def narrow_curve(full, ms):
+    return dataclasses.replace(curve(NARROW, full, ms), rung="skinny")
+
+
+@pytest.mark.parametrize("full", [1, 2, 8])
+@pytest.mark.parametrize(
+    "problem",
+    [Problem(4, 4096, 4096), Problem(3, 50000, 1000), Problem(8, 8192, 8192, "NT"), Problem(1, 1024, 65536, "TT")],
+    ids=spell,
+)
+def test_a_narrow_problem_is_predicted_from_a_row_of_tiles(full, problem):
+    ms = narrow_machine(full)
+    predicted = CostModel(narrow_curve(full, ms))
+    assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.15)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_few_columns_take_the_time_of_few_rows(layout):
+    predicted = CostModel(narrow_curve(2, narrow_machine(2)))
+    for problem in (Problem(4096, 3, 2000, layout), Problem(555, 4, 65536, layout), Problem(64, 64, 500, layout)):
+        turned = facing(find("skinny"), problem)
+        assert turned.M <= turned.N
+        assert predicted.predict(problem, SMS) == predicted.predict(turned, SMS)
+        assert predicted.best(problem, SMS) == predicted.best(turned, SMS)
+    tall, wide = Problem(4096, 3, 2000), Problem(3, 4096, 2000)  # NN of the one is TT of the other
+    assert predicted.predict(tall, SMS) == predicted.predict(dataclasses.replace(wide, layout="TT"), SMS)
+
+
+def test_the_measured_points_of_a_row_are_predicted():
+    ms = narrow_machine(4)
+    predicted = CostModel(narrow_curve(4, ms))
+    for problem in cost_model.probes(NARROW, 4, SMS):
+        assert problem.M <= 4 * NARROW.BM and (cost_model.depths(NARROW)[0] <= problem.K or problem.K <= 9)
+        if problem.layout == "TN":
+            continue  # quicker on this machine than its operands are read
+        assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
+
+
+def test_a_part_of_rung_10_may_be_one_tile_deep():
+    assert cost_model.splits(NARROW, Problem(4, 64, 4 * 256), SMS) == [1, 2, 3, 4]
+    assert cost_model.splits(NARROW, Problem(4, 64, 4 * 256 - 1), SMS) == [1, 2, 3]
+    assert cost_model.splits(NARROW, Problem(4, 64, 255), SMS) == [1]
+
+
+def test_a_narrow_problem_is_divided_until_the_device_is_full():
+    def flat_row(problem):
+        return (0.004 + 1e-5 * problem.K) * math.ceil(blocks(NARROW.kernel, problem) / SMS / 2)
+
+    predicted = CostModel(narrow_curve(2, flat_row))
+    for problem in (Problem(4, 64 * 33, 8192), Problem(64 * 33, 4, 8192, "TT")):
+        best, config = predicted.best(problem, SMS)
+        assert config.SPLIT_K > 1 and best < 0.6 * predicted.predict(problem, SMS)
+
+
+def test_what_a_block_costs_once_is_measured_where_there_is_nothing_else():
+    """A machine on which the first 40 steps are free: a line through the deeper points alone misses that."""
+
+    def ms(problem):
+        return max(1, math.ceil(blocks(BIG, problem) / SMS)) * (0.005 + 1e-4 * max(0, problem.K - 40))
+
+    whole = curve(BIG, 1, ms)
+    assert CostModel(whole).predict(Problem(1024, 1024, 16), SMS) == pytest.approx(0.005, rel=0.15)
+    without = dataclasses.replace(whole, points=tuple(p for p in whole.points if p.problem.K > 9))
+    assert CostModel(without).predict(Problem(1024, 1024, 16), SMS) < 0.004  # an older curve is used as it is
+
+
+def test_from_the_third_tile_on_every_step_of_k_counts_the_same():
+    """Rung 9 on a machine on which a first tile costs something of its own, and K = 8 has none."""
+    config = dataclasses.replace(PIPELINED.quick[0], BM=128, BN=128)
+    assert config.BK == 16
+
+    def ms(problem):
+        units = max(1, math.ceil(blocks(config, problem) / SMS))
+        return units * ((0.008 if problem.K >= config.BK else 0.004) + 1e-4 * problem.K)
+
+    predicted = CostModel(dataclasses.replace(curve(config, 1, ms), rung="pipelined"))
+    for K in (48, 64, 96, 256):
+        problem = Problem(1024, 1024, K)
+        assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.01)
+    times = [predicted.predict(Problem(1024, 1024, K), SMS) for K in (1, 4, 8)]
+    assert times == sorted(set(times))  # and fewer than were measured take less
+
+
+def test_only_rows_of_c_that_cannot_be_stored_by_vectors_cost_what_storing_them_does():
+    """A machine on which nothing but storing an odd N takes longer; K decides how A is read, and that costs nothing."""
+
+    def ms(problem):
+        units = max(1, math.ceil(blocks(BIG, problem) / SMS))
+        return units * (0.004 + 1e-4 * problem.K + (0.02 if problem.N % 4 else 0.0))
+
+    predicted = CostModel(curve(BIG, 1, ms))
+    for M, N, K in ((1280, 1280, 640), (1281, 1280, 641), (1279, 1278, 640), (1279, 1278, 641)):
+        assert predicted.predict(Problem(M, N, K), SMS) == pytest.approx(ms(Problem(M, N, K)), rel=0.02)
+
+
+def test_a_matrix_smaller_than_a_tile_costs_what_its_edges_do():
+    def ms(problem):
+        units = max(1, math.ceil(blocks(BIG, problem) / SMS))
+        return units * (0.004 + (1.5e-4 if problem.N < BIG.BN else 1e-4) * problem.K)
+
+    predicted = CostModel(curve(BIG, 1, ms))
+    filled, short = (predicted.predict(Problem(1280, n, 4096), SMS) for n in (128, 64))
+    assert filled == pytest.approx(0.4136, rel=0.01) and short == pytest.approx(0.6184, rel=0.03)
+    whole = curve(BIG, 1, ms)
+    without = dataclasses.replace(whole, points=tuple(p for p in whole.points if p.problem.N != BIG.BN - 4))
+    assert CostModel(without).predict(Problem(1280, 64, 4096), SMS) == pytest.approx(filled)  # taken for granted
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 8])
+def test_rows_of_tiles_share_what_they_read_of_b(rows):
+    """A machine on which reading B takes as long as the arithmetic of two tiles, and is done once for all rows."""
+
+    def ms(problem):
+        turned = facing(find("skinny"), problem)
+        wide, high = math.ceil(turned.N / NARROW.BN), math.ceil(turned.M / NARROW.BM)
+        return 0.004 + 1e-7 * turned.K * (2 * wide + wide * high)
+
+    predicted = CostModel(narrow_curve(1, ms))
+    one, many = (Problem(n * NARROW.BM, SMS // n * NARROW.BN, 4096) for n in (1, rows))
+    share = (1 + 2 / min(rows, 4)) / 3  # of more rows it says no more than of four
+    found = (predicted.predict(many, SMS) - 0.004) / (predicted.predict(one, SMS) - 0.004)
+    assert found == pytest.approx(share, rel=0.1)
+
+
+def test_few_rows_of_tiles_that_wait_for_memory_gain_nothing_by_sharing():
+    """The same machine, but nothing is quicker than half of what a device full of blocks takes."""
+
+    def ms(problem):
+        turned = facing(find("skinny"), problem)
+        wide, high = math.ceil(turned.N / NARROW.BN), math.ceil(turned.M / NARROW.BM)
+        return 0.004 + 1e-7 * turned.K * max(1.5 * SMS, 2 * wide + wide * high)
+
+    few = Problem(4 * NARROW.BM, SMS // 8 * NARROW.BN, 4096)
+    assert CostModel(narrow_curve(1, ms)).predict(few, SMS) == pytest.approx(ms(few), rel=0.05)
+
+
+@pytest.mark.parametrize("number", [7, 8, 9])
+def test_more_tiles_of_k_never_take_less_by_the_shipped_curves(number):
+    """Where K is shallow the line leaves what was measured deeper; a ragged tile may cost more than a whole one."""
+    for known in database.load("sm_90").curves:
+        if known.rung == find(number).name:
+            predicted, step = CostModel(known), known.config.BK
+            times = [predicted.predict(Problem(4096, 4096, K), SMS) for K in (8, *(step << n for n in range(8)))]
+            assert all(0.99 * before <= after for before, after in itertools.pairwise(times)), (known.config, times)
+            assert predicted.predict(Problem(4096, 4096, 1), SMS) > 4 * 4096 * 4096 / 8e9  # ms: C is written
+
+
+def test_what_rung_9_reads_in_pairs_counts_a_third_of_what_is_read_float_by_float():
+    config = dataclasses.replace(PIPELINED.quick[0], BM=128, BN=128)
+
+    def ms(problem):
+        units = max(1, math.ceil(blocks(config, problem) / SMS))
+        return units * (0.004 + 1e-4 * (1.5 if problem.K % 4 or problem.N % 4 else 1.0) * problem.K)
+
+    for rung, share in (("pipelined", 1 / 3), ("warptiled", 1.0)):
+        predicted = CostModel(dataclasses.replace(curve(config, 1, ms), rung=rung))
+        whole, pairs, odd = (predicted.predict(Problem(1280, n, 4096), SMS) for n in (1280, 1278, 1279))
+        assert pairs - whole == pytest.approx(share * (odd - whole), rel=0.05) and odd > 1.1 * whole

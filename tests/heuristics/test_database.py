@@ -1,0 +1,342 @@
+import dataclasses
+import json
+import multiprocessing
+import os
+import warnings
+
+import pytest
+
+from fastsgemm import resources, rungs
+from fastsgemm.errors import FastsgemmError, RecordError
+from fastsgemm.heuristics import database
+from fastsgemm.heuristics.database import Content, Curve, Point, Record, Tools
+from fastsgemm.problem import Problem
+from fastsgemm.tuning.search_spaces import CLASSIC, REFINED
+
+FILES = sorted(path.stem for path in resources.folder("tuning_db").glob("*.json"))
+MOST_BYTES = 200_000  # of a file: it stays readable
+ONE, TWO = REFINED.quick[:2]
+TOOLS = Tools("580.0", "13.0", "2026-01-01")
+DEVICE = "Fake 9000"
+PROBLEM = Problem(64, 64, 64)
+POINTS = (Point(PROBLEM, 0.01),)
+
+PUBLISHED = {
+    "rung": "autotuned",
+    "device": "NVIDIA RTX A6000",
+    "problem": {"M": 4096, "N": 4096, "K": 4096, "layout": "NN"},
+    "constants": {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 8},
+    "origin": "published",
+    "source": "a page",
+}
+MEASURED = {key: value for key, value in PUBLISHED.items() if key != "source"} | {
+    "origin": "measured",
+    "ms": 10.0,
+    "tflops": 13.744,
+    "cublas_ratio": 0.7,
+    "driver": "580.0",
+    "nvrtc": "13.0",
+    "date": "2026-01-01",
+}
+CURVE = {
+    "rung": "autotuned",
+    "device": DEVICE,
+    "multiprocessors": 132,
+    "constants": {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 8},
+    "blocks_per_sm": 2,
+    "points": {"NN": [[128, 128, 1024, 0.5]]},
+    "driver": "580.0",
+    "nvrtc": "13.0",
+    "date": "2026-01-01",
+}
+
+
+def record(problem=PROBLEM, config=ONE, ms=0.01, device=DEVICE, rung="warptiled"):
+    return Record("sm_90", device, rung, problem, config, "measured", str(TOOLS), ms, 0.9, TOOLS)
+
+
+def curve(config=ONE, device=DEVICE, points=POINTS):
+    return Curve("sm_90", device, 132, "warptiled", config, 2, points, TOOLS)
+
+
+def content(*records, curves=()):
+    return Content("sm_90", 232448, records, curves)
+
+
+def file_text(records=(), curves=(), **header):
+    head = {"schema": database.SCHEMA, "arch": "sm_90", "shared_limit": 232448} | header
+    return json.dumps(head | {"records": list(records), "curves": list(curves)})
+
+
+def without(line, *names):
+    return {name: value for name, value in line.items() if name not in names}
+
+
+# What is shipped
+
+
+@pytest.mark.parametrize("arch", FILES)
+def test_a_shipped_file_is_faultless(arch):
+    text = database.shipped_path(arch).read_text(encoding="utf-8")
+    assert database.faults(text, arch) == []
+    assert len(text) < MOST_BYTES
+
+
+@pytest.mark.parametrize("arch", FILES)
+def test_a_shipped_file_is_written_as_the_program_writes_it(arch):
+    assert database.dumps(database.shipped(arch)) == database.shipped_path(arch).read_text(encoding="utf-8")
+
+
+def test_every_rung_has_a_record_that_holds_everywhere():
+    found = database.load(database.GENERIC)
+    assert {entry.rung for entry in found.records if entry.problem is None} == {rung.name for rung in rungs.RUNGS}
+    assert found.shared_limit == 48 * 1024
+
+
+@pytest.mark.parametrize(
+    ("arch", "device", "rung", "constants"),
+    [
+        ("sm_86", "NVIDIA RTX A6000", "autotuned", (128, 128, 16, 8, 8)),
+        ("sm_80", "NVIDIA A100-SXM4-40GB", "autotuned", (64, 64, 16, 4, 4)),
+        ("sm_86", "NVIDIA RTX A6000", "warptiled", (128, 128, 16, 8, 4, 64, 64, 4, 0, 0, 1, 1)),
+        ("sm_80", "NVIDIA A100-SXM4-40GB", "warptiled", (64, 128, 16, 4, 4, 32, 64, 1, 0, 0, 1, 1)),
+    ],
+)
+def test_published_winners_name_their_source(arch, device, rung, constants):
+    found = [entry for entry in database.shipped(arch).records if (entry.device, entry.rung) == (device, rung)]
+    assert [tuple(entry.config.constants.values()) for entry in found] == [constants]
+    assert found[0].origin == "published" and "siboehm.com" in found[0].source
+
+
+# The strict check
+
+
+@pytest.mark.parametrize("line", [PUBLISHED, MEASURED, MEASURED | {"cublas_ratio": None}])
+def test_a_good_record_has_no_faults(line):
+    assert database.faults(file_text([line]).replace("[{", "[\n{"), "sm_90") == []
+
+
+def test_a_good_curve_has_no_faults():
+    assert database.faults(file_text(curves=[CURVE]).replace("[{", "[\n{"), "sm_90") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (PUBLISHED | {"origin": "guessed"}, "origin"),
+        (PUBLISHED | {"rung": "fastest"}, "unknown rung"),
+        (PUBLISHED | {"speed": 1}, "speed"),
+        (without(PUBLISHED, "source"), "source"),
+        (without(PUBLISHED, "device"), "device"),
+        (PUBLISHED | {"device": ""}, "device"),
+        (PUBLISHED | {"source": None}, "source"),
+        (PUBLISHED | {"problem": {"M": 1, "N": 1, "K": 1}}, "layout"),
+        (PUBLISHED | {"problem": {"M": 1, "N": 1, "K": 1.5, "layout": "NN"}}, "M, N and K"),
+        (PUBLISHED | {"problem": {"M": 1, "N": 1, "K": 1, "layout": "XX"}}, "layout"),
+        (PUBLISHED | {"constants": [128, 128, 16, 8, 8]}, "no object"),
+        (PUBLISHED | {"constants": {"BM": 128, "BN": 128, "BK": 16, "TM": 8}}, "takes the constants"),
+        (PUBLISHED | {"constants": PUBLISHED["constants"] | {"XX": 1}}, "unknown constants"),
+        (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": "128"}}, "must be an int"),
+        (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": 100}}, "TM divides BM"),
+        (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BK": 1024}}, "shared memory of a block"),
+        (MEASURED | {"ms": -1.0}, "ms must be"),
+        (MEASURED | {"ms": True}, "ms must be"),
+        (MEASURED | {"tflops": 14.5}, "TFLOP/s"),
+        (MEASURED | {"cublas_ratio": 0}, "cublas_ratio"),
+        (MEASURED | {"date": "yesterday"}, "date"),
+        (MEASURED | {"driver": 580}, "driver"),
+        (MEASURED | {"device": None}, "device"),
+        (MEASURED | {"problem": None}, "problem"),
+        (without(MEASURED, "nvrtc"), "nvrtc"),
+        ([1, 2, 3], "no object"),
+        (None, "no object"),
+    ],
+)
+def test_a_bad_record_is_named(line, fault):
+    found = database.faults(file_text([line]), "sm_90")
+    assert found and fault in found[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (CURVE | {"multiprocessors": 0}, "multiprocessors"),
+        (CURVE | {"blocks_per_sm": 1.5}, "blocks_per_sm"),
+        (CURVE | {"points": {"NN": [[1, 2, 3]]}}, "point"),
+        (CURVE | {"points": {"NN": {}}}, "point"),
+        (CURVE | {"points": {"XX": [[1, 2, 3, 0.5]]}}, "layout"),
+        (CURVE | {"points": {"NN": [[1, 2, 3, 0]]}}, "ms must be"),
+        (without(CURVE, "driver"), "driver"),
+        ("a curve", "no object"),
+    ],
+)
+def test_a_bad_curve_is_named(line, fault):
+    found = database.faults(file_text(curves=[line]), "sm_90")
+    assert found and fault in found[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{", "Expecting"),
+        ("[]", "no object"),
+        (file_text(schema=1), "schema"),
+        (file_text(arch="sm_80"), "sm_80"),
+        (file_text(shared_limit=0), "shared_limit"),
+        (file_text(shared_limit="48 KB"), "shared_limit"),
+        (file_text(comment="hand made"), "comment"),
+        (file_text([PUBLISHED, PUBLISHED]).replace('{"rung', '\n{"rung'), "more than one record"),
+        (file_text([PUBLISHED]), "a line"),
+        ('{"schema": 2, "arch": "sm_90", "shared_limit": 1}', "keys"),
+        ('{"schema": 2, "arch": "sm_90", "shared_limit": 1, "records": {}, "curves": []}', "no list"),
+    ],
+)
+def test_a_bad_file_is_named(text, fault):
+    assert fault in database.faults(text, "sm_90")[0]
+
+
+# At run time
+
+
+def test_a_bad_line_is_one_warning_and_costs_no_other(tuning_folder):
+    bad = [without(PUBLISHED, "source"), None, PUBLISHED | {"rung": "fastest"}]
+    (tuning_folder / "sm_90.json").write_text(file_text([PUBLISHED, *bad], [CURVE | {"device": 1}]))
+    with pytest.warns(RuntimeWarning, match=r"4 line\(s\).*left out") as caught:
+        found = database.load("sm_90")
+    assert len(caught) == 1
+    assert len(found.records) == 1 and found.curves == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", file_text(schema=1), file_text(schema=99), file_text(arch="sm_80"), "\0", ""]
+)
+def test_a_bad_file_is_one_warning_and_a_miss(tuning_folder, text):
+    (tuning_folder / "sm_90.json").write_text(text)
+    with pytest.warns(RuntimeWarning, match="left out") as caught:
+        found = [database.load("sm_90") for _ in range(2)]
+    assert len(caught) == 1 and found[0].records == ()
+
+
+def test_a_file_that_is_not_text_is_a_miss(tuning_folder):
+    (tuning_folder / "sm_90.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.warns(RuntimeWarning, match="left out"):
+        assert database.load("sm_90").records == ()
+
+
+def test_an_unknown_architecture_is_empty(tuning_folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert database.load("sm_42") == Content("sm_42", 0)
+
+
+def test_the_users_own_come_first(tuning_folder):
+    database.write(tuning_folder / "sm_90.json", content(record(config=ONE)))
+    database.save(content(record(config=TWO)))
+    assert [(entry.config, entry.user) for entry in database.load("sm_90").records] == [(TWO, True), (ONE, False)]
+
+
+# Writing
+
+
+def test_what_is_written_is_read_back(tuning_folder):
+    published = Record("sm_90", None, "warptiled", None, TWO, "hand-picked", "a guess")
+    whole = content(
+        record(ms=1 / 3), published, curves=(curve(), curve(TWO, points=(Point(Problem(9, 8, 7, "TT"), 0.25),)))
+    )
+    database.write(tuning_folder / "sm_90.json", whole)
+    found = database.shipped("sm_90")
+    assert found.records[0] == published
+    assert dataclasses.replace(found.records[1], ms=1 / 3) == record(ms=1 / 3)
+    assert found.records[1].ms == pytest.approx(1 / 3, rel=1e-4)
+    assert set(found.curves) == set(whole.curves)
+    text = (tuning_folder / "sm_90.json").read_text()
+    assert database.faults(text, "sm_90") == []
+    assert database.dumps(found) == text
+
+
+def test_a_new_record_takes_the_place_of_the_old_one(data_folder):
+    other = record(Problem(1, 2, 3), config=TWO)
+    database.save(content(record(config=ONE), other))
+    database.save(content(record(config=TWO)))
+    found = [(entry.problem, entry.config) for entry in database.load("sm_90").records if entry.user]
+    assert sorted(found, key=str) == [(Problem(1, 2, 3), TWO), (PROBLEM, TWO)]
+
+
+def test_records_of_other_devices_and_rungs_stay(data_folder):
+    small = CLASSIC.quick[0]
+    database.save(content(record(device="One"), record(rung="autotuned", config=small)))
+    database.save(content(record(device="Two")))
+    assert len([entry for entry in database.load("sm_90").records if entry.user]) == 3
+
+
+def test_curves_of_one_run_replace_all_of_that_device_and_rung(data_folder):
+    database.save(content(curves=(curve(ONE), curve(TWO), curve(ONE, device="Other"))))
+    database.save(content(curves=(curve(TWO),)))
+    own = [entry for entry in database.load("sm_90").curves if entry.user]
+    assert {(entry.device, entry.config) for entry in own} == {("Other", ONE), (DEVICE, TWO)}
+    database.save(content(record()))
+    assert len([entry for entry in database.load("sm_90").curves if entry.user]) == 2
+
+
+@pytest.mark.filterwarnings("ignore:tuning file:RuntimeWarning")
+@pytest.mark.parametrize("text", ["{", file_text(schema=1)])
+def test_an_unreadable_file_of_the_user_is_kept_aside(data_folder, text):
+    path = database.user_path("sm_90")
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    database.save(content(record()))
+    assert path.with_suffix(".json.unreadable").read_text() == text
+    assert database.faults(path.read_text(), "sm_90") == []
+
+
+def test_a_failed_write_leaves_the_old_file(data_folder, monkeypatch):
+    database.save(content(record()))
+    before = database.user_path("sm_90").read_text()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(RecordError, match="No space left"):
+        database.save(content(record(config=TWO)))
+    assert database.user_path("sm_90").read_text() == before
+    assert [path.suffix for path in database.user_path("sm_90").parent.iterdir() if path.suffix == ".part"] == []
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path / "file"))
+    with pytest.raises(RecordError, match="FASTSGEMM_DATA_DIR"):
+        database.save(content(record()))
+
+
+def _save_many(folder, number):
+    os.environ["FASTSGEMM_DATA_DIR"] = folder
+    for step in range(10):
+        database.save(content(record(Problem(number + 1, step + 1, 64))))
+        database.forget()
+        database.load("sm_90")
+
+
+def test_many_writers_and_readers_lose_nothing(data_folder):
+    context = multiprocessing.get_context("fork" if os.name == "posix" else "spawn")
+    workers = [context.Process(target=_save_many, args=(str(data_folder), number)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    database.forget()
+    assert len([entry for entry in database.load("sm_90").records if entry.user]) == 40
+    assert database.faults(database.user_path("sm_90").read_text(), "sm_90") == []
+
+
+def test_the_folder_is_where_the_environment_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path))
+    assert database.user_path("sm_90") == tmp_path / "tuning_db" / "sm_90.json"
+    monkeypatch.delenv("FASTSGEMM_DATA_DIR")
+    assert "fastsgemm" in str(database.user_folder())
+
+
+def test_errors_of_the_database_are_of_the_family():
+    assert issubclass(RecordError, FastsgemmError) and issubclass(RecordError, ValueError)

@@ -1,0 +1,103 @@
+import json
+
+import pytest
+
+from fastsgemm import device, explain, resources, rungs
+from fastsgemm.errors import ConfigError, NoDriverError, ShapeError, UnknownRungError
+from fastsgemm.heuristics import choose, database
+from fastsgemm.heuristics.database import Content
+from fastsgemm.heuristics.explanation import Explanation, device_at
+from fastsgemm.problem import Problem
+from fastsgemm.tuning import tuner
+from fastsgemm.tuning.progress import Bar
+from fastsgemm.tuning.search_spaces import CLASSIC
+
+
+def test_a_published_record_is_explained():
+    found = explain(1000, 1000, 1000, rung="autotuned", device="sm_86")
+    text = str(found)
+    assert found.choice.rule == choose.NEAREST
+    assert "1000 x 1000 x 1000, NN, on NVIDIA RTX A6000 (sm_86)" in text
+    assert "BM=128 BN=128 BK=16 TM=8 TN=8" in text
+    assert "published record for NVIDIA RTX A6000 at 4096,4096,4096 (shipped; https://" in text
+
+
+def test_generic_constants_are_explained(tuning_folder):
+    real = resources._PACKAGE.parent.parent / "tuning_db"
+    for name in ("generic", "sm_75"):
+        (tuning_folder / f"{name}.json").write_text((real / f"{name}.json").read_text())
+    text = str(explain(64, 64, 64, device="sm_75"))
+    assert "hand-picked record for every architecture" in text
+    assert "any device of sm_75" in text
+
+
+def test_predictions_and_alternatives_are_shown(bench, data_folder):
+    planned = tuner.plan(bench.device, rung="autotuned", quick=True)
+    outcome = tuner.run(planned, bench, Bar(False), 1e9, clock=lambda: bench.now)
+    choice = choose.choose(bench.device, rungs.find("autotuned"), Problem(1111, 2222, 333, "TN"))
+    text = str(Explanation(bench.device, Problem(1111, 2222, 333, "TN"), choice))
+    assert len(outcome.curves) == len(CLASSIC.quick)
+    assert "predicted: of the configs with a measured curve" in text
+    assert "measured times on Fake 9000 (yours; driver 580.0, NVRTC 13.0, 2026-01-01)" in text
+    assert text.count("ms predicted  ") == 4
+    assert "TFLOP/s (predicted)" in text
+    assert str(choice.config) in text
+
+
+def test_the_parts_of_k_are_shown(bench, data_folder):
+    """Of the choice and of the alternatives, each with the division that it would have."""
+    tuner.run(tuner.plan(bench.device, rung="pipelined", quick=True), bench, Bar(False), 1e9, clock=lambda: bench.now)
+    problem = Problem(65, 66, 65537)
+    choice = choose.choose(bench.device, rungs.find("pipelined"), problem)
+    text = str(Explanation(bench.device, problem, choice))
+    assert choice.rule == choose.PREDICTED and choice.config.SPLIT_K > 1
+    assert str(choice.config) in text and f"SPLIT_K={choice.config.SPLIT_K}" in text
+    assert text.count("SPLIT_K=") == 1 + text.count("ms predicted  ")
+    assert choice.options[0].config == choice.config
+    json.loads(json.dumps(Explanation(bench.device, problem, choice).json()))
+
+
+def test_as_json_it_is_plain_data():
+    found = explain(4096, 4096, 4096, rung="warptiled", device="sm_80")
+    again = json.loads(json.dumps(found.json()))
+    assert again["problem"] == {"M": 4096, "N": 4096, "K": 4096, "layout": "NN"}
+    assert again["rule"] == "exact" and again["constants"]["WN"] == 64
+
+
+def test_a_column_is_explained_as_what_is_computed():
+    assert explain(4096, 1, 512, device="sm_80").problem == Problem(1, 4096, 512, "NT")
+
+
+def test_the_default_rung_is_that_of_sgemm():
+    assert explain(64, 64, 64, device="sm_80").rung == "pipelined"
+    assert explain(64, 8, 64, device="sm_80").rung == "skinny"
+
+
+@pytest.mark.parametrize("arch", ["sm_42", "generic", "../sm_80", ""])
+def test_an_unknown_architecture_is_an_error(arch):
+    with pytest.raises(ConfigError, match="sm_90"):
+        explain(64, 64, 64, device=arch)
+
+
+def test_errors_of_the_caller():
+    with pytest.raises(ShapeError, match="M, N and K"):
+        explain(0, 64, 64, device="sm_80")
+    with pytest.raises(ShapeError, match="layout"):
+        explain(64, 64, 64, layout="XX", device="sm_80")
+    with pytest.raises(UnknownRungError):
+        explain(64, 64, 64, rung="fastest", device="sm_80")
+
+
+def test_without_a_driver_a_device_is_not_there(no_driver):
+    with pytest.raises(NoDriverError):
+        explain(64, 64, 64)
+
+
+def test_a_device_that_is_there_is_asked(monkeypatch, bench):
+    monkeypatch.setattr(device, "open_gpu", lambda ordinal: bench.device)
+    assert explain(64, 64, 64).device == bench.device
+
+
+def test_the_device_of_an_architecture_is_the_one_with_curves(bench, tuning_folder):
+    database.write(tuning_folder / "sm_90.json", Content("sm_90", 232448))
+    assert device_at("sm_90").name == "any device of sm_90"

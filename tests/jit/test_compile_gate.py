@@ -1,0 +1,117 @@
+"""Every constant that is shipped, compiled by the real NVRTC for its own architecture: no spills, no stack, at most 255
+registers. `generic` holds the defaults of every rung and is compiled for every architecture."""
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from fastsgemm import config as configs
+from fastsgemm import resources, rungs
+from fastsgemm.geometry.variants import Variant
+from fastsgemm.jit import compiler, source
+from fastsgemm.problem import Problem
+from fastsgemm.rungs import RUNGS
+from fastsgemm.tuning.evaluator import job_of, largest_job
+from fastsgemm.tuning.search_spaces import SKINNY
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+LAYOUTS = {"NN": (False, False), "NT": (False, True), "TN": (True, False), "TT": (True, True)}
+
+
+def read(arch):
+    return json.loads((resources.folder("tuning_db") / f"{arch}.json").read_text())
+
+
+def shipped(arch):
+    """Every rung and kernel of one file, once each, with the variants that its records take."""
+    data = read(arch)
+    found = {}
+    for line in data["records"] + data.get("curves", []):
+        rung, config = rungs.find(line["rung"]), configs.from_constants(line["constants"])
+        variants = found.setdefault((rung.file, config.kernel), (rung, set()))[1]
+        if line.get("problem"):
+            variants.add(job_of(rung, config, Problem(**line["problem"])).variant)
+    return [(rung, config, variants) for (_, config), (rung, variants) in found.items()]
+
+
+def every_variant(rung):
+    """All layouts with the widest loads and, where that makes a difference, the extreme ones with narrower loads."""
+    width = 4 if rung.vectorized else 1
+    wide = [Variant(*trans, width, width, width) for trans in LAYOUTS.values()]
+    narrower = ((1,) if rung.vectorized else ()) + ((2,) if rung.pairs else ())
+    found = wide + [Variant(both, both, each, each) for each in narrower for both in (False, True)]
+    if rung.narrow:
+        return found + [replace(variant, trans_c=True) for variant in found]
+    if rung.guarded:
+        peeled = [replace(found[0], peel=True), replace(found[-1], peel=True)]
+        found += [replace(variant, guard=True) for variant in found] + peeled
+    return found
+
+
+def recorded_variants(rung, config, variants):
+    """What the config was found for, and the largest kernel."""
+    largest = largest_job(rung, config).variant
+    return [*sorted(variants, key=str), *([] if largest in variants else [largest])]
+
+
+def faults(jobs):
+    """Compile everything, on all cores; return a line for each kernel that should not be shipped."""
+
+    def look(job):
+        rung, config, variant, arch = job
+        report = compiler.report(source.generate(rung, config, variant), rung.kernel, arch)
+        clean = report.registers <= 255 and not (report.stack_bytes or report.spill_stores or report.spill_loads)
+        return None if clean else f"{rung} {config} {variant} on {arch}: {report}"
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC compiles without the interpreter's lock
+        return [fault for fault in pool.map(look, jobs) if fault]
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_defaults_of_every_rung_compile_cleanly(arch):
+    jobs = [(rung, config, v, arch) for rung, config, _ in shipped("generic") for v in every_variant(rung)]
+    assert faults(jobs) == []
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_record_compiles_cleanly_for_its_own_architecture(arch):
+    known = {(rung.file, config) for rung, config, _ in shipped("generic")}
+    jobs = [
+        (rung, config, variant, arch)
+        for rung, config, variants in shipped(arch)
+        if (rung.file, config) not in known  # compiled above
+        for variant in recorded_variants(rung, config, variants)
+    ]
+    assert faults(jobs) == []
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_quick_configs_of_rung_10_compile_cleanly(arch):
+    """They are what an unknown device gets at its first narrow product."""
+    rung = rungs.find("skinny")
+    variants = (Variant(vec_a=4, vec_b=4, vec_c=4), Variant(True, True, trans_c=True))
+    assert faults([(rung, config, variant, arch) for config in SKINNY.quick for variant in variants]) == []
+
+
+def test_the_gate_sees_all_there_is():
+    files = {path.stem for path in resources.folder("tuning_db").glob("*.json")}
+    assert files == {*ARCHITECTURES, "generic"}
+    assert {rung.file for rung, _, _ in shipped("generic")} == {rung.file for rung in RUNGS}
+
+
+@pytest.mark.parametrize("arch", [*ARCHITECTURES, "generic"])
+def test_every_record_is_legal_where_it_is_shipped(arch):
+    data = read(arch)
+    for line in data["records"] + data.get("curves", []):
+        config = configs.from_constants(line["constants"])
+        assert configs.violations(rungs.find(line["rung"]), config, data["shared_limit"]) == []
+
+
+@pytest.mark.parametrize("name", ["copy_strided", "reduce_parts"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_kernel_without_constants_compiles_cleanly(arch, name):
+    report = compiler.report(source.plain(f"{name}.cu"), name, arch)
+    assert report.registers <= 64 and not (report.stack_bytes or report.spill_stores or report.spill_loads)

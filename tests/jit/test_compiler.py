@@ -1,0 +1,104 @@
+"""NVRTC: machine code, reports and failures, with neither driver nor device."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from cuda.bindings import nvrtc
+
+from fastsgemm import device
+from fastsgemm.config import Config
+from fastsgemm.errors import CompileError, NoNvrtcError
+from fastsgemm.geometry.variants import Variant
+from fastsgemm.jit import compiler, source
+from fastsgemm.rungs import find
+
+NAIVE = source.generate(find("naive"), Config(32, 32), Variant())
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_a_cubin_is_an_elf_file_for_the_architecture(arch):
+    code = compiler.cubin(NAIVE, "naive", arch)
+    assert code.startswith(b"\x7fELF")
+    assert arch.encode() in code or arch != "sm_90"
+    assert code != compiler.cubin(NAIVE, "naive", "sm_80")
+
+
+def test_a_report_counts_registers_and_spills():
+    found = compiler.report(NAIVE, "naive", "sm_90")
+    assert 8 <= found.registers <= 64
+    assert (found.stack_bytes, found.spill_stores, found.spill_loads) == (0, 0, 0)
+
+
+SPILLING = """
+extern "C" __global__ void __launch_bounds__(1024) hungry(float* x, int n) {
+    float kept[96];
+    for (int i = 0; i < 96; ++i) kept[i] = x[threadIdx.x + i * n];
+    __syncthreads();
+    for (int i = 0; i < 96; ++i) x[i * n] = kept[i] * kept[95 - i];
+}
+"""
+
+
+def test_a_report_sees_spills():
+    found = compiler.report(SPILLING, "hungry", "sm_90")
+    assert found.registers == 64  # what 1024 threads leave each
+    assert found.stack_bytes > 0 and found.spill_stores > 0 and found.spill_loads > 0
+
+
+def test_a_syntax_error_carries_the_log():
+    with pytest.raises(CompileError, match=r"refused broken for sm_90:(.|\n)*expected an expression") as caught:
+        compiler.cubin("__device__ int x = ;\n", "broken", "sm_90")
+    assert re.search(r"NVRTC \(\d+, \d+\)", str(caught.value))
+
+
+@pytest.mark.parametrize("arch", ["sm_999", "nonsense"])
+def test_an_unknown_architecture_carries_the_log(arch):
+    with pytest.raises(CompileError, match=rf"refused naive for {arch}:(.|\n)*architecture"):
+        compiler.cubin(NAIVE, "naive", arch)
+
+
+def test_a_failed_static_assert_is_in_the_log():
+    text = source.generate(find("blocktile_1d"), Config(60, 64, 8, 8), Variant())
+    with pytest.raises(CompileError, match="thread tiles cover the block tile"):
+        compiler.cubin(text, "blocktile_1d", "sm_90")
+
+
+def test_a_missing_nvrtc_names_the_extras(monkeypatch):
+    def missing():
+        raise RuntimeError("libnvrtc.so.13: cannot open shared object file")
+
+    monkeypatch.setattr(nvrtc, "nvrtcVersion", missing)
+    for call in (compiler.cubin, compiler.report):
+        with pytest.raises(NoNvrtcError, match=r"'fastsgemm\[cu13\]' .*'fastsgemm\[cu12\]'"):
+            call(NAIVE, "naive", "sm_90")
+
+
+def test_an_nvrtc_that_answers_an_error_says_which(monkeypatch):
+    answer = nvrtc.nvrtcResult.NVRTC_ERROR_INTERNAL_ERROR
+    monkeypatch.setattr(nvrtc, "nvrtcVersion", lambda: (answer, None, None))
+    with pytest.raises(NoNvrtcError, match="answers NVRTC_ERROR_INTERNAL_ERROR"):
+        device.nvrtc_version()
+
+
+def test_the_version_is_that_of_the_library():
+    major, minor = device.nvrtc_version()
+    assert major >= 12 and minor >= 0
+
+
+def test_the_first_compilations_of_a_process_may_be_side_by_side():
+    """cuda.core cannot be imported by two threads at once."""
+    script = (
+        "from concurrent.futures import ThreadPoolExecutor; from threading import Barrier\n"
+        "from fastsgemm import compiler, source; from fastsgemm.rungs import find; from fastsgemm import Config\n"
+        "text = source.generate(find('naive'), Config(32, 32), source.Variant())\n"
+        "together = Barrier(8)\n"
+        "def work(number):\n"
+        "    together.wait()\n"
+        "    return compiler.report(text, 'naive', 'sm_90').registers\n"
+        "with ThreadPoolExecutor(8) as pool:\n"
+        "    assert len(set(pool.map(work, range(8)))) == 1\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

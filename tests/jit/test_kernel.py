@@ -1,0 +1,111 @@
+"""Kernels are made once a device, never inside a capture, and get the shared memory they need."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from cuda.bindings import driver
+
+from fastsgemm import device
+from fastsgemm.config import Config
+from fastsgemm.errors import CaptureError, DeviceError
+from fastsgemm.geometry.variants import Variant
+from fastsgemm.jit import compiler, kernel
+from fastsgemm.rungs import RUNGS, find
+from fastsgemm.tuning.search_spaces import PIPELINED
+
+STREAM = SimpleNamespace(handle=5)
+LARGE = Config(128, 128, 64, 8, 8)  # 64 KB of shared memory
+
+
+class Loaded:
+    """What cuda.core makes of a cubin: here, without a driver."""
+
+    def __init__(self, name):
+        self.name, self.handle = name, 77
+
+    @classmethod
+    def from_cubin(cls, code, *, name):
+        assert code.startswith(b"\x7fELF")
+        return cls(name)
+
+    def get_kernel(self, name):
+        assert name == self.name
+        return self
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr("cuda.core.ObjectCode", Loaded)
+    monkeypatch.setattr(device, "is_capturing", lambda stream: False)
+    return SimpleNamespace(kernels={}, arch="sm_90", name="a device", ordinal=3, shared_limit=232448)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The requests for shared memory that reach the driver."""
+    seen = []
+
+    def set_attribute(attribute, value, handle, ordinal):
+        seen.append((attribute.name, value, handle, ordinal))
+        return (driver.CUresult.CUDA_SUCCESS,)
+
+    monkeypatch.setattr(driver, "cuKernelSetAttribute", set_attribute)
+    return seen
+
+
+@pytest.mark.parametrize("rung", RUNGS[:5], ids=str)
+def test_a_kernel_is_loaded_once_for_each_config_and_variant(gpu, asked, rung, monkeypatch):
+    values = {"BM": 32, "BN": 32, "BK": 32, "TM": 4, "TN": 1}
+    config = Config(**{name: value for name, value in values.items() if name in rung.knobs})
+    first = kernel.get(gpu, rung, config, Variant(), STREAM)
+    assert first.name == rung.kernel
+    other = kernel.get(gpu, rung, config, Variant(True), STREAM)
+    assert other is not first
+    monkeypatch.setattr(compiler, "cubin", lambda *arguments: pytest.fail("compiled again"))
+    assert kernel.get(gpu, rung, config, Variant(), STREAM) is first
+    assert asked == []
+
+
+def test_rungs_of_one_file_share_their_kernels(gpu, asked):
+    config = Config(64, 64, 8, 8, 4)
+    six, seven = (kernel.get(gpu, find(name), config, Variant(), STREAM) for name in ("vectorized", "autotuned"))
+    assert six is seven
+
+
+@pytest.mark.parametrize("name", ["copy_strided", "reduce_parts"])
+def test_a_kernel_without_constants_is_loaded_once(gpu, name):
+    assert kernel.helper(gpu, name, STREAM).name == name
+    assert kernel.helper(gpu, name, STREAM) is kernel.helper(gpu, name, STREAM)
+
+
+def test_divisions_of_k_share_a_kernel(gpu, asked):
+    config, rung = PIPELINED.quick[6], find("pipelined")
+    one, four = (kernel.get(gpu, rung, replace(config, SPLIT_K=parts), Variant(), STREAM) for parts in (1, 4))
+    assert one is four is kernel.get(gpu, rung, config.kernel, Variant(), STREAM)
+    assert kernel.get(gpu, rung, config, Variant(guard=True), STREAM) is not one
+
+
+def test_inside_a_capture_nothing_is_compiled_but_what_is_loaded_is_used(gpu, monkeypatch):
+    loaded = kernel.get(gpu, find("naive"), Config(32, 32), Variant(), STREAM)
+    monkeypatch.setattr(device, "is_capturing", lambda stream: True)
+    monkeypatch.setattr(compiler, "cubin", lambda *arguments: pytest.fail("compiled inside a capture"))
+    assert kernel.get(gpu, find("naive"), Config(32, 32), Variant(), STREAM) is loaded
+    with pytest.raises(CaptureError, match=r"kernel coalesced is not loaded yet .* call sgemm once"):
+        kernel.get(gpu, find("coalesced"), Config(32, 32), Variant(), STREAM)
+    for name in ("copy_strided", "reduce_parts"):
+        with pytest.raises(CaptureError, match=f"kernel {name} is not loaded yet"):
+            kernel.helper(gpu, name, STREAM)
+
+
+def test_more_than_48_kb_of_shared_memory_is_asked_for(gpu, asked):
+    kernel.get(gpu, find("blocktile_2d"), LARGE, Variant(), STREAM)
+    assert asked == [("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 65536, 77, 3)]
+
+
+def test_a_device_that_refuses_the_shared_memory_is_named(gpu, monkeypatch):
+    refused = (driver.CUresult.CUDA_ERROR_INVALID_VALUE,)
+    monkeypatch.setattr(driver, "cuKernelSetAttribute", lambda *arguments: refused)
+    with pytest.raises(DeviceError, match=r"asking a device for 65536 bytes .*limit 232448.*CUDA_ERROR_INVALID_VALUE"):
+        kernel.get(gpu, find("blocktile_2d"), LARGE, Variant(), STREAM)
+    assert gpu.kernels == {}

@@ -1,0 +1,151 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fastsgemm.ladder import measured
+from fastsgemm.ladder.contenders import Contenders, Product
+from fastsgemm.ladder.measured import Reference
+
+
+class Desk:
+    """A bench whose products are Python functions of C and whose clock says what it is told."""
+
+    def __init__(self, a, b, times):
+        self.a, self.b = a, b
+        self.times = times
+        self.c = np.empty((a.shape[0], b.shape[1]), np.float32)
+        self.timed = []
+
+    def result(self, work):
+        self.c.fill(np.nan)
+        work()
+        return self.c
+
+    def medians(self, works):
+        self.timed.append(len(works))
+        return [self.times[work] for work in works]
+
+    def contenders(self, products, baseline=None):
+        return Contenders("a desk", "made-up time", self.a, self.b, products, baseline, self.result, self.medians)
+
+
+@pytest.fixture
+def desk(random):
+    return Desk(random(40, 30), random(30, 20), {})
+
+
+def product(desk, number, write, ms=1.0, name="rung", **constants):
+    def work():
+        write(desk.c)
+
+    desk.times[work] = ms
+    return Product(name, number, {"BM": 32, **constants}, work)
+
+
+def right(desk):
+    exact = desk.a @ desk.b
+    return lambda c: np.copyto(c, exact)
+
+
+def test_right_products_are_timed_in_turns_with_cublas(desk):
+    rungs = (product(desk, 1, right(desk), 4.0), product(desk, 2, right(desk), 2.0))
+    cublas = product(desk, None, right(desk), 1.0, "cuBLAS through something")
+    climbed = measured.climb(desk.contenders(rungs, cublas))
+    assert climbed.ok
+    assert desk.timed == [2, 2]
+    assert [row.percent for row in climbed.rows] == [25.0, 50.0, 100.0]
+    assert climbed.rows[0].tflops == pytest.approx(2 * 40 * 30 * 20 / 4e-3 / 1e12)
+    assert "cuBLAS through something, FP32 without TF32" in climbed.text()
+    assert "the results of the 2 rungs are the same bits" in climbed.text()
+
+
+def test_without_cublas_there_is_no_percentage(desk):
+    climbed = measured.climb(desk.contenders((product(desk, 1, right(desk)),)))
+    assert climbed.rows[0].percent is None
+    assert "no cuBLAS to compare with" in climbed.text()
+    assert "% of cuBLAS" not in climbed.text()
+
+
+def test_an_element_that_is_not_written_is_wrong_and_not_timed(desk):
+    exact = desk.a @ desk.b
+
+    def forget_a_corner(c):
+        c[:] = exact
+        c[-1, -1] = np.nan
+
+    climbed = measured.climb(desk.contenders((product(desk, 1, forget_a_corner),)))
+    assert not climbed.ok
+    assert desk.timed == []
+    assert "WRONG" in climbed.text()
+    assert json.loads(json.dumps(climbed.json(), allow_nan=False))["rows"][0]["error"] is None
+
+
+def test_a_wrong_sum_is_not_timed(desk):
+    exact = desk.a @ desk.b
+    climbed = measured.climb(desk.contenders((product(desk, 1, lambda c: np.copyto(c, exact * 1.001)),)))
+    assert not climbed.ok
+    assert climbed.rows[0].error == pytest.approx(1e-3, rel=0.01)
+
+
+def test_a_last_bit_that_differs_is_told(desk):
+    exact = desk.a @ desk.b
+    off = exact.copy()
+    off[3, 4] = np.nextafter(off[3, 4], np.float32(np.inf))
+    rungs = (product(desk, 1, right(desk)), product(desk, 2, lambda c: np.copyto(c, off)))
+    climbed = measured.climb(desk.contenders(rungs))
+    assert not climbed.ok
+    assert not climbed.identical
+    assert "NOT the same bits" in climbed.text()
+
+
+def test_a_rung_that_adds_up_parts_of_k_may_differ_in_the_last_bits_but_not_be_wrong(desk):
+    exact = desk.a @ desk.b
+    off = np.nextafter(exact, np.float32(np.inf))
+    rungs = [product(desk, number, right(desk), SPLIT_K=1) for number in (1, 2)]
+    for place in (0, 2):
+        parts = product(desk, 9, lambda c: np.copyto(c, off), name="pipelined", SPLIT_K=4)
+        climbed = measured.climb(desk.contenders((*rungs[:place], parts, *rungs[place:])))
+        assert climbed.ok
+        assert "the results of the 2 rungs are the same bits" in climbed.text()
+        assert "pipelined adds up K in parts here" in climbed.text()
+    wrong = product(desk, 9, lambda c: np.copyto(c, off + 1), name="pipelined", SPLIT_K=4)
+    assert not measured.climb(desk.contenders((*rungs, wrong))).ok
+
+
+def test_cublas_in_tf32_is_not_compared_with(desk):
+    rough = (desk.a @ desk.b) * np.float32(1.0003)
+    cublas = product(desk, None, lambda c: np.copyto(c, rough), 0.1)
+    climbed = measured.climb(desk.contenders((product(desk, 1, right(desk)),), cublas))
+    assert climbed.ok
+    assert climbed.baseline is None
+    assert climbed.rows[0].percent is None
+
+
+def test_a_product_on_the_host_is_in_gflops(desk):
+    text = measured.climb(desk.contenders((product(desk, None, right(desk), name="NumPy"),))).text()
+    assert "GFLOP/s" in text
+    assert "cuBLAS" not in text
+
+
+def test_the_reference_takes_every_row_of_a_small_problem(random):
+    assert Reference(random(50, 10), random(10, 10)).rows.tolist() == list(range(50))
+
+
+def test_the_reference_samples_the_rows_of_a_large_one(random, monkeypatch):
+    monkeypatch.setattr(measured, "_REFERENCE_FLOPS", 2 * 10 * 10 * 7)
+    a, b = random(50, 10), random(10, 10)
+    reference = Reference(a, b)
+    assert len(set(reference.rows)) == 7
+    assert reference.error(a @ b) < reference.limit
+    unsampled = next(row for row in range(50) if row not in reference.rows)
+    c = a @ b
+    c[unsampled, 0] = np.nan  # not among the rows compared, but poison shows anywhere
+    assert math.isnan(reference.error(c))
+
+
+def test_the_footer_says_how_many_rows_were_compared(desk, monkeypatch):
+    monkeypatch.setattr(measured, "_REFERENCE_FLOPS", 2 * 30 * 20 * 7)
+    text = measured.climb(desk.contenders((product(desk, 1, right(desk)),))).text()
+    assert "compared on 7 of the 40 rows" in text

@@ -1,0 +1,179 @@
+"""The literature's arithmetic, held to what the compiled kernels do."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fastsgemm import rungs
+from fastsgemm.heuristics.choose import choose
+from fastsgemm.ladder import simulated
+from fastsgemm.ladder.simulated import climb
+from fastsgemm.problem import Problem
+from fastsgemm.sim import Machine, Report
+
+CUBE = Problem(128, 128, 128)
+
+
+@pytest.fixture(scope="module")
+def found(configs):
+    return climb(CUBE, configs=configs)
+
+
+@pytest.fixture(scope="module")
+def rows(found):
+    return {row.name: row for row in found.rows}
+
+
+def test_naive_strides_and_coalesced_does_not(rows):
+    def sectors(row):
+        return tuple(one.sectors_per_request for one in (row.loads_a, row.loads_b, row.stores_c))
+
+    assert sectors(rows["naive"]) == (32, 1, 32)
+    assert sectors(rows["coalesced"]) == (1, 4, 4)
+
+
+def test_two_global_loads_an_fma_without_tiles(rows):
+    for name in ("naive", "coalesced"):
+        row = rows[name]
+        assert row.loads_a.requests + row.loads_b.requests == 2 * row.fmas
+        assert row.thread_fmas == 128**3
+
+
+def test_tiles_read_global_memory_once(rows):
+    assert rows["smem_tiled"].loads_a.bytes == 4 * 128 * 128 * 128 // 32
+
+
+@pytest.mark.parametrize(
+    ("name", "fmas", "words"),
+    [("smem_tiled", 1, 2), ("blocktile_1d", 8, 9), ("blocktile_2d", 64, 16), ("vectorized", 64, 16)],
+)
+def test_shared_words_for_the_fmas(rows, name, fmas, words):
+    assert rows[name].fmas_per_word == fmas / words
+
+
+def test_rung_6_turns_scalar_loads_into_vectors(rows):
+    """NVRTC at times splits one of the vectors in two, and not in every run: hence the margin."""
+    vectors = rows["vectorized"].shared_loads
+    assert vectors.words == pytest.approx(4 * vectors.requests, rel=0.05)
+    assert rows["vectorized"].fmas_per_load == pytest.approx(16, rel=0.05)
+
+
+def test_rung_6_moves_16_bytes_a_global_load(rows):
+    scalar, vector = (rows[name].loads_a for name in ("blocktile_2d", "vectorized"))
+    assert scalar.bytes == vector.bytes
+    assert scalar.requests == 4 * vector.requests
+
+
+@pytest.mark.parametrize("wniter", [1, 2, 4])
+def test_rung_8_reuses_fragments_across_sub_tiles(wniter, configs):
+    config = dataclasses.replace(configs["warptiled"], WM=64, WN=64, TM=4, WNITER=wniter)
+    (row,) = climb(CUBE, [rungs.find("warptiled")], configs={"warptiled": config}).rows
+    rows_of_a, columns_of_b = config.wmiter * config.TM, wniter * config.TN
+    assert row.fmas_per_word == rows_of_a * columns_of_b / (rows_of_a + columns_of_b)
+
+
+def test_barriers(rows):
+    for name, row in rows.items():
+        BK = row.constants.get("BK")
+        tiles = 128 / BK if BK else 0
+        # Two a tile; with two stages one, one before the first and one after the last.
+        assert row.barriers == (tiles + 2 if rungs.find(name).splits else 2 * tiles), name
+
+
+def test_resources_are_those_of_the_cubin_on_the_device(rows):
+    assert all(0 < row.registers <= 255 and row.spilled == 0 and 0 < row.occupancy <= 1 for row in rows.values())
+    assert rows["smem_tiled"].shared_bytes == 2 * 32 * 32 * 4
+
+
+def test_without_constants_they_are_those_of_a_large_problem(launchless, monkeypatch):
+    asked = []
+    monkeypatch.setattr(simulated, "choose", lambda *question: asked.append(question) or choose(*question))
+    machine, rung = Machine("sm_86"), rungs.find("warptiled")
+    climbed = climb(Problem(8, 8, 8), [rung], machine)
+    assert asked == [(machine.device, rung, Problem(4096, 4096, 4096))]
+    assert climbed.rows[0].constants == choose(*asked[0]).config.constants
+    assert "with the constants for 4096 x 4096 x 4096" in climbed.text()
+
+
+@pytest.fixture
+def launchless(monkeypatch):
+    """`table.sgemm` with a product by NumPy and the report of a launch that is done once."""
+    report = climb_one()
+    monkeypatch.setattr(simulated, "sgemm", lambda rung, config, A, B, machine: (A @ B, report))
+
+
+def climb_one():
+    A = np.ones((8, 8), np.float32)
+    _, report = simulated.sgemm(rungs.find("naive"), None, A, A)
+    assert isinstance(report, Report)
+    return report
+
+
+def test_text_names_the_device_the_rungs_and_their_constants(found):
+    text = found.text()
+    assert "128 x 128 x 128" in text and "NVIDIA H200 (sm_90)" in text
+    lines = text.splitlines()
+    (counts,) = [line for line in lines if line.startswith("1 naive  ") and "BM" not in line]
+    assert counts.split()[2:5] == ["32.0", "1.0", "32.0"]
+    assert "8 warptiled     BM=64 BN=128" in text
+    assert f"the {len(rungs.ladder(128, 128))} rungs are the same bits" in text
+
+
+def test_json_is_plain_data_and_comes_back(found):
+    data = json.loads(json.dumps(found.json()))
+    assert data["ok"] is True and data["rows"][0]["loads_a"]["sectors"] == 128**3
+    assert simulated.from_json(data) == found
+
+
+def test_markdown(found):
+    lines = found.markdown().splitlines()
+    assert len(lines) == 2 + len(found.rows)
+    assert lines[2].startswith("| 1 naive | 32.0 | 1.0 | 32.0 |")
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_parts_of_k_are_right_but_other_bits(configs):
+    divided = {name: dataclasses.replace(config, SPLIT_K=3) for name, config in configs.items() if config.SPLIT_K}
+    chosen = [rungs.find("naive"), rungs.find("coalesced"), rungs.find("pipelined")]
+    climbed = climb(Problem(33, 65, 200), chosen, configs=configs | divided)
+    assert climbed.ok and all(row.right for row in climbed.rows)
+    assert "the results of the 2 rungs are the same bits" in climbed.text()
+    whole = climb(Problem(33, 65, 200), chosen, configs=configs)
+    assert whole.rows[2].error != climbed.rows[2].error
+    assert "the results of the 3 rungs are the same bits" in whole.text()
+
+
+@pytest.mark.parametrize("fault", [np.nan, 0.5])
+def test_a_wrong_result_is_seen(monkeypatch, launchless, fault):
+    right = simulated.sgemm
+
+    def wrong(rung, *rest, **more):
+        C, report = right(rung, *rest, **more)
+        C[0, 0] += fault if rung.name == "coalesced" else 0.0
+        return C, report
+
+    monkeypatch.setattr(simulated, "sgemm", wrong)
+    climbed = climb(Problem(8, 8, 8), rungs.RUNGS[:3])
+    assert not climbed.ok and not climbed.identical
+    assert [row.right for row in climbed.rows] == [True, False, True]
+    assert "coalesced: WRONG" in climbed.text() and "NOT the same bits" in climbed.text()
+    json.dumps(climbed.json(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", [rung.name for rung in rungs.RUNGS])
+def test_a_rung_takes_seconds_and_megabytes(name):
+    """In a process of its own, so that memory is its own: with the compilation under 5 s and 1 GB."""
+    script = (
+        "import resource, time; began = time.perf_counter()\n"
+        "from fastsgemm import rungs, sim; from fastsgemm.plan import Problem\n"
+        f"simulated.climb(Problem(128, 128, 128), [rungs.find({name!r})])\n"
+        "print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    seconds, kilobytes = map(float, done.stdout.split())
+    assert seconds < 5
+    assert kilobytes < 1e6

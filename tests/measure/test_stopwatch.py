@@ -1,0 +1,107 @@
+from types import SimpleNamespace
+
+import pytest
+
+from fastsgemm.measure.stopwatch import _MOST_RUNS, _WARM_UP, Stopwatch
+
+L2_BYTES = 50 * 2**20
+
+
+class Log(list):
+    """Everything that is put on the stream, in order, with a clock that each piece of work advances."""
+
+    now = 0.0
+
+
+class Event:
+    def __init__(self, log):
+        self.log = log
+
+    def __sub__(self, other):
+        return self.at - other.at
+
+    def sync(self):
+        self.log.append("sync")
+
+
+@pytest.fixture
+def log(monkeypatch):
+    log = Log()
+
+    class Flush:
+        def __init__(self, shape, gpu, handle):
+            log.flushed = 4 * shape[0] * shape[1]
+            self.buffer = SimpleNamespace(fill=lambda value, stream: log.append("flush"))
+
+        def close(self):
+            log.append("close")
+
+    monkeypatch.setattr("fastsgemm.measure.stopwatch.DeviceArray", Flush)
+    return log
+
+
+@pytest.fixture
+def stopwatch(log):
+    def record(event):
+        event.at = log.now
+        log.append("event")
+
+    stream = SimpleNamespace(record=record)
+    device = SimpleNamespace(
+        properties=SimpleNamespace(l2_cache_size=L2_BYTES), create_event=lambda options: Event(log)
+    )
+    return Stopwatch(SimpleNamespace(stream=lambda handle: stream, device=device))
+
+
+def work(log, name, times):
+    left = iter(times)
+
+    def run():
+        log.append(name)
+        log.now += next(left)
+
+    return run
+
+
+def test_the_l2_is_flushed_before_the_clock_starts(stopwatch, log):
+    assert stopwatch.once(work(log, "work", [2.5])) == 2.5
+    assert log == ["flush", "event", "work", "event", "sync"]
+
+
+def test_the_flush_is_larger_than_the_l2(stopwatch, log):
+    assert log.flushed >= 2 * L2_BYTES
+
+
+def test_a_median_leaves_the_warm_up_out(stopwatch, log):
+    times = [100.0, 100.0, 1.0, 9.0, 2.0, 8.0, 3.0]
+    assert stopwatch.median(work(log, "work", times), seconds=0.0) == 3.0
+
+
+def test_several_run_in_turns(stopwatch, log):
+    a, b = work(log, "a", [1.0] * 7), work(log, "b", [2.0] * 7)
+    assert stopwatch.medians([a, b], seconds=0.0) == [1.0, 2.0]
+    order = [entry for entry in log if entry in "ab"]
+    assert order == ["a", "a", "b", "b"] + ["a", "b"] * 5
+
+
+def test_quick_work_stops_after_enough_runs(stopwatch, log):
+    runs = _WARM_UP + _MOST_RUNS
+    assert stopwatch.median(work(log, "work", [1.0] * runs), seconds=60.0) == 1.0
+
+
+def test_close_frees_the_flush_buffer(stopwatch, log):
+    stopwatch.close()
+    assert log == ["close"]
+
+
+@pytest.mark.gpu
+def test_more_work_takes_longer():
+    from fastsgemm.ladder import contenders
+    from fastsgemm.problem import Problem
+    from fastsgemm.rungs import find
+
+    times = []
+    for size in (256, 1024):
+        with contenders.on_device(Problem(size, size, size), [find("coalesced")]) as place:
+            times += place.medians([place.products[0].work])
+    assert 0 < times[0] < times[1]

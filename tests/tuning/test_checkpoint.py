@@ -1,0 +1,89 @@
+from dataclasses import replace
+
+import pytest
+
+from fastsgemm.problem import Problem
+from fastsgemm.tuning.checkpoint import Checkpoint
+from fastsgemm.tuning.search_spaces import PIPELINED, REFINED
+
+PROBLEM = Problem(100, 200, 300, "TN")
+ONE, TWO = REFINED.quick[:2]
+STAMP = {"device": "Fake 9000", "driver": "580.0"}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "deep" / "checkpoint.jsonl"
+
+
+def test_what_was_put_is_there_in_the_next_run(path):
+    with Checkpoint(path, STAMP) as checkpoint:
+        assert checkpoint.found == 0
+        checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.0", 1.25)
+        checkpoint.put(PROBLEM, "warptiled", TWO, "prepare", "it spills")
+    with Checkpoint(path, STAMP) as checkpoint:
+        assert checkpoint.found == 2
+        assert checkpoint.get(PROBLEM, "warptiled", ONE, "grid.0.0") == 1.25
+        assert checkpoint.get(PROBLEM, "warptiled", TWO, "prepare") == "it spills"
+        assert checkpoint.get(PROBLEM, "warptiled", ONE, "grid.0.1") is None
+        assert checkpoint.get(PROBLEM, "autotuned", ONE, "grid.0.0") is None
+
+
+def test_divisions_of_k_are_told_apart(path):
+    one, four = (replace(PIPELINED.quick[0], SPLIT_K=parts) for parts in (1, 4))
+    with Checkpoint(path, STAMP) as checkpoint:
+        checkpoint.put(PROBLEM, "pipelined", one, "grid.0.0", 1.25)
+        checkpoint.put(PROBLEM, "pipelined", four, "grid.0.0", 0.5)
+        checkpoint.put(PROBLEM, "pipelined", one.kernel, "prepare", "it spills")  # of the kernel, whatever the grid
+    with Checkpoint(path, STAMP) as checkpoint:
+        assert checkpoint.get(PROBLEM, "pipelined", one, "grid.0.0") == 1.25
+        assert checkpoint.get(PROBLEM, "pipelined", four, "grid.0.0") == 0.5
+        assert checkpoint.get(PROBLEM, "pipelined", four.kernel, "prepare") == "it spills"
+
+
+def test_a_line_is_on_disk_at_once(path):
+    checkpoint = Checkpoint(path, STAMP)
+    checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.0", 1.25)
+    assert "1.25" in path.read_text()
+
+
+def test_another_driver_starts_anew(path):
+    with Checkpoint(path, STAMP) as checkpoint:
+        checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.0", 1.25)
+    with Checkpoint(path, STAMP | {"driver": "590.0"}) as checkpoint:
+        assert checkpoint.found == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b'{"device": "Fake 9000", "driver": "58',
+        b"\xff\x00\xfe",
+        b"[1, 2]",
+        b"null",
+        b'{"device": "Fake 9000", "driver": "580.0"}',
+    ],
+)
+def test_damage_costs_no_other_line(path, damage):
+    with Checkpoint(path, STAMP) as checkpoint:
+        checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.0", 1.25)
+    with path.open("ab") as file:
+        file.write(damage)
+    with Checkpoint(path, STAMP) as checkpoint:
+        checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.1", 1.5)
+    with Checkpoint(path, STAMP) as checkpoint:
+        assert checkpoint.found == 2
+
+
+def test_a_finished_checkpoint_is_gone(path):
+    with Checkpoint(path, STAMP) as checkpoint:
+        checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.0", 1.25)
+        checkpoint.finish()
+    assert not path.exists()
+
+
+def test_a_checkpoint_may_keep_nothing():
+    with Checkpoint(None, STAMP) as checkpoint:
+        checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.0", 1.25)
+        assert checkpoint.get(PROBLEM, "warptiled", ONE, "grid.0.0") == 1.25
+        checkpoint.finish()

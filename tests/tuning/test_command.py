@@ -1,0 +1,169 @@
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from fastsgemm.heuristics import database
+from fastsgemm.tuning import command, tuner
+from fastsgemm.tuning.search_spaces import CLASSIC
+
+
+def run(*arguments, env=None):
+    return subprocess.run([sys.executable, "-m", "fastsgemm.tune", *arguments], capture_output=True, text=True, env=env)
+
+
+@pytest.fixture
+def cli(evaluator, data_folder, monkeypatch, capsys):
+    """Return a function that runs the command line on the fake bench and returns code, stdout and stderr."""
+
+    @contextmanager
+    def on_fake(gpu):
+        yield evaluator
+
+    monkeypatch.setattr("fastsgemm.device.open_gpu", lambda ordinal: evaluator.device)
+    monkeypatch.setattr(tuner, "evaluating", on_fake)
+
+    def call(*arguments):
+        code = command.main(arguments)
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+QUICK = ("--quick", "--rung", "autotuned", "--no-progress", "--shape", "512,512,512")
+
+
+def test_a_run_prints_a_table(cli):
+    code, out, err = cli(*QUICK)
+    assert code == 0 and err == ""
+    assert "512,512,512" in out and "shipped" in out and "cuBLAS" in out and "stored in" in out
+
+
+def test_json_is_all_of_stdout(cli):
+    code, out, _ = cli(*QUICK, "--json")
+    assert code == 0
+    assert json.loads(out)["results"][0]["problem"] == {"M": 512, "N": 512, "K": 512, "layout": "NN"}
+
+
+def test_shapes_repeat_and_have_layouts(cli):
+    _, out, _ = cli(*QUICK, "--shape", "256,512,64,tn", "--json", "--no-store")
+    data = json.loads(out)
+    assert [row["problem"]["layout"] for row in data["results"]] == ["NN", "TN"]
+    assert data["stored"] is None and not database.user_path("sm_90").exists()
+
+
+def test_progress_goes_to_stderr(cli):
+    _, out, err = cli("--quick", "--rung", "7", "--shape", "512,512,512")
+    assert "autotuned 512,512,512 time" in err and "it/s" not in out
+
+
+def test_an_export_is_ready_to_contribute(cli, tmp_path):
+    code, _, err = cli(*QUICK, "--export", str(tmp_path / "sm_90.json"))
+    assert code == 0 and "exported" in err
+    text = (tmp_path / "sm_90.json").read_text()
+    assert database.faults(text, "sm_90") == []
+    assert '"M": 512' in text
+
+
+def test_an_export_that_cannot_be_written_is_one_line(cli, tmp_path):
+    code, _, err = cli(*QUICK, "--export", str(tmp_path / "missing" / "sm_90.json"))
+    assert code == 2 and err.count("\n") == 1 and "cannot be written" in err
+
+
+def test_show_explains_what_was_tuned(cli):
+    cli(*QUICK)
+    code, out, _ = cli("show", "512", "512", "512", "--rung", "autotuned")
+    assert code == 0
+    assert "exact: this problem was tuned" in out and "measured record for Fake 9000 at 512,512,512 (yours" in out
+    _, out, _ = cli("--json", "show", "512", "512", "512", "--layout", "TT", "--rung", "autotuned")
+    assert json.loads(out)["problem"]["layout"] == "TT"
+
+
+def test_a_dry_run_does_nothing(cli, evaluator):
+    code, out, _ = cli("--dry-run", "--rung", "autotuned")
+    assert code == 0 and f"{len(CLASSIC.candidates(232448))} candidates" in out
+    assert evaluator.compiled == evaluator.timed == []
+    _, out, _ = cli("--dry-run", "--json")
+    assert set(json.loads(out)["spaces"]) == {"classic", "warptiled+", "pipelined", "skinny"}
+
+
+def test_the_options_reach_the_run(cli, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(tuner, "tune", lambda shapes, **options: seen.update(options, shapes=shapes) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli("--budget", "3", "--space", "classic", "--no-store", "--device", "2")
+    assert (seen["budget"], seen["space"], seen["store"], seen["device"]) == (3.0, "classic", False, 2)
+    assert seen["shapes"] is None and not seen["quick"] and seen["progress"]
+
+
+def test_ctrl_c_says_that_nothing_is_lost(cli, evaluator):
+    evaluator.interrupt_after = 5
+    code, _, err = cli(*QUICK)
+    assert code == 130 and "goes on from there" in err
+
+
+def test_a_plot_is_drawn(cli, tmp_path):
+    pytest.importorskip("matplotlib")
+    code, _, _ = cli(*QUICK, "--plot", str(tmp_path / "sweep.png"))
+    assert code == 0 and (tmp_path / "sweep.png").stat().st_size > 1000
+
+
+def test_a_plot_without_matplotlib_is_refused_before_the_run(cli, evaluator, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, err = cli(*QUICK, "--plot", "sweep.png")
+    assert code == 2 and "fastsgemm[plot]" in err and evaluator.timed == []
+
+
+def test_a_plot_of_an_unknown_kind_is_one_line(cli, tmp_path):
+    pytest.importorskip("matplotlib")
+    code, _, err = cli(*QUICK, "--plot", str(tmp_path / "sweep.xyz"))
+    assert code == 2 and "xyz" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--shape", "1,2"), "M,N,K"),
+        (("--rung", "fastest"), "unknown rung"),
+        (("--budget", "-1"), "positive"),
+        (("--budget", "soon"), "positive"),
+        (("--space", "huge"), "classic"),
+        (("--rung", "naive", "--dry-run", "--arch", "sm_90"), "no search space"),
+        (("--dry-run", "--arch", "sm_42"), "no architecture"),
+        (("show", "0", "1", "1", "--arch", "sm_80"), "must be 1 to"),
+        (("--arch", "sm_90"), "--dry-run and show"),
+    ],
+)
+def test_mistakes_are_one_line_and_code_2(arguments, message):
+    done = run(*arguments)
+    assert done.returncode == 2 and message in done.stderr
+    assert "Traceback" not in done.stderr and done.stdout == ""
+
+
+def test_without_a_device_it_says_so(tmp_path):
+    done = run()
+    if done.returncode == 0:
+        pytest.skip("there is a device")
+    assert done.returncode == 2
+    assert done.stderr.startswith("fastsgemm.tune: no NVIDIA driver") and done.stderr.count("\n") == 1
+
+
+def test_show_and_dry_run_need_no_device():
+    done = run("show", "4096", "4096", "4096", "--arch", "sm_86", "--rung", "warptiled")
+    assert done.returncode == 0 and "RTX A6000" in done.stdout and done.stderr == ""
+    assert run("--dry-run", "--arch", "sm_90", "--quick").returncode == 0
+
+
+def test_options_may_stand_before_the_command():
+    before = run("--arch", "sm_86", "--json", "show", "64", "64", "64")
+    after = run("show", "64", "64", "64", "--arch", "sm_86", "--json")
+    assert before.stdout == after.stdout != ""
+
+
+def test_help_names_every_option():
+    text = run("--help").stdout
+    for option in ("--shape", "--rung", "--budget", "--quick", "--dry-run", "--device", "--export", "--json", "--plot"):
+        assert option in text
+    assert "show" in text

@@ -1,0 +1,96 @@
+import pytest
+
+from fastsgemm import config as configs
+from fastsgemm import resources, rungs
+from fastsgemm.heuristics import database
+from fastsgemm.tuning import search_spaces
+from fastsgemm.tuning.search_spaces import CLASSIC, LITERATURE, PIPELINED, REFINED, SPACES
+
+H200 = 232448
+# What a block may opt in to on every architecture, 64 KB on sm_75
+LEAST = min(database.shipped(path.stem).shared_limit for path in resources.folder("tuning_db").glob("sm_*.json"))
+
+EVERY = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+
+
+@EVERY
+def test_every_candidate_is_legal_and_drawn_once(space):
+    drawn = space.candidates(H200)
+    assert len(set(drawn)) == len(drawn) > 100
+    rung = rungs.find(space.rung)
+    assert [config for config in drawn if configs.violations(rung, config, H200)] == []
+
+
+@EVERY
+def test_quick_candidates_are_legal_on_every_device(space):
+    assert space.candidates(LEAST, quick=True) == list(space.quick)
+    assert len(set(space.quick)) == len(space.quick)
+
+
+@EVERY
+def test_less_shared_memory_means_fewer_candidates(space):
+    if space.rung != "skinny":  # its shared memory is static: the same on every device
+        assert len(space.candidates(8 * 1024)) < len(space.candidates(H200))
+    assert all(config.shared_bytes <= 8 * 1024 for config in space.candidates(8 * 1024))
+
+
+def test_the_classic_grid_is_that_of_the_literature():
+    assert CLASSIC.grid == {
+        "BM": (64, 128, 256), "BN": (64, 128, 256), "BK": (8, 16, 32, 64), "TM": (4, 8, 16), "TN": (4, 8, 16),
+    }  # fmt: skip
+
+
+def test_the_literature_has_no_refinements():
+    for config in LITERATURE.candidates(H200):
+        assert (config.PREFETCH, config.SERPENTINE, config.GROUP_M, config.MIN_BLOCKS) == (0, 0, 1, 1)
+    assert LITERATURE.refined == ()
+
+
+def test_refinements_keep_the_tile():
+    config = REFINED.quick[0]
+    others = REFINED.refinements(config, H200)
+    assert config not in others
+    assert REFINED.refinements(config, config.shared_bytes - 1) == []
+    assert {(other.BM, other.BN, other.BK, other.WM, other.TM) for other in others} == {(128, 128, 8, 64, 8)}
+    assert {other.GROUP_M for other in others} == {1, 4, 8, 16}
+    assert {other.PREFETCH for other in others} == {other.SERPENTINE for other in others} == {0, 1}
+
+
+def test_blocks_are_asked_for_only_where_that_bounds_registers():
+    for config in REFINED.quick:
+        for other in REFINED.refinements(config, H200):
+            bound = 65536 // (other.MIN_BLOCKS * other.threads)
+            assert configs.least_registers(other) <= bound
+            assert other.MIN_BLOCKS == 1 or bound < configs.MAX_REGISTERS
+    small = REFINED.quick[15]
+    assert small.threads == 64
+    assert {other.MIN_BLOCKS for other in REFINED.refinements(small, H200)} == {1}
+
+
+def test_k_is_divided_for_a_problem_and_not_by_the_space():
+    assert {config.SPLIT_K for config in PIPELINED.candidates(H200)} == {1}
+    large = next(c for c in PIPELINED.picked if c.ASYNC == 2 and c.BM * c.BN == 16384)
+    first, second = (PIPELINED.refinements(large, H200, step) for step in range(2))
+    assert {other.SPLIT_K for other in first + second} == {1}
+    assert {other.ORDER for other in first} == {1, 4, 5} and {other.ORDER for other in second} == {4}
+    assert {other.FRAGMENTS for other in first} == {1, 2} and {other.SPREAD for other in first} == {0, 1, 2}
+    assert {other.ASYNC for other in second} == {1, 2} and {other.ASYNC for other in first} == {2}
+    assert {(other.STAGES, other.ASYNC) for other in PIPELINED.refinements(PIPELINED.quick[1], H200, 1)} == {
+        (None, 1), (3, 2), (4, 2),
+    }  # fmt: skip
+
+
+def test_known_winners_are_in_the_spaces():
+    """The best of a random half of the literature's configs on an H200, and the best with refinements."""
+    literature = configs.Config(64, 128, 8, 8, 4, 32, 64, 2, 0, 0, 1, 1)
+    refined = configs.Config(128, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1)
+    assert literature in LITERATURE.candidates(H200)
+    assert refined in REFINED.candidates(H200)
+
+
+def test_the_default_rungs_are_tuned_first():
+    assert search_spaces.tunable() == ("pipelined", "skinny", "warptiled", "autotuned")
+    assert tuple(rung.name for rung in rungs.DEFAULTS) == search_spaces.tunable()[:2]
+    assert search_spaces.default_space("pipelined") is PIPELINED
+    assert search_spaces.default_space("warptiled") is REFINED
+    assert search_spaces.default_space("naive") is None

@@ -1,0 +1,660 @@
+import inspect
+import json
+import math
+import warnings
+from dataclasses import replace
+
+import pytest
+
+import fastsgemm
+from fastsgemm import resources, rungs
+from fastsgemm.config import Config
+from fastsgemm.device import DeviceInfo
+from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeError, TuningError, UnknownRungError
+from fastsgemm.geometry import variants
+from fastsgemm.heuristics import choose, cost_model, database
+from fastsgemm.problem import LAYOUTS, Problem, spell
+from fastsgemm.tuning import problem_sets, tuner
+from fastsgemm.tuning.evaluator import job_of, largest_job
+from fastsgemm.tuning.progress import Bar
+from fastsgemm.tuning.search import Result
+from fastsgemm.tuning.search_spaces import CLASSIC, LITERATURE, PIPELINED, REFINED, SKINNY
+
+DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
+WARP = rungs.find("warptiled")
+MEDIUM = Config(
+    64, 128, 8, 16, 4, 64, 64, 2,
+    GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPREAD=2, SPLIT_K=1,
+)  # fmt: skip
+SHAPE = "1024,1024,1024"
+THREE_SHAPES = (SHAPE, "256,256,256", "512,512,8192")
+
+
+@pytest.fixture
+def go(evaluator, data_folder):
+    """Return a function that carries out a plan on the fake bench."""
+
+    def run(shapes=(SHAPE,), budget=math.inf, store=True, **options):
+        planned = tuner.plan(evaluator.device, shapes, **options)
+        return tuner.run(planned, evaluator, Bar(False), budget, store=store, clock=lambda: evaluator.now)
+
+    return run
+
+
+def checkpoint(data_folder):
+    return data_folder / "tuning" / "Fake-9000.jsonl"
+
+
+# Plans
+
+
+def test_the_default_is_the_standard_set_of_every_tunable_rung(evaluator):
+    planned = tuner.plan(evaluator.device)
+    assert [space.name for space in planned.spaces] == ["pipelined", "skinny", "warptiled+", "classic"]
+    wanted = [
+        problem_sets.STANDARD + problem_sets.HUGE,
+        problem_sets.NARROW,
+        problem_sets.STANDARD,
+        problem_sets.STANDARD,
+    ]
+    assert [planned.of(space) for space in planned.spaces] == wanted
+    everything = problem_sets.STANDARD + problem_sets.HUGE + problem_sets.NARROW
+    assert set(planned.everything) == {spell(problem) for problem in everything}
+
+
+def test_a_quick_run_tunes_what_sgemm_uses(evaluator):
+    assert [space.rung for space in tuner.plan(evaluator.device, quick=True).spaces] == ["pipelined", "skinny"]
+    assert [space.rung for space in tuner.plan(evaluator.device, rung=8, quick=True).spaces] == ["warptiled"]
+
+
+def test_given_problems_are_tuned_on_the_rungs_that_suit_them(evaluator):
+    narrow, wide = Problem(1000, 32, 500), Problem(33, 1000, 500)
+    planned = tuner.plan(evaluator.device, [narrow, wide])
+    tuned = {space.rung: planned.of(space) for space in planned.spaces}
+    assert tuned["skinny"] == (narrow,) and tuned["pipelined"] == tuned["autotuned"] == (narrow, wide)
+    (space,) = tuner.plan(evaluator.device, [narrow, wide], rung="skinny").spaces
+    assert tuner.plan(evaluator.device, [narrow, wide], rung="skinny").of(space) == (
+        narrow,
+        wide,
+    )  # whoever asks gets it
+
+
+@pytest.mark.parametrize("shape", ["64,32,16,TN", (64, 32, 16, "TN"), Problem(64, 32, 16, "TN")])
+def test_a_shape_may_be_written_in_several_ways(evaluator, shape):
+    planned = tuner.plan(evaluator.device, [shape, shape], rung=8)
+    assert planned.problems == (Problem(64, 32, 16, "TN"),) == planned.of(planned.spaces[0])
+
+
+def test_a_column_is_tuned_as_what_is_computed(evaluator):
+    assert tuner.plan(evaluator.device, [(4096, 1, 512)]).problems == (Problem(1, 4096, 512, "NT"),)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"rung": "naive"}, ConfigError, "naive has no search space"),
+        ({"rung": "fastest"}, UnknownRungError, "fastest"),
+        ({"space": "huge"}, ConfigError, "classic"),
+        ({"space": "classic", "rung": 8}, ConfigError, "of rung autotuned"),
+        ({"shapes": [(1, 2)]}, ShapeError, "M,N,K"),
+        ({"shapes": [(0, 1, 1)]}, ShapeError, "must be 1 to"),
+    ],
+)
+def test_bad_plans_are_refused(evaluator, options, error, message):
+    with pytest.raises(error, match=message):
+        tuner.plan(evaluator.device, **options)
+
+
+def test_a_plan_says_what_it_will_try(evaluator):
+    text = str(tuner.plan(evaluator.device, [SHAPE], rung="autotuned", quick=True))
+    assert f"rung autotuned: {len(CLASSIC.quick)} candidates of space classic (quick)" in text
+    assert SHAPE in text
+
+
+# One problem
+
+
+def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
+    outcome = go(rung="warptiled")
+    found = outcome.tuned[0]
+    everything = REFINED.candidates(evaluator.device.shared_limit)
+    assert found.ms <= min(evaluator.formula(config, Problem(1024, 1024, 1024)) for config in everything)
+    chosen = choose.choose(evaluator.device, WARP, Problem(1024, 1024, 1024))
+    assert (chosen.config, chosen.rule) == (found.config, choose.EXACT)
+    assert chosen.source == "driver 580.0, NVRTC 13.0, 2026-01-01"
+    assert outcome.path == database.user_path("sm_90")
+    assert database.faults(outcome.path.read_text(), "sm_90") == []
+    assert not checkpoint(data_folder).exists()
+
+
+@pytest.mark.parametrize(
+    ("shape", "first", "divisions"),
+    [
+        ((64, 64, 65536), 256, {1, *(2 << i for i in range(8)), *(3 << i for i in range(7))}),
+        ((1024, 1024, 1024), 2, {1, 2, 3, 4, 6, 8, 12}),
+        ((2048, 2048, 4096), 1, {1, 2, 3}),
+        ((4096, 4096, 4096), 1, {1}),
+        ((64, 64, 16), 1, {1}),
+    ],
+    ids=str,
+)
+def test_every_division_that_is_worth_it_is_tried_and_the_one_that_fills_the_device_first(
+    evaluator, shape, first, divisions
+):
+    """With tiles of 64 x 128 on 132 multiprocessors, of which two blocks each are full."""
+    config = MEDIUM
+    run = tuner._Run(tuner.plan(evaluator.device, [shape], rung="pipelined"), PIPELINED, None, None)
+    for given in (config, replace(config, SPLIT_K=1)):
+        found = run._divided(given, Problem(*shape))
+        assert {other.SPLIT_K for other in found} == divisions and len(found) == len(divisions)
+        assert first == found[-1].SPLIT_K
+        assert {replace(other, SPLIT_K=1) for other in found} == {config}
+    assert run._divided(REFINED.quick[0], Problem(*shape)) == [REFINED.quick[0]]
+
+
+def test_a_deep_problem_is_tuned_in_parts_stored_and_used(evaluator, go):
+    problem = Problem(64, 64, 65536)
+    outcome = go(("64,64,65536",), rung="pipelined", quick=True)
+    found = outcome.tuned[0].config
+    assert found.SPLIT_K > 8
+    assert outcome.tuned[0].ms == min(
+        evaluator.formula(replace(config, SPLIT_K=parts), problem)
+        for config in PIPELINED.quick
+        for parts in cost_model.splits(config, problem, evaluator.device.multiprocessors)
+    )
+    assert f"SPLIT_K={found.SPLIT_K}" in outcome.path.read_text().replace('"SPLIT_K": ', "SPLIT_K=")
+    assert database.faults(outcome.path.read_text(), "sm_90") == []
+    chosen = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
+    assert (chosen.config, chosen.rule) == (found, choose.EXACT)
+
+
+def test_refinements_of_the_best_are_tried(evaluator, go):
+    go(rung="warptiled")
+    tried = {config for _, config in evaluator.timed}
+    assert {config.PREFETCH for config in tried} == {0, 1} and {config.GROUP_M for config in tried} == {1, 4, 8, 16}
+
+
+def test_the_literatures_space_can_be_asked_for(evaluator, go):
+    found = go(space="warptiled", store=False).tuned[0]
+    tried = {config for _, config in evaluator.timed}
+    assert tried - {found.shipped_config} <= set(LITERATURE.candidates(evaluator.device.shared_limit))
+    assert len(tried) > 100
+
+
+def test_the_winner_is_compared_with_what_is_shipped_and_with_cublas(evaluator, go):
+    evaluator.baseline_ms = 0.25
+    outcome = go(rung="autotuned")
+    found = outcome.tuned[0]
+    shipped = choose.choose(evaluator.device, rungs.find("autotuned"), Problem(1024, 1024, 1024), only="shipped").config
+    assert found.shipped_config == shipped
+    assert found.shipped_ms == evaluator.formula(shipped, Problem(1024, 1024, 1024))
+    assert found.cublas_ms == 0.25
+    record = outcome.content.records[0]
+    assert record.cublas_ratio == 0.25 / found.ms
+    row = outcome.json()["results"][0]
+    assert row["of_cublas"] == 0.25 / found.ms and row["of_shipped"] == found.shipped_ms / found.ms
+    assert f"{100 * row['of_cublas']:.1f}%" in str(outcome)
+    json.dumps(outcome.json())
+
+
+def test_a_quick_run_asks_no_other_library(evaluator, go):
+    evaluator.baseline_ms = 0.25
+    outcome = go(rung="autotuned", quick=True)
+    assert outcome.tuned[0].cublas_ms is None and " - " in str(outcome)
+    assert {config for _, config in evaluator.timed} <= {*CLASSIC.quick, outcome.tuned[0].shipped_config}
+
+
+@pytest.mark.parametrize("rung", ["pipelined", "skinny"])
+def test_a_quick_run_compiles_its_kernels_at_once(evaluator, go, monkeypatch, rung):
+    """A few at a time leave cores idle. Which configs need chains, or won on another problem, is not known before."""
+    batches = []
+    compile_one_by_one = evaluator.compile
+
+    def compile_batch(jobs):
+        batches.append(list(jobs))
+        return compile_one_by_one(jobs)
+
+    monkeypatch.setattr(evaluator, "compile", compile_batch)
+    outcome = go(None, rung=rung, quick=True)
+    assert outcome.complete and all(found.shipped_ms for found in outcome.tuned)
+    late = [job for batch in batches[1:] for job in batch if not job.config.CHAINS]
+    assert len(late) < 3 and all(job == largest_job(job.rung, job.config) for job in late)
+
+
+def test_nothing_is_stored_unless_asked(go):
+    assert go(rung="autotuned", store=False).path is None
+    assert not database.user_path("sm_90").exists()
+
+
+def test_failures_are_counted_by_reason(evaluator, go):
+    evaluator.check_failures = dict.fromkeys(CLASSIC.quick[:3], "it spills: 8 bytes\nand a log")
+    outcome = go(rung="autotuned", quick=True)
+    assert outcome.failures == {"it spills: 8 bytes": 3}
+
+
+def test_when_nothing_works_the_error_says_why(evaluator, go):
+    class All(dict):
+        def get(self, key, default=None):
+            return "NVRTC refused it"
+
+    evaluator.compile_failures = All()
+    with pytest.raises(TuningError, match="NVRTC refused it"):
+        go(rung="autotuned", quick=True)
+
+
+# The standard set
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_standard_set_gives_a_record_a_problem_and_the_curves(evaluator, go, quick):
+    outcome = go(None, rung="autotuned", quick=quick)
+    assert [found.problem for found in outcome.tuned] == list(problem_sets.STANDARD)
+    count = len(CLASSIC.quick) if quick else 24
+    assert len(outcome.curves) == count and outcome.complete
+    text = outcome.path.read_text()
+    assert database.faults(text, "sm_90") == []
+    assert len(text) < 100_000
+    assert choose.choose(evaluator.device, rungs.find("autotuned"), Problem(1111, 222, 333)).rule == choose.PREDICTED
+
+
+@pytest.mark.parametrize("name", ["warptiled", "pipelined"])
+def test_the_choice_for_untuned_problems_is_good(evaluator, go, name):
+    outcome = go(None, rung=name)
+    regrets = []
+    for n in range(100):
+        problem = Problem(50 + 37 * n, 60 + 41 * (n * 7 % 100), 70 + 29 * (n * 13 % 100))
+        chosen = choose.choose(evaluator.device, rungs.find(name), problem)
+        best = min(
+            evaluator.formula(config, problem) for curve in outcome.curves for config in divided(curve.config, problem)
+        )
+        regrets.append(evaluator.formula(chosen.config, problem) / best - 1)
+    assert sum(regrets) / len(regrets) < 0.02 and sorted(regrets)[94] < 0.06
+
+
+def test_a_huge_problem_tries_only_what_won_on_the_largest_one_before(evaluator, go):
+    outcome = go(None, rung="pipelined")
+    (huge,) = problem_sets.HUGE
+    tried = {config for problem, config in evaluator.timed if problem == huge}
+    times = outcome.timed["pipelined", Problem(8192, 8192, 8192)]
+    before = list(dict.fromkeys(map(tuner._whole, times)))[: tuner._LONG_TRIES]
+    assert set(before) <= tried and len(set(map(tuner._whole, tried))) <= len(before) + 1  # and the shipped one
+    assert outcome.tuned[-1].problem == huge
+
+
+def test_a_problem_that_does_not_fit_the_device_is_left_out(evaluator, go, monkeypatch):
+    whole = evaluator.operands
+
+    def operands(problem):
+        if problem == problem_sets.HUGE[0]:
+            raise DeviceMemoryError("no room for 3 GB")
+        return whole(problem)
+
+    monkeypatch.setattr(evaluator, "operands", operands)
+    outcome = go(None, rung="pipelined")
+    assert [found.problem for found in outcome.tuned] == list(problem_sets.STANDARD)
+    assert outcome.curves and any("no room" in failure for failure in outcome.failures)
+
+
+def worthy(space, problem):
+    """The candidates that are worth compiling for a problem on the device of the fake bench."""
+    seen = variants.facing(rungs.find(space.rung), problem)
+    drawn = (c for c in space.candidates(DEVICE.shared_limit) if tuner._worth_trying(c, problem))
+    return {*tuner._of_its_size([*drawn], seen, DEVICE.multiprocessors)}
+
+
+def wholly_searched(space, problem, drawn):
+    """Whether every config is to be tried: on the anchors, and where their kernels serve and the problem is short."""
+    rung = rungs.find(space.rung)
+    at_hand = {job_of(rung, c, anchor) for anchor in space.anchors for c in worthy(space, anchor)}
+    served = all(job_of(rung, config, problem) in at_hand for config in drawn)
+    return problem in space.anchors or (served and problem.flops <= tuner._MOST_FLOPS)
+
+
+def test_the_whole_space_is_searched_on_the_anchors_and_where_that_compiles_nothing(evaluator, go):
+    go(None, rung="autotuned")
+    found = set()
+    for problem in problem_sets.STANDARD:
+        drawn = worthy(CLASSIC, problem)
+        tried = {config for timed, config in evaluator.timed if timed == problem}
+        assert (tried >= drawn) == wholly_searched(CLASSIC, problem, drawn)
+        found.add((problem in problem_sets.ANCHORS, tried >= drawn))
+    assert found == {(True, True), (False, True), (False, False)}
+
+
+def test_where_kernels_serve_nothing_else_the_best_of_the_nearest_anchor_are_tried(evaluator, go):
+    nearest = {
+        Problem(4096, 4096, 4096, "TT"): Problem(4096, 4096, 4096),
+        Problem(2047, 1025, 511): Problem(2048, 2048, 2048),
+        Problem(333, 777, 555): Problem(512, 512, 512),
+    }
+    assert set(nearest) <= set(PIPELINED.variants)
+    go(None, rung="pipelined")
+    run = tuner._Run(tuner.plan(evaluator.device, rung="pipelined"), PIPELINED, None, None)
+    for variant, anchor in nearest.items():
+        drawn = worthy(PIPELINED, anchor)
+        tried = {tuner._whole(config) for problem, config in evaluator.timed if problem == variant}
+        filling = {config: run._divided(config, anchor)[-1] for config in drawn}
+        order = sorted(drawn, key=lambda config: evaluator.formula(filling[config], anchor))
+        assert set(order[: len(order) // 6]) <= tried
+        slow = set(order[len(order) // 2 :])
+        assert len(slow & tried) < len(slow) / 3, (len(slow & tried), len(slow))  # as refinements of quick ones
+
+
+def test_a_config_that_fails_on_a_probe_gets_no_curve(evaluator, go):
+    bad = CLASSIC.quick[0]
+    real = evaluator.time
+
+    def time(rung, config, problem):
+        if config == bad and problem.K == 128 + 4:
+            return "launch failed"
+        return real(rung, config, problem)
+
+    evaluator.time = time
+    outcome = go(None, rung="autotuned", quick=True)
+    assert bad not in [curve.config for curve in outcome.curves]
+    assert len(outcome.curves) == len(CLASSIC.quick) - 1
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go, quick):
+    outcome = go(None, rung="skinny", quick=quick)
+    assert [found.problem for found in outcome.tuned] == list(problem_sets.NARROW)
+    assert outcome.complete and 0 < len(outcome.curves) <= 24
+    assert database.faults(outcome.path.read_text(), "sm_90") == []
+    rung = rungs.find("skinny")
+    assert choose.choose(evaluator.device, rung, Problem(1111, 7, 333)).rule == choose.PREDICTED
+    assert choose.choose(evaluator.device, rung, problem_sets.NARROW[0]).rule == choose.EXACT
+    for problem in problem_sets.NARROW:
+        tried = {replace(config, SPLIT_K=1) for timed, config in evaluator.timed if timed == problem}
+        drawn = worthy(SKINNY, problem)
+        assert (tried >= drawn) == (wholly_searched(SKINNY, problem, drawn) and not quick)
+
+
+@pytest.mark.parametrize(("problem", "fits"), [
+    (Problem(4224, 4096, 64), True), (Problem(4225, 4096, 64), False),  # 2112 tiles of 64 x 128 are 16 for each of 132
+    (Problem(17, 33, 64), True), (Problem(16, 33, 64), False), (Problem(17, 32, 64), False),
+], ids=str)  # fmt: skip
+def test_what_is_compiled_for_an_anchor_has_tiles_of_about_its_size(problem, fits):
+    others = [replace(MEDIUM, BM=16, BN=16), replace(MEDIUM, BM=128, BN=128)]  # one of which fits where it does not
+    assert (MEDIUM in tuner._of_its_size([MEDIUM, *others], problem, 132)) is fits
+
+
+def test_where_no_tile_is_of_about_its_size_the_nearest_are_tried(evaluator, go):
+    small, same = replace(MEDIUM, BM=32, BN=32), replace(MEDIUM, BM=128, BN=64)
+    assert tuner._of_its_size([small, MEDIUM, same], Problem(16384, 16384, 64), 132) == [MEDIUM, same]
+    assert tuner._of_its_size([small, MEDIUM, same], Problem(4, 4, 64), 132) == [small]
+    assert tuner._of_its_size([], Problem(4, 4, 64), 132) == []
+    problem = Problem(30000, 30000, 64)
+    go([problem], rung="pipelined", store=False)
+    tried = {(config.BM, config.BN) for timed, config in evaluator.timed if timed == problem}
+    assert (192, 192) in tried and (64, 64) not in tried
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("quick", [False, True])
+def test_large_tiles_are_tried_in_every_layout_and_no_kernel_twice(evaluator, go, layout, quick):
+    """Where no operand is transposed in shared memory, TN, ASYNC = 2 does what ASYNC = 1 does."""
+    go([(4096, 4096, 4096, layout)], rung="pipelined", quick=quick)
+    tried = {replace(config, SPLIT_K=1) for _, config in evaluator.timed}
+    for area in (8192, 32768) if quick else (16384, 32768):
+        assert any(area == config.BM * config.BN for config in tried)
+    grid = tried.intersection(PIPELINED.candidates(DEVICE.shared_limit, quick))
+    assert layout != "TN" or not any(config.ASYNC == 2 and replace(config, ASYNC=1) in grid for config in grid)
+
+
+@pytest.mark.parametrize(("cublas_error", "chains"), [(1.0, {None}), (1e-9, {4})], ids=["as good", "much worse"])
+def test_sums_are_made_of_short_chains_where_cublas_errs_less(evaluator, go, cublas_error, chains):
+    """Not where it errs as much, and then the choice is by time alone."""
+    evaluator.cublas_error = cublas_error
+    outcome = go([(4096, 4096, 4096)], rung="pipelined")
+    (found,) = outcome.tuned
+    assert {found.config.CHAINS} == chains
+
+
+def test_configs_with_short_chains_are_looked_at_however_many_quicker_ones_err_more(evaluator, go):
+    """Without them in the end the quickest config would get chains that it may not be quick with."""
+    evaluator.cublas_error = 1e-9
+    real = evaluator.formula
+
+    def short(config):
+        return (config.SLICES or 1) * config.SPLIT_K >= 4
+
+    evaluator.formula = lambda config, problem: (
+        real(config, problem) * (100.0 if config.CHAINS else 1.2 if short(config) else 1.0)
+    )
+    outcome = go([(512, 512, 512)], rung="pipelined")
+    (found,) = outcome.tuned
+    assert found.config.CHAINS is None and short(found.config)
+
+
+def test_without_cublas_the_length_of_k_decides(evaluator, go):
+    long, short = go([(4096, 4096, 1024), (4096, 4096, 128)], rung="pipelined").tuned
+    assert (long.config.CHAINS, short.config.CHAINS) == (4, None)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [((1, 500), {1}), ((500, 1), {1}), ((4, 500), {1, 2, 4}), ((5, 500), {2, 4, 8}), ((500, 16), {4, 8, 16}),
+     ((32, 500), {8, 16, 32}), ((500, 500), {8, 16, 32})],
+    ids=str,
+)  # fmt: skip
+def test_a_block_of_rung_10_has_about_as_many_rows_as_there_are(shape, rows):
+    tried = [c for c in SKINNY.candidates(232448) if tuner._worth_trying(c, Problem(*shape, 1000))]
+    assert {config.BM for config in tried} == rows
+    assert all(tuner._worth_trying(config, Problem(*shape, 1000)) for config in PIPELINED.quick)
+
+
+def test_the_default_of_a_tuned_device_is_the_quicker_rung(evaluator, go):
+    go(None, quick=True)
+    for problem in (Problem(4, 4096, 4096), Problem(1000, 20, 3000, "NT"), Problem(3000, 3000, 100)):
+        both = [
+            choose.choose(evaluator.device, rung, problem)
+            for rung in rungs.DEFAULTS
+            if rung.suits(problem.M, problem.N)
+        ]
+        chosen = choose.choose(evaluator.device, None, problem)
+        assert chosen.rule == choose.PREDICTED or problem in problem_sets.NARROW + problem_sets.STANDARD
+        assert chosen.ms == min(choice.ms for choice in both if choice.rule == chosen.rule)
+
+
+def divided(config, problem):
+    """The config with many values of SPLIT_K, whether they are worth a trial or not."""
+    if config.SPLIT_K is None:
+        return [config]
+    return [replace(config, SPLIT_K=2**power) for power in range(10)]
+
+
+def test_a_portfolio_counts_a_config_by_its_best_division():
+    a, b = PIPELINED.quick[:2]
+    times = {replace(a, SPLIT_K=1): 4.0, replace(a, SPLIT_K=4): 1.0, replace(b, SPLIT_K=1): 2.0}
+    assert tuner.portfolio([Result(None, "pipelined", times, {}, None, True)], 1) == [a]
+    assert set(tuner.portfolio([Result(None, "pipelined", times, {}, None, True)], 9)) == {a, b}
+
+
+def test_a_portfolio_covers_every_problem_first():
+    a, b, c, d = REFINED.quick[:4]
+
+    def result(**times):
+        named = dict(zip("abcd", (a, b, c, d), strict=True))
+        return Result(None, "warptiled", {named[name]: ms for name, ms in times.items()}, {}, None, True)
+
+    results = [result(a=1.0, b=1.9, c=1.5, d=1.01), result(a=2.0, b=1.0, c=1.5, d=2.0)]
+    assert set(tuner.portfolio(results, 2)) == {a, b}
+    assert tuner.portfolio(results, 9)[2] in (c, d)
+    assert len(tuner.portfolio(results, 9)) == 4
+    assert tuner.portfolio([], 9) == []
+
+
+# Budget, interruption, resumption
+
+
+@pytest.mark.parametrize(
+    ("shapes", "budget"), [(None, 25), (None, 40), *((THREE_SHAPES, seconds) for seconds in (6, 20))], ids=str
+)
+def test_a_budget_is_kept_and_everything_gets_its_share(evaluator, go, budget, shapes):
+    outcome = go(shapes, budget=budget)
+    assert evaluator.now < budget + 0.5 and not outcome.complete
+    expected = {"pipelined", "warptiled", "autotuned"} | ({"skinny"} if shapes is None else set())
+    assert {found.rung for found in outcome.tuned} == expected
+    tuned = {found.problem for found in outcome.tuned if found.rung == "pipelined"}
+    assert len(tuned) >= 0.6 * len(problem_sets.STANDARD if shapes is None else shapes)
+    assert "goes on from here" in str(outcome)
+
+
+def test_with_a_budget_all_anchors_get_their_share(evaluator, go):
+    outcome = go(None, rung="pipelined", budget=60, store=False)
+    assert not outcome.complete
+    tried = {problem: len({c for timed, c in evaluator.timed if timed == problem}) for problem in PIPELINED.variants}
+    assert min(tried.values()) >= 20, tried
+
+
+def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(evaluator, go, monkeypatch):
+    whole = evaluator.operands
+    square = Problem(4096, 4096, 4096)
+
+    def operands(problem):
+        if problem == square:
+            raise DeviceMemoryError("no room")
+        return whole(problem)
+
+    monkeypatch.setattr(evaluator, "operands", operands)
+    go(None, rung="pipelined", store=False)
+    tried = {tuner._whole(c) for timed, c in evaluator.timed if timed == replace(square, layout="TT")}
+    assert len(tried & worthy(PIPELINED, square)) > 80
+
+
+@pytest.mark.parametrize(
+    ("how", "budget"),
+    [
+        ({"quick": True}, tuner.QUICK_SECONDS),
+        ({"quick": True, "shapes": problem_sets.STANDARD}, tuner.QUICK_SECONDS),
+        ({}, tuner.STANDARD_SECONDS),
+    ],
+)
+def test_a_quick_run_and_the_standard_set_have_budgets_of_their_own(evaluator, data_folder, how, budget):
+    evaluator.formula = lambda config, problem: 30.0
+    outcome = tuner.run(tuner.plan(evaluator.device, **how), evaluator, Bar(False), clock=lambda: evaluator.now)
+    assert evaluator.now < budget + 3 and not outcome.complete
+
+
+def test_problems_that_were_named_take_the_time_that_they_need(evaluator, go):
+    evaluator.formula = lambda config, problem: 3000.0
+    outcome = go(THREE_SHAPES, rung="autotuned")
+    assert evaluator.now > tuner.STANDARD_SECONDS and outcome.complete
+
+
+def test_ctrl_c_keeps_everything_and_the_next_run_goes_on(evaluator, go, data_folder):
+    evaluator.interrupt_after = 400
+    with pytest.raises(KeyboardInterrupt):
+        go((SHAPE, "256,256,256"), rung="autotuned")
+    assert checkpoint(data_folder).exists()
+    first = len(evaluator.timed)
+    evaluator.interrupt_after = None
+    resumed = go((SHAPE, "256,256,256"), rung="autotuned")
+    total = len(evaluator.timed)
+    evaluator.timed = []
+    whole = go((SHAPE, "256,256,256"), rung="autotuned")
+    assert total <= len(evaluator.timed) + 10  # but for the runs that warm up
+    assert [(found.config, found.ms) for found in resumed.tuned] == [(found.config, found.ms) for found in whole.tuned]
+    assert first < total
+
+
+def test_what_was_finished_before_ctrl_c_is_stored(evaluator, go):
+    calls = []
+    baseline = type(evaluator).operands
+
+    def operands(problem):
+        calls.append(problem)
+        if problem.M == 256:
+            raise KeyboardInterrupt
+        return baseline(evaluator, problem)
+
+    evaluator.operands = operands
+    with pytest.raises(KeyboardInterrupt):
+        go((SHAPE, "256,256,256"), rung="autotuned")
+    stored = [record.problem for record in database.load("sm_90").records if record.user]
+    assert stored == [Problem(1024, 1024, 1024)]
+
+
+def test_an_unfinished_run_says_that_it_goes_on(evaluator, go, data_folder, capsys):
+    evaluator.interrupt_after = 100
+    with pytest.raises(KeyboardInterrupt):
+        go(rung="autotuned")
+    evaluator.interrupt_after = None
+    tuner.run(
+        tuner.plan(evaluator.device, [SHAPE], rung="autotuned"), evaluator, Bar(True), clock=lambda: evaluator.now
+    )
+    assert "going on from" in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_other_kernels_is_not_used(evaluator, go, data_folder, monkeypatch, tmp_path):
+    evaluator.interrupt_after = 100
+    with pytest.raises(KeyboardInterrupt):
+        go(rung="autotuned")
+    before = tuner._stamp(evaluator)
+    real = resources.folder
+    changed = tmp_path / "cuda_src"
+    changed.mkdir()
+    (changed / "06_vectorized.cu").write_text("// faster")
+    monkeypatch.setattr(resources, "folder", lambda name: changed if name == "cuda_src" else real(name))
+    assert tuner._stamp(evaluator)["kernels"] != before["kernels"]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_of_ours(evaluator, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path / "file"))
+    with pytest.raises(TuningError, match="FASTSGEMM_DATA_DIR"), tuner.alone(evaluator.device):
+        pass
+    with pytest.raises((RecordError, TuningError), match="FASTSGEMM_DATA_DIR"):
+        tuner.run(tuner.plan(evaluator.device, [SHAPE]), evaluator, Bar(False))
+
+
+def test_one_tuner_at_a_time(evaluator, data_folder):
+    second = tuner.alone(evaluator.device)
+    with tuner.alone(evaluator.device), pytest.raises(TuningError, match="another process is tuning Fake 9000"), second:
+        pass
+    with tuner.alone(evaluator.device):
+        pass
+
+
+# The function
+
+
+def test_the_function_tunes(evaluator, data_folder, monkeypatch):
+    from contextlib import contextmanager
+
+    @contextmanager
+    def on_fake(gpu):
+        yield evaluator
+
+    monkeypatch.setattr("fastsgemm.device.open_gpu", lambda ordinal: None)
+    monkeypatch.setattr(tuner, "evaluating", on_fake)
+    outcome = fastsgemm.tune([(1024, 1024, 1024)], rung="autotuned", quick=True, progress=False)
+    assert len(outcome.tuned) == 1 and outcome.path.exists()
+
+
+def test_without_a_driver_the_function_says_so(no_driver):
+    with pytest.raises(fastsgemm.NoDriverError):
+        fastsgemm.tune(quick=True)
+
+
+def test_every_parameter_is_documented():
+    text = fastsgemm.tune.__doc__
+    assert all(f"    {name} : " in text for name in inspect.signature(fastsgemm.tune).parameters)
+
+
+def test_a_run_warns_of_nothing(go):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        go(rung="autotuned", quick=True)
+
+
+def test_a_winner_does_not_spill_on_other_operands_either(evaluator, go):
+    pipelined, problem = rungs.find("pipelined"), Problem(1024, 1024, 1024)
+    found = go((problem,), rung="pipelined", store=False)
+    times = list(found.timed["pipelined", problem])
+    best, second = times[0], next(config for config in times if config.kernel != times[0].kernel)
+    assert found.tuned[0].config == best
+    whole = evaluator.check
+    evaluator.check = lambda job: "it spills" if job == largest_job(pipelined, best) else whole(job)
+    assert go((problem,), rung="pipelined", store=False).tuned[0].config == second
