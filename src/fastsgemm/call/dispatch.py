@@ -39,9 +39,10 @@ class KernelLaunch:
         The kernel's problem: M and N are exchanged where `swap_ab` is true.
     lda, ldb, ldc : int
         Leading dimensions in elements, in the kernel's order.
-    split : tuple
-        Empty, or for a rung that can split K its two further arguments: steps of k in each part, and elements between
-        the partial sums of two neighbouring parts.
+    chunk : numpy.int32
+        Steps of k in each part but perhaps the last.
+    parts_apart : int
+        Elements between the partial sums of two neighbouring parts.
     strides_c : (int, int)
         Elements from one row of C to the next, and from one column to the next, in the kernel's order.
     """
@@ -58,14 +59,9 @@ class KernelLaunch:
     lda: int
     ldb: int
     ldc: int
-    split: tuple[np.int32, int] | tuple[()]
+    chunk: np.int32
+    parts_apart: int
     strides_c: tuple[int, int]
-
-    @property
-    def parts_apart(self) -> int:
-        """Elements between the partial sums of two neighbouring parts, for a rung that can split K."""
-        _, elements = self.split  # type: ignore[misc]
-        return elements
 
     def arguments(self, a: Any, b: Any, c: Any, alpha: np.float32, beta: np.float32) -> tuple[Any, ...]:
         """Return the kernel's arguments for the caller's A, B and C, which are addresses or, simulated, names."""
@@ -74,7 +70,11 @@ class KernelLaunch:
             K, alpha = grid.steps(K, alpha, beta)
         if self.swap_ab:
             a, b = b, a
-        return (self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc, *self.split)
+        if not self.rung.splits:
+            return (self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc)
+        return (
+            self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc, self.chunk, self.parts_apart
+        )  # fmt: skip
 
     def partial_arguments(self, a: Any, b: Any, workspace: Any, alpha: np.float32) -> tuple[Any, ...]:
         """Return the same for a product whose partial sums go to `workspace`; alpha and beta are applied later."""
@@ -83,7 +83,9 @@ class KernelLaunch:
             K, _ = grid.steps(K, alpha, _ZERO)
         if self.swap_ab:
             a, b = b, a
-        return (self.M, self.N, K, _ONE, a, self.lda, b, self.ldb, _ZERO, workspace, int(self.N), *self.split)
+        return (
+            self.M, self.N, K, _ONE, a, self.lda, b, self.ldb, _ZERO, workspace, int(self.N), self.chunk, self.parts_apart
+        )  # fmt: skip
 
     def reduction_arguments(self, workspace: Any, c: Any, alpha: np.float32, beta: np.float32) -> tuple[Any, ...]:
         """Return the arguments of ``reduce_parts``, which adds the partial sums up and applies alpha and beta."""
@@ -134,6 +136,7 @@ def kernel_launch(rung: Rung, config: Config, call: Call) -> KernelLaunch:
         call.lda,
         call.ldb,
         call.ldc,
-        (np.int32(chunk), problem.M * problem.N) if rung.splits else (),
+        np.int32(chunk),
+        problem.M * problem.N,
         call.strides_c,
     )
