@@ -100,7 +100,7 @@ def _draw_rooms(axes: Any) -> None:
         axes.add_patch(shape)
         size = 12 if len(name) < 12 else 10.5
         axes.text(x, y + 0.1, name, ha="center", va="center", fontsize=size, weight="bold", zorder=4)
-        axes.text(x + 0.7, y + 0.18, taken, ha="right", va="center", fontsize=9, color=PATH, weight="bold", zorder=4)
+        axes.text(x + 0.76, y + 0.39, taken, ha="right", va="center", fontsize=9, color=PATH, weight="bold", zorder=4)
         axes.text(x, y - 0.16, f"{rounded(lines[name])} lines", ha="center", va="center", fontsize=10, zorder=4)
 
 

@@ -84,7 +84,8 @@ class KernelLaunch:
         if self.swap_ab:
             a, b = b, a
         return (
-            self.M, self.N, K, _ONE, a, self.lda, b, self.ldb, _ZERO, workspace, int(self.N), self.chunk, self.parts_apart
+            self.M, self.N, K, _ONE, a, self.lda, b, self.ldb, _ZERO, workspace, int(self.N),
+            self.chunk, self.parts_apart,
         )  # fmt: skip
 
     def reduction_arguments(self, workspace: Any, c: Any, alpha: np.float32, beta: np.float32) -> tuple[Any, ...]:
