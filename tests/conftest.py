@@ -3,9 +3,11 @@
 import math
 import os
 import warnings
-from functools import cache
+from functools import cache, lru_cache
 from types import SimpleNamespace
 
+import compilations
+import missing_device
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -13,11 +15,11 @@ from hypothesis import settings
 from fastsgemm import device, host, private_files, resources, rungs
 from fastsgemm.call import arrays
 from fastsgemm.device import DeviceInfo
-from fastsgemm.errors import DeviceError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.heuristics import choose
 from fastsgemm.heuristics.database import Tools
 from fastsgemm.jit import cache as kernel_cache
+from fastsgemm.sim import nvrtc
 from fastsgemm.tuning.evaluator import Job
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of a device's memory
@@ -26,14 +28,7 @@ settings.register_profile("fixed", derandomize=True, deadline=None, database=Non
 settings.load_profile("fixed")
 
 
-@cache
-def missing_device():
-    """Return why GPU tests cannot run here, or None."""
-    try:
-        device.probe()
-    except DeviceError as error:
-        return f"no device: {error}"
-    return None
+missing_device = cache(missing_device.reason)
 
 
 def pytest_runtest_setup(item):
@@ -52,12 +47,28 @@ def forget_the_machine():
 
 @pytest.fixture(scope="session", autouse=True)
 def kernel_folder(tmp_path_factory):
-    """Keep the user's own kernels and tuning out of it; FASTSGEMM_CACHE_DIR makes kernels survive the session."""
+    """Keep the user's own kernels and tuning out of it. All worker processes of a run share one folder of kernels.
+
+    FASTSGEMM_CACHE_DIR names a folder that outlives the run.
+    """
+    run_folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run_folder = run_folder.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         patch.setenv("FASTSGEMM_TUNE", "off")
         if not os.environ.get("FASTSGEMM_CACHE_DIR"):
-            patch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+            private_files.make_folder(run_folder / "kernels")
+            patch.setenv("FASTSGEMM_CACHE_DIR", str(run_folder / "kernels"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compile_once():
+    """The simulated device takes what NVRTC made of the same source before, in this run or an earlier one."""
+    compile_source = nvrtc.compile_source.__wrapped__  # without the few results that a process remembers
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvrtc, "compile_source", lru_cache(64)(compilations.kept(compile_source, nvrtc.Binary)))
         yield
 
 
@@ -217,7 +228,7 @@ class OnDevice:
 
 
 class DeviceLibrary(arrays.Library):
-    """The library of `OnCard`: its current stream is 5."""
+    """The library of `OnDevice`: its current stream is 5."""
 
     has_streams = True
 
@@ -239,7 +250,7 @@ class DeviceLibrary(arrays.Library):
 
 @pytest.fixture(name="device")
 def python_device(monkeypatch):
-    """The Python device as cuda:0, with `OnCard` for arrays and a compiler that makes NumPy kernels."""
+    """The Python device as cuda:0, with `OnDevice` for arrays and a compiler that makes NumPy kernels."""
     gpu = PythonDevice()
 
     def load(gpu, key, cubin, name, shared_bytes):

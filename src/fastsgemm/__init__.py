@@ -72,9 +72,9 @@ __all__ = [
 _HOMES = {
     "Config": "config",
     "RUNGS": "rungs",
-    "explain": "explanation",
+    "explain": "heuristics.explanation",
     "sgemm": "gemm",
-    "tune": "tuner",
+    "tune": "tuning.tuner",
 }  # of the public names that are not errors
 
 if not TYPE_CHECKING:  # a type checker shall know the names above and no others

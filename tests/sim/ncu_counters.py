@@ -191,7 +191,7 @@ def simulate(rung: rungs.Rung, machine: Machine, A: np.ndarray, B: np.ndarray) -
 
 
 def write_launches(folder: Path, done: list[Simulated], A: np.ndarray, B: np.ndarray) -> None:
-    """Write what `on_card` reads."""
+    """Write what `on_device` reads."""
     for number, one in enumerate(done):
         (folder / f"{number}.cubin").write_bytes(one.cubin)
         np.save(folder / f"{number}.npy", one.product)
@@ -251,7 +251,7 @@ def profile(
     ncu : str
     folder : Path
     program : Path
-        Default: this one, and so `on_card`.
+        Default: this one, and so `on_device`.
     names : sequence of str
         ncu's names of the metrics.
     kernel : str, optional

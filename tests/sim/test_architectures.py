@@ -1,5 +1,7 @@
 """Every rung on every architecture, with the NVRTC that is installed; `make nvrtc` runs these with both lines of it.
 
+A quick run takes the oldest architecture and the one with most records; `make test-all` takes all.
+
 For the same source the lines of NVRTC, and for the same NVRTC the architectures, take different instructions: only a
 run of each shows that the simulated device has them.
 """
@@ -14,6 +16,8 @@ from fastsgemm.sim import Machine, Region, sgemm
 ARCHITECTURES = sorted(
     {path.stem for path in resources.folder("tuning_db").glob("sm_*.json")}, key=lambda a: int(a[3:])
 )
+QUICK = ("sm_75", "sm_90")
+EVERY = [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in ARCHITECTURES]
 RUNGS = [rung.name for rung in rungs.RUNGS]
 
 
@@ -22,7 +26,7 @@ def _whole(*shape):
     return np.random.default_rng(0).integers(-8, 9, shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EVERY)
 @pytest.mark.parametrize("name", RUNGS)
 def test_every_rung(arch, name, configs):
     A, B, C = _whole(67, 21), _whole(21, 69), _whole(67, 69)
@@ -32,7 +36,7 @@ def test_every_rung(arch, name, configs):
     assert report.arch == arch
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EVERY)
 def test_the_default(arch):
     """The rung and the constants that a device of this architecture gets."""
     A, B = _whole(67, 21), _whole(21, 69)
@@ -40,7 +44,7 @@ def test_the_default(arch):
     np.testing.assert_array_equal(found, A @ B)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EVERY)
 def test_the_kernels_that_are_no_rungs(arch):
     x, y, total = _whole(4, 5), np.zeros((5, 4), np.float32), np.zeros((2, 5), np.float32)
     machine = Machine(arch)

@@ -171,6 +171,7 @@ def ahead():
         yield Ahead(pool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "config"), _shipped().values(), ids=_shipped())
 def test_every_shipped_config(name, config, reference, ahead):
     M, N, K = _a_little_larger(config)
@@ -196,7 +197,14 @@ def test_the_callers_mistakes(configs):
         sgemm(naive, configs["warptiled"], A, B)
 
 
-@pytest.mark.parametrize("name", [name for name in RUNGS[2:] if name != "pipelined"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "smem_tiled" else pytest.param(name, marks=pytest.mark.slow)
+        for name in RUNGS[2:]
+        if name != "pipelined"
+    ],
+)
 def test_no_barrier_of_a_rung_can_be_left_out(name, configs, monkeypatch):
     """Every __syncthreads() is there for a reason that the simulated device sees. Rung 9's: test_pipelined.py."""
     A, B, _ = _problem(32, 32, 2 * configs[name].BK + 3)
