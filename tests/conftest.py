@@ -3,6 +3,7 @@
 import math
 import os
 import warnings
+from collections import Counter
 from functools import cache, lru_cache
 from types import SimpleNamespace
 
@@ -14,9 +15,10 @@ from hypothesis import settings
 
 from fastsgemm import device, host, private_files, resources, rungs
 from fastsgemm.call import arrays
+from fastsgemm.config import Config
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import grid, variants
-from fastsgemm.heuristics import choose
+from fastsgemm.heuristics import choose, database
 from fastsgemm.heuristics.database import Tools
 from fastsgemm.jit import cache as kernel_cache
 from fastsgemm.sim import nvrtc
@@ -34,6 +36,18 @@ missing_device = cache(missing_device.reason)
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") and missing_device():
         pytest.skip(missing_device())
+
+
+@pytest.hookimpl(tryfirst=True)  # before cases are deselected by their marks
+def pytest_collection_modifyitems(items):
+    """Mark the cases of a sampled test as slow, but every Nth."""
+    seen = Counter()
+    for item in items:
+        if sampled := item.get_closest_marker("sampled"):
+            name = (item.path, item.originalname)
+            if seen[name] % sampled.kwargs["every"]:
+                item.add_marker("slow")
+            seen[name] += 1
 
 
 def forget_the_machine():
@@ -275,19 +289,19 @@ def on_device():
 
 
 class FakeTimer:
-    """Times of one problem on a `FakeBench`."""
+    """Times of one problem on a `FakeEvaluator`."""
 
-    def __init__(self, bench, problem):
-        self._bench, self._problem = bench, problem
+    def __init__(self, evaluator, problem):
+        self._evaluator, self._problem = evaluator, problem
 
     def once(self, rung, config):
-        return self._bench.time(rung, config, self._problem)
+        return self._evaluator.time(rung, config, self._problem)
 
     def baseline(self):
-        return self._bench.baseline_ms
+        return self._evaluator.baseline_ms
 
     def errors(self, rung, config):
-        return self._bench.errors(config, self._problem)
+        return self._evaluator.errors(config, self._problem)
 
 
 class FakeEvaluator:
@@ -356,7 +370,7 @@ class FakeEvaluator:
 
 
 @pytest.fixture
-def bench():
+def evaluator():
     return FakeEvaluator()
 
 
@@ -368,6 +382,14 @@ def data_folder(tmp_path, monkeypatch):
     choose.forget()
     yield folder
     choose.forget()
+
+
+@pytest.fixture(scope="session")
+def configs():
+    """Constants for every rung, by its name: those that hold everywhere, and others where two rungs share a file."""
+    generic = {record.rung: record.config for record in database.load(database.GENERIC).records}
+    skinny = Config(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1, SPLIT_K=1)
+    return generic | {"autotuned": Config(64, 64, 16, 4, 4), "skinny": skinny}
 
 
 @pytest.fixture

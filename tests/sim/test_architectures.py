@@ -50,9 +50,9 @@ def test_the_kernels_that_are_no_rungs(arch):
     machine = Machine(arch)
     operands = {"x": Region(x), "y": Region(y, read=False, write=True, complete=True)}
     args = [4, 5, "x", 5, 1, "y", 1, 4]
-    machine.launch(source.plain("copy_strided.cu"), "copy_strided", 1, 256, 0, args, operands)
+    machine.launch(source.plain("copy_strided.cu"), "fastsgemm_copy_strided", 1, 256, 0, args, operands)
     np.testing.assert_array_equal(y, x.T)
     operands = {"W": Region(x), "C": Region(total, read=False, write=True, complete=True)}
     args = [2, 5, 2, "W", 10, 1.0, 0.0, "C", 5, 1]
-    machine.launch(source.plain("reduce_parts.cu"), "reduce_parts", 1, 256, 0, args, operands)
+    machine.launch(source.plain("reduce_parts.cu"), "fastsgemm_reduce_parts", 1, 256, 0, args, operands)
     np.testing.assert_array_equal(total, x[:2] + x[2:])

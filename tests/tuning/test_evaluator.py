@@ -139,6 +139,11 @@ class CountingWatch:
 
 
 @pytest.fixture
+def device_info(request):
+    return request.getfixturevalue("device")  # by this name, as `device` is the module here
+
+
+@pytest.fixture
 def python_evaluator(device_info, monkeypatch):
     monkeypatch.setattr(evaluator, "DeviceArray", HostArray)
     monkeypatch.setattr(evaluator, "Stopwatch", CountingWatch)
