@@ -40,7 +40,10 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(tryfirst=True)  # before cases are deselected by their marks
 def pytest_collection_modifyitems(items):
-    """Mark the cases of a sampled test as slow, but every Nth."""
+    """Mark the cases of a sampled test as slow, but every Nth.
+
+    N should share no factor with the number of values of any parameter: then a quick run meets each value.
+    """
     seen = Counter()
     for item in items:
         if sampled := item.get_closest_marker("sampled"):

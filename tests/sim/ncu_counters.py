@@ -221,7 +221,9 @@ def simulate(rung: rungs.Rung, machine: Machine, A: np.ndarray, B: np.ndarray) -
     text = source.generate(rung, config, variants.variant_for(rung, call, config))
     binary = nvrtc.compile_source(text, machine.device.arch)  # kept from the launch, not compiled again
     counts = {metric.name: float(metric.simulated(report)) for metric in METRICS}
-    return Simulated(rung.name, rung.kernel, config.constants, text, binary.cubin, "cp.async" in binary.ptx, counts, product)
+    return Simulated(
+        rung.name, rung.kernel, config.constants, text, binary.cubin, "cp.async" in binary.ptx, counts, product
+    )
 
 
 def write_launches(folder: Path, done: list[Simulated], A: np.ndarray, B: np.ndarray) -> None:
@@ -231,7 +233,9 @@ def write_launches(folder: Path, done: list[Simulated], A: np.ndarray, B: np.nda
         np.save(folder / f"{number}.npy", one.product)
     np.save(folder / "A.npy", A)
     np.save(folder / "B.npy", B)
-    launches = [{"rung": one.rung, "constants": one.constants, "source": one.source, "rows": len(one.product)} for one in done]
+    launches = [
+        {"rung": one.rung, "constants": one.constants, "source": one.source, "rows": len(one.product)} for one in done
+    ]
     (folder / "launches.json").write_text(json.dumps(launches), encoding="utf-8")
 
 
