@@ -42,7 +42,7 @@ def pytest_runtest_setup(item):
 def pytest_collection_modifyitems(items):
     """Mark the cases of a sampled test as slow, but every Nth.
 
-    N should share no factor with the number of values of any parameter: then a quick run meets each value.
+    N should share no factor with the number of values of any parameter: then a quick run of enough cases meets each value.
     """
     seen = Counter()
     for item in items:

@@ -47,6 +47,7 @@ def _same_bits(found, expected):
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("name", RUNGS)
 def test_ragged_problem_in_every_layout(name, layout, configs, reference):
@@ -58,6 +59,7 @@ def test_ragged_problem_in_every_layout(name, layout, configs, reference):
     _same_bits(found, expected)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", ["vectorized", "warptiled", "pipelined", "skinny"])
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_vectors_and_columns(name, layout, configs, reference):
@@ -72,6 +74,7 @@ def test_vectors_and_columns(name, layout, configs, reference):
         assert report.total.stores["C"].bytes == 4 * C.size
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", RUNGS)
 def test_padded_views(name, configs, reference):
     """What lies between the rows belongs to nobody and keeps its value."""
