@@ -4,22 +4,26 @@ import math
 import os
 import re
 import warnings
-from functools import cache
+from collections import Counter
+from functools import cache, lru_cache
 from types import SimpleNamespace
 
+import compilations
+import missing_device
 import numpy as np
 import pytest
 from hypothesis import settings
 
 from fastsgemm import device, host, private_files, resources, rungs
 from fastsgemm.call import arrays
+from fastsgemm.config import Config
 from fastsgemm.device import DeviceInfo
-from fastsgemm.errors import DeviceError
 from fastsgemm.geometry import grid, variants
-from fastsgemm.heuristics import choose
+from fastsgemm.heuristics import choose, database
 from fastsgemm.heuristics.database import Tools
 from fastsgemm.jit import cache as kernel_cache
 from fastsgemm.jit import compiler
+from fastsgemm.sim import nvrtc
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.evaluator import Job
 
@@ -29,19 +33,27 @@ settings.register_profile("fixed", derandomize=True, deadline=None, database=Non
 settings.load_profile("fixed")
 
 
-@cache
-def missing_device():
-    """Return why GPU tests cannot run here, or None."""
-    try:
-        device.probe()
-    except DeviceError as error:
-        return f"no device: {error}"
-    return None
+missing_device = cache(missing_device.reason)
 
 
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") and missing_device():
         pytest.skip(missing_device())
+
+
+@pytest.hookimpl(tryfirst=True)  # before cases are deselected by their marks
+def pytest_collection_modifyitems(items):
+    """Mark the cases of a sampled test as slow, but every Nth.
+
+    N should share no factor with the number of values of any parameter: then a quick run of enough cases meets each.
+    """
+    seen = Counter()
+    for item in items:
+        if sampled := item.get_closest_marker("sampled"):
+            name = (item.path, item.originalname)
+            if seen[name] % sampled.kwargs["every"]:
+                item.add_marker("slow")
+            seen[name] += 1
 
 
 def forget_the_machine():
@@ -55,12 +67,28 @@ def forget_the_machine():
 
 @pytest.fixture(scope="session", autouse=True)
 def kernel_folder(tmp_path_factory):
-    """Keep the user's own kernels and tuning out of it; FASTSGEMM_CACHE_DIR makes kernels survive the session."""
+    """Keep the user's own kernels and tuning out of it. All worker processes of a run share one folder of kernels.
+
+    FASTSGEMM_CACHE_DIR names a folder that outlives the run.
+    """
+    run_folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run_folder = run_folder.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         patch.setenv("FASTSGEMM_TUNE", "off")
         if not os.environ.get("FASTSGEMM_CACHE_DIR"):
-            patch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+            private_files.make_folder(run_folder / "kernels")
+            patch.setenv("FASTSGEMM_CACHE_DIR", str(run_folder / "kernels"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compile_once():
+    """The simulated device takes what NVRTC made of the same source before, in this run or an earlier one."""
+    compile_source = nvrtc.compile_source.__wrapped__  # without the few results that a process remembers
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvrtc, "compile_source", lru_cache(64)(compilations.kept(compile_source, nvrtc.Binary)))
         yield
 
 
@@ -278,19 +306,19 @@ def on_device():
 
 
 class FakeTimer:
-    """Times of one problem on a `FakeBench`."""
+    """Times of one problem on a `FakeEvaluator`."""
 
-    def __init__(self, bench, problem):
-        self._bench, self._problem = bench, problem
+    def __init__(self, evaluator, problem):
+        self._evaluator, self._problem = evaluator, problem
 
     def once(self, rung, config):
-        return self._bench.time(rung, config, self._problem)
+        return self._evaluator.time(rung, config, self._problem)
 
     def baseline(self):
-        return self._bench.baseline_ms
+        return self._evaluator.baseline_ms
 
     def errors(self, rung, config):
-        return self._bench.errors(config, self._problem)
+        return self._evaluator.errors(config, self._problem)
 
 
 class FakeEvaluator:
@@ -359,7 +387,7 @@ class FakeEvaluator:
 
 
 @pytest.fixture
-def bench():
+def evaluator():
     return FakeEvaluator()
 
 
@@ -371,6 +399,14 @@ def data_folder(tmp_path, monkeypatch):
     choose.forget()
     yield folder
     choose.forget()
+
+
+@pytest.fixture(scope="session")
+def configs():
+    """Constants for every rung, by its name: those that hold everywhere, and others where two rungs share a file."""
+    generic = {record.rung: record.config for record in database.load(database.GENERIC).records}
+    skinny = Config(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1, SPLIT_K=1)
+    return generic | {"autotuned": Config(64, 64, 16, 4, 4), "skinny": skinny}
 
 
 @pytest.fixture

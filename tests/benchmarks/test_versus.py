@@ -7,10 +7,10 @@ import versus as module
 from problem_sets import Sample
 from versus import Versus, WrongResultError, standard_error
 
-from fastsgemm.ladder.info import DeviceRow
+from fastsgemm.ladder.info import Device
 from fastsgemm.problem import Problem
 
-H200 = DeviceRow(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
+H200 = Device(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
 PADDED = Sample(Problem(33, 17, 40, "TN"), (3, 4, 5))
 
 
@@ -70,4 +70,7 @@ def test_kernels_are_compiled_once_each(monkeypatch):
     monkeypatch.setattr(module.compiler, "cubin", lambda *one: compiled.append(one))
     samples = [Sample(Problem(4096, 4096, 4096)), Sample(Problem(4096, 4096, 4096)), Sample(Problem(1, 4096, 4096))]
     assert module.compile_ahead(H200, samples) == len(set(compiled)) == 2
-    assert {(kernel, arch) for _, kernel, arch in compiled} == {("pipelined", "sm_90"), ("skinny", "sm_90")}
+    assert {(kernel, arch) for _, kernel, arch in compiled} == {
+        ("fastsgemm_pipelined", "sm_90"),
+        ("fastsgemm_skinny", "sm_90"),
+    }

@@ -79,11 +79,14 @@ def write(key: bytes, cubin: bytes) -> None:
 
 
 def entries() -> tuple[int, int]:
-    """Return the number of stored kernels and their size in bytes; (0, 0) if the folder cannot be read."""
-    try:
-        sizes = [found.st_size for _, found in _files(folder(), _ENTRY)]
-    except OSError:
-        return 0, 0
+    """Return how many kernels are stored and how many bytes they take.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be read.
+    """
+    sizes = [found.st_size for _, found in _files(folder(), _ENTRY)]
     return len(sizes), sum(sizes)
 
 
