@@ -1,7 +1,5 @@
 """fastsgemm: float32 matrix multiplication for NVIDIA GPUs, from kernels compiled on the spot."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 TYPE_CHECKING = False  # a type checker takes it for typing's, which would be the first import
