@@ -1,4 +1,4 @@
-"""What needs no device: planning, choosing a config, making source, NumPy's product, and the simulated device."""
+"""Host time of what needs no device: planning, choosing a config, generating source, NumPy's product, simulation."""
 
 from itertools import count
 
@@ -32,7 +32,7 @@ def choose():
 
 
 def choose_default():
-    """As `sgemm` does it for a shape that it has not seen before."""
+    """Choose as `sgemm` does for a new shape."""
     return choose_any(H200, None, Problem(4096, 4096, next(never_seen)))
 
 

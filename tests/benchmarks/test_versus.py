@@ -1,4 +1,4 @@
-"""The comparison with cuBLAS, on the host: PyTorch's CPU product in the place of cuBLAS, and times that are given."""
+"""The comparison with cuBLAS, tested on the host: PyTorch's CPU product replaces cuBLAS, and the times are made up."""
 
 import statistics
 
@@ -15,7 +15,7 @@ PADDED = Sample(Problem(33, 17, 40, "TN"), (3, 4, 5))
 
 
 class GivenTimes:
-    """A stopwatch that runs the work once and has its times already."""
+    """A stopwatch that runs the work once and returns fixed times."""
 
     def samples(self, works, seconds):
         for work in works:

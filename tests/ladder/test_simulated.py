@@ -190,7 +190,7 @@ def test_the_text_fits_a_terminal_and_ends_with_what_was_learned(found):
     lines = found.text().splitlines()
     assert max(map(len, lines)) <= 80
     naive, last = found.rows[0], found.rows[-1]
-    assert " ".join(lines[-2:]).startswith(f"from naive to {last.name}, each FMA takes {naive.bytes_per_fma:.3g} -> ")
+    assert " ".join(lines[-2:]).startswith(f"from naive to {last.name}, an FMA costs {naive.bytes_per_fma:.3g} -> ")
     assert naive.bytes_per_fma == 32 * (naive.loads_a.sectors + naive.loads_b.sectors) / 128**3
 
 

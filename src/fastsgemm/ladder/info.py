@@ -186,7 +186,7 @@ def collect(problem: Problem) -> Info:
 
 
 def choose(device_info: DeviceTraits, rung: Rung | None, problem: Problem) -> ChoiceRow:
-    """Return the tuning record for `problem` on this device: of `rung`, or of the rung `sgemm` picks if that is None."""
+    """Return the tuning record for `problem` on this device: of `rung`, or of the rung `sgemm` picks if it is None."""
     found = choose_config(device_info, rung, variants.dense_call(problem).problem)
     return ChoiceRow(
         problem, found.rung.name, found.config.constants, found.arch, found.device, found.origin, found.source
@@ -202,7 +202,7 @@ def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:
 
 
 def _simulated() -> DeviceTraits:
-    from fastsgemm.known_devices import find, wanted  # no other call needs it
+    from fastsgemm.known_devices import find, wanted  # other calls do not need it
 
     return find(wanted())
 
