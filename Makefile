@@ -66,6 +66,7 @@ lint: $(READY)
 	$(RUN) -m mypy
 	$(BIN)clang-format --dry-run -Werror $(DEVICE_CODE)
 	$(RUN) tools/write_tables.py --check
+	$(RUN) tools/draw_rooms.py --check
 
 bench: $(READY)
 	mkdir -p $(dir $(BENCH_JSON))

@@ -46,7 +46,7 @@ def test_this_machine_answers_with_devices_or_with_our_own_error(fresh_machine):
 
 def test_a_driver_without_devices(driver_of):
     driver_of(init=driver.CUresult.CUDA_ERROR_NO_DEVICE)
-    with pytest.raises(NoDriverError, match="cuInit answers CUDA_ERROR_NO_DEVICE"):
+    with pytest.raises(NoDriverError, match="cuInit returned CUDA_ERROR_NO_DEVICE"):
         device.probe()
 
 

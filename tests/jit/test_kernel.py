@@ -38,7 +38,9 @@ class Loaded:
 def gpu(monkeypatch):
     monkeypatch.setattr("cuda.core.ObjectCode", Loaded)
     monkeypatch.setattr(device, "is_capturing", lambda stream: False)
-    return SimpleNamespace(kernels={}, arch="sm_90", name="a device", ordinal=3, shared_limit=232448)
+    gpu = object.__new__(device.Gpu)
+    gpu.kernels, gpu.arch, gpu.name, gpu.ordinal, gpu.shared_limit = {}, "sm_90", "a device", 3, 232448
+    return gpu
 
 
 @pytest.fixture

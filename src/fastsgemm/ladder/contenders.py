@@ -17,7 +17,7 @@ import numpy as np
 
 from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray
-from fastsgemm.call.launch import run
+from fastsgemm.call.product import multiply
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import ShapeError
 from fastsgemm.gemm import sgemm
@@ -125,7 +125,7 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None], ordinal: int = 0) 
         A.upload(lines[0])
         B.upload(lines[1])
         as_given = views(problem, (A, B, C))
-        launch = partial(run, gpu, LEGACY_STREAM, *as_given, _ONE, _ZERO)
+        launch = partial(multiply, gpu, LEGACY_STREAM, *as_given, _ONE, _ZERO)
         asked = variants.dense_call(problem).problem
 
         def product(rung: Rung | None) -> Product:
