@@ -114,7 +114,7 @@ class Ladder:
         rows = "every row" if self.reference_rows == self.M else f"{self.reference_rows} of the {self.M} rows"
         lines = [
             "error: ||C - C64|| / ||C64||, Frobenius, against float64",
-            f"checked before timing: C was filled with NaN, then {rows} compared",
+            f"checked before timing: C was filled with NaN first, and compared on {rows}",
         ]
         chains = [row for row in self.rungs if not divided(row.constants)]
         if len(chains) > 1:

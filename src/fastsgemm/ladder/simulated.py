@@ -140,8 +140,8 @@ sectors: 32-byte pieces of global memory that a warp touches per load of A or B,
 wavefronts: passes over the banks of shared memory per load or store of a warp,
   on average"""
 _ARITHMETIC_LEGEND = """\
-FMAs a load, a word: per load instruction from shared memory, and per 32-bit word
-  that it loads and that is used
+FMAs a load, a word: per load instruction from shared memory, and per 32-bit
+  word that it loads and the kernel uses
 others an FMA: other PTX instructions per FMA"""
 
 
