@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastsgemm.sim import arithmetic
-from fastsgemm.sim.batch import Array
+from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.slots import DTYPES
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")

@@ -7,7 +7,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from fastsgemm.sim.batch import WARP, Batch
+from fastsgemm.sim.batch import Batch
+from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.errors import BarrierError, KernelFault, TrapError, UnreachableCodeError
 from fastsgemm.sim.family import Family, Step, operands, unknown
 from fastsgemm.sim.ptx import Constant, Instruction

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsgemm.sim.accesses import Accesses
-from fastsgemm.sim.batch import Array, Batch
 from fastsgemm.sim.errors import (
     ForbiddenAccessError,
     GlobalAccessError,
@@ -24,6 +23,7 @@ from fastsgemm.sim.errors import (
     MisalignedError,
     UnwrittenOutputError,
 )
+from fastsgemm.sim.lanes import Array, Lanes
 from fastsgemm.sim.ptx import Instruction
 
 SPACING = 1 << 40  # bytes from one operand's address to the next one's: more than 64 GB, as far as float4 and int reach
@@ -104,7 +104,7 @@ class GlobalMemory:
         self.size = -(-end // 16) * 16
         self._bytes = np.zeros(self.size, np.uint8)
         self._map = np.zeros(self.size // self.grain, np.uint8)
-        self._accesses = Accesses(self.size // self.grain)
+        self._accesses = Accesses(self.size // self.grain, self.describe)
         for number, region in enumerate(self._regions):
             self._place(number, region)
 
@@ -114,12 +114,12 @@ class GlobalMemory:
             raise LaunchError(f"no operand is called {name!r}; there are {self.names}")
         return self._starts[self.names.index(name)]
 
-    def load(self, batch: Batch, at: Instruction, address: Array, dtype: Any, count: int) -> tuple[Array, Array]:
+    def load(self, lanes: Lanes, at: Instruction, address: Array, dtype: Any, count: int) -> tuple[Array, Array]:
         """Return `count` neighbouring elements at each address, as (count, lanes), and the operands' numbers.
 
         Parameters
         ----------
-        batch : Batch
+        lanes : Lanes
         at : Instruction
             Named in the error if an access is not allowed.
         address : array of uint64
@@ -128,17 +128,17 @@ class GlobalMemory:
         count : int
         """
         size = np.dtype(dtype).itemsize * count
-        rows, flags = self._check(batch, at, address, size, READ)
+        rows, flags = self._check(lanes, at, address, size, READ)
         if (flags & WRITE).any():
-            self._accesses.read(batch, at, address, self._units(rows, size))
+            self._accesses.read(lanes, at, address, self._units(rows, size))
         data = self._bytes.view(dtype).reshape(-1, count)[rows]
         return data.T.copy(), flags >> NUMBER_SHIFT
 
-    def store(self, batch: Batch, at: Instruction, address: Array, values: list[Array]) -> Array:
+    def store(self, lanes: Lanes, at: Instruction, address: Array, values: list[Array]) -> Array:
         """Write neighbouring elements at each address; return the operands' numbers."""
         dtype, count = values[0].dtype, len(values)
         size = dtype.itemsize * count
-        rows, flags = self._check(batch, at, address, size, WRITE)
+        rows, flags = self._check(lanes, at, address, size, WRITE)
         units = self._units(rows, size)
 
         def holds() -> Array:
@@ -146,11 +146,11 @@ class GlobalMemory:
             equal = there == np.stack(values, axis=1).view(np.uint8)
             return np.asarray(equal.reshape(*units.shape, -1).all(axis=2))
 
-        self._accesses.write(batch, at, address, units, holds)
+        self._accesses.write(lanes, at, address, units, holds)
         view = self._bytes.view(dtype).reshape(-1, count)
         for j, value in enumerate(values):
             view[rows, j] = value
-        self._accesses.check_written(batch, at, address, units, holds)
+        self._accesses.check_written(lanes, at, address, units, holds)
         return flags >> NUMBER_SHIFT
 
     def start_copy(self, address: Array, size: int) -> Array | None:
@@ -168,9 +168,9 @@ class GlobalMemory:
         self._accesses.start_copy(units)
         return units
 
-    def finish_copy(self, batch: Batch, thread: Array, units: Array) -> None:
+    def finish_copy(self, lanes: Lanes, thread: Array, units: Array) -> None:
         """Note that copies have read these units on behalf of their threads."""
-        self._accesses.finish_copy(batch, thread, units)
+        self._accesses.finish_copy(lanes, thread, units)
 
     def finish(self) -> None:
         """Copy what was written back to the arrays.
@@ -236,31 +236,31 @@ class GlobalMemory:
         per = size // self.grain
         return rows[:, None] * per + np.arange(per)
 
-    def _check(self, batch: Batch, at: Instruction, address: Array, size: int, wanted: int) -> tuple[Array, Array]:
+    def _check(self, lanes: Lanes, at: Instruction, address: Array, size: int, wanted: int) -> tuple[Array, Array]:
         """Return the index of each access in units of its size, and what the map says of it."""
         if (address % np.uint64(size)).any():
             nth = int(np.flatnonzero(address % np.uint64(size))[0])
             what = f"accesses {size} bytes at {self.describe(int(address[nth]))}, which is not a multiple of {size}"
-            batch.fail(MisalignedError, at, nth, what)
+            lanes.fail(MisalignedError, at, nth, what)
         position, inside = self._positions(address, size)
         unit = max(size, self.grain)
         if not self.size:  # nothing to look up
-            self._refuse(batch, at, 0, address, size, GlobalAccessError)
+            self._refuse(lanes, at, 0, address, size, GlobalAccessError)
         flags = self._map.reshape(-1, unit // self.grain)[position // unit]
         if inside is not None:
             flags = np.where(inside[:, None], flags, np.uint8(0))
         if not (flags & wanted).all():
             nth = int(np.flatnonzero(~(flags & wanted).astype(np.bool_).all(axis=1))[0])
             known = flags[nth].all()
-            self._refuse(batch, at, nth, address, size, ForbiddenAccessError if known else GlobalAccessError)
+            self._refuse(lanes, at, nth, address, size, ForbiddenAccessError if known else GlobalAccessError)
         return position // size, flags[:, 0]
 
     def _refuse(
-        self, batch: Batch, at: Instruction, nth: int, address: Array, size: int, error: type[KernelFault]
+        self, lanes: Lanes, at: Instruction, nth: int, address: Array, size: int, error: type[KernelFault]
     ) -> None:
         reason = "may not be accessed so" if error is ForbiddenAccessError else "belongs to no operand"
         verb = "writes" if at.opcode.startswith("st") else "reads"
-        batch.fail(error, at, nth, f"{verb} {size} bytes at {self.describe(int(address[nth]))}, which {reason}")
+        lanes.fail(error, at, nth, f"{verb} {size} bytes at {self.describe(int(address[nth]))}, which {reason}")
 
     def describe(self, address: int) -> str:
         """Return an address in words: relative to the operand whose range is nearest."""

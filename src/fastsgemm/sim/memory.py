@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from fastsgemm.sim.alu import SHARED_WINDOW
-from fastsgemm.sim.batch import Array, Batch
+from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.errors import MisalignedError
 from fastsgemm.sim.family import Family, Step, operands, unknown
+from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.ptx import Address, Constant, Instruction, Operand, Symbol, Vector
 from fastsgemm.sim.slots import DTYPES, Slots
 
@@ -173,7 +174,7 @@ def _fetch(
     lanes = np.flatnonzero(batch.current_mask)
     for amount in np.unique(read[read > 0]):
         chosen = read == amount
-        mask = np.zeros(batch.lanes, np.bool_)
+        mask = np.zeros(batch.count, np.bool_)
         mask[lanes[chosen]] = True
         where = address[chosen]
         part = np.empty((len(where), amount), np.uint8)

@@ -118,10 +118,20 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel: its name and PTX type."""
+    """A parameter of a kernel.
+
+    Attributes
+    ----------
+    name : str
+    type : str
+        PTX type; of an element, where it is an array.
+    extent : int
+        Elements of an array, which is how PTX has a struct; 0 for a scalar.
+    """
 
     name: str
     type: str
+    extent: int = 0
 
 
 @dataclass
@@ -141,6 +151,8 @@ class Kernel:
     instructions : list of Instruction
     labels : dict
         Index of the instruction that each label stands before.
+    cluster : tuple of int
+        Blocks of a cluster along x, y and z.
     """
 
     name: str
@@ -150,6 +162,7 @@ class Kernel:
     static_shared: int = 0
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
+    cluster: tuple[int, ...] = (1, 1, 1)
 
     def type_of(self, register: Register) -> str:
         """Return the declared PTX type of a register."""
@@ -167,6 +180,7 @@ _SHARED = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(\[\d
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr[^,]*?\s)?([\w$]+)(\[\d+\])?\s*$")
 _USED = re.compile(r'\.pragma\s+"used_bytes_mask\s+(\w+)"')  # the compiler's note on the load that follows
+_CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+),\s*(\d+),\s*(\d+)")
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+))?\s*\]")
@@ -186,7 +200,9 @@ def parse(text: str) -> dict[str, Kernel]:
     shared = _SHARED.findall(text[: max(first_entry, 0)])
     kernels = {}
     for match in _ENTRY.finditer(text):
-        body = _Body(Kernel(match[1], _parameters(match[2])), files)
+        cluster = _CLUSTER.search(match[3])
+        size = tuple(map(int, cluster.groups())) if cluster else (1, 1, 1)
+        body = _Body(Kernel(match[1], _parameters(match[2]), cluster=size), files)
         for variable in shared:
             body.declare_shared(*variable)
         body.read(text, match.end())
@@ -204,9 +220,9 @@ def _parameters(text: str) -> list[Parameter]:
     found = []
     for part in filter(None, map(str.strip, text.split(","))):
         match = _PARAMETER.match(part)
-        if match is None or match[3]:
-            raise PtxError(f"cannot read the parameter {part!r}; only scalars and pointers can be passed")
-        found.append(Parameter(match[2], match[1]))
+        if match is None:
+            raise PtxError(f"cannot read the parameter {part!r}")
+        found.append(Parameter(match[2], match[1], int((match[3] or "[0]")[1:-1])))
     return found
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastsgemm.sim.batch import WARP, Array, Batch
+from fastsgemm.sim.batch import Batch
+from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.errors import BarrierError, InstructionLimitError
+from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.program import End, Program, Stretch
 
 

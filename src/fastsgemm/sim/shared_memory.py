@@ -1,4 +1,4 @@
-"""Shared memory of the blocks of a batch, and who touched what since the last barrier.
+"""Shared memory of the blocks of a lanes, and who touched what since the last barrier.
 
 Beside the bytes it keeps, for every unit of four bytes (fewer where the kernel has narrower accesses): whether it
 was written at all, the thread that wrote it since the last barrier, the thread that read it since, and whether an
@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm.sim.batch import WARP, Array, Batch
+from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.errors import MisalignedError, RaceError, SharedAccessError, UnwrittenSharedError
+from fastsgemm.sim.lanes import Array, Lanes
 from fastsgemm.sim.ptx import Instruction
 
 _MANY = -1  # more than one thread
@@ -21,7 +22,7 @@ _FIRST_WARP = -2
 
 
 class SharedMemory:
-    """The shared memory of every block of a batch.
+    """The shared memory of every block of a lanes.
 
     Parameters
     ----------
@@ -44,19 +45,19 @@ class SharedMemory:
         self._reader = np.zeros(units, np.int32)
         self._blocks = blocks
 
-    def load(self, batch: Batch, at: Instruction, address: Array, dtype: Any, count: int) -> Array:
+    def load(self, lanes: Lanes, at: Instruction, address: Array, dtype: Any, count: int) -> Array:
         """Return `count` neighbouring elements at each address, as (count, lanes that execute)."""
         size = np.dtype(dtype).itemsize * count
-        rows = self._rows(batch, at, address, size)
+        rows = self._rows(lanes, at, address, size)
         units = self._units(rows, size)
-        me = batch.gather(batch.thread)[:, None] + 1
-        self._check_in_flight(batch, at, address, units)
+        me = lanes.gather(lanes.thread)[:, None] + 1
+        self._check_in_flight(lanes, at, address, units)
         known = self._known[units]
         if not known.all():
             nth = _first(~known)
-            batch.fail(UnwrittenSharedError, at, nth, f"reads shared memory at {address[nth]} that nobody wrote")
+            lanes.fail(UnwrittenSharedError, at, nth, f"reads shared memory at {address[nth]} that nobody wrote")
         writer = self._writer[units]
-        self._refuse(batch, at, address, _others(writer, me), writer, "reads", "wrote")
+        self._refuse(lanes, at, address, _others(writer, me), writer, "reads", "wrote")
         reader = self._reader[units]
         self._reader[units] = me
         many = (self._reader[units] != me) | _others(reader, me)
@@ -64,20 +65,20 @@ class SharedMemory:
         data: Array = self._bytes.view(dtype).reshape(-1, count)[rows]
         return data.T.copy()
 
-    def store(self, batch: Batch, at: Instruction, address: Array, values: list[Array]) -> None:
+    def store(self, lanes: Lanes, at: Instruction, address: Array, values: list[Array]) -> None:
         """Write neighbouring elements at each address."""
         dtype, count = values[0].dtype, len(values)
-        rows = self._rows(batch, at, address, dtype.itemsize * count)
-        units = self._claim(batch, at, address, rows, dtype.itemsize * count)
+        rows = self._rows(lanes, at, address, dtype.itemsize * count)
+        units = self._claim(lanes, at, address, rows, dtype.itemsize * count)
         self._known[units] = True
         view = self._bytes.view(dtype).reshape(-1, count)
         for j, value in enumerate(values):
             view[rows, j] = value
 
-    def start_copy(self, batch: Batch, at: Instruction, address: Array, size: int) -> Array:
+    def start_copy(self, lanes: Lanes, at: Instruction, address: Array, size: int) -> Array:
         """Mark the target of an asynchronous copy; return what `finish_copy` needs to know of it."""
-        rows = self._rows(batch, at, address, size)
-        units = self._claim(batch, at, address, rows, size)
+        rows = self._rows(lanes, at, address, size)
+        units = self._claim(lanes, at, address, rows, size)
         self._in_flight[units] = True
         return rows
 
@@ -98,9 +99,9 @@ class SharedMemory:
             else:
                 kept.reshape(self._blocks, -1)[blocks] = 0
 
-    def warp_barrier(self, batch: Batch) -> None:
+    def warp_barrier(self, lanes: Lanes) -> None:
         """Put what the warps that execute have touched in order for their own threads."""
-        executing: Array = np.logical_or.reduce(batch.current_mask.reshape(self._blocks, -1, WARP), axis=2)
+        executing: Array = np.logical_or.reduce(lanes.current_mask.reshape(self._blocks, -1, WARP), axis=2)
         for kept in (self._writer, self._reader):
             units = kept.reshape(self._blocks, -1)
             block, unit = np.nonzero(units > 0)
@@ -108,46 +109,46 @@ class SharedMemory:
             here = executing[block, warp]
             units[block[here], unit[here]] = _FIRST_WARP - warp[here]
 
-    def _rows(self, batch: Batch, at: Instruction, address: Array, size: int) -> Array:
+    def _rows(self, lanes: Lanes, at: Instruction, address: Array, size: int) -> Array:
         """Return the index of each access in units of its size."""
         if (address % np.uint64(size)).any():
             nth = _first((address % np.uint64(size)).astype(np.bool_))
-            batch.fail(
+            lanes.fail(
                 MisalignedError, at, nth, f"accesses {size} bytes of shared memory at {address[nth]}, no multiple of it"
             )
         if address.size and int(address.max()) + size > self.size:
             nth = _first(address + np.uint64(size) > np.uint64(self.size))
             what = f"accesses {size} bytes of shared memory at {address[nth]}; the block has {self.size}"
-            batch.fail(SharedAccessError, at, nth, what)
-        return (batch.gather(batch.row) * self.stride + address.astype(np.int64)) // size
+            lanes.fail(SharedAccessError, at, nth, what)
+        return (lanes.gather(lanes.row) * self.stride + address.astype(np.int64)) // size
 
     def _units(self, rows: Array, size: int) -> Array:
         """Return the units that each access covers, as (lanes, units of an access)."""
         per = size // self.grain
         return rows[:, None] * per + np.arange(per)
 
-    def _claim(self, batch: Batch, at: Instruction, address: Array, rows: Array, size: int) -> Array:
+    def _claim(self, lanes: Lanes, at: Instruction, address: Array, rows: Array, size: int) -> Array:
         """Check that a write meets nobody, and note the writer."""
         units = self._units(rows, size)
-        me = batch.gather(batch.thread)[:, None] + 1
-        self._check_in_flight(batch, at, address, units)
+        me = lanes.gather(lanes.thread)[:, None] + 1
+        self._check_in_flight(lanes, at, address, units)
         writer, reader = self._writer[units], self._reader[units]
-        self._refuse(batch, at, address, _others(writer, me), writer, "writes", "wrote")
-        self._refuse(batch, at, address, _others(reader, me), reader, "writes", "read")
+        self._refuse(lanes, at, address, _others(writer, me), writer, "writes", "wrote")
+        self._refuse(lanes, at, address, _others(reader, me), reader, "writes", "read")
         self._writer[units] = me
         together = self._writer[units]
-        self._refuse(batch, at, address, together != me, together, "writes", "writes")
+        self._refuse(lanes, at, address, together != me, together, "writes", "writes")
         return units
 
-    def _check_in_flight(self, batch: Batch, at: Instruction, address: Array, units: Array) -> None:
+    def _check_in_flight(self, lanes: Lanes, at: Instruction, address: Array, units: Array) -> None:
         flying = self._in_flight[units]
         if flying.any():
             nth = _first(flying)
             what = f"touches shared memory at {address[nth]} while an asynchronous copy to it is in flight"
-            batch.fail(RaceError, at, nth, what)
+            lanes.fail(RaceError, at, nth, what)
 
     def _refuse(
-        self, batch: Batch, at: Instruction, address: Array, bad: Array, other: Array, mine: str, theirs: str
+        self, lanes: Lanes, at: Instruction, address: Array, bad: Array, other: Array, mine: str, theirs: str
     ) -> None:
         if bad.any():
             nth = _first(bad)
@@ -156,7 +157,7 @@ class SharedMemory:
             if thread <= _FIRST_WARP:
                 who = f"warp {_FIRST_WARP - thread}"
             what = f"{mine} shared memory at {address[nth]} that {who} {theirs} since the last barrier"
-            batch.fail(RaceError, at, nth, what)
+            lanes.fail(RaceError, at, nth, what)
 
 
 def _others(who: Array, me: Array) -> Array:
