@@ -18,6 +18,23 @@ from fastsgemm.sim.ptx import Instruction
 _NOBODY = 0
 
 
+class _Updates:
+    """The last atomics on each unit: the last thread, its time, and how far apart the threads are."""
+
+    def __init__(self, units: int) -> None:
+        self.who = np.zeros(units, np.int32)  # thread + 1
+        self.when = np.zeros(units, np.int32)
+        self.group = np.zeros(units, np.int8)
+
+    def note(self, lanes: Lanes, thread: Array, units: Array) -> None:
+        before = self.who[units]
+        group = np.where(before == _NOBODY, 0, np.maximum(self.group[units], lanes.clock.distance(before - 1, thread)))
+        self.who[units] = thread + 1
+        group = np.maximum(group, lanes.clock.distance(self.who[units] - 1, thread))
+        self.when[units] = lanes.clock.now(thread)
+        np.maximum.at(self.group, units, group.astype(np.int8))
+
+
 class Accesses:
     """The last accesses to each unit of memory that a launch may write.
 
@@ -37,11 +54,40 @@ class Accesses:
         self._read_at = np.zeros(units, np.int32)
         self._group = np.zeros(units, np.int8)  # how far apart the readers are, see `clock`
         self._copies = np.zeros(units, np.int32)
+        self._updates: _Updates | None = None  # made at the first atomic
 
     @property
     def written(self) -> Array:
         """Whether each unit was ever written."""
-        return np.asarray(self._writer != _NOBODY)
+        written = self._writer != _NOBODY
+        return np.asarray(written if self._updates is None else written | (self._updates.who != _NOBODY))
+
+    def update(self, lanes: Lanes, at: Instruction, address: Array, units: Array) -> None:
+        """Note that the lanes that execute update atomically.
+
+        Raises
+        ------
+        RaceError
+            Another thread has read or written one of the units by a plain access, which no barrier has put in order.
+        """
+        thread = lanes.gather(lanes.identity)[:, None]
+        self._refuse(
+            lanes, at, address, self._met_writer(lanes, thread, units), self._writer[units], "updates", "wrote"
+        )
+        reader, group = self._reader[units], self._group[units]
+        read = self._unordered(lanes, reader, self._read_at[units], group, thread)
+        self._refuse(lanes, at, address, read, reader, "updates", "read", group)
+        if self._updates is None:
+            self._updates = _Updates(len(self._writer))
+        self._updates.note(lanes, thread, units)
+
+    def _check_updates(
+        self, lanes: Lanes, at: Instruction, address: Array, thread: Array, units: Array, mine: str
+    ) -> None:
+        if self._updates is not None:
+            who, when, group = (kept[units] for kept in (self._updates.who, self._updates.when, self._updates.group))
+            unordered = self._unordered(lanes, who, when, group, thread)
+            self._refuse(lanes, at, address, unordered, who, mine, "updated", group)
 
     def read(self, lanes: Lanes, at: Instruction, address: Array, units: Array) -> None:
         """Note that the lanes that execute read; `units` is (lanes, units of an access).
@@ -53,6 +99,7 @@ class Accesses:
         """
         thread = lanes.gather(lanes.identity)[:, None]
         self._refuse(lanes, at, address, self._met_writer(lanes, thread, units), self._writer[units], "reads", "wrote")
+        self._check_updates(lanes, at, address, thread, units, "reads")
         self._note_read(lanes, thread, units)
 
     def write(self, lanes: Lanes, at: Instruction, address: Array, units: Array, holds: Callable[[], Array]) -> None:
@@ -64,6 +111,7 @@ class Accesses:
             Another thread has read one of them, or written another value; or an asynchronous copy reads it.
         """
         thread = lanes.gather(lanes.identity)[:, None]
+        self._check_updates(lanes, at, address, thread, units, "writes")
         written = self._met_writer(lanes, thread, units)
         if written.any():
             self._refuse(lanes, at, address, written & ~holds(), self._writer[units], "writes", "wrote")

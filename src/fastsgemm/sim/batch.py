@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fastsgemm.sim.async_copy import Copies
 from fastsgemm.sim.counters import Counters
 from fastsgemm.sim.global_memory import GlobalMemory
 from fastsgemm.sim.lanes import Array, Lanes
+from fastsgemm.sim.memory_barriers import MemoryBarriers
+from fastsgemm.sim.products import Products
 from fastsgemm.sim.shared_memory import SharedMemory
 
 
@@ -26,6 +30,11 @@ class Batch(Lanes):
     Attributes
     ----------
     shared : SharedMemory
+    cluster_arrived : array of bool
+        The lanes that have arrived at the barrier of their cluster and not yet waited.
+    mbarriers : MemoryBarriers
+    products : Products
+        The wgmma in flight.
     copies : Copies
         The cp.async copies in flight.
     """
@@ -45,5 +54,21 @@ class Batch(Lanes):
         super().__init__(first_block, blocks, threads, registers, cluster)
         self.memory = memory
         self.counters = counters
-        self.shared = SharedMemory(blocks, shared_bytes, shared_grain)
+        self.shared = SharedMemory(blocks, shared_bytes, shared_grain, cluster)
+        self.cluster_arrived = np.zeros(self.count, np.bool_)
+        self.mbarriers = MemoryBarriers(self, shared_bytes)
+        self.products = Products(self.count)
         self.copies = Copies(self.count, self.shared, memory)
+
+    def finish(self) -> None:
+        """Check, when all blocks have ended, that nothing is left under way.
+
+        Raises
+        ------
+        KernelFault
+            An asynchronous copy, a product, or a read of another block's shared memory is.
+        """
+        self.copies.finish(self)
+        self.mbarriers.finish(self)
+        self.products.finish(self)
+        self.shared.finish()

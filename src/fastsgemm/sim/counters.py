@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastsgemm.sim.lanes import Array, Lanes
-from fastsgemm.sim.traffic import by_warp, sectors, wavefronts
+from fastsgemm.sim.traffic import SECTOR, by_warp, sectors, wavefronts
 
 
 @dataclass
@@ -120,6 +120,13 @@ class Counters:
         count.requests += lanes.active_warps
         count.wavefronts += wavefronts(by_warp(lanes, address), size, loading)
         count.words += lanes.active_warps * max(1, used // 4)
+
+    def copied_box(self, index: int, operand: int, size: int) -> None:
+        """Count a tensor copy that read so many bytes of an operand."""
+        count = self.global_[index, operand]
+        count.requests += 1
+        count.sectors += size // SECTOR
+        count.bytes += size
 
     def _add_global(self, index: int, operand: int, table: Array, size: int, lanes: int) -> None:
         count = self.global_[index, operand]

@@ -7,7 +7,7 @@ gap between the rows of a view is known to be outside. `fastsgemm.sim.accesses` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,12 @@ from fastsgemm.sim.errors import (
 )
 from fastsgemm.sim.lanes import Array, Lanes
 from fastsgemm.sim.ptx import Instruction
+from fastsgemm.sim.tensor_map import SWIZZLE, TensorMap
+from fastsgemm.sim.updates import update_in_turn
 
 SPACING = 1 << 40  # bytes from one operand's address to the next one's: more than 64 GB, as far as float4 and int reach
 NULL = 1 << 20  # addresses below are said to be null and what is near it
+_DESCRIPTORS = 1 << 32  # where the tensor maps of a launch stand, one a byte: they cannot be read
 ALIGNMENT = 512  # bytes, of an allocation
 READ, WRITE = 1, 2  # in the map: what may be done; the operand's number is in the bits above
 NUMBER_SHIFT = 2
@@ -105,6 +108,7 @@ class GlobalMemory:
         self._bytes = np.zeros(self.size, np.uint8)
         self._map = np.zeros(self.size // self.grain, np.uint8)
         self._accesses = Accesses(self.size // self.grain, self.describe)
+        self._tensors: list[TensorMap] = []
         for number, region in enumerate(self._regions):
             self._place(number, region)
 
@@ -113,6 +117,39 @@ class GlobalMemory:
         if name not in self.names:
             raise LaunchError(f"no operand is called {name!r}; there are {self.names}")
         return self._starts[self.names.index(name)]
+
+    def describe_tensor(self, tensor: TensorMap) -> int:
+        """Take up a tensor map; return what stands for the address of its descriptor.
+
+        Raises
+        ------
+        LaunchError
+            The accelerator would refuse it, or it reaches past its operand.
+        """
+        number = self.names.index(tensor.operand) if tensor.operand in self.names else -1
+        if number < 0 or self._regions[number].write:
+            raise LaunchError(f"a tensor map needs an operand that is only read, not {tensor.operand!r}")
+        item = self._regions[number].array.itemsize
+        rank = len(tensor.dims)
+        steps = (item, *tensor.strides)
+        last = sum((extent - 1) * step for extent, step in zip(tensor.dims, steps, strict=True)) + item
+        inner = tensor.box[0] * item
+        whole = all(size % 16 == 0 for size in (self._starts[number], inner, tensor.dims[0] * item, *tensor.strides))
+        fits = len(tensor.box) == rank and all(1 <= extent <= 256 for extent in tensor.box)
+        if not whole or not fits or tensor.swizzle not in (0, SWIZZLE) or (tensor.swizzle and inner > SWIZZLE):
+            raise LaunchError(f"the accelerator cannot use {tensor}")
+        if last > self._extents[number]:
+            raise LaunchError(f"{tensor} needs {last} bytes; its operand has {self._extents[number]}")
+        self._tensors.append(tensor)
+        return _DESCRIPTORS + len(self._tensors) - 1
+
+    def tensor(self, lanes: Lanes, at: Instruction, nth: int, descriptor: int) -> tuple[TensorMap, int, int]:
+        """Return the tensor map that stands at an address, the address of its tensor and the bytes of an element."""
+        if not _DESCRIPTORS <= descriptor < _DESCRIPTORS + len(self._tensors):
+            lanes.fail(GlobalAccessError, at, nth, f"takes {descriptor:#x} for the address of a tensor map")
+        tensor = self._tensors[descriptor - _DESCRIPTORS]
+        number = self.names.index(tensor.operand)
+        return tensor, self._starts[number], self._regions[number].array.itemsize
 
     def load(self, lanes: Lanes, at: Instruction, address: Array, dtype: Any, count: int) -> tuple[Array, Array]:
         """Return `count` neighbouring elements at each address, as (count, lanes), and the operands' numbers.
@@ -152,6 +189,23 @@ class GlobalMemory:
             view[rows, j] = value
         self._accesses.check_written(lanes, at, address, units, holds)
         return flags >> NUMBER_SHIFT
+
+    def update(
+        self, lanes: Lanes, at: Instruction, address: Array, values: Array, compute: Callable[[Array, Array], Array]
+    ) -> tuple[Array, Array]:
+        """Replace the element at each address by a function of it and a value, atomically.
+
+        Returns
+        -------
+        old : array
+            The elements before.
+        owner : array
+            The operands' numbers.
+        """
+        rows, flags = self._check(lanes, at, address, values.itemsize, READ)
+        self._check(lanes, at, address, values.itemsize, WRITE)
+        self._accesses.update(lanes, at, address, self._units(rows, values.itemsize))
+        return update_in_turn(self._bytes.view(values.dtype), rows, values, compute), flags >> NUMBER_SHIFT
 
     def start_copy(self, address: Array, size: int) -> Array | None:
         """Note that asynchronous copies read at each address, which `load` has checked, until `finish_copy`.

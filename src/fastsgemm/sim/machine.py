@@ -22,6 +22,7 @@ from fastsgemm.sim.program import Program
 from fastsgemm.sim.ptx import Kernel
 from fastsgemm.sim.report import Report
 from fastsgemm.sim.slots import DTYPES, Slots
+from fastsgemm.sim.tensor_map import TensorMap
 
 MAX_THREADS = 1024  # of a block
 _MOST_THREADS = 1 << 31  # of a launch: each has a number of 32 bits
@@ -166,9 +167,13 @@ def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> dict[
         raise LaunchError(f"kernel {slots.kernel.name} has {len(parameters)} parameters, got {len(args)} arguments")
     values = {}
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
+        if isinstance(arg, TensorMap) != bool(parameter.extent):
+            raise LaunchError(f"parameter {number} of kernel {slots.kernel.name} does not take {arg!r}")
         if isinstance(arg, str):
             arg = memory.address(arg)
-        dtype = DTYPES[parameter.type]
+        elif isinstance(arg, TensorMap):
+            arg = memory.describe_tensor(arg)
+        dtype = np.uint64 if parameter.extent else DTYPES[parameter.type]
         if np.issubdtype(dtype, np.floating):
             value = np.array([arg], dtype)
         else:

@@ -73,7 +73,7 @@ def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], slots: Slots
 def _load(instruction: Instruction, index: int, slots: Slots, space: str, dtype: np.dtype[Any], count: int) -> Step:
     target, source = operands(instruction, 2)
     targets = [(slots.register(item), slots.stored(item)) for item in _items(instruction, target, count)]
-    address_of = _space_address(instruction, source, slots, space)
+    address_of = space_address(instruction, source, slots, space)
     size = dtype.itemsize * count
     used = instruction.used_bytes or size
 
@@ -95,7 +95,7 @@ def _store(instruction: Instruction, index: int, slots: Slots, space: str, dtype
     target, source = operands(instruction, 2)
     kind = f"b{8 * dtype.itemsize}"
     sources = [slots.reading(item, kind) for item in _items(instruction, source, count)]
-    address_of = _space_address(instruction, target, slots, space)
+    address_of = space_address(instruction, target, slots, space)
     size = dtype.itemsize * count
 
     def step(batch: Batch) -> None:
@@ -118,8 +118,8 @@ def _copy(instruction: Instruction, index: int, slots: Slots, match: re.Match[st
         raise unknown(instruction, f"it copies one of {_COPY_SIZES} bytes")
     size = width.bits
     to, from_ = (
-        _space_address(instruction, target, slots, "shared"),
-        _space_address(instruction, source, slots, "global"),
+        space_address(instruction, target, slots, "shared"),
+        space_address(instruction, source, slots, "global"),
     )
     read_slot = slots.reading(rest[0], "u32") if rest else None
 
@@ -206,7 +206,7 @@ def _address(instruction: Instruction, operand: Operand, slots: Slots) -> Callab
     return lambda batch: batch.registers[slot].astype(np.uint64) + offset
 
 
-def _space_address(instruction: Instruction, operand: Operand, slots: Slots, space: str) -> Callable[[Batch], Array]:
+def space_address(instruction: Instruction, operand: Operand, slots: Slots, space: str) -> Callable[[Batch], Array]:
     """Return a function from a batch to the addresses of the lanes that execute."""
     address_of = _address(instruction, operand, slots)
     if space == "shared":

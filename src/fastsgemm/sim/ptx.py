@@ -63,13 +63,21 @@ class Address:
 
 
 @dataclass(frozen=True)
+class TensorAddress:
+    """``[base, {x, y, ...}]``: a place in the tensor that a descriptor at `base` describes."""
+
+    base: Register | Symbol | Constant
+    coordinates: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
 class Vector:
     """``{a, b, ...}``."""
 
     items: tuple[Operand, ...]
 
 
-Operand = Register | Constant | Symbol | Address | Vector
+Operand = Register | Constant | Symbol | Address | TensorAddress | Vector
 
 
 @dataclass(frozen=True)
@@ -183,6 +191,7 @@ _USED = re.compile(r'\.pragma\s+"used_bytes_mask\s+(\w+)"')  # the compiler's no
 _CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+),\s*(\d+),\s*(\d+)")
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+_TENSOR_ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*,\s*\{([^}]*)\}\s*\]")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 
 
@@ -220,8 +229,8 @@ def _parameters(text: str) -> list[Parameter]:
     found = []
     for part in filter(None, map(str.strip, text.split(","))):
         match = _PARAMETER.match(part)
-        if match is None:
-            raise PtxError(f"cannot read the parameter {part!r}")
+        if match is None or match[3] not in (None, "[128]"):
+            raise PtxError(f"cannot read the parameter {part!r}; only scalars, pointers and tensor maps can be passed")
         found.append(Parameter(match[2], match[1], int((match[3] or "[0]")[1:-1])))
     return found
 
@@ -324,6 +333,10 @@ class _Body:
         if text.startswith("{"):
             return Vector(tuple(self._operand(part) for part in _split(text[1:-1])))
         if text.startswith("["):
+            tensor = _TENSOR_ADDRESS.fullmatch(text)
+            if tensor is not None:
+                base = self._name(tensor[1])
+                return TensorAddress(base, tuple(self._operand(part) for part in _split(tensor[2])))
             match = _ADDRESS.fullmatch(text)
             if match is None:
                 raise PtxError(f"cannot read the address {text!r}")
