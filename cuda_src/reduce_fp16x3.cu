@@ -1,6 +1,7 @@
-// Rung 11: C <- alpha * (sum of the parts, scaled) + beta * C, where part p of the product lies row-major at W + p *
-// part_stride, with ldw (a multiple of four) from row to row. The parts are added in ascending order, so the same call
-// gives the same bits every time. Elements of lines that are dense in exceptions are the guard kernel's.
+// Rung 11: C <- alpha * (sum of the parts, scaled) + beta * C, where part p of the product lies row-major at
+// W + p * part_stride, with ldw (a multiple of four) from row to row. The parts are added in ascending order,
+// so the same call gives the same bits every time. Elements of lines that are dense in exceptions are the
+// guard kernel's.
 //
 // Grid: one-dimensional, ceil(M * ceil(N / 4) / THREADS). Block: THREADS.
 #include "device/split_format.cuh"

@@ -1,7 +1,5 @@
 """fastsgemm: float32 matrix multiplication for NVIDIA GPUs, from kernels compiled on the spot."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 TYPE_CHECKING = False  # a type checker takes it for typing's, which would be the first import
@@ -72,9 +70,9 @@ __all__ = [
 _HOMES = {
     "Config": "config",
     "RUNGS": "rungs",
-    "explain": "explanation",
+    "explain": "heuristics.explanation",
     "sgemm": "gemm",
-    "tune": "tuner",
+    "tune": "tuning.tuner",
 }  # of the public names that are not errors
 
 if not TYPE_CHECKING:  # a type checker shall know the names above and no others

@@ -131,11 +131,11 @@ def sgemm(
 
     Notes
     -----
-    The same call gives the same bits, with the same config, every time. On rungs 1 to 8, and on rung 9 with K in one
-    part and without slices and chains, every element of C is one chain of FMAs in ascending k, then the epilogue
-    alpha * acc + beta * C: they all give the same bits. Without a rung, K may be shared out among blocks or among the
-    threads of a block, or a sum be made of several short chains, which err less: another order of additions, as fixed,
-    but rounded elsewhere.
+    The same call gives the same bits, with the same config, every time. On rungs 1 to 8, and on rung 9 without
+    split-K, sliced-K and partial accumulators, every element of C is one chain of FMAs in ascending k, then the
+    epilogue alpha * acc + beta * C: they all give the same bits. Without a rung, K may be shared out among blocks or
+    among the threads of a block, or a sum be made of several short chains, which err less: another order of additions,
+    as fixed, but rounded elsewhere.
 
     Any strides are allowed; an operand without a unit stride is packed first. Device arrays are never synchronised
     with. Host arrays go through the first device and back or, where there is none, through NumPy. With
