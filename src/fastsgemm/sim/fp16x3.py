@@ -110,7 +110,7 @@ def _split_columns(X: Matrix, machine: Machine, operands: dict[str, Region]) -> 
     cluster = DEVICE_CLUSTER if int(machine.device.arch.removeprefix("sm_")) >= _CLUSTERS else 1
     constants = {"VEC": _width(X, ldx)}
     text = with_constants("split_columns.cu", constants | {"CLUSTER": cluster})
-    along, block = _whole(lines, 32), 1024
+    along, block = _whole(lines, 32), 512
     if cluster > 1:
         args: list[Any] = [lines, K, "X", ldx, 0, 0, "pairs", "info", "where"]
         machine.launch(text, "split_columns", (along, cluster), block, 0, args, operands)

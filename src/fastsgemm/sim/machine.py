@@ -133,6 +133,8 @@ class Machine:
         grid = extent[0] * extent[1]
         if not 1 <= block <= MAX_THREADS:
             raise LaunchError(f"a block has 1 to {MAX_THREADS} threads, got {block}")
+        if kernel.max_threads is not None and block > kernel.max_threads:
+            raise LaunchError(f"{kernel.name} is compiled for blocks of {kernel.max_threads} threads, got {block}")
         if grid < 1:
             raise LaunchError(f"a grid has at least 1 block, got {grid}")
         if kernel.cluster[::2] != (1, 1):

@@ -161,6 +161,8 @@ class Kernel:
         Index of the instruction that each label stands before.
     cluster : tuple of int
         Blocks of a cluster along x, y and z.
+    max_threads : int or None
+        Threads of a block that the kernel is compiled for (``__launch_bounds__``).
     """
 
     name: str
@@ -171,6 +173,7 @@ class Kernel:
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     cluster: tuple[int, ...] = (1, 1, 1)
+    max_threads: int | None = None
 
     def type_of(self, register: Register) -> str:
         """Return the declared PTX type of a register."""
@@ -189,6 +192,7 @@ _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr[^,]*?\s)?([\w$]+)(\[\d+\])?\s*$")
 _USED = re.compile(r'\.pragma\s+"used_bytes_mask\s+(\w+)"')  # the compiler's note on the load that follows
 _CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+),\s*(\d+),\s*(\d+)")
+_MAX_THREADS = re.compile(r"\.maxntid\s+(\d+)")
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _TENSOR_ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*,\s*\{([^}]*)\}\s*\]")
@@ -211,7 +215,9 @@ def parse(text: str) -> dict[str, Kernel]:
     for match in _ENTRY.finditer(text):
         cluster = _CLUSTER.search(match[3])
         size = tuple(map(int, cluster.groups())) if cluster else (1, 1, 1)
-        body = _Body(Kernel(match[1], _parameters(match[2]), cluster=size), files)
+        bound = _MAX_THREADS.search(match[3])
+        kernel = Kernel(match[1], _parameters(match[2]), cluster=size, max_threads=int(bound[1]) if bound else None)
+        body = _Body(kernel, files)
         for variable in shared:
             body.declare_shared(*variable)
         body.read(text, match.end())
