@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsgemm.errors import ConfigError
 from fastsgemm.jit import source
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
@@ -58,9 +60,19 @@ class SplitOperand:
 
 
 def with_constants(file: str, constants: Mapping[str, int]) -> str:
-    """Return the source of a kernel with these constants instead of its defaults."""
-    lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]
-    return "\n".join(["#define CONSTANTS", *lines, source.plain(file)])
+    """Return the source of a kernel with these constants instead of its defaults.
+
+    Raises
+    ------
+    ConfigError
+        The file does not declare one of them.
+    """
+    text = source.plain(file)
+    for name, value in constants.items():
+        text, found = re.subn(rf"^constexpr int {name} =[^;]*;", f"constexpr int {name} = {value};", text, flags=re.M)
+        if found != 1:
+            raise ConfigError(f"{file} declares no constant {name}")
+    return text
 
 
 def split(X: Matrix, machine: Machine) -> SplitOperand:
