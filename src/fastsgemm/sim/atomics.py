@@ -33,9 +33,8 @@ def _atomic(instruction: Instruction, index: int, slots: Slots, match: re.Match[
     compute, dtype = _COMPUTE[match[3]], np.dtype(DTYPES[type_])
     address_of = space_address(instruction, place, slots, space)
     value = slots.reading(source, type_)
-    discards = target is None or target == Symbol(_NOWHERE)
-    slot = None if target is None or discards else slots.register(target)
-    stored = None if target is None or discards else slots.stored(target)
+    keeps = target is not None and target != Symbol(_NOWHERE)
+    result = (slots.register(target), slots.stored(target)) if target is not None and keeps else None
 
     def step(batch: Batch) -> None:
         address = address_of(batch)
@@ -46,7 +45,8 @@ def _atomic(instruction: Instruction, index: int, slots: Slots, match: re.Match[
         else:
             old = batch.shared.update(batch, instruction, address, values, compute)
             batch.counters.accessed_shared(index, batch, address, dtype.itemsize, dtype.itemsize, loading=False)
-        if slot is not None:
+        if result is not None:
+            slot, stored = result
             batch.scatter(slot, old.view(stored))
 
     return step

@@ -26,6 +26,7 @@ _CLUSTERS = 90  # the first architecture with clusters
 _PAIR_BYTES = 2 * HALVES
 _LEAST_SHARED = 1024  # bytes of a ring of stages in front of its first multiple of 1024, at most
 _WARPGROUP = 128
+_GUARD_BLOCKS = 4  # any number is right; a device uses one an SM
 
 Matrix = NDArray[np.float32]
 
@@ -51,12 +52,12 @@ class SplitOperand:
     @property
     def lines(self) -> int:
         """Rows of A, or columns of B."""
-        return self.pairs.shape[1]
+        return int(self.pairs.shape[1])
 
     @property
     def blocks(self) -> int:
         """Blocks of 32 steps of k."""
-        return self.pairs.shape[0]
+        return int(self.pairs.shape[0])
 
 
 def with_constants(file: str, constants: Mapping[str, int]) -> str:
@@ -161,8 +162,8 @@ def multiply(
     C : ndarray of float32
         Row-major; updated in place.
     constants : mapping
-        BM, BN, STAGES and GROUP_M; for the kernel with wgmma SETS and PROMOTE_STAGES too, for the one with mma.sync WM and
-        WN. These say which kernel it is.
+        BM, BN, STAGES and GROUP_M; and SETS and PROMOTE_STAGES for the kernel with wgmma, or WM and WN for the kernel
+        with mma.sync.
     machine : Machine, optional
     swap_ab : bool
         Compute the transpose: the kernel's rows are the columns of C.
@@ -303,9 +304,10 @@ def guard(
     args += ["rows", "row_where", "columns", "column_where", "exceptions", *tile]
     operands = {
         "A": Region(A), "B": Region(B), "C": Region(C, write=True), "exceptions": Region(exceptions),
-        "rows": Region(a.info), "row_where": Region(a.where), "columns": Region(b.info), "column_where": Region(b.where),
+        "rows": Region(a.info), "row_where": Region(a.where),
+        "columns": Region(b.info), "column_where": Region(b.where),
     }  # fmt: skip
-    machine.launch(source.plain("guard_fp16x3.cu"), "guard_fp16x3", 4, 256, 0, args, operands)
+    machine.launch(source.plain("guard_fp16x3.cu"), "guard_fp16x3", _GUARD_BLOCKS, 256, 0, args, operands)
 
 
 def _width(X: Matrix, ld: int) -> int:

@@ -1,4 +1,4 @@
-"""Memory barriers in shared memory (mbarrier), and what they put in order: tensor copies, wgmma's reads, and plain waits.
+"""Memory barriers in shared memory (mbarrier), and what they put in order: tensor copies and the reads of wgmma.
 
 Every warp and every memory barrier of a block is an agent with a time. A warp knows, of each agent, up to which time
 the agent's accesses are in order before the warp's next one. It learns by waiting for a memory barrier (what those who

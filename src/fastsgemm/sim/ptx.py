@@ -341,8 +341,7 @@ class _Body:
         if text.startswith("["):
             tensor = _TENSOR_ADDRESS.fullmatch(text)
             if tensor is not None:
-                base = self._name(tensor[1])
-                return TensorAddress(base, tuple(self._operand(part) for part in _split(tensor[2])))
+                return TensorAddress(self._name(tensor[1]), tuple(self._operand(part) for part in _split(tensor[2])))
             match = _ADDRESS.fullmatch(text)
             if match is None:
                 raise PtxError(f"cannot read the address {text!r}")

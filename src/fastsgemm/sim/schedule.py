@@ -126,7 +126,7 @@ class _Scheduler:
         self._go(number + 1, mask)
 
     def _poll(self) -> bool:
-        """Let the lanes go on whose memory barrier has come to the phase that they wait for; return if there are any."""
+        """Let the lanes go on whose phase of a memory barrier has ended; return whether there are any."""
         polling, self.polling = self.polling, {}
         for number, mask in polling.items():
             poll = self.program.stretches[number].poll
@@ -200,10 +200,11 @@ class _Scheduler:
             last = self.program.stretches[other].last
             if mask[missing] and last is not None:
                 where = f"waits at another barrier, {last.place}"
-        for number, mask in self.polling.items():
+        for mask in self.polling.values():
             if mask[missing]:
                 where = "waits for a memory barrier"
+        group = "block" if size == 1 else "cluster"
         raise BarrierError(
             f"{batch.name_of(missing)} does not reach the barrier at {barrier.place} where "
-            f"{int(np.count_nonzero(arrived[row]))} of {arrived.shape[1]} threads of its {'block' if size == 1 else 'cluster'} wait: it {where}"
+            f"{int(np.count_nonzero(arrived[row]))} of {arrived.shape[1]} threads of its {group} wait: it {where}"
         )

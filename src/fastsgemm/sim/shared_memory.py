@@ -141,8 +141,8 @@ class SharedMemory:
         fresh = self._fresh[units]
         if fresh.any():
             nth = _first(fresh)
-            what = f"reads shared memory of block {rank[nth]} of its cluster at {place[nth]}, written since the last barrier of the cluster"
-            lanes.fail(RaceError, at, nth, what)
+            what = f"reads shared memory at {place[nth]} of block {rank[nth]} of its cluster"
+            lanes.fail(RaceError, at, nth, f"{what}, written since the last barrier of the cluster")
         self._read_from_afar[units] = True
         return np.asarray(self._bytes.view(dtype)[rows])
 
@@ -156,7 +156,7 @@ class SharedMemory:
     def get(self, row: int, address: Array) -> Array:
         """Return the 16-byte pieces at these addresses of a block, one after the other along the last dimension."""
         pieces = self._bytes.reshape(-1, 16)[(row * self.stride + address) // 16]
-        return pieces.reshape(*address.shape[:-1], -1)
+        return np.asarray(pieces.reshape(*address.shape[:-1], -1))
 
     def cluster_barrier(self, blocks: Array) -> None:
         """Forget who touched what in these blocks, whole clusters of them."""

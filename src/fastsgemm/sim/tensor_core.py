@@ -35,9 +35,10 @@ def multiply_add(a: Array, b: Array, c: Array) -> Array:
     """
     left, right = a.astype(np.float64), b.astype(np.float64)
     total = np.zeros(c.shape)
-    for k in range(K):
-        total += left[:, :, k, None] * right[:, None, :, k]
-    return truncate(total + c)
+    with np.errstate(all="ignore"):  # Inf and NaN are values here
+        for k in range(K):
+            total += left[:, :, k, None] * right[:, None, :, k]
+        return truncate(total + c)
 
 
 def truncate(x: Array) -> Array:

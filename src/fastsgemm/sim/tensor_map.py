@@ -41,7 +41,7 @@ class TensorMap:
 
 def swizzled(address: Array) -> Array:
     """Return where 128-byte swizzle puts what would lie at a shared address: bits 4 to 6 ^= bits 7 to 9."""
-    return address ^ (address >> _ROW & 7) << _CHUNK_BITS
+    return np.asarray(address ^ (address >> _ROW & 7) << _CHUNK_BITS)
 
 
 def chunks(tensor: TensorMap, item: int, corner: tuple[int, ...]) -> tuple[Array, Array]:

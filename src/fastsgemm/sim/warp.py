@@ -99,7 +99,7 @@ def _warp_barrier(instruction: Instruction, index: int, slots: Slots, match: re.
     def step(batch: Batch) -> None:
         check_whole_warps(batch, instruction)
         batch.shared.warp_barrier(batch)
-        batch.clock.warp_barrier(batch.current_mask.reshape(-1, WARP).any(axis=1))
+        batch.clock.warp_barrier(np.asarray(batch.current_mask.reshape(-1, WARP).any(axis=1)))
 
     return step
 
