@@ -11,10 +11,10 @@ from fastsgemm.geometry.variants import Operand, Variant
 from fastsgemm.heuristics.choose import choose as choose_any
 from fastsgemm.jit import source
 from fastsgemm.ladder import info, simulated
-from fastsgemm.ladder.info import Device
+from fastsgemm.ladder.info import DeviceRow
 from fastsgemm.problem import Problem
 
-H200 = Device(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
+H200 = DeviceRow(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
 RUNG = rungs.find("vectorized")
 CONFIG = Config(BM=128, BN=128, BK=8, TM=8, TN=8)
 never_seen = count(4096)
