@@ -7,10 +7,10 @@ import versus as module
 from problem_sets import Sample
 from versus import Versus, WrongResultError, standard_error
 
-from fastsgemm.ladder.info import Device
+from fastsgemm.ladder.info import DeviceRow
 from fastsgemm.problem import Problem
 
-H200 = Device(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
+H200 = DeviceRow(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
 PADDED = Sample(Problem(33, 17, 40, "TN"), (3, 4, 5))
 
 
