@@ -490,6 +490,7 @@ def test_a_portfolio_covers_every_problem_first():
 # Budget, interruption, resumption
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shapes", "budget"), [(None, 25), (None, 40), *((THREE_SHAPES, seconds) for seconds in (6, 20))], ids=str
 )
@@ -510,6 +511,7 @@ def test_with_a_budget_all_anchors_get_their_share(evaluator, go):
     assert min(tried.values()) >= 20, tried
 
 
+@pytest.mark.slow
 def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(evaluator, go, monkeypatch):
     whole = evaluator.operands
     square = Problem(4096, 4096, 4096)
@@ -525,6 +527,7 @@ def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(eval
     assert len(tried & worthy(PIPELINED, square)) > 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "budget"),
     [
