@@ -25,7 +25,7 @@ endif
 DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
 
 .NOTPARALLEL:
-.PHONY: help test test-all test-cpu test-gpu demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch clean
+.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch clean
 
 help:
 	@echo 'make test    set up .venv on first use, then run the tests, those that need a GPU where there is one'
@@ -47,11 +47,9 @@ help:
 # the output counts tests that ran.
 XDIST = $$($(RUN) -c "import xdist" 2>/dev/null && echo "$(1)")
 
-SELECTED := not gpu and not slow
 test: test-gpu test-cpu
 
-test-all: SELECTED := not gpu
-test-all: test-gpu test-cpu
+test-all: test test-slow
 
 test-gpu: $(READY)
 	@missing=$$($(RUN) tests/support/missing_device.py) || exit 1; \
@@ -59,7 +57,10 @@ test-gpu: $(READY)
 	else set -x; $(RUN) -m pytest -m gpu $(call XDIST,-n 8); fi
 
 test-cpu: $(READY)
-	$(RUN) -m pytest -m "$(SELECTED)" $(call XDIST,-n auto --maxprocesses 8)
+	$(RUN) -m pytest -m "not gpu and not slow" $(call XDIST,-n auto --maxprocesses 8)
+
+test-slow: $(READY)
+	$(RUN) -m pytest -m "slow and not gpu" $(call XDIST,-n auto --maxprocesses 8)
 
 demo: $(READY)
 	$(RUN) -m fastsgemm
