@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from fastsgemm import resources, sgemm
 from fastsgemm.config import (
     BlockConfig,
-    Config,
     Fp16x3Config,
     PipelinedConfig,
     SharedTileConfig,
@@ -348,7 +347,7 @@ def test_the_repr_of_a_config_leaves_out_defaults_and_makes_it_again():
 
 def test_the_base_class_makes_no_config_and_names_those_that_do():
     with pytest.raises(ConfigError, match=r"base class .*PipelinedConfig"):
-        Config(BM=128, BN=128, BK=8)
+        SharedTileConfig(BM=128, BN=128, BK=8)
 
 
 FAMILIES = {rung.file: rung.config for rung in RUNGS} | {"11_fp16x3.cu": Fp16x3Config}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastsgemm import device
-from fastsgemm.call import prepare
+from fastsgemm.call import dispatch
 
 
 @pytest.fixture
@@ -28,16 +28,16 @@ def one_chain(config):
 @pytest.fixture
 def undivided(gpu, monkeypatch):
     """A sum is one chain, whatever the database says, so that the bits are those of rung 1."""
-    real = prepare.choose
+    real = dispatch.choose
 
     def choose(device_info, rung, problem):
         choice = real(device_info, rung, problem)
         return replace(choice, config=one_chain(choice.config))
 
-    monkeypatch.setattr(prepare, "choose", choose)
-    gpu.plans.clear()
+    monkeypatch.setattr(dispatch, "choose", choose)
+    gpu.prepared.clear()
     yield
-    gpu.plans.clear()
+    gpu.prepared.clear()
 
 
 @pytest.fixture

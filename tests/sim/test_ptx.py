@@ -89,7 +89,7 @@ def test_types(kernel):
 
 @pytest.mark.parametrize("bad", [".param .align 4 .b8 f_param_0[12]", "int x"])
 def test_parameters_that_cannot_be_passed(bad):
-    with pytest.raises(PtxError, match="only scalars and pointers"):
+    with pytest.raises(PtxError, match="only scalars, pointers and tensor maps"):
         ptx.parse(f".visible .entry f({bad})\n{{ ret; }}\n")
 
 

@@ -64,7 +64,7 @@ def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_
         (7, 2048, 4096),
     ):
         job = job_of(PIPELINE, dataclasses.replace(config, SPLIT_K=parts), Problem(*shape, layout))
-        assert job.config == config.kernel and job.config.SPLIT_K == 1
+        assert job.config == config.kernel and job.config.SPLIT_K is None
         problem = evaluator._problem_of(job)
         assert job_of(PIPELINE, config, problem) == job
         smaller = problem.M < config.BM or problem.N < config.BN
@@ -139,13 +139,18 @@ class CountingWatch:
 
 
 @pytest.fixture
-def python_evaluator(device, monkeypatch):
+def device_info(request):
+    return request.getfixturevalue("device")  # by this name, as `device` is the module here
+
+
+@pytest.fixture
+def python_evaluator(device_info, monkeypatch):
     monkeypatch.setattr(evaluator, "DeviceArray", HostArray)
     monkeypatch.setattr(evaluator, "Stopwatch", CountingWatch)
     monkeypatch.setattr(evaluator, "_tools", lambda: None)
     monkeypatch.setattr(DeviceEvaluator, "_local_bytes", lambda self, job: 0)
     monkeypatch.setattr(DeviceEvaluator, "survive", lambda self, error: None)
-    return DeviceEvaluator(device)
+    return DeviceEvaluator(device_info)
 
 
 @pytest.mark.parametrize("extents", [(64, 64, 64), (63, 61, 59)])
@@ -156,8 +161,8 @@ def test_a_right_kernel_passes_in_every_layout(python_evaluator, layout, extents
 
 
 @pytest.mark.parametrize("damage", ["nothing written", "a wrong element", "raised"])
-def test_a_wrong_kernel_is_refused(python_evaluator, device, damage):
-    def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc):
+def test_a_wrong_kernel_is_refused(python_evaluator, device_info, damage):
+    def damaged(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc):
         if damage == "raised":
             raise RuntimeError("too many resources requested")
         if damage == "a wrong element":
@@ -166,8 +171,8 @@ def test_a_wrong_kernel_is_refused(python_evaluator, device, damage):
 
     job = job_of(WARP, search_spaces.REFINED.quick[0], Problem(64, 64, 64))
     right = python_evaluator._kernel(job)
-    device.kernels[WARP.file, job.config, job.variant] = kernel
-    device.plans.clear()
+    device_info.kernels[kernel.key(WARP, job.config, job.variant)] = damaged
+    device_info.prepared.clear()
     expected = {
         "nothing written": "200208 of 200208",
         "a wrong element": "wrong result: 1 of",
@@ -182,7 +187,7 @@ def test_a_kernel_that_uses_local_memory_is_refused(python_evaluator, monkeypatc
     assert python_evaluator.check(job) == "it spills: 16 bytes of local memory a thread"
 
 
-def test_products_are_timed_on_memory_that_grows_and_is_shared(python_evaluator, device):
+def test_products_are_timed_on_memory_that_grows_and_is_shared(python_evaluator, device_info):
     small = python_evaluator.operands(Problem(8, 8, 8))
     assert small.once(WARP, search_spaces.REFINED.quick[0]) == 0.25
     first = list(python_evaluator._memory)
@@ -200,7 +205,7 @@ def test_a_short_product_is_timed_when_the_host_and_the_code_are_ready_for_it(
 ):
     """Else the first of its times is that of the host, which takes longer than the kernel."""
     seen = []
-    monkeypatch.setattr(evaluator, "run", lambda *given: seen.append(python_evaluator.stopwatch.runs))
+    monkeypatch.setattr(evaluator, "multiply", lambda *given: seen.append(python_evaluator.stopwatch.runs))
     monkeypatch.setattr(CountingWatch, "once", lambda watch, work: (setattr(watch, "runs", 1), work(), 0.25)[2])
     monkeypatch.setattr(evaluator, "views", lambda *given: ())
     monkeypatch.setattr(DeviceEvaluator, "_allocate", lambda self, size, place: HostArray((1, 1), None, 0))
@@ -208,12 +213,12 @@ def test_a_short_product_is_timed_when_the_host_and_the_code_are_ready_for_it(
     assert seen == [0, 1][2 - runs :]
 
 
-def test_afterwards_nothing_is_left(python_evaluator, device):
+def test_afterwards_nothing_is_left(python_evaluator, device_info):
     timer = python_evaluator.operands(Problem(8, 8, 8))
     timer.once(WARP, search_spaces.REFINED.quick[0])
-    assert device.kernels and device.plans
+    assert device_info.kernels and device_info.prepared
     python_evaluator.close()
-    assert device.kernels == {} and device.plans == {}
+    assert device_info.kernels == {} and device_info.prepared == {}
     assert not any(array.open for array in python_evaluator._memory)
 
 
@@ -226,7 +231,7 @@ def test_real_kernels_compile_side_by_side_and_failures_are_values(python_evalua
 
 
 def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_once(
-    python_evaluator, device, monkeypatch, tmp_path
+    python_evaluator, device_info, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
     job = job_of(WARP, search_spaces.REFINED.quick[15], Problem(64, 64, 64))
@@ -239,7 +244,7 @@ def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_once(
     monkeypatch.setattr("fastsgemm.jit.compiler.cubin", again)
     monkeypatch.setattr("fastsgemm.jit.compiler.compiled", again)
     loaded = python_evaluator._kernel(job)
-    assert python_evaluator._kernel(job) is loaded is device.kernels[WARP.file, job.config, job.variant]
+    assert python_evaluator._kernel(job) is loaded is device_info.kernels[kernel.key(WARP, job.config, job.variant)]
 
 
 @pytest.mark.parametrize("found", [None, (3e-7, 2e-7)], ids=["no cuBLAS", "both"])
@@ -298,7 +303,7 @@ def test_a_wrong_kernel_is_found_out(real, monkeypatch):
     job = job_of(WARP, GOOD, Problem(512, 512, 512))
     other = Variant(True, False, *([job.variant.vec_a] * 3))  # the same geometry, but A is read as if column-major
     wrong = kernel.get(real.gpu, WARP, GOOD, other, real.gpu.stream(LEGACY_STREAM))
-    monkeypatch.setitem(real.gpu.kernels, (WARP.file, GOOD, job.variant), wrong)
+    monkeypatch.setitem(real.gpu.kernels, kernel.key(WARP, GOOD, job.variant), wrong)
     assert "wrong result" in real.check(job)
 
 
@@ -340,4 +345,4 @@ def test_one_problem_is_tuned_on_the_device(data_folder):
     assert outcome.complete and outcome.tuned[0].ms > 0
     gpu = device.open_gpu(0)
     assert choose.choose(gpu, WARP, Problem(512, 512, 512)).config == outcome.tuned[0].config
-    assert gpu.plans == {}
+    assert gpu.prepared == {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastsgemm.sim import arithmetic
-from fastsgemm.sim.batch import Array
+from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.slots import DTYPES
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
@@ -104,6 +104,41 @@ def _permute(a: Array, b: Array, selector: Array) -> Array:
     return result
 
 
+def _leading_zeros(a: Array) -> Array:
+    """Return the zeros above the highest one; 32 for zero (clz)."""
+    zeros = np.full(a.shape, 32, np.uint32)
+    for bit in range(32):
+        zeros[(a >> np.uint32(bit) & np.uint32(1)).astype(np.bool_)] = 31 - bit
+    return zeros
+
+
+def _shift_to_top(a: Array) -> Array:
+    """Return by how much to shift left so that the highest one is at the top; all ones for zero (bfind.shiftamt)."""
+    return np.where(a == 0, np.uint32(0xFFFFFFFF), _leading_zeros(a))
+
+
+def _reverse(a: Array) -> Array:
+    """Reverse the order of the bits (brev)."""
+    result = np.zeros(a.shape, np.uint32)
+    for bit in range(32):
+        result |= (a >> np.uint32(bit) & np.uint32(1)) << np.uint32(31 - bit)
+    return result
+
+
+def _to_halves(high: Array, low: Array) -> Array:
+    """Round two float32 to float16, to nearest even, and put them into one register."""
+    return _to_half(low).astype(np.uint32) | _to_half(high).astype(np.uint32) << np.uint32(16)
+
+
+def _to_half(a: Array) -> Array:
+    return np.where(np.isnan(a), np.uint16(0x7FFF), a.astype(np.float16).view(np.uint16))
+
+
+def _from_half(a: Array) -> Array:
+    half = a.view(np.float16)
+    return np.where(np.isnan(half), np.uint32(0x7FFFFFFF).view(np.float32), half.astype(np.float32))
+
+
 def _select(a: Array, b: Array, condition: Array) -> Array:
     return np.where(condition, a, b)
 
@@ -163,6 +198,9 @@ def _bit_operations() -> dict[str, Operation]:
         table[f"bfi.{t}"] = Operation((t, t, "u32", "u32"), t, _insert_field)
         unsigned = t.replace("b", "u")
         table[f"bfe.{unsigned}"] = Operation((unsigned, "u32", "u32"), unsigned, _extract_field)
+    table["clz.b32"] = Operation(("b32",), "u32", _leading_zeros)
+    table["brev.b32"] = Operation(("b32",), "b32", _reverse)
+    table["bfind.shiftamt.u32"] = Operation(("u32",), "u32", _shift_to_top)
     table["prmt.b32"] = Operation(("b32", "b32", "b32"), "b32", _permute)
     table["lop3.b32"] = Operation(("b32", "b32", "b32", "u32"), "b32", _look_up)
     return table
@@ -231,6 +269,10 @@ def _conversions() -> dict[str, Operation]:
         table[f"mov.{t}"] = Operation((t,), t, _move)
         if t != "pred":
             table[f"selp.{t}"] = Operation((t, t, "pred"), t, _select)
+    table["cvt.rn.f16x2.f32"] = Operation(("f32", "f32"), "b32", _to_halves)
+    table["cvt.rn.f16.f32"] = Operation(("f32",), "b16", _to_half)
+    table["cvt.f32.f16"] = Operation(("b16",), "f32", _from_half)
+    table["cvta.param.u64"] = Operation(("u64",), "u64", _move)
     table["cvta.to.global.u64"] = Operation(("u64",), "u64", _move)  # global addresses are generic addresses
     table["cvta.shared.u64"] = Operation(("u64",), "u64", lambda a: a + SHARED_WINDOW)
     table["cvta.to.shared.u64"] = Operation(("u64",), "u64", lambda a: a - SHARED_WINDOW)

@@ -1,8 +1,6 @@
 """cp.async: copies from global to shared memory that land when their thread has waited for them.
 
-A flight is what one instruction has set going: it knows where its data go and what of memory it still reads, and how to
-land. Which flights land, and when, is for the way of waiting to say: `Copies` is that of cp.async, each thread's own
-groups.
+A flight is what one instruction started: where its data go, what of global memory it still reads, and its group.
 """
 
 from __future__ import annotations
@@ -11,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastsgemm.sim.batch import Array, Batch
 from fastsgemm.sim.errors import UnfinishedCopyError
+from fastsgemm.sim.global_memory import GlobalMemory
+from fastsgemm.sim.lanes import Array, Lanes
 from fastsgemm.sim.ptx import Instruction
+from fastsgemm.sim.shared_memory import SharedMemory
 
 
 @dataclass
@@ -44,12 +44,12 @@ class Flight:
         """Return the copies where `done` is set, and the others."""
         return self._only(done), self._only(~done)
 
-    def land(self, batch: Batch) -> None:
+    def land(self, lanes: Lanes, shared: SharedMemory, memory: GlobalMemory) -> None:
         """Let the data arrive: they are now written, and their source is read."""
-        batch.shared.finish_copy(self.rows, self.data, batch.thread[self.lanes])
+        shared.finish_copy(self.rows, self.data, lanes.thread[self.lanes])
         if self.source is not None:
             lane, _ = np.nonzero(self.source >= 0)
-            batch.memory.finish_copy(batch, batch.identity[self.lanes[lane]], self.source[self.source >= 0])
+            memory.finish_copy(lanes, lanes.identity[self.lanes[lane]], self.source[self.source >= 0])
 
     def _only(self, which: Array) -> Flight:
         source = None if self.source is None else self.source[which]
@@ -59,30 +59,42 @@ class Flight:
 
 
 class Copies:
-    """The asynchronous copies of a batch that are in flight, in each thread's own groups."""
+    """The cp.async copies that are in flight, in each thread's own groups.
 
-    def __init__(self, lanes: int) -> None:
-        self._committed = np.zeros(lanes, np.int64)
+    Parameters
+    ----------
+    count : int
+        Lanes.
+    shared : SharedMemory
+        Where copies go.
+    memory : GlobalMemory
+        Where they come from.
+    """
+
+    def __init__(self, count: int, shared: SharedMemory, memory: GlobalMemory) -> None:
+        self._shared = shared
+        self._memory = memory
+        self._committed = np.zeros(count, np.int64)
         self._flights: list[Flight] = []
 
-    def start(self, batch: Batch, instruction: Instruction, rows: Array, data: Array, source: Array | None) -> None:
+    def start(self, lanes: Lanes, instruction: Instruction, rows: Array, data: Array, source: Array | None) -> None:
         """Take up the copies of the lanes that execute."""
-        lanes = np.flatnonzero(batch.current_mask)
-        self._flights.append(Flight(instruction, lanes, rows, data, source, self._committed[lanes]))
+        copying = np.flatnonzero(lanes.current_mask)
+        self._flights.append(Flight(instruction, copying, rows, data, source, self._committed[copying]))
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, lanes: Lanes) -> None:
         """Close the current group of the lanes that execute."""
-        self._committed[batch.current_mask] += 1
+        self._committed[lanes.current_mask] += 1
 
-    def wait(self, batch: Batch, pending: int) -> None:
+    def wait(self, lanes: Lanes, pending: int) -> None:
         """Let land all but the last `pending` groups of the lanes that execute."""
-        self._land(batch, self._committed - pending)
+        self._land(lanes, self._committed - pending)
 
-    def wait_all(self, batch: Batch) -> None:
+    def wait_all(self, lanes: Lanes) -> None:
         """Let land everything of the lanes that execute, committed or not."""
-        self._land(batch, self._committed + 1)
+        self._land(lanes, self._committed + 1)
 
-    def finish(self, batch: Batch) -> None:
+    def finish(self, lanes: Lanes) -> None:
         """Check that every copy has landed when the kernel ends.
 
         Raises
@@ -93,17 +105,17 @@ class Copies:
         if self._flights:
             first = self._flights[0]
             raise UnfinishedCopyError(
-                f"{batch.name_of(int(first.lanes[0]))} ends while an asynchronous copy that it started is in flight, "
+                f"{lanes.name_of(int(first.lanes[0]))} ends while an asynchronous copy that it started is in flight, "
                 f"at {first.instruction.place}: {first.instruction.text}"
             )
 
-    def _land(self, batch: Batch, before: Array) -> None:
+    def _land(self, lanes: Lanes, before: Array) -> None:
         remaining = []
         for flight in self._flights:
-            done = batch.current_mask[flight.lanes] & (flight.group < before[flight.lanes])
+            done = lanes.current_mask[flight.lanes] & (flight.group < before[flight.lanes])
             landing, flying = flight.split(done)
             if len(landing.lanes):
-                landing.land(batch)
+                landing.land(lanes, self._shared, self._memory)
             if len(flying.lanes):
                 remaining.append(flying)
         self._flights = remaining

@@ -1,137 +1,74 @@
-"""The threads that run in lockstep: a batch of whole blocks, one lane a thread, and their registers.
-
-A register is an array of one value a lane, or of one value for all of them (shape ``(1,)``), which costs as
-much as a scalar and broadcasts by itself.
-"""
+"""A batch: some blocks of a launch that run in lockstep, and all that their instructions act on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
-
 import numpy as np
-from numpy.typing import NDArray
 
-from fastsgemm.sim.errors import KernelFault
-from fastsgemm.sim.ptx import Instruction
-
-if TYPE_CHECKING:
-    from fastsgemm.sim.async_copy import Copies
-    from fastsgemm.sim.clock import Clock
-    from fastsgemm.sim.counters import Counters
-    from fastsgemm.sim.global_memory import GlobalMemory
-    from fastsgemm.sim.shared_memory import SharedMemory
-
-WARP = 32
-
-Array = NDArray[Any]
+from fastsgemm.sim.async_copy import Copies
+from fastsgemm.sim.counters import Counters
+from fastsgemm.sim.global_memory import GlobalMemory
+from fastsgemm.sim.lanes import Array, Lanes
+from fastsgemm.sim.memory_barriers import MemoryBarriers
+from fastsgemm.sim.products import Products
+from fastsgemm.sim.shared_memory import SharedMemory
 
 
-class Batch:
+class Batch(Lanes):
     """Some blocks of a launch.
+
+    Parameters
+    ----------
+    first_block, blocks, threads, registers, cluster
+        See `Lanes`.
+    memory : GlobalMemory
+        Of the whole launch.
+    counters : Counters
+        Of the whole launch.
+    shared_bytes, shared_grain : int
+        Shared memory of a block, and its narrowest access, in bytes.
 
     Attributes
     ----------
-    registers : list of array
-        By slot; see `fastsgemm.sim.slots`.
-    lanes : int
-        Blocks times threads, each block filled up to whole warps.
-    first_block, blocks : int
-        Which blocks of the grid.
-    mask : array of bool or None
-        The lanes that execute the current instruction; None where all do.
-    partial : bool
-        Lanes that are still alive do not execute: a result must be merged into the old register.
-    alive : array of bool
-        The lanes that are threads and have not returned.
-    executing_warps : array of bool, shape (warps,), or None
-        The warps that have lanes in `mask`; None where all do.
-    memory, shared, copies, clock, counters
-        What the instructions act on.
+    shared : SharedMemory
+    cluster_arrived : array of bool
+        The lanes that have arrived at the barrier of their cluster and not yet waited.
+    mbarriers : MemoryBarriers
+    products : Products
+        The wgmma in flight.
+    copies : Copies
+        The cp.async copies in flight.
     """
 
-    memory: GlobalMemory
-    shared: SharedMemory
-    copies: Copies
-    clock: Clock
-    counters: Counters
+    def __init__(
+        self,
+        first_block: int,
+        blocks: int,
+        threads: int,
+        registers: list[Array],
+        cluster: int,
+        memory: GlobalMemory,
+        counters: Counters,
+        shared_bytes: int,
+        shared_grain: int,
+    ) -> None:
+        super().__init__(first_block, blocks, threads, registers, cluster)
+        self.memory = memory
+        self.counters = counters
+        self.shared = SharedMemory(blocks, shared_bytes, shared_grain, cluster)
+        self.cluster_arrived = np.zeros(self.count, np.bool_)
+        self.mbarriers = MemoryBarriers(self, shared_bytes)
+        self.products = Products(self.count)
+        self.copies = Copies(self.count, self.shared, memory)
 
-    def __init__(self, first_block: int, blocks: int, threads: int, registers: list[Array]) -> None:
-        self.first_block = first_block
-        self.blocks = blocks
-        self.threads = threads
-        self.width = -(-threads // WARP) * WARP  # lanes of a block
-        self.lanes = blocks * self.width
-        self.warps = self.lanes // WARP
-        self.registers = registers
-        self.thread = np.tile(np.arange(self.width, dtype=np.int32), blocks)
-        self.row = np.repeat(np.arange(blocks, dtype=np.int64), self.width)  # a lane's block in this batch
-        first = first_block * self.width
-        self.identity = np.arange(first, first + self.lanes, dtype=np.int32)  # of a thread in the whole grid
-        self.alive = self.thread < threads
-        self.alive_count = blocks * threads
-        self.mask: Array | None = None
-        self.executing_warps: Array | None = None
-        self.partial = False
-        self.active_warps = self.warps
-        self.active_lanes = self.alive_count
+    def finish(self) -> None:
+        """Check, when all blocks have ended, that nothing is left under way.
 
-    def select(self, mask: Array) -> None:
-        """Let the lanes of `mask` execute from here on."""
-        count = int(np.count_nonzero(mask))
-        self.mask = None if count == self.lanes else mask
-        self.partial = count != self.alive_count
-        self.active_lanes = count
-        self.active_warps = self.warps
-        self.executing_warps = None
-        if self.mask is not None:
-            self.executing_warps = np.asarray(mask.reshape(-1, WARP).any(axis=1))
-            self.active_warps = int(np.count_nonzero(self.executing_warps))
-
-    def only(self, mask: Array, step: Callable[[Batch], None]) -> None:
-        """Execute a step in the lanes of `mask` alone, which all execute now; none of them: not at all."""
-        if not mask.any():
-            return
-        before, whole = self.mask, self.current_mask
-        self.select(mask)
-        step(self)
-        self.select(whole if before is None else before)
-
-    def put(self, slot: int, value: Array) -> None:
-        """Write a register in the lanes that execute; `value` has an entry for every lane, or one for all."""
-        if self.partial:
-            value = np.where(self.current_mask, value, self.registers[slot])
-        self.registers[slot] = value
-
-    def scatter(self, slot: int, values: Array) -> None:
-        """Write a register in the lanes that execute; `values` has an entry for each of those only."""
-        if self.mask is not None:
-            merged = np.empty(self.lanes, values.dtype)
-            merged[:] = self.registers[slot]
-            merged[self.mask] = values
-            values = merged
-        self.registers[slot] = values
-
-    def gather(self, values: Array) -> Array:
-        """Return the entries of the lanes that execute."""
-        if values.shape[0] != self.lanes:
-            values = np.broadcast_to(values, (self.lanes,))
-        return values if self.mask is None else values[self.mask]
-
-    @property
-    def current_mask(self) -> Array:
-        """The lanes that execute, as an array in every case."""
-        return np.ones(self.lanes, np.bool_) if self.mask is None else self.mask
-
-    def fail(self, error: type[KernelFault], instruction: Instruction, nth: int, what: str) -> NoReturn:
-        """Raise `error` for the `nth` of the lanes that execute."""
-        lane = int(np.flatnonzero(self.current_mask)[nth])
-        raise error(f"{self.name_of(lane)} {what}, at {instruction.place}: {instruction.text}")
-
-    def name_of(self, lane: int) -> str:
-        """Return the thread of a lane in words."""
-        return self.name_of_thread(int(self.identity[lane]))
-
-    def name_of_thread(self, identity: int) -> str:
-        """Return a thread of the grid, by its entry of `identity`, in words."""
-        return f"thread {identity % self.width} of block {identity // self.width}"
+        Raises
+        ------
+        KernelFault
+            An asynchronous copy, a product, or a read of another block's shared memory is.
+        """
+        self.copies.finish(self)
+        self.mbarriers.finish(self)
+        self.products.finish(self)
+        self.shared.finish()

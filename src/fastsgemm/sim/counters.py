@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastsgemm.sim.batch import Array, Batch
-from fastsgemm.sim.traffic import by_warp, sectors, wavefronts
+from fastsgemm.sim.lanes import Array, Lanes
+from fastsgemm.sim.traffic import SECTOR, by_warp, sectors, wavefronts
 
 
 @dataclass
@@ -94,32 +94,39 @@ class Counters:
         self.global_: dict[tuple[int, int], GlobalTraffic] = defaultdict(GlobalTraffic)
         self.shared: dict[int, SharedTraffic] = defaultdict(SharedTraffic)
 
-    def executed(self, batch: Batch, start: int, stop: int) -> None:
+    def executed(self, lanes: Lanes, start: int, stop: int) -> None:
         """Count the instructions from `start` to before `stop`, once for the lanes that execute."""
-        self.warps[start:stop] += batch.active_warps
-        self.lanes[start:stop] += batch.active_lanes
+        self.warps[start:stop] += lanes.active_warps
+        self.lanes[start:stop] += lanes.active_lanes
 
     def guarded(self, index: int, refused: int) -> None:
         """Take back the lanes that the guard of an instruction kept out."""
         self.lanes[index] -= refused
 
-    def accessed_global(self, index: int, batch: Batch, address: Array, owner: Array, size: int) -> None:
+    def accessed_global(self, index: int, lanes: Lanes, address: Array, owner: Array, size: int) -> None:
         """Count a global access by the lanes that execute."""
-        table = by_warp(batch, address)
+        table = by_warp(lanes, address)
         if (owner == owner[0]).all():
             self._add_global(index, int(owner[0]), table, size, len(owner))
             return
-        owners = by_warp(batch, owner)
+        owners = by_warp(lanes, owner)
         for number in np.unique(owner):
             mine = np.where(owners == number, table, -1)
             self._add_global(index, int(number), mine, size, int(np.count_nonzero(owner == number)))
 
-    def accessed_shared(self, index: int, batch: Batch, address: Array, size: int, used: int, loading: bool) -> None:
+    def accessed_shared(self, index: int, lanes: Lanes, address: Array, size: int, used: int, loading: bool) -> None:
         """Count a shared access of `size` bytes, of which `used` matter, by the lanes that execute."""
         count = self.shared[index]
-        count.requests += batch.active_warps
-        count.wavefronts += wavefronts(by_warp(batch, address), size, loading)
-        count.words += batch.active_warps * max(1, used // 4)
+        count.requests += lanes.active_warps
+        count.wavefronts += wavefronts(by_warp(lanes, address), size, loading)
+        count.words += lanes.active_warps * max(1, used // 4)
+
+    def copied_box(self, index: int, operand: int, size: int) -> None:
+        """Count a tensor copy that read so many bytes of an operand."""
+        count = self.global_[index, operand]
+        count.requests += 1
+        count.sectors += size // SECTOR
+        count.bytes += size
 
     def _add_global(self, index: int, operand: int, table: Array, size: int, lanes: int) -> None:
         count = self.global_[index, operand]

@@ -56,6 +56,14 @@ class BarrierError(KernelFault):
     """A barrier that not every thread of the block, or of the warp, reaches."""
 
 
+class EndlessWaitError(KernelFault):
+    """A wait for a memory barrier that no thread is left to end."""
+
+
+class UnfinishedProductError(KernelFault):
+    """Registers of a wgmma used before it was waited for, or given to one without a fence."""
+
+
 class UnfinishedCopyError(KernelFault):
     """An asynchronous copy that its thread did not wait for before the kernel ended."""
 

@@ -7,7 +7,7 @@ gap between the rows of a view is known to be outside. `fastsgemm.sim.accesses` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsgemm.sim.accesses import Accesses
-from fastsgemm.sim.batch import Array, Batch
 from fastsgemm.sim.errors import (
     ForbiddenAccessError,
     GlobalAccessError,
@@ -24,10 +23,14 @@ from fastsgemm.sim.errors import (
     MisalignedError,
     UnwrittenOutputError,
 )
+from fastsgemm.sim.lanes import Array, Lanes
 from fastsgemm.sim.ptx import Instruction
+from fastsgemm.sim.tensor_map import SWIZZLE, TensorMap
+from fastsgemm.sim.updates import update_in_turn
 
 SPACING = 1 << 40  # bytes from one operand's address to the next one's: more than 64 GB, as far as float4 and int reach
 NULL = 1 << 20  # addresses below are said to be null and what is near it
+_DESCRIPTORS = 1 << 32  # where the tensor maps of a launch stand, one a byte: they cannot be read
 ALIGNMENT = 512  # bytes, of an allocation
 READ, WRITE = 1, 2  # in the map: what may be done; the operand's number is in the bits above
 NUMBER_SHIFT = 2
@@ -104,7 +107,8 @@ class GlobalMemory:
         self.size = -(-end // 16) * 16
         self._bytes = np.zeros(self.size, np.uint8)
         self._map = np.zeros(self.size // self.grain, np.uint8)
-        self._accesses = Accesses(self.size // self.grain)
+        self._accesses = Accesses(self.size // self.grain, self.describe)
+        self._tensors: list[TensorMap] = []
         for number, region in enumerate(self._regions):
             self._place(number, region)
 
@@ -114,12 +118,45 @@ class GlobalMemory:
             raise LaunchError(f"no operand is called {name!r}; there are {self.names}")
         return self._starts[self.names.index(name)]
 
-    def load(self, batch: Batch, at: Instruction, address: Array, dtype: Any, count: int) -> tuple[Array, Array]:
+    def describe_tensor(self, tensor: TensorMap) -> int:
+        """Take up a tensor map; return what stands for the address of its descriptor.
+
+        Raises
+        ------
+        LaunchError
+            The accelerator would refuse it, or it reaches past its operand.
+        """
+        number = self.names.index(tensor.operand) if tensor.operand in self.names else -1
+        if number < 0 or self._regions[number].write:
+            raise LaunchError(f"a tensor map needs an operand that is only read, not {tensor.operand!r}")
+        item = self._regions[number].array.itemsize
+        rank = len(tensor.dims)
+        steps = (item, *tensor.strides)
+        last = sum((extent - 1) * step for extent, step in zip(tensor.dims, steps, strict=True)) + item
+        inner = tensor.box[0] * item
+        whole = all(size % 16 == 0 for size in (self._starts[number], inner, tensor.dims[0] * item, *tensor.strides))
+        fits = len(tensor.box) == rank and all(1 <= extent <= 256 for extent in tensor.box)
+        if not whole or not fits or tensor.swizzle not in (0, SWIZZLE) or (tensor.swizzle and inner > SWIZZLE):
+            raise LaunchError(f"the accelerator cannot use {tensor}")
+        if last > self._extents[number]:
+            raise LaunchError(f"{tensor} needs {last} bytes; its operand has {self._extents[number]}")
+        self._tensors.append(tensor)
+        return _DESCRIPTORS + len(self._tensors) - 1
+
+    def tensor(self, lanes: Lanes, at: Instruction, nth: int, descriptor: int) -> tuple[TensorMap, int, int]:
+        """Return the tensor map that stands at an address, the address of its tensor and the bytes of an element."""
+        if not _DESCRIPTORS <= descriptor < _DESCRIPTORS + len(self._tensors):
+            lanes.fail(GlobalAccessError, at, nth, f"takes {descriptor:#x} for the address of a tensor map")
+        tensor = self._tensors[descriptor - _DESCRIPTORS]
+        number = self.names.index(tensor.operand)
+        return tensor, self._starts[number], self._regions[number].array.itemsize
+
+    def load(self, lanes: Lanes, at: Instruction, address: Array, dtype: Any, count: int) -> tuple[Array, Array]:
         """Return `count` neighbouring elements at each address, as (count, lanes), and the operands' numbers.
 
         Parameters
         ----------
-        batch : Batch
+        lanes : Lanes
         at : Instruction
             Named in the error if an access is not allowed.
         address : array of uint64
@@ -128,17 +165,17 @@ class GlobalMemory:
         count : int
         """
         size = np.dtype(dtype).itemsize * count
-        rows, flags = self._check(batch, at, address, size, READ)
+        rows, flags = self._check(lanes, at, address, size, READ)
         if (flags & WRITE).any():
-            self._accesses.read(batch, at, address, self._units(rows, size))
+            self._accesses.read(lanes, at, address, self._units(rows, size))
         data = self._bytes.view(dtype).reshape(-1, count)[rows]
         return data.T.copy(), flags >> NUMBER_SHIFT
 
-    def store(self, batch: Batch, at: Instruction, address: Array, values: list[Array]) -> Array:
+    def store(self, lanes: Lanes, at: Instruction, address: Array, values: list[Array]) -> Array:
         """Write neighbouring elements at each address; return the operands' numbers."""
         dtype, count = values[0].dtype, len(values)
         size = dtype.itemsize * count
-        rows, flags = self._check(batch, at, address, size, WRITE)
+        rows, flags = self._check(lanes, at, address, size, WRITE)
         units = self._units(rows, size)
 
         def holds() -> Array:
@@ -146,12 +183,29 @@ class GlobalMemory:
             equal = there == np.stack(values, axis=1).view(np.uint8)
             return np.asarray(equal.reshape(*units.shape, -1).all(axis=2))
 
-        self._accesses.write(batch, at, address, units, holds)
+        self._accesses.write(lanes, at, address, units, holds)
         view = self._bytes.view(dtype).reshape(-1, count)
         for j, value in enumerate(values):
             view[rows, j] = value
-        self._accesses.check_written(batch, at, address, units, holds)
+        self._accesses.check_written(lanes, at, address, units, holds)
         return flags >> NUMBER_SHIFT
+
+    def update(
+        self, lanes: Lanes, at: Instruction, address: Array, values: Array, compute: Callable[[Array, Array], Array]
+    ) -> tuple[Array, Array]:
+        """Replace the element at each address by a function of it and a value, atomically.
+
+        Returns
+        -------
+        old : array
+            The elements before.
+        owner : array
+            The operands' numbers.
+        """
+        rows, flags = self._check(lanes, at, address, values.itemsize, READ)
+        self._check(lanes, at, address, values.itemsize, WRITE)
+        self._accesses.update(lanes, at, address, self._units(rows, values.itemsize))
+        return update_in_turn(self._bytes.view(values.dtype), rows, values, compute), flags >> NUMBER_SHIFT
 
     def start_copy(self, address: Array, size: int) -> Array | None:
         """Note that asynchronous copies read at each address, which `load` has checked, until `finish_copy`.
@@ -161,6 +215,8 @@ class GlobalMemory:
         array, shape (addresses, units), or None
             The units of memory that are read; None if nothing of it may be written in this launch.
         """
+        if not any(region.read and region.write for region in self._regions):
+            return None
         position, _ = self._positions(address, size)
         units = position[:, None] // self.grain + np.arange(-(-size // self.grain))
         if not (self._map[units[:, 0]] & WRITE).any():
@@ -168,9 +224,9 @@ class GlobalMemory:
         self._accesses.start_copy(units)
         return units
 
-    def finish_copy(self, batch: Batch, thread: Array, units: Array) -> None:
+    def finish_copy(self, lanes: Lanes, thread: Array, units: Array) -> None:
         """Note that copies have read these units on behalf of their threads."""
-        self._accesses.finish_copy(batch, thread, units)
+        self._accesses.finish_copy(lanes, thread, units)
 
     def finish(self) -> None:
         """Copy what was written back to the arrays.
@@ -236,31 +292,31 @@ class GlobalMemory:
         per = size // self.grain
         return rows[:, None] * per + np.arange(per)
 
-    def _check(self, batch: Batch, at: Instruction, address: Array, size: int, wanted: int) -> tuple[Array, Array]:
+    def _check(self, lanes: Lanes, at: Instruction, address: Array, size: int, wanted: int) -> tuple[Array, Array]:
         """Return the index of each access in units of its size, and what the map says of it."""
         if (address % np.uint64(size)).any():
             nth = int(np.flatnonzero(address % np.uint64(size))[0])
             what = f"accesses {size} bytes at {self.describe(int(address[nth]))}, which is not a multiple of {size}"
-            batch.fail(MisalignedError, at, nth, what)
+            lanes.fail(MisalignedError, at, nth, what)
         position, inside = self._positions(address, size)
         unit = max(size, self.grain)
         if not self.size:  # nothing to look up
-            self._refuse(batch, at, 0, address, size, GlobalAccessError)
+            self._refuse(lanes, at, 0, address, size, GlobalAccessError)
         flags = self._map.reshape(-1, unit // self.grain)[position // unit]
         if inside is not None:
             flags = np.where(inside[:, None], flags, np.uint8(0))
         if not (flags & wanted).all():
             nth = int(np.flatnonzero(~(flags & wanted).astype(np.bool_).all(axis=1))[0])
             known = flags[nth].all()
-            self._refuse(batch, at, nth, address, size, ForbiddenAccessError if known else GlobalAccessError)
+            self._refuse(lanes, at, nth, address, size, ForbiddenAccessError if known else GlobalAccessError)
         return position // size, flags[:, 0]
 
     def _refuse(
-        self, batch: Batch, at: Instruction, nth: int, address: Array, size: int, error: type[KernelFault]
+        self, lanes: Lanes, at: Instruction, nth: int, address: Array, size: int, error: type[KernelFault]
     ) -> None:
         reason = "may not be accessed so" if error is ForbiddenAccessError else "belongs to no operand"
         verb = "writes" if at.opcode.startswith("st") else "reads"
-        batch.fail(error, at, nth, f"{verb} {size} bytes at {self.describe(int(address[nth]))}, which {reason}")
+        lanes.fail(error, at, nth, f"{verb} {size} bytes at {self.describe(int(address[nth]))}, which {reason}")
 
     def describe(self, address: int) -> str:
         """Return an address in words: relative to the operand whose range is nearest."""

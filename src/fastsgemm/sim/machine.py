@@ -11,24 +11,25 @@ import numpy as np
 from fastsgemm import known_devices
 from fastsgemm.progress import track
 from fastsgemm.sim import nvrtc, program, ptx, report, schedule
-from fastsgemm.sim.async_copy import Copies
-from fastsgemm.sim.batch import WARP, Array, Batch
-from fastsgemm.sim.clock import Clock
+from fastsgemm.sim.batch import Batch
+from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.counters import Counters
 from fastsgemm.sim.errors import LaunchError
 from fastsgemm.sim.global_memory import GlobalMemory, Region
+from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.occupancy import occupancy
 from fastsgemm.sim.program import Program
+from fastsgemm.sim.ptx import Kernel
 from fastsgemm.sim.report import Report
-from fastsgemm.sim.shared_memory import SharedMemory
 from fastsgemm.sim.slots import DTYPES, Slots
+from fastsgemm.sim.tensor_map import TensorMap
 
 MAX_THREADS = 1024  # of a block
 _MOST_THREADS = 1 << 31  # of a launch: each has a number of 32 bits
 _MOST_LANES = 1 << 15  # of a batch: enough to hide what an instruction costs in Python
 _MOST_BYTES = 1 << 28  # of a batch's registers
-_LEAST_LIMIT = 1_000_000  # instructions of a warp that every launch is allowed,
-_LIMIT_PER_STEP = 1_000  # and for each step along the longest extent of an operand: loops run along those
+_LEAST_LIMIT = 100_000  # instructions of a warp that every launch is allowed,
+_LIMIT_PER_STEP = 500  # and for each step along the longest extent of an operand: loops run along those
 _PATIENCE = 3.0  # seconds before a bar shows how far a launch is
 
 
@@ -55,12 +56,13 @@ class Machine:
         self,
         source: str,
         kernel: str,
-        grid: int,
+        grid: int | tuple[int, int],
         block: int,
         shared_bytes: int,
         args: Sequence[Any],
         operands: Mapping[str, Region],
         limit: int | None = None,
+        arch: str | None = None,
     ) -> Report:
         """Compile a kernel, run it, and say what it did.
 
@@ -70,17 +72,22 @@ class Machine:
             CUDA C++ without includes.
         kernel : str
             The ``extern "C"`` name.
-        grid, block : int
-            Blocks, and threads of a block; both one-dimensional.
+        grid : int or tuple of int
+            Blocks, along x or along x and y.
+        block : int
+            Threads of a block, along x.
         shared_bytes : int
             Dynamic shared memory of a block.
         args : sequence
-            A number for each scalar parameter, the name of an operand for each pointer.
+            A number for each scalar parameter, the name of an operand for each pointer, a `TensorMap` for each
+            descriptor of 128 bytes.
         operands : mapping
             The global memory, by name. Those that may be written are updated when the launch has succeeded.
         limit : int, optional
-            Instructions that a warp may execute before its loop is taken for endless. Default: a million, and a
-            thousand for each step along the longest extent of an operand.
+            Instructions that a warp may execute before its loop is taken for endless. Default: 100,000, and
+            500 for each step along the longest extent of an operand.
+        arch : str, optional
+            What to compile for instead of the device's architecture: ``sm_90a`` has instructions that ``sm_90`` lacks.
 
         Raises
         ------
@@ -93,38 +100,47 @@ class Machine:
         KernelFault
             The kernel did what it must not do; nothing has been written to the operands.
         """
-        binary = nvrtc.compile_source(source, self.device.arch)
+        binary = nvrtc.compile_source(source, arch or self.device.arch)
         decoded = _decoded(binary.ptx, kernel)
         resources = binary.resources(kernel)
         dynamic_start = -(-decoded.kernel.static_shared // 16) * 16
         shared = dynamic_start + shared_bytes
-        self._check(grid, block, shared)
+        extent = (grid, 1) if isinstance(grid, int) else grid
+        self._check(extent, block, shared, decoded.kernel)
+        blocks_of_grid = extent[0] * extent[1]
         memory = GlobalMemory(operands, decoded.global_grain)
         limit = _limit(operands) if limit is None else limit
         counters = Counters(len(decoded.kernel.instructions))
         values = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
+        cluster = decoded.kernel.cluster[1]
         with np.errstate(all="ignore"):  # Inf and NaN are values here, as on a device
-            for first in track(range(0, grid, step), "blocks", _PATIENCE):
-                blocks = min(step, grid - first)
-                batch = _batch(decoded, first, blocks, block, grid, values)
-                batch.memory, batch.counters = memory, counters
-                batch.shared = SharedMemory(blocks, shared, decoded.shared_grain)
-                batch.copies = Copies(batch.lanes)
-                batch.clock = Clock(first, blocks, batch.width)
+            for first in track(range(0, blocks_of_grid, step), "blocks", _PATIENCE):
+                blocks = min(step, blocks_of_grid - first)
+                registers = list(decoded.slots.initial)
+                batch = Batch(first, blocks, block, registers, cluster, memory, counters, shared, decoded.shared_grain)
+                for slot, value in (values | _special(decoded.slots, batch, extent)).items():
+                    registers[slot] = value
                 schedule.run(batch, decoded, limit)
         memory.finish()
         held = occupancy(self.device.limits, block, resources.registers, shared)
         return report.make(
-            self.device.arch, kernel, grid, block, shared, resources, held,
+            self.device.arch, kernel, blocks_of_grid, block, shared, resources, held,
             decoded.kernel.instructions, memory.names, counters,
         )  # fmt: skip
 
-    def _check(self, grid: int, block: int, shared: int) -> None:
+    def _check(self, extent: tuple[int, int], block: int, shared: int, kernel: Kernel) -> None:
+        grid = extent[0] * extent[1]
         if not 1 <= block <= MAX_THREADS:
             raise LaunchError(f"a block has 1 to {MAX_THREADS} threads, got {block}")
+        if kernel.max_threads is not None and block > kernel.max_threads:
+            raise LaunchError(f"{kernel.name} is compiled for blocks of {kernel.max_threads} threads, got {block}")
         if grid < 1:
             raise LaunchError(f"a grid has at least 1 block, got {grid}")
+        if kernel.cluster[::2] != (1, 1):
+            raise LaunchError(f"only clusters along y are simulated, got {kernel.cluster}")
+        if extent[1] % kernel.cluster[1]:
+            raise LaunchError(f"a grid of {extent[1]} blocks along y is no whole clusters of {kernel.cluster[1]}")
         if grid * (block + WARP) > _MOST_THREADS:
             raise LaunchError(f"at most {_MOST_THREADS} threads are simulated, got {grid} blocks of {block}")
         limit = self.device.shared_limit
@@ -153,9 +169,13 @@ def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> dict[
         raise LaunchError(f"kernel {slots.kernel.name} has {len(parameters)} parameters, got {len(args)} arguments")
     values = {}
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
+        if isinstance(arg, TensorMap) != bool(parameter.extent):
+            raise LaunchError(f"parameter {number} of kernel {slots.kernel.name} does not take {arg!r}")
         if isinstance(arg, str):
             arg = memory.address(arg)
-        dtype = DTYPES[parameter.type]
+        elif isinstance(arg, TensorMap):
+            arg = memory.describe_tensor(arg)
+        dtype = np.uint64 if parameter.extent else DTYPES[parameter.type]
         if np.issubdtype(dtype, np.floating):
             value = np.array([arg], dtype)
         else:
@@ -168,23 +188,25 @@ def _blocks_of_batch(decoded: Program, block: int) -> int:
     width = -(-block // WARP) * WARP
     bytes_of_lane = sum(initial.itemsize for initial in decoded.slots.initial)
     lanes = min(_MOST_LANES, _MOST_BYTES // max(bytes_of_lane, 1))
-    return max(1, lanes // width)
+    cluster = decoded.kernel.cluster[1]
+    return max(1, lanes // (width * cluster)) * cluster
 
 
-def _batch(decoded: Program, first: int, blocks: int, block: int, grid: int, values: dict[int, Array]) -> Batch:
-    registers = list(decoded.slots.initial)
-    batch = Batch(first, blocks, block, registers)
-    for slot, value in values.items():
-        registers[slot] = value
+def _special(slots: Slots, batch: Batch, extent: tuple[int, int]) -> dict[int, Array]:
+    """Return what the slots of the special registers hold.
+
+    Blocks are numbered so that those of a cluster, which lie along y, are neighbours.
+    """
+    number = batch.row + batch.first_block
+    cluster, rank = number // batch.cluster, number % batch.cluster
     special = {
         "%tid.x": batch.thread.astype(np.uint32),
-        "%ctaid.x": (batch.row + first).astype(np.uint32),
+        "%ctaid.x": (cluster % extent[0]).astype(np.uint32),
+        "%ctaid.y": (cluster // extent[0] * batch.cluster + rank).astype(np.uint32),
         "%laneid": (batch.thread % WARP).astype(np.uint32),
-        "%ntid.x": np.array([block], np.uint32),
-        "%nctaid.x": np.array([grid], np.uint32),
+        "%ntid.x": np.array([batch.threads], np.uint32),
+        "%nctaid.x": np.array([extent[0]], np.uint32),
+        "%nctaid.y": np.array([extent[1]], np.uint32),
     }
-    for name, value in special.items():
-        read_from = decoded.slots.special(name)
-        if read_from is not None:
-            registers[read_from] = value
-    return batch
+    found = {slots.special(name): value for name, value in special.items()}
+    return {slot: value for slot, value in found.items() if slot is not None}

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from fastsgemm.sim.alu import SHARED_WINDOW
-from fastsgemm.sim.batch import Array, Batch
+from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.errors import MisalignedError
 from fastsgemm.sim.family import Family, Step, operands, unknown
+from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.ptx import Address, Constant, Instruction, Operand, Symbol, Vector
 from fastsgemm.sim.slots import DTYPES, Slots
 
@@ -72,7 +73,7 @@ def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], slots: Slots
 def _load(instruction: Instruction, index: int, slots: Slots, space: str, dtype: np.dtype[Any], count: int) -> Step:
     target, source = operands(instruction, 2)
     targets = [(slots.register(item), slots.stored(item)) for item in _items(instruction, target, count)]
-    address_of = _space_address(instruction, source, slots, space)
+    address_of = space_address(instruction, source, slots, space)
     size = dtype.itemsize * count
     used = instruction.used_bytes or size
 
@@ -94,7 +95,7 @@ def _store(instruction: Instruction, index: int, slots: Slots, space: str, dtype
     target, source = operands(instruction, 2)
     kind = f"b{8 * dtype.itemsize}"
     sources = [slots.reading(item, kind) for item in _items(instruction, source, count)]
-    address_of = _space_address(instruction, target, slots, space)
+    address_of = space_address(instruction, target, slots, space)
     size = dtype.itemsize * count
 
     def step(batch: Batch) -> None:
@@ -117,8 +118,8 @@ def _copy(instruction: Instruction, index: int, slots: Slots, match: re.Match[st
         raise unknown(instruction, f"it copies one of {_COPY_SIZES} bytes")
     size = width.bits
     to, from_ = (
-        _space_address(instruction, target, slots, "shared"),
-        _space_address(instruction, source, slots, "global"),
+        space_address(instruction, target, slots, "shared"),
+        space_address(instruction, source, slots, "global"),
     )
     read_slot = slots.reading(rest[0], "u32") if rest else None
 
@@ -170,10 +171,13 @@ def _fetch(
     if (address % np.uint64(size)).any():
         nth = int(np.flatnonzero(address % np.uint64(size))[0])
         batch.fail(MisalignedError, instruction, nth, f"copies {size} bytes from {int(address[nth]):#x}, no multiple")
+    if (read == size).all():  # as a rule
+        _fetch_alike(batch, instruction, index, address, data)
+        return data, batch.memory.start_copy(address, size)
     lanes = np.flatnonzero(batch.current_mask)
     for amount in np.unique(read[read > 0]):
         chosen = read == amount
-        mask = np.zeros(batch.lanes, np.bool_)
+        mask = np.zeros(batch.count, np.bool_)
         mask[lanes[chosen]] = True
         where = address[chosen]
         part = np.empty((len(where), amount), np.uint8)
@@ -205,7 +209,7 @@ def _address(instruction: Instruction, operand: Operand, slots: Slots) -> Callab
     return lambda batch: batch.registers[slot].astype(np.uint64) + offset
 
 
-def _space_address(instruction: Instruction, operand: Operand, slots: Slots, space: str) -> Callable[[Batch], Array]:
+def space_address(instruction: Instruction, operand: Operand, slots: Slots, space: str) -> Callable[[Batch], Array]:
     """Return a function from a batch to the addresses of the lanes that execute."""
     address_of = _address(instruction, operand, slots)
     if space == "shared":

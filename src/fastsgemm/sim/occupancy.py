@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastsgemm.known_devices import Limits
-from fastsgemm.sim.batch import WARP
+from fastsgemm.sim.clock import WARP
 
 _REGISTER_STEP = 256  # registers are given to a warp in steps of this many
 _WARP_STEP = 4  # the register file has four parts, a warp lives in one

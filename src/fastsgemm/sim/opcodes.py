@@ -10,13 +10,35 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm.sim import alu, control, memory
+from fastsgemm.sim import (
+    alu,
+    atomics,
+    bulk_copy,
+    cluster,
+    control,
+    mbarrier,
+    memory,
+    tensor_core,
+    vectors,
+    warp,
+    wgmma,
+)
 from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.family import Family, Step, operands, unknown
 from fastsgemm.sim.ptx import Guard, Instruction
 from fastsgemm.sim.slots import DTYPES, Slots
 
-FAMILIES: tuple[Family, ...] = (*control.FAMILIES, *memory.FAMILIES)
+FAMILIES: tuple[Family, ...] = (
+    *control.FAMILIES,
+    *memory.FAMILIES,
+    *atomics.FAMILIES,
+    *warp.FAMILIES,
+    *cluster.FAMILIES,
+    *tensor_core.FAMILIES,
+    *mbarrier.FAMILIES,
+    *bulk_copy.FAMILIES,
+    *wgmma.FAMILIES,
+)
 
 
 def decode(instruction: Instruction, index: int, slots: Slots) -> Step:
@@ -27,9 +49,12 @@ def decode(instruction: Instruction, index: int, slots: Slots) -> Step:
     UnknownInstructionError
         There is no such instruction.
     """
-    step = (
-        _computation(instruction, slots) if instruction.opcode in alu.TABLE else _of_family(instruction, index, slots)
-    )
+    if vectors.packs(instruction):
+        step = vectors.decode(instruction, slots)
+    elif instruction.opcode in alu.TABLE:
+        step = _computation(instruction, slots)
+    else:
+        step = _of_family(instruction, index, slots)
     return _guarded(step, instruction.guard, index, slots) if instruction.guard else step
 
 

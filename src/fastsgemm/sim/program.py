@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import enum
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fastsgemm.sim import memory, opcodes
+import numpy as np
+
+from fastsgemm.sim import mbarrier, memory, opcodes, wgmma
+from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.control import END_OF_CODE
 from fastsgemm.sim.errors import PtxError
 from fastsgemm.sim.family import Step, operands, unknown
-from fastsgemm.sim.ptx import Constant, Instruction, Kernel, Symbol
+from fastsgemm.sim.lanes import Array
+from fastsgemm.sim.ptx import Constant, Instruction, Kernel, Register, Symbol
 from fastsgemm.sim.slots import Slots
 
 _BARRIERS = ("bar.sync", "barrier.sync", "barrier.sync.aligned")
+_REDUCING_BARRIER = re.compile(r"bar(?:rier)?\.(?:cta\.)?red\.(or|and)\.pred")
+_CLUSTER_BARRIER = re.compile(r"barrier\.cluster\.wait(?:\.acquire)?(?:\.aligned)?")
 _BRANCHES = ("bra", "bra.uni")
 _RETURNS = ("ret", "exit")
+_ONLY_BARRIER_0 = "only the whole block's barrier 0 is known"
 
 
 class End(enum.Enum):
@@ -23,6 +32,8 @@ class End(enum.Enum):
     FALL = "fall through"
     BRANCH = "branch"
     BARRIER = "barrier"
+    CLUSTER_BARRIER = "barrier of the cluster"
+    MEMORY_BARRIER = "wait for a memory barrier"
     RETURN = "return"
 
 
@@ -44,6 +55,10 @@ class Stretch:
     negated : bool
     target : int
         The stretch that a branch goes to.
+    on_release : callable or None
+        What lanes do when they leave the barrier.
+    poll : callable or None
+        Returns which lanes need no longer wait for a memory barrier, as an array of bool.
     """
 
     start: int
@@ -54,6 +69,8 @@ class Stretch:
     condition: int | None
     negated: bool
     target: int
+    on_release: Step | None = None
+    poll: Callable[[Batch], Array] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,9 +107,12 @@ def decode(kernel: Kernel) -> Program:
     kernel = _closed(kernel)
     slots = Slots(kernel)
     starts = _starts(kernel)
+    watched = wgmma.accumulators(kernel)
     number_of = {start: number for number, start in enumerate(starts)}
     ends = [*starts[1:], len(kernel.instructions)]
-    stretches = tuple(_stretch(kernel, slots, start, stop, number_of) for start, stop in zip(starts, ends, strict=True))
+    stretches = tuple(
+        _stretch(kernel, slots, watched, start, stop, number_of) for start, stop in zip(starts, ends, strict=True)
+    )
     grains = [memory.narrowest(kernel.instructions, space) for space in ("shared", "global")]
     return Program(kernel, slots, stretches, *grains)
 
@@ -109,7 +129,9 @@ def _closed(kernel: Kernel) -> Kernel:
 
 
 def _ends_stretch(instruction: Instruction) -> bool:
-    return instruction.opcode in _BARRIERS + _BRANCHES + _RETURNS
+    opcode = instruction.opcode
+    waits = (_REDUCING_BARRIER, _CLUSTER_BARRIER, mbarrier.WAIT)
+    return opcode in _BARRIERS + _BRANCHES + _RETURNS or any(wait.fullmatch(opcode) for wait in waits)
 
 
 def _starts(kernel: Kernel) -> list[int]:
@@ -117,23 +139,54 @@ def _starts(kernel: Kernel) -> list[int]:
     return sorted({0, *kernel.labels.values(), *after} - {len(kernel.instructions)})
 
 
-def _stretch(kernel: Kernel, slots: Slots, start: int, stop: int, number_of: dict[int, int]) -> Stretch:
+def _stretch(
+    kernel: Kernel, slots: Slots, watched: frozenset[Register], start: int, stop: int, number_of: dict[int, int]
+) -> Stretch:
+    def decoded(end: int) -> tuple[Step, ...]:
+        numbered = ((i, kernel.instructions[i]) for i in range(start, end))
+        return tuple(wgmma.watch(opcodes.decode(one, i, slots), one, watched, slots) for i, one in numbered)
+
     last = kernel.instructions[stop - 1]
     if not _ends_stretch(last):
-        steps = tuple(opcodes.decode(kernel.instructions[i], i, slots) for i in range(start, stop))
+        steps = decoded(stop)
         return Stretch(start, stop, steps, End.FALL, None, None, False, 0)
-    steps = tuple(opcodes.decode(kernel.instructions[i], i, slots) for i in range(start, stop - 1))
+    steps = decoded(stop - 1)
     condition = slots.predicate(last.guard.register) if last.guard else None
     negated = last.guard.negated if last.guard else False
-    target, end = 0, End.RETURN
+    if last.opcode in _RETURNS:
+        return Stretch(start, stop, steps, End.RETURN, last, condition, negated, 0)
     if last.opcode in _BRANCHES:
-        end = End.BRANCH
         (label,) = operands(last, 1)
         if not (isinstance(label, Symbol) and label.name in kernel.labels):
             raise PtxError(f"kernel {kernel.name} has no label for {last.text!r}")
         target = number_of[kernel.labels[label.name]]
-    elif last.opcode in _BARRIERS:
-        end = End.BARRIER
-        if condition is not None or last.operands not in ((Constant(0),), ()):
-            raise unknown(last, "only the whole block's barrier 0 is known")
-    return Stretch(start, stop, steps, end, last, condition, negated, target)
+        return Stretch(start, stop, steps, End.BRANCH, last, condition, negated, target)
+    if condition is not None:
+        raise unknown(last, "a barrier for some lanes of a warp is not known")
+    if _CLUSTER_BARRIER.fullmatch(last.opcode):
+        return Stretch(start, stop, steps, End.CLUSTER_BARRIER, last, None, False, 0)
+    if mbarrier.WAIT.fullmatch(last.opcode):
+        poll = mbarrier.decode_wait(last, slots)
+        return Stretch(start, stop, steps, End.MEMORY_BARRIER, last, None, False, 0, poll=poll)
+    reducing = _REDUCING_BARRIER.fullmatch(last.opcode)
+    if reducing is not None:
+        on_release = _reduction(last, slots, reducing[1])
+        return Stretch(start, stop, steps, End.BARRIER, last, None, False, 0, on_release)
+    if last.operands not in ((Constant(0),), ()):
+        raise unknown(last, _ONLY_BARRIER_0)
+    return Stretch(start, stop, steps, End.BARRIER, last, None, False, 0)
+
+
+def _reduction(instruction: Instruction, slots: Slots, word: str) -> Step:
+    """Return what lanes do after a barrier that tells each thread whether any, or every, thread's predicate was set."""
+    target, barrier, source = operands(instruction, 3)
+    if barrier != Constant(0):
+        raise unknown(instruction, _ONLY_BARRIER_0)
+    slot, condition = slots.predicate(target), slots.reading(source, "pred")
+    combine = np.any if word == "or" else np.all
+
+    def step(batch: Batch) -> None:
+        votes = np.broadcast_to(batch.registers[condition], (batch.count,)).reshape(batch.blocks, -1)
+        batch.put(slot, np.repeat(combine(votes[:, : batch.threads], axis=1), batch.width))
+
+    return step

@@ -63,13 +63,21 @@ class Address:
 
 
 @dataclass(frozen=True)
+class TensorAddress:
+    """``[base, {x, y, ...}]``: a place in the tensor that a descriptor at `base` describes."""
+
+    base: Register | Symbol | Constant
+    coordinates: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
 class Vector:
     """``{a, b, ...}``."""
 
     items: tuple[Operand, ...]
 
 
-Operand = Register | Constant | Symbol | Address | Vector
+Operand = Register | Constant | Symbol | Address | TensorAddress | Vector
 
 
 @dataclass(frozen=True)
@@ -118,10 +126,20 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel: its name and PTX type."""
+    """A parameter of a kernel.
+
+    Attributes
+    ----------
+    name : str
+    type : str
+        PTX type; of an element, where it is an array.
+    extent : int
+        Elements of an array, which is how PTX has a struct; 0 for a scalar.
+    """
 
     name: str
     type: str
+    extent: int = 0
 
 
 @dataclass
@@ -141,6 +159,10 @@ class Kernel:
     instructions : list of Instruction
     labels : dict
         Index of the instruction that each label stands before.
+    cluster : tuple of int
+        Blocks of a cluster along x, y and z.
+    max_threads : int or None
+        Threads of a block that the kernel is compiled for (``__launch_bounds__``).
     """
 
     name: str
@@ -150,6 +172,8 @@ class Kernel:
     static_shared: int = 0
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
+    cluster: tuple[int, ...] = (1, 1, 1)
+    max_threads: int | None = None
 
     def type_of(self, register: Register) -> str:
         """Return the declared PTX type of a register."""
@@ -167,8 +191,11 @@ _SHARED = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(\[\d
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr[^,]*?\s)?([\w$]+)(\[\d+\])?\s*$")
 _USED = re.compile(r'\.pragma\s+"used_bytes_mask\s+(\w+)"')  # the compiler's note on the load that follows
+_CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+),\s*(\d+),\s*(\d+)")
+_MAX_THREADS = re.compile(r"\.maxntid\s+(\d+)")
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+_TENSOR_ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*,\s*\{([^}]*)\}\s*\]")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 
 
@@ -186,7 +213,11 @@ def parse(text: str) -> dict[str, Kernel]:
     shared = _SHARED.findall(text[: max(first_entry, 0)])
     kernels = {}
     for match in _ENTRY.finditer(text):
-        body = _Body(Kernel(match[1], _parameters(match[2])), files)
+        cluster = _CLUSTER.search(match[3])
+        size = tuple(map(int, cluster.groups())) if cluster else (1, 1, 1)
+        bound = _MAX_THREADS.search(match[3])
+        kernel = Kernel(match[1], _parameters(match[2]), cluster=size, max_threads=int(bound[1]) if bound else None)
+        body = _Body(kernel, files)
         for variable in shared:
             body.declare_shared(*variable)
         body.read(text, match.end())
@@ -204,9 +235,9 @@ def _parameters(text: str) -> list[Parameter]:
     found = []
     for part in filter(None, map(str.strip, text.split(","))):
         match = _PARAMETER.match(part)
-        if match is None or match[3]:
-            raise PtxError(f"cannot read the parameter {part!r}; only scalars and pointers can be passed")
-        found.append(Parameter(match[2], match[1]))
+        if match is None or match[3] not in (None, "[128]"):
+            raise PtxError(f"cannot read the parameter {part!r}; only scalars, pointers and tensor maps can be passed")
+        found.append(Parameter(match[2], match[1], int((match[3] or "[0]")[1:-1])))
     return found
 
 
@@ -308,6 +339,9 @@ class _Body:
         if text.startswith("{"):
             return Vector(tuple(self._operand(part) for part in _split(text[1:-1])))
         if text.startswith("["):
+            tensor = _TENSOR_ADDRESS.fullmatch(text)
+            if tensor is not None:
+                return TensorAddress(self._name(tensor[1]), tuple(self._operand(part) for part in _split(tensor[2])))
             match = _ADDRESS.fullmatch(text)
             if match is None:
                 raise PtxError(f"cannot read the address {text!r}")

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fastsgemm.sim.batch import WARP
+from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.counters import Counters, GlobalTraffic, SharedTraffic
 from fastsgemm.sim.nvrtc import Resources
 from fastsgemm.sim.occupancy import Occupancy

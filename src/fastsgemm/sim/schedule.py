@@ -2,15 +2,18 @@
 
 Every lane is at the start of some stretch. Always the stretch that comes first in the text runs, with all the
 lanes that are there; lanes that went different ways meet again where the later stretch begins. Lanes that come to
-a barrier wait until no lane of the batch can run any more; then every block must be complete.
+a barrier wait until no lane of the batch can run any more; then every block must be complete. Lanes that wait for a
+memory barrier are asked again whenever no other lane can run.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fastsgemm.sim.batch import WARP, Array, Batch
-from fastsgemm.sim.errors import BarrierError, InstructionLimitError
+from fastsgemm.sim.batch import Batch
+from fastsgemm.sim.clock import WARP
+from fastsgemm.sim.errors import BarrierError, EndlessWaitError, InstructionLimitError
+from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.program import End, Program, Stretch
 
 
@@ -23,7 +26,7 @@ def run(batch: Batch, program: Program, limit: int) -> None:
         See `fastsgemm.sim.errors`.
     """
     _Scheduler(batch, program, limit).run()
-    batch.copies.finish(batch)
+    batch.finish()
 
 
 class _Scheduler:
@@ -34,11 +37,12 @@ class _Scheduler:
         self.executed = np.zeros(batch.warps, np.int64)
         self.ready: dict[int, Array] = {0: batch.alive.copy()}
         self.waiting: dict[int, Array] = {}  # by the stretch that the barrier ends
+        self.polling: dict[int, Array] = {}  # the same for memory barriers
 
     def run(self) -> None:
         batch, stretches = self.batch, self.program.stretches
-        while self.ready or self.waiting:
-            if not self.ready:
+        while self.ready or self.waiting or self.polling:
+            if not self.ready and not self._poll():
                 self._release()
             number = min(self.ready)
             mask = self.ready.pop(number)
@@ -64,10 +68,14 @@ class _Scheduler:
             self.batch.fail(InstructionLimitError, instruction, nth, what)
 
     def _leave(self, number: int, stretch: Stretch, mask: Array) -> None:
-        if stretch.end is End.BARRIER:
-            if not self.ready and not self.waiting and self.batch.active_lanes == self._threads:
+        if stretch.end is End.MEMORY_BARRIER:
+            self.polling[number] = self.polling.get(number, np.False_) | mask
+            return
+        if stretch.end in (End.BARRIER, End.CLUSTER_BARRIER):
+            alone = not self.ready and not self.waiting and stretch.end is End.BARRIER
+            if alone and self.batch.active_lanes == self._threads:
                 self._pass_barrier(None)
-                self._go(number + 1, mask)
+                self._go_on(number, mask)
             else:
                 self.waiting[number] = self.waiting.get(number, np.False_) | mask
             return
@@ -109,35 +117,94 @@ class _Scheduler:
         self.batch.counters.divergent[stretch.stop - 1] += int(np.count_nonzero(both))
         return taken, passed
 
+    def _go_on(self, number: int, mask: Array) -> None:
+        """Let lanes leave the barrier at the end of a stretch."""
+        on_release = self.program.stretches[number].on_release
+        if on_release is not None:
+            self.batch.select(mask)
+            on_release(self.batch)
+        self._go(number + 1, mask)
+
+    def _poll(self) -> bool:
+        """Let the lanes go on whose phase of a memory barrier has ended; return whether there are any."""
+        polling, self.polling = self.polling, {}
+        for number, mask in polling.items():
+            poll = self.program.stretches[number].poll
+            assert poll is not None
+            self.batch.select(mask)
+            done = poll(self.batch)
+            if done.any():
+                self._go(number + 1, done)
+            if (mask & ~done).any():
+                self.polling[number] = mask & ~done
+        return bool(self.ready)
+
     def _release(self) -> None:
-        """Let the blocks go on that wait: each must wait with all its threads at one barrier."""
-        batch = self.batch
-        for number, mask in self.waiting.items():
-            arrived = mask.reshape(batch.blocks, batch.width)[:, : batch.threads]
+        """Let the blocks go on that wait: each must wait with all its threads at one barrier.
+
+        Clusters go on when no block waits at a barrier of its own.
+        """
+        stretches = self.program.stretches
+        of_blocks = [n for n in self.waiting if stretches[n].end is End.BARRIER]
+        size = 1 if of_blocks else self.batch.cluster  # blocks that must have arrived together
+        released = {number: self.waiting[number] for number in of_blocks or self.waiting}
+        if not released:
+            self._fail_endless()
+        for number, mask in released.items():
+            arrived = self._by_block(mask).reshape(-1, size * self.batch.threads)
             torn = arrived.any(axis=1) & ~arrived.all(axis=1)
             if torn.any():
                 self._fail(number, int(np.flatnonzero(torn)[0]), arrived)
-        blocks = np.zeros(batch.blocks, np.bool_)
-        for number, mask in self.waiting.items():
-            blocks |= mask.reshape(batch.blocks, batch.width).any(axis=1)
-            self._go(number + 1, mask)
-        self.waiting = {}
-        self._pass_barrier(blocks)
+        blocks = np.zeros(self.batch.blocks, np.bool_)
+        for number, mask in released.items():
+            del self.waiting[number]
+            blocks |= self._by_block(mask).any(axis=1)
+            self._go_on(number, mask)
+        self._pass_barrier(blocks) if of_blocks else self._pass_cluster_barrier(released, blocks)
+
+    def _by_block(self, mask: Array) -> Array:
+        return mask.reshape(self.batch.blocks, self.batch.width)[:, : self.batch.threads]
 
     def _pass_barrier(self, blocks: Array | None) -> None:
         self.batch.shared.barrier(blocks)
         self.batch.clock.barrier(blocks)
+        self.batch.mbarriers.block_barrier(blocks)
+
+    def _pass_cluster_barrier(self, released: dict[int, Array], blocks: Array) -> None:
+        batch = self.batch
+        for number, mask in released.items():
+            if not batch.cluster_arrived[mask].all():
+                last = self.program.stretches[number].last
+                assert last is not None
+                raise BarrierError(f"a thread waits at {last.place} for its cluster and has not arrived: {last.text}")
+            batch.cluster_arrived[mask] = False
+        batch.shared.cluster_barrier(blocks)
+        batch.clock.cluster_barrier(blocks)
+
+    def _fail_endless(self) -> None:
+        """Report lanes that wait for a memory barrier when no lane is left to complete its phase."""
+        number, mask = min(self.polling.items())
+        last = self.program.stretches[number].last
+        assert last is not None
+        self.batch.select(mask)
+        self.batch.fail(EndlessWaitError, last, 0, "waits for a phase of a memory barrier that never ends")
 
     def _fail(self, number: int, row: int, arrived: Array) -> None:
         batch, barrier = self.batch, self.program.stretches[number].last
         assert barrier is not None
-        missing = row * batch.width + int(np.argmin(arrived[row]))
+        size = arrived.shape[1] // batch.threads  # blocks of a row
+        block, thread = divmod(int(np.argmin(arrived[row])), batch.threads)
+        missing = (row * size + block) * batch.width + thread
         where = "has returned"
         for other, mask in self.waiting.items():
             last = self.program.stretches[other].last
             if mask[missing] and last is not None:
                 where = f"waits at another barrier, {last.place}"
+        for mask in self.polling.values():
+            if mask[missing]:
+                where = "waits for a memory barrier"
+        group = "block" if size == 1 else "cluster"
         raise BarrierError(
             f"{batch.name_of(missing)} does not reach the barrier at {barrier.place} where "
-            f"{int(np.count_nonzero(arrived[row]))} of {batch.threads} threads of its block wait: it {where}"
+            f"{int(np.count_nonzero(arrived[row]))} of {arrived.shape[1]} threads of its {group} wait: it {where}"
         )

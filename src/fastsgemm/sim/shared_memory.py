@@ -1,4 +1,4 @@
-"""Shared memory of the blocks of a batch, and who touched what since the last barrier.
+"""Shared memory of the blocks of a lanes, and who touched what since the last barrier.
 
 Beside the bytes it keeps, for every unit of four bytes (fewer where the kernel has narrower accesses): whether it
 was written at all, the thread that wrote it since the last barrier, the thread that read it since, and whether an
@@ -8,20 +8,24 @@ before is then in order for the threads of this warp, and for no other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fastsgemm.sim.batch import WARP, Array, Batch
+from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.errors import MisalignedError, RaceError, SharedAccessError, UnwrittenSharedError
+from fastsgemm.sim.lanes import Array, Lanes
 from fastsgemm.sim.ptx import Instruction
+from fastsgemm.sim.updates import update_in_turn
 
 _MANY = -1  # more than one thread
 _FIRST_WARP = -2
+RANK_SHIFT = 24  # in an address of a cluster's shared memory: where the rank of the block + 1 stands
 
 
 class SharedMemory:
-    """The shared memory of every block of a batch.
+    """The shared memory of every block of a lanes.
 
     Parameters
     ----------
@@ -30,9 +34,12 @@ class SharedMemory:
         Bytes of a block.
     grain : int
         Bytes of the narrowest access, at most 4.
+    cluster : int
+        Blocks of a cluster, neighbours here.
     """
 
-    def __init__(self, blocks: int, size: int, grain: int) -> None:
+    def __init__(self, blocks: int, size: int, grain: int, cluster: int = 1) -> None:
+        self._cluster = cluster
         self.size = size
         self.grain = grain
         self.stride = -(-size // 16) * 16  # bytes from block to block
@@ -42,21 +49,23 @@ class SharedMemory:
         self._in_flight = np.zeros(units, np.bool_)
         self._writer = np.zeros(units, np.int32)  # thread + 1, 0 for none, _FIRST_WARP - w for all of warp w
         self._reader = np.zeros(units, np.int32)
+        self._updater: Array | None = None  # by atomics; made when there is one
         self._blocks = blocks
+        # Since the last barrier of the cluster: written, and read by another block.
+        self._fresh = np.zeros(units if cluster > 1 else 0, np.bool_)
+        self._read_from_afar = np.zeros_like(self._fresh)
 
-    def load(self, batch: Batch, at: Instruction, address: Array, dtype: Any, count: int) -> Array:
+    def load(self, lanes: Lanes, at: Instruction, address: Array, dtype: Any, count: int) -> Array:
         """Return `count` neighbouring elements at each address, as (count, lanes that execute)."""
         size = np.dtype(dtype).itemsize * count
-        rows = self._rows(batch, at, address, size)
+        rows = self._rows(lanes, at, address, size)
         units = self._units(rows, size)
-        me = batch.gather(batch.thread)[:, None] + 1
-        self._check_in_flight(batch, at, address, units)
-        known = self._known[units]
-        if not known.all():
-            nth = _first(~known)
-            batch.fail(UnwrittenSharedError, at, nth, f"reads shared memory at {address[nth]} that nobody wrote")
+        me = lanes.gather(lanes.thread)[:, None] + 1
+        self._check_in_flight(lanes, at, address, units)
+        self._check_known(lanes, at, address, units)
+        self._check_updates(lanes, at, address, units, me, "reads")
         writer = self._writer[units]
-        self._refuse(batch, at, address, _others(writer, me), writer, "reads", "wrote")
+        self._refuse(lanes, at, address, _others(writer, me), writer, "reads", "wrote")
         reader = self._reader[units]
         self._reader[units] = me
         many = (self._reader[units] != me) | _others(reader, me)
@@ -64,20 +73,41 @@ class SharedMemory:
         data: Array = self._bytes.view(dtype).reshape(-1, count)[rows]
         return data.T.copy()
 
-    def store(self, batch: Batch, at: Instruction, address: Array, values: list[Array]) -> None:
+    def store(self, lanes: Lanes, at: Instruction, address: Array, values: list[Array]) -> None:
         """Write neighbouring elements at each address."""
         dtype, count = values[0].dtype, len(values)
-        rows = self._rows(batch, at, address, dtype.itemsize * count)
-        units = self._claim(batch, at, address, rows, dtype.itemsize * count)
+        rows = self._rows(lanes, at, address, dtype.itemsize * count)
+        units = self._claim(lanes, at, address, rows, dtype.itemsize * count)
         self._known[units] = True
         view = self._bytes.view(dtype).reshape(-1, count)
         for j, value in enumerate(values):
             view[rows, j] = value
 
-    def start_copy(self, batch: Batch, at: Instruction, address: Array, size: int) -> Array:
+    def update(
+        self, lanes: Lanes, at: Instruction, address: Array, values: Array, compute: Callable[[Array, Array], Array]
+    ) -> Array:
+        """Replace the element at each address by a function of it and a value, atomically; return the old elements."""
+        rows = self._rows(lanes, at, address, values.itemsize)
+        units = self._units(rows, values.itemsize)
+        me = lanes.gather(lanes.thread)[:, None] + 1
+        self._check_in_flight(lanes, at, address, units)
+        self._check_known(lanes, at, address, units)
+        for kept, theirs in ((self._writer, "wrote"), (self._reader, "read")):
+            who = kept[units]
+            self._refuse(lanes, at, address, _others(who, me), who, "updates", theirs)
+        self._note_write(lanes, at, address, units)
+        if self._updater is None:
+            self._updater = np.zeros(len(self._writer), np.int32)
+        several = _others(self._updater[units], me)
+        self._updater[units] = me
+        several |= self._updater[units] != me
+        self._updater[units[several]] = _MANY
+        return update_in_turn(self._bytes.view(values.dtype), rows, values, compute)
+
+    def start_copy(self, lanes: Lanes, at: Instruction, address: Array, size: int) -> Array:
         """Mark the target of an asynchronous copy; return what `finish_copy` needs to know of it."""
-        rows = self._rows(batch, at, address, size)
-        units = self._claim(batch, at, address, rows, size)
+        rows = self._rows(lanes, at, address, size)
+        units = self._claim(lanes, at, address, rows, size)
         self._in_flight[units] = True
         return rows
 
@@ -92,62 +122,144 @@ class SharedMemory:
 
     def barrier(self, blocks: Array | None) -> None:
         """Forget who touched what in these blocks (None: in all)."""
-        for kept in (self._writer, self._reader):
+        for kept in self._kept:
             if blocks is None:
                 kept.fill(0)
             else:
                 kept.reshape(self._blocks, -1)[blocks] = 0
 
-    def warp_barrier(self, batch: Batch) -> None:
+    def load_of_cluster(self, lanes: Lanes, at: Instruction, address: Array, dtype: Any) -> Array:
+        """Return the element at each address in the shared memory of the cluster."""
+        rank = (address >> np.uint64(RANK_SHIFT)).astype(np.int64) - 1
+        own = lanes.gather(lanes.row)
+        block = np.where(rank < 0, own, own // self._cluster * self._cluster + rank)
+        place = address & np.uint64((1 << RANK_SHIFT) - 1)
+        self._check(lanes, at, place, np.dtype(dtype).itemsize)
+        rows = (block * self.stride + place.astype(np.int64)) // np.dtype(dtype).itemsize
+        units = self._units(rows, np.dtype(dtype).itemsize)
+        self._check_known(lanes, at, place, units)
+        fresh = self._fresh[units]
+        if fresh.any():
+            nth = _first(fresh)
+            what = f"reads shared memory at {place[nth]} of block {rank[nth]} of its cluster"
+            lanes.fail(RaceError, at, nth, f"{what}, written since the last barrier of the cluster")
+        self._read_from_afar[units] = True
+        return np.asarray(self._bytes.view(dtype)[rows])
+
+    def put(self, lanes: Lanes, at: Instruction, nth: int, row: int, address: Array, data: Array) -> None:
+        """Write pieces of a tensor copy, (pieces, bytes), to these addresses of a block."""
+        end = int(address.max()) + data.shape[1]
+        if end > self.size:
+            lanes.fail(SharedAccessError, at, nth, f"copies a box up to {end}; the block has {self.size} bytes")
+        self._bytes.reshape(-1, data.shape[1])[(row * self.stride + address) // data.shape[1]] = data
+
+    def get(self, row: int, address: Array) -> Array:
+        """Return the 16-byte pieces at these addresses of a block, one after the other along the last dimension."""
+        pieces = self._bytes.reshape(-1, 16)[(row * self.stride + address) // 16]
+        return np.asarray(pieces.reshape(*address.shape[:-1], -1))
+
+    def cluster_barrier(self, blocks: Array) -> None:
+        """Forget who touched what in these blocks, whole clusters of them."""
+        self.barrier(blocks)
+        for kept in (self._fresh, self._read_from_afar):
+            kept.reshape(self._blocks, -1)[blocks] = False
+
+    def finish(self) -> None:
+        """Check, at the end of the blocks, that no shared memory has gone while another block may still read it.
+
+        Raises
+        ------
+        RaceError
+            The cluster has not passed a barrier since.
+        """
+        if self._read_from_afar.any():
+            raise RaceError("a block may end while others of its cluster read its shared memory: no barrier follows")
+
+    def _note_write(self, lanes: Lanes, at: Instruction, address: Array, units: Array) -> None:
+        """Note a write for the other blocks of the cluster."""
+        if self._cluster == 1:
+            return
+        afar = self._read_from_afar[units]
+        if afar.any():
+            nth = _first(afar)
+            what = (
+                f"writes shared memory at {address[nth]} that another block read since the last barrier of the cluster"
+            )
+            lanes.fail(RaceError, at, nth, what)
+        self._fresh[units] = True
+
+    def warp_barrier(self, lanes: Lanes) -> None:
         """Put what the warps that execute have touched in order for their own threads."""
-        executing: Array = np.logical_or.reduce(batch.current_mask.reshape(self._blocks, -1, WARP), axis=2)
-        for kept in (self._writer, self._reader):
+        executing: Array = np.logical_or.reduce(lanes.current_mask.reshape(self._blocks, -1, WARP), axis=2)
+        for kept in self._kept:
             units = kept.reshape(self._blocks, -1)
             block, unit = np.nonzero(units > 0)
             warp = (units[block, unit] - 1) // WARP
             here = executing[block, warp]
             units[block[here], unit[here]] = _FIRST_WARP - warp[here]
 
-    def _rows(self, batch: Batch, at: Instruction, address: Array, size: int) -> Array:
+    @property
+    def _kept(self) -> list[Array]:
+        updater = [] if self._updater is None else [self._updater]
+        return [self._writer, self._reader, *updater]
+
+    def _check_known(self, lanes: Lanes, at: Instruction, address: Array, units: Array) -> None:
+        known = self._known[units]
+        if not known.all():
+            nth = _first(~known)
+            lanes.fail(UnwrittenSharedError, at, nth, f"reads shared memory at {address[nth]} that nobody wrote")
+
+    def _check_updates(self, lanes: Lanes, at: Instruction, address: Array, units: Array, me: Array, mine: str) -> None:
+        if self._updater is not None:
+            updater = self._updater[units]
+            self._refuse(lanes, at, address, _others(updater, me), updater, mine, "updated")
+
+    def _rows(self, lanes: Lanes, at: Instruction, address: Array, size: int) -> Array:
         """Return the index of each access in units of its size."""
+        self._check(lanes, at, address, size)
+        return (lanes.gather(lanes.row) * self.stride + address.astype(np.int64)) // size
+
+    def _check(self, lanes: Lanes, at: Instruction, address: Array, size: int) -> None:
+        """Check alignment and bounds."""
         if (address % np.uint64(size)).any():
             nth = _first((address % np.uint64(size)).astype(np.bool_))
-            batch.fail(
+            lanes.fail(
                 MisalignedError, at, nth, f"accesses {size} bytes of shared memory at {address[nth]}, no multiple of it"
             )
         if address.size and int(address.max()) + size > self.size:
             nth = _first(address + np.uint64(size) > np.uint64(self.size))
             what = f"accesses {size} bytes of shared memory at {address[nth]}; the block has {self.size}"
-            batch.fail(SharedAccessError, at, nth, what)
-        return (batch.gather(batch.row) * self.stride + address.astype(np.int64)) // size
+            lanes.fail(SharedAccessError, at, nth, what)
 
     def _units(self, rows: Array, size: int) -> Array:
         """Return the units that each access covers, as (lanes, units of an access)."""
         per = size // self.grain
         return rows[:, None] * per + np.arange(per)
 
-    def _claim(self, batch: Batch, at: Instruction, address: Array, rows: Array, size: int) -> Array:
+    def _claim(self, lanes: Lanes, at: Instruction, address: Array, rows: Array, size: int) -> Array:
         """Check that a write meets nobody, and note the writer."""
         units = self._units(rows, size)
-        me = batch.gather(batch.thread)[:, None] + 1
-        self._check_in_flight(batch, at, address, units)
+        me = lanes.gather(lanes.thread)[:, None] + 1
+        self._check_in_flight(lanes, at, address, units)
+        self._check_updates(lanes, at, address, units, me, "writes")
         writer, reader = self._writer[units], self._reader[units]
-        self._refuse(batch, at, address, _others(writer, me), writer, "writes", "wrote")
-        self._refuse(batch, at, address, _others(reader, me), reader, "writes", "read")
+        self._refuse(lanes, at, address, _others(writer, me), writer, "writes", "wrote")
+        self._refuse(lanes, at, address, _others(reader, me), reader, "writes", "read")
+        self._note_write(lanes, at, address, units)
         self._writer[units] = me
         together = self._writer[units]
-        self._refuse(batch, at, address, together != me, together, "writes", "writes")
+        self._refuse(lanes, at, address, together != me, together, "writes", "writes")
         return units
 
-    def _check_in_flight(self, batch: Batch, at: Instruction, address: Array, units: Array) -> None:
+    def _check_in_flight(self, lanes: Lanes, at: Instruction, address: Array, units: Array) -> None:
         flying = self._in_flight[units]
         if flying.any():
             nth = _first(flying)
             what = f"touches shared memory at {address[nth]} while an asynchronous copy to it is in flight"
-            batch.fail(RaceError, at, nth, what)
+            lanes.fail(RaceError, at, nth, what)
 
     def _refuse(
-        self, batch: Batch, at: Instruction, address: Array, bad: Array, other: Array, mine: str, theirs: str
+        self, lanes: Lanes, at: Instruction, address: Array, bad: Array, other: Array, mine: str, theirs: str
     ) -> None:
         if bad.any():
             nth = _first(bad)
@@ -156,7 +268,7 @@ class SharedMemory:
             if thread <= _FIRST_WARP:
                 who = f"warp {_FIRST_WARP - thread}"
             what = f"{mine} shared memory at {address[nth]} that {who} {theirs} since the last barrier"
-            batch.fail(RaceError, at, nth, what)
+            lanes.fail(RaceError, at, nth, what)
 
 
 def _others(who: Array, me: Array) -> Array:

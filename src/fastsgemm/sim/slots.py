@@ -18,9 +18,11 @@ DTYPES: dict[str, Any] = {
     "b64": np.uint64, "u64": np.uint64, "s64": np.int64, "f64": np.float64,
 }  # fmt: skip
 
-SPECIAL = ("%tid.x", "%ctaid.x", "%ntid.x", "%nctaid.x", "%laneid")  # filled in at the launch
-ZERO = ("%tid.y", "%tid.z", "%ctaid.y", "%ctaid.z")  # launches are one-dimensional
-ONE = ("%ntid.y", "%ntid.z", "%nctaid.y", "%nctaid.z")
+# filled in at the launch
+SPECIAL = ("%tid.x", "%ctaid.x", "%ctaid.y", "%ntid.x", "%nctaid.x", "%nctaid.y", "%laneid")
+ZERO = ("%tid.y", "%tid.z", "%ctaid.z")  # blocks have one dimension, grids one or two
+ONE = ("%ntid.y", "%ntid.z", "%nctaid.z")
+TIME = "%globaltimer"  # stands still: a wait for a memory barrier never takes time here
 
 
 class Slots:
@@ -71,7 +73,8 @@ class Slots:
     def parameter(self, index: int) -> int:
         """Return the slot of the parameter of this index."""
         parameter = self.kernel.parameters[index]
-        return self._slot(("param", parameter.name), np.zeros(1, _dtype(parameter.type)))
+        type_ = "b64" if parameter.extent else parameter.type  # a struct stands for its address
+        return self._slot(("param", parameter.name), np.zeros(1, _dtype(type_)))
 
     def _symbol(self, name: str, type_: str) -> int:
         for number, parameter in enumerate(self.kernel.parameters):
@@ -81,6 +84,8 @@ class Slots:
             return self._slot((name, type_), np.array([self.kernel.shared[name]], DTYPES[type_]))
         if name in SPECIAL + ZERO + ONE:
             return self._slot(name, np.array([int(name in ONE)], np.uint32))
+        if name == TIME:
+            return self._slot(name, np.zeros(1, np.uint64))
         raise PtxError(f"the simulated device does not know {name}")
 
     def _slot(self, key: object, initial: NDArray[Any]) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastsgemm.sim.batch import WARP, Array, Batch
+from fastsgemm.sim.clock import WARP
+from fastsgemm.sim.lanes import Array, Lanes
 
 SECTOR = 32  # bytes
 BANKS = 32
@@ -12,12 +13,12 @@ BANK_BYTES = 4
 _NOBODY = -1
 
 
-def by_warp(batch: Batch, values: Array) -> Array:
+def by_warp(lanes: Lanes, values: Array) -> Array:
     """Return values of the lanes that execute as a (warps, 32) table, -1 for the other lanes."""
-    if batch.mask is None:
+    if lanes.mask is None:
         return values.astype(np.int64).reshape(-1, WARP)
-    table = np.full(batch.lanes, _NOBODY, np.int64)
-    table[batch.mask] = values
+    table = np.full(lanes.count, _NOBODY, np.int64)
+    table[lanes.mask] = values
     return table.reshape(-1, WARP)
 
 

@@ -1,0 +1,127 @@
+"""The threads that run in lockstep, one lane a thread: which of them execute, and their registers.
+
+A register is an array of one value a lane, or of one value for all of them (shape ``(1,)``), which costs as
+much as a scalar and broadcasts by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsgemm.sim.clock import WARP, Clock
+from fastsgemm.sim.errors import KernelFault
+from fastsgemm.sim.ptx import Instruction
+
+Array = NDArray[Any]
+
+
+class Lanes:
+    """The threads of some consecutive blocks of a launch, each block filled up to whole warps.
+
+    Attributes
+    ----------
+    registers : list of array
+        By slot; see `fastsgemm.sim.slots`.
+    count : int
+        Blocks times threads, each block filled up to whole warps.
+    first_block, blocks : int
+        Which blocks of the grid.
+    mask : array of bool or None
+        The lanes that execute the current instruction; None where all do.
+    partial : bool
+        Lanes that are still alive do not execute: a result must be merged into the old register.
+    alive : array of bool
+        The lanes that are threads and have not returned.
+    executing_warps : array of bool, shape (warps,), or None
+        The warps that have lanes in `mask`; None where all do.
+    cluster : int
+        Blocks of a cluster; 1 without clusters. The blocks of a cluster are neighbours here, and all of them are there.
+    clock : Clock
+        What the barriers have put in order.
+    """
+
+    def __init__(self, first_block: int, blocks: int, threads: int, registers: list[Array], cluster: int = 1) -> None:
+        self.first_block = first_block
+        self.blocks = blocks
+        self.cluster = cluster
+        self.threads = threads
+        self.width = -(-threads // WARP) * WARP  # lanes of a block
+        self.count = blocks * self.width
+        self.warps = self.count // WARP
+        self.registers = registers
+        self.thread = np.tile(np.arange(self.width, dtype=np.int32), blocks)
+        self.row = np.repeat(np.arange(blocks, dtype=np.int64), self.width)  # a lane's block in this batch
+        first = first_block * self.width
+        self.identity = np.arange(first, first + self.count, dtype=np.int32)  # of a thread in the whole grid
+        self.alive = self.thread < threads
+        self.alive_count = blocks * threads
+        self.mask: Array | None = None
+        self.executing_warps: Array | None = None
+        self.partial = False
+        self.clock = Clock(first_block, blocks, self.width, cluster)
+        self.active_warps = self.warps
+        self.active_lanes = self.alive_count
+
+    def select(self, mask: Array) -> None:
+        """Let the lanes of `mask` execute from here on."""
+        active = int(np.count_nonzero(mask))
+        self.mask = None if active == self.count else mask
+        self.partial = active != self.alive_count
+        self.active_lanes = active
+        self.active_warps = self.warps
+        self.executing_warps = None
+        if self.mask is not None:
+            self.executing_warps = np.asarray(mask.reshape(-1, WARP).any(axis=1))
+            self.active_warps = int(np.count_nonzero(self.executing_warps))
+
+    def only(self, mask: Array, step: Callable[[Self], None]) -> None:
+        """Execute a step in the lanes of `mask` alone, which all execute now; none of them: not at all."""
+        if not mask.any():
+            return
+        before, whole = self.mask, self.current_mask
+        self.select(mask)
+        step(self)
+        self.select(whole if before is None else before)
+
+    def put(self, slot: int, value: Array) -> None:
+        """Write a register in the lanes that execute; `value` has an entry for every lane, or one for all."""
+        if self.partial:
+            value = np.where(self.current_mask, value, self.registers[slot])
+        self.registers[slot] = value
+
+    def scatter(self, slot: int, values: Array) -> None:
+        """Write a register in the lanes that execute; `values` has an entry for each of those only."""
+        if self.mask is not None:
+            merged = np.empty(self.count, values.dtype)
+            merged[:] = self.registers[slot]
+            merged[self.mask] = values
+            values = merged
+        self.registers[slot] = values
+
+    def gather(self, values: Array) -> Array:
+        """Return the entries of the lanes that execute."""
+        if values.shape[0] != self.count:
+            values = np.broadcast_to(values, (self.count,))
+        return values if self.mask is None else values[self.mask]
+
+    @property
+    def current_mask(self) -> Array:
+        """The lanes that execute, as an array in every case."""
+        return np.ones(self.count, np.bool_) if self.mask is None else self.mask
+
+    def fail(self, error: type[KernelFault], instruction: Instruction, nth: int, what: str) -> NoReturn:
+        """Raise `error` for the `nth` of the lanes that execute."""
+        lane = int(np.flatnonzero(self.current_mask)[nth])
+        raise error(f"{self.name_of(lane)} {what}, at {instruction.place}: {instruction.text}")
+
+    def name_of(self, lane: int) -> str:
+        """Return the thread of a lane in words."""
+        return self.name_of_thread(int(self.identity[lane]))
+
+    def name_of_thread(self, identity: int) -> str:
+        """Return a thread of the grid, by its entry of `identity`, in words."""
+        return f"thread {identity % self.width} of block {identity // self.width}"

@@ -1,0 +1,242 @@
+"""Memory barriers in shared memory (mbarrier), and what they put in order: tensor copies and the reads of wgmma.
+
+Every warp and every memory barrier of a block is an agent with a time. A warp knows, of each agent, up to which time
+the agent's accesses are in order before the warp's next one. It learns by waiting for a memory barrier (what those who
+arrived knew, and the copies that the barrier counted) and at a barrier of the block (what every warp knew).
+A tensor copy is an access by its memory barrier, at the time at which the current phase ends. So whoever reads what the
+copy brought must have waited for that phase; and who copies must know of the reads of what was there before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+
+from fastsgemm.sim.clock import WARP
+from fastsgemm.sim.errors import BarrierError, RaceError, SharedAccessError, UnwrittenSharedError
+from fastsgemm.sim.lanes import Array, Lanes
+from fastsgemm.sim.ptx import Instruction
+
+BYTES = 8  # of a memory barrier
+UNIT = 16  # bytes of shared memory that are kept track of together
+_MOST = 64  # memory barriers of a block
+_NOBODY = -1
+
+
+@dataclass
+class _Barrier:
+    """A memory barrier.
+
+    Attributes
+    ----------
+    agent : int
+        Its number among the agents of its block.
+    expected : int
+        Arrivals of a phase.
+    left : int
+        Arrivals that the current phase still needs.
+    bytes : int
+        Bytes that the current phase still expects.
+    phase : int
+        Phases that have ended.
+    gathered, released : array of int
+        What those knew who arrived in the current phase, and in those that have ended.
+    made_by, made_at : int
+        The warp that made it, and when.
+    """
+
+    agent: int
+    expected: int
+    left: int
+    bytes: int
+    phase: int
+    gathered: Array
+    released: Array
+    made_by: int
+    made_at: int
+
+
+@dataclass
+class _Block:
+    """The memory barriers of a block, by their addresses, and what its warps know of each agent."""
+
+    barriers: dict[int, _Barrier]
+    known: Array  # (warps, agents)
+    writer: Array  # the agent that brought each unit
+    written_at: Array
+    read_at: Array  # (units, warps)
+    readers: Array = field(init=False)  # products in flight that read each unit
+
+    def __post_init__(self) -> None:
+        self.readers = np.zeros(len(self.writer), np.int32)
+
+
+class MemoryBarriers:
+    """The memory barriers of a batch, and the accesses that they put in order.
+
+    Parameters
+    ----------
+    lanes : Lanes
+    shared_bytes : int
+        Of a block.
+    """
+
+    def __init__(self, lanes: Lanes, shared_bytes: int) -> None:
+        self._size = shared_bytes
+        self._warps = lanes.width // WARP
+        self._blocks: dict[int, _Block] = {}  # those with memory barriers
+
+    def make(self, lanes: Lanes, at: Instruction, addresses: Array, counts: Array) -> None:
+        """Make a memory barrier for each lane that executes."""
+        for nth, (lane, address, count) in enumerate(zip(_executing(lanes), addresses, counts, strict=True)):
+            if address % BYTES or address + BYTES > self._size:
+                lanes.fail(SharedAccessError, at, nth, f"makes a memory barrier at {address}, where none can be")
+            block = self._blocks.setdefault(int(lanes.row[lane]), self._new_block())
+            if len(block.barriers) >= _MOST and int(address) not in block.barriers:
+                lanes.fail(BarrierError, at, nth, f"makes more than {_MOST} memory barriers")
+            warp, agent = self._warp(lanes, lane), self._warps + len(block.barriers)
+            nothing = np.zeros(self._warps + _MOST, np.int64)
+            block.barriers[int(address)] = _Barrier(
+                agent, int(count), int(count), 0, 0, nothing, nothing.copy(), warp, int(block.known[warp, warp])
+            )
+
+    def arrive(self, lanes: Lanes, at: Instruction, addresses: Array, expecting: Array | None) -> None:
+        """Let each lane that executes arrive, and say how many bytes more the phase is to count."""
+        for nth, (lane, address) in enumerate(zip(_executing(lanes), addresses, strict=True)):
+            block, barrier, warp = self._find(lanes, at, nth, lane, address)
+            np.maximum(barrier.gathered, block.known[warp], out=barrier.gathered)
+            block.known[warp, warp] += 1
+            barrier.left -= 1
+            if barrier.left < 0:
+                lanes.fail(BarrierError, at, nth, f"arrives at the memory barrier at {address} once too often")
+            barrier.bytes += 0 if expecting is None else int(expecting[nth])
+            _end_phase(barrier)
+
+    def poll(self, lanes: Lanes, at: Instruction, addresses: Array, parities: Array) -> Array:
+        """Return, for the lanes that execute, whether the phase of each parity has ended; those learn what it knows."""
+        done = np.zeros(len(addresses), np.bool_)
+        for nth, (lane, address) in enumerate(zip(_executing(lanes), addresses, strict=True)):
+            block, barrier, warp = self._find(lanes, at, nth, lane, address)
+            done[nth] = barrier.phase % 2 != parities[nth] & 1
+            if done[nth]:
+                np.maximum(block.known[warp], barrier.released, out=block.known[warp])
+        return done
+
+    def block_barrier(self, blocks: Array | None) -> None:
+        """Let all warps of these blocks (None: of all) know what each knows."""
+        for row, block in self._blocks.items():
+            if blocks is None or blocks[row]:
+                block.known[:] = block.known.max(axis=0)
+                block.known[np.arange(self._warps), np.arange(self._warps)] += 1
+
+    def copy(self, lanes: Lanes, at: Instruction, nth: int, start: int, size: int, address: int) -> None:
+        """Note a copy of `size` bytes to `start` by the nth lane that executes, counted by a memory barrier.
+
+        Raises
+        ------
+        RaceError
+            The lane has not waited for those who read, or for the copy of, what is there.
+        """
+        lane = int(_executing(lanes)[nth])
+        block, barrier, warp = self._find(lanes, at, nth, lane, address)
+        units = slice(start // UNIT, -(-(start + size) // UNIT))
+        known = block.known[warp]
+        if block.readers[units].any():
+            self._race(lanes, at, nth, start, "which a product in flight reads")
+        unordered = (block.read_at[units] > known[: self._warps]).any(axis=0)
+        if unordered.any():
+            self._race(
+                lanes, at, nth, start, f"which warp {int(np.argmax(unordered))} reads, and has not waited for it"
+            )
+        writer = block.writer[units]
+        if ((writer != _NOBODY) & (known[writer] < block.written_at[units])).any():
+            self._race(lanes, at, nth, start, "to which another copy is in flight")
+        block.writer[units], block.written_at[units] = barrier.agent, barrier.phase + 1
+        barrier.bytes -= size
+        _end_phase(barrier)
+
+    def check_read(self, lanes: Lanes, at: Instruction, lane: int, units: Array) -> None:
+        """Check that what a lane's warp reads was brought by tensor copies for which it has waited.
+
+        Raises
+        ------
+        UnwrittenSharedError
+            No tensor copy brought it.
+        RaceError
+            The copy is in flight for all that the warp knows.
+        """
+        block = self._blocks.get(int(lanes.row[lane]))
+        nth = int(np.searchsorted(_executing(lanes), lane))
+        if block is None or (block.writer[units] == _NOBODY).any():
+            lanes.fail(UnwrittenSharedError, at, nth, "reads shared memory that no tensor copy wrote")
+        known = block.known[self._warp(lanes, lane)]
+        flying = known[block.writer[units]] < block.written_at[units]
+        if flying.any():
+            what = f"reads shared memory at {int(units[np.argmax(flying)]) * UNIT} to which a tensor copy is in flight"
+            lanes.fail(RaceError, at, nth, what)
+
+    def start_reading(self, row: int, units: Array) -> None:
+        """Note that a product in flight reads these units of a block, each once."""
+        self._blocks[row].readers[units] += 1
+
+    def finish_reading(self, lanes: Lanes, row: int, warps: Array, units: Array) -> None:
+        """Note that a product has read these units on behalf of these warps of its block."""
+        block = self._blocks[row]
+        block.readers[units] -= 1
+        block.read_at[units[:, None], warps] = block.known[warps, warps]
+
+    def finish(self, lanes: Lanes) -> None:
+        """Check that every tensor copy has landed when the blocks end.
+
+        Raises
+        ------
+        BarrierError
+            A memory barrier still counts bytes.
+        """
+        for row, block in self._blocks.items():
+            for address, barrier in block.barriers.items():
+                if barrier.bytes:
+                    raise BarrierError(
+                        f"block {lanes.first_block + row} ends while its memory barrier at {address} waits for "
+                        f"{barrier.bytes} bytes"
+                    )
+
+    def _new_block(self) -> _Block:
+        units = -(-self._size // UNIT)
+        known = np.zeros((self._warps, self._warps + _MOST), np.int64)
+        known[np.arange(self._warps), np.arange(self._warps)] = 1
+        read_at = np.zeros((units, self._warps), np.int64)
+        return _Block({}, known, np.full(units, _NOBODY, np.int64), np.zeros(units, np.int64), read_at)
+
+    def _warp(self, lanes: Lanes, lane: int) -> int:
+        return int(lanes.thread[lane]) // WARP
+
+    def _find(self, lanes: Lanes, at: Instruction, nth: int, lane: int, address: int) -> tuple[_Block, _Barrier, int]:
+        """Return a lane's block, the memory barrier at an address in it, and its warp."""
+        block = self._blocks.get(int(lanes.row[lane]))
+        barrier = block.barriers.get(int(address)) if block else None
+        if block is None or barrier is None:
+            lanes.fail(BarrierError, at, nth, f"uses a memory barrier at {address}, where none was made")
+        warp = self._warp(lanes, lane)
+        if block.known[warp, barrier.made_by] < barrier.made_at:
+            lanes.fail(RaceError, at, nth, f"uses the memory barrier at {address} with no barrier since it was made")
+        return block, barrier, warp
+
+    def _race(self, lanes: Lanes, at: Instruction, nth: int, start: int, what: str) -> NoReturn:
+        lanes.fail(RaceError, at, nth, f"copies to shared memory at {start}, {what}")
+
+
+def _end_phase(barrier: _Barrier) -> None:
+    """End the current phase if all arrivals and bytes are there."""
+    if barrier.left or barrier.bytes:
+        return
+    barrier.phase += 1
+    barrier.left = barrier.expected
+    np.maximum(barrier.released, barrier.gathered, out=barrier.released)
+    barrier.released[barrier.agent] = barrier.phase
+
+
+def _executing(lanes: Lanes) -> Array:
+    return np.flatnonzero(lanes.current_mask)

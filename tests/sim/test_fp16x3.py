@@ -1,0 +1,219 @@
+"""Rung 11 on the simulated device: the split to the bit, products within their bound, and every wait that is needed."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fastsgemm.sim import Machine, fp16x3
+from fastsgemm.sim.errors import BarrierError, EndlessWaitError, RaceError, UnfinishedProductError, UnwrittenSharedError
+
+BLOCK_K, SPARSE, DENSE = 32, 4, 1 << 20
+U = 2.0**-24
+MMA = {"BM": 64, "BN": 32, "WM": 32, "WN": 16, "STAGES": 3, "GROUP_M": 2}
+THREE_SETS = {"BM": 64, "BN": 16, "SETS": 3, "PROMOTE_STAGES": 2, "STAGES": 4, "GROUP_M": 2}
+TWO_SETS = {"BM": 128, "BN": 32, "SETS": 2, "PROMOTE_STAGES": 1, "STAGES": 5, "GROUP_M": 1}
+KERNELS = {"mma": ("sm_80", MMA), "3 sets": ("sm_90", THREE_SETS), "2 sets": ("sm_90", TWO_SETS)}
+
+
+def split_by_numpy(X):
+    """Return pairs, info and the places left out, from the description of the format alone, in float64."""
+    lines, K = X.shape
+    blocks = -(-K // BLOCK_K)
+    exact = np.zeros((lines, blocks * BLOCK_K))
+    exact[:, :K] = X
+    info, places = [], []
+    for line in exact:
+        largest = np.abs(line).max()
+        finite = np.isfinite(line).all()
+        exponent = int(np.frexp(largest)[1]) - 15 if finite and largest > 0 else 0
+        line *= 2.0**-exponent
+        small = np.flatnonzero((line != 0) & (np.abs(line) < 2.0**-14))
+        line[small] = 0
+        info.append((exponent, len(small) + (0 if finite else DENSE)))
+        places.append(set(small))
+    with np.errstate(all="ignore"):
+        hi = exact.astype(np.float16)
+        lo = ((exact - hi) * 4096).astype(np.float16)
+    bits = [np.where(np.isnan(x), 0x7FFF, x.view(np.uint16)).reshape(lines, blocks, BLOCK_K) for x in (hi, lo)]
+    return np.concatenate(bits, axis=2).transpose(1, 0, 2), np.array(info), places
+
+
+def hard_operand(lines, K, seed=0):
+    """Normal numbers and, a line each: zeros, subnormals, a huge range, elements left out, an infinity, a NaN."""
+    draw = np.random.default_rng(seed)
+    X = draw.standard_normal((lines, K)).astype(np.float32)
+    X[1] = 0
+    X[2] *= np.float32(2.0**-140)
+    X[3] *= np.float32(2.0**120)
+    X[4, [0, K - 1]] = 1e-20
+    X[5, ::3] = 1e-15
+    X[6, K // 2] = np.inf
+    X[7, K - 1] = np.nan
+    X[8, 0] = -0.0
+    return X
+
+
+def as_stored(X, order, padding):
+    """Return X with its rows or its columns contiguous, and so many floats between them."""
+    if order == "columns":
+        return as_stored(X.T, "rows", padding).T
+    room = np.zeros((X.shape[0], X.shape[1] + padding), np.float32)
+    room[:, : X.shape[1]] = X
+    return room[:, : X.shape[1]]
+
+
+SPLITS = {
+    "rows": ("sm_90", "rows", 37, 96, 0),
+    "rows, ragged": ("sm_90", "rows", 11, 101, 2),
+    "rows, long": ("sm_90", "rows", 9, 33000, 0),
+    "columns": ("sm_90", "columns", 36, 96, 0),
+    "columns, ragged": ("sm_90", "columns", 37, 70, 2),
+    "columns, long": ("sm_90", "columns", 9, 4300, 3),
+    "columns without clusters": ("sm_80", "columns", 37, 101, 3),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_the_split_is_that_of_its_description(name):
+    arch, order, lines, K, padding = SPLITS[name]
+    X = hard_operand(lines, K)
+    found = fp16x3.split(as_stored(X, order, padding), Machine(arch))
+    pairs, info, places = split_by_numpy(X)
+    np.testing.assert_array_equal(found.info[:-1], info)
+    np.testing.assert_array_equal(found.pairs, pairs)
+    sparse = [line for line, (_, count) in enumerate(info) if count <= SPARSE]
+    for line in sparse:
+        left_out = places[line]
+        assert set(found.where[line, : len(left_out)].tolist()) == left_out
+
+
+def problem(M, N, K, seed=0):
+    draw = np.random.default_rng(seed)
+    return tuple(draw.standard_normal(shape).astype(np.float32) for shape in ((M, K), (K, N), (M, N)))
+
+
+def halves(X):
+    """Return the split operand of X, from NumPy."""
+    pairs, info, _ = split_by_numpy(X)
+    padded = np.zeros((len(info) + 1, 2), np.int32)
+    padded[:-1] = info
+    return fp16x3.SplitOperand(np.ascontiguousarray(pairs.astype(np.uint16)), padded, np.zeros((len(X), 4), np.int32))
+
+
+def worst(found, A, B, alpha, beta, C):
+    """Return the largest error in units of u (|alpha| |A| |B| + |beta| |C|)."""
+    a, b, c = (np.asarray(x, np.float64) for x in (A, B, C))
+    exact, magnitude = alpha * (a @ b) + beta * c, abs(alpha) * (abs(a) @ abs(b)) + abs(beta) * abs(c)
+    return float(np.max(np.abs(found - exact) / magnitude)) / U
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("swap_ab", "parts", "beta"), [(False, 1, 0.0), (False, 2, -1.5), (True, 1, -1.5)])
+def test_products_are_within_the_bound(kernel, swap_ab, parts, beta):
+    arch, constants = KERNELS[kernel]
+    M, N, K = (35, 150, 300) if swap_ab else (150, 35, 300)
+    A, B, C = problem(M, N, K)
+    found = C if beta else np.full_like(C, np.nan)
+    old = C.copy()
+    exceptions, _ = fp16x3.product(halves(A), halves(B.T), 0.7, beta, found, constants, Machine(arch), swap_ab, parts)
+    assert worst(found, A, B, np.float32(0.7), beta, old) < 6
+    assert not exceptions.any()
+
+
+def test_tiles_with_exceptions_are_noted_and_dense_lines_left_alone():
+    A, B, C = problem(100, 40, 64)
+    A[3, 7] = np.inf
+    A[70, 5] = 1e-20
+    old = C.copy()
+    exceptions, _ = fp16x3.product(halves(A), halves(B.T), 1.0, 1.0, C, THREE_SETS, Machine("sm_90"))
+    np.testing.assert_array_equal(exceptions, [1] * 6)
+    np.testing.assert_array_equal(C[3], old[3])
+    kept = np.arange(100) != 3
+    A[70, 5] = 0
+    assert worst(C[kept], A[kept], B, 1, 1, old[kept]) < 6
+
+
+def test_the_whole_product_with_every_exception():
+    """What FP32 gives: within the bound where all is finite, and the same infinities and NaN elsewhere."""
+    A, B, C = problem(70, 40, 96)
+    A[3, 5], A[64, :9], A[66, 7], B[2, 2], B[5, 39] = 1e-20, 1e-15, np.inf, 1e-18, np.nan
+    with np.errstate(invalid="ignore"):
+        exact = 0.5 * (A.astype(np.float64) @ B.astype(np.float64)) - 2.0 * C
+    old = C.copy()
+    fp16x3.multiply(A, B, 0.5, -2.0, C, THREE_SETS, Machine("sm_90"))
+    finite = np.isfinite(exact)
+    np.testing.assert_array_equal(C[~finite], exact[~finite])
+    rows, columns = np.arange(70) != 66, np.arange(40) != 39
+    part = np.ix_(rows, columns)
+    assert worst(C[part], A[rows], B[:, columns], 0.5, -2.0, old[part]) < 6
+
+
+def launch(kernel, old, new, **changed):
+    """Run a product with a piece of the kernel's text replaced; return the largest error in u |A| |B|."""
+    arch, constants = KERNELS[kernel]
+    constants = {**constants, **changed}
+    file = "11_fp16x3.cu" if "SETS" in constants else "11_fp16x3_mma.cu"
+    text = fp16x3.with_constants(file, {**constants, "TRANS_C": 0, "VEC_C": 2})
+    assert old in text
+    A, B, C = problem(constants["BM"], constants["BN"], 320)
+    fp16x3.product(halves(A), halves(B.T), 1.0, 0.0, C, constants, Machine(arch), text=text.replace(old, new))
+    return worst(C, A, B, 1.0, 0.0, C)
+
+
+FULL, EMPTY = (
+    "barrier_wait(ring.full(ring.stage), ring.phase);",
+    "barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);",
+)
+LEFT_OUT = {
+    "wait for copies": ("mma", "wait_for_copies<STAGES - 2>();", "", RaceError, "asynchronous copy"),
+    "barrier of the block": ("mma", "__syncthreads();  // the stage", "// the stage", RaceError, "reads shared memory"),
+    "wait for any full stage": ("3 sets", FULL, "", UnwrittenSharedError, "no tensor copy wrote"),
+    "wait for the second full stage": ("3 sets", FULL, "if (i == 0) " + FULL, RaceError, "tensor copy is in flight"),
+    "wait for an empty stage": ("3 sets", EMPTY, "", RaceError, "copies to shared memory"),
+    "wrong parity": ("3 sets", EMPTY, EMPTY.replace(" ^ 1", ""), EndlessWaitError, "never ends"),
+    "release": ("3 sets", "if (i > 0) release(ring, last);", "", EndlessWaitError, "never ends"),
+    "wait for hi hi": ("3 sets", "wgmma_wait<1>();", "", UnfinishedProductError, "uses the registers"),
+    "wait at the end": ("3 sets", "wgmma_wait<0>();", "", UnfinishedProductError, "uses the registers"),
+    "fence": ("3 sets", "wgmma_begin();", "", UnfinishedProductError, "since the last wgmma.fence"),
+    "commit": ("3 sets", "wgmma_commit();", "", UnfinishedProductError, "uses the registers"),
+    "an arrival": ("3 sets", "4 * CONSUMERS);  // one", "3);  // one", RaceError, "which warp 3 reads"),
+    "room for an arrival": ("3 sets", "barrier_init(ring.full(stage), 1)", "barrier_init(ring.full(stage), 0)",
+                            BarrierError, "once too often"),
+    "barrier after making": ("3 sets", "__syncthreads();", "", RaceError, "since it was made"),
+    "wait before a release": ("2 sets", "wgmma_wait<1>();", "", RaceError, "copies to shared memory"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_what_must_not_be_left_out(what):
+    kernel, old, new, error, message = LEFT_OUT[what]
+    with pytest.raises(error, match=message):
+        launch(kernel, old, new)
+
+
+def test_a_wrong_swizzle_of_cp_async_is_seen():
+    assert launch("mma", "(piece ^ line % 8)", "piece") > 1000
+
+
+def test_a_wrong_swizzle_of_the_tensor_map_is_seen(monkeypatch):
+    right = fp16x3._tensor_map
+    monkeypatch.setattr(fp16x3, "_tensor_map", lambda *args: dataclasses.replace(right(*args), swizzle=0))
+    assert launch("3 sets", "", "") > 1000
+
+
+@pytest.mark.parametrize(("old", "match"), [
+    ("cluster_barrier();\n    }", "written since the last barrier of the cluster"),
+    ("cluster_barrier();  // before", "may end while others"),
+])  # fmt: skip
+def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):
+    right = fp16x3.with_constants
+
+    def without(file, constants):
+        text = right(file, constants)
+        assert old in text
+        return text.replace(old, ";" + old.removeprefix("cluster_barrier();"))
+
+    monkeypatch.setattr(fp16x3, "with_constants", without)
+    with pytest.raises(RaceError, match=match):
+        fp16x3.split(as_stored(hard_operand(9, 64), "columns", 0), Machine("sm_90"))
