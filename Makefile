@@ -24,12 +24,15 @@ endif
 
 DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
 
-.PHONY: help test demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch clean
+.NOTPARALLEL:
+.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch clean
 
 help:
-	@echo 'make test    set up .venv on first use, then run the tests (GPU tests are skipped where there is no GPU)'
+	@echo 'make test    set up .venv on first use, then run the tests, those that need a GPU where there is one'
+	@echo 'make test-all  the same with the slow tests: every architecture, every shipped config, every barrier left out'
+	@echo 'make test-gpu  only the tests that need a GPU'
 	@echo 'make demo    the same set-up, then show what was found on this machine and climb the ladder, simulated where there is no GPU'
-	@echo 'make check   lint, types, documentation that matches its data, and the tests: what CI runs'
+	@echo 'make check   lint, types, documentation that matches its data, and the tests'
 	@echo 'make nvrtc   run every rung on every simulated architecture with both lines of NVRTC, 12 and 13'
 	@echo 'make bench   run the benchmarks and write $(BENCH_JSON)'
 	@echo 'make bench-check  run the benchmarks and fail where a figure fell by 5 % against docs/data/benchmarks.json'
@@ -40,10 +43,24 @@ help:
 	@echo 'make torch   add a CPU build of PyTorch to .venv, so that its tests run where there is no GPU'
 	@echo 'make clean   remove what these targets made'
 
-# Those that need no GPU by several processes, where pytest-xdist is installed; those that do by one, which has the GPU.
-test: $(READY)
-	$(RUN) -m pytest -m "not gpu" $$($(RUN) -c "import xdist" 2>/dev/null && echo "-n auto --maxprocesses 8")
-	$(RUN) -m pytest -m gpu
+# By several processes where pytest-xdist is installed. The tests that need no GPU come last, so that the last line of
+# the output counts tests that ran.
+XDIST = $$($(RUN) -c "import xdist" 2>/dev/null && echo "$(1)")
+
+test: test-gpu test-cpu
+
+test-all: test test-slow
+
+test-gpu: $(READY)
+	@missing=$$($(RUN) tests/support/missing_device.py) || exit 1; \
+	if [ -n "$$missing" ]; then echo "The GPU tests do not run: $$missing"; \
+	else set -x; $(RUN) -m pytest -m gpu $(call XDIST,-n 8); fi
+
+test-cpu: $(READY)
+	$(RUN) -m pytest -m "not gpu and not slow" $(call XDIST,-n auto --maxprocesses 8)
+
+test-slow: $(READY)
+	$(RUN) -m pytest -m "slow and not gpu" $(call XDIST,-n auto --maxprocesses 8)
 
 demo: $(READY)
 	$(RUN) -m fastsgemm
@@ -57,7 +74,7 @@ nvrtc:
 	$(MAKE) --no-print-directory nvrtc-line CUDA=13 VENV=.venv
 
 nvrtc-line: $(READY)
-	$(RUN) -c "from fastsgemm import compiler; found = compiler.nvrtc_version(); print('NVRTC', found); assert found[0] == $(CUDA)"
+	$(RUN) -c "from fastsgemm import device; found = device.nvrtc_version(); print('NVRTC', found); assert found[0] == $(CUDA)"
 	$(RUN) -m pytest tests/sim/test_architectures.py -n auto --maxprocesses 8
 
 lint: $(READY)
@@ -66,6 +83,7 @@ lint: $(READY)
 	$(RUN) -m mypy
 	$(BIN)clang-format --dry-run -Werror $(DEVICE_CODE)
 	$(RUN) tools/write_tables.py --check
+	$(RUN) tools/draw_rooms.py --check
 
 bench: $(READY)
 	mkdir -p $(dir $(BENCH_JSON))

@@ -2,22 +2,29 @@
 
 import math
 import os
+import re
 import warnings
-from functools import cache
+from collections import Counter
+from functools import cache, lru_cache
 from types import SimpleNamespace
 
+import compilations
+import missing_device
 import numpy as np
 import pytest
 from hypothesis import settings
 
 from fastsgemm import device, host, private_files, resources, rungs
 from fastsgemm.call import arrays
+from fastsgemm.config import Config
 from fastsgemm.device import DeviceInfo
-from fastsgemm.errors import DeviceError
 from fastsgemm.geometry import grid, variants
-from fastsgemm.heuristics import choose
+from fastsgemm.heuristics import choose, database
 from fastsgemm.heuristics.database import Tools
 from fastsgemm.jit import cache as kernel_cache
+from fastsgemm.jit import compiler
+from fastsgemm.sim import nvrtc
+from fastsgemm.tuning import first_use
 from fastsgemm.tuning.evaluator import Job
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of a device's memory
@@ -26,19 +33,27 @@ settings.register_profile("fixed", derandomize=True, deadline=None, database=Non
 settings.load_profile("fixed")
 
 
-@cache
-def missing_device():
-    """Return why GPU tests cannot run here, or None."""
-    try:
-        device.probe()
-    except DeviceError as error:
-        return f"no device: {error}"
-    return None
+missing_device = cache(missing_device.reason)
 
 
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") and missing_device():
         pytest.skip(missing_device())
+
+
+@pytest.hookimpl(tryfirst=True)  # before cases are deselected by their marks
+def pytest_collection_modifyitems(items):
+    """Mark the cases of a sampled test as slow, but every Nth.
+
+    N should share no factor with the number of values of any parameter: then a quick run of enough cases meets each.
+    """
+    seen = Counter()
+    for item in items:
+        if sampled := item.get_closest_marker("sampled"):
+            name = (item.path, item.originalname)
+            if seen[name] % sampled.kwargs["every"]:
+                item.add_marker("slow")
+            seen[name] += 1
 
 
 def forget_the_machine():
@@ -52,12 +67,28 @@ def forget_the_machine():
 
 @pytest.fixture(scope="session", autouse=True)
 def kernel_folder(tmp_path_factory):
-    """Keep the user's own kernels and tuning out of it; FASTSGEMM_CACHE_DIR makes kernels survive the session."""
+    """Keep the user's own kernels and tuning out of it. All worker processes of a run share one folder of kernels.
+
+    FASTSGEMM_CACHE_DIR names a folder that outlives the run.
+    """
+    run_folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run_folder = run_folder.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         patch.setenv("FASTSGEMM_TUNE", "off")
         if not os.environ.get("FASTSGEMM_CACHE_DIR"):
-            patch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+            private_files.make_folder(run_folder / "kernels")
+            patch.setenv("FASTSGEMM_CACHE_DIR", str(run_folder / "kernels"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compile_once():
+    """The simulated device takes what NVRTC made of the same source before, in this run or an earlier one."""
+    compile_source = nvrtc.compile_source.__wrapped__  # without the few results that a process remembers
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvrtc, "compile_source", lru_cache(64)(compilations.kept(compile_source, nvrtc.Binary)))
         yield
 
 
@@ -111,14 +142,22 @@ def at(pointer, shape, strides):
     return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
-def product_kernel(variant):
+_CONSTANT = re.compile(r"^constexpr int (\w+) = (-?\d+);", re.MULTILINE)
+
+
+def constants_of(code):
+    """Return the constants that a kernel's source declares."""
+    return SimpleNamespace(**{name: int(value) for name, value in _CONSTANT.findall(code)})
+
+
+def product_kernel(constants):
     """What every rung computes, in NumPy, from a rung's own arguments."""
 
     def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc):
         assert [type(x) for x in (M, N, K)] == [np.int32] * 3  # cuda.core passes a plain int in 64 bits
         assert [type(x) for x in (alpha, beta)] == [np.float32] * 2  # and a plain float as a double
-        A = at(pa, (M, K), (1, lda) if variant.trans_a else (lda, 1))
-        B = at(pb, (K, N), (1, ldb) if variant.trans_b else (ldb, 1))
+        A = at(pa, (M, K), (1, lda) if constants.TRANS_A else (lda, 1))
+        B = at(pb, (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1))
         C = at(pc, (M, N), (ldc, 1))
         total = alpha * (A @ B if K else np.zeros((M, N), np.float32))
         C[...] = total + beta * C if beta else total
@@ -126,18 +165,19 @@ def product_kernel(variant):
     return kernel
 
 
-def parts_kernel(config, variant):
+def parts_kernel(constants):
     """The same for a rung that splits K: which part a block computes follows from the grid."""
 
     def kernel(blocks, M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, k_chunk, split_stride):
         assert [type(x) for x in (M, N, K, k_chunk)] == [np.int32] * 4
-        A = at(pa, (M, K), (1, lda) if variant.trans_a else (lda, 1))
-        B = at(pb, (K, N), (1, ldb) if variant.trans_b else (ldb, 1))
-        parts, rest = divmod(blocks, -(-int(M) // config.BM) * -(-int(N) // config.BN))
+        A = at(pa, (M, K), (1, lda) if constants.TRANS_A else (lda, 1))
+        B = at(pb, (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1))
+        trans_c = getattr(constants, "TRANS_C", 0)  # rung 9 does not have it
+        parts, rest = divmod(blocks, -(-int(M) // constants.BM) * -(-int(N) // constants.BN))
         assert rest == 0 and parts * k_chunk >= K
         for part in range(parts):
             steps = slice(min(part * k_chunk, K), min((part + 1) * k_chunk, K))
-            C = at(pc + 4 * part * split_stride, (M, N), (1, ldc) if variant.trans_c else (ldc, 1))
+            C = at(pc + 4 * part * split_stride, (M, N), (1, ldc) if trans_c else (ldc, 1))
             total = alpha * (A[:, steps] @ B[steps] if steps.start < steps.stop else np.zeros((M, N), np.float32))
             C[...] = total + beta * C if beta else total
 
@@ -159,12 +199,12 @@ def copy_kernel(rows, columns, source, *rest):
 
 
 class PythonDevice:
-    """A device in host memory whose kernels are NumPy's: what is launched on it is done at once, and written down."""
+    """A device in host memory with NumPy kernels: what is launched on it is done at once and recorded."""
 
     ordinal, name, arch, shared_limit, multiprocessors = 0, "Python", "sm_90", 232448, 1
 
     def __init__(self):
-        self.plans, self.kernels = {}, {}
+        self.prepared, self.kernels = {}, {}
         self.capturing = set()  # handles of streams
         self.launched = []  # (handle, arguments)
         self.made = []  # every workspace
@@ -174,6 +214,16 @@ class PythonDevice:
 
     def enter(self):
         return False
+
+    def load(self, code, name, shared_bytes):
+        """Make a NumPy kernel of a source, which is what the fixture's compiler returns."""
+        name = name.removeprefix("fastsgemm_")
+        self.compiled.append(name)
+        if code.startswith(b"\x7fELF"):  # compiled past the fixture; nothing here can run it
+            return SimpleNamespace(name=name)
+        helpers = {"copy_strided": copy_kernel, "reduce_parts": reduce_kernel}
+        product = parts_kernel if name in ("pipelined", "skinny") else product_kernel
+        return helpers.get(name) or product(constants_of(code.decode()))
 
     def stream(self, handle):
         return SimpleNamespace(handle=handle)
@@ -217,7 +267,7 @@ class OnDevice:
 
 
 class DeviceLibrary(arrays.Library):
-    """The library of `OnCard`: its current stream is 5."""
+    """The library of `OnDevice`: its current stream is 5."""
 
     has_streams = True
 
@@ -239,20 +289,12 @@ class DeviceLibrary(arrays.Library):
 
 @pytest.fixture(name="device")
 def python_device(monkeypatch):
-    """The Python device as cuda:0, with `OnCard` for arrays and a compiler that makes NumPy kernels."""
+    """The Python device as cuda:0, with `OnDevice` for arrays and a compiler that returns the source."""
     gpu = PythonDevice()
-
-    def load(gpu, key, cubin, name, shared_bytes):
-        name = name.removeprefix("fastsgemm_")
-        gpu.compiled.append(name)
-        helpers = {"copy_strided": copy_kernel, "reduce_parts": reduce_kernel}
-        product = parts_kernel(*key[1:]) if name in ("pipelined", "skinny") else None
-        gpu.kernels[key] = helpers.get(name) or product or product_kernel(key[2])
-        return gpu.kernels[key]
-
     monkeypatch.setitem(device.gpus, 0, gpu)
+    monkeypatch.setitem(first_use.opened, 0, gpu)
+    monkeypatch.setattr(compiler, "cubin", lambda source, name, arch: source.encode())
     monkeypatch.setitem(arrays._by_type, OnDevice, DeviceLibrary())
-    monkeypatch.setattr("fastsgemm.jit.kernel._load", load)
     monkeypatch.setattr(device, "is_capturing", lambda stream: stream.handle in gpu.capturing)
     return gpu
 
@@ -264,19 +306,19 @@ def on_device():
 
 
 class FakeTimer:
-    """Times of one problem on a `FakeBench`."""
+    """Times of one problem on a `FakeEvaluator`."""
 
-    def __init__(self, bench, problem):
-        self._bench, self._problem = bench, problem
+    def __init__(self, evaluator, problem):
+        self._evaluator, self._problem = evaluator, problem
 
     def once(self, rung, config):
-        return self._bench.time(rung, config, self._problem)
+        return self._evaluator.time(rung, config, self._problem)
 
     def baseline(self):
-        return self._bench.baseline_ms
+        return self._evaluator.baseline_ms
 
     def errors(self, rung, config):
-        return self._bench.errors(config, self._problem)
+        return self._evaluator.errors(config, self._problem)
 
 
 class FakeEvaluator:
@@ -345,7 +387,7 @@ class FakeEvaluator:
 
 
 @pytest.fixture
-def bench():
+def evaluator():
     return FakeEvaluator()
 
 
@@ -357,6 +399,14 @@ def data_folder(tmp_path, monkeypatch):
     choose.forget()
     yield folder
     choose.forget()
+
+
+@pytest.fixture(scope="session")
+def configs():
+    """Constants for every rung, by its name: those that hold everywhere, and others where two rungs share a file."""
+    generic = {record.rung: record.config for record in database.load(database.GENERIC).records}
+    skinny = Config(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1, SPLIT_K=1)
+    return generic | {"autotuned": Config(64, 64, 16, 4, 4), "skinny": skinny}
 
 
 @pytest.fixture

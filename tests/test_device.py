@@ -46,7 +46,7 @@ def test_this_machine_answers_with_devices_or_with_our_own_error(fresh_machine):
 
 def test_a_driver_without_devices(driver_of):
     driver_of(init=driver.CUresult.CUDA_ERROR_NO_DEVICE)
-    with pytest.raises(NoDriverError, match="cuInit answers CUDA_ERROR_NO_DEVICE"):
+    with pytest.raises(NoDriverError, match="cuInit returned CUDA_ERROR_NO_DEVICE"):
         device.probe()
 
 
@@ -124,7 +124,7 @@ def test_what_multiplies_host_arrays_on_a_machine_with_a_device(driver_of, monke
 def test_with_a_simulated_device_no_other_is_opened(driver_of, monkeypatch):
     driver_of()
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
-    with pytest.raises(DeviceError, match=r"FASTSGEMM_DEVICE=sim simulates a device .* needs cuda:0"):
+    with pytest.raises(DeviceError, match=r"FASTSGEMM_DEVICE=sim accepts host arrays only, .* needs cuda:0"):
         device.open_gpu(0)
 
 

@@ -1,11 +1,14 @@
-"""The pages name what is there: files, rungs, errors, commands, links."""
+"""What the pages name exists: files, rungs, errors, modules, commands, links. Their examples run."""
 
+import pkgutil
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 import fastsgemm
+from fastsgemm.command_line import _parser
 from fastsgemm.rungs import RUNGS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,7 +27,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_links_of_the_readme_work_outside_a_checkout():
-    """PyPI shows it, where a relative link leads nowhere."""
+    """PyPI shows this page, and a relative link is broken there."""
     home = re.search(r'^Homepage = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text())
     assert [link for link in links if not link.startswith("https://")] == []
@@ -62,3 +65,41 @@ def test_every_make_target_of_the_pages_exists():
         for target in re.findall(r"^make (\w+)|`make (\w+)", page.read_text(), re.MULTILINE):
             name = "".join(target)
             assert re.search(rf"^{name}:", makefile, re.MULTILINE), name
+
+
+def commands():
+    """Every command line of the program in the code blocks of the pages, without its comment."""
+    for page in PAGES:
+        for block in re.findall(r"^```\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            for line in re.findall(r"^(?:python -m )?fastsgemm (?=[a-z])(.*)$", block, re.MULTILINE):
+                command = re.split(r" {2,}", line)[0]
+                yield pytest.param(command, id=f"{page.name}: {command}")
+
+
+@pytest.mark.parametrize("command", list(commands()))
+def test_every_command_is_spelled_right(command):
+    _parser().parse_args(shlex.split(command))
+
+
+def test_a_misspelled_command_is_found():
+    with pytest.raises(SystemExit):
+        _parser().parse_args(["explain", "--size", "64"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_exists(page):
+    for name in re.findall(r"\bfastsgemm(?:\.[a-z_]\w*)+", page.read_text()):
+        if not name.endswith((".git", ".io")):
+            pkgutil.resolve_name(name)
+
+
+def programs():
+    """The Python examples of the simulated device's page."""
+    for page in (page for page in PAGES if page.name == "simulated-device.md"):
+        yield from re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("program", list(programs()))
+def test_the_examples_of_the_simulated_device_run(program, capsys):
+    exec(program, {})
+    assert capsys.readouterr().out

@@ -91,7 +91,7 @@ def test_a_stream_without_the_protocol_is_refused(device, operands, stream):
 
 def test_a_stream_of_a_later_protocol_is_refused(device, operands):
     A, B, C = operands
-    with pytest.raises(StreamError, match="speaks version 1 of __cuda_stream__, known is 0"):
+    with pytest.raises(StreamError, match="speaks version 1 of __cuda_stream__, only version 0 is supported"):
         sgemm(A, B, C=C, stream=Stream(9, version=1), **HOW)
 
 
@@ -189,7 +189,7 @@ def test_a_problem_is_prepared_once_for_each_alignment(device, on_device):
     for first in (start, start + 4, start + 8, start + 1):
         A = on_device(memory[first : first + 16].reshape(4, 4))
         sgemm(A, A, **HOW)
-    assert len({key[3] for key in device.plans}) == 2
+    assert len({key[3] for key in device.prepared}) == 2
 
 
 def test_out_is_answered_with_a_hint_at_c(random):

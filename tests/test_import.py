@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -16,7 +17,7 @@ def in_fresh_process(script):
 def test_nothing_but_itself_is_imported():
     """So the command line is running, and answers Ctrl-C, before what takes time is imported."""
     loaded = in_fresh_process(
-        "import importlib, sys; old = {*sys.modules}; import fastsgemm; print(*{*sys.modules} - old)"
+        "import __future__, importlib, sys; old = {*sys.modules}; import fastsgemm; print(*{*sys.modules} - old)"
     )
     assert loaded == ["fastsgemm"]
     loaded = in_fresh_process("import sys, fastsgemm.__main__; print(*sys.modules)")
@@ -28,6 +29,16 @@ def test_the_public_names_are_all_that_is_shown():
     names = in_fresh_process(script)
     assert {"sgemm", "tune", "explain", "Config", "RUNGS", "ShapeError"} < {*names}
     assert not {"gemm", "arrays", "import_module"} & {*names}
+
+
+def test_no_public_name_is_a_module():
+    """Also once every module has been imported: a module becomes an attribute of its package."""
+    script = (
+        "import types, fastsgemm, fastsgemm.gemm, fastsgemm.tuning.tuner, fastsgemm.heuristics.explanation\n"
+        "shown = {*fastsgemm.__all__, *dir(fastsgemm)}\n"
+        "print(*[name for name in shown if isinstance(getattr(fastsgemm, name), types.ModuleType)])"
+    )
+    assert in_fresh_process(script) == []
 
 
 @pytest.mark.parametrize(
@@ -46,7 +57,10 @@ def test_what_a_product_does_not_need_is_not_imported():
     )
     late = {"argparse", "concurrent", "filelock", "platformdirs", "statistics", "tempfile", "tqdm"}
     assert "fastsgemm.gemm" in loaded and not late.intersection(loaded)
-    assert not {f"fastsgemm.{name}" for name in ("tuner", "evaluator", "timing", "ladder", "sim", "info")} & {*loaded}
+    late_rooms = ("fastsgemm.tuning.tuner", "fastsgemm.tuning.evaluator", "fastsgemm.measure", "fastsgemm.ladder")
+    late_rooms += ("fastsgemm.sim", "fastsgemm.progress")
+    assert all(map(find_spec, late_rooms))  # a name that is gone would never be found loaded
+    assert [name for name in loaded if name.startswith(late_rooms)] == []
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -16,6 +16,27 @@ def test_no_rooms_import_each_other():
     imports.floors(imports.rooms(imports.files(SOURCE)))
 
 
+def test_every_room_has_its_place_in_the_order():
+    found = {imports.short(name) for name in imports.rooms(imports.files(SOURCE))}
+    assert found == {*imports.ROOMS}
+
+
+def test_rooms_import_only_from_rooms_below_them():
+    assert imports.against_order(imports.files(SOURCE)) == []
+
+
+def test_an_import_against_the_order_is_found(tmp_path):
+    package = tmp_path / "fastsgemm"
+    for name, text in {
+        "call/launch.py": "def f():\n    from fastsgemm.tuning.first_use import meet\n",
+        "tuning/first_use.py": "from fastsgemm.heuristics import choose\n",
+        "heuristics/choose.py": "",
+    }.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    assert imports.against_order(imports.files(tmp_path)) == ["call -> tuning"]
+
+
 def test_a_circle_is_found_and_shown(tmp_path):
     for name, text in {
         "low": "",

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Fail where a figure fell by 5 % against the stored run.
+"""Fail if a figure fell by 5 % against the stored run.
 
     tools/check_benchmarks.py build/benchmarks.json
 
-A figure is a ratio taken in one run: speed relative to cuBLAS, host time of a call relative to the library's own, or a
-geometric mean of such. It has fallen where it is below 95 % of the stored one by more than the noise of both. What has
-fallen is measured again, on this machine, and is reported if it falls each time. The exit code is 1 then, and 2 where
-the runs cannot be compared.
+A figure is a ratio measured within one run: speed relative to cuBLAS, host time of a call relative to that of PyTorch
+or CuPy, or a geometric mean of these. It has fallen if it is below 95 % of the stored one by more than the noise of
+both. Figures that have fallen are measured again on this machine, and reported if they fall each time. The exit code is
+then 1. It is 2 if the runs cannot be compared.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from typing import Any
 from write_tables import ROOT, SETS, reduce
 
 LIMIT = 0.95  # of the stored figure
-STANDARD_ERRORS = 2.0  # of both figures that are taken for noise
-REPEATS = 2  # times that a fallen figure is measured again
+STANDARD_ERRORS = 2.0  # noise, in standard errors of both figures
+REPEATS = 2  # how often a fallen figure is measured again
 _BESIDE = {
     "sgemm, C given": ("torch.mm(out=)", "cupy.matmul(out=)"),
     "sgemm, new result": ("torch.mm", "cupy.matmul"),
@@ -38,15 +38,15 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """A ratio: larger is better.
+    """A ratio, of which larger is better.
 
     Attributes
     ----------
     ratio : float
     noise : float
-        Its standard error, relative to it.
+        Relative standard error of the ratio.
     tests : tuple of str
-        The benchmarks that measure it again, as pytest names them.
+        pytest ids of the benchmarks that measure it.
     """
 
     ratio: float
@@ -55,7 +55,7 @@ class Figure:
 
 
 def figures(data: Data) -> dict[str, Figure]:
-    """Return every figure of a run that `reduce` made, by a name that is the same in each run."""
+    """Return the figures in the output of `reduce` by name. A figure has the same name in every run."""
     found = {}
     for name in SETS:
         of_set = {f"{name} {_problem(row)}": _figure(row["percent"] / 100, row) for row in data[name]}
@@ -82,13 +82,13 @@ def _problem(row: Data) -> str:
 
 
 def _figure(ratio: float, *rows: Data) -> Figure:
-    """Return a figure from the rows it is made of; runs from before noise was stored have none."""
+    """Return the figure of these rows. Older runs did not store noise; theirs counts as 0."""
     noise = math.hypot(*(row.get("noise", 0.0) for row in rows))
     return Figure(ratio, noise, tuple(row["test"] for row in rows if "test" in row))
 
 
 def fallen(stored: Mapping[str, Figure], found: Mapping[str, Figure]) -> list[str]:
-    """Return the names of the figures that are below the limit by more than the noise of both."""
+    """Return the names of the figures that are below the limit by more than the noise."""
     return [
         name
         for name, new in found.items()
@@ -100,13 +100,13 @@ def fallen(stored: Mapping[str, Figure], found: Mapping[str, Figure]) -> list[st
 def confirmed(
     stored: Mapping[str, Figure], found: Mapping[str, Figure], again: Callable[[Iterable[str]], Mapping[str, Figure]]
 ) -> dict[str, Figure]:
-    """Return the figures that fell, and fell again in each of `REPEATS` measurements by `again`."""
+    """Return the figures that fell and then fell again in each of `REPEATS` calls of `again`."""
     suspects = {name: found[name] for name in fallen(stored, found)}
     for _ in range(REPEATS):
         if not suspects:
             break
         new = again(dict.fromkeys(test for one in suspects.values() for test in one.tests))
-        still = {*fallen(stored, new)} | {*suspects} - {*new}  # what could not be measured again stays suspect
+        still = {*fallen(stored, new)} | {*suspects} - {*new}  # figures that were not measured again stay suspects
         suspects = {name: new.get(name, one) for name, one in suspects.items() if name in still}
     return suspects
 
@@ -117,13 +117,13 @@ def measure_again(tests: Iterable[str]) -> dict[str, Figure]:
         result = Path(folder) / "again.json"
         command = [sys.executable, "-m", "pytest", "-q", "--benchmark-enable", "--benchmark-only"]
         subprocess.run([*command, f"--benchmark-json={result}", *tests], cwd=ROOT, check=False, stdout=sys.stderr)
-        if not result.exists():  # pytest could not run them, and has said why
+        if not result.exists():  # pytest failed and has printed the reason
             return {}
         return figures(reduce(json.loads(result.read_text(encoding="utf-8")), ladder=False))
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Run the program; see the module's text."""
+    """Run the program; the module docstring describes it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("run", type=Path, help="JSON of make bench")
     options = parser.parse_args(arguments)

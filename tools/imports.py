@@ -14,6 +14,35 @@ PACKAGE = "fastsgemm"
 
 Graph = Mapping[str, frozenset[str]]
 
+# The rooms and what is in each, the lowest first: a room imports only from rooms above it in this list.
+# Those without a trailing slash are single files.
+ROOMS = {
+    "errors": "every error that a caller can see",
+    "resources": "finds the data files of the package: device code and tuning database",
+    "strict_json": "reads JSON and refuses what it does not know",
+    "private_files": "files that no other user may write",
+    "progress": "messages and progress bars on stderr",
+    "problem": "a problem: M, N, K and a layout, and its spelling",
+    "rungs": "the kernels of the ladder, and which of them `sgemm` uses by default",
+    "config": "the constants of a kernel, and the predicate that says which are legal",
+    "known_devices": "limits of devices that are not in this machine",
+    "device": "the driver, the devices of this machine, and an opened one",
+    "geometry": "how matrices lie in memory, which variant of a kernel they need, and the grid: pure arithmetic",
+    "jit": "source with its constants filled in, NVRTC, the kernel cache, loaded kernels",
+    "heuristics": "the tuning database, the cost model, and the choice of rung and config",
+    "call": "one product: array libraries, checks, packing, split-K, launch",
+    "sim": "the simulated device, which runs the compiled kernels without a GPU",
+    "measure": "stopwatch on a device, and cuBLAS to compare with",
+    "tuning": "search, check, time and store configs; opens a device and tunes an unknown one",
+    "host": "`sgemm` for arrays in host memory",
+    "gemm": "`sgemm`, the public function",
+    "ladder": "the ladder measured or simulated, and what `info` shows",
+    "": "the public names",
+    "command_line": "`fastsgemm` on the command line",
+    "__main__": "starts the command line, and answers Ctrl-C while it loads",
+    "tune": "`python -m fastsgemm.tune`, the older spelling of `fastsgemm tune`",
+}
+
 
 def files(source: Path) -> Graph:
     """Return for every module below ``source/fastsgemm`` the modules of the package that it imports."""
@@ -30,8 +59,28 @@ def rooms(graph: Graph) -> Graph:
 
 
 def room(module: str) -> str:
-    """Return the room of a module: ``fastsgemm.call`` for ``fastsgemm.call.launch``."""
+    """Return the room of a module: ``fastsgemm.call`` for ``fastsgemm.call.product``."""
     return ".".join(module.split(".")[:2])
+
+
+def lines(source: Path) -> dict[str, int]:
+    """Return the lines of Python in each room, in the order of `ROOMS`."""
+    counted = dict.fromkeys(ROOMS, 0)
+    for path in sorted((source / PACKAGE).rglob("*.py")):
+        counted[short(room(_name(path, source)))] += len(path.read_text(encoding="utf-8").splitlines())
+    return counted
+
+
+def short(name: str) -> str:
+    """Return the name of a room as `ROOMS` has it: ``call`` for ``fastsgemm.call``."""
+    return name.removeprefix(PACKAGE).removeprefix(".")
+
+
+def against_order(graph: Graph) -> list[str]:
+    """Return the imports between rooms that go against the order of `ROOMS`, as ``call -> tuning``."""
+    order = {name: place for place, name in enumerate(ROOMS)}
+    found = [(short(name), short(other)) for name, imported in rooms(graph).items() for other in sorted(imported)]
+    return [f"{name} -> {other}" for name, other in found if order[other] > order[name]]
 
 
 def floors(graph: Graph) -> list[list[str]]:
@@ -72,7 +121,7 @@ def _imported(path: Path, known: object) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in names)
-        elif isinstance(node, ast.ImportFrom) and node.module in names:
+        elif isinstance(node, ast.ImportFrom) and node.module in {*names, PACKAGE}:
             inside = {f"{node.module}.{alias.name}" for alias in node.names}
             yield from inside & names
             if inside - names and node.module != PACKAGE:  # a name that the module itself defines

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measure how busy rung 9 keeps the FMA pipe with Nsight Compute, for docs/sass.md.
+"""Measure with Nsight Compute how busy rung 9 keeps the FMA pipe, for docs/sass.md.
 
     tools/ncu_pipe.py                     4096 x 4096 x 4096 in the four layouts, into docs/data/ncu.json
     tools/ncu_pipe.py --json found.json   into another file
 
-The constants are those that the shipped tuning database gives these problems. Needs a device, `ncu`, and the right to
-read the device's counters; clocks are left alone. Then tools/write_tables.py writes the page.
+The constants are those of the shipped tuning database. This needs a device, `ncu` and permission to read the device's
+counters. Clocks are not locked. Run tools/write_tables.py afterwards to update the page.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from fastsgemm.problem import LAYOUTS, Problem
 KEPT = Path(__file__).resolve().parents[1] / "docs" / "data" / "ncu.json"
 RUNG = "pipelined"
 SIZE = 4096
-WARM_UP = 20  # products before the one that is measured: clocks go up
+WARM_UP = 20  # products before the measured one, so that clocks rise
 
-# Not every device and version of ncu has all of them; what comes back with a value is kept, in this order.
+# No device and version of ncu has all of these. Those that return a value are stored, in this order.
 METRICS = (
     "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
     "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
@@ -52,7 +52,7 @@ Data = dict[str, Any]
 
 
 def on_device(folder: Path) -> None:
-    """Multiply in each layout, warm up included, for ncu to watch the last product of each."""
+    """Multiply in each layout: warm up, then run one product with the profiler on."""
     from cuda.bindings import driver
 
     from fastsgemm import device
@@ -87,7 +87,7 @@ def on_device(folder: Path) -> None:
 
 
 def measure(ncu: str) -> Data:
-    """Run `on_device` under ncu and return all that was found."""
+    """Run `on_device` under ncu and return the metrics of each layout, with the versions they were measured with."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         kernels = profile(ncu, folder, Path(__file__), METRICS, RUNG)
@@ -109,17 +109,17 @@ def measure(ncu: str) -> Data:
 
 
 def ncu_version(ncu: str) -> str:
-    """Return what ncu says of its version, its last line."""
+    """Return the version of ncu: the last line of its output."""
     done = subprocess.run([ncu, "--version"], capture_output=True, text=True, check=False)
     lines = done.stdout.strip().splitlines()
     return lines[-1].removeprefix("Version ") if lines and not done.returncode else "unknown"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; see the module's text."""
+    """Run the program; the module docstring describes it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--ncu", metavar="PATH", help="the profiler; default: looked for")
-    parser.add_argument("--json", type=Path, default=KEPT, metavar="FILE", help="write it here")
+    parser.add_argument("--ncu", metavar="PATH", help="path of ncu; default: search for it")
+    parser.add_argument("--json", type=Path, default=KEPT, metavar="FILE", help="output file")
     parser.add_argument("--on-device", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.on_device is not None:

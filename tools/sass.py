@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Count the instructions of rung 9's main loop as the device runs them (SASS), for docs/sass.md.
+"""Count the instructions of rung 9's main loop in SASS, for docs/sass.md.
 
     tools/sass.py                              4096 x 4096 x 4096 in the four layouts, into docs/data/sass.json
-    tools/sass.py 1024,1024,1024,TN            other problems: shown, and not kept
-    tools/sass.py 512,512,512 --json one.json  and written to a file
+    tools/sass.py 1024,1024,1024,TN            print the counts of another problem
+    tools/sass.py 512,512,512 --json one.json  and write them to a file
 
-It compiles with the constants that the tuning database gives a problem on an H200, disassembles, and takes the loop
-with the most FFMAs. Needs NVRTC and nvdisasm, and no device.
+This compiles the kernel with the constants that the tuning database has for the problem on an H200, disassembles it,
+and takes the loop with the most FFMAs. It needs NVRTC and nvdisasm, but no device.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEPT = ROOT / "docs" / "data" / "sass.json"
 ARCH = "sm_90"
 RUNG = "pipelined"
 TYPICAL = tuple(Problem(4096, 4096, 4096, layout) for layout in LAYOUTS)
-COPIES = ("LDG", "LDGSTS", "STS")  # from global memory to registers, past them, and from them to shared memory
+COPIES = ("LDG", "LDGSTS", "STS")  # global memory to registers, global to shared memory, registers to shared memory
 
 _INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")  # the address, then the instruction
 _LABEL = re.compile(r"\s*(\.L_\w+:)")
@@ -48,11 +48,11 @@ Data = dict[str, Any]
 
 
 class SassError(Exception):
-    """There is no disassembler, or it did not give what was expected."""
+    """nvdisasm is missing, failed, or printed no loop with an FFMA."""
 
 
 def find_nvdisasm(folders: Iterable[str] = sys.path) -> str:
-    """Return the path of nvdisasm: the one on PATH, one in an installed package, or one of an installed toolkit."""
+    """Return the path of nvdisasm, searched on PATH, in installed packages and in installed CUDA toolkits."""
     found = shutil.which("nvdisasm")
     if found is not None:
         return found
@@ -63,13 +63,13 @@ def find_nvdisasm(folders: Iterable[str] = sys.path) -> str:
     for path in sorted(Path("/usr/local").glob("cuda*/bin/nvdisasm")):
         return str(path)
     raise SassError(
-        "nvdisasm was not found: not on PATH, not in an installed package (triton and nvidia-cuda-nvcc bring it), "
-        "not in /usr/local/cuda*/bin"
+        "nvdisasm was not found on PATH, in an installed package (triton and nvidia-cuda-nvcc contain it) or in "
+        "/usr/local/cuda*/bin"
     )
 
 
 def disassemble(nvdisasm: str, cubin: bytes) -> str:
-    """Return the assembler text of a cubin."""
+    """Return the SASS of a cubin as text."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
@@ -77,7 +77,7 @@ def disassemble(nvdisasm: str, cubin: bytes) -> str:
 
 
 def nvdisasm_version(nvdisasm: str) -> str:
-    """Return the version of the CUDA toolkit that nvdisasm is from, such as 13.1."""
+    """Return the CUDA version of nvdisasm, such as 13.1."""
     found = re.search(r"release (\d+\.\d+)", _output([nvdisasm, "--version"]))
     return found[1] if found else "unknown"
 
@@ -90,13 +90,13 @@ def _output(command: list[str]) -> str:
 
 
 def code_of(text: str) -> list[str]:
-    """Return the instructions and labels of nvdisasm's text in order, without addresses and encodings."""
+    """Return the instructions and labels in nvdisasm's output, without addresses and encodings."""
     found = (_LABEL.match(line) or _INSTRUCTION.match(line) for line in text.splitlines())
     return [one[1] for one in found if one]
 
 
 def main_loop(code: list[str]) -> list[str]:
-    """Return the loop with the most FFMAs, from its label to its branch; of two with as many, the shorter one.
+    """Return the loop with the most FFMAs, from its label to its branch. In a tie, the shorter loop wins.
 
     Raises
     ------
@@ -116,13 +116,13 @@ def main_loop(code: list[str]) -> list[str]:
 
 
 def count(code: list[str]) -> Data:
-    """Return how many instructions there are of each kind.
+    """Count the instructions by kind.
 
     Returns
     -------
     dict
-        ``instructions``, ``ffma``, ``lds`` (loads from shared memory by the bits of a thread), ``copies`` (by
-        instruction and bits), ``barriers``, ``others`` (by instruction), and ``reuse``: operands with that flag.
+        ``instructions``, ``ffma``, ``lds`` (loads from shared memory by bits per thread), ``copies`` (by instruction
+        and bits), ``barriers``, ``others`` (by instruction), and ``reuse`` (operands with that flag).
     """
     lines = [_PREDICATE.sub("", line, count=1) for line in code if not line.endswith(":")]
     names = Counter(_name(line.split()[0]) for line in lines)
@@ -147,7 +147,7 @@ def count(code: list[str]) -> Data:
 
 
 def _name(opcode: str) -> str:
-    """Return an opcode without modifiers; where it moves data to or from shared memory, with the bits a thread."""
+    """Return an opcode without modifiers. Loads and copies keep the bits per thread."""
     base, *modifiers = opcode.split(".")
     if base == "LDS" or base in COPIES:
         return f"{base}.{next((one for one in modifiers if one in ('64', '128')), '32')}"
@@ -155,7 +155,7 @@ def _name(opcode: str) -> str:
 
 
 def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
-    """Return what is to be known of the kernel that a problem gets, and its main loop."""
+    """Return the counts of the kernel that a problem gets, and its main loop."""
     choice = choose(device_at(ARCH), rungs.find(RUNG), variants.dense_call(problem).problem, only="shipped")
     job = evaluator.job_of(choice.rung, choice.config, problem)
     text = source.generate(job.rung, job.config, job.variant)
@@ -173,7 +173,7 @@ def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
 
 
 def collect(wanted: Sequence[Problem], nvdisasm: str) -> Data:
-    """Return what is kept of some problems, with the main loop of the first of them."""
+    """Return the counts of all problems, and the main loop of the first."""
     found = [look(problem, nvdisasm) for problem in wanted]
     return {
         "arch": ARCH,
@@ -186,10 +186,12 @@ def collect(wanted: Sequence[Problem], nvdisasm: str) -> Data:
 
 
 def main(arguments: Sequence[str] | None = None, kept: Path = KEPT) -> int:
-    """Run the program; see the module's text."""
+    """Run the program; the module docstring describes it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("problems", nargs="*", metavar="M,N,K[,LAYOUT]", help="default: 4096,4096,4096 in all layouts")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write it here; default problems: docs/data")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="output file; default: docs/data/sass.json, if no problem is given"
+    )
     options = parser.parse_args(arguments)
     try:
         wanted = [parse(text) for text in options.problems]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write the tables of README.md and docs/: measured on a device, counted on the simulated device, in SASS or by tests.
+"""Write the tables of README.md and docs/ from the JSON files of docs/data.
 
-    tools/write_tables.py build/benchmarks.json   keep what they need in docs/data/benchmarks.json, then write them
-    tools/write_tables.py                         write them from the JSON files of docs/data
-    tools/write_tables.py --check                 change nothing; fail where a table is not what the data gives
+    tools/write_tables.py build/benchmarks.json   first update docs/data/benchmarks.json from a run of make bench
+    tools/write_tables.py                         write all tables
+    tools/write_tables.py --check                 write nothing; exit 1 if a table differs from its data
 
-A table stands between <!-- NAME:begin --> and <!-- NAME:end -->, and nobody edits it by hand.
+A table stands between <!-- NAME:begin --> and <!-- NAME:end -->. Do not edit it by hand.
 """
 
 from __future__ import annotations
@@ -32,33 +32,35 @@ NOT_COUNTED = (
     "*Not measured yet: run `tests/sim/ncu_counters.py --json docs/data/counters.json` on a machine with a device.*"
 )
 NOT_ATTACKED = "*Not counted yet: run `make hostile`.*"
-LONGEST = 700  # lines of machine code that are shown
-REPEATED = "of stores, with repeats"  # as tests/sim/ncu_counters.py calls it
-PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"  # shown where ncu gave it
+LONGEST = 700  # lines of SASS that the page shows at most
+REPEATED = "of stores, with repeats"  # the metric's name in tests/sim/ncu_counters.py
+# Preferred; if ncu did not report it, the page shows the first FMA pipe metric that it did.
+PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"
 
-SETS = ("shapes", "layouts", "narrow", "random", "large")  # groups of tests/benchmarks/test_shapes.py
-UNKNOWN_DEVICE = "sgemm, unknown device"  # as tests/benchmarks/test_first_result.py calls it
+SETS = ("shapes", "layouts", "narrow", "random", "large")  # benchmark groups of tests/benchmarks/test_shapes.py
+UNKNOWN_DEVICE = "sgemm, unknown device"  # its name in tests/benchmarks/test_first_result.py
 
 _KEPT = ("M", "N", "K", "layout", "lda", "ldb", "ldc", "load_bytes", "size", "rung", "rule", "ms", "cublas_ms")
-_KEPT += ("percent", "noise", "error", "cublas_error", "test")  # of every problem beside cuBLAS
-_RULES = {"exact": "tuned", "predicted": "predicted", "nearest": "nearest"}  # the choice's rule, as the tables say it
+_KEPT += ("percent", "noise", "error", "cublas_error", "test")  # the fields stored for each problem
+_RULES = {"exact": "tuned", "predicted": "predicted", "nearest": "nearest"}  # rule of the choice: name in the tables
 
 Data = dict[str, Any]
 
 
 def reduce(run: Data, ladder: bool = True) -> Data:
-    """Return what the tables need of pytest-benchmark's JSON.
+    """Extract the data of the tables from pytest-benchmark's JSON.
 
     Parameters
     ----------
     run : dict
+        The parsed JSON.
     ladder : bool
-        Whether the run must have one.
+        Whether a run without the ladder's benchmarks is an error.
 
     Raises
     ------
     ValueError
-        The run has no ladder: it was made without a device.
+        The run has no ladder because it was made without a device.
     """
 
     def of(group: str) -> list[Data]:
@@ -68,7 +70,7 @@ def reduce(run: Data, ladder: bool = True) -> Data:
 
     rungs = of("ladder")
     if ladder and not rungs:
-        raise ValueError("the run holds no ladder: run make bench on a machine with a device")
+        raise ValueError("the run has no ladder: run make bench on a machine with a device")
     machine = run["machine_info"]["fastsgemm"]
     return {
         "date": run["datetime"][:10],
@@ -85,7 +87,7 @@ def reduce(run: Data, ladder: bool = True) -> Data:
 
 
 def ladder_table(data: Data) -> str:
-    """Every rung in the order of the ladder, then cuBLAS."""
+    """Return the ladder's table: the rungs in order, then cuBLAS."""
     literature = data["literature"]
     published = literature["percent_of_cublas"]
     first = data["ladder"][0]
@@ -97,14 +99,14 @@ def ladder_table(data: Data) -> str:
     ]
     for row in data["ladder"]:
         name = f"{row['number']} {row['name']}" if row["number"] else "cuBLAS"
-        theirs = published.get(row["name"], "" if row["number"] else 100.0)  # it ends at rung 8
+        theirs = published.get(row["name"], "" if row["number"] else 100.0)  # the published ladder ends at rung 8
         percent = "" if row["percent"] is None else f"{row['percent']:.1f}"
         lines.append(_line(name, f"{row['ms']:.3g}", f"{row['tflops']:.1f}", percent, theirs, f"{row['error']:.2e}"))
     return "\n".join(lines)
 
 
 def speed_table(data: Data) -> str:
-    """The first screen's answer: how `sgemm` compares by kind of problem, and what a new device waits for."""
+    """Return the speed relative to cuBLAS by kind of problem, and the tuning time on an unknown device."""
     groups = [(f"named shapes, {rule}", rows) for rule, rows in _by(data["shapes"], _rule, _RULES.values()).items()]
     groups += [("narrow results, four layouts", data["narrow"])] if data["narrow"] else []
     groups += [(f"random, {size}", rows) for size, rows in _by(data["random"], _size, data["sizes"]).items()]
@@ -112,7 +114,7 @@ def speed_table(data: Data) -> str:
     missing = [] if data["large"] else ["", _trial_text(data["trial"])]
     return "\n".join(
         [
-            f"Speed of `sgemm` relative to cuBLAS FP32 on {_machine(data)}:",
+            f"Speed of `sgemm` relative to cuBLAS FP32 (above 1: `sgemm` is faster), on {_machine(data)}:",
             "",
             *_aggregates("problems", groups),
             *missing,
@@ -123,34 +125,34 @@ def speed_table(data: Data) -> str:
 
 
 def _trial_text(trial: Data) -> str:
-    """What was found of large problems before they were part of the benchmark."""
+    """Return the trial's figures for large problems, which stand in until the benchmark has measured some."""
     large, narrow, dot = trial["large"], trial["narrow"], trial["dot_product"]
     layouts = ", ".join(f"{layout} {mean:.2f}" for layout, mean in large["layouts"].items())
     return (
-        f"This run had no set of large problems. In a trial of revision {trial['revision']} ({trial['date']}) on one "
-        f"{trial['device']}, {large['count']} random problems of {large['least_gflop']} to {large['most_gflop']} GFLOP "
-        f"in four layouts gave a geometric mean of {large['geometric_mean']:.2f}; cuBLAS was faster on {large['lost']} "
-        f"of the {large['count']}, the slowest was {large['slowest']:.2f}; by layout {layouts}. Narrow results with A "
-        f"transposed or B contiguous along K reached {narrow['slowest']:.2f} to {narrow['fastest']:.2f}, a dot product "
-        f"of length {dot['K']:,} {dot['speed']:.2f}."
+        f"This run did not measure large problems. An earlier trial did (revision {trial['revision']}, "
+        f"{trial['date']}, one {trial['device']}): on {large['count']} random problems of {large['least_gflop']} to "
+        f"{large['most_gflop']} GFLOP the geometric mean was {large['geometric_mean']:.2f} ({layouts}). cuBLAS was "
+        f"faster on {large['lost']} of them; the slowest reached {large['slowest']:.2f}. Narrow results with A "
+        f"transposed, or with B contiguous along K, reached {narrow['slowest']:.2f} to {narrow['fastest']:.2f}. A dot "
+        f"product of length {dot['K']:,} reached {dot['speed']:.2f}."
     )
 
 
 def _wait_text(data: Data) -> str:
     measured = next((row["ms"] / 1e3 for row in data["first"] if row["first"] == UNKNOWN_DEVICE), None)
     took = (
-        f"on one {data['device']}, with its records removed from the database, that took {measured:.0f} s"
+        f"{measured:.0f} s on one {data['device']}, measured with its records removed from the database"
         if measured is not None
-        else f"in the trial that took about {data['trial']['unknown_device_seconds']} s"
+        else f"about {data['trial']['unknown_device_seconds']} s in the trial"
     )
     return (
-        f"Where the tuning database has nothing for the architecture of a device, the first `sgemm` tunes the device, "
-        f"once: {took}."
+        "If the tuning database has no data for the architecture of a device, the first `sgemm` on it tunes the device "
+        f"once. This took {took}."
     )
 
 
 def set_text(name: str) -> Callable[[Data], str]:
-    """Return what writes a whole set: a line a problem."""
+    """Return the function that writes the table of a set, one line a problem."""
 
     def table(data: Data) -> str:
         rows = data[name]
@@ -160,7 +162,7 @@ def set_text(name: str) -> Callable[[Data], str]:
 
 
 def random_text(name: str) -> Callable[[Data], str]:
-    """Return what writes a random set: by size class, layout and loads, then every problem where cuBLAS is faster."""
+    """Return the function that writes a random set: means by size class, layout and load width, then every loss."""
 
     def text(data: Data) -> str:
         rows = data[name]
@@ -181,7 +183,7 @@ def random_text(name: str) -> Callable[[Data], str]:
                 *_aggregates("problems", groups),
                 "",
                 "<details>",
-                f"<summary>The {len(lost)} of {len(rows)} on which cuBLAS is faster, the slowest first</summary>",
+                f"<summary>The {len(lost)} of {len(rows)} problems on which cuBLAS is faster, slowest first</summary>",
                 "",
                 *_rows(lost),
                 "",
@@ -193,12 +195,12 @@ def random_text(name: str) -> Callable[[Data], str]:
 
 
 def sizes_text(data: Data) -> str:
-    """What the size classes are."""
+    """Return the definitions of the size classes as a list."""
     return "\n".join(f"- **{size}**: {what}" for size, what in data["sizes"].items())
 
 
 def _by(rows: Sequence[Data], key: Callable[[Data], str], order: Iterable[str] = ()) -> dict[str, list[Data]]:
-    """Return the rows by their key: the keys of `order` that there are first, then others as they sort."""
+    """Group the rows by key. Keys in `order` come first, in that order; the others follow, sorted."""
     found: dict[str, list[Data]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
@@ -227,7 +229,7 @@ def _lines(row: Data) -> str:
 
 
 def _padding(row: Data) -> int:
-    """Return the floats between the lines of A, B and C, added up."""
+    """Return the padding between the lines of A, B and C in floats, summed over the three."""
     (a, b), lines = row["layout"], (row["lda"], row["ldb"], row["ldc"])
     shortest = (row["M"] if a == "T" else row["K"], row["K"] if b == "T" else row["N"], row["N"])
     return int(sum(lines) - sum(shortest))
@@ -265,16 +267,17 @@ def _summary(rows: Sequence[Data]) -> str:
     errors = [_of_cublas_error(row) for row in rows]
     tuned = sum(_rule(row) == "tuned" for row in rows)
     lost = sum(share < 1.0 for share in shares)
+    padded = sum(_padding(row) > 0 for row in rows)
     return (
-        f"{len(rows)} problems ({', '.join(_by(rows, _layout))}; {tuned} tuned; {sum(map(bool, map(_padding, rows)))} "
-        f"with padded lines): geometric mean {statistics.geometric_mean(shares):.3f} times cuBLAS's speed, {lost} "
-        f"slower than cuBLAS, the slowest {min(shares):.2f}. Error: at most {max(errors):.2f} times cuBLAS's, "
-        f"{statistics.median(errors):.2f} in the median."
+        f"{len(rows)} problems ({', '.join(_by(rows, _layout))}; {tuned} tuned; {padded} with padded lines). Geometric "
+        f"mean {statistics.geometric_mean(shares):.3f} times the speed of cuBLAS; cuBLAS is faster on {lost}; slowest "
+        f"{min(shares):.2f}. The error is at most {max(errors):.2f} times that of cuBLAS, in the median "
+        f"{statistics.median(errors):.2f} times."
     )
 
 
 def calls_table(data: Data) -> str:
-    """What a call costs the host, and the time to the first result."""
+    """Return the tables of the host time of a call and of the time to the first result."""
     lines = [f"On {_machine(data)}.", "", *_header("call on 64 x 64 operands", "arrays", "host time, µs")]
     lines += [_line(f"`{row['call']}`", row["kind"], f"{row['us_per_call']:.2f}") for row in data["calls"]]
     lines += ["", *_header("first result in a fresh process", "ms")]
@@ -296,7 +299,7 @@ TABLES: dict[str, Callable[[Data], str]] = {
 
 
 def counts_texts(counts: Table) -> dict[str, str]:
-    """The simulated device's counts: one table, and a paragraph a rung."""
+    """Return the simulated device's counts: one table, and a line for each rung."""
     of_rungs = {f"counts-{row.name}": _counts_of(row) for row in counts.rows}
     return {"counts": f"{counts.heading()}.\n\n{counts.markdown()}"} | of_rungs
 
@@ -322,7 +325,7 @@ def _counts_of(row: Row) -> str:
 
 
 def sass_texts(sass: Data | None) -> dict[str, str]:
-    """The counts of the main loop's machine code, and its listing."""
+    """Return the instruction counts of the main loop, and its listing."""
     if sass is None:
         return {"sass": NOT_DISASSEMBLED, "sass-loop": NOT_DISASSEMBLED}
     lines = [
@@ -364,7 +367,7 @@ def _listing(sass: Data) -> str:
 
 
 def ncu_texts(ncu: Data | None) -> dict[str, str]:
-    """What Nsight Compute says of the FMA pipe."""
+    """Return Nsight Compute's figures for the FMA pipe."""
     if ncu is None:
         return {"ncu-pipe": NOT_PROFILED}
     rows = ncu["rows"]
@@ -384,7 +387,7 @@ def ncu_texts(ncu: Data | None) -> dict[str, str]:
 
 
 def counters_texts(found: Data | None) -> dict[str, str]:
-    """The simulated counts beside Nsight Compute's, a line a rung."""
+    """Return the simulated counts beside those of Nsight Compute, one line a rung."""
     if found is None:
         return {"counters": NOT_COUNTED}
     problem = found["problem"]
@@ -393,7 +396,7 @@ def counters_texts(found: Data | None) -> dict[str, str]:
         by_rung.setdefault(row["rung"], {})[row["metric"]] = row
     lines = [
         f"{problem['M']} x {problem['N']} x {problem['K']} on one {found['device']}, driver {found['driver']}, "
-        f"{found['date']}. Differences in per cent.",
+        f"{found['date']}. Differences in percent.",
         "",
         *_header("rung", "largest difference", "store wavefronts", "of the data pipe", "instructions, difference"),
     ]
@@ -406,7 +409,7 @@ def counters_texts(found: Data | None) -> dict[str, str]:
 
 
 def hostile_texts(tried: Mapping[str, int] | None) -> dict[str, str]:
-    """How often the hostile tests tried each attack."""
+    """Return how many inputs of each kind the hostile tests tried."""
     if tried is None:
         return {"hostile": NOT_ATTACKED}
     rows = [_line(attack, f"{count:,}") for attack, count in sorted(tried.items())]
@@ -421,14 +424,14 @@ def contents(
     counters: Data | None,
     hostile: Data | None,
 ) -> dict[str, str]:
-    """Return what stands in every place, by its name."""
+    """Return the text of every table by its name."""
     measured = {name: NOT_MEASURED if data is None else table(data) for name, table in TABLES.items()}
     counted = counts_texts(counts) | counters_texts(counters) | hostile_texts(hostile)
     return measured | counted | sass_texts(sass) | ncu_texts(ncu)
 
 
 def fill(text: str, contents: Mapping[str, str]) -> str:
-    """Return `text` with every table that it has a place for."""
+    """Return `text` with the tables put between their markers."""
     for name, content in contents.items():
         place = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
         text = place.sub(lambda found, content=content: f"{found[1]}{content}\n{found[2]}", text)  # type: ignore[misc]
@@ -449,15 +452,15 @@ def _line(*cells: object) -> str:
 
 
 def _read(path: Path) -> Data | None:
-    """Return the data of a file, or None where there is no such file."""
+    """Return the data of a file, or None if the file does not exist."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Run the program; see the module's text."""
+    """Run the program; the module docstring describes it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("run", nargs="?", type=Path, help="JSON of make bench")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 where a table is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a table is out of date")
     options = parser.parse_args(arguments)
     kept = root / "docs" / "data" / "benchmarks.json"
     if options.run is not None:

@@ -1,7 +1,7 @@
-"""The program: ``python -m fastsgemm``, also installed as ``fastsgemm``.
+"""The program ``fastsgemm``, also run as ``python -m fastsgemm``.
 
-`main` runs the command line as a process of its own: whatever happens to Ctrl-C, stdout and stderr is one line and an
-exit code. Nothing that takes time is imported before that is arranged.
+`main` turns Ctrl-C, a closed stdout and lack of memory into one line and an exit code. Slow imports happen after its
+signal handler is installed, so Ctrl-C works during them, too.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from types import FrameType
 
 from fastsgemm.progress import abandon, say
 
-_FAILED = 2  # the exit code where the caller or the machine is at fault
-_INTERRUPTED = 130  # the exit code that shells use for Ctrl-C
+_FAILED = 2  # exit code for an error of the caller or the machine
+_INTERRUPTED = 130  # exit code that shells use for Ctrl-C
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line as a process.
+    """Run the program.
 
     Parameters
     ----------
     arguments : list of str, optional
-        Default: those of the process.
+        Default: the arguments of the process.
 
     Returns
     -------
     int
-        The exit code: 0, 1 for a wrong result, 2 for an error of the caller or the machine, 130 after Ctrl-C.
+        Exit code: 0, 1 for a wrong result, 2 for an error of the caller or the machine, 130 after Ctrl-C.
     """
     interrupts: list[int] = []
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not under nohup, which ignores it
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # nohup sets another one, which ignores Ctrl-C
 
         def interrupt(number: int, frame: FrameType | None) -> None:
             interrupts.append(number)
@@ -39,8 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
 
         signal.signal(signal.SIGINT, interrupt)
     try:
-        with contextlib.suppress(AttributeError, OSError):  # stdout is closed, or is not a file
-            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # as stderr does
+        with contextlib.suppress(AttributeError, OSError):  # stdout is closed or not a file
+            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # like stderr
         try:
             from fastsgemm.command_line import main as run
 
@@ -48,11 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except BrokenPipeError:  # the reader, head for example, has seen enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         abandon(sys.stdout)
         return 0
     except (KeyboardInterrupt, Exception) as error:
-        # An extension module may turn a KeyboardInterrupt into another exception while it is imported.
+        # While an extension module is imported, a KeyboardInterrupt can become another exception.
         if interrupts or isinstance(error, KeyboardInterrupt):
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends the process at once
             _say("interrupted")

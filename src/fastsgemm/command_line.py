@@ -20,24 +20,24 @@ from fastsgemm.rungs import ladder as ladder_of
 from fastsgemm.tuning.command import DESCRIPTION, add_options, run, tunable
 
 DEFAULT_SIZE = Problem(2048, 2048, 2048)
-SIMULATED_SIZE = Problem(128, 128, 128)  # of the ladder on the simulated device: seconds, where the above takes an hour
+SIMULATED_SIZE = Problem(128, 128, 128)  # default on the simulated device, where DEFAULT_SIZE would take an hour
 
-_USAGE_ERROR = 2  # the exit code for what the caller can mend
-_WRONG_RESULT = 1
+_ERROR = 2  # exit code for an error of the caller or the machine
+_WRONG_RESULT = 1  # exit code
 
 
 class Climbed(Protocol):
-    """What a ladder found: `ladder.Ladder`, or anything else that can be shown."""
+    """The result of a ladder, measured or simulated."""
 
     @property
     def ok(self) -> bool:
-        """Whether every result was right."""
+        """Whether every result was correct."""
 
     def text(self) -> str:
-        """Return it for people."""
+        """Return this as text for a terminal."""
 
     def json(self) -> dict[str, Any]:
-        """Return it for machines."""
+        """Return this as plain data, ready for `json.dumps`."""
 
 
 def _on_cuda(problem: Problem, chosen: Sequence[Rung], ordinal: int = 0) -> Climbed:
@@ -51,13 +51,13 @@ def _on_host(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
 
 
 def _on_simulation(problem: Problem, chosen: Sequence[Rung], name: str | None = None) -> Climbed:
-    from fastsgemm.ladder import simulated  # no other command needs it
+    from fastsgemm.ladder import simulated  # other commands do not need it
     from fastsgemm.sim import Machine
 
     return simulated.climb(problem, chosen or ladder_of(problem.M, problem.N), Machine(name))
 
 
-# How the ladder is climbed, by the values of FASTSGEMM_DEVICE.
+# How to run the ladder, by value of FASTSGEMM_DEVICE.
 _LADDERS: dict[str, Callable[[Problem, Sequence[Rung]], Climbed]] = {
     "cuda": _on_cuda,
     "host": _on_host,
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        Default: those of the process.
+        Default: the arguments of the process.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.command(options))
     except FastsgemmError as error:
         say(f"fastsgemm: {' '.join(str(error).split())}")
-        return _USAGE_ERROR
+        return _ERROR
 
 
 def _everything(options: argparse.Namespace) -> int:
@@ -92,7 +92,7 @@ def _everything(options: argparse.Namespace) -> int:
     if not options.json:
         print(found.text(), end="\n\n", flush=True)
     climbs = {"ladder": device.host_backend()}
-    if climbs["ladder"] == "host" and found.nvrtc is not None:  # no device to see the rungs on
+    if climbs["ladder"] == "host" and found.nvrtc is not None:  # the host has no rungs to show
         climbs["simulated"] = "sim"
     ladders = {}
     for name, backend in climbs.items():
@@ -185,17 +185,17 @@ def _rung(text: str) -> Rung:
 
 _EPILOG = """\
 A problem is written N, M,N,K or M,N,K,LAYOUT. LAYOUT is NN, NT, TN or TT: A and B row-major (N) or column-major (T).
-A device is written cuda or cuda:1 where it is in this machine; where it need not be, by its name, such as
-"NVIDIA H200", or its architecture, such as sm_90."""
+A device in this machine is written cuda or cuda:1. Any other device is written by name, such as "NVIDIA H200", or by
+architecture, such as sm_90."""
 
 
 def _parser() -> argparse.ArgumentParser:
     square, simulated = DEFAULT_SIZE, SIMULATED_SIZE
     parser = argparse.ArgumentParser(
         prog="fastsgemm",
-        description="float32 matrix multiplication for NVIDIA GPUs. Without a command: show what was found on this "
-        f"machine and climb the ladder of kernels at {square.M} x {square.N} x {square.K}; without a device, on the "
-        f"host and, at {simulated.M} x {simulated.N} x {simulated.K}, on a simulated one.",
+        description="float32 matrix multiplication for NVIDIA GPUs. Without a command: show what this machine has, "
+        f"then run the ladder of kernels at {square.M} x {square.N} x {square.K}. Without a device: run it on the host "
+        f"and, at {simulated.M} x {simulated.N} x {simulated.K}, on a simulated device.",
         epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")
@@ -206,18 +206,18 @@ def _parser() -> argparse.ArgumentParser:
     found = commands.add_parser(
         "info", help="show devices, driver, NVRTC, kernel cache and the tuning record in use", epilog=_EPILOG
     )
-    _size(found, f"the problem to name the tuning record for; default {square.N}")
+    _size(found, f"the problem whose tuning record is shown; default {square.N}")
     _finish(found, _info)
 
     climb = commands.add_parser(
         "ladder",
-        help="check every rung against float64, then time it beside cuBLAS",
+        help="check every rung against float64, then time it and cuBLAS",
         description="Check every rung against float64, compare their bits, then time each in turns with cuBLAS, which "
         "needs PyTorch or CuPy. Without a device: time NumPy's product through sgemm. On a simulated device: run every "
-        "rung there and count what it does to memory and arithmetic units.",
+        "rung and count its memory accesses and instructions.",
         epilog=_EPILOG,
     )
-    _size(climb, f"the problem; default {square.N}, simulated {simulated.N}")
+    _size(climb, f"the problem; default {square.N}, on a simulated device {simulated.N}")
     names = ", ".join(map(str, RUNGS))
     climb.add_argument(
         "--rung",
@@ -228,26 +228,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     climb.add_argument(
         "--device",
-        help="where to run: cuda, cuda:1, host for NumPy, sim for the simulated device that FASTSGEMM_SIM_DEVICE names "
-        '(default "NVIDIA H200"), or the name or architecture of the device to simulate; default: FASTSGEMM_DEVICE, '
-        "or the first device if any",
+        help="where to run: cuda or cuda:1; host for NumPy; sim for the simulated device in FASTSGEMM_SIM_DEVICE "
+        '(default "NVIDIA H200"); or the name or architecture of a device to simulate. Default: FASTSGEMM_DEVICE, '
+        "else the first device, else host",
     )
     _finish(climb, _ladder)
 
     why = commands.add_parser(
         "explain",
-        help="say which constants a problem gets, and why",
-        description="Say which constants a problem gets on a device, and why.",
+        help="show which constants a problem gets, and why",
+        description="Show which constants a problem gets on a device, and why.",
         epilog=_EPILOG,
     )
     why.add_argument("problem", type=_problem, metavar="M,N,K[,LAYOUT]")
-    why.add_argument("--rung", type=_rung, help="the rung; default: the one that sgemm uses")
+    why.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
     why.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
     _finish(why, _explain)
 
     search = commands.add_parser(
         "tune",
-        help="search the constants that are fastest on this device (also: python -m fastsgemm.tune)",
+        help="search the fastest constants on this device (also: python -m fastsgemm.tune)",
         description=DESCRIPTION,
         epilog=_EPILOG,
     )
@@ -259,20 +259,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="M,N,K[,LAYOUT]",
         help="tune this problem; repeatable; default: the standard set of each rung",
     )
-    search.add_argument("--rung", type=_rung, help=f"the rung; tunable are {', '.join(tunable())}")
+    search.add_argument("--rung", type=_rung, help=f"the rung: {', '.join(tunable())}; default: all of them")
     add_options(search)
     _finish(search, run)
 
-    stored = commands.add_parser("cache", help="show the folder of compiled kernels, or empty it")
-    stored.add_argument("--clear", action="store_true", help="remove every stored kernel; they are compiled again")
+    stored = commands.add_parser("cache", help="show or empty the folder of compiled kernels")
+    stored.add_argument("--clear", action="store_true", help="delete all compiled kernels; calls compile them again")
     _finish(stored, _cache)
     return parser
 
 
 def _finish(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespace], int]) -> None:
     parser.set_defaults(command=command)
-    # No default here: a command's would overwrite a --json that stands before it.
-    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines")
+    # No default here: the default of a command would overwrite a --json before it.
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
 
 
 def _size(parser: argparse.ArgumentParser, what: str) -> None:

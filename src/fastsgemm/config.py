@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm.errors import ConfigError
-from fastsgemm.geometry.layout import WIDTHS
 from fastsgemm.rungs import OPTIONAL
 
 if TYPE_CHECKING:
     from fastsgemm.rungs import Rung
 
 WARP = 32
+WIDTHS = (1, 2, 4)  # floats that one load can have
 MAX_THREADS = 1024  # a block, on every architecture since sm_20
 MAX_REGISTERS = 255  # a thread, on every architecture since sm_35
 FEWEST_STAGES = 2  # of shared memory, on rung 9

@@ -1,4 +1,4 @@
-"""The machine: is there a usable driver, which devices are there, and what are their limits."""
+"""The machine: whether it has a usable driver, which devices it has, and what one device can do once opened."""
 
 from __future__ import annotations
 
@@ -6,23 +6,16 @@ import os
 import re
 import threading
 from collections import deque
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError, NoDriverError
+from fastsgemm.config import STATIC_SHARED
+from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError, NoDriverError, NoNvrtcError
 
 if TYPE_CHECKING:
-    from cuda.core import Stream
-
-
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from fastsgemm.errors import NoNvrtcError
-
-if TYPE_CHECKING:
-    pass
+    from cuda.core import Kernel, Stream
 
 _RELEASE = Path("/proc/driver/nvidia/version")  # on Linux
 
@@ -37,7 +30,7 @@ _lock = threading.Lock()
 
 
 class Gpu:
-    """One device, opened: its limits, its context, and the plans and kernels that were made for it.
+    """One device, opened: its limits, its context, and what has been prepared and loaded for it.
 
     Attributes
     ----------
@@ -50,10 +43,13 @@ class Gpu:
     shared_limit : int
         Shared memory that a block may opt in to, in bytes.
     multiprocessors : int
-    plans, kernels : dict
-        What has been prepared for this device; see `fastsgemm.gemm` and `fastsgemm.jit.kernel`.
+    prepared : dict
+        The problems seen so far; see `fastsgemm.call.product`.
+    kernels : dict
+        The kernels loaded so far; see `fastsgemm.jit.kernel`.
     launch, allocate, free : callable
-        cuda.core's ``launch`` and the driver's allocation in stream order, at hand without an import.
+        cuda.core's ``launch`` and the driver's ``cuMemAllocAsync`` and ``cuMemFreeAsync``, held here because an import
+        in each call costs time.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -73,7 +69,7 @@ class Gpu:
         self.arch = f"sm_{self.device.arch}"
         self.shared_limit = int(properties.max_shared_memory_per_block_optin)
         self.multiprocessors = int(properties.multiprocessor_count)
-        self.plans: dict[Any, Any] = {}
+        self.prepared: dict[Any, Any] = {}
         self.kernels: dict[Any, Any] = {}
         self._streams: dict[int, Stream] = {}
         self._kept: deque[tuple[Any, Any]] = deque()
@@ -88,19 +84,19 @@ class Gpu:
     def _allocate_first(self, size: int, handle: int) -> Any:
         from cuda.bindings import driver
 
-        _ = self.device.memory_resource  # has the driver's pool keep what is freed, else every call pays for new pages
+        _ = self.device.memory_resource  # makes the driver's pool keep freed memory; else each call maps new pages
         self.allocate = driver.cuMemAllocAsync
         return self.allocate(size, handle)
 
     def enter(self) -> bool:
-        """Make this device current in the calling thread; True says that `leave` must undo it."""
+        """Make this device current in the calling thread. Return whether `leave` must be called to undo it."""
         if int(self._get_current()[1]) == self._context_id:
             return False
         self._push(self._context)
         return True
 
     def leave(self) -> None:
-        """Make the device current again that was so before `enter`."""
+        """Undo `enter`: make the device current that was current before it."""
         self._pop()
 
     def stream(self, handle: int) -> Stream:
@@ -117,16 +113,44 @@ class Gpu:
     def keep_alive(self, handle: int, objects: Any) -> None:
         """Hold `objects` until the work now on this stream is done.
 
-        For arrays whose library does not know of the stream and could give their memory away too early. Nothing
-        waits: what is finished is let go at the next call.
+        This is for arrays whose library does not know the stream and might reuse their memory too early. Nothing
+        waits: the next call releases the objects whose work is done.
         """
         stream = self.stream(handle)
         if is_capturing(stream):
-            return  # a graph outlives any event; its owner keeps the operands, as for every captured kernel
-        with self._keeping:  # else two threads see the same one done, and the second lets go of the next
+            return  # a graph outlives any event; its owner keeps the operands alive, as for every captured kernel
+        with self._keeping:  # else two threads find the same entry done, and the second one drops the entry after it
             while self._kept and self._kept[0][0].is_done:
                 self._kept.popleft()
             self._kept.append((stream.record(), objects))
+
+    def load(self, cubin: bytes, name: str, shared_bytes: int) -> Kernel:
+        """Load a kernel and allow it the dynamic shared memory that it is launched with.
+
+        Parameters
+        ----------
+        cubin : bytes
+            Machine code for this architecture.
+        name : str
+            The ``extern "C"`` name.
+        shared_bytes : int
+            Of a block; a kernel must ask for more than 48 KiB.
+
+        Raises
+        ------
+        DeviceError
+            The device refuses that much shared memory.
+        """
+        from cuda.bindings import driver
+        from cuda.core import ObjectCode
+
+        kernel = ObjectCode.from_cubin(cubin, name=name).get_kernel(name)
+        if shared_bytes > STATIC_SHARED:
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            answer = driver.cuKernelSetAttribute(attribute, shared_bytes, int(kernel.handle), self.ordinal)
+            what = f"asking {self.name} for {shared_bytes} bytes of shared memory (limit {self.shared_limit})"
+            succeed(what, answer)
+        return kernel
 
     def _adopt(self, handle: int) -> Stream:
         from cuda.core import LEGACY_DEFAULT_STREAM, Stream
@@ -156,9 +180,7 @@ def open_gpu(ordinal: int) -> Gpu:
         gpu = gpus.get(ordinal)
         if gpu is None:
             if _wanted() == "sim":
-                raise DeviceError(
-                    f"FASTSGEMM_DEVICE=sim simulates a device and takes host arrays only, but this needs cuda:{ordinal}"
-                )
+                raise DeviceError(f"FASTSGEMM_DEVICE=sim accepts host arrays only, and this needs cuda:{ordinal}")
             count = probe()
             if not 0 <= ordinal < count:
                 raise DeviceError(f"there is no cuda:{ordinal}, this machine has {count} device(s)")
@@ -167,7 +189,7 @@ def open_gpu(ordinal: int) -> Gpu:
 
 
 def is_present(place: str) -> bool:
-    """Whether `place` is written as a device of this machine: ``cuda``, ``cuda:1`` or ``1``."""
+    """Whether `place` is spelled as a device of this machine: ``cuda``, ``cuda:1`` or ``1``."""
     return _PRESENT.fullmatch(place) is not None
 
 
@@ -177,8 +199,8 @@ def ordinal(place: int | str) -> int:
     Parameters
     ----------
     place : int or str
-        The number, ``cuda`` for the first device, ``cuda:1``, or the name or architecture of a device, such as
-        ``NVIDIA H200`` or ``sm_90``; of several the first.
+        The number, ``cuda`` (the first device), ``cuda:1``, or a name or architecture such as ``NVIDIA H200`` or
+        ``sm_90``, which means the first such device.
 
     Raises
     ------
@@ -218,30 +240,30 @@ def described(ordinal: int) -> tuple[str, str]:
 def probe() -> int:
     """Return the number of usable devices, asking the driver directly.
 
-    cuda.core may not be used before this has succeeded: without a driver some of its calls never return.
+    This must succeed before cuda.core is used: without a driver some of its calls hang.
 
     Raises
     ------
     NoDriverError
         No driver, or no device.
     DriverTooOldError
-        The driver cannot run what the installed CUDA packages make.
+        The driver is older than the CUDA line of the installed NVRTC.
     """
     from cuda.bindings import driver
 
     try:
         result = driver.cuInit(0)[0]
-    except Exception as error:  # the loader raises whatever the platform's dlopen made of it
+    except Exception as error:  # the type depends on how the platform's loader fails
         raise NoDriverError(
-            "no NVIDIA driver was found; fastsgemm needs one for device arrays and for every rung. "
-            "Without it host arrays are multiplied by NumPy (FASTSGEMM_DEVICE=host)"
+            "no NVIDIA driver was found; device arrays and rungs need one. "
+            "Without it, NumPy multiplies host arrays (FASTSGEMM_DEVICE=host)"
         ) from error
     if int(result) != 0:
-        raise NoDriverError(f"the NVIDIA driver has no usable device: cuInit answers {result.name}")
+        raise NoDriverError(f"the NVIDIA driver has no usable device: cuInit returned {result.name}")
     require_driver(int(driver.cuDriverGetVersion()[1]), nvrtc_version())
     count = int(driver.cuDeviceGetCount()[1])
     if count == 0:
-        raise NoDriverError("the NVIDIA driver is there but shows no device (is CUDA_VISIBLE_DEVICES empty?)")
+        raise NoDriverError("the NVIDIA driver reports no device (is CUDA_VISIBLE_DEVICES empty?)")
     return count
 
 
@@ -254,13 +276,13 @@ def is_capturing(stream: Any) -> bool:
 
 
 def succeed(what: str, answer: tuple[Any, ...]) -> None:
-    """Raise `DeviceError` unless a call of the driver's API answered success."""
+    """Raise `DeviceError` unless a call of the driver API succeeded."""
     if int(answer[0]) != 0:
         raise DeviceError(f"{what} failed: {answer[0].name}")
 
 
 def require_driver(driver_version: int, nvrtc: tuple[int, int]) -> None:
-    """Raise `DriverTooOldError` where a driver (13000 is CUDA 13.0) cannot load what this NVRTC compiles."""
+    """Raise `DriverTooOldError` if a driver (13000 is CUDA 13.0) cannot load what this NVRTC compiles."""
     major, minor = driver_version // 1000, driver_version % 1000 // 10
     if major < nvrtc[0]:
         raise DriverTooOldError(
@@ -273,14 +295,14 @@ def require_driver(driver_version: int, nvrtc: tuple[int, int]) -> None:
 def host_backend() -> str:
     """Return what multiplies host arrays: ``cuda``, ``host`` or ``sim``. Decided once per process.
 
-    ``FASTSGEMM_DEVICE`` forces one; otherwise it is the first device, or the host where there is none.
+    ``FASTSGEMM_DEVICE`` selects one. By default it is ``cuda``, or ``host`` on a machine without a device.
 
     Raises
     ------
     DeviceError
-        ``FASTSGEMM_DEVICE`` has another value, or asks for a device that is not there.
+        ``FASTSGEMM_DEVICE`` has an unknown value, or is ``cuda`` on a machine without a device.
     DriverTooOldError, NoNvrtcError
-        There is a device that could be used; see `probe`.
+        There is a device, but it cannot be used; see `probe`.
     """
     wanted = _wanted()
     if wanted in ("host", "sim"):
@@ -302,12 +324,12 @@ def _wanted() -> str:
 
 
 def driver_text() -> str | None:
-    """Return the driver's release where Linux shows it, and the CUDA version it is for."""
+    """Return the driver's CUDA version, on Linux with its release, or None without a driver."""
     from cuda.bindings import driver
 
     try:
         result, version = driver.cuDriverGetVersion()
-    except Exception:  # the loader raises whatever the platform's dlopen made of it
+    except Exception:  # the type depends on how the platform's loader fails
         return None
     if int(result) != 0 or version == 0:
         return None
@@ -321,7 +343,7 @@ def driver_text() -> str | None:
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device as far as tuning goes.
+    """The properties of a device that configs depend on.
 
     Attributes
     ----------
@@ -338,7 +360,7 @@ class DeviceInfo:
 
 
 def info_of(gpu: Gpu) -> DeviceInfo:
-    """Return what tuning needs to know of an opened device."""
+    """Return the properties of an opened device that configs depend on."""
     return DeviceInfo(gpu.name, gpu.arch, gpu.shared_limit, gpu.multiprocessors)
 
 
@@ -348,17 +370,17 @@ def nvrtc_version() -> tuple[int, int]:
     Raises
     ------
     NoNvrtcError
-        The library is not installed; the message says which extra brings it.
+        The library is not installed; the message names the extra that installs it.
     """
     from cuda.bindings import nvrtc
 
     try:
         result, major, minor = nvrtc.nvrtcVersion()
-    except Exception as error:  # the loader raises whatever the platform's dlopen made of it
+    except Exception as error:  # the type depends on how the platform's loader fails
         raise NoNvrtcError(
             "NVRTC, which compiles the kernels, was not found; install it with "
             "pip install 'fastsgemm[cu13]' (or 'fastsgemm[cu12]' for a driver of the 12 line)"
         ) from error
     if int(result) != 0:
-        raise NoNvrtcError(f"NVRTC is installed but answers {result.name}")
+        raise NoNvrtcError(f"NVRTC is installed but returned {result.name}")
     return int(major), int(minor)

@@ -1,22 +1,22 @@
-"""Every exception that fastsgemm raises on purpose, as one small tree.
+"""The exceptions of fastsgemm.
 
-Each is also a ``ValueError``, ``TypeError`` or ``RuntimeError``, so that callers' ``except`` clauses keep
-working. Whenever one of them is raised nothing has been written to ``C``.
+Each is also a ``ValueError``, ``TypeError`` or ``RuntimeError``, so that existing ``except`` clauses catch it. When one
+is raised, nothing has been written to C.
 """
 
 from __future__ import annotations
 
 
 class FastsgemmError(Exception):
-    """Base of all errors of fastsgemm."""
+    """Base class of all errors of fastsgemm."""
 
 
 class ArgumentError(FastsgemmError, TypeError):
-    """An argument that `sgemm` does not take; the message says which one does the same."""
+    """An argument that `sgemm` does not have; the message names the one to use instead."""
 
 
 class OperandError(FastsgemmError, ValueError):
-    """An array that `sgemm` cannot use as given: read-only C, stride 0 in C, a tensor that requires grad."""
+    """An array that `sgemm` cannot use, such as a read-only C, a C with stride 0, or a tensor that requires grad."""
 
 
 class DTypeError(FastsgemmError, TypeError):
@@ -32,7 +32,7 @@ class OverlapError(OperandError):
 
 
 class DeviceMismatchError(OperandError):
-    """The operands do not live on one device."""
+    """The operands are not all on one device."""
 
 
 class ScalarError(FastsgemmError, TypeError):
@@ -40,11 +40,11 @@ class ScalarError(FastsgemmError, TypeError):
 
 
 class ScalarRangeError(FastsgemmError, ValueError):
-    """alpha or beta is a real number that float32 or the call does not allow."""
+    """alpha or beta exceeds float32, or beta is not 0 in a call without C."""
 
 
 class StreamError(FastsgemmError, TypeError):
-    """A stream that does not speak ``__cuda_stream__``, or one given where nothing is asynchronous."""
+    """A stream without ``__cuda_stream__``, or a stream with host arrays."""
 
 
 class UnknownRungError(FastsgemmError, ValueError):
@@ -52,11 +52,11 @@ class UnknownRungError(FastsgemmError, ValueError):
 
 
 class ConfigError(FastsgemmError, ValueError):
-    """A configuration that breaks a rule; the message names every broken rule with its limit and value."""
+    """A config that breaks a rule; the message names every broken rule with its limit and value."""
 
 
 class DeviceError(FastsgemmError, RuntimeError):
-    """Something about the machine: the base of the errors below."""
+    """Base class of the errors of the machine: driver, device, NVRTC."""
 
 
 class NoDriverError(DeviceError):
@@ -72,15 +72,15 @@ class NoNvrtcError(DeviceError):
 
 
 class CompileError(DeviceError):
-    """NVRTC refused a kernel; the message carries its log."""
+    """NVRTC rejected a kernel; the message contains its log."""
 
 
 class CaptureError(DeviceError):
-    """A problem was met for the first time inside a CUDA graph capture, where nothing may be compiled."""
+    """The first call of a problem inside a CUDA graph capture, where nothing can be compiled."""
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """The device has no room for an operand's copy, a new C or workspace; the message says how many bytes."""
+    """The device has no memory for a packed operand, a new C or workspace; the message says how many bytes."""
 
 
 class RecordError(FastsgemmError, ValueError):
@@ -88,8 +88,8 @@ class RecordError(FastsgemmError, ValueError):
 
 
 class TuningError(DeviceError):
-    """A tuning run that cannot go on: no candidate works, or another process is tuning the device."""
+    """A tuning run that cannot continue: no candidate works, or another process is tuning the device."""
 
 
 class MissingExtraError(FastsgemmError, RuntimeError):
-    """A package that an extra brings is not installed."""
+    """A package of an optional extra is not installed."""

@@ -1,4 +1,4 @@
-"""`sgemm`: take the caller's arrays apart, run on their addresses, hand the result back."""
+"""`sgemm`: read the caller's arrays, multiply on their device, and return the result as an array of the same kind."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import numpy as np
 
 from fastsgemm import device, host, rungs
 from fastsgemm.call import arrays, checks, packing
-from fastsgemm.call.arrays import HOST, DeviceArray, View
-from fastsgemm.call.launch import run
+from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
+from fastsgemm.call.product import multiply
 from fastsgemm.config import Config
 from fastsgemm.errors import ArgumentError, ConfigError, ShapeError, StreamError
 from fastsgemm.rungs import Rung
+from fastsgemm.tuning import first_use
+from fastsgemm.tuning.first_use import opened
 
 if TYPE_CHECKING:
     import cupy
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from fastsgemm.device import Gpu
 
-    # What comes back is of the kind of C, or of A where there is no C. Of other kinds a type checker knows nothing.
+    # The result is of the kind of C, or of A without C. For other libraries a type checker sees Any.
     Array = TypeVar("Array", NDArray[np.float32], torch.Tensor, cupy.ndarray, jax.Array)
 
 _FLOAT32 = {0.0: np.float32(0.0), 1.0: np.float32(1.0)}  # the usual alpha and beta, converted once
@@ -89,26 +91,29 @@ def sgemm(
     stream: Any = None,
     out: None = None,
 ) -> Any:
-    """Compute C <- alpha * A @ B + beta * C in float32, with IEEE fused multiply-adds and never in TF32.
+    """Compute C <- alpha * A @ B + beta * C in float32, on an NVIDIA GPU.
+
+    Products are IEEE float32 fused multiply-adds. TF32 is never used.
 
     Parameters
     ----------
     A : array, shape (M, K), float32
-        NumPy, CuPy, PyTorch, JAX, or any object with DLPack or the CUDA array interface.
+        From NumPy, CuPy, PyTorch or JAX, or any object with DLPack or the CUDA array interface. Any strides are
+        allowed.
     B : array, shape (K, N), float32
     alpha, beta : float
-        Rounded to float32. With beta = 0, C is never read; with alpha = 0, A and B are never read.
+        Rounded to float32. With beta = 0, C is not read; with alpha = 0, A and B are not read.
     C : array, shape (M, N), float32, optional
-        Updated in place and returned. Without it (beta must be 0) the result is a new array of A's kind on A's
-        device. A JAX array is never written: the result is then a new array.
+        Written in place and returned. Without C, beta must be 0 and the result is a new array of the same kind as A,
+        on the same device. A JAX array is immutable, so the result is always new.
     rung : str or int, optional
-        A rung of the ladder, by name or number (see `RUNGS`). Default: the best known for the problem.
+        A kernel of the ladder, by name or number; see `RUNGS`. Default: the fastest known or predicted one.
     config : Config, optional
-        Explicit tile constants for the rung. Default: from the tuning database.
+        The kernel's constants. Default: from the tuning database; see `explain`.
     stream : object with ``__cuda_stream__``, optional
-        Where to launch. Default: the current stream of the library that C (or else A) belongs to.
+        The stream to launch on. Default: the current stream of the library of C, or of A if there is no C.
     out : None
-        Not taken: C is the array that is written.
+        Not supported. Pass the output as C.
 
     Returns
     -------
@@ -118,28 +123,35 @@ def sgemm(
     Raises
     ------
     ArgumentError, DTypeError, ScalarError, StreamError
-        Also a TypeError: an operand is not a float32 array, alpha or beta is not a real number, the stream does
-        not speak the protocol; out= instead of C=.
+        Subclasses of TypeError. `out` is given; an operand is not a float32 array; alpha or beta is not a real number;
+        `stream` does not have ``__cuda_stream__``.
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
-        Also a ValueError: shapes that do not fit, C sharing memory with an operand or with itself, operands on
-        different devices, an array that cannot be read or written as given, beta != 0 without C.
+        Subclasses of ValueError. The shapes do not match; C shares memory with A, B or itself; the operands are on
+        different devices; an array cannot be read or written as given; beta != 0 without C.
     UnknownRungError, ConfigError
-        Also a ValueError.
+        Subclasses of ValueError. There is no such rung; the config is not legal for it on this device.
     DeviceError
-        Also a RuntimeError: no driver, no NVRTC, a first call inside a graph capture, no room on the device (then
-        also a MemoryError; a new C that PyTorch or CuPy has no room for is their own error).
+        A subclass of RuntimeError. There is no driver or no NVRTC; the first call on a problem is inside a CUDA graph
+        capture; the device is out of memory (`DeviceMemoryError`, also a MemoryError). If PyTorch or CuPy cannot
+        allocate a new C, their own error is raised.
 
     Notes
     -----
-    The same call gives the same bits, with the same config, every time. On rungs 1 to 8, and on rung 9 without
-    split-K, sliced-K and partial accumulators, every element of C is one chain of FMAs in ascending k, then the
-    epilogue alpha * acc + beta * C: they all give the same bits. Without a rung, K may be shared out among blocks or
-    among the threads of a block, or a sum be made of several short chains, which err less: another order of additions,
-    as fixed, but rounded elsewhere.
+    **Host arrays.** They are copied to the first GPU and back; without a GPU NumPy multiplies them. Set
+    ``FASTSGEMM_DEVICE=sim`` to use a simulated device.
 
-    Any strides are allowed; an operand without a unit stride is packed first. Device arrays are never synchronised
-    with. Host arrays go through the first device and back or, where there is none, through NumPy. With
-    ``FASTSGEMM_DEVICE=sim`` they go through a simulated device.
+    **Streams.** Calls on device arrays never synchronise. Calls on host arrays return when the result is there.
+
+    **First calls.** The first call on a problem compiles its kernel or loads it from the cache on disk. The first call
+    on a device that the tuning database does not know tunes it, once; ``FASTSGEMM_TUNE=off`` prevents this.
+
+    **Copies.** An operand that has a unit stride is read in place, whatever its layout. Any other is packed into
+    workspace first.
+
+    **Reproducibility.** The same call with the same config gives the same bits every time. Rungs 1 to 8 sum each
+    element of C in one chain of FMAs in ascending k, then apply alpha and beta, so they all give the same bits. Rung 9
+    does the same unless its config uses split-K, sliced-K or partial accumulators. These, and rung 10, add in another
+    order, which is fixed but rounds differently. The default may use them.
 
     Examples
     --------
@@ -161,7 +173,7 @@ def sgemm(
         checks.no_output(beta32)
     if out is not None:
         raise ArgumentError(
-            "sgemm has no out=; pass the array to write as C=, with beta=0 (the default) it is not read"
+            "sgemm has no out=; pass the output as C= instead (with beta=0, the default, C is not read)"
         )
     if rung is not None:
         rung = rungs.find(rung)
@@ -170,12 +182,12 @@ def sgemm(
     if ordinal == HOST:
         return host.sgemm(A, B, alpha32, beta32, C, rung, config, stream)
 
-    gpu = device.gpus.get(ordinal) or device.open_gpu(ordinal)
+    gpu = opened.get(ordinal) or _open(ordinal, library, stream)
     switched = gpu.enter()
     try:
         handle = library.current_stream(ordinal) if stream is None else _handle(stream)
         of_a, of_b = arrays.library(A), arrays.library(B)
-        # One library on its own current stream: nothing to order, nothing to keep.
+        # All operands are of one library, on its current stream: its own ordering and lifetimes suffice.
         at_home = library.has_streams and of_a is library and of_b is library
         if stream is not None:
             at_home = at_home and device.is_capturing(gpu.stream(handle))
@@ -187,7 +199,7 @@ def sgemm(
         c = result.view if type(result) is DeviceArray else library.view(result, handle, at_home)
         if C is not None and library.immutable:
             _copy_values(gpu, handle, library.view(C, handle, False), c, beta32)
-        run(gpu, handle, a, b, c, alpha32, beta32, rung, config)
+        multiply(gpu, handle, a, b, c, alpha32, beta32, rung, config)
         if not at_home:
             gpu.keep_alive(handle, (A, B, C, result))
         if result is not C:
@@ -197,6 +209,13 @@ def sgemm(
     finally:
         if switched:
             gpu.leave()
+
+
+def _open(ordinal: int, library: Library, stream: Any) -> Gpu:
+    """Open the device for a first call, and tune it if it is unknown and the call's stream is not being captured."""
+    return first_use.open_device(
+        ordinal, lambda: library.current_stream(ordinal) if stream is None else _handle(stream)
+    )
 
 
 def _handle(stream: Any) -> int:
@@ -211,7 +230,7 @@ def _handle(stream: Any) -> int:
         rule = "must return a version and a handle"
         raise StreamError(f"stream's __cuda_stream__ {rule}, got {answer!r} ({type(error).__name__})") from error
     if version != 0:
-        raise StreamError(f"stream speaks version {version} of __cuda_stream__, known is 0")
+        raise StreamError(f"stream speaks version {version} of __cuda_stream__, only version 0 is supported")
     if handle < 0:
         raise StreamError(f"stream's __cuda_stream__ must return a handle of at least 0, got {handle}")
     return handle
@@ -222,14 +241,14 @@ def _new_shape(a: View, b: View) -> tuple[int, int]:
         M, N, _ = checks.shapes(a[1][0], b[1][0], None)
     except ShapeError:
         for name, (_, (_, _, _, fault, _)) in (("A", a), ("B", b)):
-            if fault is not None:  # says more than the shape of an array that cannot be used
+            if fault is not None:  # why the array cannot be used matters more than its shape
                 raise fault(name) from None
         raise
     return M, N
 
 
 def _copy_values(gpu: Gpu, handle: int, old: View, new: View, beta: np.float32) -> None:
-    """Start a new C from the values of one that may not be written."""
+    """Copy an immutable C into the new one, if beta makes its values matter."""
     (shape, _, ordinal, fault, _), (new_shape, _, new_ordinal, _, _) = old[1], new[1]
     if fault is not None:
         raise fault("C")

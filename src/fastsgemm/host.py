@@ -1,4 +1,4 @@
-"""Host arrays: through the first device and back, through NumPy's BLAS, or through a simulated device."""
+"""`sgemm` for host arrays: on the first device, with NumPy's BLAS, or on a simulated device."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 from fastsgemm import device
 from fastsgemm.call import arrays, checks
 from fastsgemm.call.arrays import HOST, DeviceArray, View
-from fastsgemm.call.launch import run
+from fastsgemm.call.product import multiply
 from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import NoDriverError, StreamError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.rungs import Rung
+from fastsgemm.tuning import first_use
 
 _warned = False
 
@@ -31,9 +32,9 @@ def sgemm(
     config: Config | None,
     stream: Any,
 ) -> Any:
-    """Do what `fastsgemm.sgemm` does for arrays in host memory; see there for parameters and errors."""
+    """Compute C <- alpha * A @ B + beta * C for arrays in host memory; see `fastsgemm.sgemm`."""
     if stream is not None:
-        raise StreamError("stream= orders work on device arrays; a call on host arrays returns when it is done")
+        raise StreamError("stream= is for device arrays only; a call on host arrays returns when the result is there")
     lead = A if C is None else C
     library = arrays.library(lead)
     a, b = _numpy(A, "A"), _numpy(B, "B")
@@ -83,8 +84,8 @@ def _backend(rung: Rung | None, config: Config | None) -> str:
     if backend == "host":
         if rung is not None or config is not None:
             raise NoDriverError(
-                f"rung={rung}, config={config} name a kernel, which needs an NVIDIA GPU; on the host there is "
-                "only NumPy's product (leave both out, or simulate a device with FASTSGEMM_DEVICE=sim)"
+                f"rung={rung}, config={config} select a kernel, which needs an NVIDIA GPU; without one, leave both out "
+                "to multiply with NumPy, or set FASTSGEMM_DEVICE=sim to simulate a device"
             )
         _say_once()
     return backend
@@ -102,7 +103,7 @@ def _say_once() -> None:
 
 
 def _through_blas(a: np.ndarray, b: np.ndarray, alpha: np.float32, beta: np.float32, c: np.ndarray) -> None:
-    with np.errstate(all="ignore"):  # NaN and Inf are values here, as on a device
+    with np.errstate(all="ignore"):  # NaN and Inf are ordinary values, as on a device
         if beta == 0.0:
             c[...] = 0.0
         elif beta != 1.0:
@@ -126,7 +127,7 @@ def _through_simulation(
     rung: Rung | None,
     config: Config | None,
 ) -> None:
-    from fastsgemm import sim  # no other call needs it
+    from fastsgemm import sim  # imported late: few calls need it
 
     sim.sgemm(rung, config, a, b, float(alpha), float(beta), c)
 
@@ -140,7 +141,7 @@ def _through_device(
     rung: Rung | None,
     config: Config | None,
 ) -> None:
-    gpu = device.open_gpu(0)
+    gpu = first_use.open_device(0)
     switched = gpu.enter()
     made: list[DeviceArray] = []
     try:
@@ -152,7 +153,7 @@ def _through_device(
             if read and lines.size:
                 array.upload(lines)
             views.append(_flip(array.view) if flipped else array.view)
-        run(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, rung, config)
+        multiply(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, rung, config)
         _download(made[2], c)
     finally:
         for array in made:
@@ -162,7 +163,7 @@ def _through_device(
 
 
 def _lines(x: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Return `x` as contiguous lines, and whether they are its columns."""
+    """Return `x`, or its transpose if it is column-major, as a row-major array, and whether it was transposed."""
     if x.flags.f_contiguous and not x.flags.c_contiguous:
         return x.T, True
     return np.ascontiguousarray(x), False

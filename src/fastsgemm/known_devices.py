@@ -1,4 +1,4 @@
-"""The devices that can be simulated, from ``devices.json``: a new one is a line of data."""
+"""The devices that can be simulated, read from ``known_devices.json``."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ _DEFAULT = "NVIDIA H200"
 
 @dataclass(frozen=True)
 class Limits:
-    """What one SM has.
+    """The resources of one SM.
 
     Attributes
     ----------
     threads, blocks, registers : int
+        The most that can be resident.
     shared : int
-        Bytes of shared memory.
+        Shared memory in bytes.
     shared_limit : int
-        Bytes that one block may opt in to.
+        Shared memory that a block may opt in to, in bytes.
     shared_reserved : int
-        Bytes that the system takes of each block.
+        Shared memory that the system reserves for each block, in bytes.
     shared_step : int
-        Bytes are given to a block in steps of this many.
+        Granularity in which shared memory is allocated to a block, in bytes.
     """
 
     threads: int
@@ -42,12 +43,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class SimulatedDevice:
-    """A device, as far as kernels and the choice of their constants go.
+    """A device that can be simulated: what compiling a kernel and choosing its constants need.
 
     Attributes
     ----------
     name : str
-        As a driver gives it.
+        As the driver reports it.
     arch : str
         For example ``sm_90``.
     multiprocessors : int
@@ -66,23 +67,23 @@ class SimulatedDevice:
 
 
 def wanted() -> str:
-    """Return the device that ``FASTSGEMM_SIM_DEVICE`` names, or the one that is simulated without it."""
+    """Return the name in ``FASTSGEMM_SIM_DEVICE``, or the default device."""
     return os.environ.get("FASTSGEMM_SIM_DEVICE", "").strip() or _DEFAULT
 
 
 def known() -> dict[str, str]:
-    """Return the architecture of every device that can be simulated, by its name."""
+    """Return the architecture of each device by its name."""
     return {name: device_info["arch"] for name, device_info in _table()["devices"].items()}
 
 
 @cache
 def find(device: str) -> SimulatedDevice:
-    """Return the device of this name, or the one that stands for an architecture such as ``sm_90``.
+    """Return the device with this name, or the first one of an architecture such as ``sm_90``.
 
     Raises
     ------
     DeviceError
-        It is not in the table; the message lists what is.
+        The table does not have it; the message lists what it has.
     """
     table = _table()
     for name, device_info in table["devices"].items():

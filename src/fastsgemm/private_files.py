@@ -1,10 +1,10 @@
-"""Files that no other user may write: the kernel cache, the tuning database and the checkpoint all go through here.
+"""Files that no other user can write: the kernel cache, the user's tuning results and the checkpoint.
 
-What is in these files decides which machine code runs. So a folder or file counts only if this user or root owns it
-and neither its group nor others can write it. A file is checked through its open descriptor, so that it cannot be
-exchanged between the check and the read, and is opened without waiting, so that a FIFO cannot block the call.
+These files decide which machine code runs. So a folder or file is used only if this user or root owns it and neither
+its group nor others can write it. A file is checked through its open descriptor, so it cannot be exchanged between the
+check and the read. It is opened without blocking, so a FIFO cannot hang the call.
 
-Everything that fails here is an `OSError`; the callers turn it into their warning or error.
+Every failure is an `OSError`, which the callers turn into a warning or an error of theirs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def user_folder(variable: str, default: Callable[[], Path]) -> Path | None:
     variable : str
         Name of the environment variable.
     default : callable
-        Returns the folder below the user's home; asked only where the variable is not set.
+        Returns the folder below the user's home; called only if the variable is not set.
     """
     override = os.environ.get(variable)
     if override:
@@ -41,7 +41,7 @@ def user_folder(variable: str, default: Callable[[], Path]) -> Path | None:
         folder = default()
     except RuntimeError:  # platformdirs: HOME is not set and the user has no passwd entry
         folder = Path()
-    if folder.is_absolute():  # older platformdirs leave the ~ as it is
+    if folder.is_absolute():  # older versions of platformdirs leave a ~ in the path
         return folder
     _warn_no_home()
     return None
@@ -69,7 +69,7 @@ def make_folder(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise an `OSError` where `folder` is missing, is no folder, or is not safe from other users."""
+    """Raise an `OSError` if `folder` is missing, is not a folder, or can be written by other users."""
     found = os.stat(folder)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(f"{folder} is not a folder")
@@ -103,7 +103,7 @@ def read(path: Path, most: int, *, private: bool = True) -> bytes:
 
 
 def open_to_append(path: Path) -> BinaryIO:
-    """Open a file whose lines are added at the end; it is made with mode 0600 if it is missing."""
+    """Open a file for appending, creating it with mode 0600 if it is missing."""
     return open(_opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, True), "ab")
 
 
@@ -122,8 +122,8 @@ def _opened(path: Path, flags: int, private: bool) -> int:
 
 
 def replace(path: Path, data: bytes, mode: int = _FILE_MODE) -> None:
-    """Write a file in one step: readers see the old content or the new one, never half of one."""
-    import tempfile  # a process that finds all kernels in the cache writes nothing
+    """Write a file atomically: readers see the old content or the new content, never a part."""
+    import tempfile  # imported late: a process that finds all its kernels in the cache writes nothing
 
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:

@@ -1,4 +1,4 @@
-"""What goes to stderr: messages, and by tqdm how far a long run is."""
+"""Messages and progress bars on stderr."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# In a log file a bar appears only where the work takes longer than this, and then once in that time, in seconds.
+# In a log file, seconds before a bar is first printed, and between two prints.
 _LOG_PERIOD = 10.0
 
 
 def say(text: str) -> None:
-    """Print a line on stderr, if there is one that takes it."""
+    """Print a line on stderr; do nothing if stderr is missing or closed."""
     if not _closed():
         stderr = _Stderr(sys.stderr)
         stderr.write(f"{text}\n")
@@ -23,7 +23,7 @@ def say(text: str) -> None:
 
 
 def abandon(stream: Any) -> None:
-    """Send what a stream still holds nowhere: else the interpreter fails to write it again as it ends."""
+    """Redirect a stream to the null device; otherwise the interpreter fails when it flushes the stream at exit."""
     with suppress(AttributeError, OSError, ValueError):  # closed, or not a file
         target = stream.fileno()
         null = os.open(os.devnull, os.O_WRONLY)
@@ -32,16 +32,16 @@ def abandon(stream: Any) -> None:
 
 
 class _Stderr:
-    """stderr as it is now. A line that cannot be written is dropped: a run must not end because of its bar."""
+    """A wrapper of stderr that drops what cannot be written, so that a run never fails because of its bar."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> None:
-        with suppress(ValueError):  # letters that it cannot encode
+        with suppress(ValueError):  # characters that the stream cannot encode
             try:
                 self._stream.write(text)
-            except OSError:  # full, or closed by the reader
+            except OSError:  # the disk is full, or the reader has closed the pipe
                 abandon(self._stream)
 
     def flush(self) -> None:
@@ -55,15 +55,15 @@ class _Stderr:
 
 
 def track(items: Collection[T], doing: str, delay: float = 0.0) -> Iterable[T]:
-    """Iterate over `items` with a bar: on a terminal after `delay` seconds, in a log where it takes long.
+    """Return an iterable over `items` that shows a progress bar.
 
     Parameters
     ----------
     items : collection
     doing : str
-        What the bar says of them, for example ``timing``.
+        The label of the bar, for example ``timing``.
     delay : float
-        Seconds before a terminal shows the bar.
+        Seconds before the bar appears on a terminal; in a log it appears after at least 10.
     """
     if _closed():
         return items
@@ -77,12 +77,12 @@ def track(items: Collection[T], doing: str, delay: float = 0.0) -> Iterable[T]:
 
 
 class Bar:
-    """The progress of a tuning run: a bar for each phase, with the best so far and the time left.
+    """The progress bars of a tuning run, one for each phase, with the best result so far and the time left.
 
     Parameters
     ----------
     enabled : bool
-        False shows nothing, not even notes.
+        If false, nothing is shown, not even notes.
     """
 
     def __init__(self, enabled: bool = True) -> None:
@@ -91,11 +91,11 @@ class Bar:
         self._bar: Any = None
 
     def title(self, text: str) -> None:
-        """Say what the next phases are about."""
+        """Set the label of the phases that follow."""
         self._title = text
 
     def begin(self, what: str, count: int) -> None:
-        """Start counting to `count`."""
+        """Start a phase of `count` steps."""
         from tqdm import tqdm
 
         self.end()
@@ -108,15 +108,15 @@ class Bar:
         )
 
     def step(self) -> None:
-        """Count one."""
+        """Advance by one step."""
         self._bar.update()
 
     def best(self, text: str) -> None:
-        """Show the best so far."""
+        """Show the best result so far."""
         self._bar.set_postfix_str(f"best {text}", refresh=False)
 
     def note(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a line that stays above the bar."""
         if self._enabled:
             from tqdm import tqdm
 
@@ -130,5 +130,5 @@ class Bar:
 
 
 def _closed() -> bool:
-    """Whether there is no stderr: the process was started with ``2>&-``, or a program has closed it."""
+    """Whether stderr is missing (the process was started with ``2>&-``) or closed."""
     return sys.stderr is None or sys.stderr.closed

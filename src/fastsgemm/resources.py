@@ -1,6 +1,6 @@
-"""Where the shipped folders `cuda_src` and `tuning_db` are.
+"""Finds the shipped folders `cuda_src` and `tuning_db`.
 
-Wheels and sdists carry them inside the package; an editable install reads them where they lie in the checkout.
+A wheel contains them inside the package. An editable install reads them from the checkout.
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def folder(name: str) -> Path:
-    """Return the folder `name` of the installed package or, in an editable install, of the checkout."""
+    """Return the path of the folder `name`: inside the package, or in the checkout of an editable install."""
     inside = _PACKAGE / name
     return inside if inside.is_dir() else _PACKAGE.parent.parent / name

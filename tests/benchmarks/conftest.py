@@ -1,4 +1,4 @@
-"""What the benchmarks share: the problem size, and a clock that runs on reported times."""
+"""Shared by the benchmarks: the problem size, and a clock driven by reported times."""
 
 import sys
 
@@ -9,7 +9,7 @@ from fastsgemm.ladder import info
 from fastsgemm.problem import Problem
 
 DEFAULT_SIZE = 4096
-TRIAL_SIZE = 256  # where benchmarks only have to run, not to measure
+TRIAL_SIZE = 256  # if benchmarks only have to run and nothing is measured
 
 
 def pytest_addoption(parser):
@@ -17,7 +17,7 @@ def pytest_addoption(parser):
 
 
 def measuring(config):
-    """Whether times are wanted; --benchmark-disable runs everything once and cheaply."""
+    """Return whether to measure; with --benchmark-disable everything only runs once, at a small size."""
     return config.getoption("benchmark_enable") or not config.getoption("benchmark_disable")
 
 
@@ -29,7 +29,7 @@ def pytest_benchmark_update_machine_info(config, machine_info):
 
 
 class ReportedClock:
-    """A timer for pytest-benchmark that advances by the seconds that a measurement reports."""
+    """A timer for pytest-benchmark that advances by the seconds a measurement returns."""
 
     def __init__(self):
         self.now = 0.0
@@ -50,7 +50,7 @@ def clock(request):
 
 @pytest.fixture
 def reported(clock, benchmark):
-    """Return a function that fills a benchmark of `group` with the seconds that `measure` returns, `rounds` times."""
+    """Return a function that runs `measure` `rounds` times and records the seconds it returns, in `group`."""
 
     def fill(group, measure, rounds):
         benchmark.group = group
@@ -62,13 +62,13 @@ def reported(clock, benchmark):
 
 @pytest.fixture(scope="session")
 def measured(request):
-    """Whether times are wanted, and not only that everything runs."""
+    """Whether to measure, rather than only run everything once."""
     return measuring(request.config)
 
 
 @pytest.fixture(scope="session")
 def rounds(measured):
-    """Return a function from the rounds that a measurement takes to those to run here."""
+    """Return a function that maps the rounds of a measurement to the rounds to run: 1 if nothing is measured."""
     return lambda wanted: wanted if measured else 1
 
 

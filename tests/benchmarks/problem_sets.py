@@ -1,4 +1,4 @@
-"""The problems that `sgemm` is measured on beside cuBLAS, and the size classes in which the results are reported."""
+"""The problems on which `sgemm` and cuBLAS are timed, and the size classes of the reports."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from fastsgemm.tuning import problem_sets
 SEED = 15
 LAUNCH_FLOPS = 10**8  # 0.1 GFLOP: an H200 computes that in 2 us, less than a launch takes
 H200_FLOPS_PER_BYTE = 65.7 / 4.27  # TFLOP/s of its FP32 pipe over TB/s of a device copy, both measured
-_DENSE, _ODD, _ALIGNED = 0, 1, 2  # how a random problem's lines are padded
+_DENSE, _ODD, _ALIGNED = 0, 1, 2  # kinds of padding of a random problem
 _PADDINGS = (_DENSE, _DENSE, _ODD, _ALIGNED)
 _ALIGNMENT = 32  # floats: 128 bytes, a cache line
-_MULTIPLE = 8  # of which the extents of every second random problem are multiples
+_MULTIPLE = 8  # the extents of every second round of problems are multiples of it
 
+_LEAST = f"{LAUNCH_FLOPS / 1e9:g} GFLOP"
+_DENSITY = f"{H200_FLOPS_PER_BYTE:.1f} FLOP per byte"
 SIZES = {
-    "launch-bound": f"less than {LAUNCH_FLOPS / 1e9:g} GFLOP",
-    "memory-bound": f"at least that, and less than {H200_FLOPS_PER_BYTE:.1f} FLOP for each byte of A, B and C",
-    "compute-bound": "more FLOP a byte than that",
+    "launch-bound": f"less than {_LEAST}",
+    "memory-bound": f"at least {_LEAST}, but less than {_DENSITY} of A, B and C",
+    "compute-bound": f"at least {_LEAST} and {_DENSITY}",
 }
 
 
 def size_class(problem: Problem) -> str:
-    """Return the key of `SIZES` that `problem` belongs to."""
+    """Return the size class of `problem`, a key of `SIZES`."""
     if problem.flops < LAUNCH_FLOPS:
         return "launch-bound"
     M, N, K = problem.M, problem.N, problem.K
@@ -39,14 +41,14 @@ def size_class(problem: Problem) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """A problem and how its operands lie in memory.
+    """A problem and the padding of its operands.
 
     Attributes
     ----------
     problem : Problem
     padding : tuple of int
-        Floats between the end of a line and the next one, for A, B and C. A line is a row, or a column of an operand
-        that is column-major. C is row-major.
+        Floats between the end of a line and the start of the next, for A, B and C. A line is a row, or a column of a
+        column-major operand. C is row-major.
     """
 
     problem: Problem
@@ -54,7 +56,7 @@ class Sample:
 
     @property
     def operands(self) -> tuple[tuple[Pair, Pair], ...]:
-        """Shape and strides, in floats, of A, B and C."""
+        """Shapes and strides of A, B and C, in floats."""
         found = []
         for (shape, strides), padding in zip(variants.dense(self.problem), self.padding, strict=True):
             down, right = strides
@@ -68,14 +70,14 @@ class Sample:
 
     @property
     def call(self) -> Call:
-        """How a kernel is called for these operands, at aligned addresses."""
+        """The call that a kernel gets for these operands, at aligned addresses."""
         return variants.call_for(
             *(Operand(shape, stored(shape, how) or Stored(False, 0)) for shape, how in self.operands)
         )
 
     @property
     def load_bytes(self) -> int:
-        """Bytes of the widest load that A and B both allow: 16, 8 or 4."""
+        """Bytes of the widest load that both A and B allow: 16, 8 or 4."""
         variant = self.call.variant
         return 4 * min(variant.vec_a, variant.vec_b)
 
@@ -121,7 +123,7 @@ _TUNED |= {sample.call.problem for sample in (*NAMED, *LAYOUTS, *NARROW)}
 
 
 def all_sizes(each: int = 100) -> list[Sample]:
-    """Return `each` random problems of every size class, each extent uniform in its logarithm from 1 to 8192."""
+    """Return `each` random problems of every size class, with log-uniform extents from 1 to 8192."""
     return [
         sample
         for number, size in enumerate(SIZES)
@@ -130,15 +132,16 @@ def all_sizes(each: int = 100) -> list[Sample]:
 
 
 def large(count: int = 200) -> list[Sample]:
-    """Return random problems of 1 to 300 GFLOP, each extent uniform in its logarithm from 64 to 12288."""
+    """Return `count` random problems of 1 to 300 GFLOP, with log-uniform extents from 64 to 12288."""
     return _draw(count, SEED + len(SIZES), 64, 12288, lambda problem: 10**9 <= problem.flops <= 3 * 10**11)
 
 
 def _draw(count: int, seed: int, least: int, most: int, wanted: Callable[[Problem], bool]) -> list[Sample]:
-    """Return different random samples, of problems that are `wanted` and in no set that is tuned.
+    """Return distinct random samples of `wanted` problems that are in no tuned set.
 
-    The four layouts take turns. Every second round of them has extents that are multiples of 8; half of the rounds are
-    dense, a quarter is padded by 1 to 31 floats a line, and a quarter up to the next but one multiple of 128 bytes.
+    The four layouts take turns; one turn of all four is a round. Every second round has extents that are multiples of
+    8. Half of the rounds are dense, a quarter has 1 to 31 floats of padding a line, and a quarter is padded to the
+    second multiple of 128 bytes after the end of the line.
     """
     generator = random.Random(seed)
     found: list[Sample] = []

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What a quick tuning run on an empty data folder is worth: its choices beside the shipped ones, on the standard set.
+"""Compare the choices of a quick tuning run, on an empty data folder, with the shipped ones, on the standard set.
 
-Exits with 1 where its speed is below 95 % of theirs, as the geometric mean over the standard set.
+The exit code is 1 if the geometric mean of the speed ratios is below 95 %.
 """
 
 from __future__ import annotations

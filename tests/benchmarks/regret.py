@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How much is lost by predicting instead of sweeping: random problems, the chosen config beside the best found.
+"""Measure the regret of predicted configs: time of the chosen config relative to the best found, on random problems.
 
-    tests/benchmarks/regret.py                       200 problems, the best of the configs that the choice knows
-    tests/benchmarks/regret.py --space warptiled+    the best of a whole search space (minutes of compiling)
+    tests/benchmarks/regret.py                       200 problems, against the best config that has a curve
+    tests/benchmarks/regret.py --space warptiled+    against the best of a search space (minutes of compiling)
 
-Exits with 1 where the mean regret is above 5 % or the 95th percentile above 15 %.
+The exit code is 1 if the mean regret is above 5 % or the 95th percentile above 15 %.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SEED = 1
 SMALLEST, LARGEST = 16, 8192
 MOST_MEAN, MOST_P95 = 0.05, 0.15
 EFFORT = Effort((Round(1.0, 1, 3), Round(0.2, 6, 9)), beside_cublas=False)
-FINAL = Effort((Round(1.0, 1, 15),), beside_cublas=False)  # the choice and the best, in turns
+FINAL = Effort((Round(1.0, 1, 15),), beside_cublas=False)  # the chosen config and the best ones, in turns
 FINALISTS = 3
 
 
 def draw(count: int) -> list[Problem]:
-    """Return random problems, each extent uniform in its logarithm."""
+    """Return random problems with log-uniform extents."""
     generator = random.Random(SEED)
 
     def extent() -> int:
@@ -51,7 +51,7 @@ def draw(count: int) -> list[Problem]:
 
 
 def divided(rung: Rung, config: Config, problem: Problem, device_info: DeviceInfo) -> list[Config]:
-    """Return the config with every SPLIT_K that is worth a thought, and with chains as short as in any choice."""
+    """Return the config with every SPLIT_K that the cost model considers, and the partial accumulators of a choice."""
     if config.SPLIT_K is None:
         return [config]
     seen = variants.facing(rung, problem)
@@ -60,12 +60,12 @@ def divided(rung: Rung, config: Config, problem: Problem, device_info: DeviceInf
 
 
 def suited(rungs: list[Rung], problem: Problem) -> list[Rung]:
-    """Return those of the rungs that suit the problem; one that was named is measured on all."""
+    """Return the rungs that suit the problem. A single rung is measured on every problem."""
     return [rung for rung in rungs if rung.suits(problem.M, problem.N) or len(rungs) == 1]
 
 
 def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Rung, list[Config]]) -> dict[str, Any]:
-    """Sweep one problem and compare with what is chosen for it."""
+    """Time all configs on one problem and compare the best with the chosen one."""
     device_info = sweep.evaluator.device
     choice = choose.choose(device_info, rungs[0] if len(rungs) == 1 else None, problem)
     times: dict[Config, float] = {}

@@ -1,8 +1,8 @@
-"""Time to the first result in fresh processes: with an empty kernel cache, with a warm one, on a device that the
-database does not know, and torch.mm's.
+"""Time to the first result in a fresh process: `sgemm` with an empty kernel cache, with a warm one and on an unknown
+device, and `torch.mm`.
 
-The clock starts when the operands are on the device, so that starting CUDA and PyTorch counts for nobody; importing
-fastsgemm counts for fastsgemm.
+The clock starts when the operands are on the device, so the start of CUDA and PyTorch is not included. The time of
+`sgemm` includes importing fastsgemm.
 """
 
 import os
@@ -26,7 +26,7 @@ print(time.perf_counter() - began)
 """
 SGEMM = ON_DEVICE.format(call="import fastsgemm; fastsgemm.sgemm(a, b)")
 TORCH = ON_DEVICE.format(call="torch.mm(a, b)")
-# The database's folder is a copy without the files of any architecture, so the first product tunes the device.
+# The folder has no file of an architecture, so the first product tunes the device.
 UNKNOWN = ON_DEVICE.format(
     call="""
 import os, pathlib
@@ -52,9 +52,10 @@ print(time.perf_counter() - began)
 
 
 def seconds(code, **environment):
-    """Run `code` in a fresh process and return the number that it prints last.
+    """Run `code` in a fresh process and return the last number it prints.
 
-    It may keep bytecode, as an installed package does: compiling the sources each time would double the import.
+    The process may write bytecode, as for an installed package. Otherwise compiling the sources would double the time
+    of the import.
     """
     given = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
@@ -86,7 +87,7 @@ def cuda_torch():
 def test_cold_cache(cuda_torch, reported, rounds, tmp_path_factory):
     def measure():
         empty = str(tmp_path_factory.mktemp("empty"))
-        return seconds(SGEMM, FASTSGEMM_CACHE_DIR=empty, CUDA_CACHE_PATH=empty)  # NVRTC keeps a cache there, too
+        return seconds(SGEMM, FASTSGEMM_CACHE_DIR=empty, CUDA_CACHE_PATH=empty)  # the latter is NVRTC's own cache
 
     fill(reported, rounds, "sgemm, empty cache", measure)
 
@@ -99,7 +100,7 @@ def test_warm_cache(cuda_torch, reported, rounds, tmp_path):
 
 @pytest.mark.gpu
 def test_unknown_device(cuda_torch, reported, measured, tmp_path):
-    """Once, because it takes the time of a quick tuning run."""
+    """Measured once, because it takes as long as a quick tuning run."""
     if not measured:
         pytest.skip("run by make bench")
     database = tmp_path / "tuning_db"

@@ -1,4 +1,4 @@
-"""What a call costs the host: 64 x 64 operands, launches queued and not waited for, beside the libraries' own."""
+"""Host time of a call on 64 x 64 operands, for `sgemm`, PyTorch and CuPy. Launches are queued and not waited for."""
 
 import pytest
 from versus import standard_error
@@ -7,7 +7,7 @@ from fastsgemm import sgemm
 
 pytestmark = pytest.mark.gpu
 
-CALLS = 100  # a round: few enough that the launch queue never fills, which would time the device
+CALLS = 100  # in a round: few enough not to fill the launch queue, which would measure the device
 
 
 def torch_case(name):

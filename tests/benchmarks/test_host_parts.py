@@ -1,16 +1,16 @@
-"""What needs no device: planning, choosing a config, making source, NumPy's product, and the simulated device."""
+"""Host time of what needs no device: planning, choosing a config, generating source, NumPy's product, simulation."""
 
 from itertools import count
 
 import numpy as np
 import pytest
 
-from fastsgemm import Config, rungs, sgemm, sim
+from fastsgemm import Config, rungs, sgemm
 from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.variants import Operand, Variant
 from fastsgemm.heuristics.choose import choose as choose_any
 from fastsgemm.jit import source
-from fastsgemm.ladder import info
+from fastsgemm.ladder import info, simulated
 from fastsgemm.ladder.info import DeviceRow
 from fastsgemm.problem import Problem
 
@@ -32,7 +32,7 @@ def choose():
 
 
 def choose_default():
-    """As `sgemm` does it for a shape that it has not seen before."""
+    """Choose as `sgemm` does for a new shape."""
     return choose_any(H200, None, Problem(4096, 4096, next(never_seen)))
 
 
@@ -65,4 +65,4 @@ def test_simulated_rung(rung, benchmark, measured):
     if not measured:
         pytest.skip("seconds each; run by make bench")
     benchmark.group = "simulated rungs, 128 x 128 x 128"
-    benchmark.pedantic(sim.climb, args=(Problem(128, 128, 128), [rung]), rounds=1)
+    benchmark.pedantic(simulated.climb, args=(Problem(128, 128, 128), [rung]), rounds=1)

@@ -1,4 +1,4 @@
-"""The benchmark's problems are what its tables say of them."""
+"""The benchmark's problems have the sizes, layouts and padding that its tables state."""
 
 from collections import Counter
 

@@ -1,7 +1,7 @@
-"""Every rung and cuBLAS side by side at one size, in device time with the L2 flushed.
+"""Device time of every rung and of cuBLAS at one size, with the L2 flushed.
 
-`extra_info` holds what the ladder found: medians taken in turns with cuBLAS, after all results were checked. The
-benchmark's own statistics are the device times of further runs of the rung alone, and show how they scatter.
+`extra_info` has the results of the ladder: medians taken in turns with cuBLAS, after all results were checked. The
+statistics of pytest-benchmark are from further runs of the rung alone, and show the scatter.
 """
 
 from contextlib import closing

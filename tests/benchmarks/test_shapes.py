@@ -1,6 +1,6 @@
-"""`sgemm` as it comes beside cuBLAS over problems of many shapes, those that it loses included.
+"""`sgemm` with default settings against cuBLAS, on many shapes.
 
-`extra_info` holds medians taken in turns, and the errors of both against float64. cuBLAS is called through PyTorch.
+`extra_info` has medians taken in turns and the errors of both against float64. cuBLAS is called through PyTorch.
 """
 
 from contextlib import closing
@@ -15,9 +15,10 @@ from fastsgemm.measure.stopwatch import Stopwatch
 pytestmark = pytest.mark.gpu
 
 SETS = {"shapes": NAMED, "layouts": LAYOUTS, "narrow": NARROW, "random": all_sizes(), "large": large()}
-_SECONDS = {"shapes": 0.3, "layouts": 0.5, "narrow": 0.1, "random": 0.06, "large": 0.08}  # of timing, each of the two
-_TRIED = 4  # of each set, where the benchmarks only have to run
-_SMALL = 10**11  # FLOP, likewise
+# Seconds spent on timing each of the two.
+_SECONDS = {"shapes": 0.3, "layouts": 0.5, "narrow": 0.1, "random": 0.06, "large": 0.08}
+_TRIED = 4  # samples of each set, if nothing is measured
+_SMALL = 10**11  # FLOP; larger samples are skipped if nothing is measured
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def versus(request, measured):
 
 
 def cases():
-    """Every sample with the set that it is of."""
+    """Every sample with its set and its number in the set."""
     for group, samples in SETS.items():
         for number, sample in enumerate(samples):
             yield pytest.param(group, number, sample, id=f"{group}-{sample}")

@@ -1,4 +1,4 @@
-"""`sgemm` beside cuBLAS on the same operands: checked against float64, then timed in turns."""
+"""Compares `sgemm` with cuBLAS on the same operands: checks both against float64, then times them in turns."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choose
 from fastsgemm.jit import compiler, source
 
-_CHECKED_ROWS = 2048  # of C, at most
+_CHECKED_ROWS = 2048  # of C that are compared, at most
 _UNIT = 2.0**-24  # float32's unit roundoff
 
 
 class WrongResultError(Exception):
-    """A result is not the product, so it is not timed."""
+    """A result is wrong, so it is not timed."""
 
 
 class Versus:
@@ -30,7 +30,7 @@ class Versus:
     Parameters
     ----------
     torch : module
-        With TF32 switched off.
+        With TF32 turned off.
     device : str
         PyTorch's name of the device.
     gpu : Gpu
@@ -42,18 +42,18 @@ class Versus:
         self._torch, self._device, self._gpu, self._stopwatch = torch, device, gpu, stopwatch
 
     def row(self, sample: Sample, seconds: float) -> dict[str, Any]:
-        """Return what was found for one sample, as plain data.
+        """Check and time one sample, and return the results as plain data.
 
         Parameters
         ----------
         sample : Sample
         seconds : float
-            About how long each of the two is timed for.
+            Time spent on timing each of the two, about.
 
         Raises
         ------
         WrongResultError
-            `sgemm` left an element of C out, wrote beyond a row of it, or is further from float64 than rounding is.
+            `sgemm` did not write an element of C, wrote past the end of a row, or has more than a rounding error.
         """
         torch = self._torch
         torch.manual_seed(0)
@@ -85,7 +85,7 @@ class Versus:
         }
 
     def _tensor(self, make: Any, shape: tuple[int, int], strides: tuple[int, int]) -> Any:
-        """Return a tensor of this shape and these strides; `make` gives the memory, whole lines of it."""
+        """Return a tensor with this shape and these strides, a view of whole lines that `make` allocates."""
         if strides[1] != 1:
             return self._tensor(make, shape[::-1], strides[::-1]).t()
         return make((shape[0], max(strides[0], shape[1])), device=self._device)[:, : shape[1]]
@@ -94,7 +94,7 @@ class Versus:
         return self._torch.full(shape, math.nan, device=device)
 
     def _check(self, sample: Sample, a: Any, b: Any, c: Any, theirs: Any) -> tuple[float, float]:
-        """Multiply by both, and return the errors: norm of the difference to float64 by norm of the product."""
+        """Multiply with both, and return their errors: ||C - C64||_F / ||C64||_F."""
         torch, problem = self._torch, sample.problem
         sgemm(a, b, C=c)
         torch.mm(a, b, out=theirs)
@@ -110,17 +110,18 @@ class Versus:
 
 
 def standard_error(times: Sequence[float]) -> float:
-    """Return the standard error of the median of `times`, relative to it.
+    """Return the standard error of the median of `times`, relative to the median.
 
-    Estimated from the distance of the quartiles, so that one late run does not count: for normal times the standard
-    deviation is 0.741 of that distance, and the median's standard error 1.253 standard deviations by the root of n.
+    It is estimated from the interquartile range, so that one slow run has no effect. For normally distributed times the
+    standard deviation is 0.741 of that range, and the standard error of the median is 1.253 standard deviations divided
+    by the square root of n.
     """
     lower, median, upper = statistics.quantiles(times, n=4)
     return 1.253 * 0.741 * (upper - lower) / math.sqrt(len(times)) / median
 
 
 def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
-    """Compile the kernels of `samples` into the cache, on all cores, where calls do it one by one; return how many."""
+    """Compile the kernels of `samples` into the cache on all cores, and return their number."""
     wanted = set()
     for sample in samples:
         choice = choose.choose(gpu, None, sample.call.problem)

@@ -200,7 +200,7 @@ def test_a_rung_or_a_config_where_there_is_no_device(C):
 
 
 def test_a_stream_for_host_arrays(C):
-    refuses(StreamError, "a call on host arrays returns when it is done", A, B, C=C, stream=object())
+    refuses(StreamError, "a call on host arrays returns when the result is there", A, B, C=C, stream=object())
 
 
 def test_a_tensor_that_requires_grad(torch):

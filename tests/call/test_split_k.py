@@ -205,15 +205,15 @@ def test_without_a_rung_a_narrow_result_is_rung_10s(device, on_device, random):
 
 def test_a_sum_that_needs_too_many_blocks_is_refused():
     for count, elements in ((8, 1024), (9, 128)):  # of a block
-        largest = split_k.reduction(None, 2**20, elements * (2**11 - 1), count, (1, 1), "sm_90")
-        assert largest.config.grid[0] == 2**31 - 2**20 and largest.config.block[0] == 256
+        largest = split_k.reduction_config(2**20, elements * (2**11 - 1), count, "sm_90")
+        assert largest.grid[0] == 2**31 - 2**20 and largest.block[0] == 256
         with pytest.raises(ShapeError, match=f"the limit of a grid is {grid.MAX_BLOCKS}"):
-            split_k.reduction(None, 2**20, elements * 2**11, count, (1, 1), "sm_90")
+            split_k.reduction_config(2**20, elements * 2**11, count, "sm_90")
 
 
 @pytest.mark.parametrize(("arch", "early"), [("sm_75", False), ("sm_89", False), ("sm_90", True), ("sm_120", True)])
 def test_where_the_device_can_the_sum_is_launched_before_the_parts_are_there(arch, early):
-    config = split_k.reduction(None, 100, 100, 4, (100, 1), arch).config
+    config = split_k.reduction_config(100, 100, 4, arch)
     assert getattr(config, "programmatic_stream_serialization", early) is early  # cuda.core 1.1 does not have it
 
 

@@ -41,5 +41,5 @@ def test_other_failures_name_themselves(device, monkeypatch):
     with pytest.raises(DeviceError, match="allocating 8 bytes for a test failed: CUDA_ERROR_NOT_SUPPORTED"):
         workspace.allocate(device, 7, 8, "a test")
     monkeypatch.setattr(device, "free", lambda address, handle: (driver.CUresult.CUDA_ERROR_INVALID_VALUE,))
-    with pytest.raises(DeviceError, match="giving back workspace failed: CUDA_ERROR_INVALID_VALUE"):
+    with pytest.raises(DeviceError, match="freeing workspace failed: CUDA_ERROR_INVALID_VALUE"):
         workspace.free(device, 7, 8)

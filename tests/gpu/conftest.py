@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastsgemm import device
-from fastsgemm.call import prepare
+from fastsgemm.call import dispatch
 
 
 @pytest.fixture
@@ -22,16 +22,16 @@ def gpu():
 @pytest.fixture
 def undivided(gpu, monkeypatch):
     """A sum is one chain, whatever the database says, so that the bits are those of rung 1."""
-    real = prepare.choose
+    real = dispatch.choose
 
     def choose(device_info, rung, problem):
         choice = real(device_info, rung, problem)
         return replace(choice, config=replace(choice.config, SPLIT_K=None, SLICES=None, CHAINS=None))
 
-    monkeypatch.setattr(prepare, "choose", choose)
-    gpu.plans.clear()
+    monkeypatch.setattr(dispatch, "choose", choose)
+    gpu.prepared.clear()
     yield
-    gpu.plans.clear()
+    gpu.prepared.clear()
 
 
 @pytest.fixture

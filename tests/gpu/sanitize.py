@@ -12,7 +12,7 @@ import numpy as np
 
 from fastsgemm import RUNGS, Config, device, rungs
 from fastsgemm.call.arrays import DeviceArray
-from fastsgemm.call.launch import run
+from fastsgemm.call.product import multiply
 from fastsgemm.device import LEGACY_STREAM
 
 SHAPES = [(65, 130, 19), (1, 33, 5), (132, 136, 24)]  # with loads of 4 and 8 bytes, thin, and with 16-byte loads
@@ -54,7 +54,7 @@ def wrong(gpu, rung, config, shape, layout, alpha, beta, generator):
     C = DeviceArray((M, N), gpu, LEGACY_STREAM)
     if beta:
         C.upload(c)  # else it stays uninitialised: initcheck sees whether it is read
-    run(gpu, LEGACY_STREAM, view_a, view_b, C.view, np.float32(alpha), np.float32(beta), rung, config)
+    multiply(gpu, LEGACY_STREAM, view_a, view_b, C.view, np.float32(alpha), np.float32(beta), rung, config)
     out = np.empty((M, N), np.float32)
     C.download(out)
     for array in (A, B, C):
@@ -68,7 +68,7 @@ def wrong_packed(gpu, generator):
     a, b = (generator.standard_normal(extents).astype(np.float32) for extents in ((7, 18), (9, 11)))
     (A, view_a), (B, view_b) = on_device(gpu, a, False), on_device(gpu, b, False)
     C = DeviceArray((7, 11), gpu, LEGACY_STREAM)
-    run(gpu, LEGACY_STREAM, strided(view_a), view_b, C.view, np.float32(1), np.float32(0), RUNGS[0])
+    multiply(gpu, LEGACY_STREAM, strided(view_a), view_b, C.view, np.float32(1), np.float32(0), RUNGS[0])
     out = np.empty((7, 11), np.float32)
     C.download(out)
     for array in (A, B, C):

@@ -91,10 +91,8 @@ def test_a_first_call_inside_a_capture_is_refused_and_later_calls_work(torch, gp
     A = torch.ones(72, 72, device="cuda")
     C = torch.full((72, 72), 7.5, device="cuda")
     config = Config(16, 8)  # of no other test
-    gpu.kernels.pop("copy_strided", None)
-    for key in [key for key in gpu.kernels if key != "copy_strided" and key[1] == config]:
-        del gpu.kernels[key]
-    gpu.plans.clear()
+    gpu.kernels.clear()
+    gpu.prepared.clear()
     first = A if new == "kernel" else torch.ones(72, 144, device="cuda")[:, ::2]
     if new == "packing":
         sgemm(A, A, rung=1, config=config)

@@ -163,7 +163,7 @@ def test_subclasses_that_hold_plain_numbers_are_taken(tmp_path, tried):
         tried("operand: subclass with plain numbers", 3)
 
 
-def test_a_masked_cuda_array(device_info, on_device, tried):
+def test_a_masked_cuda_array(device, on_device, tried):
     """cuda.core reads it, and refuses the mask; the device's number is what fastsgemm asks the driver."""
     bits = Interface({"shape": (2, 2), "typestr": "|b1", "data": (1 << 20, False), "version": 3})
     interface = {"shape": (2, 2), "typestr": "<f4", "data": (1 << 20, False), "version": 3, "mask": bits}
@@ -173,7 +173,7 @@ def test_a_masked_cuda_array(device_info, on_device, tried):
             with pytest.raises(OperandError, match="mask is not supported"):
                 sgemm(*operands, C=on_device(ONES), rung="naive", config=Config(32, 32))
             tried("operand: elements with a mask or a unit", 1)
-    assert device_info.launched == []
+    assert device.launched == []
 
 
 # Tensors without memory of their own
@@ -284,7 +284,7 @@ def test_cuda_tensors_without_memory_of_their_own(torch):
     assert (C == 7.5).all()
 
 
-def test_a_faulty_shape_does_not_hide_the_fault(device_info, on_device, monkeypatch, tried):
+def test_a_faulty_shape_does_not_hide_the_fault(device, on_device, monkeypatch, tried):
     class Nested:
         def __dlpack_device__(self):
             return (2, 0)
@@ -298,7 +298,7 @@ def test_a_faulty_shape_does_not_hide_the_fault(device_info, on_device, monkeypa
         with pytest.raises(OperandError, match=f"{name} is a nested tensor"):
             sgemm(*operands)
         tried("operand: tensor without numbers of its own", 1)
-    assert device_info.launched == []
+    assert device.launched == []
 
 
 # JAX, by what it shows of itself
@@ -410,10 +410,10 @@ def test_a_dlpack_capsule_that_is_none(capsule, tried):
 
 
 @pytest.mark.parametrize("capsule", [*NO_CAPSULE, used_capsule()], ids=lambda x: type(x).__name__)
-def test_a_dlpack_capsule_that_is_none_among_device_arrays(device_info, on_device, capsule, tried):
+def test_a_dlpack_capsule_that_is_none_among_device_arrays(device, on_device, capsule, tried):
     with pytest.raises(OperandError, match="Answering could not be exported"):
         sgemm(on_device(ONES), Answering((2, 0), capsule), C=on_device(ONES))
-    assert device_info.launched == []
+    assert device.launched == []
     tried("protocol: DLPack")
 
 
@@ -478,14 +478,14 @@ STREAMS = [None, 3, (), (0,), (0, None), ("0", 5), (0, 1.5), (0, -5), (None, 5),
 
 
 @pytest.mark.parametrize("answer", STREAMS, ids=repr)
-def test_a_stream_that_answers_nonsense(device_info, on_device, answer, tried):
+def test_a_stream_that_answers_nonsense(device, on_device, answer, tried):
     class Stream:
         def __cuda_stream__(self):
             return give(answer)
 
     with pytest.raises(StreamError, match="__cuda_stream__ must return a"):
         sgemm(on_device(ONES), on_device(ONES), C=on_device(ONES), stream=Stream())
-    assert device_info.launched == []
+    assert device.launched == []
     tried("protocol: stream")
 
 

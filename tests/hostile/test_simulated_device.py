@@ -39,7 +39,7 @@ def floats(count):
     return np.arange(count, dtype=np.float32)
 
 
-def fails(error, body, match="", tried=None, **how):
+def fails(error, body, match="", **how):
     arrays = {"A": floats(256), "C": floats(256)}
     with pytest.raises(error, match=match):
         launch(body, arrays, **how)

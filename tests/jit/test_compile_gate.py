@@ -1,23 +1,29 @@
 """Every constant that is shipped, compiled by the real NVRTC for its own architecture: no spills, no stack, at most 255
-registers. `generic` holds the defaults of every rung and is compiled for every architecture."""
+registers. `generic` holds the defaults of every rung and is compiled for every architecture.
+
+Only the defaults on one architecture are compiled in a quick run; `make test-all` compiles the rest.
+"""
 
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import compilations
 import pytest
 
 from fastsgemm import config as configs
 from fastsgemm import resources, rungs
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.jit import compiler, source
+from fastsgemm.jit import source
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import RUNGS
 from fastsgemm.tuning.evaluator import job_of, largest_job
 from fastsgemm.tuning.search_spaces import SKINNY
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+QUICK = "sm_90"
+ONE_QUICK = [each if each == QUICK else pytest.param(each, marks=pytest.mark.slow) for each in ARCHITECTURES]
 LAYOUTS = {"NN": (False, False), "NT": (False, True), "TN": (True, False), "TT": (True, True)}
 
 
@@ -62,7 +68,7 @@ def faults(jobs):
 
     def look(job):
         rung, config, variant, arch = job
-        report = compiler.report(source.generate(rung, config, variant), rung.kernel, arch)
+        report = compilations.report(source.generate(rung, config, variant), rung.kernel, arch)
         clean = report.registers <= 255 and not (report.stack_bytes or report.spill_stores or report.spill_loads)
         return None if clean else f"{rung} {config} {variant} on {arch}: {report}"
 
@@ -70,12 +76,13 @@ def faults(jobs):
         return [fault for fault in pool.map(look, jobs) if fault]
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", ONE_QUICK)
 def test_the_defaults_of_every_rung_compile_cleanly(arch):
     jobs = [(rung, config, v, arch) for rung, config, _ in shipped("generic") for v in every_variant(rung)]
     assert faults(jobs) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_record_compiles_cleanly_for_its_own_architecture(arch):
     known = {(rung.file, config) for rung, config, _ in shipped("generic")}
@@ -88,6 +95,7 @@ def test_every_record_compiles_cleanly_for_its_own_architecture(arch):
     assert faults(jobs) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_quick_configs_of_rung_10_compile_cleanly(arch):
     """They are what an unknown device gets at its first narrow product."""
@@ -113,5 +121,5 @@ def test_every_record_is_legal_where_it_is_shipped(arch):
 @pytest.mark.parametrize("name", source.HELPERS)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_a_kernel_without_a_config_compiles_cleanly(arch, name):
-    report = compiler.report(source.helper(name), rungs.kernel_name(name), arch)
+    report = compilations.report(source.helper(name), rungs.kernel_name(name), arch)
     assert report.registers <= 64 and not (report.stack_bytes or report.spill_stores or report.spill_loads)

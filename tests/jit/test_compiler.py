@@ -78,7 +78,7 @@ def test_a_missing_nvrtc_names_the_extras(monkeypatch):
 def test_an_nvrtc_that_answers_an_error_says_which(monkeypatch):
     answer = nvrtc.nvrtcResult.NVRTC_ERROR_INTERNAL_ERROR
     monkeypatch.setattr(nvrtc, "nvrtcVersion", lambda: (answer, None, None))
-    with pytest.raises(NoNvrtcError, match="answers NVRTC_ERROR_INTERNAL_ERROR"):
+    with pytest.raises(NoNvrtcError, match="returned NVRTC_ERROR_INTERNAL_ERROR"):
         device.nvrtc_version()
 
 

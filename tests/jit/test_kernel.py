@@ -38,7 +38,9 @@ class Loaded:
 def gpu(monkeypatch):
     monkeypatch.setattr("cuda.core.ObjectCode", Loaded)
     monkeypatch.setattr(device, "is_capturing", lambda stream: False)
-    return SimpleNamespace(kernels={}, arch="sm_90", name="a device", ordinal=3, shared_limit=232448)
+    gpu = object.__new__(device.Gpu)
+    gpu.kernels, gpu.arch, gpu.name, gpu.ordinal, gpu.shared_limit = {}, "sm_90", "a device", 3, 232448
+    return gpu
 
 
 @pytest.fixture
@@ -91,7 +93,7 @@ def test_inside_a_capture_nothing_is_compiled_but_what_is_loaded_is_used(gpu, mo
     monkeypatch.setattr(device, "is_capturing", lambda stream: True)
     monkeypatch.setattr(compiler, "cubin", lambda *arguments: pytest.fail("compiled inside a capture"))
     assert kernel.get(gpu, find("naive"), Config(32, 32), Variant(), STREAM) is loaded
-    with pytest.raises(CaptureError, match=r"kernel fastsgemm_coalesced is not loaded yet .* call sgemm once"):
+    with pytest.raises(CaptureError, match=r"kernel coalesced is not loaded yet .* call sgemm once"):
         kernel.get(gpu, find("coalesced"), Config(32, 32), Variant(), STREAM)
     for name in ("copy_strided", "reduce_parts"):
         with pytest.raises(CaptureError, match=f"kernel {name} is not loaded yet"):

@@ -5,17 +5,17 @@ import pytest
 from fastsgemm import device, known_devices
 from fastsgemm.errors import NoNvrtcError
 from fastsgemm.ladder import info
-from fastsgemm.ladder.info import Device
+from fastsgemm.ladder.info import DeviceRow
 from fastsgemm.problem import Problem
 
 PROBLEM = Problem(4096, 4096, 4096)
-H200 = Device(0, "NVIDIA H200", "sm_90", 132, 232448)
+H200 = DeviceRow(0, "NVIDIA H200", "sm_90", 132, 232448)
 
 
 @pytest.fixture
 def one_device(fresh_machine, monkeypatch):
     monkeypatch.setattr(info, "_devices", lambda: (H200,))
-    monkeypatch.setattr(info, "_driver", lambda: "580.95.05 (CUDA 13.0)")
+    monkeypatch.setattr(info, "driver_text", lambda: "580.95.05 (CUDA 13.0)")
     monkeypatch.setattr(device, "probe", lambda: 1)
     monkeypatch.delenv("FASTSGEMM_DEVICE", raising=False)
 
@@ -105,5 +105,5 @@ def test_the_cache_is_counted(no_driver, monkeypatch, tmp_path):
 @pytest.mark.gpu
 def test_a_device_is_described_as_opened():
     gpu = device.open_gpu(0)
-    assert info._device(0) == Device(0, gpu.name, gpu.arch, gpu.multiprocessors, gpu.shared_limit)
-    assert "CUDA" in (info._driver() or "")
+    assert info._device(0) == DeviceRow(0, gpu.name, gpu.arch, gpu.multiprocessors, gpu.shared_limit)
+    assert "CUDA" in (info.driver_text() or "")

@@ -10,8 +10,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fastsgemm.config import Config
-from fastsgemm.heuristics import database
 from fastsgemm.sim import Machine, Region
 
 NAN = np.uint32(0x7FFFFFFF).view(np.float32)
@@ -81,14 +79,6 @@ def reference(libm_fma):
         return alpha * chains[key] if beta == 0 else libm_fma(alpha, chains[key], beta * C)
 
     return compute
-
-
-@pytest.fixture(scope="session")
-def configs():
-    """Constants for every rung, by its name: those that hold everywhere, and others where two rungs share a file."""
-    generic = {record.rung: record.config for record in database.load(database.GENERIC).records}
-    skinny = Config(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1, SPLIT_K=1)
-    return generic | {"autotuned": Config(64, 64, 16, 4, 4), "skinny": skinny}
 
 
 @pytest.fixture

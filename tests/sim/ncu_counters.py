@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare what the simulated device counts with Nsight Compute's counters on a device, for the rungs of the ladder.
 
-    python3 tests/sim/ncu_counters.py                    256 x 256 x 256, on the first device
+    python3 tests/sim/ncu_counters.py                    256 x 256 x 256, on the first device; 8 rows of it for rung 10
     python3 tests/sim/ncu_counters.py --json found.json  also write all of it to a file
 
 Both run the same compilation: the simulator its PTX, the device its cubin. The call on the device is `fastsgemm.sgemm`,
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from fastsgemm import rungs
-from fastsgemm.config import Config
+from fastsgemm.config import from_constants
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.jit import source
@@ -62,12 +62,23 @@ class Metric:
         Takes it from a report.
     gated : bool
         Whether both must agree; the others depend on what ptxas makes of the PTX, and are shown.
+    copies : str, optional
+        ncu's name of the part that asynchronous copies (LDGSTS) have, which `ncu` does not count. It is added for
+        kernels with such copies.
+    copies_gated : bool
+        Whether both must agree for those kernels, too.
     """
 
     name: str
     ncu: str
     simulated: Callable[[Report], float]
     gated: bool = True
+    copies: str | None = None
+    copies_gated: bool = True
+
+    def names(self, copies: bool) -> tuple[str, ...]:
+        """Return ncu's names of what adds up to the count, for a kernel with or without asynchronous copies."""
+        return (self.ncu, self.copies) if copies and self.copies else (self.ncu,)
 
 
 def _sum(kind: str, what: str) -> Callable[[Report], float]:
@@ -75,8 +86,18 @@ def _sum(kind: str, what: str) -> Callable[[Report], float]:
 
 
 METRICS = (
-    Metric("global load requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", _sum("loads", "requests")),
-    Metric("global load sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", _sum("loads", "sectors")),
+    Metric(
+        "global load requests",
+        "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+        _sum("loads", "requests"),
+        copies="l1tex__t_requests_pipe_lsu_mem_global_op_ldgsts.sum",
+    ),
+    Metric(
+        "global load sectors",
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+        _sum("loads", "sectors"),
+        copies="l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts.sum",
+    ),
     Metric("global store requests", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum", _sum("stores", "requests")),
     Metric("global store sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", _sum("stores", "sectors")),
     Metric(
@@ -88,6 +109,8 @@ METRICS = (
         "shared store wavefronts",
         "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
         lambda report: report.total.shared_stores.wavefronts,
+        copies="smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum",
+        copies_gated=False,  # NVIDIA does not document how many wavefronts a copy counts
     ),
     Metric(
         "of loads, with repeats",
@@ -133,7 +156,8 @@ METRICS = (
         gated=False,
     ),
 )  # fmt: skip
-NAMES = tuple(metric.ncu for metric in METRICS)
+NAMES = tuple(name for metric in METRICS for name in metric.names(copies=True))
+NARROW = Problem(8, 4096, 4096)  # whose constants rung 10 gets
 
 
 @dataclass(frozen=True)
@@ -147,6 +171,8 @@ class Simulated:
     constants : dict
     source : str
     cubin : bytes
+    copies : bool
+        Whether the kernel copies asynchronously.
     counts : dict
         By metric name.
     product : numpy.ndarray
@@ -157,6 +183,7 @@ class Simulated:
     constants: dict[str, int]
     source: str
     cubin: bytes
+    copies: bool
     counts: dict[str, float]
     product: np.ndarray
 
@@ -179,25 +206,36 @@ class Row:
 
 
 def simulate(rung: rungs.Rung, machine: Machine, A: np.ndarray, B: np.ndarray) -> Simulated:
-    """Run a rung on the simulated device, and keep what it launched."""
-    config = choose(machine.device, rung, TYPICAL).config
+    """Run a rung on the simulated device, and keep what it launched: one kernel, with K whole.
+
+    Rung 10 is for few rows: of A it takes the first ones.
+    """
+    config = choose(machine.device, rung, NARROW if rung.narrow else TYPICAL).config
+    if "SPLIT_K" in config.constants:
+        config = replace(config, SPLIT_K=1)
+    A = A[: NARROW.M] if rung.narrow else A
     product, report = sgemm(rung, config, A, B, machine=machine)
     assert report is not None
-    call = variants.dense_call(Problem(A.shape[0], B.shape[1], A.shape[1]))
+    problem = Problem(A.shape[0], B.shape[1], A.shape[1])
+    call = variants.call_facing(rung, variants.dense_call(problem))
     text = source.generate(rung, config, variants.variant_for(rung, call, config))
-    cubin = nvrtc.compile_source(text, machine.device.arch).cubin  # kept from the launch, not compiled again
+    binary = nvrtc.compile_source(text, machine.device.arch)  # kept from the launch, not compiled again
     counts = {metric.name: float(metric.simulated(report)) for metric in METRICS}
-    return Simulated(rung.name, rung.kernel, config.constants, text, cubin, counts, product)
+    return Simulated(
+        rung.name, rung.kernel, config.constants, text, binary.cubin, "cp.async" in binary.ptx, counts, product
+    )
 
 
 def write_launches(folder: Path, done: list[Simulated], A: np.ndarray, B: np.ndarray) -> None:
-    """Write what `on_card` reads."""
+    """Write what `on_device` reads."""
     for number, one in enumerate(done):
         (folder / f"{number}.cubin").write_bytes(one.cubin)
         np.save(folder / f"{number}.npy", one.product)
     np.save(folder / "A.npy", A)
     np.save(folder / "B.npy", B)
-    launches = [{"rung": one.rung, "constants": one.constants, "source": one.source} for one in done]
+    launches = [
+        {"rung": one.rung, "constants": one.constants, "source": one.source, "rows": len(one.product)} for one in done
+    ]
     (folder / "launches.json").write_text(json.dumps(launches), encoding="utf-8")
 
 
@@ -217,12 +255,12 @@ def on_device(folder: Path) -> None:
     gpu.enter()
     same_bits = {}
     for number, one in enumerate(launches):  # loads the kernels
-        C = on_device(A, B, rung=one["rung"], config=Config(**one["constants"]))
+        C = on_device(A[: one["rows"]], B, rung=one["rung"], config=from_constants(one["constants"]))
         expected = np.load(folder / f"{number}.npy")
         same_bits[one["rung"]] = bool(np.array_equal(C.view(np.uint32), expected.view(np.uint32)))
     device.succeed("starting the profiler", driver.cuProfilerStart())
     for one in launches:
-        on_device(A, B, rung=one["rung"], config=Config(**one["constants"]))
+        on_device(A[: one["rows"]], B, rung=one["rung"], config=from_constants(one["constants"]))
     device.succeed("stopping the profiler", driver.cuProfilerStop())
     found = {"device": gpu.name, "arch": gpu.arch, "driver": device.driver_text(), "same_bits": same_bits}
     (folder / "device.json").write_text(json.dumps(found), encoding="utf-8")
@@ -251,7 +289,7 @@ def profile(
     ncu : str
     folder : Path
     program : Path
-        Default: this one, and so `on_card`.
+        Default: this one, and so `on_device`.
     names : sequence of str
         ncu's names of the metrics.
     kernel : str, optional
@@ -332,8 +370,10 @@ def compare(done: list[Simulated], kernels: list[tuple[str, dict[str, float]]]) 
     rows = []
     for one, (_, counts) in zip(done, kernels, strict=True):
         for metric in METRICS:
-            sim, ncu = one.counts[metric.name], counts.get(metric.ncu)
-            rows.append(Row(one.rung, metric.name, metric.gated, sim, ncu, _percent(sim, ncu)))
+            sim, parts = one.counts[metric.name], [counts.get(name) for name in metric.names(one.copies)]
+            ncu = None if None in parts else sum(parts)
+            gated = metric.gated and (metric.copies_gated or not one.copies)
+            rows.append(Row(one.rung, metric.name, gated, sim, ncu, _percent(sim, ncu)))
     return rows
 
 
@@ -383,12 +423,12 @@ def main() -> int:
 
 
 def measure(problem: Problem, machine: Machine, ncu: str) -> tuple[dict[str, Any], list[Row]]:
-    """Simulate rungs 1 to 8, run them under ncu, and return all that was found and the comparison."""
+    """Simulate the rungs, run them under ncu, and return all that was found and the comparison."""
     began = time.perf_counter()
     draw = np.random.default_rng(0)
     A = draw.standard_normal((problem.M, problem.K), np.float32)
     B = draw.standard_normal((problem.K, problem.N), np.float32)
-    done = [simulate(rung, machine, A, B) for rung in rungs.RUNGS if rung.number <= 8]
+    done = [simulate(rung, machine, A, B) for rung in rungs.RUNGS]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_launches(folder, done, A, B)
@@ -400,7 +440,7 @@ def measure(problem: Problem, machine: Machine, ncu: str) -> tuple[dict[str, Any
         "simulated": machine.device.name,
         "problem": asdict(problem),
         "constants": {one.rung: one.constants for one in done},
-        "unknown": [one.ncu for one in METRICS if not any(one.ncu in counts for _, counts in kernels)],
+        "unknown": [name for name in NAMES if not any(name in counts for _, counts in kernels)],
         "beyond": [f"{row.rung}: {row.metric}" for row in rows if row.beyond],
         "seconds": round(time.perf_counter() - began, 1),
         "rows": [asdict(row) for row in rows],

@@ -154,3 +154,11 @@ def test_selection_and_shared_window():
     assert _run("selp.b32", 5, 6, True) == 5
     assert _run("selp.f32", 5.0, 6.0, False) == 6.0
     assert _run("cvta.to.shared.u64", _run("cvta.shared.u64", 48)) == 48
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+@pytest.mark.parametrize("a", [-(2**31), -5, -1, 0, 1, 2**31 - 1])
+@pytest.mark.parametrize("b", [-7, 0, 3])
+def test_relu_after_min_and_max(name, a, b):
+    """What NVRTC 13.5 uses for sm_100 and sm_120."""
+    assert _run(f"{name}.relu.s32", a, b) == max({"min": min, "max": max}[name](a, b), 0)

@@ -1,8 +1,12 @@
 """Every rung on every architecture, with the NVRTC that is installed; `make nvrtc` runs these with both lines of it.
 
+A quick run takes the oldest architecture and the one with most records; `make test-all` takes all.
+
 For the same source the lines of NVRTC, and for the same NVRTC the architectures, take different instructions: only a
 run of each shows that the simulated device has them.
 """
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +18,12 @@ from fastsgemm.sim import Machine, Region, sgemm
 ARCHITECTURES = sorted(
     {path.stem for path in resources.folder("tuning_db").glob("sm_*.json")}, key=lambda a: int(a[3:])
 )
+QUICK = ("sm_75", "sm_90")
+EVERY = [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in ARCHITECTURES]
 RUNGS = [rung.name for rung in rungs.RUNGS]
+TILE = {"BM": 32, "BN": 32, "BK": 8, "TM": 4, "TN": 4}  # small tiles are compiled in a fraction of the time
+WARP_TILE = TILE | {"BN": 64, "WM": 32, "WN": 32, "WNITER": 1}
+SMALL = {"blocktile_2d": TILE, "vectorized": TILE, "autotuned": TILE, "warptiled": WARP_TILE, "pipelined": WARP_TILE}
 
 
 def _whole(*shape):
@@ -22,17 +31,18 @@ def _whole(*shape):
     return np.random.default_rng(0).integers(-8, 9, shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EVERY)
 @pytest.mark.parametrize("name", RUNGS)
 def test_every_rung(arch, name, configs):
     A, B, C = _whole(67, 21), _whole(21, 69), _whole(67, 69)
     expected = 2 * (A @ B) - C
-    found, report = sgemm(rungs.find(name), configs[name], A, np.asfortranarray(B), 2.0, -1.0, C, Machine(arch))
+    config = replace(configs[name], **SMALL.get(name, {}))
+    found, report = sgemm(rungs.find(name), config, A, np.asfortranarray(B), 2.0, -1.0, C, Machine(arch))
     np.testing.assert_array_equal(found, expected)
     assert report.arch == arch
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EVERY)
 def test_the_default(arch):
     """The rung and the constants that a device of this architecture gets."""
     A, B = _whole(67, 21), _whole(21, 69)
@@ -40,15 +50,15 @@ def test_the_default(arch):
     np.testing.assert_array_equal(found, A @ B)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EVERY)
 def test_the_kernels_that_are_no_rungs(arch):
     x, y, total = _whole(4, 5), np.zeros((5, 4), np.float32), np.zeros((2, 5), np.float32)
     machine = Machine(arch)
     operands = {"x": Region(x), "y": Region(y, read=False, write=True, complete=True)}
     args = [4, 5, "x", 5, 1, "y", 1, 4]
-    machine.launch(source.plain("copy_strided.cu"), "copy_strided", 1, 256, 0, args, operands)
+    machine.launch(source.plain("copy_strided.cu"), "fastsgemm_copy_strided", 1, 256, 0, args, operands)
     np.testing.assert_array_equal(y, x.T)
     operands = {"W": Region(x), "C": Region(total, read=False, write=True, complete=True)}
     args = [2, 5, 2, "W", 10, 1.0, 0.0, "C", 5, 1]
-    machine.launch(source.plain("reduce_parts.cu"), "reduce_parts", 1, 256, 0, args, operands)
+    machine.launch(source.plain("reduce_parts.cu"), "fastsgemm_reduce_parts", 1, 256, 0, args, operands)
     np.testing.assert_array_equal(total, x[:2] + x[2:])

@@ -47,6 +47,7 @@ def _same_bits(found, expected):
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("name", RUNGS)
 def test_ragged_problem_in_every_layout(name, layout, configs, reference):
@@ -58,6 +59,7 @@ def test_ragged_problem_in_every_layout(name, layout, configs, reference):
     _same_bits(found, expected)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", ["vectorized", "warptiled", "pipelined", "skinny"])
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_vectors_and_columns(name, layout, configs, reference):
@@ -72,6 +74,7 @@ def test_vectors_and_columns(name, layout, configs, reference):
         assert report.total.stores["C"].bytes == 4 * C.size
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", RUNGS)
 def test_padded_views(name, configs, reference):
     """What lies between the rows belongs to nobody and keeps its value."""
@@ -171,6 +174,7 @@ def ahead():
         yield Ahead(pool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "config"), _shipped().values(), ids=_shipped())
 def test_every_shipped_config(name, config, reference, ahead):
     M, N, K = _a_little_larger(config)
@@ -196,7 +200,14 @@ def test_the_callers_mistakes(configs):
         sgemm(naive, configs["warptiled"], A, B)
 
 
-@pytest.mark.parametrize("name", [name for name in RUNGS[2:] if name != "pipelined"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "smem_tiled" else pytest.param(name, marks=pytest.mark.slow)
+        for name in RUNGS[2:]
+        if name != "pipelined"
+    ],
+)
 def test_no_barrier_of_a_rung_can_be_left_out(name, configs, monkeypatch):
     """Every __syncthreads() is there for a reason that the simulated device sees. Rung 9's: test_pipelined.py."""
     A, B, _ = _problem(32, 32, 2 * configs[name].BK + 3)

@@ -78,6 +78,7 @@ def in_parts(reference, libm_fma):
 SIZES = {"both larger": (40, 72), "M smaller": (12, 40), "N smaller": (40, 12), "both smaller": (8, 4)}
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("asynchronous", [0, 1, 2])
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("size", SIZES)
@@ -97,6 +98,7 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
     assert report.total.stores["C"].bytes == report.total.loads["C"].bytes == 4 * C.size
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("size", [(97, 99, 53), (100, 192, 48), (98, 194, 50)], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_tiles_may_be_three_times_a_power_of_two(layout, size, reference):
@@ -108,6 +110,7 @@ def test_tiles_may_be_three_times_a_power_of_two(layout, size, reference):
     same_bits(C, expected)
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("spread", [0, 1, 2])
 @pytest.mark.parametrize("asynchronous", [0, 1, 2])
 @pytest.mark.parametrize("fragments", [1, 2])
@@ -127,6 +130,7 @@ def peeled(config, K):
     return K % config.BK if variants.variant_for(RUNG, variants.dense_call(Problem(64, 64, K)), config).peel else 0
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(("stages", "fragments"), [(3, 1), (4, 2)])
 @pytest.mark.parametrize("layout", ["TN", "NT"])
 def test_every_depth_of_k_with_more_stages_or_fewer_than_tiles(layout, fragments, stages, reference):
@@ -146,6 +150,7 @@ CHAINED = [
 ]
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", CHAINED, ids=str)
 def test_chains_are_added_up_in_order(config, layout, reference, libm_fma):
@@ -205,6 +210,7 @@ SLICED = [
 ]
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", SLICED, ids=str)
 def test_slices_add_up_their_chains_in_order(config, layout, reference, libm_fma):
@@ -225,6 +231,7 @@ def test_parts_of_slices(reference):
     same_bits(sgemm(RUNG, config, A, B)[0], halves[0] + halves[1])
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("fragments", [1, 2])
 @pytest.mark.parametrize("order", [0, 1, 2, 3, 4, 5])
 def test_every_order_of_the_outer_product(order, fragments, reference):
@@ -236,6 +243,7 @@ def test_every_order_of_the_outer_product(order, fragments, reference):
         same_bits(C, expected)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(("BM", "BN", "BK", "WNITER"), [(32, 32, 16, 1), (64, 32, 8, 1), (96, 64, 8, 2)])
 @pytest.mark.parametrize("spread", [0, 1, 2])
 def test_lines_of_a_transposed_tile_are_written_together(BM, BN, BK, WNITER, spread, reference):
@@ -265,6 +273,7 @@ def test_before_sm_80_nothing_is_copied_past_the_registers(arch, reference):
     same_bits(found, reference(A, B))
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("parts", [2, 3, 8, 9, 20, 1000])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_parts_of_k_are_added_up_in_a_fixed_order(layout, parts, in_parts):
@@ -379,6 +388,7 @@ def barriers(config):
     return sorted(number for place in places for number in BARRIERS[place])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "fragments", "spread", "asynchronous", "slices"),
     [
@@ -399,6 +409,7 @@ def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, spread,
         left_out(config, WAIT, "__syncthreads();", 7, waits(config), monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slices", [None, 2])
 def test_no_warp_barrier_can_be_left_out(slices, monkeypatch):
     """Between rows that are stored in several passes, after the main loop."""
@@ -407,6 +418,7 @@ def test_no_warp_barrier_can_be_left_out(slices, monkeypatch):
     left_out(config, r"__syncwarp\(\);", ";", 2, [0, 1], monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "fragments"), [("barriers", 2), ("copies", 1)])
 def test_nor_with_three_stages(what, fragments, monkeypatch):
     config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=2, STAGES=3, SPREAD=2)

@@ -121,7 +121,7 @@ def test_without_nvdisasm_the_message_says_what_brings_it(sass, monkeypatch, cap
     assert "nvdisasm was not found" in capsys.readouterr().err
 
 
-def test_a_problem_that_is_not_written_so_is_one_message(sass, capsys):
+def test_a_misspelled_problem_is_one_message(sass, capsys):
     assert sass.main(["4096,4096"]) == 2
     assert "M,N,K" in capsys.readouterr().err
 

@@ -99,7 +99,7 @@ def test_a_run_becomes_tables_and_kept_data(tables, checkout):
 def test_the_readme_gives_a_mean_for_each_kind_of_problem(tables, checkout):
     tables.main([str(checkout / "run.json")], root=checkout)
     text = (checkout / "README.md").read_text()
-    assert "relative to cuBLAS FP32 on one NVIDIA X, driver" in text
+    assert "relative to cuBLAS FP32 (above 1: `sgemm` is faster), on one NVIDIA X, driver" in text
     assert "| named shapes, tuned | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in text
     assert "| named shapes, predicted | 1 | 0 | 1.80 | 100% | 100% | 1.80 |" in text
     assert "| random, launch-bound | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in text
@@ -107,7 +107,7 @@ def test_the_readme_gives_a_mean_for_each_kind_of_problem(tables, checkout):
     assert (
         text.index("named shapes, tuned") < text.index("named shapes, predicted") < text.index("random, launch-bound")
     )
-    assert "on one NVIDIA X, with its records removed from the database, that took 16 s." in text
+    assert "This took 16 s on one NVIDIA X, measured with its records removed from the database." in text
     assert "trial" not in text
 
 
@@ -136,7 +136,7 @@ def test_a_random_set_shows_every_loss_and_a_mean_for_each_size_and_layout(table
     tables.main([str(checkout / "run.json")], root=checkout)
     page = (checkout / "docs" / "benchmarks.md").read_text()
     random = page[page.index("<!-- random:begin") : page.index("<!-- random:end")]
-    assert "<summary>The 41 of 42 on which cuBLAS is faster, the slowest first</summary>" in random
+    assert "<summary>The 41 of 42 problems on which cuBLAS is faster, slowest first</summary>" in random
     assert all(f"| {1000 + i} | 32 | 64 | TT |" in random for i in range(40))
     assert random.index("| 16 | 32 | 64 | NN |") < random.index("| 1000 | 32 | 64 | TT |")
     assert "| launch-bound, all layouts | 41 | 41 | 0.98 | 0% | 98% | 0.80 |" in random
@@ -154,8 +154,8 @@ def test_without_large_problems_the_trial_is_told_and_its_losses(tables, checkou
     (checkout / "docs" / "data" / "trial.json").write_text(json.dumps(trial))
     tables.main([str(checkout / "run.json")], root=checkout)
     text = (checkout / "README.md").read_text()
-    assert "on one NVIDIA Y, 80 random problems" in text and "cuBLAS was faster on 35 of the 80" in text
-    assert "in the trial that took about 23 s." in text
+    assert "one NVIDIA Y): on 80 random problems" in text and "cuBLAS was faster on 35 of them" in text
+    assert "This took about 23 s in the trial." in text
 
 
 def test_check_finds_a_table_edited_by_hand(tables, checkout, capsys):
@@ -201,7 +201,7 @@ def test_a_run_without_a_device_is_refused(tables, checkout, capsys):
     (checkout / "run.json").write_text(json.dumps(run))
     with pytest.raises(SystemExit, match="2"):
         tables.main([str(checkout / "run.json")], root=checkout)
-    assert "holds no ladder" in capsys.readouterr().err
+    assert "has no ladder" in capsys.readouterr().err
 
 
 def test_the_literature_knows_every_rung():

@@ -139,6 +139,11 @@ class CountingWatch:
 
 
 @pytest.fixture
+def device_info(request):
+    return request.getfixturevalue("device")  # by this name, as `device` is the module here
+
+
+@pytest.fixture
 def python_evaluator(device_info, monkeypatch):
     monkeypatch.setattr(evaluator, "DeviceArray", HostArray)
     monkeypatch.setattr(evaluator, "Stopwatch", CountingWatch)
@@ -157,7 +162,7 @@ def test_a_right_kernel_passes_in_every_layout(python_evaluator, layout, extents
 
 @pytest.mark.parametrize("damage", ["nothing written", "a wrong element", "raised"])
 def test_a_wrong_kernel_is_refused(python_evaluator, device_info, damage):
-    def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc):
+    def damaged(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc):
         if damage == "raised":
             raise RuntimeError("too many resources requested")
         if damage == "a wrong element":
@@ -166,8 +171,8 @@ def test_a_wrong_kernel_is_refused(python_evaluator, device_info, damage):
 
     job = job_of(WARP, search_spaces.REFINED.quick[0], Problem(64, 64, 64))
     right = python_evaluator._kernel(job)
-    device_info.kernels[WARP.file, job.config, job.variant] = kernel
-    device_info.plans.clear()
+    device_info.kernels[kernel.key(WARP, job.config, job.variant)] = damaged
+    device_info.prepared.clear()
     expected = {
         "nothing written": "200208 of 200208",
         "a wrong element": "wrong result: 1 of",
@@ -200,9 +205,9 @@ def test_a_short_product_is_timed_when_the_host_and_the_code_are_ready_for_it(
 ):
     """Else the first of its times is that of the host, which takes longer than the kernel."""
     seen = []
-    monkeypatch.setattr(evaluator, "run", lambda *given: seen.append(python_evaluator.stopwatch.runs))
+    monkeypatch.setattr(evaluator, "multiply", lambda *given: seen.append(python_evaluator.stopwatch.runs))
     monkeypatch.setattr(CountingWatch, "once", lambda watch, work: (setattr(watch, "runs", 1), work(), 0.25)[2])
-    monkeypatch.setattr(evaluator, "_views", lambda *given: ())
+    monkeypatch.setattr(evaluator, "views", lambda *given: ())
     monkeypatch.setattr(DeviceEvaluator, "_allocate", lambda self, size, place: HostArray((1, 1), None, 0))
     python_evaluator.operands(problem).once(WARP, search_spaces.REFINED.quick[0])
     assert seen == [0, 1][2 - runs :]
@@ -211,9 +216,9 @@ def test_a_short_product_is_timed_when_the_host_and_the_code_are_ready_for_it(
 def test_afterwards_nothing_is_left(python_evaluator, device_info):
     timer = python_evaluator.operands(Problem(8, 8, 8))
     timer.once(WARP, search_spaces.REFINED.quick[0])
-    assert device_info.kernels and device_info.plans
+    assert device_info.kernels and device_info.prepared
     python_evaluator.close()
-    assert device_info.kernels == {} and device_info.plans == {}
+    assert device_info.kernels == {} and device_info.prepared == {}
     assert not any(array.open for array in python_evaluator._memory)
 
 
@@ -239,7 +244,7 @@ def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_once(
     monkeypatch.setattr("fastsgemm.jit.compiler.cubin", again)
     monkeypatch.setattr("fastsgemm.jit.compiler.compiled", again)
     loaded = python_evaluator._kernel(job)
-    assert python_evaluator._kernel(job) is loaded is device_info.kernels[WARP.file, job.config, job.variant]
+    assert python_evaluator._kernel(job) is loaded is device_info.kernels[kernel.key(WARP, job.config, job.variant)]
 
 
 @pytest.mark.parametrize("found", [None, (3e-7, 2e-7)], ids=["no cuBLAS", "both"])
@@ -298,7 +303,7 @@ def test_a_wrong_kernel_is_found_out(real, monkeypatch):
     job = job_of(WARP, GOOD, Problem(512, 512, 512))
     other = Variant(True, False, *([job.variant.vec_a] * 3))  # the same geometry, but A is read as if column-major
     wrong = kernel.get(real.gpu, WARP, GOOD, other, real.gpu.stream(LEGACY_STREAM))
-    monkeypatch.setitem(real.gpu.kernels, (WARP.file, GOOD, job.variant), wrong)
+    monkeypatch.setitem(real.gpu.kernels, kernel.key(WARP, GOOD, job.variant), wrong)
     assert "wrong result" in real.check(job)
 
 
@@ -340,4 +345,4 @@ def test_one_problem_is_tuned_on_the_device(data_folder):
     assert outcome.complete and outcome.tuned[0].ms > 0
     gpu = device.open_gpu(0)
     assert choose.choose(gpu, WARP, Problem(512, 512, 512)).config == outcome.tuned[0].config
-    assert gpu.plans == {}
+    assert gpu.prepared == {}

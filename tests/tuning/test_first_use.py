@@ -1,3 +1,5 @@
+"""Opening a device: an unknown one is tuned once, wherever stderr goes, and never while a stream is captured."""
+
 import dataclasses
 import os
 import sys
@@ -15,100 +17,116 @@ from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import first_use, tuner
 
+ORDINAL, STREAM = 7, 5
 WARP = rungs.find("warptiled")
 
 
 class Gpu:
-    """What `autotune.meet` looks at of a device that nobody knows."""
+    """What `first_use` needs of a device of an architecture that nobody knows."""
 
-    ordinal, name, arch, shared_limit, multiprocessors = 7, "Fake 9000", "sm_42", 232448, 132
+    ordinal, name, arch, shared_limit, multiprocessors = ORDINAL, "Fake 9000", "sm_42", 232448, 132
 
     def __init__(self):
         self.capturing = set()
+        self.entered = 0
 
     def stream(self, handle):
         return handle
 
+    def enter(self):
+        self.entered += 1
+        return True
+
+    def leave(self):
+        self.entered -= 1
+
 
 @pytest.fixture
-def gpu(evaluator, data_folder, monkeypatch):
-    """An unknown device: the database has nothing for its architecture, and its bench is a fake."""
-    device_info = Gpu()
-    evaluator.device = dataclasses.replace(evaluator.device, arch=device_info.arch)
+def gpu(bench, data_folder, monkeypatch):
+    """An unknown device: the database has nothing for its architecture, and its evaluator is a fake."""
+    gpu = Gpu()
+    bench.device = dataclasses.replace(bench.device, arch=gpu.arch)
 
     @contextmanager
     def on_fake(opened):
-        assert opened is device_info
-        yield evaluator
+        assert opened is gpu and gpu.entered
+        yield bench
 
+    monkeypatch.setitem(device.gpus, ORDINAL, gpu)
+    monkeypatch.setattr(first_use, "opened", {})
     monkeypatch.setattr(tuner, "evaluating", on_fake)
-    monkeypatch.setattr(device, "is_capturing", lambda stream: stream in device_info.capturing)
+    monkeypatch.setattr(device, "is_capturing", lambda stream: stream in gpu.capturing)
     monkeypatch.delenv("FASTSGEMM_TUNE", raising=False)
     first_use.allowed.cache_clear()
-    first_use._met.clear()
-    yield device_info
+    yield gpu
     first_use.allowed.cache_clear()
-    first_use._met.clear()
 
 
-def meet(gpu, stream=5, rung=WARP):
-    first_use.meet(gpu, stream, rung)
+def open_device():
+    return first_use.open_device(ORDINAL, lambda: STREAM)
 
 
-def test_an_unknown_device_is_tuned_once_and_then_known(gpu, evaluator, capsys):
-    meet(gpu)
+def test_an_unknown_device_is_tuned_once_and_then_known(gpu, bench, capsys):
+    assert open_device() is gpu
     err = capsys.readouterr().err
     assert "Fake 9000 (sm_42) is not in the tuning database" in err and "FASTSGEMM_TUNE=off" in err
-    assert choose.knows(gpu, WARP)
-    assert choose.choose(gpu, WARP, Problem(1000, 2000, 3000)).rule == choose.PREDICTED
-    timed = len(evaluator.timed)
-    assert timed > 0
-    meet(gpu)
-    first_use._met.clear()  # another process
-    meet(gpu)
-    assert len(evaluator.timed) == timed
+    assert choose.knows(gpu)
+    assert choose.choose(gpu, None, Problem(1000, 2000, 3000)).rule == choose.PREDICTED
+    timed = len(bench.timed)
+    assert timed > 0 and gpu.entered == 0
+    assert open_device() is gpu
+    first_use.opened.clear()  # another process
+    assert open_device() is gpu
+    assert len(bench.timed) == timed
     assert capsys.readouterr().err == ""
 
 
-def test_a_known_architecture_is_not_tuned(gpu, evaluator, monkeypatch):
-    monkeypatch.setattr(gpu, "arch", "sm_86", raising=False)
-    meet(gpu)
-    assert evaluator.timed == []
+def test_the_second_opening_is_a_look_up(gpu, monkeypatch):
+    open_device()
+    monkeypatch.setattr(choose, "knows", lambda *given: pytest.fail("looked at the database again"))
+    monkeypatch.setattr(device, "open_gpu", lambda ordinal: pytest.fail("opened again"))
+    assert open_device() is gpu is first_use.opened[ORDINAL]
 
 
-def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, evaluator, monkeypatch):
+def test_a_known_architecture_is_not_tuned(gpu, bench, monkeypatch):
+    monkeypatch.setattr(gpu, "arch", "sm_90", raising=False)
+    open_device()
+    assert bench.timed == []
+
+
+def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, bench, monkeypatch):
     """Published constants of rungs 7 and 8 say nothing of rungs 9 and 10."""
     monkeypatch.setattr(gpu, "arch", "sm_86", raising=False)
-    evaluator.device = dataclasses.replace(evaluator.device, arch="sm_86")
+    bench.device = dataclasses.replace(bench.device, arch="sm_86")
     assert choose.knows(gpu, WARP) and not choose.knows(gpu)
-    meet(gpu)
-    assert evaluator.timed == []
-    meet(gpu, rung=None)
-    assert evaluator.timed and choose.knows(gpu)
-    timed = len(evaluator.timed)
-    first_use._met.clear()
-    meet(gpu, rung=None)
-    assert len(evaluator.timed) == timed
+    open_device()
+    assert bench.timed and choose.knows(gpu)
 
 
-@pytest.mark.parametrize("value", ["off", "OFF", " off "])
-def test_it_can_be_switched_off(gpu, evaluator, monkeypatch, value, capsys):
-    monkeypatch.setenv("FASTSGEMM_TUNE", value)
-    meet(gpu)
-    assert evaluator.timed == [] and capsys.readouterr().err == ""
+def test_a_named_rung_without_records_uses_the_generic_one(gpu, bench):
+    open_device()
+    assert {job.rung.name for job in bench.compiled} <= {rung.name for rung in rungs.DEFAULTS}
     assert choose.choose(gpu, WARP, Problem(64, 64, 64)).arch == "generic"
 
 
-def test_auto_is_the_default_by_name(gpu, evaluator, monkeypatch):
+@pytest.mark.parametrize("value", ["off", "OFF", " off "])
+def test_it_can_be_switched_off(gpu, bench, monkeypatch, value, capsys):
+    monkeypatch.setenv("FASTSGEMM_TUNE", value)
+    open_device()
+    assert bench.timed == [] and capsys.readouterr().err == ""
+    assert choose.choose(gpu, None, Problem(64, 64, 64)).arch == "generic"
+
+
+def test_auto_is_the_default_by_name(gpu, bench, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_TUNE", "auto")
-    meet(gpu)
-    assert evaluator.timed
+    open_device()
+    assert bench.timed
 
 
 def test_another_value_is_an_error(gpu, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_TUNE", "maybe")
     with pytest.raises(ConfigError, match="must be auto or off, got 'maybe'"):
-        meet(gpu)
+        open_device()
 
 
 def test_the_environment_is_read_once(gpu, monkeypatch):
@@ -117,91 +135,82 @@ def test_the_environment_is_read_once(gpu, monkeypatch):
     assert first_use.allowed()
 
 
-def test_a_rung_without_a_search_space_is_not_tuned(gpu, evaluator):
-    meet(gpu, rung=rungs.find("naive"))
-    assert evaluator.timed == []
-
-
-@pytest.mark.parametrize("captured", [5, device.LEGACY_STREAM])
-def test_never_inside_a_capture_but_at_the_next_call(gpu, evaluator, captured):
+@pytest.mark.parametrize("captured", [STREAM, device.LEGACY_STREAM])
+def test_never_inside_a_capture_but_at_the_next_call(gpu, bench, captured):
     gpu.capturing = {captured}
-    meet(gpu)
-    assert evaluator.timed == []
+    assert open_device() is gpu
+    assert bench.timed == [] and first_use.opened == {} and gpu.entered == 0
     gpu.capturing = set()
-    meet(gpu)
-    assert evaluator.timed
+    open_device()
+    assert bench.timed
 
 
-def test_never_without_a_stderr(gpu, evaluator, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", None)
-    meet(gpu)
-    assert evaluator.timed == []
-
-
-def test_never_with_a_stderr_that_nobody_sees(gpu, evaluator, monkeypatch):
+@pytest.mark.parametrize("where", ["none", "null device", "closed"])
+def test_a_device_is_tuned_wherever_stderr_goes(gpu, bench, monkeypatch, where):
     with open(os.devnull, "w") as null:
-        monkeypatch.setattr(sys, "stderr", null)
-        meet(gpu)
-    meet(gpu)  # closed
-    assert evaluator.timed == []
+        monkeypatch.setattr(sys, "stderr", None if where == "none" else null)
+        if where == "closed":
+            null.close()
+        open_device()
+    assert bench.timed and choose.knows(gpu)
 
 
-def test_what_goes_wrong_is_one_warning(gpu, evaluator, monkeypatch):
+def test_what_goes_wrong_is_one_warning(gpu, bench, monkeypatch):
     def broken(*_, **__):
         raise TuningError("a candidate broke the CUDA context")
 
     monkeypatch.setattr(tuner, "run", broken)
     with pytest.warns(RuntimeWarning, match="generic constants are used: a candidate broke"):
-        meet(gpu)
+        open_device()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        meet(gpu)
+        open_device()
 
 
-def test_a_folder_that_cannot_be_written_is_found_out_before_the_sweep(gpu, evaluator, monkeypatch, tmp_path):
+def test_a_folder_that_cannot_be_written_is_found_out_before_the_sweep(gpu, bench, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path / "file"))
     with pytest.warns(RuntimeWarning, match="could not be tuned"):
-        meet(gpu)
-    assert evaluator.timed == []
+        open_device()
+    assert bench.timed == []
 
 
-def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, evaluator, monkeypatch):
-    planned = tuner.plan(evaluator.device, rung=WARP, quick=True)
+def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, bench):
+    planned = tuner.plan(bench.device, quick=True)
     held, done = threading.Event(), threading.Event()
 
     def first():
-        with tuner.alone(evaluator.device):
+        with tuner.alone(bench.device):
             held.set()
             time.sleep(0.3)
-            tuner.run(planned, evaluator, Bar(False), clock=lambda: evaluator.now)
-            evaluator.timed = []
+            tuner.run(planned, bench, Bar(False), clock=lambda: bench.now)
+            bench.timed = []
             done.set()
 
     thread = threading.Thread(target=first)
     thread.start()
     held.wait(10)
-    meet(gpu)
-    assert done.is_set() and evaluator.timed == [] and choose.knows(gpu, WARP)
+    open_device()
+    assert done.is_set() and bench.timed == [] and choose.knows(gpu)
     thread.join()
 
 
-def test_a_first_process_that_takes_too_long_is_not_waited_for(gpu, evaluator, monkeypatch):
+def test_a_first_process_that_takes_too_long_is_not_waited_for(gpu, bench, monkeypatch):
     monkeypatch.setattr(first_use, "_WAIT_SECONDS", 0.1)
-    with tuner.alone(evaluator.device), pytest.warns(RuntimeWarning, match="another process is tuning"):
-        meet(gpu)
-    assert evaluator.timed == []
-    assert choose.choose(gpu, WARP, Problem(64, 64, 64)).arch == "generic"
+    with tuner.alone(bench.device), pytest.warns(RuntimeWarning, match="another process is tuning"):
+        open_device()
+    assert bench.timed == []
+    assert choose.choose(gpu, None, Problem(64, 64, 64)).arch == "generic"
 
 
-def test_threads_wait_for_the_one_that_tunes(gpu, evaluator, monkeypatch):
+def test_threads_wait_for_the_one_that_tunes(gpu, bench, monkeypatch):
     known, made = [], []
-    workbench = tuner.evaluating
-    monkeypatch.setattr(tuner, "evaluating", lambda opened: made.append(opened) or workbench(opened))
+    evaluating = tuner.evaluating
+    monkeypatch.setattr(tuner, "evaluating", lambda opened: made.append(opened) or evaluating(opened))
 
     def call():
-        meet(gpu)
-        known.append(choose.knows(gpu, WARP))
+        open_device()
+        known.append(choose.knows(gpu))
 
     threads = [threading.Thread(target=call) for _ in range(4)]
     for thread in threads:
@@ -209,10 +218,12 @@ def test_threads_wait_for_the_one_that_tunes(gpu, evaluator, monkeypatch):
     for thread in threads:
         thread.join()
     assert known == [True] * 4 and made == [gpu]
-    assert len(evaluator.compiled) == len(set(evaluator.compiled))
+    assert len(bench.compiled) == len(set(bench.compiled))
 
 
-def test_ctrl_c_ends_the_call(gpu, evaluator):
-    evaluator.interrupt_after = 10
+def test_ctrl_c_ends_the_call_and_the_next_one_does_not_tune(gpu, bench):
+    bench.interrupt_after = 10
     with pytest.raises(KeyboardInterrupt):
-        meet(gpu)
+        open_device()
+    assert gpu.entered == 0
+    assert open_device() is gpu

@@ -281,6 +281,7 @@ def test_a_huge_problem_tries_only_what_won_on_the_largest_one_before(evaluator,
     assert outcome.tuned[-1].problem == huge
 
 
+@pytest.mark.slow
 def test_a_problem_that_does_not_fit_the_device_is_left_out(evaluator, go, monkeypatch):
     whole = evaluator.operands
 
@@ -321,6 +322,7 @@ def test_the_whole_space_is_searched_on_the_anchors_and_where_that_compiles_noth
     assert found == {(True, True), (False, True), (False, False)}
 
 
+@pytest.mark.slow
 def test_where_kernels_serve_nothing_else_the_best_of_the_nearest_anchor_are_tried(evaluator, go):
     nearest = {
         Problem(4096, 4096, 4096, "TT"): Problem(4096, 4096, 4096),
@@ -488,6 +490,7 @@ def test_a_portfolio_covers_every_problem_first():
 # Budget, interruption, resumption
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shapes", "budget"), [(None, 25), (None, 40), *((THREE_SHAPES, seconds) for seconds in (6, 20))], ids=str
 )
@@ -508,6 +511,7 @@ def test_with_a_budget_all_anchors_get_their_share(evaluator, go):
     assert min(tried.values()) >= 20, tried
 
 
+@pytest.mark.slow
 def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(evaluator, go, monkeypatch):
     whole = evaluator.operands
     square = Problem(4096, 4096, 4096)
@@ -523,6 +527,7 @@ def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(eval
     assert len(tried & worthy(PIPELINED, square)) > 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "budget"),
     [

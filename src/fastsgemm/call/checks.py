@@ -1,4 +1,4 @@
-"""The caller's arguments, checked before anything is written. Every refusal states the limit and the value."""
+"""Checks of the caller's arguments, made before anything is written. Each error states the limit and the value."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from fastsgemm import config as configs
+from fastsgemm import rungs
+from fastsgemm.config import Config
 from fastsgemm.errors import DeviceMismatchError, OperandError, OverlapError, ScalarError, ScalarRangeError, ShapeError
 from fastsgemm.geometry import layout
 from fastsgemm.problem import MAX_EXTENT
+from fastsgemm.rungs import Rung
 
-_FLOAT32_MAX = 3.4028235e38  # as it is usually written
-_ROUNDS_TO_INFINITY = 2.0**128 - 2.0**103  # the least number that float32 rounds beyond its largest
+_FLOAT32_MAX = 3.4028235e38  # as documentation usually spells it
+_ROUNDS_TO_INFINITY = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity in float32
 
 
 def scalar(name: str, value: Any) -> np.float32:
@@ -30,9 +34,9 @@ def scalar(name: str, value: Any) -> np.float32:
         raise ScalarError(f"{name} must be a real number, got {type(value).__name__}")
     try:
         number = float(value)
-    except (TypeError, ValueError) as error:  # it only claims to be a real number
+    except (TypeError, ValueError) as error:  # a subclass of Real that cannot be converted
         raise ScalarError(f"{name} must be a real number, got {type(value).__name__}: {error}") from error
-    except OverflowError:  # a whole number or a fraction beyond even float64
+    except OverflowError:  # an integer or fraction too large even for float64
         whole: Any = math.trunc(value)
         shown = f"about {'-' if whole < 0 else ''}2**{whole.bit_length() - 1}"
         raise _beyond_float32(name, shown) from None
@@ -46,7 +50,7 @@ def _beyond_float32(name: str, value: str) -> ScalarRangeError:
 
 
 def no_output(beta: np.float32) -> None:
-    """Refuse beta != 0 where there is no C to scale."""
+    """Raise an error if beta != 0 and there is no C to scale."""
     if beta != 0.0:
         raise ScalarRangeError(f"beta must be 0 when C is not given, got {beta:g}; pass C to accumulate into it")
 
@@ -71,20 +75,36 @@ def _shown(a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...] | None) ->
 
 
 def c_shape(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
-    """Refuse a C that is not (M, N)."""
+    """Raise an error if C is not (M, N)."""
     if tuple(shape) != expected:
         raise ShapeError(f"C must have shape (M, N) = {expected}, got {tuple(shape)}")
 
 
 def one_device(devices: dict[str, str]) -> None:
-    """Refuse operands that live on different devices."""
+    """Raise an error if the operands are on different devices."""
     if len(set(devices.values())) > 1:
         shown = ", ".join(f"{name} on {device}" for name, device in devices.items())
         raise DeviceMismatchError(f"all operands must be on one device, got {shown}")
 
 
+def config(rung: Rung | None, config: Config | None, shared_limit: int) -> Rung | None:
+    """Return the rung of an explicit config, after checking that the config is legal for it.
+
+    Without a config it is `rung`, which may be None: then the heuristics choose.
+
+    Raises
+    ------
+    ConfigError
+        No rung has these constants, or they are illegal on a device with this much shared memory for a block, in bytes.
+    """
+    if config is not None:
+        rung = rung or rungs.having(config.constants)
+        configs.check(rung, config, shared_limit)
+    return rung
+
+
 def output(shape: layout.Pair, strides: layout.Pair, readonly: bool) -> None:
-    """Refuse a C that cannot be written element by element."""
+    """Raise an error if C is read-only or some of its elements share memory."""
     if readonly:
         raise OperandError("C is read-only; pass a writable array, or no C to get a new one")
     if layout.overlaps_itself(shape, strides):
@@ -95,7 +115,7 @@ def output(shape: layout.Pair, strides: layout.Pair, readonly: bool) -> None:
 
 
 def apart(name: str, shared: bool | None) -> None:
-    """Refuse C sharing memory with operand `name`; `shared` is None where that could not be decided."""
+    """Raise an error if C shares memory with operand `name`; `shared` is None if that could not be decided."""
     if shared is None:
         raise OverlapError(
             f"whether C shares an element with {name} could not be decided within {layout.MOST_OVERLAP_WORK} steps, "

@@ -1,4 +1,4 @@
-"""Operands without a unit stride: copied to row-major workspace before the product, C scattered back after it."""
+"""Packing: operands without a unit stride are copied to row-major workspace, and C is copied back afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Three = tuple[bool, bool, bool]
 
 @contextmanager
 def packed(gpu: Gpu, handle: int, views: tuple[View, View, View], which: Three, read: Three) -> Iterator[list[View]]:
-    """Give the body A, B and C with copies in place of those that `which` marks; then scatter C's copy back.
+    """Yield A, B and C with packed copies of those that `which` marks; afterwards copy a packed C back.
 
     Parameters
     ----------
@@ -35,11 +35,11 @@ def packed(gpu: Gpu, handle: int, views: tuple[View, View, View], which: Three, 
     views : tuple of View
         A, B and C.
     which : tuple of bool
-        Those to copy.
+        Which operands to copy.
     read : tuple of bool
-        Those whose values matter; the copies of the others start undefined.
+        Which operands the product reads; a copy of any other starts with undefined values.
     """
-    kernel.helper(gpu, _COPY, gpu.stream(handle))  # refuses in a capture before anything is captured
+    kernel.helper(gpu, _COPY, gpu.stream(handle))  # raises in a capture, before anything is captured
     taken = []
     given = list(views)
     try:
@@ -61,7 +61,7 @@ def packed(gpu: Gpu, handle: int, views: tuple[View, View, View], which: Three, 
 
 
 def copy(gpu: Gpu, handle: int, source: View, target: View) -> None:
-    """Copy a matrix on the device, between any two layouts."""
+    """Copy a matrix on the device, between any strides."""
     from cuda.core import LaunchConfig
 
     rows, columns = source[1][0]

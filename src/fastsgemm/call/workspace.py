@@ -1,6 +1,6 @@
-"""Scratch memory of a call: taken and given back in the order of its stream, so that nothing waits.
+"""Workspace: device memory that a call allocates and frees in the order of its stream, so that nothing waits.
 
-Inside a graph capture both become nodes of the graph, and each replay takes and gives back the memory anew.
+Inside a graph capture, allocation and free become nodes of the graph, and each replay repeats them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 def allocate(gpu: Gpu, handle: int, size: int, what: str) -> int:
-    """Return the address of new device memory, aligned to at least 256 bytes, its contents undefined.
+    """Allocate device memory, aligned to at least 256 bytes and uninitialised, and return its address.
 
     Parameters
     ----------
@@ -29,12 +29,12 @@ def allocate(gpu: Gpu, handle: int, size: int, what: str) -> int:
     size : int
         In bytes.
     what : str
-        What it is for, as the error says it.
+        Its purpose, for the error message.
 
     Raises
     ------
     DeviceMemoryError
-        The device has no room for it.
+        The device is out of memory.
     """
     result, address = gpu.allocate(size or 1, handle or LEGACY_STREAM)
     if int(result) == _OUT_OF_MEMORY:
@@ -45,8 +45,8 @@ def allocate(gpu: Gpu, handle: int, size: int, what: str) -> int:
 
 
 def free(gpu: Gpu, handle: int, address: int) -> None:
-    """Free what `take` returned, once the work now on this stream is done."""
-    device.succeed("giving back workspace", gpu.free(address, handle or LEGACY_STREAM))
+    """Free what `allocate` returned, once the work now on this stream is done."""
+    device.succeed("freeing workspace", gpu.free(address, handle or LEGACY_STREAM))
 
 
 def no_room(gpu: Gpu, size: int, what: str) -> DeviceMemoryError:

@@ -1,10 +1,9 @@
-"""The per-user cache of compiled kernels: one file a kernel, named by the digest of its key.
+"""The user's cache of compiled kernels: one file per kernel, named by the digest of its key.
 
-Nothing here can make a call fail. Whatever goes wrong with the folder, the kernel is compiled instead and one
-warning per process says why it is slow.
+No failure of the cache makes a call fail. The kernel is compiled instead, and one warning per process states why.
 
-cuda.core brings a file cache as well. It reads whatever lies in its folder, whoever put it there, and leaves checks at
-load time to its caller, who does not see the file. So the files are ours, and cuda.core makes the keys.
+The keys are cuda.core's; its file cache is not used. That cache reads any file in its folder, whoever wrote it, and
+its caller cannot check a file because it never sees one.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from pathlib import Path
 
 from fastsgemm import private_files
 
-_DIGEST = 32  # bytes of SHA-256, appended to the cubin: ELF readers ignore what follows
-_MAX_BYTES = 256 * 1024 * 1024  # of all entries; then the least recently used ones go
+_DIGEST = 32  # bytes of SHA-256, appended to the cubin: ELF readers ignore bytes after the end
+_MAX_BYTES = 256 * 1024 * 1024  # of all entries together; beyond that the least recently used are removed
 _ENTRY = re.compile(r"[0-9a-f]{64}\.cubin")
-_PART = re.compile(r"[0-9a-f]{64}\.cubin.*\.part")  # of a process that was killed while it wrote, if it is old
+_PART = re.compile(r"[0-9a-f]{64}\.cubin.*\.part")  # left by a process that was killed while writing, if it is old
 _PART_SECONDS = 3600.0
 
 _warned = False
@@ -32,7 +31,7 @@ _warned = False
 def folder() -> Path | None:
     """Return the cache folder: ``FASTSGEMM_CACHE_DIR`` or the user's cache folder of this platform.
 
-    None where there is neither, because the user has no home folder.
+    Return None if the variable is not set and the user has no home folder.
     """
     return private_files.user_folder("FASTSGEMM_CACHE_DIR", _default_folder)
 
@@ -44,7 +43,7 @@ def _default_folder() -> Path:
 
 
 def read(key: bytes) -> bytes | None:
-    """Return the cubin stored under `key`, or None where there is none that is whole and safe to run."""
+    """Return the cubin stored under `key`, or None if there is none or it is damaged or unsafe."""
     place = folder()
     if place is None:
         return None
@@ -61,13 +60,13 @@ def read(key: bytes) -> bytes | None:
     if not cubin or _digest(key, cubin) != digest:
         _warn("holds a damaged entry, which is compiled again")
         return None
-    with suppress(OSError):  # a folder that can only be read
+    with suppress(OSError):  # the folder may be read-only
         os.utime(path)
     return cubin
 
 
 def write(key: bytes, cubin: bytes) -> None:
-    """Store `cubin` under `key`, if the folder allows."""
+    """Store `cubin` under `key`; a failure is one warning."""
     place = folder()
     if place is None:
         return
@@ -80,11 +79,14 @@ def write(key: bytes, cubin: bytes) -> None:
 
 
 def entries() -> tuple[int, int]:
-    """Return how many kernels are stored and how many bytes they take: none where the folder cannot be read."""
-    try:
-        sizes = [found.st_size for _, found in _files(folder(), _ENTRY)]
-    except OSError:
-        return 0, 0
+    """Return how many kernels are stored and how many bytes they take.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be read.
+    """
+    sizes = [found.st_size for _, found in _files(folder(), _ENTRY)]
     return len(sizes), sum(sizes)
 
 
@@ -107,7 +109,7 @@ def _name(key: bytes) -> str:
 
 
 def _digest(key: bytes, cubin: bytes) -> bytes:
-    """Return what binds an entry to its key: swapped, shortened and empty entries all fail it."""
+    """Return a digest of key and cubin, which exchanged, truncated and empty entries do not match."""
     lengths = len(key).to_bytes(8, "little") + len(cubin).to_bytes(8, "little")
     return hashlib.sha256(lengths + key + cubin).digest()
 
@@ -118,12 +120,12 @@ def _files(place: Path | None, pattern: re.Pattern[str]) -> Iterator[tuple[Path,
     with suppress(FileNotFoundError), os.scandir(place) as found:
         for entry in found:
             if pattern.fullmatch(entry.name):
-                with suppress(OSError):  # another process has removed it
+                with suppress(OSError):  # another process may have removed it
                     yield Path(entry.path), entry.stat(follow_symlinks=False)
 
 
 def _evict(place: Path) -> None:
-    """Remove the least recently used entries beyond the limit, and what killed processes left half written."""
+    """Remove the least recently used entries beyond the limit, and old files that killed processes left behind."""
     known = sorted(_files(place, _ENTRY), key=lambda entry: entry[1].st_mtime)
     excess = sum(found.st_size for _, found in known) - _MAX_BYTES
     for path, found in known:

@@ -1,4 +1,4 @@
-"""From CUDA C++ source to a cubin for one architecture, by NVRTC through cuda.core."""
+"""Compile CUDA C++ to a cubin for one architecture, with NVRTC through cuda.core."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fastsgemm.device import nvrtc_version
 from fastsgemm.errors import CompileError
 from fastsgemm.jit import cache
 
 if TYPE_CHECKING:
     from cuda.core import ProgramOptions
-from fastsgemm.device import nvrtc_version
 
-# A second thread that wants the same kernel waits and finds it cached; different kernels compile side by side, unless
-# they share one of these locks by chance.
+# A second thread that needs the same kernel waits for the first and finds the kernel in the cache. Different kernels
+# compile in parallel, unless their keys happen to share a lock.
 _locks = tuple(threading.Lock() for _ in range(256))
-_importing = threading.Lock()  # cuda.core picks its build for CUDA 12 or 13 while it is imported: one thread at a time
+_importing = threading.Lock()  # importing cuda.core selects its build for CUDA 12 or 13, which is not thread-safe
 
-CACHING = (12, 9)  # the first NVRTC that keeps a cache of its own beside a driver; a hit there has nothing to report
+CACHING = (12, 9)  # the first NVRTC with a cache of its own, whose hits come without a report
 
 
 @dataclass(frozen=True)
 class Report:
-    """What ptxas says of a kernel.
+    """The resources of a kernel, as ptxas reports them.
 
     Attributes
     ----------
     registers : int
-        Of a thread.
+        Registers per thread.
     stack_bytes, spill_stores, spill_loads : int
-        Local memory of a thread, in bytes; all zero for a kernel worth shipping.
+        Local memory per thread, in bytes. All are zero for every kernel that is shipped.
     """
 
     registers: int
@@ -42,14 +42,14 @@ class Report:
 
 
 def cubin(source: str, name: str, arch: str) -> bytes:
-    """Return the machine code of `source` for `arch` (``"sm_90"``), from the cache or compiled now.
+    """Return the machine code of `source` for `arch` (``"sm_90"``), from the cache or newly compiled.
 
     Raises
     ------
     NoNvrtcError
         NVRTC is not installed.
     CompileError
-        NVRTC refused the source or does not know the architecture; the message carries its log.
+        NVRTC rejected the source or does not support the architecture; the message has its log.
     """
     nvrtc_version()
     options = _options(name, arch)
@@ -65,13 +65,13 @@ def cubin(source: str, name: str, arch: str) -> bytes:
 
 
 def compiled(source: str, name: str, arch: str) -> bytes:
-    """Compile without looking into the cache or adding to it; else as `cubin`."""
+    """Return the machine code as `cubin` does, but without the cache."""
     nvrtc_version()
     return _compile(source, _options(name, arch))
 
 
 def report(source: str, name: str, arch: str) -> Report:
-    """Compile without the cache and return what ptxas says. Needs NVRTC but neither driver nor GPU."""
+    """Compile without the cache and return what ptxas reports. This needs NVRTC but neither driver nor GPU."""
     no_cache = True if nvrtc_version() >= CACHING else None
     log = io.StringIO()
     _compile(source, _options(name, arch, ptxas_options=["-v"], no_cache=no_cache), log)
@@ -79,7 +79,7 @@ def report(source: str, name: str, arch: str) -> Report:
     registers = re.search(r"Used (\d+) registers", text)
     memory = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", text)
     if registers is None or memory is None:
-        raise CompileError(f"ptxas gave no report for {name} on {arch}:\n{text}")
+        raise CompileError(f"ptxas printed no report for {name} on {arch}:\n{text}")
     return Report(int(registers[1]), int(memory[1]), int(memory[2]), int(memory[3]))
 
 

@@ -1,13 +1,16 @@
-"""A kernel ready to launch: compiled for the device, loaded, and allowed the shared memory it needs."""
+"""Kernels ready to launch: compiled for a device and loaded once, then kept in its table.
+
+The compiler is `fastsgemm.jit.compiler`; loading is a method of the device. Both can be exchanged.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastsgemm import device
-from fastsgemm.config import STATIC_SHARED, Config
+from fastsgemm.config import Config
 from fastsgemm.errors import CaptureError
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import compiler, source
@@ -21,6 +24,19 @@ if TYPE_CHECKING:
 _lock = threading.Lock()
 
 
+class Key(NamedTuple):
+    """What distinguishes the kernels of a device. A helper, which has no config, is kept by its name instead."""
+
+    file: str
+    config: Config
+    variant: Variant
+
+
+def key(rung: Rung, config: Config, variant: Variant) -> Key:
+    """Return the key of a kernel in ``gpu.kernels``; rungs of one file and configs that differ in split-K share it."""
+    return Key(rung.file, config.kernel, variant)
+
+
 def get(gpu: Gpu, rung: Rung, config: Config, variant: Variant, stream: Any) -> Kernel:
     """Return the kernel of `rung` for this device, compiling and loading it on first use.
 
@@ -31,22 +47,28 @@ def get(gpu: Gpu, rung: Rung, config: Config, variant: Variant, stream: Any) -> 
     CompileError, NoNvrtcError
         See `fastsgemm.jit.compiler.cubin`.
     """
-    key = (rung.file, config.kernel, variant)
-    found = gpu.kernels.get(key)
+    known = key(rung, config, variant)
+    found = gpu.kernels.get(known)
     if found is None:
-        _refuse_in_capture(rung.kernel, stream)
+        _refuse_in_capture(rung.name, stream)
         text = source.generate(rung, config, variant)
-        found = _load(gpu, key, lambda: compiler.cubin(text, rung.kernel, gpu.arch), rung.kernel, config.shared_bytes)
+        found = _load(gpu, known, lambda: compiler.cubin(text, rung.kernel, gpu.arch), rung.kernel, config.shared_bytes)
     return found
 
 
 def load(gpu: Gpu, rung: Rung, config: Config, variant: Variant, cubin: bytes) -> Kernel:
-    """Load a kernel that was compiled elsewhere, for `get` to find."""
-    return _load(gpu, (rung.file, config.kernel, variant), lambda: cubin, rung.kernel, config.shared_bytes)
+    """Load a kernel that is compiled already, so that `get` finds it."""
+    return _load(gpu, key(rung, config, variant), lambda: cubin, rung.kernel, config.shared_bytes)
 
 
 def helper(gpu: Gpu, name: str, stream: Any) -> Kernel:
-    """Return a kernel that has no config: ``copy_strided`` or ``reduce_parts``, by the name of its file."""
+    """Return a kernel that has no config: ``copy_strided`` or ``reduce_parts``, the name of its file.
+
+    Raises
+    ------
+    CaptureError, CompileError, NoNvrtcError
+        As `get`.
+    """
     found = gpu.kernels.get(name)
     if found is None:
         _refuse_in_capture(name, stream)
@@ -59,25 +81,12 @@ def _refuse_in_capture(name: str, stream: Any) -> None:
     if device.is_capturing(stream):
         raise CaptureError(
             f"kernel {name} is not loaded yet and the stream is being captured into a CUDA graph, where nothing "
-            "may be compiled; call sgemm once on operands of these shapes before the capture"
+            "can be compiled; call sgemm once on operands of these shapes before the capture"
         )
 
 
-def _load(gpu: Gpu, key: Any, cubin: Callable[[], bytes], name: str, shared_bytes: int) -> Kernel:
-    from cuda.core import ObjectCode
-
-    with _lock:  # compiling too: threads that need the same kernel do it once, also without a cache
-        if key not in gpu.kernels:
-            kernel = ObjectCode.from_cubin(cubin(), name=name).get_kernel(name)
-            if shared_bytes > STATIC_SHARED:
-                _allow_shared(gpu, kernel, shared_bytes)
-            gpu.kernels[key] = kernel
-    return gpu.kernels[key]
-
-
-def _allow_shared(gpu: Gpu, kernel: Kernel, shared_bytes: int) -> None:
-    from cuda.bindings import driver
-
-    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    answer = driver.cuKernelSetAttribute(attribute, shared_bytes, int(kernel.handle), gpu.ordinal)
-    device.succeed(f"asking {gpu.name} for {shared_bytes} bytes of shared memory (limit {gpu.shared_limit})", answer)
+def _load(gpu: Gpu, known: Key | str, cubin: Callable[[], bytes], name: str, shared_bytes: int) -> Kernel:
+    with _lock:  # around the compiler too, so that threads that need one kernel compile it once, even without a cache
+        if known not in gpu.kernels:
+            gpu.kernels[known] = gpu.load(cubin(), name, shared_bytes)
+    return gpu.kernels[known]

@@ -1,1 +1,1 @@
-"""The rungs side by side: timed on a device, or counted on the simulated one."""
+"""Compares the rungs: timed on a device, or counted on the simulated device."""

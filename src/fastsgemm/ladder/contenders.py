@@ -1,4 +1,4 @@
-"""Where the ladder is climbed: a device, or the host where there is none."""
+"""The products that a ladder compares, on one set of operands: on a device, or by NumPy on the host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray
-from fastsgemm.call.launch import run
+from fastsgemm.call.product import multiply
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import ShapeError
 from fastsgemm.gemm import sgemm
@@ -31,11 +31,11 @@ from fastsgemm.tuning.evaluator import Lent, views
 
 Work = Callable[[], object]
 
-_POISON = 0xFF  # four such bytes are a NaN, and what a kernel forgets to write stays one
-_HOST_SECONDS = 0.5  # about how long a product on the host is timed
-_LEAST_RUNS, _MOST_RUNS = 5, 100  # of a product on the host
-_HOST_COPIES = 4.0  # of the operands in float32 that a ladder makes: the values, and float64 for the reference
-_HOST_FLOPS = 10**13  # of a product on the host, some minutes on two cores, which Ctrl-C cannot interrupt
+_POISON = 0xFF  # four such bytes are a NaN, so elements that a kernel does not write stay NaN
+_HOST_SECONDS = 0.5  # for which a product on the host is timed, about
+_LEAST_RUNS, _MOST_RUNS = 5, 100  # timed runs of a product on the host
+_HOST_COPIES = 4.0  # memory of a ladder, in float32 copies of A, B and C: the values, the float64 reference
+_HOST_FLOPS = 10**13  # limit of a product on the host: minutes on two cores, and Ctrl-C cannot interrupt NumPy
 _CGROUP = Path("/sys/fs/cgroup")
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)  # alpha and beta
 
@@ -47,13 +47,13 @@ class Product:
     Attributes
     ----------
     name : str
-        Of a rung, of a library, or ``NumPy``.
+        Name of the rung or library, or ``NumPy``.
     number : int or None
-        Of the rung.
+        Number of the rung; None for a library.
     constants : dict
-        The rung's tile constants.
+        Tile constants of the rung.
     work : callable
-        Launches it, or does it.
+        Runs the product; on a device it only launches it.
     """
 
     name: str
@@ -64,23 +64,23 @@ class Product:
 
 @dataclass(frozen=True)
 class Contenders:
-    """One problem's operands in one place, with the ways to multiply them there.
+    """The operands of one problem, and the products to compare on them.
 
     Attributes
     ----------
     where : str
-        The device, or the host.
+        Name of the device, or a description of the host.
     clock : str
-        What `medians` measures.
+        What `medians` measures, for the table's heading.
     a, b : numpy.ndarray
-        The values of A and B.
+        A and B, in host memory.
     products : tuple of Product
     baseline : Product or None
-        cuBLAS on the same memory.
+        cuBLAS on the same memory; None without PyTorch and CuPy.
     result : callable
-        Poisons C, runs the work of a product and returns C.
+        Fills C with NaN, runs the work of one product and returns C.
     medians : callable
-        Runs several in turns and returns the median time of each, in milliseconds.
+        Runs the work of several products in turns and returns the median time of each, in milliseconds.
     """
 
     where: str
@@ -95,23 +95,23 @@ class Contenders:
 
 @contextmanager
 def on_device(problem: Problem, rungs: Sequence[Rung | None], ordinal: int = 0) -> Iterator[Contenders]:
-    """Make ready on a device of this machine.
+    """Prepare the operands and products on a device of this machine.
 
     Parameters
     ----------
     problem : Problem
         The operands are dense and stored as its layout says; C is row-major.
     rungs : sequence of Rung or None
-        None: as `sgemm` does it where no rung is named.
+        None stands for the rung that `sgemm` picks by default.
     ordinal : int
-        CUDA's number of the device.
+        CUDA's device number.
 
     Raises
     ------
     ShapeError
         The operands do not fit into the memory of the host.
     DeviceError
-        There is no such device, or it cannot be used.
+        The device does not exist or cannot be used.
     """
     gpu = device.open_gpu(ordinal)
     refuse_too_large(problem, _HOST_COPIES)
@@ -125,7 +125,7 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None], ordinal: int = 0) 
         A.upload(lines[0])
         B.upload(lines[1])
         as_given = views(problem, (A, B, C))
-        launch = partial(run, gpu, LEGACY_STREAM, *as_given, _ONE, _ZERO)
+        launch = partial(multiply, gpu, LEGACY_STREAM, *as_given, _ONE, _ZERO)
         asked = variants.dense_call(problem).problem
 
         def product(rung: Rung | None) -> Product:
@@ -154,13 +154,13 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None], ordinal: int = 0) 
 
 @contextmanager
 def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders]:
-    """Make ready on the host, where `sgemm` multiplies by NumPy and a rung is an error.
+    """Prepare the operands and NumPy's product on the host.
 
     Parameters
     ----------
     problem : Problem
     rungs : sequence of Rung
-        Naming one is the caller's error, which `sgemm` explains.
+        Must be empty: `sgemm` raises an error if a rung is named without a device.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders
         return c
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "fastsgemm found no NVIDIA")  # the table's own heading says so
+        warnings.filterwarnings("ignore", "fastsgemm found no NVIDIA")  # the table's heading says the same
         work = partial(sgemm, a, b, C=c, rung=named)
         work()
         yield Contenders(
@@ -200,7 +200,7 @@ def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders
 
 
 def operands(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return A and B of normal numbers, the same in every run and stored as the layout says, and an empty C."""
+    """Return A and B, stored as the layout says and filled with the same normal numbers every time, and an empty C."""
     generator = np.random.default_rng(0)
     a, b = (
         generator.standard_normal(shape[::-1] if column_major else shape, np.float32)
@@ -214,7 +214,7 @@ def operands(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def refuse_too_large(problem: Problem, copies: float) -> None:
-    """Raise `ShapeError` where the host has no room for `copies` float32 copies of A, B and C."""
+    """Raise `ShapeError` if the host has no memory for `copies` float32 copies of A, B and C."""
     M, N, K = problem.M, problem.N, problem.K
     needed, free = 4 * copies * (M * K + K * N + M * N), _available()
     if needed > free:
@@ -225,12 +225,12 @@ def refuse_too_large(problem: Problem, copies: float) -> None:
 
 
 def _available() -> float:
-    """Return how many bytes of memory this process may still take, where Linux says so."""
+    """Return the bytes of host memory that this process can still allocate; infinity if Linux does not say."""
     free = float("inf")
     with contextlib.suppress(OSError):
         found = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
         free = 1024.0 * int(found[1]) if found else free
-    with contextlib.suppress(OSError, ValueError):  # of a container; "max" where there is no limit
+    with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" means none
         limit, used = (int((_CGROUP / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
         free = min(free, limit - used)
     return free

@@ -1,4 +1,4 @@
-"""What is on this machine: devices, driver, NVRTC, kernel cache, and the tuning record that a product would use."""
+"""What this machine has: devices, driver, NVRTC, kernel cache, and the tuning record that `sgemm` would use."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastsgemm import device
-from fastsgemm.device import driver_text as _driver
-from fastsgemm.device import nvrtc_version
+from fastsgemm.device import driver_text, nvrtc_version
 from fastsgemm.errors import DeviceError, FastsgemmError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics.choose import DeviceTraits as _DeviceLike
+from fastsgemm.heuristics.choose import DeviceTraits
 from fastsgemm.heuristics.choose import choose as choose_config
 from fastsgemm.jit import cache
 from fastsgemm.problem import Problem, spell
@@ -24,16 +23,17 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Device:
-    """One device.
+class DeviceRow:
+    """One device of this machine.
 
     Attributes
     ----------
     ordinal : int
-        CUDA's number of it.
+        CUDA's device number.
     name, arch : str
         For example ``NVIDIA H200`` and ``sm_90``.
     multiprocessors : int
+        Number of SMs.
     shared_limit : int
         Shared memory that a block may opt in to, in bytes.
     """
@@ -47,21 +47,21 @@ class Device:
 
 @dataclass(frozen=True)
 class ChoiceRow:
-    """The tuning record in use for one problem.
+    """The tuning record used for one problem.
 
     Attributes
     ----------
     problem : Problem
-        What was asked for.
+        The problem as the caller gave it.
     rung : str
     constants : dict
         Tile constants by name.
     arch : str
-        The tuning file it is from: an architecture, or ``generic``.
+        The tuning file that holds the record: an architecture, or ``generic``.
     device : str or None
-        The device it was found on.
+        The device the record was measured on.
     origin, source : str
-        ``measured``, ``published`` or ``hand-picked``, and where from.
+        ``measured``, ``published`` or ``hand-picked``, and a reference.
     """
 
     problem: Problem
@@ -75,7 +75,7 @@ class ChoiceRow:
 
 @dataclass(frozen=True)
 class Info:
-    """What was found on this machine. A part that is missing is None, and `notes` says why.
+    """What this machine has. A missing part is None, and `notes` says why it is missing.
 
     Attributes
     ----------
@@ -84,16 +84,16 @@ class Info:
     backend : str or None
         What multiplies host arrays: ``cuda``, ``host`` or ``sim``.
     simulated : str or None
-        The device that is simulated where it is ``sim``.
+        Name of the simulated device if `backend` is ``sim``, else None.
     driver, nvrtc : str or None
         Versions.
-    devices : tuple of Device
+    devices : tuple of DeviceRow
     cache_folder : str or None
     cache_kernels, cache_bytes : int
-    choice : Choice or None
-        For the first device or, where host arrays go through that, the simulated one.
+    choice : ChoiceRow or None
+        The tuning record for the simulated device if `backend` is ``sim``, else for the first device.
     notes : tuple of str
-        One sentence for everything that is missing.
+        One sentence for each missing part.
     """
 
     fastsgemm: str
@@ -103,7 +103,7 @@ class Info:
     simulated: str | None
     driver: str | None
     nvrtc: str | None
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceRow, ...]
     cache_folder: str | None
     cache_kernels: int
     cache_bytes: int
@@ -111,11 +111,11 @@ class Info:
     notes: tuple[str, ...]
 
     def json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return this as plain data, ready for `json.dumps`."""
         return asdict(self)
 
     def text(self) -> str:
-        """Return it as lines for people."""
+        """Return this as text for a terminal, one fact a line."""
         kernels = f"{self.cache_kernels} kernels, {self.cache_bytes / 1e6:.1f} MB" if self.cache_kernels else "empty"
         rows = [("fastsgemm", f"{self.fastsgemm}, Python {self.python}, NumPy {self.numpy}")]
         rows += [("device", _device_text(one)) for one in self.devices] or [("device", "none")]
@@ -151,12 +151,12 @@ _NO_SIMULATOR = "the simulated device needs NVRTC: pip install 'fastsgemm[cu13]'
 
 
 def collect(problem: Problem) -> Info:
-    """Look at the machine; what is missing becomes a note, not an error.
+    """Collect what this machine has. A missing part becomes a note, not an error.
 
     Parameters
     ----------
     problem : Problem
-        The one to name the tuning record for.
+        The problem whose tuning record is reported.
     """
     from fastsgemm import __version__
 
@@ -174,7 +174,7 @@ def collect(problem: Problem) -> Info:
         numpy=np.__version__,
         backend=backend,
         simulated=simulated.name if simulated else None,
-        driver=_driver(),
+        driver=driver_text(),
         nvrtc=nvrtc and "{}.{}".format(*nvrtc),
         devices=devices,
         cache_folder=None if (folder := cache.folder()) is None else str(folder),
@@ -185,8 +185,8 @@ def collect(problem: Problem) -> Info:
     )
 
 
-def choose(device_info: _DeviceLike, rung: Rung | None, problem: Problem) -> ChoiceRow:
-    """Return the tuning record that `rung`, or `sgemm` where that is None, uses for `problem` on this device."""
+def choose(device_info: DeviceTraits, rung: Rung | None, problem: Problem) -> ChoiceRow:
+    """Return the tuning record for `problem` on this device: of `rung`, or of the rung `sgemm` picks if it is None."""
     found = choose_config(device_info, rung, variants.dense_call(problem).problem)
     return ChoiceRow(
         problem, found.rung.name, found.config.constants, found.arch, found.device, found.origin, found.source
@@ -201,8 +201,8 @@ def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:
         return None
 
 
-def _simulated() -> _DeviceLike:
-    from fastsgemm.known_devices import find, wanted  # no other call needs it
+def _simulated() -> DeviceTraits:
+    from fastsgemm.known_devices import find, wanted  # other calls do not need it
 
     return find(wanted())
 
@@ -214,12 +214,12 @@ def _kernels() -> tuple[int, int]:
         raise DeviceError(f"the kernel cache cannot be read: {error.strerror}") from error
 
 
-def _devices() -> tuple[Device, ...]:
+def _devices() -> tuple[DeviceRow, ...]:
     return tuple(map(_device, range(device.probe())))
 
 
-def _device(ordinal: int) -> Device:
-    """Describe a device without opening it: a context takes time and memory on every one."""
+def _device(ordinal: int) -> DeviceRow:
+    """Describe a device without opening it, because a context costs time and device memory."""
     from cuda.bindings import driver
 
     handle = driver.cuDeviceGet(ordinal)[1]
@@ -229,7 +229,7 @@ def _device(ordinal: int) -> Device:
             driver.cuDeviceGetAttribute(getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), handle)[1]
         )
 
-    return Device(
+    return DeviceRow(
         ordinal,
         *device.described(ordinal),
         attribute("MULTIPROCESSOR_COUNT"),
@@ -237,7 +237,7 @@ def _device(ordinal: int) -> Device:
     )
 
 
-def _device_text(one: Device) -> str:
+def _device_text(one: DeviceRow) -> str:
     shared = one.shared_limit // 1024
     return f"{one.ordinal}: {one.name}, {one.arch}, {one.multiprocessors} SMs, {shared} KB shared memory a block"
 

@@ -1,4 +1,4 @@
-"""The ladder, climbed: every rung checked against float64, compared bit for bit, then timed beside cuBLAS."""
+"""The measured ladder: checks every rung against float64, compares their bits, then times them beside cuBLAS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from fastsgemm.ladder.contenders import Contenders, Product
 from fastsgemm.progress import track
 
-_REFERENCE_FLOPS = 2 * 10**10  # of the float64 product on the host: about a second on two cores
+_REFERENCE_FLOPS = 2 * 10**10  # limit of the float64 product on the host: about a second on two cores
 
 
 @dataclass(frozen=True)
@@ -23,18 +23,19 @@ class Row:
     Attributes
     ----------
     name : str
-        A rung, ``cuBLAS``, or ``NumPy``.
+        Name of the rung, ``cuBLAS`` or ``NumPy``.
     number : int or None
-        Of the rung.
+        Number of the rung; None for a library.
     constants : dict
-        Its tile constants.
+        Tile constants of the rung.
     error : float
-        ||C - C64||_F / ||C64||_F; NaN where part of C was not written.
+        ||C - C64||_F / ||C64||_F; NaN if an element of C was not written.
     ms : float or None
-        Median time; None for a wrong result, which is not timed.
+        Median time in milliseconds; None for a wrong result, which is not timed.
     tflops : float or None
+        TFLOP/s.
     percent : float or None
-        Of cuBLAS's speed, taken in turns with it.
+        Speed relative to cuBLAS in percent; both run in turns.
     """
 
     name: str
@@ -48,21 +49,21 @@ class Row:
 
 @dataclass(frozen=True)
 class Ladder:
-    """What a climb found.
+    """The result of `climb`.
 
     Attributes
     ----------
     where, clock : str
-        As in `Bench`.
+        As in `Contenders`.
     M, N, K : int
         C is (M, N), A is (M, K).
     rows : tuple of Row
     baseline : str or None
-        What cuBLAS was called through.
+        The library that cuBLAS was called through; None if it was not timed.
     identical : bool
-        Whether every rung that sums in one chain gave the same bits.
+        Whether all rungs that sum in one chain returned the same bits.
     reference_rows : int
-        Rows of C that were compared with float64.
+        Number of rows of C that were compared with float64.
     layout : str
         As in `Problem`.
     """
@@ -80,23 +81,23 @@ class Ladder:
 
     @property
     def rungs(self) -> list[Row]:
-        """The rows that are rungs."""
+        """The rows of rungs, without libraries."""
         return [row for row in self.rows if row.number is not None]
 
     @property
     def ok(self) -> bool:
-        """Whether every row is right and all rungs agree."""
+        """Whether every result is correct and all bits agree."""
         return self.identical and all(row.ms is not None for row in self.rows)
 
     def json(self) -> dict[str, Any]:
-        """Return it as plain data; an error that is no number becomes None."""
+        """Return this as plain data, ready for `json.dumps`. An error that is NaN or infinite becomes None."""
         plain = asdict(self) | {"ok": self.ok}
         for row in plain["rows"]:
             row["error"] = row["error"] if math.isfinite(row["error"]) else None
         return plain
 
     def text(self) -> str:
-        """Return it as a table for people."""
+        """Return this as a table for a terminal."""
         unit, scale = ("TFLOP/s", 1.0) if self.rungs else ("GFLOP/s", 1e3)
         lines = [
             f"{self.where}",
@@ -113,7 +114,7 @@ class Ladder:
         rows = "every row" if self.reference_rows == self.M else f"{self.reference_rows} of the {self.M} rows"
         lines = [
             "error: ||C - C64|| / ||C64||, Frobenius, against float64",
-            f"checked before timing: C started as NaN and was compared on {rows}",
+            f"checked before timing: C was filled with NaN first, and compared on {rows}",
         ]
         chains = [row for row in self.rungs if not divided(row.constants)]
         if len(chains) > 1:
@@ -121,21 +122,21 @@ class Ladder:
             lines.append(f"the results of the {len(chains)} rungs {verdict}")
         for row in self.rungs:
             if divided(row.constants):
-                lines.append(f"{row.name} adds up K in parts here, and rounds in another order")
+                lines.append(f"{row.name} sums in several chains here, so its bits differ")
         if self.rungs:
-            none = "no cuBLAS to compare with: neither PyTorch nor CuPy can use the device"
+            none = "not compared with cuBLAS: neither PyTorch nor CuPy can use the device"
             lines.append(f"{self.baseline}, FP32 without TF32, in turns with each rung" if self.baseline else none)
         return lines
 
 
 def divided(constants: Mapping[str, int]) -> bool:
-    """Whether these constants make a sum of several chains, whose bits are not those of one."""
+    """Return whether these constants make a sum of several chains, whose bits differ from those of one chain."""
     shared_out = "TK" in constants and constants["TK"] < constants["BK"]
     return shared_out or not {"SLICES", "CHAINS"}.isdisjoint(constants) or constants.get("SPLIT_K", 1) > 1
 
 
 class Reference:
-    """A product in float64, on as many rows of C as take about a second.
+    """The product in float64, on as many rows of C as can be computed in about a second.
 
     Parameters
     ----------
@@ -144,9 +145,9 @@ class Reference:
     Attributes
     ----------
     rows : numpy.ndarray
-        The rows, drawn at random where they are not all.
+        The indices of these rows: all rows, or a random sample.
     limit : float
-        The largest error that a right float32 result has.
+        The largest error of a correct float32 result.
     """
 
     def __init__(self, a: np.ndarray, b: np.ndarray) -> None:
@@ -157,20 +158,20 @@ class Reference:
         self._values = a[self.rows].astype(np.float64) @ b.astype(np.float64)
 
     def error(self, c: np.ndarray) -> float:
-        """Return ||C - C64||_F / ||C64||_F on these rows; NaN where any element of C is one."""
+        """Return ||C - C64||_F / ||C64||_F on these rows; NaN if any element of C is NaN."""
         if np.isnan(c).any():
             return math.nan
         return float(np.linalg.norm(c[self.rows] - self._values) / np.linalg.norm(self._values))
 
 
 def climb(contenders: Contenders) -> Ladder:
-    """Check every product of the bench, then time those that are right, in turns with cuBLAS."""
+    """Check every product, then time the correct ones, each in turns with cuBLAS."""
     reference = Reference(contenders.a, contenders.b)
     errors, identical = _check(contenders, reference)
     beside = contenders.baseline
     beside_error = reference.error(contenders.result(beside.work)) if beside else math.nan
     if beside_error > reference.limit:
-        beside = None  # TF32 was forced on it, by NVIDIA_TF32_OVERRIDE say
+        beside = None  # it used TF32, forced by NVIDIA_TF32_OVERRIDE for example
     flops = 2.0 * contenders.a.size * contenders.b.shape[1]
     rows, beside_times = [], []
     for product, error in track(list(zip(contenders.products, errors, strict=True)), "timing"):
@@ -200,7 +201,7 @@ def climb(contenders: Contenders) -> Ladder:
 
 
 def _check(contenders: Contenders, reference: Reference) -> tuple[list[float], bool]:
-    """Return the error of every product, and whether all that sum in one chain gave the same bits."""
+    """Return the error of every product, and whether all that sum in one chain returned the same bits."""
     errors, identical = [], True
     first: np.ndarray | None = None
     for product in track(contenders.products, "checking"):

@@ -1,4 +1,4 @@
-"""The ladder as a table of counts: what each rung changes, as numbers."""
+"""The simulated ladder: what each rung costs, counted on the simulated device."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ from fastsgemm.sim.gemm import sgemm
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
 
-TYPICAL = Problem(4096, 4096, 4096)  # the problem whose constants are counted: those of a small one teach little
+TYPICAL = Problem(4096, 4096, 4096)  # its constants are used, because those of a small problem teach little
 
-# What a climb may cost. Whole tiles count, and each block has some work beside its steps of k.
+# Limits of a climb. FLOPs are those of whole tiles, because the kernels compute whole tiles.
 MOST_FLOPS = 5 * 10**9
-_STEPS_BESIDE = 64  # of k, that setting up and storing a tile take
-_FLOPS_A_SECOND = (8e6, 30e6)  # of two cores, on small and on large grids
-_COPIES = 8.0  # of the operands in float32: the values, float64 for the reference, and the device's memory and its map
+_STEPS_BESIDE = 64  # steps of k that take as long as setting up and storing a tile
+_FLOPS_A_SECOND = (8e6, 30e6)  # simulated on two cores: small grids, large grids
+_COPIES = 8.0  # memory in float32 copies of A, B and C: values, float64 reference, simulated memory and its map
 
 _WIDTH = 80  # columns of a terminal
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one rung did.
+    """The counts of one rung.
 
     Attributes
     ----------
     number : int
     name : str
     constants : dict
-        Its tile constants.
+        Tile constants of the rung.
     loads_a, loads_b, stores_c : GlobalTraffic
     shared_loads, shared_stores : SharedTraffic
     instructions, fmas, thread_fmas : int
         As in `fastsgemm.sim.report.Activity`.
     barriers : float
-        That a block goes through.
+        Barriers that each block passes.
     divergent_branches : int
         Branches that split a warp.
     registers, spilled : int
-        Registers, and bytes spilled, of a thread in the cubin.
+        Registers and spilled bytes a thread, from the cubin.
     shared_bytes : int
-        Of a block.
+        Shared memory of a block.
     occupancy : float
-        Share of an SM's warps that are resident.
+        Resident warps of an SM relative to its limit, 0 to 1.
     limited_by : str
-        What keeps it from being higher.
+        The resource that limits the occupancy.
     error : float or None
-        ||C - C64||_F / ||C64||_F; None where C holds a NaN.
+        ||C - C64||_F / ||C64||_F; None if C contains a NaN.
     right : bool
-        Whether the error is one of rounding.
+        Whether the error is within the rounding bound.
     """
 
     number: int
@@ -91,27 +91,27 @@ class Row:
 
     @property
     def fmas_per_load(self) -> float:
-        """FMAs for each shared load instruction; 0 without such loads."""
+        """FMAs per load from shared memory; 0 without such loads."""
         return self.fmas / self.shared_loads.requests if self.shared_loads.requests else 0.0
 
     @property
     def bytes_per_fma(self) -> float:
-        """Bytes of A and B that are loaded from global memory, in whole sectors, for each FMA of a thread."""
+        """Bytes of A and B loaded from global memory, in whole sectors, per FMA of a thread."""
         sectors = self.loads_a.sectors + self.loads_b.sectors
         return 32 * sectors / self.thread_fmas if self.thread_fmas else 0.0
 
     @property
     def fmas_per_word(self) -> float:
-        """FMAs for each 32-bit word from shared memory: what the source says, however the compiler merges loads."""
+        """FMAs per 32-bit word from shared memory. Independent of how the compiler merges loads."""
         return self.fmas / self.shared_loads.words if self.shared_loads.words else 0.0
 
     @property
     def others_per_fma(self) -> float:
-        """Instructions beside each FMA, of PTX; 0 without FMAs."""
+        """Other PTX instructions per FMA; 0 without FMAs."""
         return (self.instructions - self.fmas) / self.fmas if self.fmas else 0.0
 
 
-# Group, heading, and how a row fills the column.
+# A column: group, heading, and format of its cells.
 _MEMORY = (
     ("sectors", "A", "{row.loads_a.sectors_per_request:.1f}"),
     ("sectors", "B", "{row.loads_b.sectors_per_request:.1f}"),
@@ -132,33 +132,33 @@ _ARITHMETIC = (
     ("", "occupancy", "{row.occupancy:.0%}"),
 )
 _COLUMNS = _MEMORY + _ARITHMETIC
-_SHORT = {"registers": "regs"}  # so that a table fits into a terminal
+_SHORT = {"registers": "regs"}  # headings shortened to fit a terminal
 
 _MEMORY_LEGEND = """\
-sectors: 32-byte pieces of global memory that one load of A or B, or one store
-  of C, touches for a warp, on average
-wavefronts: passes over the banks of shared memory that one load or store takes
-  for a warp, on average"""
+sectors: 32-byte pieces of global memory that a warp touches per load of A or B,
+  or per store of C, on average
+wavefronts: passes over the banks of shared memory per load or store of a warp,
+  on average"""
 _ARITHMETIC_LEGEND = """\
-FMAs a load, a word: for each shared load instruction, and for each 32-bit word
-  that these load and use
-others an FMA: instructions of PTX beside each FMA"""
+FMAs a load, a word: per load instruction from shared memory, and per 32-bit
+  word that it loads and the kernel uses
+others an FMA: other PTX instructions per FMA"""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a climb on a simulated device found.
+    """The result of `climb`.
 
     Attributes
     ----------
     device, arch, nvrtc : str
-        The device, and what compiled the kernels.
+        The simulated device, its architecture, and the version of NVRTC.
     M, N, K : int
         C is (M, N), A is (M, K).
     constants : str
-        Which tile constants the rungs were given.
+        A description of the tile constants.
     identical : bool
-        Whether every rung that sums in one chain gave the same bits.
+        Whether all rungs that sum in one chain returned the same bits.
     rows : tuple of Row
     layout : str
         As in `Problem`.
@@ -177,21 +177,21 @@ class Table:
 
     @property
     def ok(self) -> bool:
-        """Whether every result is right and all have the same bits."""
+        """Whether every result is correct and all bits agree."""
         return self.identical and all(row.right for row in self.rows)
 
     def json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return this as plain data, ready for `json.dumps`."""
         return asdict(self) | {"ok": self.ok}
 
     def heading(self) -> str:
-        """Return what was run, in a line."""
+        """Return one line that says what was run."""
         layout = "" if self.layout == "NN" else f", {self.layout},"
         problem = f"{self.M} x {self.N} x {self.K}{layout} with {self.constants}"
         return f"{problem} on a simulated {self.device} ({self.arch}), NVRTC {self.nvrtc}"
 
     def text(self) -> str:
-        """Return it as tables for people, at most 80 columns wide."""
+        """Return this as tables for a terminal, at most 80 columns wide."""
         lines = [*textwrap.wrap(self.heading(), _WIDTH), "", *self._table(_MEMORY), *_MEMORY_LEGEND.splitlines()]
         lines += ["", *self._table(_ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
         for row in self.rows:
@@ -214,16 +214,16 @@ class Table:
         return [_aligned(cells, widths) for cells in heads + rows]
 
     def _lesson(self) -> str:
-        """Return in a sentence what the counts say."""
+        """Return one sentence that sums up the counts."""
         first, *_, last = sorted(2 * self.rows, key=lambda row: row.number)
         if first is last:
             return (
                 f"{first.name}: {first.bytes_per_fma:.3g} bytes of global memory and {first.others_per_fma:.3g} "
-                "instructions beside it for each FMA"
+                "other instructions per FMA"
             )
         return (
-            f"from {first.name} to {last.name}, each FMA takes {first.bytes_per_fma:.3g} -> {last.bytes_per_fma:.3g} "
-            f"bytes of global memory and {first.others_per_fma:.3g} -> {last.others_per_fma:.3g} instructions beside it"
+            f"from {first.name} to {last.name}, an FMA costs {first.bytes_per_fma:.3g} -> {last.bytes_per_fma:.3g} "
+            f"bytes of global memory and {first.others_per_fma:.3g} -> {last.others_per_fma:.3g} other instructions"
         )
 
     def markdown(self) -> str:
@@ -246,16 +246,16 @@ def climb(
     ----------
     problem : Problem
     rungs : sequence of Rung, optional
-        Default: those that suit the problem.
+        Default: the rungs that suit the shape of C.
     machine : Machine, optional
         Default: see `Machine`.
     configs : mapping, optional
-        Constants by a rung's name. Default: those that the tuning database has for a large problem on the device.
+        Config by name of the rung. Default: those of the tuning database for a large problem on this device.
 
     Raises
     ------
     ShapeError
-        The problem takes too long or too much memory to be simulated. Nothing has been run.
+        The simulation would take too long or too much memory. Nothing was run.
     """
     machine = machine or Machine()
     usual = f"the constants for {TYPICAL.M} x {TYPICAL.N} x {TYPICAL.K}"
@@ -270,7 +270,7 @@ def climb(
     for rung in track(chosen, "simulating rungs"):
         config = configs[rung.name]
         C, report = sgemm(rung, config, A, B, machine=machine)
-        assert report is not None  # a problem has elements
+        assert report is not None  # there is a report because M, N and K are positive
         rows.append(_row(rung, config, report, reference.error(C), reference.limit))
         if not divided(config.constants):
             results.append(C.view(np.uint32))
@@ -299,7 +299,7 @@ def _flops(problem: Problem, rung: Rung, config: Config) -> int:
 
 
 def from_json(data: dict[str, Any]) -> Table:
-    """Return the table of which `Table.json` is `data`."""
+    """Return the table from the output of `Table.json`."""
     traffic = {"loads_a": GlobalTraffic, "loads_b": GlobalTraffic, "stores_c": GlobalTraffic}
     kinds = traffic | {"shared_loads": SharedTraffic, "shared_stores": SharedTraffic}
     rows = tuple(Row(**row | {name: kind(**row[name]) for name, kind in kinds.items()}) for row in data["rows"])

@@ -1,1 +1,1 @@
-"""Device times and cuBLAS, for tuning and for the ladder alike."""
+"""Device time and cuBLAS, for tuning and for the ladder."""

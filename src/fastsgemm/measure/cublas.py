@@ -1,4 +1,4 @@
-"""cuBLAS's FP32 product to compare with, through whichever of PyTorch and CuPy is installed. Never used by `sgemm`."""
+"""The FP32 product of cuBLAS, called through PyTorch or CuPy, to compare with. `sgemm` never uses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastsgemm.call.arrays import DeviceArray
 
 @dataclass(frozen=True)
 class Baseline:
-    """A product that is ready to run.
+    """A product of cuBLAS that is ready to run.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class Baseline:
     work : callable
         Launches C = A @ B on the legacy default stream.
     error : callable
-        Returns how far C is from A @ B in float64: norm of the difference by norm of the product.
+        Returns the error of C: ||C - AB||_F / ||AB||_F with A @ B in float64.
     """
 
     name: str
@@ -30,9 +30,9 @@ class Baseline:
 
 
 def product(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:
-    """Return C = A @ B on this memory by cuBLAS, or None where neither PyTorch nor CuPy can use the device.
+    """Return cuBLAS's C = A @ B on these arrays, or None if neither PyTorch nor CuPy can use the device.
 
-    TF32 is switched off for the whole process, as far as the library can: check the numbers all the same.
+    It turns TF32 off for the whole process. An environment variable can override that, so check the result.
     """
     return _through_torch(a, b, c) or _through_cupy(a, b, c)
 
@@ -41,7 +41,7 @@ def _through_torch(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline |
     try:
         import torch
         from torch.utils.dlpack import from_dlpack
-    except (ImportError, OSError):  # OSError: installed, but a library that it needs is not
+    except (ImportError, OSError):  # OSError: a library that PyTorch needs is missing
         return None
     if not torch.cuda.is_available():
         return None

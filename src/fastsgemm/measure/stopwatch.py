@@ -1,4 +1,4 @@
-"""Device time of a piece of work, by CUDA events: L2 flushed before each run, warm-up first, medians."""
+"""Measures device time with CUDA events: warm-up first, L2 flushed before each run, medians."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Work = Callable[[], object]
 
-_WARM_UP = 2  # runs that are not counted: module load, clocks, page tables
+_WARM_UP = 2  # untimed runs, for module load, clocks and page tables
 _LEAST_RUNS = 5
 _MOST_RUNS = 100
 
@@ -59,13 +59,13 @@ class Stopwatch:
     def samples(self, works: Sequence[Work], seconds: float = 0.3) -> list[list[float]]:
         """Return the device times of all runs of each of `works`, in milliseconds.
 
-        They run in turns, so that a drifting clock hits all alike.
+        They run in turns, so that a drifting clock affects all of them.
 
         Parameters
         ----------
         works : sequence of callable
         seconds : float
-            About how long each of them is run for, host time included.
+            Wall time of the timed runs of each of them, about.
         """
         for work in works:
             for _ in range(_WARM_UP):

@@ -7,17 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsgemm import config as configs
 from fastsgemm import rungs
-from fastsgemm.call import checks
+from fastsgemm.call import checks, dispatch
 from fastsgemm.config import Config
-from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.grid import reduction_blocks, split, steps
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.grid import reduction_blocks
 from fastsgemm.geometry.layout import ITEM, Stored, stored
 from fastsgemm.geometry.variants import Operand
-from fastsgemm.heuristics.choose import choose
 from fastsgemm.jit import source
-from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
@@ -71,9 +68,7 @@ def sgemm(
     M, N, _ = checks.shapes(A.shape, B.shape, None if C is None else C.shape)
     out = np.empty((M, N), np.float32) if C is None else C
     checks.output(out.shape, _strides(out), readonly=not out.flags.writeable)
-    if config is not None:
-        rung = rung or rungs.having(config.constants)
-        configs.check(rung, config, machine.device.shared_limit)
+    rung = checks.config(rung, config, machine.device.shared_limit)
     if out.size == 0:
         return out, None
     a, b, c = (_readable(x) for x in (A, B, out))
@@ -94,52 +89,27 @@ def _launch(
     c: Matrix,
 ) -> Report:
     call = variants.call_for(*(_operand(x) for x in (a, b, c)))
-    if rung is None or config is None:
-        choice = choose(machine.device, rung, call.problem)
-        rung, config = choice.rung, choice.config
-    call = variants.call_facing(rung, call)
-    problem = call.problem
-    if call.swap_ab:
-        a, b = b.T, a.T
-    K, alpha = steps(np.int32(problem.K), alpha, beta)
+    rung, config = dispatch.choose_config(machine.device, rung, config, call.problem)
+    launch = dispatch.kernel_launch(rung, config, call)
+    read = bool(launch.K and alpha)
     operands = {
-        "A": Region(a, read=bool(K)),
-        "B": Region(b, read=bool(K)),
+        "A": Region(a, read=read),
+        "B": Region(b, read=read),
         "C": Region(c, read=bool(beta), write=True, complete=True),
     }
-    text = source.generate(rung, config, variants.variant_for(rung, call, config))
-    blocks = grid.blocks(config, problem)
-    count, chunk = split(config, problem.K)
-    more = (chunk, problem.M * problem.N) if rung.splits else ()
-    ab = ("A", call.lda, "B", call.ldb)
-    if count == 1:
-        args = (problem.M, problem.N, K, alpha, *ab, beta, "C", call.ldc, *more)
-        return machine.launch(text, rung.kernel, blocks, config.threads, config.shared_bytes, args, operands)
-    parts = np.empty((count * problem.M, problem.N), np.float32)
-    into = {"A": operands["A"], "B": operands["B"], "W": Region(parts, write=True, complete=True)}
-    args = (problem.M, problem.N, K, 1.0, *ab, 0.0, "W", problem.N, *more)
-    report = machine.launch(text, rung.kernel, blocks, config.threads, config.shared_bytes, args, into)
-    _add_up(machine, problem, parts, alpha, beta, operands["C"], call.strides_c)
+    kernel = (source.generate(rung, config, launch.variant), rung.kernel)
+    shape = (launch.blocks, config.threads, config.shared_bytes)
+    if launch.parts == 1:
+        return machine.launch(*kernel, *shape, launch.arguments("A", "B", "C", alpha, beta), operands)
+    M, N, parts = int(launch.M), int(launch.N), int(launch.parts)
+    partial_sums = np.empty((parts * M, N), np.float32)
+    into = {"A": operands["A"], "B": operands["B"], "W": Region(partial_sums, write=True, complete=True)}
+    report = machine.launch(*kernel, *shape, launch.partial_arguments("A", "B", "W", alpha), into)
+    reduction = (source.helper("reduce_parts"), rungs.kernel_name("reduce_parts"))
+    shape = (*reduction_blocks(M, N, parts), 0)
+    arguments = launch.reduction_arguments("W", "C", alpha, beta)
+    machine.launch(*reduction, *shape, arguments, {"W": Region(partial_sums), "C": operands["C"]})
     return report
-
-
-def _add_up(
-    machine: Machine,
-    problem: Problem,
-    parts: Matrix,
-    alpha: np.float32,
-    beta: np.float32,
-    c: Region,
-    strides: tuple[int, int],
-) -> None:
-    """Launch the second kernel of split-K."""
-    M, N = problem.M, problem.N
-    count = len(parts) // M
-    args = (M, N, count, "W", M * N, alpha, beta, "C", *strides)
-    operands = {"W": Region(parts), "C": c}
-    blocks, threads = reduction_blocks(M, N, count)
-    text, name = source.helper("reduce_parts"), rungs.kernel_name("reduce_parts")
-    machine.launch(text, name, blocks, threads, 0, args, operands)
 
 
 def _operand(x: Matrix) -> Operand:

@@ -215,6 +215,8 @@ class GlobalMemory:
         array, shape (addresses, units), or None
             The units of memory that are read; None if nothing of it may be written in this launch.
         """
+        if not any(region.read and region.write for region in self._regions):
+            return None
         position, _ = self._positions(address, size)
         units = position[:, None] // self.grain + np.arange(-(-size // self.grain))
         if not (self._map[units[:, 0]] & WRITE).any():

@@ -28,8 +28,8 @@ MAX_THREADS = 1024  # of a block
 _MOST_THREADS = 1 << 31  # of a launch: each has a number of 32 bits
 _MOST_LANES = 1 << 15  # of a batch: enough to hide what an instruction costs in Python
 _MOST_BYTES = 1 << 28  # of a batch's registers
-_LEAST_LIMIT = 1_000_000  # instructions of a warp that every launch is allowed,
-_LIMIT_PER_STEP = 1_000  # and for each step along the longest extent of an operand: loops run along those
+_LEAST_LIMIT = 100_000  # instructions of a warp that every launch is allowed,
+_LIMIT_PER_STEP = 500  # and for each step along the longest extent of an operand: loops run along those
 _PATIENCE = 3.0  # seconds before a bar shows how far a launch is
 
 
@@ -84,8 +84,8 @@ class Machine:
         operands : mapping
             The global memory, by name. Those that may be written are updated when the launch has succeeded.
         limit : int, optional
-            Instructions that a warp may execute before the launch is stopped as endless. Default: a million, and a
-            thousand for each step along the longest extent of an operand.
+            Instructions that a warp may execute before the launch is stopped as endless. Default: 100,000, and
+            500 for each step along the longest extent of an operand.
         arch : str, optional
             What to compile for instead of the device's architecture: ``sm_90a`` has instructions that ``sm_90`` lacks.
 

@@ -171,6 +171,9 @@ def _fetch(
     if (address % np.uint64(size)).any():
         nth = int(np.flatnonzero(address % np.uint64(size))[0])
         batch.fail(MisalignedError, instruction, nth, f"copies {size} bytes from {int(address[nth]):#x}, no multiple")
+    if (read == size).all():  # as a rule
+        _fetch_alike(batch, instruction, index, address, data)
+        return data, batch.memory.start_copy(address, size)
     lanes = np.flatnonzero(batch.current_mask)
     for amount in np.unique(read[read > 0]):
         chosen = read == amount

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray, View
-from fastsgemm.call.launch import run
+from fastsgemm.call.product import multiply
 from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import CompileError, TuningError
@@ -137,7 +137,7 @@ class DeviceEvaluator:
                 array.close()
         for key in set(self.gpu.kernels) - self._kept:
             del self.gpu.kernels[key]
-        self.gpu.plans.clear()
+        self.gpu.prepared.clear()
 
     def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
         """See `Bench`. NVRTC releases the interpreter's lock, so threads use all cores."""
@@ -220,7 +220,7 @@ class DeviceEvaluator:
         a.upload(reference.a)
         b.upload(reference.b)
         c.buffer.fill(_POISON, stream=c.stream)
-        run(self.gpu, LEGACY_STREAM, *views(problem, self._memory), _ONE, _ZERO, job.rung, job.config)
+        multiply(self.gpu, LEGACY_STREAM, *views(problem, self._memory), _ONE, _ZERO, job.rung, job.config)
         result = np.empty((problem.M, problem.N), np.float32)
         c.download(result)
         return result
@@ -255,7 +255,7 @@ class _DeviceTimer:
         evaluator = self._evaluator
 
         def work() -> None:
-            run(evaluator.gpu, LEGACY_STREAM, *self._given, _ONE, _ZERO, rung, config)
+            multiply(evaluator.gpu, LEGACY_STREAM, *self._given, _ONE, _ZERO, rung, config)
 
         try:
             if self._short:

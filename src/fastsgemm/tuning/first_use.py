@@ -1,30 +1,72 @@
-"""A device that the database does not know: tuned quickly by the first `sgemm` that meets it.
+"""Open the device of a call, and tune it first where the database knows nothing of its architecture.
 
-``FASTSGEMM_TUNE=off`` forbids it, ``auto`` (the default) allows it.
+``FASTSGEMM_TUNE=off`` forbids tuning; ``auto``, the default, allows it.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import warnings
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastsgemm import device, rungs
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import ConfigError, FastsgemmError
 from fastsgemm.heuristics import choose
-from fastsgemm.rungs import Rung
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
-_WAIT_SECONDS = 60.0  # for another process that is tuning the same kind of device
+_WAIT_SECONDS = 60.0  # for another process that is tuning a device of the same name
 
+opened: dict[int, Gpu] = {}  # by ordinal, the devices on which nothing is left to do before a call
 _lock = threading.Lock()
-_met: set[tuple[int, str | None]] = set()  # devices, and rungs of them, that need no more thought in this process
+
+
+def _legacy_stream() -> int:
+    return LEGACY_STREAM
+
+
+def open_device(ordinal: int, stream: Callable[[], int] = _legacy_stream) -> Gpu:
+    """Return the device with this number, opened and, if need be, tuned; once per process.
+
+    A device is tuned where the database has neither records nor curves of its architecture for the rungs that `sgemm`
+    uses by default. While a stream is being captured into a CUDA graph nothing is tuned, and the next call looks again.
+    Every failure of the tuning run is one warning, and the generic constants are used.
+
+    Parameters
+    ----------
+    ordinal : int
+        CUDA's number of the device.
+    stream : callable, optional
+        Returns the raw handle of the stream of the call; called with the device current. Default: the legacy stream.
+
+    Raises
+    ------
+    DeviceError
+        The device cannot be opened; see `fastsgemm.device.open_gpu`.
+    ConfigError
+        ``FASTSGEMM_TUNE`` is neither ``auto`` nor ``off``.
+    """
+    if ordinal in opened:
+        return opened[ordinal]
+    gpu = device.open_gpu(ordinal)
+    if allowed() and not choose.knows(gpu):
+        switched = gpu.enter()
+        try:
+            if _capturing(gpu, stream()):
+                return gpu
+            with _lock:  # threads wait for the one that tunes
+                if ordinal not in opened:
+                    _tune(gpu)
+        finally:
+            if switched:
+                gpu.leave()
+    opened[ordinal] = gpu
+    return gpu
 
 
 @cache
@@ -42,72 +84,29 @@ def allowed() -> bool:
     return value == "auto"
 
 
-def meet(gpu: Gpu, stream: Any, rung: Rung | None) -> None:
-    """Tune `rung`, or what `sgemm` uses, where the database knows nothing of it for the architecture; else do nothing.
-
-    Whatever goes wrong is one warning: the generic constants serve as well as before.
-
-    Parameters
-    ----------
-    gpu : Gpu
-        Current in this thread.
-    stream : cuda.core.Stream
-        Where the product is to run; while it is being captured into a graph nothing is tuned.
-    rung : Rung or None
-    """
-    key = (gpu.ordinal, None if rung is None else rung.name)
-    if key in _met:
-        return
-    if not allowed() or choose.knows(gpu, rung):
-        _met.add(key)
-        return
-    if not _tunable(rung) or not _stderr_wanted() or _capturing(gpu, stream):
-        return
-    with _lock:
-        if key not in _met:
-            try:
-                _tune(gpu, rung)
-            finally:
-                _met.add(key)
+def _capturing(gpu: Gpu, handle: int) -> bool:
+    """Whether the stream of the call, or one that tuning would disturb, is being captured."""
+    return any(device.is_capturing(gpu.stream(each)) for each in (handle, LEGACY_STREAM))
 
 
-def _tunable(rung: Rung | None) -> bool:
-    from fastsgemm.tuning import search_spaces
-
-    return rung is None or search_spaces.default_space(rung.name) is not None
-
-
-def _capturing(gpu: Gpu, stream: Any) -> bool:
-    """Whether this stream, or another one that tuning would disturb, is being captured."""
-    return device.is_capturing(stream) or device.is_capturing(gpu.stream(LEGACY_STREAM))
-
-
-def _stderr_wanted() -> bool:
-    """Whether somebody may see the progress: there is a stderr, and it is not the null device."""
-    if sys.stderr is None or sys.stderr.closed:
-        return False
-    try:
-        return os.fstat(sys.stderr.fileno()).st_rdev != os.stat(os.devnull).st_rdev
-    except (OSError, ValueError):  # a replacement with no file behind it, as in a notebook
-        return True
-
-
-def _tune(gpu: Gpu, rung: Rung | None) -> None:
+def _tune(gpu: Gpu) -> None:
     from fastsgemm.progress import Bar
     from fastsgemm.tuning import tuner
 
     bar = Bar()
-    what = f"rung {rung.name}" if rung else " and ".join(found.name for found in rungs.DEFAULTS)
     bar.note(
-        f"fastsgemm: {gpu.name} ({gpu.arch}) is not in the tuning database for {what}; tuning that for about "
-        f"{tuner.QUICK_SECONDS:.0f} s, once. FASTSGEMM_TUNE=off switches this off."
+        f"fastsgemm: {gpu.name} ({gpu.arch}) is not in the tuning database; tuning rungs "
+        f"{' and '.join(rung.name for rung in rungs.DEFAULTS)} for about {tuner.QUICK_SECONDS:.0f} s, once. "
+        "FASTSGEMM_TUNE=off switches this off."
     )
     try:
         with tuner.evaluating(gpu) as evaluator, tuner.alone(evaluator.device, _WAIT_SECONDS):
             choose.forget()
-            if not choose.knows(gpu, rung):  # another process may have done it meanwhile
-                tuner.run(tuner.plan(evaluator.device, rung=rung, quick=True), evaluator, bar)
+            if not choose.knows(gpu):  # another process may have tuned it meanwhile
+                tuner.run(tuner.plan(evaluator.device, quick=True), evaluator, bar)
     except FastsgemmError as error:
         warnings.warn(
             f"{gpu.name} could not be tuned, generic constants are used: {error}", RuntimeWarning, stacklevel=2
         )
+    finally:  # also after Ctrl-C: the next call uses what was found
+        opened[gpu.ordinal] = gpu

@@ -1,0 +1,143 @@
+"""From the operands' layout to one kernel launch: the config, the variant, the grid and the kernel's arguments.
+
+Nothing here needs a GPU. A real device and the simulated device launch what this module returns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastsgemm.config import Config
+from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry.variants import Call, Variant
+from fastsgemm.heuristics.choose import DeviceTraits, choose
+from fastsgemm.problem import Problem
+from fastsgemm.rungs import Rung
+
+_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """One product as its kernel takes it; only the addresses, alpha and beta are missing.
+
+    Attributes
+    ----------
+    rung : Rung
+    config : Config
+    variant : Variant
+    swap_ab : bool
+        The kernel computes C^T = B^T A^T, so its A is the caller's B.
+    blocks : int
+        Blocks of the one-dimensional grid.
+    parts : numpy.int32
+        How many parts split-K divides K into; 1 means that K is not split.
+    M, N, K : numpy.int32
+        The kernel's problem: M and N are exchanged where `swap_ab` is true.
+    lda, ldb, ldc : int
+        Leading dimensions in elements, in the kernel's order.
+    chunk : numpy.int32
+        Steps of k in each part but perhaps the last.
+    parts_apart : int
+        Elements between the partial sums of two neighbouring parts.
+    strides_c : (int, int)
+        Elements from one row of C to the next, and from one column to the next, in the kernel's order.
+    """
+
+    rung: Rung
+    config: Config
+    variant: Variant
+    swap_ab: bool
+    blocks: int
+    parts: np.int32
+    M: np.int32
+    N: np.int32
+    K: np.int32
+    lda: int
+    ldb: int
+    ldc: int
+    chunk: np.int32
+    parts_apart: int
+    strides_c: tuple[int, int]
+
+    def arguments(self, a: Any, b: Any, c: Any, alpha: np.float32, beta: np.float32) -> tuple[Any, ...]:
+        """Return the kernel's arguments for the caller's A, B and C, which are addresses or, simulated, names."""
+        K = self.K
+        if not (K and alpha):
+            K, alpha = grid.steps(K, alpha, beta)
+        if self.swap_ab:
+            a, b = b, a
+        if not self.rung.splits:
+            return (self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc)
+        return (
+            self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc, self.chunk, self.parts_apart
+        )  # fmt: skip
+
+    def partial_arguments(self, a: Any, b: Any, workspace: Any, alpha: np.float32) -> tuple[Any, ...]:
+        """Return the same for a product whose partial sums go to `workspace`; alpha and beta are applied later."""
+        K = self.K
+        if not alpha:
+            K, _ = grid.steps(K, alpha, _ZERO)
+        if self.swap_ab:
+            a, b = b, a
+        return (
+            self.M, self.N, K, _ONE, a, self.lda, b, self.ldb, _ZERO, workspace, int(self.N),
+            self.chunk, self.parts_apart,
+        )  # fmt: skip
+
+    def reduction_arguments(self, workspace: Any, c: Any, alpha: np.float32, beta: np.float32) -> tuple[Any, ...]:
+        """Return the arguments of ``reduce_parts``, which adds the partial sums up and applies alpha and beta."""
+        if not (self.K and alpha):
+            _, alpha = grid.steps(self.K, alpha, beta)
+        return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c)
+
+
+def choose_config(
+    device: DeviceTraits, rung: Rung | None, config: Config | None, problem: Problem
+) -> tuple[Rung, Config]:
+    """Return the rung and config of a product: the caller's where both are given, else the heuristics' choice."""
+    if rung is not None and config is not None:
+        return rung, config
+    choice = choose(device, rung, problem)
+    return choice.rung, choice.config
+
+
+def kernel_launch(rung: Rung, config: Config, call: Call) -> KernelLaunch:
+    """Return how `rung` is launched for a call.
+
+    Parameters
+    ----------
+    rung : Rung
+    config : Config
+        Legal for the rung on the device.
+    call : Call
+        The operands in the order that makes C row-major; see `fastsgemm.geometry.variants.call_for`.
+
+    Raises
+    ------
+    ShapeError
+        The grid would have more blocks than the hardware allows.
+    """
+    call = variants.call_facing(rung, call)
+    problem = call.problem
+    parts, chunk = grid.split(config, problem.K)
+    return KernelLaunch(
+        rung,
+        config,
+        variants.variant_for(rung, call, config),
+        call.swap_ab,
+        grid.blocks(config, problem),
+        np.int32(parts),
+        np.int32(problem.M),
+        np.int32(problem.N),
+        np.int32(problem.K),
+        call.lda,
+        call.ldb,
+        call.ldc,
+        np.int32(chunk),
+        problem.M * problem.N,
+        call.strides_c,
+    )
