@@ -6,6 +6,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # a type checker takes it for typing's, which would be the first import
 if TYPE_CHECKING:
+    from fastsgemm.call.split_operand import SplitOperand, split
     from fastsgemm.config import Config
     from fastsgemm.errors import (
         ArgumentError,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         NoNvrtcError,
         OperandError,
         OverlapError,
+        PrecisionError,
         RecordError,
         ScalarError,
         ScalarRangeError,
@@ -56,25 +58,30 @@ __all__ = [
     "NoNvrtcError",
     "OperandError",
     "OverlapError",
+    "PrecisionError",
     "RecordError",
     "ScalarError",
     "ScalarRangeError",
     "ShapeError",
+    "SplitOperand",
     "StreamError",
     "TuningError",
     "UnknownRungError",
     "__version__",
     "explain",
     "sgemm",
+    "split",
     "tune",
 ]
 
 _HOMES = {
     "Config": "config",
     "RUNGS": "rungs",
-    "explain": "explanation",
+    "SplitOperand": "call.split_operand",
+    "explain": "heuristics.explanation",
     "sgemm": "gemm",
-    "tune": "tuner",
+    "split": "call.split_operand",
+    "tune": "tuning.tuner",
 }  # of the public names that are not errors
 
 if not TYPE_CHECKING:  # a type checker shall know the names above and no others

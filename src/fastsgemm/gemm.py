@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
 from fastsgemm import device, host, rungs
-from fastsgemm.call import arrays, checks, packing
+from fastsgemm.call import arrays, checks, fp16x3, packing, streams
 from fastsgemm.call.arrays import HOST, DeviceArray, View
 from fastsgemm.call.launch import run
+from fastsgemm.call.split_operand import SplitOperand, array_of
 from fastsgemm.config import Config
-from fastsgemm.errors import ArgumentError, ConfigError, ShapeError, StreamError
+from fastsgemm.errors import ArgumentError, ConfigError, PrecisionError, ShapeError
+from fastsgemm.geometry.fp16x3 import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.rungs import Rung
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     # What comes back is of the kind of C, or of A where there is no C. Of other kinds a type checker knows nothing.
     Array = TypeVar("Array", NDArray[np.float32], torch.Tensor, cupy.ndarray, jax.Array)
+
+PRECISIONS = ("ieee", "fp16x3")
 
 _FLOAT32 = {0.0: np.float32(0.0), 1.0: np.float32(1.0)}  # the usual alpha and beta, converted once
 
@@ -39,6 +42,7 @@ def sgemm(
     *,
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
+    precision: str = ...,
     stream: Any = ...,
 ) -> Array: ...
 @overload
@@ -51,6 +55,7 @@ def sgemm(
     *,
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
+    precision: str = ...,
     stream: Any = ...,
 ) -> Array: ...
 @overload
@@ -63,6 +68,7 @@ def sgemm(
     C: Array,
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
+    precision: str = ...,
     stream: Any = ...,
 ) -> Array: ...
 @overload
@@ -75,6 +81,7 @@ def sgemm(
     *,
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
+    precision: str = ...,
     stream: Any = ...,
 ) -> Any: ...
 def sgemm(
@@ -85,16 +92,18 @@ def sgemm(
     C: Any = None,
     *,
     rung: str | int | Rung | None = None,
-    config: Config | None = None,
+    config: Any = None,
+    precision: str = "ieee",
     stream: Any = None,
     out: None = None,
 ) -> Any:
-    """Compute C <- alpha * A @ B + beta * C in float32, with IEEE fused multiply-adds and never in TF32.
+    """Compute C <- alpha * A @ B + beta * C in float32, by default with IEEE fused multiply-adds, and never in TF32.
 
     Parameters
     ----------
     A : array, shape (M, K), float32
-        NumPy, CuPy, PyTorch, JAX, or any object with DLPack or the CUDA array interface.
+        NumPy, CuPy, PyTorch, JAX, or any object with DLPack or the CUDA array interface. With precision "fp16x3" A or B
+        may be what `split` made of one.
     B : array, shape (K, N), float32
     alpha, beta : float
         Rounded to float32. With beta = 0, C is never read; with alpha = 0, A and B are never read.
@@ -105,6 +114,9 @@ def sgemm(
         A rung of the ladder, by name or number (see `RUNGS`). Default: the best known for the problem.
     config : Config, optional
         Explicit tile constants for the rung. Default: from the tuning database.
+    precision : str
+        ``"ieee"``: IEEE fused multiply-adds only, no tensor cores. ``"fp16x3"``: the accuracy of float32, from tensor
+        cores where they are quicker; see `Notes`.
     stream : object with ``__cuda_stream__``, optional
         Where to launch. Default: the current stream of the library that C (or else A) belongs to.
     out : None
@@ -123,7 +135,7 @@ def sgemm(
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
         Also a ValueError: shapes that do not fit, C sharing memory with an operand or with itself, operands on
         different devices, an array that cannot be read or written as given, beta != 0 without C.
-    UnknownRungError, ConfigError
+    UnknownRungError, ConfigError, PrecisionError
         Also a ValueError.
     DeviceError
         Also a RuntimeError: no driver, no NVRTC, a first call inside a graph capture, no room on the device (then
@@ -137,6 +149,12 @@ def sgemm(
     threads of a block, or a sum be made of several short chains, which err less: another order of additions, as fixed,
     but rounded elsewhere.
 
+    With precision "fp16x3" each operand is split into pairs of FP16 numbers, whose products tensor cores sum up. The
+    result differs from the exact one by at most (100 + K / 64) u (|A| |B|), u = 2^-24, componentwise, on every input:
+    what such pairs cannot express, Inf and NaN too, is computed in IEEE arithmetic. Where an IEEE kernel is quicker, or
+    the device is older than sm_80, it is taken: it keeps that promise. `explain` says which. ``docs/precision.md`` has
+    the derivation.
+
     Any strides are allowed; an operand without a unit stride is packed first. Device arrays are never synchronised
     with. Host arrays go through the first device and back or, where there is none, through NumPy. With
     ``FASTSGEMM_DEVICE=sim`` they go through a simulated device.
@@ -148,6 +166,17 @@ def sgemm(
     array([[3., 3.],
            [3., 3.]], dtype=float32)
     """
+    if rung is not None:
+        rung = rungs.find(rung)
+        precision = _precision_of(rung, precision)
+    if precision not in PRECISIONS:
+        raise PrecisionError(f"precision must be {' or '.join(map(repr, PRECISIONS))}, got {precision!r}")
+    split_a = A if type(A) is SplitOperand else None
+    split_b = B if type(B) is SplitOperand else None
+    if split_a is not None:
+        A = array_of("A", split_a, precision)
+    if split_b is not None:
+        B = array_of("B", split_b, precision)
     lead = A if C is None else C
     library = arrays.library(lead)
     ordinal = library.device_of(lead)
@@ -163,17 +192,15 @@ def sgemm(
         raise ArgumentError(
             "sgemm has no out=; pass the array to write as C=, with beta=0 (the default) it is not read"
         )
-    if rung is not None:
-        rung = rungs.find(rung)
-    if config is not None and type(config) is not Config:
-        raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
+    if config is not None:
+        _check_config(config, precision)
     if ordinal == HOST:
-        return host.sgemm(A, B, alpha32, beta32, C, rung, config, stream)
+        return host.sgemm(A, B, alpha32, beta32, C, rung, config, stream, precision)
 
     gpu = device.gpus.get(ordinal) or device.open_gpu(ordinal)
     switched = gpu.enter()
     try:
-        handle = library.current_stream(ordinal) if stream is None else _handle(stream)
+        handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
         of_a, of_b = arrays.library(A), arrays.library(B)
         # One library on its own current stream: nothing to order, nothing to keep.
         at_home = library.has_streams and of_a is library and of_b is library
@@ -187,9 +214,15 @@ def sgemm(
         c = result.view if type(result) is DeviceArray else library.view(result, handle, at_home)
         if C is not None and library.immutable:
             _copy_values(gpu, handle, library.view(C, handle, False), c, beta32)
-        run(gpu, handle, a, b, c, alpha32, beta32, rung, config)
+        if precision == "ieee":
+            run(gpu, handle, a, b, c, alpha32, beta32, rung, config)
+        else:
+            splits = (split_a, split_b)
+            for one in splits:
+                at_home = not (one is not None and one.ready_on(gpu, handle)) and at_home
+            fp16x3.run(gpu, handle, a, b, c, alpha32, beta32, config, splits, rung is not None)
         if not at_home:
-            gpu.keep_alive(handle, (A, B, C, result))
+            gpu.keep_alive(handle, (A, B, C, result, split_a, split_b))
         if result is not C:
             return library.finish(result)
         library.written(C)
@@ -199,22 +232,18 @@ def sgemm(
             gpu.leave()
 
 
-def _handle(stream: Any) -> int:
-    protocol = getattr(stream, "__cuda_stream__", None)
-    if protocol is None:
-        raise StreamError(f"stream must have __cuda_stream__, as torch, CuPy and cuda.core streams do, got {stream!r}")
-    answer = "nothing"
-    try:
-        answer = protocol()
-        version, handle = map(operator.index, answer)
-    except Exception as error:
-        rule = "must return a version and a handle"
-        raise StreamError(f"stream's __cuda_stream__ {rule}, got {answer!r} ({type(error).__name__})") from error
-    if version != 0:
-        raise StreamError(f"stream speaks version {version} of __cuda_stream__, known is 0")
-    if handle < 0:
-        raise StreamError(f"stream's __cuda_stream__ must return a handle of at least 0, got {handle}")
-    return handle
+def _precision_of(rung: Rung, precision: str) -> str:
+    """Return the precision of a rung that was asked for: a name that goes with it, or the default, is no contradiction."""
+    if precision not in ("ieee", rung.precision):
+        raise PrecisionError(f"rung {rung.name} computes with precision {rung.precision!r}, got precision={precision!r}")
+    return rung.precision
+
+
+def _check_config(config: Any, precision: str) -> None:
+    kinds = (Config,) if precision == "ieee" else (Fp16x3Config, Fp16x3MmaConfig)
+    if type(config) not in kinds:
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ConfigError(f"config must be a fastsgemm {names} with precision {precision!r}, got {type(config).__name__}")
 
 
 def _new_shape(a: View, b: View) -> tuple[int, int]:

@@ -28,6 +28,7 @@ _PIPELINE = (
 # knobs that may be left out: there are two stages then, and a sum is one chain of FMAs
 OPTIONAL = ("STAGES", "SLICES", "CHAINS", "SPLIT_K")
 _SKINNY = ("BM", "BN", "BK", "TN", "TK", "MIN_BLOCKS", "SPLIT_K")
+_FP16X3 = ("BM", "BN", "SETS", "PROMOTE_STAGES", "STAGES", "GROUP_M", "SPLIT_K")
 
 NARROW = 32  # the most rows of C that rung 10 is thought of for
 
@@ -65,6 +66,9 @@ class Rung:
         Whether its blocks can share out K as well as C.
     narrow : bool
         Whether it is for a C of few rows or, as the transposed product, of few columns.
+    precision : str
+        The `precision` of `sgemm` that it computes with: ``ieee`` or ``fp16x3``. Only kernels of ``ieee`` share one
+        signature and are in the tuning database.
     """
 
     number: int
@@ -76,6 +80,7 @@ class Rung:
     pairs: bool = False
     splits: bool = False
     narrow: bool = False
+    precision: str = "ieee"
 
     @property
     def kernel(self) -> str:
@@ -121,18 +126,25 @@ RUNGS: tuple[Rung, ...] = (
         10, "skinny", "10_skinny.cu", _SKINNY, "few rows: B straight to registers, K shared out",
         vectorized=True, splits=True, narrow=True,
     ),
+    Rung(
+        11, "fp16x3", "11_fp16x3.cu", _FP16X3, "FP32 accuracy from three FP16 products on tensor cores",
+        precision="fp16x3",
+    ),
 )
 # fmt: on
 
 # What `sgemm` chooses from where no rung is named.
-DEFAULTS: tuple[Rung, ...] = RUNGS[8:]
+DEFAULTS: tuple[Rung, ...] = RUNGS[8:10]
+
+# Those with IEEE arithmetic only: one signature, and simulated, tuned and compared with each other.
+IEEE: tuple[Rung, ...] = tuple(rung for rung in RUNGS if rung.precision == "ieee")
 
 _BY_KEY: dict[object, Rung] = {rung.name: rung for rung in RUNGS} | {rung.number: rung for rung in RUNGS}
 
 
 def ladder(M: int, N: int) -> tuple[Rung, ...]:
-    """Return the rungs that suit an (M, N) result, in order."""
-    return tuple(rung for rung in RUNGS if rung.suits(M, N))
+    """Return the rungs with IEEE arithmetic that suit an (M, N) result, in order."""
+    return tuple(rung for rung in IEEE if rung.suits(M, N))
 
 
 def having(knobs: Iterable[str]) -> Rung:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,9 +51,9 @@ def run(
     ready = gpu.plans.get(key) or _first_call(gpu, handle, a, b, c, rung, config)
     a_low, a_high, b_low, b_high, c_low, c_high = ready.ranges
     if pc + c_low < pa + a_high and pa + a_low < pc + c_high:
-        _check_overlap("A", pa - pc, c_meta, a_meta)
+        check_overlap("A", pa - pc, c_meta, a_meta)
     if pc + c_low < pb + b_high and pb + b_low < pc + c_high:
-        _check_overlap("B", pb - pc, c_meta, b_meta)
+        check_overlap("B", pb - pc, c_meta, b_meta)
     launch = ready.launch
     if launch is None:
         if not ready.empty:
@@ -76,11 +76,17 @@ def run(
 def _first_call(gpu: Gpu, handle: int, a: View, b: View, c: View, rung: Rung | None, config: Config | None) -> Prepared:
     misaligned = (a[0] & 15, b[0] & 15, c[0] & 15)
     ready = prepare(gpu, handle, (a[1], b[1], c[1]), misaligned, rung, config)
-    if len(gpu.plans) >= _MOST_PLANS:
-        gpu.plans.clear()
-    gpu.plans[(a[1], b[1], c[1], *misaligned, rung, config)] = ready
+    remember(gpu, (a[1], b[1], c[1], *misaligned, rung, config), ready)
     return ready
 
 
-def _check_overlap(name: str, distance: int, c: Meta, other: Meta) -> None:
+def remember(gpu: Gpu, key: Any, plan: Any) -> None:
+    """Keep what was prepared for a call, for the next one like it."""
+    if len(gpu.plans) >= _MOST_PLANS:
+        gpu.plans.clear()
+    gpu.plans[key] = plan
+
+
+def check_overlap(name: str, distance: int, c: Meta, other: Meta) -> None:
+    """Refuse C sharing an element with operand `name`, whose first element lies `distance` bytes from that of C."""
     checks.apart(name, layout.overlap(distance, c[0], c[1], other[0], other[1]))

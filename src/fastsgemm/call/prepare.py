@@ -104,7 +104,7 @@ def prepare(
     rung : Rung or None
     config : Config or None
     """
-    _check(gpu, metas)
+    check(gpu, metas)
     if config is not None:
         rung = rung or rungs.having(config.constants)
         configs.check(rung, config, gpu.shared_limit)
@@ -123,7 +123,8 @@ def prepare(
     return Prepared(ranges, packing, launch, empty)
 
 
-def _check(gpu: Gpu, metas: tuple[Meta, Meta, Meta]) -> None:
+def check(gpu: Gpu, metas: tuple[Meta, Meta, Meta]) -> None:
+    """Refuse operands that cannot be used, are on several devices or do not fit together."""
     places = {}
     for name, (_, _, ordinal, fault, _) in zip("ABC", metas, strict=True):
         if fault is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm import device
@@ -52,6 +52,18 @@ def helper(gpu: Gpu, name: str, stream: Any) -> Kernel:
         _refuse_in_capture(name, stream)
         text, entry = source.helper(name), kernel_name(name)
         found = _load(gpu, name, lambda: compiler.cubin(text, entry, gpu.arch), entry, 0)
+    return found
+
+
+def with_constants(gpu: Gpu, file: str, constants: Mapping[str, int], stream: Any, shared_bytes: int = 0) -> Kernel:
+    """Return the kernel in `file` with these constants, compiling and loading it on first use."""
+    key = (file, tuple(constants.items()))
+    found = gpu.kernels.get(key)
+    if found is None:
+        entry = kernel_name(file)
+        _refuse_in_capture(entry, stream)
+        text, arch = source.with_constants(file, constants), source.target(file, gpu.arch)
+        found = _load(gpu, key, lambda: compiler.cubin(text, entry, arch), entry, shared_bytes)
     return found
 
 
