@@ -1,25 +1,29 @@
-// Rung 11, fp16x3: FP32's accuracy from tensor cores, on Hopper (sm_90a). Both operands come as pairs of FP16 numbers,
-// x = (hi + lo 2^-12) 2^exponent with one exponent for a row of A or a column of B (device/split_format.cuh), and
+// Rung 11, fp16x3: FP32's accuracy from tensor cores, on Hopper (sm_90a). Both operands come as pairs of FP16
+// numbers, x = (hi + lo 2^-12) 2^exponent with one exponent for a row of A or a column of B
+// (device/split_format.cuh), and
 //     A B = hi hi + 2^-12 (hi lo + lo hi),
-// scaled by the exponents: three products of FP16 operands, summed in FP32. What lo lo would add is below FP32's
-// rounding. What changed since rung 9:
-// - The copy engine brings tiles to a ring of stages in shared memory (TMA); memory barriers say what is full and empty.
-// - Warps have roles: one thread of the last warpgroup asks for copies, the other warpgroups multiply, with most of the
-//   registers. A block stays and takes one tile of C after the other, so that copies for the next tile are under way
-//   while this one is stored.
+// scaled by the exponents: three products of FP16 operands, summed in FP32. What lo lo would add is below
+// 2^-22 of the product of the magnitudes. What changed since rung 9:
+// - The copy engine brings tiles to a ring of stages in shared memory (TMA). Memory barriers say which stages
+//   are full and which are empty.
+// - Warps have roles: one thread of the last warpgroup asks for copies, the other warpgroups multiply, with
+//   most of the registers. A block computes one tile of C after the other, so that copies for the next tile
+//   are under way while this one is stored.
 // - A warpgroup multiplies 64 x BN straight from shared memory (wgmma).
-// - Tensor cores truncate what they add. So a chain of products in the tensor core's accumulators is short, and is added
-//   to FP32 registers by ordinary rounded additions ("promotion") for every 64 steps of k.
-// With SETS = 3 sets of registers (sums, chain of hi hi, chain of the cross products) the promotion of hi hi runs beside
-// the cross products. Their chain lasts to the end: its truncations count 2^-11 as much. With SETS = 2 the tile is wider,
-// and one set serves both chains in turn: cross | hi hi, hi hi | cross, cross | ... where a comma joins two blocks of
-// 64 steps in one chain of 128, and | is a promotion.
-// C is written only where both lines are sparse in exceptions; the guard kernel does the rest. The host swaps the
-// operands for a narrow C (TRANS_C = 1: C(m, n) lies at n * ldc + m) and for a column-major one.
+// - Tensor cores truncate what they add. So a chain of products in the tensor core's accumulators is short,
+//   and is then added to FP32 registers by ordinary rounded additions ("promotion").
+// SETS = 3: registers for the sums, for the chain of hi hi and for the chain of the cross products. The
+// promotion of hi hi, every PROMOTE_STAGES * 32 steps of k, runs beside the cross products. Their chain lasts
+// to the end of K: its truncations weigh 2^-11 as much.
+// SETS = 2: the tile is wider, and one set serves both chains in turn:
+//     cross | hi hi, hi hi | cross, cross | hi hi, ...
+// where a comma joins two batches of PROMOTE_STAGES stages in one chain, and | is a promotion.
+// C is written only where both lines are sparse in exceptions; guard_fp16x3.cu does the rest. The host swaps
+// the operands for a C of few rows (TRANS_C = 1: C(m, n) lies at n * ldc + m) and for a column-major C.
 //
-// Grid: min(SMs, tiles * parts) or any other number of blocks. Block: THREADS. Dynamic shared memory: SHARED bytes.
-// K is split into parts of `part_blocks` blocks (a multiple of four) of BLOCK_K steps; with more than one part, part p
-// writes its plain sums to C + p * part_stride for reduce_fp16x3.cu to add, scale and store.
+// Grid: any number of blocks; best is min(SMs, tiles * parts). Block: THREADS. Dynamic shared memory: SHARED
+// bytes. K is split into parts of `part_blocks` blocks (a multiple of four) of BLOCK_K steps. With more than
+// one part, part p writes its plain sums to C + p * part_stride for reduce_fp16x3.cu to add, scale and store.
 #include "device/split_format.cuh"
 #include "device/mbarrier.cuh"
 #include "device/tma.cuh"
@@ -27,14 +31,14 @@
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 128;     // rows of C a tile: 64 a warpgroup that multiplies; 64 or 128
-constexpr int BN = 192;     // columns of C a tile: 16, 32, 64, 128 or 192
-constexpr int SETS = 2;     // sets of BN / 2 registers: 2 or 3 (BN up to 128 then)
-constexpr int PROMOTE_STAGES = 2;  // 32 steps of k each: the sums are promoted every so many; 1 or 2
-constexpr int STAGES = 5;   // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
-constexpr int GROUP_M = 8;  // rows of tiles that are walked together, for L2
-constexpr int TRANS_C = 0;  // 1: C is column-major
-constexpr int VEC_C = 2;    // floats a store: 2 where C and ldc have 8-byte alignment and TRANS_C = 0, else 1
+constexpr int BM = 128;            // rows of C a tile: 64 a warpgroup that multiplies; 64 or 128
+constexpr int BN = 128;            // columns of C a tile: 16, 32, 64, 128 or 192
+constexpr int SETS = 3;            // sets of BN / 2 registers: 3, or 2 for BN = 192
+constexpr int PROMOTE_STAGES = 2;  // stages of 32 steps of k from one promotion to the next: 1 or 2
+constexpr int STAGES = 7;          // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
+constexpr int GROUP_M = 8;         // rows of tiles that are walked together, for L2
+constexpr int TRANS_C = 0;         // 1: C is column-major
+constexpr int VEC_C = 2;  // floats a store: 2 where C and ldc have 8-byte alignment and TRANS_C = 0, else 1
 // constants:end
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
@@ -42,8 +46,8 @@ constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
 constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
 constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16);
-// Registers: 65536 a multiprocessor. What the compiler gives each thread is the same for all; the warpgroup that only
-// copies hands most of its own over.
+// Registers: 65536 a multiprocessor. What the compiler gives each thread is the same for all; the warpgroup
+// that only copies hands most of its own over.
 constexpr int COPY_REGISTERS = 40;
 constexpr int MULTIPLY_REGISTERS = 232;
 static_assert(BM == 64 || BM == 128, "the registers are for one or two warpgroups that multiply");
@@ -61,7 +65,9 @@ struct Ring {
 
     __device__ __forceinline__ unsigned data(int stage) const { return base + stage * STAGE; }
     __device__ __forceinline__ unsigned full(int stage) const { return base + STAGES * STAGE + stage * 8; }
-    __device__ __forceinline__ unsigned empty(int stage) const { return base + STAGES * (STAGE + 8) + stage * 8; }
+    __device__ __forceinline__ unsigned empty(int stage) const {
+        return base + STAGES * (STAGE + 8) + stage * 8;
+    }
     __device__ __forceinline__ void next() {
         if (++stage == STAGES) stage = 0, phase ^= 1;
     }
@@ -73,7 +79,8 @@ struct Work {
     int part;
     int blocks;  // of BLOCK_K steps
 
-    __device__ __forceinline__ Work(int M, int N, int k_blocks, int part_blocks, unsigned tiles, unsigned number)
+    __device__ __forceinline__ Work(int M, int N, int k_blocks, int part_blocks, unsigned tiles,
+                                    unsigned number)
         : tile(tile_of_block<BM, BN, GROUP_M>(M, N, number % tiles)),
           part(number / tiles),
           blocks(min(part_blocks, k_blocks - part * part_blocks)) {}
@@ -83,8 +90,9 @@ struct Work {
 #include "device/scaled_store.cuh"
 
 // Copy what the tiles of this block need, stage after stage. By one thread.
-__device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorMap &map_b, Ring ring, int M, int N,
-                                           int k_blocks, int part_blocks, unsigned tiles, unsigned works) {
+__device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorMap &map_b, Ring ring, int M,
+                                           int N, int k_blocks, int part_blocks, unsigned tiles,
+                                           unsigned works) {
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, k_blocks, part_blocks, tiles, number);
         const int first = work.part * part_blocks, last = first + (work.blocks + 3) / 4 * 4;
@@ -101,10 +109,10 @@ __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorM
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fastsgemm_fp16x3(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, int M, int N,
-           int k_blocks, int part_blocks, float alpha, const Line *__restrict__ rows,
-           const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc, long long part_stride,
-           int *__restrict__ exceptions) {
+    fastsgemm_fp16x3(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, int M,
+                     int N, int k_blocks, int part_blocks, float alpha, const Line *__restrict__ rows,
+                     const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
+                     long long part_stride, int *__restrict__ exceptions) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     Ring ring{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD};
@@ -132,7 +140,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             copy_tiles(map_a, map_b, ring, M, N, k_blocks, part_blocks, tiles, works);
         if (warp == 4 * CONSUMERS + 1)
             for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x)
-                note_exceptions(tile_of_block<BM, BN, GROUP_M>(M, N, number), M, N, rows, columns, exceptions);
+                note_exceptions(tile_of_block<BM, BN, GROUP_M>(M, N, number), M, N, rows, columns,
+                                exceptions);
     } else {
         take_registers<MULTIPLY_REGISTERS>();
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {

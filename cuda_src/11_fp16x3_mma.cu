@@ -1,10 +1,11 @@
-// Rung 11, fp16x3, for devices without wgmma (sm_80 and later): the same arithmetic on the same split operands as in
-// 11_fp16x3.cu. What differs: all warps copy and all multiply. Tiles come by cp.async, 16 bytes a copy, into a ring of
-// stages of 32 steps of k; a warp loads fragments by ldmatrix and multiplies WM x WN by mma. The 16-byte pieces of a line
-// of 128 bytes change places by an exclusive or with the line's number modulo 8, so that ldmatrix meets every bank once.
+// Rung 11, fp16x3, for devices without wgmma (sm_80 and later): the same arithmetic on the same split
+// operands as in 11_fp16x3.cu. What differs: all warps copy and all multiply. Tiles come by cp.async, 16
+// bytes a copy, into a ring of stages of 32 steps of k; a warp loads fragments by ldmatrix and multiplies WM
+// x WN by mma. The 16-byte pieces of a line of 128 bytes change places by an exclusive or with the line's
+// number modulo 8, so that ldmatrix meets every bank once.
 //
-// Grid: tiles * parts blocks. Block: THREADS. Dynamic shared memory: SHARED bytes. Parts of K and the rest of the
-// arguments as in 11_fp16x3.cu, except that part_blocks is any number.
+// Grid: tiles * parts blocks. Block: THREADS. Dynamic shared memory: SHARED bytes. Parts of K and the rest of
+// the arguments as in 11_fp16x3.cu, except that part_blocks is any number.
 #include "device/split_format.cuh"
 #include "device/warp_mma.cuh"
 #include "device/raster.cuh"
@@ -46,7 +47,8 @@ __device__ __forceinline__ void copy_lines(unsigned to, const unsigned short *bl
     }
 }
 
-// Load the fragments of 16 steps of k of 16 lines: A's rows. Or, with ACROSS, of B's columns, in mma's order for two tiles.
+// Load the fragments of 16 steps of k of 16 lines: A's rows. Or, with ACROSS, of B's columns, in mma's order
+// for two tiles.
 template <bool ACROSS>
 __device__ __forceinline__ void load_fragments(unsigned (&fragment)[4], unsigned tile, int line, int piece) {
     const int lane = threadIdx.x % 32;
@@ -93,14 +95,16 @@ __device__ __forceinline__ void multiply(Sums &high, Sums &cross, unsigned stage
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fastsgemm_fp16x3_mma(const unsigned short *__restrict__ pairs_a, const unsigned short *__restrict__ pairs_b, int M, int N,
-               int k_blocks, int part_blocks, float alpha, const Line *__restrict__ rows,
-               const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
-               long long part_stride, int *__restrict__ exceptions) {
+    fastsgemm_fp16x3_mma(const unsigned short *__restrict__ pairs_a,
+                         const unsigned short *__restrict__ pairs_b, int M, int N, int k_blocks,
+                         int part_blocks, float alpha, const Line *__restrict__ rows,
+                         const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
+                         long long part_stride, int *__restrict__ exceptions) {
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned ring = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     const unsigned tiles = count_tiles<BM, BN>(M, N);
-    const int part = blockIdx.x / tiles, first = part * part_blocks, blocks = min(part_blocks, k_blocks - first);
+    const int part = blockIdx.x / tiles, first = part * part_blocks,
+              blocks = min(part_blocks, k_blocks - first);
     const Tile tile = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
     const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
     let_dependents_begin();
@@ -110,7 +114,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (block < blocks) {
             const unsigned to = ring + block % STAGES * STAGE;
             copy_lines<BM>(to, pairs_a + static_cast<long long>(first + block) * M * LINE_HALVES, tile.m, M);
-            copy_lines<BN>(to + STAGE_A, pairs_b + static_cast<long long>(first + block) * N * LINE_HALVES, tile.n, N);
+            copy_lines<BN>(to + STAGE_A, pairs_b + static_cast<long long>(first + block) * N * LINE_HALVES,
+                           tile.n, N);
         }
         commit_copies();
     };
@@ -126,7 +131,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
         for (int i = 0; i < TILES_M; ++i)
 #pragma unroll
-            for (int j = 0; j < TILES_N * 4; ++j) sum.value[i][j] = __fadd_rn(sum.value[i][j], high.value[i][j]);
+            for (int j = 0; j < TILES_N * 4; ++j)
+                sum.value[i][j] = __fadd_rn(sum.value[i][j], high.value[i][j]);
     }
     wait_for_copies<0>();
 

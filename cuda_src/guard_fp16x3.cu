@@ -1,13 +1,13 @@
-// Rung 11: what pairs of FP16 numbers cannot express (device/split_format.cuh) is computed here by FP32 arithmetic from
-// the operands themselves, after the product, and without asking the host.
-// - Elements of C whose row of A or column of B is dense in exceptions: one chain of FMAs in ascending k, as on the
-//   other rungs. The product has not touched them, so beta finds the old C.
+// Rung 11: what pairs of FP16 numbers cannot express (device/split_format.cuh) is computed here by FP32
+// arithmetic from the operands themselves, after the product, and without asking the host.
+// - Elements of C whose row of A or column of B is dense in exceptions: one chain of FMAs in ascending k, as
+//   on rungs 1 to 8. The product has not touched them, so beta finds the old C.
 // - All other elements of C whose row or column had elements left out: their products are added.
-// A tile of C with neither costs a look at one word. The 64 x 64 blocks of the others are dealt out to all blocks of the
-// grid in turn. Every element of C is written by one thread, in a fixed order of additions.
+// A tile of C with neither costs a look at one word. The 64 x 64 blocks of the others are dealt out to all
+// blocks of the grid in turn. Every element of C is written by one thread, in a fixed order of additions.
 //
-// Grid: any number of blocks; about one an SM. Block: THREADS. A(m, k) lies at m * a_m + k * a_k, B(k, n) at k * b_k + n *
-// b_n, C is row-major. `exceptions` has a word for each TILE_M x TILE_N tile of C, row by row.
+// Grid: any number of blocks; about one an SM. Block: THREADS. A(m, k) lies at m * a_m + k * a_k, B(k, n) at
+// k * b_k + n * b_n, C is row-major. `exceptions` has a word for each TILE_M x TILE_N tile of C, row by row.
 #include "device/split_format.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
@@ -15,11 +15,10 @@
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int THREADS = 256;  // of a block: as many as a block of C has groups of EACH x EACH elements
 // constants:end
-
-constexpr int SIDE = 64;           // rows and columns of a block
-constexpr int BK = 16;             // steps of k in shared memory
-constexpr int PITCH = SIDE + 4;    // floats from one k to the next: spreads the stores over the banks
-constexpr int EACH = 4;            // a thread computes EACH x EACH elements
+constexpr int SIDE = 64;         // rows and columns of a block
+constexpr int BK = 16;           // steps of k in shared memory
+constexpr int PITCH = SIDE + 4;  // floats from one k to the next: spreads the stores over the banks
+constexpr int EACH = 4;          // a thread computes EACH x EACH elements
 static_assert(SIDE / EACH * (SIDE / EACH) == THREADS, "threads cover a block");
 
 struct Problem {
@@ -60,7 +59,8 @@ __device__ __forceinline__ void for_each_left_out(const int *where, int count, V
 }
 
 // The products of the elements left out of row m and of column n.
-__device__ __forceinline__ float left_out_products(const Problem &p, int m, int row_count, int n, int column_count) {
+__device__ __forceinline__ float left_out_products(const Problem &p, int m, int row_count, int n,
+                                                   int column_count) {
     const int *row_where = p.row_where + static_cast<long long>(m) * SPARSE;
     const int *column_where = p.column_where + static_cast<long long>(n) * SPARSE;
     float sum = 0.0f;
@@ -93,7 +93,8 @@ __device__ __forceinline__ void multiply(const Problem &p, const Block &block, f
         for (int k = 0; k < steps; ++k) {
             const float4 left = *reinterpret_cast<const float4 *>(&a[k][ty * EACH]);
             const float4 right = *reinterpret_cast<const float4 *>(&b[k][tx * EACH]);
-            const float l[EACH] = {left.x, left.y, left.z, left.w}, r[EACH] = {right.x, right.y, right.z, right.w};
+            const float l[EACH] = {left.x, left.y, left.z, left.w},
+                        r[EACH] = {right.x, right.y, right.z, right.w};
 #pragma unroll
             for (int i = 0; i < EACH; ++i)
 #pragma unroll
@@ -103,7 +104,8 @@ __device__ __forceinline__ void multiply(const Problem &p, const Block &block, f
     }
 }
 
-__device__ __forceinline__ void repair(const Problem &p, const Block &block, float (&a)[BK][PITCH], float (&b)[BK][PITCH]) {
+__device__ __forceinline__ void repair(const Problem &p, const Block &block, float (&a)[BK][PITCH],
+                                       float (&b)[BK][PITCH]) {
     const int ty = threadIdx.x / (SIDE / EACH), tx = threadIdx.x % (SIDE / EACH);
     const int m = block.m + ty * EACH, n = block.n + tx * EACH;
     int row_count[EACH], column_count[EACH];
@@ -125,19 +127,22 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
             if (row_count[i] > SPARSE || column_count[j] > SPARSE)
                 *c = epilogue(p.alpha, acc[i][j], p.beta, c);
             else if (row_count[i] + column_count[j] > 0)
-                *c = __fmaf_rn(p.alpha, left_out_products(p, m + i, row_count[i], n + j, column_count[j]), *c);
+                *c =
+                    __fmaf_rn(p.alpha, left_out_products(p, m + i, row_count[i], n + j, column_count[j]), *c);
         }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fastsgemm_guard_fp16x3(int M, int N, int K, float alpha, const float *__restrict__ A, long long a_m, long long a_k,
-                 const float *__restrict__ B, long long b_k, long long b_n, float beta, float *C, long long ldc,
-                 const Line *__restrict__ rows, const int *__restrict__ row_where, const Line *__restrict__ columns,
-                 const int *__restrict__ column_where, const int *__restrict__ exceptions, int TILE_M, int TILE_N) {
+    fastsgemm_guard_fp16x3(int M, int N, int K, float alpha, const float *__restrict__ A, long long a_m,
+                           long long a_k, const float *__restrict__ B, long long b_k, long long b_n,
+                           float beta, float *C, long long ldc, const Line *__restrict__ rows,
+                           const int *__restrict__ row_where, const Line *__restrict__ columns,
+                           const int *__restrict__ column_where, const int *__restrict__ exceptions,
+                           int TILE_M, int TILE_N) {
     __shared__ __align__(16) float a[BK][PITCH], b[BK][PITCH];
     __shared__ unsigned found[EACH][THREADS / 32];
-    const Problem problem{M, N, K, alpha, A, a_m, a_k, B, b_k, b_n, beta, C, ldc, rows, row_where, columns,
-                          column_where};
+    const Problem problem{M,   N,    K, alpha, A,    a_m,       a_k,     B,           b_k,
+                          b_n, beta, C, ldc,   rows, row_where, columns, column_where};
     const int tiles_n = (N + TILE_N - 1) / TILE_N;
     const long long tiles = static_cast<long long>((M + TILE_M - 1) / TILE_M) * tiles_n;
     const int down = (TILE_M + SIDE - 1) / SIDE, right = (TILE_N + SIDE - 1) / SIDE;
@@ -161,11 +166,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int i = 0; i < EACH * THREADS / 32; ++i)
             for (unsigned bits = found[0][i]; bits; bits &= bits - 1) {
                 const long long tile = first + i * 32 + __ffs(bits) - 1;
-                const int m = static_cast<int>(tile / tiles_n) * TILE_M, n = static_cast<int>(tile % tiles_n) * TILE_N;
+                const int m = static_cast<int>(tile / tiles_n) * TILE_M,
+                          n = static_cast<int>(tile % tiles_n) * TILE_N;
                 for (int s = 0; s < down * right; ++s) {
                     if (turn++ % gridDim.x != blockIdx.x) continue;
                     const int bm = m + s / right * SIDE, bn = n + s % right * SIDE;
-                    const Block block{bm, bn, min(min(M, m + TILE_M), bm + SIDE), min(min(N, n + TILE_N), bn + SIDE)};
+                    const Block block{bm, bn, min(min(M, m + TILE_M), bm + SIDE),
+                                      min(min(N, n + TILE_N), bn + SIDE)};
                     repair(problem, block, a, b);
                 }
             }

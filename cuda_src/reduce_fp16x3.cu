@@ -1,6 +1,7 @@
-// Rung 11: C <- alpha * (sum of the parts, scaled) + beta * C, where part p of the product lies row-major at W + p *
-// part_stride, with ldw (a multiple of four) from row to row. The parts are added in ascending order, so the same call
-// gives the same bits every time. Elements of lines that are dense in exceptions are the guard kernel's.
+// Rung 11: C <- alpha * (sum of the parts, scaled) + beta * C, where part p of the product lies row-major at
+// W + p * part_stride, with ldw (a multiple of four) from row to row. The parts are added in ascending order,
+// so the same call gives the same bits every time. Elements of lines that are dense in exceptions are the
+// guard kernel's.
 //
 // Grid: one-dimensional, ceil(M * ceil(N / 4) / THREADS). Block: THREADS.
 #include "device/split_format.cuh"
@@ -15,9 +16,10 @@ constexpr int THREADS = 256;
 static_assert(VEC_C == 1 || VEC_C == 4, "C is stored 4 or 16 bytes at a time");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_reduce_fp16x3(int M, int N, int parts, const float *__restrict__ W, long long ldw, long long part_stride,
-                  float alpha, const Line *__restrict__ rows, const Line *__restrict__ columns, float beta,
-                  float *__restrict__ C, long long ldc) {
+    fastsgemm_reduce_fp16x3(int M, int N, int parts, const float *__restrict__ W, long long ldw,
+                            long long part_stride, float alpha, const Line *__restrict__ rows,
+                            const Line *__restrict__ columns, float beta, float *__restrict__ C,
+                            long long ldc) {
     const int quads = N / 4 + (N % 4 != 0);
     const long long number = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
     const long long m = number / quads;

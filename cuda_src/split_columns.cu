@@ -1,10 +1,9 @@
 // Split an operand whose lines are strided (row-major B, column-major A) into pairs of FP16 numbers: see
-// device/split_format.cuh. X(k, line) lies at k * ldx + line. Elements are read along the lines' number and written along
-// k, so they change hands in shared memory.
-// With CLUSTER > 1 a cluster of blocks has LINES lines, and its blocks share out K. They look for the largest magnitudes,
-// exchange them through shared memory, and split what they have kept in registers. What does not fit, of very long lines,
-// is read again, mostly from L2. With CLUSTER = 1, for devices without clusters, column_maxima.cu has run before, in
-// `maxima_parts` parts of K.
+// device/split_format.cuh. X(k, line) lies at k * ldx + line. A tile goes through shared memory, because it
+// is read along the lines' number and written along k. With CLUSTER > 1 a cluster of blocks has LINES lines,
+// and its blocks share out K. They look for the largest magnitudes, exchange them through shared memory, and
+// read their elements again, in the opposite order, mostly from L2: memory is read once. With CLUSTER = 1,
+// for devices without clusters, column_maxima.cu has run before, in `maxima_parts` parts.
 //
 // Grid: ceil(lines / LINES) x CLUSTER, or x any number if that is 1. Block: THREADS.
 #include "device/split_format.cuh"
@@ -12,22 +11,21 @@
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int VEC = 4;      // floats a load: 4 where X and ldx have 16-byte alignment, else 1
-constexpr int CLUSTER = 8;  // blocks: 8, or 1 below sm_90
-constexpr int THREADS = 1024;  // of a block
+constexpr int VEC = 4;        // floats a load: 4 where X and ldx have 16-byte alignment, else 1
+constexpr int CLUSTER = 8;    // blocks: 8, or 1 below sm_90
+constexpr int THREADS = 512;  // of a block
 // constants:end
 
 constexpr int LINES = 32;              // a block
 constexpr int LANES = LINES / 4;       // threads side by side, of four lines each
 constexpr int ROWS = THREADS / LANES;  // of X that a block reads at a time
-constexpr int KEPT = 8;                // such reads that stay in registers together
-constexpr int GROUP = ROWS * KEPT;     // steps of k
+constexpr int STEPS = 4;               // such reads a tile
+constexpr int TILE = ROWS * STEPS;     // steps of k
 constexpr int PITCH = LINES + 1;       // floats: a warp then reads four lines of 32 steps from 32 banks
 static_assert(VEC == 1 || VEC == 4, "X is read 4 or 16 bytes at a time");
 static_assert(CLUSTER == 1 || CLUSTER == 2 || CLUSTER == 4 || CLUSTER == 8, "a portable cluster, or none");
-static_assert(ROWS / BLOCK_K * LINES * 8 == THREADS, "each thread writes four elements of what is read at a time");
 
-// Where a thread reads: rows `row`, `row` + ROWS, ... of a group, and the lines column(0) .. column(3) of the block.
+// Four elements a thread of X, in each of the four lines column(0) .. column(3).
 struct Reader {
     const float *X;
     long long ldx, base;  // the block's first line
@@ -35,13 +33,18 @@ struct Reader {
     bool whole;
 
     __device__ __forceinline__ Reader(const float *X, long long ldx, int lines)
-        : X(X), ldx(ldx), base(static_cast<long long>(blockIdx.x) * LINES), lines(lines),
-          lane(threadIdx.x % LANES), row(threadIdx.x / LANES), whole(VEC == 4 && base + column(3) < lines) {}
+        : X(X),
+          ldx(ldx),
+          base(static_cast<long long>(blockIdx.x) * LINES),
+          lines(lines),
+          lane(threadIdx.x % LANES),
+          row(threadIdx.x / LANES),
+          whole(VEC == 4 && base + column(3) < lines) {}
     // Neighbouring lanes read neighbouring floats, four or one each.
     __device__ __forceinline__ int column(int i) const { return VEC == 4 ? 4 * lane + i : lane + LANES * i; }
-    __device__ __forceinline__ void read(float (&x)[KEPT][4], int k0, int end) const {
+    __device__ __forceinline__ void read(float (&x)[STEPS][4], int k0, int end) const {
 #pragma unroll
-        for (int step = 0; step < KEPT; ++step) {
+        for (int step = 0; step < STEPS; ++step) {
             const int k = k0 + row + step * ROWS;
             const float *from = X + k * ldx + base;
 #pragma unroll
@@ -61,13 +64,14 @@ struct Reader {
 
 extern "C" __global__ void
 #if __CUDA_ARCH__ >= 900
-    __cluster_dims__(1, CLUSTER, 1)
+__cluster_dims__(1, CLUSTER, 1)
 #endif
-        __launch_bounds__(THREADS, 1)
-            fastsgemm_split_columns(int lines, int K, const float *__restrict__ X, long long ldx,
-                          const unsigned *__restrict__ maxima, int maxima_parts, unsigned short *__restrict__ pairs,
-                          Line *__restrict__ info, int *__restrict__ where) {
-    __shared__ float exchange[2][ROWS * PITCH];
+    __launch_bounds__(THREADS, 2)
+        fastsgemm_split_columns(int lines, int K, const float *__restrict__ X, long long ldx,
+                                const unsigned *__restrict__ maxima, int maxima_parts,
+                                unsigned short *__restrict__ pairs, Line *__restrict__ info,
+                                int *__restrict__ where) {
+    __shared__ float tile[TILE * PITCH];
     __shared__ unsigned largest[LINES];
     __shared__ int exponents[LINES];
     const Reader reader(X, ldx, lines);
@@ -76,8 +80,8 @@ extern "C" __global__ void
     // Each block has whole blocks of BLOCK_K steps.
     const int blocks = (K + BLOCK_K - 1) / BLOCK_K, chunk = (blocks + gridDim.y - 1) / gridDim.y * BLOCK_K;
     const int first = min(K, int(blockIdx.y) * chunk), end = min(K, first + chunk);
-    const int groups = (end - first + GROUP - 1) / GROUP;
-    float x[KEPT][4];
+    const int tiles = (end - first + TILE - 1) / TILE;
+    float x[STEPS][4];
     let_dependents_begin();
     wait_for_results();
 
@@ -86,10 +90,10 @@ extern "C" __global__ void
         if (speaks && blockIdx.y == 0) info[line].left_out = 0;
         __syncthreads();
         unsigned own[4] = {};
-        for (int group = groups - 1; group >= 0; --group) {  // the first group stays in x
-            reader.read(x, first + group * GROUP, end);
+        for (int number = 0; number < tiles; ++number) {
+            reader.read(x, first + number * TILE, end);
 #pragma unroll
-            for (int step = 0; step < KEPT; ++step)
+            for (int step = 0; step < STEPS; ++step)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) own[i] = max(own[i], magnitude_bits(x[step][i]));
         }
@@ -105,7 +109,8 @@ extern "C" __global__ void
     if (threadIdx.x < LINES) {
         unsigned most = 0;
         if constexpr (CLUSTER > 1)
-            for (int rank = 0; rank < CLUSTER; ++rank) most = max(most, read_cluster(&largest[threadIdx.x], rank));
+            for (int rank = 0; rank < CLUSTER; ++rank)
+                most = max(most, read_cluster(&largest[threadIdx.x], rank));
         else
             for (int part = 0; part < maxima_parts && speaks; ++part)
                 most = max(most, maxima[static_cast<long long>(part) * lines + line]);
@@ -120,31 +125,34 @@ extern "C" __global__ void
 #pragma unroll
     for (int i = 0; i < 4; ++i) exponent[i] = exponents[reader.column(i)];
 
-    // Eight threads write a line of 128 bytes, four elements each.
-    const int n = threadIdx.x / 8 % LINES, part = threadIdx.x / 8 / LINES, quad = threadIdx.x % 8 * 4;
-    for (int group = 0; group < groups; ++group) {
-        const int k0 = first + group * GROUP;
-        if (CLUSTER == 1 || group > 0) reader.read(x, k0, end);
+    for (int number = tiles - 1; number >= 0; --number) {
+        const int k0 = first + number * TILE;
+        reader.read(x, k0, end);
 #pragma unroll
-        for (int step = 0; step < KEPT; ++step) {
-            if (k0 + step * ROWS >= end) continue;
-            // Two buffers, in turn: when one is written again, the barrier of the other has shown that it was read.
-            float *buffer = exchange[step % 2];
+        for (int step = 0; step < STEPS; ++step)
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                buffer[reader.row * PITCH + reader.column(i)] = scale_or_leave_out(x[step][i], exponent[i], [&] {
+            for (int i = 0; i < 4; ++i) {
+                const int k = reader.row + step * ROWS;
+                tile[k * PITCH + reader.column(i)] = scale_or_leave_out(x[step][i], exponent[i], [&] {
                     const long long found = reader.base + reader.column(i);
                     const int slot = atomicAdd(&info[found].left_out, 1);
-                    if (slot < SPARSE) where[found * SPARSE + slot] = k0 + step * ROWS + reader.row;
+                    if (slot < SPARSE) where[found * SPARSE + slot] = k0 + k;
                 });
-            __syncthreads();
-            const int block = (k0 + step * ROWS) / BLOCK_K + part;
-            if (reader.base + n >= lines || block * BLOCK_K >= end) continue;
-            float value[4];
+            }
+        __syncthreads();
+        // Eight threads write a line of 128 bytes, four elements each.
 #pragma unroll
-            for (int j = 0; j < 4; ++j) value[j] = buffer[(part * BLOCK_K + quad + j) * PITCH + n];
-            store_pairs(pairs + (static_cast<long long>(block) * lines + reader.base + n) * LINE_HALVES, quad, value);
+        for (int i = threadIdx.x / 8; i < LINES * TILE / BLOCK_K; i += THREADS / 8) {
+            const int n = i % LINES, part = i / LINES, k = threadIdx.x % 8 * 4;
+            if (reader.base + n >= lines || k0 + part * BLOCK_K >= end) continue;
+            float quad[4];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) quad[j] = tile[(part * BLOCK_K + k + j) * PITCH + n];
+            store_pairs(
+                pairs + (static_cast<long long>(k0 / BLOCK_K + part) * lines + reader.base + n) * LINE_HALVES,
+                k, quad);
         }
+        __syncthreads();
     }
     if constexpr (CLUSTER > 1) cluster_barrier();  // before this block's shared memory goes
 }

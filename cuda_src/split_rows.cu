@@ -1,13 +1,13 @@
 // Split an operand whose lines are contiguous (row-major A, column-major B) into pairs of FP16 numbers: see
-// device/split_format.cuh. One pass: a line stays in the registers of its threads between the search for its largest
-// magnitude and the split. What does not fit, of very long lines, is read again.
+// device/split_format.cuh. One pass: a line stays in the registers of its threads between the search for its
+// largest magnitude and the split. What does not fit, of very long lines, is read again.
 //
 // Grid: one-dimensional, ceil(lines / LINES) blocks. Block: THREADS.
 #include "device/split_format.cuh"
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int LINE_THREADS = 128;  // threads a line: 32, 64, ... 1024; best is K / 32, for a line then fits in registers
+constexpr int LINE_THREADS = 128;  // threads a line: 32, 64, ... 1024; best is K / 32: it stays in registers
 constexpr int VEC = 4;             // floats a load: 4 where X and ldx have 16-byte alignment, else 1
 // constants:end
 
@@ -36,8 +36,9 @@ __device__ __forceinline__ unsigned largest_of(unsigned largest, const float (&x
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_split_rows(int lines, int K, const float *__restrict__ X, long long ldx, unsigned short *__restrict__ pairs,
-               Line *__restrict__ info, int *__restrict__ where) {
+    fastsgemm_split_rows(int lines, int K, const float *__restrict__ X, long long ldx,
+                         unsigned short *__restrict__ pairs, Line *__restrict__ info,
+                         int *__restrict__ where) {
     __shared__ unsigned partial[LINES * WARPS];
     __shared__ int left_out[LINES];
     const int own = threadIdx.x / LINE_THREADS, t = threadIdx.x % LINE_THREADS;
@@ -61,7 +62,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         largest = largest_of(largest, more);
     }
 #pragma unroll
-    for (int lane = 16; lane > 0; lane /= 2) largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, lane));
+    for (int lane = 16; lane > 0; lane /= 2)
+        largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, lane));
     if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = largest;
     if (t == 0) left_out[own] = 0;
     __syncthreads();
@@ -69,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int i = 0; i < WARPS; ++i) largest = max(largest, partial[own * WARPS + i]);
 
     const int exponent = line_exponent(largest);
-    auto store = [&](const float(&raw)[4], int k) {
+    auto store = [&](const float (&raw)[4], int k) {
         float scaled[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
@@ -77,7 +79,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 const int slot = atomicAdd(&left_out[own], 1);
                 if (slot < SPARSE) where[line * SPARSE + slot] = k + i;
             });
-        store_pairs(pairs + (static_cast<long long>(k / BLOCK_K) * lines + line) * LINE_HALVES, k % BLOCK_K, scaled);
+        store_pairs(pairs + (static_cast<long long>(k / BLOCK_K) * lines + line) * LINE_HALVES, k % BLOCK_K,
+                    scaled);
     };
 #pragma unroll
     for (int i = 0; i < QUADS; ++i) {

@@ -13,10 +13,11 @@ __device__ __forceinline__ unsigned read_cluster(const unsigned *own, int rank) 
     unsigned value = 0;
 #if __CUDA_ARCH__ >= 900
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(own));
-    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.u32 %0, [there];\n}"
-                 : "=r"(value)
-                 : "r"(address), "r"(rank)
-                 : "memory");
+    asm volatile(
+        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.u32 %0, [there];\n}"
+        : "=r"(value)
+        : "r"(address), "r"(rank)
+        : "memory");
 #endif
     return value;
 }

@@ -1,8 +1,8 @@
-// Memory barriers in shared memory (sm_90): how the copy engine and the warps tell each other that a stage of shared
-// memory is full or empty. A barrier counts arrivals and, where expected, bytes; when all are there its phase ends
-// and the next begins. A thread waits for the end of a phase by its parity: 0 for the first phase, 1 for the second,
-// 0 for the third. Waiting with parity 1 on a new barrier returns at once.
-// Barriers are named by their 32-bit addresses in shared memory, 8 bytes each.
+// Memory barriers in shared memory (sm_90): how the copy engine and the warps tell each other that a stage of
+// shared memory is full or empty. A barrier counts arrivals and, where expected, bytes; when all are there
+// its phase ends and the next begins. A thread waits for the end of a phase by its parity: 0 for the first
+// phase, 1 for the second, 0 for the third. Waiting with parity 1 on a new barrier returns at once. Barriers
+// are named by their 32-bit addresses in shared memory, 8 bytes each.
 #pragma once
 
 // A wait of so many nanoseconds never ends: the kernel is wrong, and traps instead of hanging the device.
@@ -30,7 +30,8 @@ __device__ __forceinline__ void barrier_arrive(unsigned barrier) {
 
 // Arrive, and let the phase last until so many bytes have been copied, too.
 __device__ __forceinline__ void barrier_arrive_expecting(unsigned barrier, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
 }
 
 // Return whether the phase of this parity has ended. The hardware waits a little before it says no.

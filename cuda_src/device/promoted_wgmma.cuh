@@ -1,18 +1,20 @@
-// Rung 11: sums of scaled FP16 products, promoted to FP32 registers in time. For one warpgroup, 64 x BN of a tile.
-// Included after the rung's constants and its ring of stages, which it computes with.
+// Rung 11: sums of scaled FP16 products, promoted to FP32 registers in time. For one warpgroup, 64 x BN of a
+// tile. Included after the rung's constants and its ring of stages, which it computes with.
 #pragma once
 #include "device/wgmma.cuh"
 
 // The products of the 32 steps of k of a stage at `data`: two wgmmas a product, of 16 steps each.
 constexpr unsigned LO = 64, STEP = 32;  // bytes from hi to lo, and from 16 steps to the next
 
-__device__ __forceinline__ void multiply_high(float (&chain)[BN / 2], unsigned data, int warpgroup, bool go_on) {
+__device__ __forceinline__ void multiply_high(float (&chain)[BN / 2], unsigned data, int warpgroup,
+                                              bool go_on) {
     const unsigned a = data + warpgroup * 64 * 128, b = data + STAGE_A;
     wgmma<BN>(chain, describe_tile(a), describe_tile(b), go_on);
     wgmma<BN>(chain, describe_tile(a + STEP), describe_tile(b + STEP), true);
 }
 
-__device__ __forceinline__ void multiply_cross(float (&chain)[BN / 2], unsigned data, int warpgroup, bool go_on) {
+__device__ __forceinline__ void multiply_cross(float (&chain)[BN / 2], unsigned data, int warpgroup,
+                                               bool go_on) {
     const unsigned a = data + warpgroup * 64 * 128, b = data + STAGE_A;
     wgmma<BN>(chain, describe_tile(a + LO), describe_tile(b), go_on);
     wgmma<BN>(chain, describe_tile(a + LO + STEP), describe_tile(b + STEP), true);
@@ -57,13 +59,13 @@ __device__ __forceinline__ void release(const Ring &ring, const Batch &batch) {
 
 // sum = A B of `batches` batches, an even number, for a warpgroup.
 __device__ __forceinline__ void multiply(float (&sum)[BN / 2], Ring &ring, int batches, int warpgroup) {
-    auto high = [&](float(&chain)[BN / 2], const Batch &batch, bool go_on) {
+    auto high = [&](float (&chain)[BN / 2], const Batch &batch, bool go_on) {
 #pragma unroll
         for (int i = 0; i < PROMOTE_STAGES; ++i)
             multiply_high(chain, ring.data(batch.stage[i]), warpgroup, go_on || i > 0);
         wgmma_commit();
     };
-    auto cross = [&](float(&chain)[BN / 2], const Batch &batch, bool go_on) {
+    auto cross = [&](float (&chain)[BN / 2], const Batch &batch, bool go_on) {
 #pragma unroll
         for (int i = 0; i < PROMOTE_STAGES; ++i)
             multiply_cross(chain, ring.data(batch.stage[i]), warpgroup, go_on || i > 0);

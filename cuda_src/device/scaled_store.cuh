@@ -1,13 +1,13 @@
-// Rung 11: the end of a tile of C, once its sums are in registers. Included after the rung's constants BM, BN, TRANS_C and
-// VEC_C.
+// Rung 11: the end of a tile of C, once its sums are in registers. Included after the rung's constants BM,
+// BN, TRANS_C and VEC_C.
 #pragma once
 #include "device/split_format.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
 
 // Note for the guard kernel whether a tile holds lines with exceptions. By one warp.
-__device__ __forceinline__ void note_exceptions(Tile tile, int M, int N, const Line *rows, const Line *columns,
-                                                int *exceptions) {
+__device__ __forceinline__ void note_exceptions(Tile tile, int M, int N, const Line *rows,
+                                                const Line *columns, int *exceptions) {
     const int lane = threadIdx.x % 32;
     int any = 0;
     for (int i = tile.m + lane; i < min(M, tile.m + BM); i += 32) any |= rows[i].left_out;
@@ -15,18 +15,20 @@ __device__ __forceinline__ void note_exceptions(Tile tile, int M, int N, const L
     any = __any_sync(0xffffffffu, any);
     const unsigned down = tile.m / BM, right = tile.n / BN;
     // In the order of C's memory: row by row where C is row-major.
-    const unsigned place = TRANS_C ? right * ((M + BM - 1u) / BM) + down : down * ((N + BN - 1u) / BN) + right;
+    const unsigned place =
+        TRANS_C ? right * ((M + BM - 1u) / BM) + down : down * ((N + BN - 1u) / BN) + right;
     if (lane == 0) exceptions[place] = any;
 }
 
-// Write 16 rows of C from m on and 2 PLACES columns from n on: the sums of a warp as mma and wgmma leave them. PLAIN: of
-// a part of K, as they are. Else scaled, with alpha and beta, where both lines are sparse in exceptions.
+// Write 16 rows of C from m on and 2 PLACES columns from n on: the sums of a warp as mma and wgmma leave
+// them. PLAIN: of a part of K, as they are. Else scaled, with alpha and beta, where both lines are sparse in
+// exceptions.
 template <bool PLAIN, int PLACES>
 __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], int warp_m, int warp_n, int M, int N,
-                                           float alpha, const Line *rows, const Line *columns, float beta, float *C,
-                                           long long ldc) {
-    // The old C of so many times eight columns is read together, so that the loads wait side by side. Wide tiles leave
-    // registers for few.
+                                           float alpha, const Line *rows, const Line *columns, float beta,
+                                           float *C, long long ldc) {
+    // The old C of so many times eight columns is read together, so that the loads wait side by side. Wide
+    // tiles leave registers for few.
     constexpr int EIGHTS = PLACES > 64 || PLACES % 16 != 0 ? 2 : 4;
     const int lane = threadIdx.x % 32;
     const int m = warp_m + lane / 4, n0 = warp_n + lane % 4 * 2;
@@ -71,9 +73,10 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], int warp_
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
                     const float plain = sum[4 * (j + e) + 2 * h + i];
-                    value[i] = PLAIN ? plain
-                                     : epilogue(alpha, scale_by_power(plain, row[h].exponent + exponent[e][i]), beta,
-                                                &old[e][h][i]);
+                    value[i] = PLAIN
+                                   ? plain
+                                   : epilogue(alpha, scale_by_power(plain, row[h].exponent + exponent[e][i]),
+                                              beta, &old[e][h][i]);
                 }
                 float *c = row_c[h] + 8 * (j + e) * right;
                 if (VEC_C == 2 && stored[e][h][0] && stored[e][h][1]) {
@@ -93,8 +96,8 @@ __device__ __forceinline__ void store_plain(const float (&sum)[PLACES], int m, i
 }
 
 template <int PLACES>
-__device__ __forceinline__ void store_scaled(const float (&sum)[PLACES], int m, int n, int M, int N, float alpha,
-                                             const Line *rows, const Line *columns, float beta, float *C,
-                                             long long ldc) {
+__device__ __forceinline__ void store_scaled(const float (&sum)[PLACES], int m, int n, int M, int N,
+                                             float alpha, const Line *rows, const Line *columns, float beta,
+                                             float *C, long long ldc) {
     store_sums<false>(sum, m, n, M, N, alpha, rows, columns, beta, C, ldc);
 }

@@ -1,15 +1,16 @@
 // The split format of rung 11: an FP32 operand as pairs of FP16 numbers.
 //
-// A "line" is a row of A or a column of B: what runs along K. Every line is scaled by a power of two so that its
-// largest magnitude lies in [2^14, 2^15). A scaled element is hi + lo 2^-12, with hi the nearest FP16 number and lo the
-// rest, 2^12 times enlarged and rounded to FP16. From 2^-14 on this is within 2^-23 of the element, relatively.
-// A smaller element, below 2^-28 of the largest of its line, would keep fewer digits. It is left out of the pairs (hi =
-// lo = 0), its k is noted, and the guard kernel adds its products in FP32. A line that has more than SPARSE of them, or
-// an infinity or a NaN, is "dense" in exceptions: the guard kernel computes the elements of C that it meets.
+// A "line" is a row of A or a column of B: what runs along K. Every line is scaled by a power of two so that
+// its largest magnitude lies in [2^14, 2^15). A scaled element is hi + lo 2^-12, with hi the nearest FP16
+// number and lo the rest, 2^12 times enlarged and rounded to FP16. From 2^-14 on this is within 2^-23 of the
+// element, relatively. A smaller element, below 2^-28 of the largest of its line, would keep fewer digits. It
+// is left out of the pairs (hi = lo = 0), its k is noted, and the guard kernel adds its products in FP32. A
+// line that has more than SPARSE of them, or an infinity or a NaN, is "dense" in exceptions: the guard kernel
+// computes the elements of C that it meets.
 //
-// In memory: lines of 128 bytes, 32 hi and then 32 lo, for 32 steps of k; all lines of the first 32 steps of k, then all
-// lines of the next. The steps of k past K are zeros. So a tile of any operand is one stretch of memory, whatever the
-// order and alignment of the caller's array were.
+// In memory: lines of 128 bytes, 32 hi and then 32 lo, for 32 steps of k; all lines of the first 32 steps of
+// k, then all lines of the next. The steps of k past K are zeros. So a tile of any operand is one stretch of
+// memory, whatever the order and alignment of the caller's array were.
 #pragma once
 
 constexpr int BLOCK_K = 32;           // steps of k in 128 bytes
@@ -29,17 +30,21 @@ __device__ __forceinline__ float power_of_two(int exponent) {  // from -126 to 1
     return __int_as_float((exponent + 127) << 23);
 }
 
-// x 2^exponent in two factors, because 2^exponent itself may be no FP32 number. The first product is exact unless the
-// result is zero, and it overflows only where the result does.
+// x 2^exponent in two factors, because 2^exponent itself may be no FP32 number. The first product is exact
+// unless the result is zero, and it overflows only where the result does.
 __device__ __forceinline__ float scale_by_power(float x, int exponent) {
     const int clamped = max(-252, min(exponent, 252));
     const int half = clamped >> 1;
     return __fmul_rn(__fmul_rn(x, power_of_two(half)), power_of_two(clamped - half));
 }
 
-__device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+__device__ __forceinline__ unsigned magnitude_bits(float x) {
+    return __float_as_uint(x) & 0x7fffffffu;
+}
 
-__device__ __forceinline__ bool is_finite(unsigned magnitude) { return magnitude < 0x7f800000u; }
+__device__ __forceinline__ bool is_finite(unsigned magnitude) {
+    return magnitude < 0x7f800000u;
+}
 
 // The exponent of a line whose largest magnitude has these bits.
 __device__ __forceinline__ int line_exponent(unsigned largest) {
@@ -67,9 +72,8 @@ __device__ __forceinline__ float2 from_half2(unsigned pair) {
 __device__ __forceinline__ void store_pairs(unsigned short *line, int k, const float (&x)[4]) {
     const uint2 hi = make_uint2(to_half2(x[0], x[1]), to_half2(x[2], x[3]));
     const float2 first = from_half2(hi.x), second = from_half2(hi.y);
-    const uint2 lo =
-        make_uint2(to_half2((x[0] - first.x) * LO_SCALE, (x[1] - first.y) * LO_SCALE),
-                   to_half2((x[2] - second.x) * LO_SCALE, (x[3] - second.y) * LO_SCALE));
+    const uint2 lo = make_uint2(to_half2((x[0] - first.x) * LO_SCALE, (x[1] - first.y) * LO_SCALE),
+                                to_half2((x[2] - second.x) * LO_SCALE, (x[3] - second.y) * LO_SCALE));
     *reinterpret_cast<uint2 *>(line + k) = hi;
     *reinterpret_cast<uint2 *>(line + BLOCK_K + k) = lo;
 }

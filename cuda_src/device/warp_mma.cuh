@@ -1,14 +1,17 @@
-// Tensor cores by warps (sm_80 and later): copies to shared memory that need no registers (cp.async), 8 x 8 matrices from
-// there to the registers (ldmatrix), and the product of 16 x 16 and 16 x 8 FP16 tiles (mma). Shared memory by 32-bit
-// addresses.
+// Tensor cores by warps (sm_80 and later): copies to shared memory that need no registers (cp.async), 8 x 8
+// matrices from there to the registers (ldmatrix), and the product of 16 x 16 and 16 x 8 FP16 tiles (mma).
+// Shared memory by 32-bit addresses.
 #pragma once
 
 // Copy 16 bytes; zeros if not `inside`.
 __device__ __forceinline__ void copy_async(unsigned to, const void *from, bool inside) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0)
+                 : "memory");
 }
 
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void commit_copies() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
 
 // Wait until at most PENDING of the groups committed last are under way.
 template <int PENDING>
@@ -16,8 +19,8 @@ __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-// Load four 8 x 8 matrices of FP16. Lane l gives the address of row l % 8 of matrix l / 8, and gets of each matrix the
-// elements 2 (l % 4) and the next of row l / 4.
+// Load four 8 x 8 matrices of FP16. Lane l gives the address of row l % 8 of matrix l / 8, and gets of each
+// matrix the elements 2 (l % 4) and the next of row l / 4.
 __device__ __forceinline__ void load_matrices(unsigned (&value)[4], unsigned row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])
@@ -25,11 +28,13 @@ __device__ __forceinline__ void load_matrices(unsigned (&value)[4], unsigned row
                  : "memory");
 }
 
-// d <- a b + c, 16 x 8 in FP32. Lane l has row l / 4, columns 2 (l % 4) and the next, and then the row 8 below.
+// d <- a b + c, 16 x 8 in FP32. Lane l has row l / 4, columns 2 (l % 4) and the next, and then the row 8
+// below.
 __device__ __forceinline__ void mma(float *d, const unsigned (&a)[4], const unsigned *b, const float *c) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%10, %11, %12, %13};"
         : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]),
+          "f"(c[3]));
 }

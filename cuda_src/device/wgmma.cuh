@@ -1,16 +1,16 @@
-// wgmma (sm_90a): a warpgroup, four warps, multiplies two tiles that lie in shared memory. D, 64 x N in FP32, is spread
-// over the registers of its 128 threads: thread t holds, for j = 0 .. N / 8 - 1,
+// wgmma (sm_90a): a warpgroup, four warps, multiplies two tiles that lie in shared memory. D, 64 x N in FP32,
+// is spread over the registers of its 128 threads: thread t holds, for j = 0 .. N / 8 - 1,
 //     d[4 j], d[4 j + 1]          row 16 (t / 32) + t % 32 / 4,        columns 8 j + 2 (t % 4) and the next
 //     d[4 j + 2], d[4 j + 3]      the row 8 below,                     the same columns
-// A is 64 x 16 and B is 16 x N, FP16. Both have k contiguous ("K-major") in rows of 128 bytes, with the 128-byte
-// swizzle of the tensor memory accelerator: the 16-byte pieces of a row change places by an exclusive or with its
-// number modulo 8. A tile begins at a multiple of 1024 bytes.
-// The products are asynchronous. The order of use: wgmma_begin, any number of wgmma, wgmma_commit, and later
-// wgmma_wait before D or the tiles are touched.
+// A is 64 x 16 and B is 16 x N, FP16. Both have k contiguous ("K-major") in rows of 128 bytes, with the
+// 128-byte swizzle of the tensor memory accelerator: the 16-byte pieces of a row change places by an
+// exclusive or with its number modulo 8. A tile begins at a multiple of 1024 bytes. The products are
+// asynchronous. The order of use: wgmma_begin, any number of wgmma, wgmma_commit, and later wgmma_wait before
+// D or the tiles are touched.
 #pragma once
 
-// Describe a tile of K-major rows of 128 bytes at this shared address: 128-byte swizzle, eight rows every 1024 bytes.
-// Adding (bytes >> 4) to a description moves the tile.
+// Describe a tile of K-major rows of 128 bytes at this shared address: 128-byte swizzle, eight rows every
+// 1024 bytes. Adding (bytes >> 4) to a description moves the tile.
 __device__ __forceinline__ unsigned long long describe_tile(unsigned address) {
     return 1ull << 62 | (1024ull >> 4) << 32 | 1ull << 16 | address >> 4;
 }
@@ -22,9 +22,13 @@ __device__ __forceinline__ void pin(float (&d)[COUNT]) {
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-__device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_begin() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 
 // Wait until at most PENDING of the groups committed last still run.
 template <int PENDING>
@@ -32,7 +36,8 @@ __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// Set the registers of every thread of this warpgroup: fewer than it had, or more once others have given theirs.
+// Set the registers of every thread of this warpgroup: fewer than it had, or more once others have given
+// theirs.
 template <int COUNT>
 __device__ __forceinline__ void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
@@ -56,16 +61,16 @@ __device__ __forceinline__ void take_registers() {
 #define NAMES_72 "%72,%73,%74,%75,%76,%77,%78,%79"
 #define NAMES_80 "%80,%81,%82,%83,%84,%85,%86,%87"
 #define NAMES_88 "%88,%89,%90,%91,%92,%93,%94,%95"
-#define EIGHT(d, i)                                                                                             \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
-        "+f"(d[i + 7])
+#define EIGHT(d, i)                                                                             \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
 // D <- A B + (accumulate ? D : 0); `a`, `b` and `p` name the operands that follow those of D.
-#define WGMMA(n, names, a, b, p, ...)                                                             \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                            \
-                 ", 0;\n"                                                                         \
+#define WGMMA(n, names, a, b, p, ...)                                                            \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                           \
+                 ", 0;\n"                                                                        \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {" names "}, " a ", " b \
-                 ", p, 1, 1, 0, 0;\n}"                                                            \
-                 : __VA_ARGS__                                                                    \
+                 ", p, 1, 1, 0, 0;\n}"                                                           \
+                 : __VA_ARGS__                                                                   \
                  : "l"(tile_a), "l"(tile_b), "r"(int(accumulate)))
 
 template <int N>
@@ -77,9 +82,19 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], unsigned long long tile
     else if constexpr (N == 32)
         WGMMA(32, NAMES_0 "," NAMES_8, "%16", "%17", "%18", EIGHT(d, 0), EIGHT(d, 8));
     else if constexpr (N == 64)
-        WGMMA(64, NAMES_0 "," NAMES_8 "," NAMES_16 "," NAMES_24, "%32", "%33", "%34", EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24));
+        WGMMA(64, NAMES_0 "," NAMES_8 "," NAMES_16 "," NAMES_24, "%32", "%33", "%34", EIGHT(d, 0),
+              EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24));
     else if constexpr (N == 128)
-        WGMMA(128, NAMES_0 "," NAMES_8 "," NAMES_16 "," NAMES_24 "," NAMES_32 "," NAMES_40 "," NAMES_48 "," NAMES_56, "%64", "%65", "%66", EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32), EIGHT(d, 40), EIGHT(d, 48), EIGHT(d, 56));
+        WGMMA(128,
+              NAMES_0 "," NAMES_8 "," NAMES_16 "," NAMES_24 "," NAMES_32 "," NAMES_40 "," NAMES_48
+                      "," NAMES_56,
+              "%64", "%65", "%66", EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32),
+              EIGHT(d, 40), EIGHT(d, 48), EIGHT(d, 56));
     else if constexpr (N == 192)
-        WGMMA(192, NAMES_0 "," NAMES_8 "," NAMES_16 "," NAMES_24 "," NAMES_32 "," NAMES_40 "," NAMES_48 "," NAMES_56 "," NAMES_64 "," NAMES_72 "," NAMES_80 "," NAMES_88, "%96", "%97", "%98", EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32), EIGHT(d, 40), EIGHT(d, 48), EIGHT(d, 56), EIGHT(d, 64), EIGHT(d, 72), EIGHT(d, 80), EIGHT(d, 88));
+        WGMMA(192,
+              NAMES_0 "," NAMES_8 "," NAMES_16 "," NAMES_24 "," NAMES_32 "," NAMES_40 "," NAMES_48
+                      "," NAMES_56 "," NAMES_64 "," NAMES_72 "," NAMES_80 "," NAMES_88,
+              "%96", "%97", "%98", EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32),
+              EIGHT(d, 40), EIGHT(d, 48), EIGHT(d, 56), EIGHT(d, 64), EIGHT(d, 72), EIGHT(d, 80),
+              EIGHT(d, 88));
 }

@@ -87,7 +87,7 @@ def test_every_kernel_compiles_alone_with_its_defaults(file):
     block = text.partition("// constants:begin")[2].partition("// constants:end")[0]
     lines = [line for line in block.splitlines()[1:] if not line.startswith(" ")]  # others go on with a comment
     assert lines and all(re.fullmatch(r"constexpr int \w+ = -?\d+; +// \w.*", line) for line in lines)
-    report = compiler.report(source.plain(file), kernel_name(file), "sm_90")
+    report = compiler.report(source.plain(file), kernel_name(file), source.target(file, "sm_90"))
     assert report.spill_stores == report.spill_loads == report.stack_bytes == 0
 
 

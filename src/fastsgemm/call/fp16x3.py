@@ -18,6 +18,7 @@ from fastsgemm.call.launch import run as run_ieee
 from fastsgemm.call.prepare import Ranges, check
 from fastsgemm.call.split_operand import Place, SplitOperand, Splitter, launch_config, place_at, require_tensor_cores, splitter
 from fastsgemm.call.tensor_map import MappedLaunch, TensorMap
+from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import grid, layout
 from fastsgemm.geometry.fp16x3 import Tiling, TileConfig
@@ -358,6 +359,8 @@ def prepare(
     if trans[2]:
         problem = problem.transposed
         splits = splits[::-1]
+    if forced and max(M, N, K) > heuristics.MAX_EXTENT:
+        raise ShapeError(f"M, N and K of rung 11 must each be at most {heuristics.MAX_EXTENT}, got {max(M, N, K)}")
     if config is None:
         choice = heuristics.choose(gpu, problem, (splits[0] is None, splits[1] is None), forced)
         if choice.config is None:

@@ -24,6 +24,7 @@ _SCHEMA = 1
 _GENERIC = "generic"
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 HOPPER = "sm_90"  # the architecture with wgmma
+MAX_EXTENT = 2**31 - 4096  # of M, N and K: offsets of tiles are 32-bit in the kernels
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
 
@@ -147,6 +148,8 @@ def _choose(
 ) -> Fp16x3Choice:
     if int(arch.removeprefix("sm_")) < FIRST:
         return Fp16x3Choice(None, False, None, None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
+    if max(problem.M, problem.N, problem.K) > MAX_EXTENT:
+        return Fp16x3Choice(None, False, None, None, f"M, N and K of rung 11 are at most {MAX_EXTENT}")
     known = rates(arch)
     ms, trans_c, config = _quickest(known, problem, split, shared_limit, multiprocessors)
     if forced:
