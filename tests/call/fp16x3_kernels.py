@@ -47,19 +47,16 @@ def _split(X, pairs, info, where):
 
 
 def split_rows(lines, K, X, ldx, pairs, info, where):
-    assert [type(x) for x in (lines, K)] == [np.int32] * 2
     _split(array(X, (lines, K), np.float32, (ldx, 1)), pairs, info, where)
 
 
 def column_maxima(lines, K, X, ldx, maxima, info):
-    assert [type(x) for x in (lines, K)] == [np.int32] * 2
     magnitudes = np.abs(array(X, (lines, K), np.float32, (1, ldx))).max(1)
     array(maxima, (lines,), np.float32)[...] = magnitudes
 
 
 def split_columns(cluster):
     def kernel(lines, K, X, ldx, maxima, maxima_parts, pairs, info, where):
-        assert [type(x) for x in (lines, K, maxima_parts)] == [np.int32] * 3
         values = array(X, (lines, K), np.float32, (1, ldx))
         if cluster == 1:
             assert maxima_parts >= 1
@@ -81,10 +78,7 @@ def product(BM, BN, TRANS_C, VEC_C, **rest):
     def kernel(
         pairs_a, pairs_b, M, N, k_blocks, part_blocks, alpha, rows, columns, beta, C, ldc, part_stride, exceptions
     ):
-        assert [type(x) for x in (M, N, k_blocks, part_blocks)] == [np.int32] * 4
-        assert type(alpha) is type(beta) is np.float32
-        assert part_blocks % 4 == 0 and C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
-        M, N, k_blocks, part_blocks = map(int, (M, N, k_blocks, part_blocks))
+            assert part_blocks % 4 == 0 and C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
         down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)
         strides = (1, ldc) if TRANS_C else (ldc, 1)
         tiles = (-(-M // BM), -(-N // BN))
@@ -113,7 +107,7 @@ def store(C, sums, alpha, beta, down, right):
 
 def reduce_fp16x3(VEC_C):
     def kernel(M, N, parts, W, ldw, part_stride, alpha, rows, columns, beta, C, ldc):
-        assert [type(x) for x in (M, N, parts)] == [np.int32] * 3 and W % 16 == ldw % 4 == 0
+        assert W % 16 == ldw % 4 == 0
         assert C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
         sums = sum(array(W + 4 * p * part_stride, (M, N), np.float32, (ldw, 1)).astype(np.float64) for p in range(parts))
         target = array(C, (M, N), np.float32, (ldc, 1))
@@ -125,7 +119,6 @@ def reduce_fp16x3(VEC_C):
 def guard(
     M, N, K, alpha, A, a_m, a_k, B, b_k, b_n, beta, C, ldc, rows, row_where, columns, column_where, words, TILE_M, TILE_N
 ):
-    assert [type(x) for x in (M, N, K, TILE_M, TILE_N)] == [np.int32] * 5
     a, b = array(A, (M, K), np.float32, (a_m, a_k)), array(B, (K, N), np.float32, (b_k, b_n))
     c = array(C, (M, N), np.float32, (ldc, 1))
     down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)

@@ -2,15 +2,16 @@
 
 import gc
 import itertools
+import re
 from types import SimpleNamespace
 
 import fp16x3_kernels
 import numpy as np
 import pytest
 
-from fastsgemm import SplitOperand, sgemm, split
+from fastsgemm import SplitOperand, resources, sgemm, split
 from fastsgemm.call import fp16x3 as module
-from fastsgemm.call import tensor_map
+from fastsgemm.call.packed_launch import PackedLaunch
 from fastsgemm.errors import (
     ArgumentError,
     CaptureError,
@@ -27,6 +28,7 @@ from fastsgemm.errors import (
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.fp16x3 import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.jit import kernel
+from fastsgemm.rungs import kernel_name
 
 HOW = {"rung": "fp16x3"}
 LAYOUTS = {
@@ -40,8 +42,13 @@ LAYOUTS = {
 
 
 class Event:
-    def __init__(self):
-        self.is_done, self.synced = False, False
+    def __init__(self, gpu):
+        self.gpu, self.done, self.synced = gpu, False, False
+
+    @property
+    def is_done(self):
+        assert not self.gpu.capturing  # the driver refuses
+        return self.done
 
     def sync(self):
         self.synced = True
@@ -49,7 +56,7 @@ class Event:
 
 class Stream(SimpleNamespace):
     def record(self):
-        self.gpu.recorded.append((self.handle, event := Event()))
+        self.gpu.recorded.append((self.handle, event := Event(self.gpu)))
         return event
 
     def wait(self, event):
@@ -71,24 +78,42 @@ def gpu(device, monkeypatch):
         gpu.kernels[key] = fp16x3_kernels.make(file, dict(constants))
         return gpu.kernels[key]
 
-    def launch_mapped(self, gpu, handle, addresses, *arguments):
-        rows, columns = self.maps
-        M, N, k_blocks, *_ = arguments
-        assert (rows.lines, columns.lines) == (M, N) and rows.blocks == columns.blocks == k_blocks
-        gpu.launched.append((handle, arguments))
+    def launch_packed(self, gpu, handle, *arguments, to=()):
+        packed = self.arguments.unpack(self.arguments.pack(*arguments))
+        if self.maps:
+            rows, columns = self.maps
+            M, N, k_blocks, *_ = packed
+            assert (rows.lines, columns.lines) == (M, N) and rows.blocks == columns.blocks == k_blocks
+        gpu.launched.append((handle, packed))
         gpu.early.append(self.early)
-        self.kernel(*addresses, *arguments)
+        self.kernel(*to, *packed)
 
-    launch = device.launch
-
-    def launch_noted(stream, config, kernel, *arguments):
-        device.early.append(getattr(config, "programmatic_stream_serialization", None))
-        launch(stream, config, kernel, *arguments)
-
-    device.launch = launch_noted
     monkeypatch.setattr("fastsgemm.jit.kernel._load", load)
-    monkeypatch.setattr(tensor_map.MappedLaunch, "__call__", launch_mapped)
+    monkeypatch.setattr(PackedLaunch, "__call__", launch_packed)
     return device
+
+
+TYPES = {"int": "i", "float": "f", "long long": "q"}
+
+
+@pytest.mark.parametrize(
+    ("file", "given"),
+    [
+        ("split_rows.cu", "iiPqPPP"),
+        ("split_columns.cu", "iiPqPiPPP"),
+        ("column_maxima.cu", "iiPqPP"),
+        ("11_fp16x3.cu", module._PRODUCT_ARGUMENTS),
+        ("11_fp16x3_mma.cu", "PP" + module._PRODUCT_ARGUMENTS),
+        ("reduce_fp16x3.cu", module._REDUCE_ARGUMENTS),
+        ("guard_fp16x3.cu", module._GUARD_ARGUMENTS),
+    ],
+)
+def test_the_arguments_are_those_of_the_kernel(file, given):
+    text = (resources.folder("cuda_src") / file).read_text()
+    parameters = re.search(kernel_name(file) + r"\((.*?)\)", text, re.DOTALL)[1].split(",")
+    kinds = [re.sub(r"const |__grid_constant__ |\s*\w+$", "", one.strip()).strip() for one in parameters]
+    found = ["P" if "*" in one else TYPES[kind] for one, kind in zip(parameters, kinds, strict=True) if kind != "TensorMap"]
+    assert "".join(found) == given
 
 
 def laid_out(how, values):
@@ -337,7 +362,7 @@ def test_another_stream_waits_for_the_split_and_keeps_it(gpu, on_device, random)
     sgemm(a, S, stream=Other(), **HOW)
     assert gpu.waited == [(7, event)]
     assert any(handle == 7 and S in objects for handle, objects in gpu.kept if isinstance(objects, tuple))
-    event.is_done = True
+    event.done = True
     sgemm(a, S, stream=Other(), **HOW)
     assert len(gpu.waited) == 1
 

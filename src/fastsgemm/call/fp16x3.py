@@ -15,9 +15,10 @@ from fastsgemm.call import packing, workspace
 from fastsgemm.call.arrays import View
 from fastsgemm.call.launch import check_overlap, remember
 from fastsgemm.call.launch import run as run_ieee
+from fastsgemm.call.packed_launch import PackedLaunch
 from fastsgemm.call.prepare import Ranges, check
-from fastsgemm.call.split_operand import Place, SplitOperand, Splitter, launch_config, place_at, require_tensor_cores, splitter
-from fastsgemm.call.tensor_map import MappedLaunch, TensorMap
+from fastsgemm.call.split_operand import Place, SplitOperand, Splitter, place_at, require_tensor_cores, splitter
+from fastsgemm.call.tensor_map import TensorMap
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import grid, layout
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
 _GUARD_THREADS = _REDUCE_THREADS = 256  # of a block
+_PRODUCT_ARGUMENTS = "iiiifPPfPqqP"  # after the tensor maps or the pairs; see `fastsgemm.call.packed_launch`
+_REDUCE_ARGUMENTS = "iiiPqqfPPfPq"
+_GUARD_ARGUMENTS = "iiifPqqPqqfPqPPPPPii"
 _QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
 
 Splits = tuple[SplitOperand | None, SplitOperand | None]
@@ -79,7 +83,7 @@ class Split:
     def launch(self, gpu: Gpu, handle: int, at: At) -> None:
         """Launch the kernels."""
         source, place = (at.a, at.rows) if self.of_a else (at.b, at.columns)
-        self.splitter.run(gpu, gpu.stream(handle), source + self.offset, place, at.work)
+        self.splitter.run(gpu, handle, source + self.offset, place, at.work)
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,7 @@ class Product:
     Attributes
     ----------
     tiling : Tiling
-    launch_mapped : MappedLaunch or None
-        The kernel for devices with a copy engine; else `kernel` and `config` are launched.
-    kernel, config : object
+    product : PackedLaunch
     exceptions, sums : int
         Bytes from the workspace to the words of the tiles, and to the partial sums.
     offset, ldc : int
@@ -99,9 +101,7 @@ class Product:
     """
 
     tiling: Tiling
-    mapped: MappedLaunch | None
-    kernel: Any
-    config: Any
+    product: PackedLaunch
     exceptions: int
     sums: int
     offset: int
@@ -116,13 +116,12 @@ class Product:
         else:
             target = (at.c + self.offset, self.ldc, 0)
         arguments = (
-            np.int32(m), np.int32(n), np.int32(t.k_blocks), np.int32(t.part_blocks), at.alpha, rows.info, columns.info,
-            at.beta, *target, at.work + self.exceptions,
-        )  # fmt: skip
-        if self.mapped is not None:
-            self.mapped(gpu, handle, (rows.pairs, columns.pairs), *arguments)
+            m, n, t.k_blocks, t.part_blocks, at.alpha, rows.info, columns.info, at.beta, *target, at.work + self.exceptions
+        )
+        if self.product.maps:
+            self.product(gpu, handle, *arguments, to=(rows.pairs, columns.pairs))
         else:
-            gpu.launch(gpu.stream(handle), self.config, self.kernel, rows.pairs, columns.pairs, *arguments)
+            self.product(gpu, handle, rows.pairs, columns.pairs, *arguments)
 
 
 @dataclass(frozen=True)
@@ -130,8 +129,7 @@ class Reduce:
     """A step: add up the partial sums, scale them and store them."""
 
     tiling: Tiling
-    kernel: Any
-    config: Any
+    reduction: PackedLaunch
     sums: int
     offset: int
     ldc: int
@@ -139,9 +137,8 @@ class Reduce:
     def launch(self, gpu: Gpu, handle: int, at: At) -> None:
         """Launch the kernel."""
         t = self.tiling
-        gpu.launch(
-            gpu.stream(handle), self.config, self.kernel,
-            np.int32(t.M), np.int32(t.N), np.int32(t.parts), at.work + self.sums, t.ldw, t.M * t.ldw,
+        self.reduction(
+            gpu, handle, t.M, t.N, t.parts, at.work + self.sums, t.ldw, t.M * t.ldw,
             at.alpha, at.rows.info, at.columns.info, at.beta, at.c + self.offset, self.ldc,
         )  # fmt: skip
 
@@ -163,8 +160,7 @@ class Guard:
     M: int
     N: int
     K: int
-    kernel: Any
-    config: Any
+    guard: PackedLaunch
     strides: tuple[int, int, int, int]
     offsets: tuple[int, int, int]
     ldc: int
@@ -175,11 +171,10 @@ class Guard:
         """Launch the kernel."""
         a_m, a_k, b_k, b_n = self.strides
         to_a, to_b, to_c = self.offsets
-        gpu.launch(
-            gpu.stream(handle), self.config, self.kernel,
-            np.int32(self.M), np.int32(self.N), np.int32(self.K), at.alpha, at.a + to_a, a_m, a_k, at.b + to_b, b_k, b_n,
+        self.guard(
+            gpu, handle, self.M, self.N, self.K, at.alpha, at.a + to_a, a_m, a_k, at.b + to_b, b_k, b_n,
             at.beta, at.c + to_c, self.ldc, at.rows.info, at.rows.where, at.columns.info, at.columns.where,
-            at.work + self.exceptions, np.int32(self.tile[0]), np.int32(self.tile[1]),
+            at.work + self.exceptions, *self.tile,
         )  # fmt: skip
 
 
@@ -377,9 +372,11 @@ def prepare(
 
 
 def _scale(gpu: Gpu, stream: Any, M: int, N: int, strides: Pair) -> Scale:
+    from cuda.core import LaunchConfig
+
     blocks, threads = grid.reduction_blocks(M, N, 0)
     adding = kernel.helper(gpu, "reduce_parts", stream)
-    return Scale(adding, launch_config(gpu, False, grid=blocks, block=threads), np.int32(M), np.int32(N), strides)
+    return Scale(adding, LaunchConfig(grid=blocks, block=threads), np.int32(M), np.int32(N), strides)
 
 
 class _Operand(NamedTuple):
@@ -479,16 +476,16 @@ class _Builder:
             vec = 4 if misalignment == 0 and self.ldc % 4 == 0 else 1
             adding = self._kernel("reduce_fp16x3.cu", {"VEC_C": vec})
             blocks = -(-rows * -(-columns // _QUAD) // _REDUCE_THREADS)
-            config = launch_config(self.gpu, True, grid=blocks, block=_REDUCE_THREADS)
-            self.steps.append(Reduce(tiling, adding, config, sums, offset, self.ldc))
+            reduction = PackedLaunch(self.gpu, adding, (blocks,), _REDUCE_THREADS, _REDUCE_ARGUMENTS, True)
+            self.steps.append(Reduce(tiling, reduction, sums, offset, self.ldc))
         tile = (self.config.BN, self.config.BM) if self.trans_c else (self.config.BM, self.config.BN)
         a_m, a_k = self.a.strides
         b_n, b_k = self.b.strides
+        repairing = self._kernel("guard_fp16x3.cu", {"THREADS": _GUARD_THREADS})
+        guard = PackedLaunch(self.gpu, repairing, (self.gpu.multiprocessors,), _GUARD_THREADS, _GUARD_ARGUMENTS, True)
         self.steps.append(
             Guard(
-                rows, columns, self.K,
-                self._kernel("guard_fp16x3.cu", {"THREADS": _GUARD_THREADS}),
-                launch_config(self.gpu, True, grid=self.gpu.multiprocessors, block=_GUARD_THREADS),
+                rows, columns, self.K, guard,
                 (a_m, a_k, b_k, b_n), (ITEM * m * a_m, ITEM * n * b_n, offset), self.ldc, 0, tile,
             )
         )  # fmt: skip
@@ -503,16 +500,15 @@ class _Builder:
             vec = 2 if misalignment % 8 == 0 and self.ldc % 2 == 0 else 1
         constants = config.kernel | {"TRANS_C": int(self.trans_c), "VEC_C": vec}
         multiplying = self._kernel(config.file, constants, config.shared_bytes)
-        early = bool(self.steps)
-        if not config.persistent:
-            how = launch_config(
-                self.gpu, early, grid=tiling.grid, block=config.threads, shmem_size=config.shared_bytes
-            )
-            return Product(tiling, None, multiplying, how, 0, sums, offset, self.ldc)
-        rows, columns = (tiling.N, tiling.M) if self.trans_c else (tiling.M, tiling.N)
-        maps = [TensorMap(rows, tiling.k_blocks, config.BM), TensorMap(columns, tiling.k_blocks, config.BN)]
-        mapped = MappedLaunch(multiplying, tiling.grid, config.threads, config.shared_bytes, early, maps)
-        return Product(tiling, mapped, None, None, 0, sums, offset, self.ldc)
+        maps, arguments = [], "PP" + _PRODUCT_ARGUMENTS
+        if config.persistent:
+            rows, columns = (tiling.N, tiling.M) if self.trans_c else (tiling.M, tiling.N)
+            maps = [TensorMap(rows, tiling.k_blocks, config.BM), TensorMap(columns, tiling.k_blocks, config.BN)]
+            arguments = _PRODUCT_ARGUMENTS
+        product = PackedLaunch(
+            self.gpu, multiplying, (tiling.grid,), config.threads, arguments, bool(self.steps), config.shared_bytes, maps
+        )
+        return Product(tiling, product, 0, sums, offset, self.ldc)
 
     def _kernel(self, file: str, constants: dict[str, int], shared_bytes: int = 0) -> Any:
         return kernel.with_constants(self.gpu, file, constants, self.stream, shared_bytes)

@@ -9,11 +9,10 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from fastsgemm import device
 from fastsgemm.call import arrays, packing, streams, workspace
 from fastsgemm.call.arrays import HOST
+from fastsgemm.call.packed_launch import PackedLaunch
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import (
     ArgumentError,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
 FIRST = 80  # the first architecture, sm_80, whose tensor cores the kernels are written for
-CLUSTERS = 90  # the first with clusters of blocks, and with launches before the kernel before has ended
+CLUSTERS = 90  # the first with clusters of blocks
 _CLUSTER = 8  # blocks that share out K of the same lines
 _ROW_THREADS = 256  # of a block of split_rows.cu, at least
 _COLUMN_THREADS = 512  # of a block of split_columns.cu
@@ -68,18 +67,6 @@ def place_at(address: int, parts: SplitArrays) -> Place:
     return Place(address + parts.pairs, address + parts.info, address + parts.where)
 
 
-def launch_config(gpu: Gpu, early: bool, **options: Any) -> Any:
-    """Return a ``cuda.core.LaunchConfig``; with `early` the kernel may begin before the one before it has ended.
-
-    cuda.core can do that from 1.2 on, and devices from sm_90 on; else it begins afterwards.
-    """
-    from cuda.core import LaunchConfig
-
-    if early and number(gpu.arch) >= CLUSTERS and hasattr(LaunchConfig, "programmatic_stream_serialization"):
-        options["programmatic_stream_serialization"] = True
-    return LaunchConfig(**options)
-
-
 @dataclass(frozen=True)
 class Splitter:
     """Launches that split an operand, or a panel of its lines.
@@ -93,7 +80,9 @@ class Splitter:
         Floats from line to line, or with `trans` from k to k.
     maxima_parts : int
         Parts of K whose largest magnitudes a first kernel finds; 0 where one kernel does all.
-    steps : tuple of (kernel, LaunchConfig)
+    finding : PackedLaunch or None
+        The kernel that finds them.
+    splitting : PackedLaunch
     """
 
     lines: int
@@ -101,21 +90,24 @@ class Splitter:
     trans: bool
     ld: int
     maxima_parts: int
-    steps: tuple[tuple[Any, Any], ...]
+    finding: PackedLaunch | None
+    splitting: PackedLaunch
 
     @property
     def maxima_bytes(self) -> int:
         """Bytes of workspace for the largest magnitudes."""
         return 4 * self.maxima_parts * self.lines
 
-    def run(self, gpu: Gpu, stream: Any, source: int, place: Place, maxima: int) -> None:
+    def run(self, gpu: Gpu, handle: int, source: int, place: Place, maxima: int) -> None:
         """Split what lies at `source` into the arrays at `place`."""
-        extents = (np.int32(self.lines), np.int32(self.K))
-        *before, (splitting, config) = self.steps
-        for finding, its_config in before:
-            gpu.launch(stream, its_config, finding, *extents, source, self.ld, maxima, place.info)
-        found = (maxima if before else 0, np.int32(self.maxima_parts)) if self.trans else ()
-        gpu.launch(stream, config, splitting, *extents, source, self.ld, *found, *place)
+        if not self.trans:
+            self.splitting(gpu, handle, self.lines, self.K, source, self.ld, *place)
+            return
+        if self.finding is None:
+            maxima = 0
+        else:
+            self.finding(gpu, handle, self.lines, self.K, source, self.ld, maxima, place.info)
+        self.splitting(gpu, handle, self.lines, self.K, source, self.ld, maxima, self.maxima_parts, *place)
 
 
 def splitter(
@@ -147,21 +139,21 @@ def splitter(
         per_line = geometry.line_threads(K)
         threads = max(per_line, _ROW_THREADS)
         rows = kernel.with_constants(gpu, "split_rows.cu", {"LINE_THREADS": per_line, "VEC": vec}, stream)
-        config = launch_config(gpu, early, grid=-(-lines // (threads // per_line)), block=threads)
-        return Splitter(lines, K, trans, ld, 0, ((rows, config),))
+        grid = (-(-lines // (threads // per_line)),)
+        return Splitter(lines, K, trans, ld, 0, None, PackedLaunch(gpu, rows, grid, threads, "iiPqPPP", early))
     cluster = _CLUSTER if number(gpu.arch) >= CLUSTERS else 1
     across = -(-lines // _COLUMN_LINES)
-    before: tuple[tuple[Any, Any], ...] = ()
-    parts, down = 0, cluster
+    finding, parts, down = None, 0, cluster
     if cluster == 1:
         parts = geometry.maxima_parts(lines, K, gpu.multiprocessors)
-        finding = kernel.with_constants(gpu, "column_maxima.cu", {"VEC": vec}, stream)
-        how = launch_config(gpu, early, grid=(-(-lines // _MAXIMA_LINES), parts), block=_MAXIMA_THREADS)
-        before, early, down = ((finding, how),), True, -(-4 * gpu.multiprocessors // across)
+        maxima = kernel.with_constants(gpu, "column_maxima.cu", {"VEC": vec}, stream)
+        grid = (-(-lines // _MAXIMA_LINES), parts)
+        finding = PackedLaunch(gpu, maxima, grid, _MAXIMA_THREADS, "iiPqPP", early)
+        early, down = True, max(1, -(-4 * gpu.multiprocessors // across))
     constants = {"VEC": vec, "CLUSTER": cluster, "THREADS": _COLUMN_THREADS}
     columns = kernel.with_constants(gpu, "split_columns.cu", constants, stream)
-    config = launch_config(gpu, early, grid=(across, down), block=_COLUMN_THREADS)
-    return Splitter(lines, K, trans, ld, parts, (*before, (columns, config)))
+    splitting = PackedLaunch(gpu, columns, (across, down), _COLUMN_THREADS, "iiPqPiPPP", early)
+    return Splitter(lines, K, trans, ld, parts, finding, splitting)
 
 
 class SplitOperand:
@@ -217,10 +209,10 @@ class SplitOperand:
             return False
         if not self._done:
             stream = gpu.stream(handle)
-            if self._event.is_done:
-                self._done = True
-            elif device.is_capturing(stream):
+            if device.is_capturing(stream):  # where the event must not even be asked
                 _wait_in_capture(self._event)
+                self._done = True
+            elif self._event.is_done:
                 self._done = True
             else:
                 stream.wait(self._event)
@@ -346,11 +338,11 @@ def _fill(gpu: Gpu, handle: int, place: Place, extents: Pair, source: int, how: 
     stream = gpu.stream(handle)
     how_to = splitter(gpu, stream, *extents, how.trans, how.ld, source & 15, early=False)
     if not how_to.maxima_parts:
-        how_to.run(gpu, stream, source, place, 0)
+        how_to.run(gpu, handle, source, place, 0)
         return
     maxima = workspace.allocate(gpu, handle, how_to.maxima_bytes, "the largest magnitudes of an operand")
     try:
-        how_to.run(gpu, stream, source, place, maxima)
+        how_to.run(gpu, handle, source, place, maxima)
     finally:
         workspace.free(gpu, handle, maxima)
 
