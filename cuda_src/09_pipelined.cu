@@ -100,8 +100,8 @@ struct Traits {
 };
 constexpr int STEPS = Traits::STEPS, ROWS = Traits::ROWS, COLS = Traits::COLS;
 
-// The main loop of two stages. `tiles_left` is the number of tiles after the one in hand, and counts down to
-// `until`.
+// The main loop of two stages: a tile is issued step by step while the one before is multiplied.
+// `tiles_left`, the tiles after the one in hand, counts down to `until`; what is left is returned.
 __device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
                                          int until) {
 #pragma unroll 1
@@ -172,9 +172,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
                         long long ldc, int k_chunk, long long split_stride) {
-    extern __shared__ __align__(
-        16) float shared[];                   // [STAGES][STAGE_BYTES / 4], then the partial accumulators
-    if (k_chunk < K) let_dependents_begin();  // the sum of the parts
+    extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
+    if (k_chunk < K) let_dependents_begin();         // the sum of the parts
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);

@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from fastsgemm import device, host, private_files, resources, rungs
 from fastsgemm.call import arrays
+from fastsgemm.config import SkinnyConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import DeviceError
 from fastsgemm.geometry import grid, variants
@@ -266,8 +267,8 @@ def on_device():
 class FakeTimer:
     """Times of one problem on a `FakeBench`."""
 
-    def __init__(self, bench, problem):
-        self._bench, self._problem = bench, problem
+    def __init__(self, evaluator, problem):
+        self._bench, self._problem = evaluator, problem
 
     def once(self, rung, config):
         return self._bench.time(rung, config, self._problem)
@@ -314,7 +315,7 @@ class FakeEvaluator:
         """Errors that grow with the root of a chain's length."""
         if self.cublas_error is None:
             return None
-        chains = (config.CHAINS or 1) * (config.SLICES or 1) * grid.split(config, problem.K)[0]
+        chains = getattr(config, "PARTIAL_ACCUMULATORS", 1) * config.sliced_k * grid.split(config, problem.K)[0]
         return 1e-8 * math.sqrt(problem.K / chains), self.cublas_error
 
     def time(self, rung, config, problem):
@@ -333,19 +334,19 @@ class FakeEvaluator:
         Parts of K are blocks with less to do, and are added up afterwards.
         """
         full = self.blocks_per_sm(Job(None, config, None))
-        problem = variants.facing(rungs.find("skinny"), problem) if config.TK else problem
+        problem = variants.facing(rungs.find("skinny"), problem) if type(config) is SkinnyConfig else problem
         load = grid.blocks(config, problem) / self.device.multiprocessors
         waves, rest = divmod(load, full)
         area = config.BM * config.BN
-        step = 1e-8 * (area + 40 * (config.BM + config.BN)) * (1.0 + 0.2 * (not config.PREFETCH))
+        step = 1e-8 * (area + 40 * (config.BM + config.BN)) * (1.0 + 0.2 * (not getattr(config, "PREFETCH", 0)))
         parts, chunk = grid.split(config, problem.K)
         reduction = 0.003 + 2e-9 * problem.M * problem.N * (parts + 2) if parts > 1 else 0.0
-        depth = min(problem.K, chunk) + config.BK
+        depth = min(problem.K, chunk) + config.tile_k
         return 0.004 + step * depth * (full * waves + math.ceil(rest)) + reduction
 
 
 @pytest.fixture
-def bench():
+def evaluator():
     return FakeEvaluator()
 
 

@@ -196,8 +196,8 @@ def test_as_a_program():
 
 def test_a_layout_is_run_as_it_is_stored(on_host, monkeypatch, capsys):
     places = []
-    climb = command.ladder.climb
-    monkeypatch.setattr(command.ladder, "climb", lambda place: places.append(place) or climb(place))
+    climb = command.measured.climb
+    monkeypatch.setattr(command.measured, "climb", lambda place: places.append(place) or climb(place))
     assert main(["ladder", "--json", "--size", "31,17,65,TN"]) == 0
     assert json.loads(capsys.readouterr().out)["layout"] == "TN"
     assert places[0].a.T.flags.c_contiguous and places[0].a.shape == (31, 65) and places[0].b.flags.c_contiguous

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fastsgemm import Config, sgemm
+from fastsgemm import BlockConfig, sgemm
 from fastsgemm.call import arrays
 from fastsgemm.errors import (
     ArgumentError,
@@ -19,7 +19,7 @@ from fastsgemm.errors import (
     StreamError,
 )
 
-HOW = {"rung": "naive", "config": Config(32, 32)}  # no look at the tuning database
+HOW = {"rung": "naive", "config": BlockConfig(32, 32)}  # no look at the tuning database
 
 
 class Stream:
@@ -160,7 +160,9 @@ def test_refusals_on_a_device(device, operands, on_device, random):
         device, (A, on_device(B.values.astype("f8")), C), DTypeError, "B must be float32, got float64; float64 is not"
     )
     refused(device, (A, B, on_device(C.values[:, ::-1].astype(">f4"))), DTypeError, "C must be float32, got >f4")
-    refused(device, operands, ConfigError, "illegal config for rung naive .*threads of a block", config=Config(64, 64))
+    refused(
+        device, operands, ConfigError, "illegal config for rung naive .*threads of a block", config=BlockConfig(64, 64)
+    )
     expanded = on_device(np.lib.stride_tricks.as_strided(random(5), (3, 5), (0, 4)))
     refused(device, (A, B, expanded), OverlapError, "elements of C share memory")
     read_only = on_device(random(3, 5))

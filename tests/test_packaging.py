@@ -85,9 +85,9 @@ def test_an_unpacked_wheel_finds_its_folders_and_makes_a_kernel(built, tmp_path)
     script = (
         "import fastsgemm\n"
         "from fastsgemm import resources\nfrom fastsgemm.jit import compiler, source\n"
-        "from fastsgemm.source import Variant\n"
+        "from fastsgemm.geometry.variants import Variant\n"
         "print(resources.folder('cuda_src'), resources.folder('tuning_db'))\n"
-        "text = source.generate(fastsgemm.RUNGS[0], fastsgemm.Config(32, 32), Variant())\n"
+        "text = source.generate(fastsgemm.RUNGS[0], fastsgemm.BlockConfig(32, 32), Variant())\n"
         "compiler.report(text, 'naive', 'sm_90')\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

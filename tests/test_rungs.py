@@ -6,7 +6,8 @@ import pytest
 
 import fastsgemm
 from fastsgemm import resources, rungs
-from fastsgemm.errors import UnknownRungError
+from fastsgemm.config import BlockConfig, PipelinedConfig, SharedTileConfig, SkinnyConfig, VectorizedConfig
+from fastsgemm.errors import ConfigError, UnknownRungError
 from fastsgemm.rungs import RUNGS
 
 
@@ -49,12 +50,24 @@ def test_rung_10_is_for_few_rows_or_few_columns():
 def test_a_config_without_a_rung_belongs_to_the_default_rung_that_has_its_constants():
     pipelined, skinny = rungs.DEFAULTS
     assert (pipelined.name, skinny.name) == ("pipelined", "skinny")
-    for rung in rungs.DEFAULTS:
-        assert rungs.having(rung.knobs) is rung
-        assert rungs.having(set(rung.knobs) - {"SPLIT_K"}) is rung
-        assert rungs.having(dict.fromkeys(rung.knobs, 1)) is rung
-    assert rungs.having(("BM", "BN")) is pipelined  # whose rules then say what is missing
-    assert rungs.having(rungs.find("warptiled").knobs) is pipelined
+    assert rungs.of_config(PipelinedConfig(64, 64, 16, 4, 4, 32, 32, 2)) is pipelined
+    assert rungs.of_config(SkinnyConfig(4, 64, 256, TN=4, TK=16)) is skinny
+
+
+@pytest.mark.parametrize(
+    ("config", "taking"),
+    [(BlockConfig(32, 32), "naive, coalesced"), (VectorizedConfig(64, 64, 16, 4, 4), "vectorized, autotuned")],
+)
+def test_a_config_of_no_default_rung_needs_a_rung_and_the_message_lists_them(config, taking):
+    with pytest.raises(
+        ConfigError, match=rf"a {type(config).__name__} needs a rung; the rungs that take it: {taking}$"
+    ):
+        rungs.of_config(config)
+
+
+def test_a_rung_refuses_the_config_of_another_family():
+    with pytest.raises(ConfigError, match=r"rung naive .*class of the config: needs BlockConfig, got SharedTileConfig"):
+        rungs.find("naive").check(SharedTileConfig(32, 32, 8), 49152)
 
 
 def test_the_repr_of_a_rung_says_what_it_is():

@@ -87,7 +87,7 @@ def on_device(folder: Path) -> None:
 
 
 def measure(ncu: str) -> Data:
-    """Run `on_card` under ncu and return all that was found."""
+    """Run `on_device` under ncu and return all that was found."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         kernels = profile(ncu, folder, Path(__file__), METRICS, RUNG)

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastsgemm.config import Config
+from fastsgemm.config import PipelinedConfig
 from fastsgemm.ladder.simulated import Row, Table, from_json
+from fastsgemm.rungs import find
 
 ROOT = Path(__file__).resolve().parent.parent
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a device.*"
@@ -318,7 +319,7 @@ def _counts_of(row: Row) -> str:
     held = f"{row.registers} registers, occupancy {row.occupancy:.0%}"
     limit = "" if row.occupancy == 1.0 else f", limited by {row.limited_by}"
     others = f"{row.others_per_fma:.3g} instructions beside each FMA"
-    return f"> {Config(**row.constants)}: {traffic}; {shared}; {others}; {held}{limit}."
+    return f"> {find(row.name).config(**row.constants)}: {traffic}; {shared}; {others}; {held}{limit}."
 
 
 def sass_texts(sass: Data | None) -> dict[str, str]:
@@ -340,7 +341,7 @@ def sass_texts(sass: Data | None) -> dict[str, str]:
         lines.append(_line(_called(row), *cells))
     lines += ["", *_header("problem", "registers", "spilled bytes", "others", "constants")]
     for row in sass["rows"]:
-        constants = Config(**row["constants"])
+        constants = PipelinedConfig(**row["constants"])
         lines.append(_line(_called(row), row["registers"], row["spilled_bytes"], _numbers(row["others"]), constants))
     return {"sass": "\n".join(lines), "sass-loop": _listing(sass)}
 
@@ -379,7 +380,7 @@ def ncu_texts(ncu: Data | None) -> dict[str, str]:
     for row in rows:
         busy, took = row["metrics"].get(pipe), row["metrics"].get("gpu__time_duration.sum")  # the latter in ns
         cells = "" if busy is None else f"{busy:.1f}", "" if took is None else f"{took / 1e6:.3f}"
-        lines.append(_line(row["layout"], *cells, Config(**row["constants"])))
+        lines.append(_line(row["layout"], *cells, PipelinedConfig(**row["constants"])))
     return {"ncu-pipe": "\n".join(lines)}
 
 

@@ -35,8 +35,8 @@ struct Stages {
     unsigned write_a, write_b;  // where it writes what it copies, from `fill` on
     float a[Traits::FRAGMENTS][ROWS], b[Traits::FRAGMENTS][COLS];
 
-    __device__ __forceinline__ Stages(const float *shared, CopyA &copy_a, CopyB &copy_b,
-                                      int slice, int row, int col)
+    __device__ __forceinline__ Stages(const float *shared, CopyA &copy_a, CopyB &copy_b, int slice, int row,
+                                      int col)
         : copy_a(copy_a), copy_b(copy_b), slice(slice), row(row), col(col) {
         first_a = shared_address(shared), first_b = first_a + Traits::TILE_A_BYTES;
         read_first(slice * Traits::STEPS);
@@ -73,9 +73,8 @@ struct TwoStages : Stages<Traits> {
     // Copy the first tile, and wait for it. With `peel` it is used for the `end` of K, and the tiles begin
     // after that.
     __device__ __forceinline__ void fill(int k_tiles, bool peel, int) {
-        write_a = Base::first_a + copy_a.place;
+        write_a = Base::first_a + copy_a.place, write_b = Base::first_b + copy_b.place;
         copy_a.begin(write_a);
-        write_b = Base::first_b + copy_b.place;
         copy_b.begin(write_b);
         finish_next(!peel && k_tiles > 1);
         write_a += to_other, write_b += to_other;

@@ -1,13 +1,22 @@
 """fastsgemm: float32 matrix multiplication for NVIDIA GPUs, from kernels compiled on the spot."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 TYPE_CHECKING = False  # a type checker takes it for typing's, which would be the first import
 if TYPE_CHECKING:
     from fastsgemm.call.split_operand import SplitOperand, split
-    from fastsgemm.config import Config
+    from fastsgemm.config import (
+        BlockConfig,
+        Config,
+        Fp16x3Config,
+        PipelinedConfig,
+        SharedTileConfig,
+        SkinnyConfig,
+        ThreadColumnConfig,
+        ThreadTileConfig,
+        VectorizedConfig,
+        WarptiledConfig,
+    )
     from fastsgemm.errors import (
         ArgumentError,
         CaptureError,
@@ -43,6 +52,7 @@ __version__ = "0.1.0"
 __all__ = [
     "RUNGS",
     "ArgumentError",
+    "BlockConfig",
     "CaptureError",
     "CompileError",
     "Config",
@@ -53,20 +63,28 @@ __all__ = [
     "DeviceMismatchError",
     "DriverTooOldError",
     "FastsgemmError",
+    "Fp16x3Config",
     "MissingExtraError",
     "NoDriverError",
     "NoNvrtcError",
     "OperandError",
     "OverlapError",
+    "PipelinedConfig",
     "PrecisionError",
     "RecordError",
     "ScalarError",
     "ScalarRangeError",
     "ShapeError",
+    "SharedTileConfig",
+    "SkinnyConfig",
     "SplitOperand",
     "StreamError",
+    "ThreadColumnConfig",
+    "ThreadTileConfig",
     "TuningError",
     "UnknownRungError",
+    "VectorizedConfig",
+    "WarptiledConfig",
     "__version__",
     "explain",
     "sgemm",
@@ -75,7 +93,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Config": "config",
+    **dict.fromkeys(
+        (
+            "BlockConfig",
+            "Config",
+            "Fp16x3Config",
+            "PipelinedConfig",
+            "SharedTileConfig",
+            "SkinnyConfig",
+            "ThreadColumnConfig",
+            "ThreadTileConfig",
+            "VectorizedConfig",
+            "WarptiledConfig",
+        ),
+        "config",
+    ),
     "RUNGS": "rungs",
     "SplitOperand": "call.split_operand",
     "explain": "heuristics.explanation",

@@ -1,166 +1,42 @@
-"""`Config`, the tile constants of a kernel, and the one predicate that says which of them are legal."""
+"""The constants of the kernels: one frozen dataclass per kernel family, and the rules for a legal config.
+
+A class declares each constant once: its name as in the kernel, its meaning and the values it can take. What can be
+derived is not stored. A constant with a default is a feature that the default leaves off or sets to its usual value.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.layout import WIDTHS
-from fastsgemm.rungs import OPTIONAL
 
 if TYPE_CHECKING:
-    from fastsgemm.rungs import Rung
+    from typing_extensions import Self
 
 WARP = 32
-MAX_THREADS = 1024  # a block, on every architecture since sm_20
-MAX_REGISTERS = 255  # a thread, on every architecture since sm_35
-FEWEST_STAGES = 2  # of shared memory, on rung 9
-PAD = 4  # floats at the end of a line of a tile that is transposed, on rung 9
-K_GROUP = 4  # steps of k that a thread takes at a time, on rung 10
-MAX_ALTERNATED = 16  # results of a thread up to which each has two sums, on rung 10
-MAX_SKINNY = 32  # rows of a block, on rung 10
-STATIC_SHARED = 48 * 1024  # bytes that a block gets without asking, on every architecture
+MAX_THREADS = 1024  # of a block, on every architecture since sm_20
+MAX_REGISTERS = 255  # of a thread, on every architecture since sm_35
+MAX_EXTENT = 2**16  # rows, columns or steps of a tile: shared memory and registers allow less on every rung
+STATIC_SHARED = 48 * 1024  # bytes of shared memory that a block gets without opting in, on every architecture
+BOOKKEEPING_REGISTERS = 24  # for addresses, the loop counter and leading dimensions: the fewest seen on any rung
+VECTOR = 4  # floats of a 128-bit load
+PAD = 4  # floats at the end of a line of a tile that rung 9 transposes
+K_GROUP = 4  # steps of k that a thread of rung 10 takes at a time
+MAX_ALTERNATED = 16  # results of a thread of rung 10 up to which each has two accumulators
 MAX_PASS = 8192  # floats of partial sums that rung 10 adds up at a time, at most
-BOOKKEEPING_REGISTERS = 24  # addresses, loop counter, leading dimensions: the least seen on any rung
-
-
-@dataclass(frozen=True, repr=False)
-class Config:
-    """Tile constants, spelled as in the kernels. What can be derived is not stored.
-
-    Parameters
-    ----------
-    BM, BN : int
-        Rows and columns of C that a block computes.
-    BK : int, optional
-        Steps of k in a shared-memory tile (rungs 3 and up).
-    TM, TN : int, optional
-        Rows and columns of C that a thread computes at a time (TM: rungs 4 and up, TN: 5 and up).
-    WM, WN : int, optional
-        Rows and columns of C that a warp computes (rungs 8 and up).
-    WNITER : int, optional
-        Sub-tiles of a warp tile along n (rungs 8 and up).
-    PREFETCH : int, optional
-        1: the next tile is read into registers before the arithmetic of the current one (rung 8).
-    SERPENTINE : int, optional
-        1: every second row of the outer product runs backwards (rung 8).
-    GROUP_M : int, optional
-        Tiles of C are walked in groups of this many rows (rungs 8 and up).
-    MIN_BLOCKS : int, optional
-        Blocks that must fit on an SM together; bounds the registers of a thread (rungs 8 and up).
-    ORDER : int, optional
-        How the outer product is walked, 0 to 5; see ``cuda_src/device/outer_product.cuh`` (rung 9).
-    FRAGMENTS : int, optional
-        2: fragments are read one step of k ahead; 1: they are not (rung 9).
-    ASYNC : int, optional
-        1: operands that need no transposing are copied past the registers; 2: the others too, a float at a time
-        (rung 9).
-    SPREAD : int, optional
-        When a tile is copied: 0 at once, 1 and 2 little by little between the arithmetic (rung 9).
-    STAGES : int, optional
-        Tiles that shared memory holds; None: two (rung 9).
-    SLICES : int, optional
-        Groups of threads that share out the steps of each tile; None: one group has all (rung 9).
-    CHAINS : int, optional
-        Chains of FMAs that make up a sum, about, for less rounding error; None: one (rung 9).
-    TK : int, optional
-        Steps of a tile's BK that a thread computes, and has on their way (rung 10).
-    SPLIT_K : int, optional
-        Parts that K is divided into, each with blocks of its own; the kernel is the same for all (rungs 9 and 10).
-        None: one.
-
-    Raises
-    ------
-    ConfigError
-        A constant is not an int.
-    """
-
-    BM: int
-    BN: int
-    BK: int | None = None
-    TM: int | None = None
-    TN: int | None = None
-    WM: int | None = None
-    WN: int | None = None
-    WNITER: int | None = None
-    PREFETCH: int | None = None
-    SERPENTINE: int | None = None
-    GROUP_M: int | None = None
-    MIN_BLOCKS: int | None = None
-    ORDER: int | None = None
-    FRAGMENTS: int | None = None
-    ASYNC: int | None = None
-    SPREAD: int | None = None
-    STAGES: int | None = None
-    SLICES: int | None = None
-    CHAINS: int | None = None
-    TK: int | None = None
-    SPLIT_K: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in _CONSTANTS:
-            value = getattr(self, name)
-            if type(value) is not int and (value is not None or name in _REQUIRED):
-                raise ConfigError(f"constant {name} must be an int, got {value!r}")
-
-    @property
-    def constants(self) -> dict[str, int]:
-        """The constants that are set, by name, in the order of the fields."""
-        return {name: value for name in _CONSTANTS if (value := getattr(self, name)) is not None}
-
-    @cached_property
-    def kernel(self) -> Config:
-        """What of this config is compiled: all but SPLIT_K, which is a matter of the grid."""
-        return self if self.SPLIT_K is None else dataclasses.replace(self, SPLIT_K=None)
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        if self.TK:
-            return self.BN // (self.TN or 1) * ((self.BK or 0) // self.TK)
-        if self.WM and self.WN:
-            return self.BM // self.WM * (self.BN // self.WN) * WARP * (self.SLICES or 1)
-        return self.BM * self.BN // ((self.TM or 1) * (self.TN or 1))
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block, in bytes: a tile of A and one of B, on rung 9 two of each with padding.
-
-        With CHAINS also the sums so far of every thread. What rung 10 has is static.
-        """
-        if self.TK:
-            return 0
-        if self.FRAGMENTS:
-            kept = self.BM * self.BN * (self.SLICES or 1) if self.CHAINS else 0
-            stages = self.STAGES or FEWEST_STAGES
-            return 4 * (stages * (self.BK or 0) * (self.BM + PAD + self.BN + PAD) + kept)
-        return 4 * (self.BK or 0) * (self.BM + self.BN)
-
-    @property
-    def wmiter(self) -> int:
-        """Sub-tiles of a warp tile along m; 0 where the constants do not give a whole number."""
-        if not (self.WM and self.WN and self.TM and self.TN and self.WNITER):
-            return 0
-        area = WARP * self.TM * self.TN * self.WNITER
-        return self.WM * self.WN // area if self.WM * self.WN % area == 0 else 0
-
-    def __str__(self) -> str:
-        return " ".join(f"{name}={_shown(value)}" for name, value in self.constants.items())
-
-    def __repr__(self) -> str:
-        return f"Config({', '.join(f'{name}={value!r}' for name, value in self.constants.items())})"
-
-
-_CONSTANTS = tuple(field.name for field in dataclasses.fields(Config))
-_REQUIRED = frozenset(field.name for field in dataclasses.fields(Config) if field.default is dataclasses.MISSING)
+MAX_SKINNY = 32  # rows of a block of rung 10
+WARPGROUP = 128  # threads
+ROWS_PER_WARPGROUP = 64  # of C, that a warpgroup of rung 11 multiplies
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken rule: what the rule is, what it allows and what was found."""
+    """A broken rule: what the rule is, what it allows and what was found."""
 
     rule: str
     limit: str
@@ -170,107 +46,627 @@ class Violation:
         return f"{self.rule}: needs {self.limit}, got {self.value}"
 
 
-def violations(rung: Rung, config: Config, shared_limit: int) -> list[Violation]:
-    """Return every rule that `config` breaks on `rung`, the empty list if it is legal.
+@dataclass(frozen=True)
+class Constant:
+    """The declaration of one constant.
+
+    Attributes
+    ----------
+    meaning : str
+    values : tuple of int
+        The values it can take. Empty: `least` to `most`.
+    least, most : int
+        Both inclusive. Constants are 32-bit ints in the kernels.
+    """
+
+    meaning: str
+    values: tuple[int, ...] = ()
+    least: int = 1
+    most: int = MAX_EXTENT
+
+    def violation(self, name: str, value: int) -> Violation | None:
+        """Return the violation of a value outside the range, or None."""
+        if self.values:
+            limit = " or ".join(map(str, self.values))
+            return None if value in self.values else Violation(f"value of {name}", limit, _shown(value))
+        if self.least <= value <= self.most:
+            return None
+        return Violation(f"{name} is in range", f"{self.least} to {self.most}", _shown(value))
+
+
+SWITCH = (0, 1)
+GroupM = Annotated[int, Constant("rows of tiles of C that blocks walk together, for L2")]
+MinBlocks = Annotated[int, Constant("blocks that must fit on an SM together; bounds a thread's registers", most=32)]
+# More than 1024 parts cost more than they gain.
+SplitK = Annotated[int, Constant("parts that K is divided into, each with its own blocks", most=1024)]
+
+
+@dataclass(frozen=True, repr=False)
+class Config:
+    """The constants of a kernel. This is the base class; `Rung.config` is the class that a rung takes.
 
     Parameters
     ----------
-    rung : Rung
-    config : Config
-    shared_limit : int
-        Shared memory that a block may opt in to on the device, in bytes.
+    BM, BN : int
+        Rows and columns of C that a block computes.
 
-    Returns
-    -------
-    list of Violation
-        Each with the rule, its limit and the value found.
+    Raises
+    ------
+    ConfigError
+        A constant is not an int, or the base class itself is called.
     """
-    found = _knob_violations(rung, config)
-    if found:
-        return found  # the rules below compute with the knobs
-    if rung.narrow:
-        return _skinny_violations(config)
-    if rung.warp_tiles:
-        found = _warp_tile_violations(config)
-    else:
-        found = _thread_tile_violations(config)
-    if found:
-        return found  # threads and shared memory follow from tiles that divide
-    return _block_violations(rung, config, shared_limit)
+
+    BM: Annotated[int, Constant("rows of C that a block computes")]
+    BN: Annotated[int, Constant("columns of C that a block computes")]
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Refuse the base class, which no kernel takes."""
+        if cls is Config:
+            raise ConfigError(
+                "fastsgemm.Config is the base class of the configs; use the class of a rung, "
+                "such as fastsgemm.PipelinedConfig or fastsgemm.RUNGS[8].config"
+            )
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        for name, value in self.constants.items():
+            if type(value) is not int:
+                raise ConfigError(f"constant {name} must be an int, got {value!r}")
+
+    @classmethod
+    def declared(cls) -> Mapping[str, Constant]:
+        """Return the declarations of the constants by name, in the order of the fields."""
+        return _declared(cls)  # type: ignore[arg-type]  # mypy takes the __hash__ of the instances
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        """Return the names of the constants without a default."""
+        return tuple(field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING)
+
+    @classmethod
+    def from_constants(cls, constants: Mapping[str, Any]) -> Self:
+        """Make a config of named constants.
+
+        Raises
+        ------
+        ConfigError
+            A constant is unknown, missing, not an int or out of its range.
+        """
+        known = cls.declared()
+        unknown, missing = sorted(constants.keys() - known.keys()), sorted({*cls.required()} - constants.keys())
+        if unknown:
+            raise ConfigError(f"unknown constants {unknown}; {cls.__name__} has {list(known)}")
+        if missing:
+            raise ConfigError(f"constants {missing} of {cls.__name__} are missing")
+        config = cls(**constants)
+        found = config.out_of_range()
+        if found:
+            raise ConfigError("; ".join(map(str, found)))
+        return config
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """All constants by name, in the order of the fields."""
+        return {name: getattr(self, name) for name in self.declared()}
+
+    @cached_property
+    def kernel(self) -> Self:
+        """The config without split-K, which no kernel is compiled for: equal for all configs of one kernel."""
+        return self if self.split_k == 1 else self.replace(SPLIT_K=1)
+
+    def replace(self, **constants: int) -> Self:
+        """Return the config with other values of these constants."""
+        return dataclasses.replace(self, **constants)
+
+    @property
+    def compiled(self) -> dict[str, int]:
+        """The constants that the kernel is compiled for."""
+        return {name: value for name, value in self.constants.items() if name != "SPLIT_K"}
+
+    # What the grid and the cost model ask of every kernel.
+
+    @property
+    def tile_k(self) -> int:
+        """Steps of k in a tile; 1 for a kernel without tiles of A and B."""
+        return 1
+
+    @property
+    def split_k(self) -> int:
+        """Parts of K with blocks of their own; 1 for a kernel that cannot split K."""
+        return 1
+
+    @property
+    def sliced_k(self) -> int:
+        """Groups of threads of a block that share out k; 1 for a kernel that cannot slice."""
+        return 1
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        raise NotImplementedError
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block, in bytes."""
+        return 0
+
+    @property
+    def least_registers(self) -> int:
+        """A lower bound of the registers of a thread."""
+        raise NotImplementedError
+
+    def out_of_range(self) -> list[Violation]:
+        """Return a violation for each constant outside its range."""
+        found = (declared.violation(name, getattr(self, name)) for name, declared in self.declared().items())
+        return [violation for violation in found if violation is not None]
+
+    def violations(self, shared_limit: int) -> list[Violation]:
+        """Return every rule that the config breaks; the empty list if it is legal.
+
+        Parameters
+        ----------
+        shared_limit : int
+            Shared memory that a block may opt in to on the device, in bytes.
+        """
+        # Each group of rules computes with what the one before has checked.
+        return self.out_of_range() or self._tile_violations() or self._block_violations(shared_limit)
+
+    def _tile_violations(self) -> list[Violation]:
+        """Return the rules that the tiles break among themselves."""
+        return []
+
+    def _block_violations(self, shared_limit: int) -> list[Violation]:
+        """Return the rules of threads, copies, shared memory and registers."""
+        found = self._thread_violations()
+        if self.threads:
+            found += self._copy_violations()
+        if self.shared_bytes > shared_limit:
+            limit = f"at most {shared_limit} bytes on this device"
+            found.append(Violation("shared memory of a block", limit, f"{self.shared_bytes} bytes"))
+        return found + self._register_violations()
+
+    def _thread_violations(self) -> list[Violation]:
+        least = 2 * WARP
+        if least <= self.threads <= MAX_THREADS and self.threads % WARP == 0:
+            return []
+        limit = f"{least} to {MAX_THREADS}, a multiple of {WARP}"
+        return [Violation("threads of a block", limit, str(self.threads))]
+
+    def _copy_violations(self) -> list[Violation]:
+        return []
+
+    def _register_violations(self, rule: str = "accumulators and fragments in registers") -> list[Violation]:
+        if self.least_registers <= MAX_REGISTERS:
+            return []
+        return [Violation(rule, f"at most {MAX_REGISTERS}", f"at least {self.least_registers}")]
+
+    def __str__(self) -> str:
+        """Return the constants, without those at their defaults."""
+        return " ".join(f"{name}={_shown(value)}" for name, value in self._telling().items())
+
+    def __repr__(self) -> str:
+        constants = ", ".join(f"{name}={_shown(value)}" for name, value in self._telling().items())
+        return f"{type(self).__name__}({constants})"
+
+    def _telling(self) -> dict[str, int]:
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return {name: value for name, value in self.constants.items() if value != defaults[name]}
 
 
-def check(rung: Rung, config: Config, shared_limit: int) -> None:
-    """Raise `ConfigError` naming every rule that `config` breaks on `rung`."""
-    found = violations(rung, config, shared_limit)
-    if found:
-        rules = "; ".join(map(str, found))
-        raise ConfigError(f"illegal config for rung {rung.name} ({config}): {rules}")
+@cache
+def _declared(cls: Any) -> dict[str, Constant]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: hints[field.name].__metadata__[0] for field in dataclasses.fields(cls)}
 
 
-def from_constants(constants: dict[str, Any]) -> Config:
-    """Make a `Config` of named constants, or raise `ConfigError`: a name is unknown, a value no int or out of range."""
-    unknown = sorted(set(constants) - set(_CONSTANTS))
-    if unknown:
-        raise ConfigError(f"unknown constants {unknown}; known are {sorted(_CONSTANTS)}")
-    missing = sorted(_REQUIRED - set(constants))
-    if missing:
-        raise ConfigError(f"constants {missing} are missing")
-    config = Config(**{name: _whole(name, value) for name, value in constants.items()})
-    found = _range_violations(config.constants)
-    if found:
-        raise ConfigError("; ".join(map(str, found)))
-    return config
+@dataclass(frozen=True, repr=False)
+class BlockConfig(Config):
+    """Rungs 1 and 2: a thread computes one element of C."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.BM * self.BN
+
+    @property
+    def least_registers(self) -> int:
+        """A lower bound of the registers of a thread."""
+        return 3 + BOOKKEEPING_REGISTERS  # a sum and an element of A and of B
 
 
-def _whole(name: str, value: Any) -> int:
-    if type(value) is not int:
-        raise ConfigError(f"constant {name} must be an int, got {value!r}")
-    return value
+@dataclass(frozen=True, repr=False)
+class SharedTileConfig(BlockConfig):
+    """Rung 3: tiles of A and B in shared memory."""
+
+    BK: Annotated[int, Constant("steps of k in a tile")]
+
+    load_floats: ClassVar[int] = 1  # of a load from global memory
+
+    @property
+    def tile_k(self) -> int:
+        """Steps of k in a tile."""
+        return self.BK
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block, in bytes: a tile of A and one of B."""
+        return 4 * self.BK * (self.BM + self.BN)
+
+    def _copy_violations(self) -> list[Violation]:
+        width, found = self.load_floats, []
+        for name, value in (("BM * BK", self.BM * self.BK), ("BK * BN", self.BK * self.BN)):
+            if value % (width * self.threads):
+                limit = f"a multiple of {width} * threads = {width * self.threads}"
+                found.append(Violation(f"{name} shares out in {32 * width}-bit loads", limit, str(value)))
+        return found
 
 
-_CHOICES = {
-    "PREFETCH": (0, 1),
-    "SERPENTINE": (0, 1),
-    "ORDER": (0, 1, 2, 3, 4, 5),
-    "FRAGMENTS": (1, 2),
-    "ASYNC": (0, 1, 2),
-    "SPREAD": (0, 1, 2),
-    "STAGES": (3, 4),
-    "SLICES": (2, 4, 8),
-    "CHAINS": (2, 4, 8, 16),
-}
-# The largest values of the others; the least is 1. They are 32-bit ints in the kernels, where 2^32 is 0.
-_MOST_EXTENT = 2**16  # rows, columns or steps: shared memory and registers allow less than that on every rung
-_MOST = {"MIN_BLOCKS": 32, "SPLIT_K": 1024}  # 32 blocks fit on an SM; more parts than 1024 cost more than they gain
+@dataclass(frozen=True, repr=False)
+class ThreadColumnConfig(SharedTileConfig):
+    """Rung 4: a thread computes TM rows of one column."""
+
+    TM: Annotated[int, Constant("rows of C that a thread computes in a thread tile")]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.BM * self.BN // self.TM
+
+    @property
+    def least_registers(self) -> int:
+        """A lower bound of the registers of a thread."""
+        return 2 * self.TM + 1 + BOOKKEEPING_REGISTERS
+
+    def _tile_violations(self) -> list[Violation]:
+        return _divides("TM", self.TM, "BM", self.BM)
 
 
-def _knob_violations(rung: Rung, config: Config) -> list[Violation]:
-    found = []
-    given = config.constants
-    for name in rung.knobs:
-        if name not in given and name not in OPTIONAL:
-            found.append(Violation(f"{name} is set", f"a value on rung {rung.name}", "none"))
-    for name, value in given.items():
-        if name not in rung.knobs:
-            found.append(Violation(f"{name} is unused", f"none on rung {rung.name}", _shown(value)))
-    return found + _range_violations({name: value for name, value in given.items() if name in rung.knobs})
+@dataclass(frozen=True, repr=False)
+class ThreadTileConfig(ThreadColumnConfig):
+    """Rung 5: a thread computes a TM x TN thread tile."""
+
+    TN: Annotated[int, Constant("columns of C that a thread computes in a thread tile")]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.BM * self.BN // (self.TM * self.TN)
+
+    @property
+    def least_registers(self) -> int:
+        """A lower bound of the registers of a thread."""
+        return _outer_product_registers(self.TM, self.TN)
+
+    def _tile_violations(self) -> list[Violation]:
+        return super()._tile_violations() + _divides("TN", self.TN, "BN", self.BN)
 
 
-def _range_violations(given: dict[str, int]) -> list[Violation]:
-    found = []
-    for name, value in given.items():
-        if name in _CHOICES:
-            if value not in _CHOICES[name]:
-                limit = " or ".join(map(str, _CHOICES[name]))
-                found.append(Violation(f"{name} is a switch", limit, _shown(value)))
-        elif not 1 <= value <= _MOST.get(name, _MOST_EXTENT):
-            most = _MOST.get(name, _MOST_EXTENT)
-            found.append(Violation(f"{name} is in range", f"1 to {most}", _shown(value)))
-    return found
+@dataclass(frozen=True, repr=False)
+class VectorizedConfig(ThreadTileConfig):
+    """Rungs 6 and 7: the constants of rung 5, and tiles of whole 128-bit vectors."""
+
+    load_floats: ClassVar[int] = VECTOR
+
+    def _copy_violations(self) -> list[Violation]:
+        found = super()._copy_violations()
+        for name in ("BK", "BM", "BN", "TM", "TN"):
+            extent = getattr(self, name)
+            if extent % VECTOR:
+                found.append(Violation(f"{name} is whole 128-bit vectors", f"a multiple of {VECTOR}", str(extent)))
+        return found
+
+
+@dataclass(frozen=True, repr=False)
+class _WarpTileConfig(VectorizedConfig):
+    """The constants that rungs 8 and 9 share: a level of warp tiles between block and thread."""
+
+    WM: Annotated[int, Constant("rows of C that a warp computes")]
+    WN: Annotated[int, Constant("columns of C that a warp computes")]
+    WNITER: Annotated[int, Constant("sub-tiles of a warp tile along n")]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.BM // self.WM * (self.BN // self.WN) * WARP
+
+    @property
+    def wmiter(self) -> int:
+        """Sub-tiles of a warp tile along m; 0 where the constants do not give a whole number."""
+        area = WARP * self.TM * self.TN * self.WNITER
+        return self.WM * self.WN // area if self.WM * self.WN % area == 0 else 0
+
+    @property
+    def least_registers(self) -> int:
+        """A lower bound of the registers of a thread."""
+        prefetched = self.BK * (self.BM + self.BN) // self.threads if self._prefetches else 0
+        return _outer_product_registers(self.TM * self.wmiter, self.TN * self.WNITER) + prefetched
+
+    @property
+    def _prefetches(self) -> bool:
+        """Whether every thread holds its share of the next tile in registers."""
+        raise NotImplementedError
+
+    def _tile_violations(self) -> list[Violation]:
+        found = _divides("WM", self.WM, "BM", self.BM) + _divides("WN", self.WN, "BN", self.BN)
+        if not self.wmiter:
+            area = WARP * self.TM * self.TN * self.WNITER
+            rule = "WMITER = WM * WN / (32 * TM * TN * WNITER) is whole"
+            return [*found, Violation(rule, f"a multiple of {area}", f"WM * WN = {self.WM * self.WN}")]
+        found += _divides("WMITER", self.wmiter, "WM", self.WM)
+        found += _divides("WNITER", self.WNITER, "WN", self.WN)
+        if found:
+            return found
+        rows, columns = self.WM // self.wmiter, self.WN // self.WNITER
+        return _divides("TM", self.TM, "WM / WMITER", rows) + _divides("TN", self.TN, "WN / WNITER", columns)
+
+
+@dataclass(frozen=True, repr=False)
+class WarptiledConfig(_WarpTileConfig):
+    """Rung 8. The defaults are the version of the literature."""
+
+    PREFETCH: Annotated[int, Constant("1: the next tile is read to registers before this one's arithmetic", SWITCH)] = 0
+    SERPENTINE: Annotated[int, Constant("1: odd rows of the outer product run backwards", SWITCH)] = 0
+    GROUP_M: GroupM = 1
+    MIN_BLOCKS: MinBlocks = 1
+
+    @property
+    def _prefetches(self) -> bool:
+        return bool(self.PREFETCH)
+
+
+@dataclass(frozen=True, repr=False)
+class PipelinedConfig(_WarpTileConfig):
+    """Rung 9: copies run under arithmetic, and K can be sliced and split."""
+
+    GROUP_M: GroupM = 8
+    MIN_BLOCKS: MinBlocks = 1
+    ORDER: Annotated[int, Constant("of the outer product; see device/outer_product.cuh", (0, 1, 2, 3, 4, 5))] = 1
+    FRAGMENTS: Annotated[int, Constant("buffers for fragments; 2: they are read one step of k ahead", (1, 2))] = 2
+    CP_ASYNC: Annotated[int, Constant("copies past the registers: 0 none, 1 the untransposed, 2 all", (0, 1, 2))] = 1
+    SPREAD: Annotated[int, Constant("of a copy over the steps of a tile: 0 at once, 1, 2", (0, 1, 2))] = 0
+    STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", (2, 3, 4))] = 2
+    SLICED_K: Annotated[int, Constant("groups of threads that share out the steps of a tile", (1, 2, 4, 8))] = 1
+    PARTIAL_ACCUMULATORS: Annotated[int, Constant("chains of FMAs of a sum, about", (1, 2, 4, 8, 16))] = 1
+    SPLIT_K: SplitK = 1
+
+    FEWEST_STAGES: ClassVar[int] = 2
+
+    @property
+    def split_k(self) -> int:
+        """Parts of K with blocks of their own."""
+        return self.SPLIT_K
+
+    @property
+    def sliced_k(self) -> int:
+        """Groups of threads of a block that share out k."""
+        return self.SLICED_K
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return super().threads * self.SLICED_K
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block, in bytes: the stages, and the finished chains of every thread."""
+        finished = self.BM * self.BN * self.SLICED_K if self.PARTIAL_ACCUMULATORS > 1 else 0
+        return 4 * (self.STAGES * self.BK * (self.BM + PAD + self.BN + PAD) + finished)
+
+    @property
+    def _prefetches(self) -> bool:
+        return self.CP_ASYNC == 0
+
+    def _block_violations(self, shared_limit: int) -> list[Violation]:
+        found = self._thread_violations()
+        if self.threads:
+            found += self._copy_violations()
+        if not found:
+            found = self._team_violations() + self._slice_violations()
+            if self.STAGES > self.FEWEST_STAGES and self.CP_ASYNC != 2:
+                rule = "more than two STAGES are copied past the registers"
+                found.append(Violation(rule, "CP_ASYNC = 2", f"CP_ASYNC = {self.CP_ASYNC}"))
+        if self.shared_bytes > shared_limit:
+            limit = f"at most {shared_limit} bytes on this device"
+            found.append(Violation("shared memory of a block", limit, f"{self.shared_bytes} bytes"))
+        return found + self._register_violations()
+
+    def _team_violations(self) -> list[Violation]:
+        """Return the rule of the copies: teams of threads share out the lines of a tile evenly."""
+        for name, extent in (("BM", self.BM), ("BN", self.BN)):
+            for lines, line, least in ((extent, self.BK, 8), (self.BK, extent, 32)):  # k contiguous, then m or n
+                for width in WIDTHS:
+                    vectors = line // width
+                    team = min(vectors, max(self.threads // lines, least // width))
+                    if vectors % team or self.threads % team or lines % (self.threads // team):
+                        limit = f"whole teams of {team} threads for {lines} lines of {vectors} vectors"
+                        return [Violation(f"{name} and BK share out among teams", limit, f"{self.threads} threads")]
+        return []
+
+    def _slice_violations(self) -> list[Violation]:
+        """Return the rules of sliced-K: enough steps to hide a copy, and room for a row of every thread's sums."""
+        found = _divides("SLICED_K", self.SLICED_K, "BK", self.BK)
+        steps = self.BK // self.SLICED_K
+        if steps < 4 or steps % 2:
+            value = f"{self.BK} / {self.SLICED_K}"
+            found.append(Violation("BK / SLICED_K is pairs of steps", "an even number from 4", value))
+        sums = 4 * (self.threads - self.threads // self.SLICED_K) * self.TN * self.WNITER
+        room = 4 * self.FEWEST_STAGES * self.BK * (self.BM + self.BN)
+        if sums > room:
+            found.append(Violation("partial sums of the slices", f"at most {room} bytes", f"{sums} bytes"))
+        return found
+
+
+@dataclass(frozen=True, repr=False)
+class SkinnyConfig(Config):
+    """Rung 10: for a C of few rows."""
+
+    BK: Annotated[int, Constant("steps of k between two barriers")]
+    TN: Annotated[int, Constant("columns of C that a thread computes")]
+    TK: Annotated[int, Constant("steps of BK that a thread computes, and has on their way")]
+    MIN_BLOCKS: MinBlocks = 1
+    SPLIT_K: SplitK = 1
+
+    @property
+    def tile_k(self) -> int:
+        """Steps of k in a tile."""
+        return self.BK
+
+    @property
+    def split_k(self) -> int:
+        """Parts of K with blocks of their own."""
+        return self.SPLIT_K
+
+    @property
+    def sliced_k(self) -> int:
+        """Groups of threads of a block that share out k."""
+        return self.BK // self.TK
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.BN // self.TN * self.sliced_k
+
+    @property
+    def static_shared_bytes(self) -> int:
+        """The most static shared memory that a variant needs, in bytes: A, B and C are transposed.
+
+        It holds two tiles of A, or the partial sums of the rows that are added up in one pass; see
+        ``cuda_src/10_skinny.cu``.
+        """
+        rows = self.BM
+        while rows > 1 and (rows * self.TN > self.sliced_k or rows * self.sliced_k * self.BN > MAX_PASS):
+            rows //= 2
+        adders = max(1, self.threads // (rows * self.BN))
+        sums = rows * self.BN * (self.sliced_k + adders) + adders * (self.BN * (self.BM + 1) + PAD)
+        tile = self.TK * self.BM * (self.sliced_k + (self.BM > K_GROUP))
+        return 4 * max(2 * tile, sums)
+
+    @property
+    def least_registers(self) -> int:
+        """A lower bound of the registers of a thread."""
+        sums = self.BM * self.TN
+        if self.TK > K_GROUP and sums <= MAX_ALTERNATED:
+            sums *= 2
+        return sums + self.TK * self.TN + K_GROUP + BOOKKEEPING_REGISTERS
+
+    def _tile_violations(self) -> list[Violation]:
+        found = _divides("TN", self.TN, "BN", self.BN) + _divides("TK", self.TK, "BK", self.BK)
+        if self.BM > MAX_SKINNY or not _power_of_two(self.BM):
+            found.append(Violation("BM of few rows", f"a power of two up to {MAX_SKINNY}", str(self.BM)))
+        if self.TK % K_GROUP:
+            found.append(Violation("TK is whole groups of k", f"a multiple of {K_GROUP}", str(self.TK)))
+        return found
+
+    def _block_violations(self, shared_limit: int) -> list[Violation]:
+        found = []
+        for name, value in (("TN", self.TN), ("BN / TN", self.BN // self.TN), ("BK / TK", self.sliced_k)):
+            if not _power_of_two(value):
+                found.append(Violation(f"{name} shares out partial sums", "a power of two", str(value)))
+        least = max(WARP, self.BM)
+        if not least <= self.threads <= MAX_THREADS:
+            found.append(Violation("threads of a block", f"{least} to {MAX_THREADS}", str(self.threads)))
+        if self.static_shared_bytes > STATIC_SHARED:
+            limit = f"at most {STATIC_SHARED} bytes, the limit of static shared memory"
+            found.append(Violation("shared memory of a block", limit, f"{self.static_shared_bytes} bytes"))
+        return found + self._register_violations("accumulators and loads in registers")
+
+
+@dataclass(frozen=True, repr=False)
+class Fp16x3Config(Config):
+    """Rung 11: tensor cores on Hopper, with FP32 accuracy from three FP16 products."""
+
+    BM: Annotated[int, Constant("rows of C that a block computes, 64 a warpgroup", (64, 128))] = 128
+    BN: Annotated[int, Constant("columns of C that a block computes", (16, 32, 64, 128, 192))] = 128
+    SETS: Annotated[int, Constant("sets of BN / 2 registers for sums and chains", (2, 3))] = 3
+    PROMOTE_STAGES: Annotated[int, Constant("stages of 32 steps of k between promotions of the sums", (1, 2))] = 2
+    STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", least=4, most=64)] = 7
+    GROUP_M: GroupM = 8
+    SPLIT_K: SplitK = 1
+
+    LINE_BYTES: ClassVar[int] = 128  # of a row of A or a column of B in a stage: 32 steps of hi and of lo
+    SWIZZLE_BYTES: ClassVar[int] = 1024  # tiles begin at multiples of it
+    BARRIER_BYTES: ClassVar[int] = 16  # of the two barriers of a stage
+    MULTIPLY_REGISTERS: ClassVar[int] = 232  # of a thread that multiplies; the copying warpgroup hands its own over
+
+    @property
+    def split_k(self) -> int:
+        """Parts of K with blocks of their own."""
+        return self.SPLIT_K
+
+    @property
+    def tile_k(self) -> int:
+        """Steps of k in a stage."""
+        return 32
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: the warpgroups that multiply, and one that copies."""
+        return WARPGROUP * (self.BM // ROWS_PER_WARPGROUP + 1)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block, in bytes."""
+        stage = (self.BM + self.BN) * self.LINE_BYTES + self.BARRIER_BYTES
+        return self.SWIZZLE_BYTES + self.STAGES * stage
+
+    @property
+    def least_registers(self) -> int:
+        """A lower bound of the registers of a thread that multiplies."""
+        return self.SETS * self.BN // 2 + 32
+
+    def _register_violations(self, rule: str = "SETS of BN / 2 registers") -> list[Violation]:
+        if self.least_registers <= self.MULTIPLY_REGISTERS:
+            return []
+        return [Violation(rule, f"at most {self.MULTIPLY_REGISTERS}", f"at least {self.least_registers}")]
+
+
+@dataclass(frozen=True, repr=False)
+class Fp16x3MmaConfig(Config):
+    """Rung 11 on devices without wgmma: the same arithmetic by mma.sync."""
+
+    BM: Annotated[int, Constant("rows of C that a block computes", (64, 128))] = 128
+    BN: Annotated[int, Constant("columns of C that a block computes", (64, 128))] = 128
+    WM: Annotated[int, Constant("rows of C that a warp computes", (32, 64))] = 64
+    WN: Annotated[int, Constant("columns of C that a warp computes", (32, 64))] = 32
+    STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", least=2, most=8)] = 3
+    GROUP_M: GroupM = 8
+    SPLIT_K: SplitK = 1
+
+    LINE_BYTES: ClassVar[int] = 128  # of a row of A or a column of B in a stage: 32 steps of hi and of lo
+
+    @property
+    def split_k(self) -> int:
+        """Parts of K with blocks of their own."""
+        return self.SPLIT_K
+
+    @property
+    def tile_k(self) -> int:
+        """Steps of k in a stage."""
+        return 32
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.BM // self.WM * (self.BN // self.WN) * WARP
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block, in bytes."""
+        return self.STAGES * (self.BM + self.BN) * self.LINE_BYTES
+
+    @property
+    def least_registers(self) -> int:
+        """A lower bound of the registers of a thread: three sums of every element."""
+        return 3 * self.WM * self.WN // WARP + BOOKKEEPING_REGISTERS
+
+
+def _outer_product_registers(rows: int, columns: int) -> int:
+    """Return the registers of the accumulators and fragments of an outer product, and of what every kernel needs."""
+    return rows * columns + rows + columns + BOOKKEEPING_REGISTERS
 
 
 def _shown(value: int) -> str:
-    """Return an int as text; one that Python refuses to convert, which has thousands of digits, by its size."""
+    """Return an int as text. Python refuses to convert one of thousands of digits; it is shown by its size."""
     return str(value) if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"
 
 
@@ -280,155 +676,5 @@ def _divides(small: str, by: int, large: str, value: int) -> list[Violation]:
     return [Violation(f"{small} divides {large}", f"a multiple of {small} = {by}", f"{large} = {value}")]
 
 
-def _thread_tile_violations(config: Config) -> list[Violation]:
-    return _divides("TM", config.TM or 1, "BM", config.BM) + _divides("TN", config.TN or 1, "BN", config.BN)
-
-
-def _warp_tile_violations(config: Config) -> list[Violation]:
-    assert config.WM and config.WN and config.TM and config.TN and config.WNITER  # knobs were checked
-    found = _divides("WM", config.WM, "BM", config.BM) + _divides("WN", config.WN, "BN", config.BN)
-    area = WARP * config.TM * config.TN * config.WNITER
-    if not config.wmiter:
-        rule = "WMITER = WM * WN / (32 * TM * TN * WNITER) is whole"
-        return [*found, Violation(rule, f"a multiple of {area}", f"WM * WN = {config.WM * config.WN}")]
-    found += _divides("WMITER", config.wmiter, "WM", config.WM)
-    found += _divides("WNITER", config.WNITER, "WN", config.WN)
-    if found:
-        return found
-    return _divides("TM", config.TM, "WM / WMITER", config.WM // config.wmiter) + _divides(
-        "TN", config.TN, "WN / WNITER", config.WN // config.WNITER
-    )
-
-
-def _block_violations(rung: Rung, config: Config, shared_limit: int) -> list[Violation]:
-    found = []
-    threads = config.threads
-    least = 2 * WARP
-    if not least <= threads <= MAX_THREADS or threads % WARP:
-        limit = f"{least} to {MAX_THREADS}, a multiple of {WARP}"
-        found.append(Violation("threads of a block", limit, str(threads)))
-    if config.BK and threads:
-        found += _copy_violations(rung, config, threads)
-    if config.FRAGMENTS and not found:
-        found += _pipeline_violations(config, threads) + _slice_violations(config, threads)
-        if config.STAGES and config.ASYNC != 2:
-            found.append(Violation("STAGES are copied past the registers", "ASYNC = 2", f"ASYNC = {config.ASYNC}"))
-    if config.shared_bytes > shared_limit:
-        limit = f"at most {shared_limit} bytes on this device"
-        found.append(Violation("shared memory of a block", limit, f"{config.shared_bytes} bytes"))
-    return found + _register_violations(config, "accumulators and fragments in registers")
-
-
-def _copy_violations(rung: Rung, config: Config, threads: int) -> list[Violation]:
-    assert config.BK
-    found = []
-    width = 4 if rung.vectorized else 1  # floats a load
-    for name, value in (("BM * BK", config.BM * config.BK), ("BK * BN", config.BK * config.BN)):
-        if value % (width * threads):
-            limit = f"a multiple of {width} * threads = {width * threads}"
-            found.append(Violation(f"{name} shares out in {32 * width}-bit loads", limit, str(value)))
-    if rung.vectorized:
-        for name, extent in (
-            ("BK", config.BK),
-            ("BM", config.BM),
-            ("BN", config.BN),
-            ("TM", config.TM or 0),
-            ("TN", config.TN or 0),
-        ):
-            if extent % 4:
-                found.append(Violation(f"{name} is whole 128-bit vectors", "a multiple of 4", str(extent)))
-    return found
-
-
-def _pipeline_violations(config: Config, threads: int) -> list[Violation]:
-    """Rung 9: what its copies need of the tiles."""
-    assert config.BK
-    found = []
-    for name, extent in (("BM", config.BM), ("BN", config.BN)):
-        for lines, line, least in ((extent, config.BK, 8), (config.BK, extent, 32)):  # k contiguous, or mn
-            for width in WIDTHS:
-                vectors = line // width
-                team = min(vectors, max(threads // lines, least // width))
-                if vectors % team or threads % team or lines % (threads // team):
-                    limit = f"whole teams of {team} threads for {lines} lines of {vectors} vectors"
-                    found.append(Violation(f"{name} and BK share out among teams", limit, f"{threads} threads"))
-    return found[:1]
-
-
-def _slice_violations(config: Config, threads: int) -> list[Violation]:
-    """Rung 9: slices with steps enough to hide a copy behind, and room for the sums of a row of every thread."""
-    assert config.BK and config.TN and config.WNITER
-    slices = config.SLICES or 1
-    found = _divides("SLICES", slices, "BK", config.BK)
-    if config.BK // slices < 4 or config.BK // slices % 2:
-        found.append(Violation("BK / SLICES is pairs of steps", "an even number from 4", f"{config.BK} / {slices}"))
-    sums = 4 * (threads - threads // slices) * config.TN * config.WNITER
-    room = 4 * FEWEST_STAGES * config.BK * (config.BM + config.BN)
-    if sums > room:
-        found.append(Violation("sums of the slices", f"at most {room} bytes, as the two stages", f"{sums} bytes"))
-    return found
-
-
-def _skinny_violations(config: Config) -> list[Violation]:
-    """Rung 10: threads that cover the tile, partial sums that share out evenly, and static shared memory."""
-    assert config.BK and config.TN and config.TK  # knobs were checked
-    found = _divides("TN", config.TN, "BN", config.BN) + _divides("TK", config.TK, "BK", config.BK)
-    if config.BM > MAX_SKINNY or not _power_of_two(config.BM):
-        found.append(Violation("BM of few rows", f"a power of two up to {MAX_SKINNY}", str(config.BM)))
-    if config.TK % K_GROUP:
-        found.append(Violation("TK is whole groups of k", f"a multiple of {K_GROUP}", str(config.TK)))
-    if found:
-        return found
-    columns, slices = config.BN // config.TN, config.BK // config.TK
-    for name, value in (("TN", config.TN), ("BN / TN", columns), ("BK / TK", slices)):
-        if not _power_of_two(value):
-            found.append(Violation(f"{name} shares out partial sums", "a power of two", str(value)))
-    least = max(WARP, config.BM)
-    if not least <= config.threads <= MAX_THREADS:
-        found.append(Violation("threads of a block", f"{least} to {MAX_THREADS}", str(config.threads)))
-    shared = skinny_shared_bytes(config)
-    if shared > STATIC_SHARED:
-        limit = f"at most {STATIC_SHARED} bytes without asking the device"
-        found.append(Violation("shared memory of a block", limit, f"{shared} bytes"))
-    return found + _register_violations(config, "accumulators and loads in registers")
-
-
-def skinny_shared_bytes(config: Config) -> int:
-    """Return the static shared memory of a block of rung 10, in bytes, with A, B and C transposed: the most of all.
-
-    Two tiles of A, or the partial sums of as many rows as are added up at a time; see ``cuda_src/10_skinny.cu``.
-    """
-    assert config.BK and config.TN and config.TK
-    slices, rows = config.BK // config.TK, config.BM
-    while rows > 1 and (rows * config.TN > slices or rows * slices * config.BN > MAX_PASS):
-        rows //= 2
-    parts = max(1, config.threads // (rows * config.BN))
-    sums = rows * config.BN * (slices + parts) + parts * (config.BN * (config.BM + 1) + PAD)
-    tile = config.TK * config.BM * (slices + (config.BM > K_GROUP))
-    return 4 * max(2 * tile, sums)
-
-
 def _power_of_two(value: int) -> bool:
     return value & (value - 1) == 0
-
-
-def _register_violations(config: Config, rule: str) -> list[Violation]:
-    registers = least_registers(config)
-    if registers <= MAX_REGISTERS:
-        return []
-    return [Violation(rule, f"at most {MAX_REGISTERS}", f"at least {registers}")]
-
-
-def least_registers(config: Config) -> int:
-    """Return an estimate from below of the registers of a thread."""
-    if config.TK:
-        sums = config.BM * (config.TN or 1)
-        if config.TK > K_GROUP and sums <= MAX_ALTERNATED:
-            sums *= 2
-        return sums + config.TK * (config.TN or 1) + K_GROUP + BOOKKEEPING_REGISTERS
-    rows = (config.TM or 1) * (config.wmiter or 1)
-    columns = (config.TN or 1) * (config.WNITER or 1)
-    prefetched = 0
-    if config.BK and (config.PREFETCH or config.ASYNC == 0):
-        prefetched = config.BK * (config.BM + config.BN) // config.threads
-    return rows * columns + rows + columns + prefetched + BOOKKEEPING_REGISTERS

@@ -11,9 +11,8 @@ from fastsgemm.call import arrays, checks, fp16x3, packing, streams
 from fastsgemm.call.arrays import HOST, DeviceArray, View
 from fastsgemm.call.launch import run
 from fastsgemm.call.split_operand import SplitOperand, array_of
-from fastsgemm.config import Config
+from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ArgumentError, ConfigError, PrecisionError, ShapeError
-from fastsgemm.geometry.fp16x3 import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.rungs import Rung
 
 if TYPE_CHECKING:
@@ -143,11 +142,11 @@ def sgemm(
 
     Notes
     -----
-    The same call gives the same bits, with the same config, every time. On rungs 1 to 8, and on rung 9 with K in one
-    part and without slices and chains, every element of C is one chain of FMAs in ascending k, then the epilogue
-    alpha * acc + beta * C: they all give the same bits. Without a rung, K may be shared out among blocks or among the
-    threads of a block, or a sum be made of several short chains, which err less: another order of additions, as fixed,
-    but rounded elsewhere.
+    The same call gives the same bits, with the same config, every time. On rungs 1 to 8, and on rung 9 without
+    split-K, sliced-K and partial accumulators, every element of C is one chain of FMAs in ascending k, then the
+    epilogue alpha * acc + beta * C: they all give the same bits. Without a rung, K may be shared out among blocks or
+    among the threads of a block, or a sum be made of several short chains, which err less: another order of additions,
+    as fixed, but rounded elsewhere.
 
     With precision "fp16x3" each operand is split into pairs of FP16 numbers, whose products tensor cores sum up. The
     result differs from the exact one by at most (100 + K / 64) u (|A| |B|), u = 2^-24, componentwise, on every input:
@@ -166,8 +165,8 @@ def sgemm(
     array([[3., 3.],
            [3., 3.]], dtype=float32)
     """
-    if rung is not None:
-        rung = rungs.find(rung)
+    if rung is not None or isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
+        rung = rungs.find("fp16x3" if rung is None else rung)
         precision = _precision_of(rung, precision)
     if precision not in PRECISIONS:
         raise PrecisionError(f"precision must be {' or '.join(map(repr, PRECISIONS))}, got {precision!r}")
@@ -192,8 +191,8 @@ def sgemm(
         raise ArgumentError(
             "sgemm has no out=; pass the array to write as C=, with beta=0 (the default) it is not read"
         )
-    if config is not None:
-        _check_config(config, precision)
+    if config is not None and not isinstance(config, Config):
+        raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
     if ordinal == HOST:
         return host.sgemm(A, B, alpha32, beta32, C, rung, config, stream, precision)
 
@@ -237,13 +236,6 @@ def _precision_of(rung: Rung, precision: str) -> str:
     if precision not in ("ieee", rung.precision):
         raise PrecisionError(f"rung {rung.name} computes with precision {rung.precision!r}, got precision={precision!r}")
     return rung.precision
-
-
-def _check_config(config: Any, precision: str) -> None:
-    kinds = (Config,) if precision == "ieee" else (Fp16x3Config, Fp16x3MmaConfig)
-    if type(config) not in kinds:
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise ConfigError(f"config must be a fastsgemm {names} with precision {precision!r}, got {type(config).__name__}")
 
 
 def _new_shape(a: View, b: View) -> tuple[int, int]:

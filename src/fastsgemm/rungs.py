@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fastsgemm.errors import UnknownRungError
-
-_THREAD_TILE = ("BM", "BN", "BK", "TM", "TN")
-_WARP_TILE = (*_THREAD_TILE, "WM", "WN", "WNITER", "PREFETCH", "SERPENTINE", "GROUP_M", "MIN_BLOCKS")
-_PIPELINE = (
-    *_THREAD_TILE,
-    "WM",
-    "WN",
-    "WNITER",
-    "GROUP_M",
-    "MIN_BLOCKS",
-    "ORDER",
-    "FRAGMENTS",
-    "ASYNC",
-    "SPREAD",
-    "STAGES",
-    "SLICES",
-    "CHAINS",
-    "SPLIT_K",
+from fastsgemm.config import (
+    BlockConfig,
+    Config,
+    Fp16x3Config,
+    PipelinedConfig,
+    SharedTileConfig,
+    SkinnyConfig,
+    ThreadColumnConfig,
+    ThreadTileConfig,
+    VectorizedConfig,
+    Violation,
+    WarptiledConfig,
 )
-# knobs that may be left out: there are two stages then, and a sum is one chain of FMAs
-OPTIONAL = ("STAGES", "SLICES", "CHAINS", "SPLIT_K")
-_SKINNY = ("BM", "BN", "BK", "TN", "TK", "MIN_BLOCKS", "SPLIT_K")
-_FP16X3 = ("BM", "BN", "SETS", "PROMOTE_STAGES", "STAGES", "GROUP_M", "SPLIT_K")
+from fastsgemm.errors import ConfigError, UnknownRungError
 
-NARROW = 32  # the most rows of C that rung 10 is thought of for
+NARROW = 32  # the most rows of C that rung 10 is for
 
 
 def kernel_name(file: str) -> str:
@@ -54,8 +43,8 @@ class Rung:
         Its name everywhere: in `sgemm`, in the tuning database, in tests and tables.
     file : str
         Its source below ``cuda_src``.
-    knobs : tuple of str
-        The constants that its `Config` sets.
+    config : type of Config
+        The class of its constants.
     idea : str
         What it does that the rung before does not.
     vectorized : bool
@@ -63,9 +52,11 @@ class Rung:
     pairs : bool
         Whether it moves 8 where alignment allows no more; else that is 4.
     splits : bool
-        Whether its blocks can share out K as well as C.
+        Whether its blocks can split K as well as C.
+    guarded : bool
+        Whether a C smaller than a tile needs a variant of its own.
     narrow : bool
-        Whether it is for a C of few rows or, as the transposed product, of few columns.
+        Whether it is for a C of few rows or, with swap_ab, of few columns.
     precision : str
         The `precision` of `sgemm` that it computes with: ``ieee`` or ``fp16x3``. Only kernels of ``ieee`` share one
         signature and are in the tuning database.
@@ -74,11 +65,12 @@ class Rung:
     number: int
     name: str
     file: str
-    knobs: tuple[str, ...]
+    config: type[Config]
     idea: str
     vectorized: bool = False
     pairs: bool = False
     splits: bool = False
+    guarded: bool = False
     narrow: bool = False
     precision: str = "ieee"
 
@@ -87,19 +79,28 @@ class Rung:
         """The ``extern "C"`` name in `file`; see `kernel_name`."""
         return kernel_name(self.file)
 
-    @property
-    def warp_tiles(self) -> bool:
-        """Whether there is a level of warp tiles between block and thread."""
-        return "WM" in self.knobs
-
-    @property
-    def guarded(self) -> bool:
-        """Whether it is compiled apart for a C smaller than a tile of it."""
-        return self.splits and not self.narrow
-
     def suits(self, M: int, N: int) -> bool:
-        """Whether an (M, N) result is what it is for."""
+        """Whether it is for a result of M rows and N columns."""
         return not self.narrow or min(M, N) <= NARROW
+
+    def violations(self, config: Config, shared_limit: int) -> list[Violation]:
+        """Return every rule that `config` breaks on this rung; the empty list if it is legal.
+
+        Parameters
+        ----------
+        config : Config
+        shared_limit : int
+            Shared memory that a block may opt in to on the device, in bytes.
+        """
+        if type(config) is not self.config:
+            return [Violation("class of the config", self.config.__name__, type(config).__name__)]
+        return config.violations(shared_limit)
+
+    def check(self, config: Config, shared_limit: int) -> None:
+        """Raise `ConfigError` naming every rule that `config` breaks on this rung; see `violations`."""
+        found = self.violations(config, shared_limit)
+        if found:
+            raise ConfigError(f"illegal config for rung {self.name} ({config}): {'; '.join(map(str, found))}")
 
     def __str__(self) -> str:
         return f"{self.number} {self.name}"
@@ -110,24 +111,24 @@ class Rung:
 
 # fmt: off
 RUNGS: tuple[Rung, ...] = (
-    Rung(1, "naive", "01_naive.cu", ("BM", "BN"), "one thread, one output; a warp reads A with a stride"),
-    Rung(2, "coalesced", "02_coalesced.cu", ("BM", "BN"), "a warp reads and writes neighbours"),
-    Rung(3, "smem_tiled", "03_smem_tiled.cu", ("BM", "BN", "BK"), "tiles of A and B in shared memory"),
-    Rung(4, "blocktile_1d", "04_blocktile_1d.cu", ("BM", "BN", "BK", "TM"), "TM results a thread"),
-    Rung(5, "blocktile_2d", "05_blocktile_2d.cu", _THREAD_TILE, "TM x TN results, an outer product"),
-    Rung(6, "vectorized", "06_vectorized.cu", _THREAD_TILE, "A transposed, 128-bit loads and stores", True),
-    Rung(7, "autotuned", "06_vectorized.cu", _THREAD_TILE, "rung 6 with searched constants", True),
-    Rung(8, "warptiled", "08_warptiled.cu", _WARP_TILE, "a warp tile between block and thread", True),
+    Rung(1, "naive", "01_naive.cu", BlockConfig, "one thread, one output; a warp reads A with a stride"),
+    Rung(2, "coalesced", "02_coalesced.cu", BlockConfig, "a warp reads and writes neighbours"),
+    Rung(3, "smem_tiled", "03_smem_tiled.cu", SharedTileConfig, "tiles of A and B in shared memory"),
+    Rung(4, "blocktile_1d", "04_blocktile_1d.cu", ThreadColumnConfig, "TM results a thread"),
+    Rung(5, "blocktile_2d", "05_blocktile_2d.cu", ThreadTileConfig, "TM x TN results, an outer product"),
+    Rung(6, "vectorized", "06_vectorized.cu", VectorizedConfig, "A transposed, 128-bit loads and stores", True),
+    Rung(7, "autotuned", "06_vectorized.cu", VectorizedConfig, "rung 6 with searched constants", True),
+    Rung(8, "warptiled", "08_warptiled.cu", WarptiledConfig, "a warp tile between block and thread", True),
     Rung(
-        9, "pipelined", "09_pipelined.cu", _PIPELINE, "two stages, copies under arithmetic, split-K",
-        vectorized=True, pairs=True, splits=True,
+        9, "pipelined", "09_pipelined.cu", PipelinedConfig, "two stages, copies under arithmetic, split-K",
+        vectorized=True, pairs=True, splits=True, guarded=True,
     ),
     Rung(
-        10, "skinny", "10_skinny.cu", _SKINNY, "few rows: B straight to registers, K shared out",
+        10, "skinny", "10_skinny.cu", SkinnyConfig, "few rows: B straight to registers, sliced-K",
         vectorized=True, splits=True, narrow=True,
     ),
     Rung(
-        11, "fp16x3", "11_fp16x3.cu", _FP16X3, "FP32 accuracy from three FP16 products on tensor cores",
+        11, "fp16x3", "11_fp16x3.cu", Fp16x3Config, "FP32 accuracy from three FP16 products on tensor cores",
         precision="fp16x3",
     ),
 )
@@ -147,10 +148,19 @@ def ladder(M: int, N: int) -> tuple[Rung, ...]:
     return tuple(rung for rung in IEEE if rung.suits(M, N))
 
 
-def having(knobs: Iterable[str]) -> Rung:
-    """Return which of the default rungs has these knobs; the first where none has."""
-    wanted = {*knobs} - {*OPTIONAL}
-    return next((rung for rung in DEFAULTS if {*rung.knobs} - {*OPTIONAL} == wanted), DEFAULTS[0])
+def of_config(config: Config) -> Rung:
+    """Return the rung of `config` where the caller names none: the default rung that takes its class.
+
+    Raises
+    ------
+    ConfigError
+        No default rung takes it; the message lists the rungs that do.
+    """
+    found = next((rung for rung in DEFAULTS if rung.config is type(config)), None)
+    if found is None:
+        taking = ", ".join(rung.name for rung in RUNGS if rung.config is type(config)) or "none"
+        raise ConfigError(f"a {type(config).__name__} needs a rung; the rungs that take it: {taking}")
+    return found
 
 
 def find(key: str | int | Rung) -> Rung:

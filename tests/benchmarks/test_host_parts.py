@@ -5,7 +5,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from fastsgemm import Config, rungs, sgemm, sim
+from fastsgemm import VectorizedConfig, rungs, sgemm, sim
 from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.variants import Operand, Variant
 from fastsgemm.heuristics.choose import choose as choose_any
@@ -16,7 +16,7 @@ from fastsgemm.problem import Problem
 
 H200 = DeviceRow(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
 RUNG = rungs.find("vectorized")
-CONFIG = Config(BM=128, BN=128, BK=8, TM=8, TN=8)
+CONFIG = VectorizedConfig(BM=128, BN=128, BK=8, TM=8, TN=8)
 never_seen = count(4096)
 
 

@@ -78,7 +78,7 @@ def product(BM, BN, TRANS_C, VEC_C, **rest):
     def kernel(
         pairs_a, pairs_b, M, N, k_blocks, part_blocks, alpha, rows, columns, beta, C, ldc, part_stride, exceptions
     ):
-            assert part_blocks % 4 == 0 and C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
+        assert part_blocks % 4 == 0 and C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
         down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)
         strides = (1, ldc) if TRANS_C else (ldc, 1)
         tiles = (-(-M // BM), -(-N // BN))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastsgemm
-from fastsgemm import Config, sgemm
+from fastsgemm import BlockConfig, sgemm
 from fastsgemm.call import checks
 from fastsgemm.errors import (
     ConfigError,
@@ -196,7 +196,7 @@ def test_a_config_of_another_type(C):
 
 def test_a_rung_or_a_config_where_there_is_no_device(C):
     refuses(NoDriverError, "rung=8 warptiled.* needs an NVIDIA GPU", A, B, C=C, rung="warptiled")
-    refuses(NoDriverError, "config=BM=32 BN=32", A, B, C=C, config=Config(32, 32))
+    refuses(NoDriverError, "config=BM=32 BN=32", A, B, C=C, config=BlockConfig(32, 32))
 
 
 def test_a_stream_for_host_arrays(C):

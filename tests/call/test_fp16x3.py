@@ -26,7 +26,7 @@ from fastsgemm.errors import (
     ShapeError,
 )
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.geometry.fp16x3 import Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, VectorizedConfig
 from fastsgemm.jit import kernel
 from fastsgemm.rungs import kernel_name
 
@@ -172,6 +172,7 @@ def test_split_operands_take_the_place_of_arrays(gpu, on_device, random, arch, s
 )
 @pytest.mark.parametrize("shape", [(16, 300, 257), (300, 16, 257), (130, 200, 640), (1, 1, 1), (5, 3, 33)])
 def test_every_tile_and_split_k(gpu, on_device, random, config, shape):
+    gpu.arch = "sm_90" if isinstance(config, Fp16x3Config) else "sm_80"
     M, N, K = shape
     a, b, c = random(M, K), random(K, N), random(M, N)
     a[M // 2, K // 2] = 1e-20
@@ -326,8 +327,12 @@ def test_refusals(gpu, on_device, random):
         sgemm(a, b, precision="tf32")
     with pytest.raises(PrecisionError, match="rung naive computes with precision 'ieee'"):
         sgemm(a, b, rung="naive", precision="fp16x3")
-    with pytest.raises(ConfigError, match="Fp16x3Config or Fp16x3MmaConfig"):
+    with pytest.raises(ConfigError, match=r"must be a fastsgemm\.Config"):
         sgemm(a, b, rung="fp16x3", config=object())
+    with pytest.raises(ConfigError, match="takes a Fp16x3Config on sm_90, got VectorizedConfig"):
+        sgemm(a, b, rung="fp16x3", config=VectorizedConfig(64, 64, 8, 4, 4))
+    with pytest.raises(ConfigError, match="shared memory of a block"):
+        sgemm(a, b, config=Fp16x3Config(STAGES=8))
     with pytest.raises(DeviceMismatchError, match="on one device"):
         sgemm(np.ones((10, 20), np.float32), S, C=np.ones((10, 30), np.float32), precision="fp16x3")
     with pytest.raises(OverlapError, match="C shares memory with B"):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from fastsgemm import Config, sgemm
+from fastsgemm import BlockConfig, sgemm
 from fastsgemm.errors import CaptureError, DeviceMemoryError
 
-HOW = {"rung": "naive", "config": Config(32, 32)}
+HOW = {"rung": "naive", "config": BlockConfig(32, 32)}
 
 
 def laid_out(how, values):

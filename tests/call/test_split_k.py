@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from fastsgemm import Config, sgemm
+from fastsgemm import PipelinedConfig, SkinnyConfig, sgemm
 from fastsgemm.call import split_k
 from fastsgemm.errors import CaptureError, DeviceMemoryError, ShapeError
 from fastsgemm.geometry import grid, variants
 
-CONFIG = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0, SPLIT_K=3)
+CONFIG = PipelinedConfig(
+    32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=0, SPREAD=0, SPLIT_K=3
+)
 HOW = {"rung": "pipelined", "config": CONFIG}
 M, N, K = 5, 6, 70
 STREAM = 5  # of the arrays on the Python device
@@ -150,7 +152,7 @@ def test_the_first_division_in_a_capture_is_refused_and_a_later_one_is_not(devic
 
 # Rung 10, which computes the transposed product where columns are few
 
-SKINNY = Config(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1, SPLIT_K=3)
+SKINNY = SkinnyConfig(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1, SPLIT_K=3)
 
 
 @pytest.mark.parametrize("parts", [1, 3])

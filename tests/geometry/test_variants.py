@@ -5,13 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastsgemm.config import Config
+from fastsgemm.config import BlockConfig, PipelinedConfig, SharedTileConfig, SkinnyConfig
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import RUNGS, find
+
+
+def tiled(BM, BN, BK, parts=1):
+    """A config of rung 9 with one warp tile and these parts of K."""
+    return PipelinedConfig(BM, BN, BK, TM=1, TN=1, WM=BM, WN=BN, WNITER=1, SPLIT_K=parts)
 
 
 def kernel(memory, call, a, b, c):
@@ -105,7 +110,7 @@ def test_pairs_are_for_rung_9_and_for_what_it_reads():
     call = variants.call_for(pairs, pairs, pairs)
     assert pairs.width == 2
     for rung in RUNGS:
-        variant = variants.variant_for(rung, call, Config(8, 8, 8, SPLIT_K=1 if rung.splits else None))
+        variant = variants.variant_for(rung, call, tiled(8, 8, 8))
         width = 2 if rung.name == "pipelined" else 1
         assert (variant.vec_a, variant.vec_b, variant.vec_c) == (width, width, 1)
 
@@ -119,7 +124,9 @@ def test_a_misaligned_address_is_read_float_by_float():
 @pytest.mark.parametrize("rung", RUNGS, ids=str)
 def test_rungs_that_do_not_vectorise_have_one_kernel_for_all_alignments(rung):
     aligned = Operand((8, 8), Stored(True, 8))
-    variant = variants.variant_for(rung, variants.call_for(aligned, aligned, aligned.transposed), Config(8, 8, 8))
+    variant = variants.variant_for(
+        rung, variants.call_for(aligned, aligned, aligned.transposed), SharedTileConfig(8, 8, 8)
+    )
     assert not variant.guard
     assert variant.layout == "TT"
     assert (variant.vec_a, variant.vec_b, variant.vec_c) == ((4, 4, 4) if rung.vectorized else (1, 1, 1))
@@ -149,38 +156,38 @@ def test_every_step_is_done_where_there_is_something_to_add(alpha):
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 9), st.integers(1, 9))
 def test_there_is_one_block_for_every_tile_that_holds_an_element(M, N, BM, BN):
     tiles = {(m // BM, n // BN) for m in range(M) for n in range(N)}
-    assert grid.blocks(Config(BM, BN), Problem(M, N, 1)) == len(tiles)
+    assert grid.blocks(BlockConfig(BM, BN), Problem(M, N, 1)) == len(tiles)
 
 
 def test_a_grid_beyond_the_hardware_limit_is_refused_with_limit_and_value():
     largest = Problem(2**31 - 1, 1, 1)
-    assert grid.blocks(Config(1, 1), largest) == grid.MAX_BLOCKS
+    assert grid.blocks(BlockConfig(1, 1), largest) == grid.MAX_BLOCKS
     with pytest.raises(ShapeError, match=rf"{2 * (2**31 - 1)} blocks .* limit of a grid is {2**31 - 1}"):
-        grid.blocks(Config(1, 1), Problem(2**31 - 1, 2, 1))
+        grid.blocks(BlockConfig(1, 1), Problem(2**31 - 1, 2, 1))
 
 
 @given(st.integers(0, 5000), st.sampled_from([4, 8, 16, 32]), st.integers(1, 3000))
 def test_parts_of_k_are_whole_tiles_and_cover_it_once(K, BK, parts):
-    count, chunk = grid.split(Config(8, 8, BK, SPLIT_K=parts), K)
+    count, chunk = grid.split(tiled(8, 8, BK, parts), K)
     assert 1 <= count <= parts and chunk % BK == 0
     steps = [k for part in range(count) for k in range(part * chunk, min(K, (part + 1) * chunk))]
     assert steps == list(range(K))
     assert (count - 1) * chunk < K or count == 1  # no part is empty
-    fewer = grid.split(Config(8, 8, BK, SPLIT_K=count), K)
+    fewer = grid.split(tiled(8, 8, BK, count), K)
     assert fewer == (count, chunk)  # what a config asks for in vain makes no difference
 
 
 def test_a_config_without_split_k_has_k_in_one_part():
-    assert grid.split(Config(8, 8), 100) == (1, 100)
-    assert grid.split(Config(8, 8, 16), 100) == grid.split(Config(8, 8, 16, SPLIT_K=1), 100) == (1, 112)
+    assert grid.split(BlockConfig(8, 8), 100) == (1, 100)
+    assert grid.split(SharedTileConfig(8, 8, 16), 100) == grid.split(tiled(8, 8, 16), 100) == (1, 112)
 
 
 def test_every_part_has_blocks_of_its_own():
     problem = Problem(33, 65, 100)
-    assert grid.blocks(Config(32, 32, 8, SPLIT_K=3), problem) == 2 * 3 * 3
-    assert grid.blocks(Config(32, 32, 8, SPLIT_K=1000), problem) == 2 * 3 * 13
+    assert grid.blocks(tiled(32, 32, 8, 3), problem) == 2 * 3 * 3
+    assert grid.blocks(tiled(32, 32, 8, 1000), problem) == 2 * 3 * 13
     with pytest.raises(ShapeError, match="limit of a grid"):
-        grid.blocks(Config(1, 1, 1, SPLIT_K=2), Problem(2**30, 1, 2**30))
+        grid.blocks(tiled(1, 1, 1, 2), Problem(2**30, 1, 2**30))
 
 
 def dense_call(M, N, K, ldc=None):
@@ -191,7 +198,7 @@ def dense_call(M, N, K, ldc=None):
 @pytest.mark.parametrize(("M", "N", "guard"), [(32, 64, False), (31, 64, True), (32, 63, True), (1, 1, True)])
 def test_a_kernel_is_guarded_where_c_is_smaller_than_its_tile(M, N, guard):
     for rung in RUNGS:
-        variant = variants.variant_for(rung, dense_call(M, N, 64), Config(32, 64, 8, SPLIT_K=1))
+        variant = variants.variant_for(rung, dense_call(M, N, 64), tiled(32, 64, 8, 1))
         assert variant.guard is (guard and rung.guarded)
 
 
@@ -213,12 +220,12 @@ def test_a_kernel_is_guarded_where_c_is_smaller_than_its_tile(M, N, guard):
 )
 def test_the_end_of_k_comes_first_after_a_tile_and_before_many(K, parts, peel):
     for rung in RUNGS:
-        variant = variants.variant_for(rung, dense_call(64, 64, K), Config(32, 32, 8, SPLIT_K=parts))
+        variant = variants.variant_for(rung, dense_call(64, 64, K), tiled(32, 32, 8, parts))
         assert variant.peel is (peel and rung.guarded)
 
 
 def test_parts_are_stored_as_workspace_allows_and_not_as_c_does():
-    rung, whole, divided = RUNGS[8], Config(32, 32, 8, SPLIT_K=1), Config(32, 32, 8, SPLIT_K=4)
+    rung, whole, divided = RUNGS[8], tiled(32, 32, 8, 1), tiled(32, 32, 8, 4)
     unaligned = dense_call(64, 64, 64, ldc=65)
     assert variants.variant_for(rung, unaligned, whole).vec_c == 1
     assert variants.variant_for(rung, unaligned, divided).vec_c == 4
@@ -256,7 +263,11 @@ def test_a_turned_call_takes_each_operand_with_its_own_width_and_place():
 
 def test_parts_of_a_turned_product_are_row_major():
     """It is their sum that is written where C is."""
-    rung, whole, divided = find("skinny"), Config(4, 32, 8, TN=4, TK=8, SPLIT_K=1), Config(4, 32, 8, TN=4, SPLIT_K=4)
+    rung, whole, divided = (
+        find("skinny"),
+        SkinnyConfig(4, 32, 8, TN=4, TK=8, SPLIT_K=1),
+        SkinnyConfig(4, 32, 8, TN=4, TK=8, SPLIT_K=4),
+    )
     call = variants.call_facing(rung, dense_call(64, 6, 64))
     assert variants.variant_for(rung, call, whole).trans_c
     variant = variants.variant_for(rung, call, divided)

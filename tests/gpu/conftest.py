@@ -19,6 +19,12 @@ def gpu():
         opened.leave()
 
 
+def one_chain(config):
+    """Return the config whose sums are one chain of FMAs."""
+    names = {"SPLIT_K", "SLICED_K", "PARTIAL_ACCUMULATORS"} & config.declared().keys()
+    return config.replace(**dict.fromkeys(names, 1))
+
+
 @pytest.fixture
 def undivided(gpu, monkeypatch):
     """A sum is one chain, whatever the database says, so that the bits are those of rung 1."""
@@ -26,7 +32,7 @@ def undivided(gpu, monkeypatch):
 
     def choose(device_info, rung, problem):
         choice = real(device_info, rung, problem)
-        return replace(choice, config=replace(choice.config, SPLIT_K=None, SLICES=None, CHAINS=None))
+        return replace(choice, config=one_chain(choice.config))
 
     monkeypatch.setattr(prepare, "choose", choose)
     gpu.plans.clear()

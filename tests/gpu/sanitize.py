@@ -10,22 +10,31 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastsgemm import RUNGS, Config, device, rungs
+from fastsgemm import RUNGS, PipelinedConfig, SkinnyConfig, device, rungs
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.launch import run
 from fastsgemm.device import LEGACY_STREAM
 
 SHAPES = [(65, 130, 19), (1, 33, 5), (132, 136, 24)]  # with loads of 4 and 8 bytes, thin, and with 16-byte loads
 PIPELINED = [  # beside what the database has for it: copies past the registers or not, K whole or in three parts
-    Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=f, ASYNC=a, SPREAD=0, SPLIT_K=parts)
+    PipelinedConfig(
+        32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=f, CP_ASYNC=a, SPREAD=0, SPLIT_K=parts
+    )
     for f, a, parts in ((1, 0, 3), (2, 0, 3), (1, 1, 1), (2, 1, 1), (2, 1, 3))
 ]
-SLICED = [replace(one, BK=16, SPREAD=2, SLICES=2) for one in PIPELINED[1:4]]
-DEEP = [replace(PIPELINED[4], ASYNC=2, STAGES=3), replace(PIPELINED[2], ASYNC=2, BK=16, SPREAD=2, STAGES=4, SLICES=2)]
-CHAINED = [replace(PIPELINED[3], ASYNC=2, CHAINS=2), replace(PIPELINED[3], ASYNC=2, BK=16, SLICES=2, CHAINS=4)]
+SLICED = [replace(one, BK=16, SPREAD=2, SLICED_K=2) for one in PIPELINED[1:4]]
+DEEP = [
+    replace(PIPELINED[4], CP_ASYNC=2, STAGES=3),
+    replace(PIPELINED[2], CP_ASYNC=2, BK=16, SPREAD=2, STAGES=4, SLICED_K=2),
+]
+CHAINED = [
+    replace(PIPELINED[3], CP_ASYNC=2, PARTIAL_ACCUMULATORS=2),
+    replace(PIPELINED[3], CP_ASYNC=2, BK=16, SLICED_K=2, PARTIAL_ACCUMULATORS=4),
+]
 NARROW = [(5, 70, 150), (8, 136, 152), (132, 7, 150)]  # for rung 10: ragged, with 16-byte loads, of few columns
 SKINNY = [  # with K whole or in three parts
-    Config(bm, 32, 32, TN=4, TK=tk, MIN_BLOCKS=1, SPLIT_K=parts) for bm, tk, parts in ((4, 4, 1), (4, 4, 3), (8, 8, 3))
+    SkinnyConfig(bm, 32, 32, TN=4, TK=tk, MIN_BLOCKS=1, SPLIT_K=parts)
+    for bm, tk, parts in ((4, 4, 1), (4, 4, 3), (8, 8, 3))
 ]
 ALPHA_BETA = [(1.0, 0.0), (1.5, -0.5)]
 

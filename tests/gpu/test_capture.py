@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastsgemm import RUNGS, Config, sgemm
+from fastsgemm import RUNGS, BlockConfig, sgemm
 from fastsgemm.errors import CaptureError
 
 pytestmark = pytest.mark.gpu
@@ -90,7 +90,7 @@ def test_graphs_that_pack_are_replayed_in_turns_without_waiting(torch):
 def test_a_first_call_inside_a_capture_is_refused_and_later_calls_work(torch, gpu, new):
     A = torch.ones(72, 72, device="cuda")
     C = torch.full((72, 72), 7.5, device="cuda")
-    config = Config(16, 8)  # of no other test
+    config = BlockConfig(16, 8)  # of no other test
     gpu.kernels.pop("copy_strided", None)
     for key in [key for key in gpu.kernels if key != "copy_strided" and key[1] == config]:
         del gpu.kernels[key]

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastsgemm import Config, explain, rungs, sgemm
-from fastsgemm import config as configs
+from fastsgemm import SkinnyConfig, explain, rungs, sgemm
 
 pytestmark = pytest.mark.gpu
 
@@ -14,11 +13,11 @@ RUNG = "skinny"
 LAYOUTS = ["NN", "NT", "TN", "TT"]
 DEPTHS = [0, 1, 7, 1000, 65536]
 CONFIGS = [
-    Config(1, 32, 512, TN=4, TK=16, MIN_BLOCKS=1),
-    Config(4, 64, 256, TN=4, TK=16, MIN_BLOCKS=1),
-    Config(8, 64, 128, TN=2, TK=8, MIN_BLOCKS=2),
-    Config(16, 128, 128, TN=4, TK=16, MIN_BLOCKS=1),
-    Config(32, 32, 64, TN=4, TK=4, MIN_BLOCKS=1),
+    SkinnyConfig(1, 32, 512, TN=4, TK=16, MIN_BLOCKS=1),
+    SkinnyConfig(4, 64, 256, TN=4, TK=16, MIN_BLOCKS=1),
+    SkinnyConfig(8, 64, 128, TN=2, TK=8, MIN_BLOCKS=2),
+    SkinnyConfig(16, 128, 128, TN=4, TK=16, MIN_BLOCKS=1),
+    SkinnyConfig(32, 32, 64, TN=4, TK=4, MIN_BLOCKS=1),
 ]
 
 
@@ -136,4 +135,4 @@ def test_the_default_for_a_narrow_result_is_right(torch):
 
 
 def test_the_configs_of_this_file_are_legal(gpu):
-    assert [c for c in CONFIGS if configs.violations(rungs.find(RUNG), c, gpu.shared_limit)] == []
+    assert [c for c in CONFIGS if rungs.find(RUNG).violations(c, gpu.shared_limit)] == []

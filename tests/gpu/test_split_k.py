@@ -5,14 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from fastsgemm import Config, rungs, sgemm
+from fastsgemm import PipelinedConfig, rungs, sgemm
 from fastsgemm.errors import CaptureError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.problem import Problem
 
 pytestmark = pytest.mark.gpu
 
-CONFIG = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPREAD=0, SPLIT_K=4)
+CONFIG = PipelinedConfig(
+    32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=1, SPREAD=0, SPLIT_K=4
+)
 HOW = {"rung": "pipelined", "config": CONFIG}
 STRANDS = 8  # of cuda_src/reduce_parts.cu
 SHAPES = [(1, 1, 64), (5, 7, 333), (64, 64, 4096), (33, 130, 517), (130, 4, 1000), (257, 65, 255), (64, 64, 8)]
@@ -60,7 +62,7 @@ def peeled(config, K):
 @pytest.mark.parametrize("slices", [2, 4])
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_slices_are_added_up_in_the_order_that_is_promised(torch, layout, slices):
-    config = replace(CONFIG, BK=32, SPREAD=2, SLICES=slices, SPLIT_K=1)
+    config = replace(CONFIG, BK=32, SPREAD=2, SLICED_K=slices, SPLIT_K=1)
     for M, N, K in SHAPES:
         a, b, c, *stored = operands(torch, layout, M, N, K)
         first = peeled(config, K)
@@ -80,7 +82,7 @@ def test_slices_are_added_up_in_the_order_that_is_promised(torch, layout, slices
 @pytest.mark.parametrize("chains", [2, 8])
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_chains_are_added_up_in_the_order_that_is_promised(torch, layout, chains):
-    config = replace(CONFIG, BK=16, ASYNC=2, CHAINS=chains, SPLIT_K=1)
+    config = replace(CONFIG, BK=16, CP_ASYNC=2, PARTIAL_ACCUMULATORS=chains, SPLIT_K=1)
     for M, N, K in SHAPES:
         a, b, c, *stored = operands(torch, layout, M, N, K)
         tiles = K // 16

@@ -9,8 +9,20 @@ from dataclasses import replace
 
 import pytest
 
-from fastsgemm import RUNGS, Config, resources, rungs, sgemm
-from fastsgemm import config as configs
+from fastsgemm import (
+    RUNGS,
+    BlockConfig,
+    PipelinedConfig,
+    SharedTileConfig,
+    SkinnyConfig,
+    ThreadColumnConfig,
+    ThreadTileConfig,
+    VectorizedConfig,
+    WarptiledConfig,
+    resources,
+    rungs,
+    sgemm,
+)
 from fastsgemm.ladder.measured import divided
 
 pytestmark = pytest.mark.gpu
@@ -208,32 +220,39 @@ KNOBS = [
     {"PREFETCH": prefetch, "SERPENTINE": serpentine, "GROUP_M": group, "MIN_BLOCKS": blocks}
     for prefetch, serpentine, group, blocks in [(0, 0, 1, 1), (1, 0, 1, 1), (0, 1, 8, 1), (1, 1, 3, 2), (1, 1, 64, 1)]
 ]
-LARGE = Config(
+LARGE = PipelinedConfig(
     128, 256, 16, 16, 4, 64, 64, 2,
-    GROUP_M=8, MIN_BLOCKS=1, ORDER=4, FRAGMENTS=2, ASYNC=2, SPREAD=2, SPLIT_K=1,
+    GROUP_M=8, MIN_BLOCKS=1, ORDER=4, FRAGMENTS=2, CP_ASYNC=2, SPREAD=2, SPLIT_K=1,
 )  # fmt: skip
 CONFIGS = [
-    *(("warptiled", Config(**WARP_TILED, **knobs)) for knobs in KNOBS),
+    *(("warptiled", WarptiledConfig(**WARP_TILED, **knobs)) for knobs in KNOBS),
     *(
-        ("pipelined", Config(**WARP_TILED, GROUP_M=8, MIN_BLOCKS=1, ORDER=o, FRAGMENTS=f, ASYNC=a, SPREAD=s, SPLIT_K=1))
+        (
+            "pipelined",
+            PipelinedConfig(
+                **WARP_TILED, GROUP_M=8, MIN_BLOCKS=1, ORDER=o, FRAGMENTS=f, CP_ASYNC=a, SPREAD=s, SPLIT_K=1
+            ),
+        )
         for o, f, a, s in itertools.product(range(6), (1, 2), (0, 1, 2), range(3))
     ),
-    *(("pipelined", replace(LARGE, CHAINS=chains)) for chains in (None, 4)),
+    *(("pipelined", replace(LARGE, PARTIAL_ACCUMULATORS=chains)) for chains in (1, 4)),
     *(("pipelined", replace(LARGE, BM=64, BN=128, STAGES=s, FRAGMENTS=f)) for s in (3, 4) for f in (1, 2)),
     (
         "pipelined",
-        Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=3, FRAGMENTS=2, ASYNC=1, SPREAD=0, SPLIT_K=1),
+        PipelinedConfig(
+            32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=3, FRAGMENTS=2, CP_ASYNC=1, SPREAD=0, SPLIT_K=1
+        ),
     ),
-    ("warptiled", Config(64, 256, 16, 4, 8, WM=32, WN=64, WNITER=2, **KNOBS[3])),
-    ("smem_tiled", Config(16, 64, 128)),
-    ("blocktile_1d", Config(64, 32, 16, 4)),
-    ("blocktile_2d", Config(128, 128, 64, 8, 8)),  # 64 KB of shared memory: more than a block gets unasked
-    ("vectorized", Config(256, 64, 16, 8, 8)),
-    ("autotuned", Config(64, 64, 96, 4, 4)),
-    ("naive", Config(8, 16)),
-    ("coalesced", Config(4, 64)),
-    ("skinny", Config(4, 64, 32, TN=4, TK=4, MIN_BLOCKS=2)),
-    ("skinny", Config(32, 32, 32, TN=1, TK=32, MIN_BLOCKS=1)),  # one thread a column: the chain
+    ("warptiled", WarptiledConfig(64, 256, 16, 4, 8, WM=32, WN=64, WNITER=2, **KNOBS[3])),
+    ("smem_tiled", SharedTileConfig(16, 64, 128)),
+    ("blocktile_1d", ThreadColumnConfig(64, 32, 16, 4)),
+    ("blocktile_2d", ThreadTileConfig(128, 128, 64, 8, 8)),  # 64 KB of shared memory: more than a block gets unasked
+    ("vectorized", VectorizedConfig(256, 64, 16, 8, 8)),
+    ("autotuned", VectorizedConfig(64, 64, 96, 4, 4)),
+    ("naive", BlockConfig(8, 16)),
+    ("coalesced", BlockConfig(4, 64)),
+    ("skinny", SkinnyConfig(4, 64, 32, TN=4, TK=4, MIN_BLOCKS=2)),
+    ("skinny", SkinnyConfig(32, 32, 32, TN=1, TK=32, MIN_BLOCKS=1)),  # one thread a column: the chain
 ]
 
 
@@ -242,7 +261,7 @@ def shipped(gpu):
     for name in ("generic", gpu.arch):
         path = resources.folder("tuning_db") / f"{name}.json"
         for line in json.loads(path.read_text())["records"] if path.is_file() else []:
-            yield line["rung"], configs.from_constants(line["constants"])
+            yield line["rung"], rungs.find(line["rung"]).config.from_constants(line["constants"])
 
 
 SHARES = 8  # of the configs, so that several processes can share them out
@@ -253,7 +272,7 @@ def test_every_config_gives_the_bits_of_rung_1(torch, gpu, share):
     problems = [Case(torch, *shape, 1.5, -0.5) for shape in ((261, 395, 137), (256, 384, 128))]
     checks = []
     for name, config in list(dict.fromkeys([*CONFIGS, *shipped(gpu)]))[share::SHARES]:
-        if configs.violations(rungs.find(name), config, gpu.shared_limit):
+        if rungs.find(name).violations(config, gpu.shared_limit):
             assert (name, config) not in CONFIGS or gpu.shared_limit < 100_000
             continue
         whole = replace(config, SPLIT_K=None)

@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from fastsgemm.config import Config
+from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.grid import blocks
 from fastsgemm.geometry.variants import facing
 from fastsgemm.heuristics import cost_model, database
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.database import Curve, Point, Tools
 from fastsgemm.problem import LAYOUTS, Problem, spell
-from fastsgemm.rungs import find
+from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
 from fastsgemm.tuning.search_spaces import CLASSIC, PIPELINED, REFINED, SKINNY
 
@@ -42,9 +42,12 @@ def ideal(config, full, start=0.004, slope=1e-3, tail=2.0, ragged=1.25):
     return ms
 
 
+RUNG_OF = {rung.config: rung.name for rung in RUNGS}
+
+
 def curve(config, full, ms):
     points = tuple(Point(problem, ms(problem)) for problem in cost_model.probes(config, full, SMS))
-    return Curve("sm_90", "Fake 9000", SMS, "warptiled", config, full, points, Tools("1", "2", "2026-01-01"))
+    return Curve("sm_90", "Fake 9000", SMS, RUNG_OF[type(config)], config, full, points, Tools("1", "2", "2026-01-01"))
 
 
 @pytest.mark.parametrize("config", [BIG, SMALL, CLASSIC.quick[0]], ids=str)
@@ -162,9 +165,9 @@ def test_times_without_noise_or_sense_do_not_break_it():
     assert predicted.predict(Problem(8192, 8192, 8192), SMS) > 0
 
 
-PIPE = Config(
+PIPE = PipelinedConfig(
     64, 128, 8, 16, 4, 64, 64, 2,
-    GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPREAD=2, SPLIT_K=1,
+    GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=1, SPREAD=2, SPLIT_K=1,
 )  # fmt: skip
 PARTS = {2 << i for i in range(8)} | {3 << i for i in range(7)}  # up to 256
 

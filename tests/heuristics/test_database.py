@@ -14,7 +14,7 @@ from fastsgemm.problem import Problem
 from fastsgemm.tuning.search_spaces import CLASSIC, REFINED
 
 FILES = sorted(path.stem for path in resources.folder("tuning_db").glob("*.json"))
-MOST_BYTES = 200_000  # of a file: it stays readable
+MOST_BYTES = 220_000  # of a file: it stays readable
 ONE, TWO = REFINED.quick[:2]
 TOOLS = Tools("580.0", "13.0", "2026-01-01")
 DEVICE = "Fake 9000"
@@ -134,7 +134,10 @@ def test_a_good_curve_has_no_faults():
         (PUBLISHED | {"problem": {"M": 1, "N": 1, "K": 1.5, "layout": "NN"}}, "M, N and K"),
         (PUBLISHED | {"problem": {"M": 1, "N": 1, "K": 1, "layout": "XX"}}, "layout"),
         (PUBLISHED | {"constants": [128, 128, 16, 8, 8]}, "no object"),
-        (PUBLISHED | {"constants": {"BM": 128, "BN": 128, "BK": 16, "TM": 8}}, "takes the constants"),
+        (
+            PUBLISHED | {"constants": {"BM": 128, "BN": 128, "BK": 16, "TM": 8}},
+            "constants ['TN'] of VectorizedConfig are missing",
+        ),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"XX": 1}}, "unknown constants"),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": "128"}}, "must be an int"),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": 100}}, "TM divides BM"),

@@ -31,11 +31,11 @@ def test_generic_constants_are_explained(tuning_folder):
     assert "any device of sm_75" in text
 
 
-def test_predictions_and_alternatives_are_shown(bench, data_folder):
-    planned = tuner.plan(bench.device, rung="autotuned", quick=True)
-    outcome = tuner.run(planned, bench, Bar(False), 1e9, clock=lambda: bench.now)
-    choice = choose.choose(bench.device, rungs.find("autotuned"), Problem(1111, 2222, 333, "TN"))
-    text = str(Explanation(bench.device, Problem(1111, 2222, 333, "TN"), choice))
+def test_predictions_and_alternatives_are_shown(evaluator, data_folder):
+    planned = tuner.plan(evaluator.device, rung="autotuned", quick=True)
+    outcome = tuner.run(planned, evaluator, Bar(False), 1e9, clock=lambda: evaluator.now)
+    choice = choose.choose(evaluator.device, rungs.find("autotuned"), Problem(1111, 2222, 333, "TN"))
+    text = str(Explanation(evaluator.device, Problem(1111, 2222, 333, "TN"), choice))
     assert len(outcome.curves) == len(CLASSIC.quick)
     assert "predicted: of the configs with a measured curve" in text
     assert "measured times on Fake 9000 (yours; driver 580.0, NVRTC 13.0, 2026-01-01)" in text
@@ -44,17 +44,17 @@ def test_predictions_and_alternatives_are_shown(bench, data_folder):
     assert str(choice.config) in text
 
 
-def test_the_parts_of_k_are_shown(bench, data_folder):
+def test_the_parts_of_k_are_shown(evaluator, data_folder):
     """Of the choice and of the alternatives, each with the division that it would have."""
-    tuner.run(tuner.plan(bench.device, rung="pipelined", quick=True), bench, Bar(False), 1e9, clock=lambda: bench.now)
+    tuner.run(tuner.plan(evaluator.device, rung="pipelined", quick=True), evaluator, Bar(False), 1e9, clock=lambda: evaluator.now)
     problem = Problem(65, 66, 65537)
-    choice = choose.choose(bench.device, rungs.find("pipelined"), problem)
-    text = str(Explanation(bench.device, problem, choice))
+    choice = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
+    text = str(Explanation(evaluator.device, problem, choice))
     assert choice.rule == choose.PREDICTED and choice.config.SPLIT_K > 1
     assert str(choice.config) in text and f"SPLIT_K={choice.config.SPLIT_K}" in text
     assert text.count("SPLIT_K=") == 1 + text.count("ms predicted  ")
     assert choice.options[0].config == choice.config
-    json.loads(json.dumps(Explanation(bench.device, problem, choice).json()))
+    json.loads(json.dumps(Explanation(evaluator.device, problem, choice).json()))
 
 
 def test_as_json_it_is_plain_data():
@@ -106,11 +106,11 @@ def test_its_repr_is_one_line_with_the_answer():
     )
 
 
-def test_a_device_that_is_there_is_asked(monkeypatch, bench):
-    monkeypatch.setattr(device, "open_gpu", lambda ordinal: bench.device)
-    assert explain(64, 64, 64).device == bench.device
+def test_a_device_that_is_there_is_asked(monkeypatch, evaluator):
+    monkeypatch.setattr(device, "open_gpu", lambda ordinal: evaluator.device)
+    assert explain(64, 64, 64).device == evaluator.device
 
 
-def test_the_device_of_an_architecture_is_the_one_with_curves(bench, tuning_folder):
+def test_the_device_of_an_architecture_is_the_one_with_curves(evaluator, tuning_folder):
     database.write(tuning_folder / "sm_90.json", Content("sm_90", 232448))
     assert device_at("sm_90").name == "any device of sm_90"

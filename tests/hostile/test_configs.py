@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastsgemm import Config
-from fastsgemm import config as configs
+from fastsgemm import BlockConfig
 from fastsgemm.errors import ConfigError
 from fastsgemm.heuristics import database
 from fastsgemm.rungs import RUNGS, find
 
 SHARED_LIMIT = 232448  # bytes a block, of an H200
 EXAMPLES = 100  # a rung
-NAMES = list(Config(1, 1).__dataclass_fields__)
+NAMES = list(BlockConfig.declared())
 LEGAL = {record.rung: record.config for record in database.shipped(database.GENERIC).records if record.problem is None}
 
 
@@ -27,14 +26,14 @@ def constants(rung, **changed):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_constant_that_is_no_int_is_refused_when_the_config_is_made(name, value, tried):
     with pytest.raises(ConfigError, match=f"constant {name} must be an int, got"):
-        Config(**constants("naive", **{name: value}))
+        BlockConfig(**constants("naive", **{name: value}))
     tried("a constant of the wrong type", 1)
 
 
 @pytest.mark.parametrize("name", ["BM", "BN"])
-def test_a_constant_that_every_rung_has_cannot_be_none(name):
+def test_a_constant_cannot_be_none(name):
     with pytest.raises(ConfigError, match=name):
-        Config(**constants("naive", **{name: None}))
+        BlockConfig(**constants("naive", **{name: None}))
 
 
 OUT_OF_RANGE = [
@@ -52,11 +51,11 @@ OUT_OF_RANGE = [
 
 @pytest.mark.parametrize(("rung", "name", "value", "said"), OUT_OF_RANGE, ids=[f"{r}-{n}" for r, n, *_ in OUT_OF_RANGE])
 def test_a_constant_out_of_range_is_refused_with_its_limit(rung, name, value, said, tried):
-    config = Config(**constants(rung, **{name: value}))
+    config = find(rung).config(**constants(rung, **{name: value}))
     with pytest.raises(ConfigError, match=f"{name} is in range.*{said}"):
-        configs.check(find(rung), config, SHARED_LIMIT)
+        find(rung).check(config, SHARED_LIMIT)
     with pytest.raises(ConfigError, match=name):
-        configs.from_constants(config.constants)
+        find(rung).config.from_constants(config.constants)
     tried("a constant out of range", 2)
 
 
@@ -65,14 +64,17 @@ def test_any_int_in_any_place_is_legal_and_fits_the_kernel_or_is_named(rung, tri
     """No constant that passes is beyond 32 bits, where the kernel would see another value than the rules."""
 
     @settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None)
-    @given(st.sampled_from(rung.knobs), st.integers(-(2**70), 2**70) | st.sampled_from([2**i for i in range(70)]))
+    @given(
+        st.sampled_from([*rung.config.declared()]),
+        st.integers(-(2**70), 2**70) | st.sampled_from([2**i for i in range(70)]),
+    )
     def look(name, value):
-        config = Config(**constants(rung.name, **{name: value}))
-        if not configs.violations(rung, config, SHARED_LIMIT):
+        config = rung.config(**constants(rung.name, **{name: value}))
+        if not rung.violations(config, SHARED_LIMIT):
             assert 0 <= value <= 2**16
         else:
             with pytest.raises(ConfigError, match=name):
-                configs.check(rung, config, SHARED_LIMIT)
+                rung.check(config, SHARED_LIMIT)
 
     look()
     tried("a constant replaced by any int", EXAMPLES)

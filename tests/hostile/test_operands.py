@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastsgemm import Config, sgemm
+from fastsgemm import BlockConfig, sgemm
 from fastsgemm.call import arrays, checks
 from fastsgemm.errors import DeviceMismatchError, DTypeError, FastsgemmError, OperandError, ScalarError, StreamError
 
@@ -171,7 +171,7 @@ def test_a_masked_cuda_array(device_info, on_device, tried):
         patch.setattr(arrays._Pointers, "device_of", lambda self, x: 0)
         for operands in ((Interface(interface), on_device(ONES)), (on_device(ONES), Interface(interface))):
             with pytest.raises(OperandError, match="mask is not supported"):
-                sgemm(*operands, C=on_device(ONES), rung="naive", config=Config(32, 32))
+                sgemm(*operands, C=on_device(ONES), rung="naive", config=BlockConfig(32, 32))
             tried("operand: elements with a mask or a unit", 1)
     assert device_info.launched == []
 

@@ -11,13 +11,13 @@ import warnings
 import pytest
 from cuda.bindings import nvrtc
 
-from fastsgemm.config import Config
+from fastsgemm.config import BlockConfig
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import cache, compiler, source
 from fastsgemm.rungs import find
 
-TEXT = source.generate(find("naive"), Config(32, 32), Variant())
-OTHER = source.generate(find("coalesced"), Config(32, 32), Variant())
+TEXT = source.generate(find("naive"), BlockConfig(32, 32), Variant())
+OTHER = source.generate(find("coalesced"), BlockConfig(32, 32), Variant())
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_kernel_is_compiled_once(folder, compiled, right):
 def test_each_architecture_and_each_constant_is_its_own_kernel(folder, compiled):
     fetch()
     compiler.cubin(TEXT, "naive", "sm_80")
-    compiler.cubin(source.generate(find("naive"), Config(16, 32), Variant()), "naive", "sm_90")
+    compiler.cubin(source.generate(find("naive"), BlockConfig(16, 32), Variant()), "naive", "sm_90")
     assert len(compiled) == 3
 
 

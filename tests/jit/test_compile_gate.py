@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from fastsgemm import config as configs
 from fastsgemm import resources, rungs
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import compiler, source
@@ -30,7 +29,8 @@ def shipped(arch):
     data = read(arch)
     found = {}
     for line in data["records"] + data.get("curves", []):
-        rung, config = rungs.find(line["rung"]), configs.from_constants(line["constants"])
+        rung = rungs.find(line["rung"])
+        config = rung.config.from_constants(line["constants"])
         variants = found.setdefault((rung.file, config.kernel), (rung, set()))[1]
         if line.get("problem"):
             variants.add(job_of(rung, config, Problem(**line["problem"])).variant)
@@ -106,8 +106,8 @@ def test_the_gate_sees_all_there_is():
 def test_every_record_is_legal_where_it_is_shipped(arch):
     data = read(arch)
     for line in data["records"] + data.get("curves", []):
-        config = configs.from_constants(line["constants"])
-        assert configs.violations(rungs.find(line["rung"]), config, data["shared_limit"]) == []
+        config = rungs.find(line["rung"]).config.from_constants(line["constants"])
+        assert config.violations(data["shared_limit"]) == []
 
 
 @pytest.mark.parametrize("name", source.HELPERS)

@@ -8,13 +8,13 @@ import pytest
 from cuda.bindings import nvrtc
 
 from fastsgemm import device
-from fastsgemm.config import Config
+from fastsgemm.config import BlockConfig, ThreadColumnConfig
 from fastsgemm.errors import CompileError, NoNvrtcError
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import compiler, source
 from fastsgemm.rungs import find
 
-NAIVE = source.generate(find("naive"), Config(32, 32), Variant())
+NAIVE = source.generate(find("naive"), BlockConfig(32, 32), Variant())
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
@@ -60,7 +60,7 @@ def test_an_unknown_architecture_carries_the_log(arch):
 
 
 def test_a_failed_static_assert_is_in_the_log():
-    text = source.generate(find("blocktile_1d"), Config(60, 64, 8, 8), Variant())
+    text = source.generate(find("blocktile_1d"), ThreadColumnConfig(60, 64, 8, 8), Variant())
     with pytest.raises(CompileError, match="thread tiles cover the block tile"):
         compiler.cubin(text, "blocktile_1d", "sm_90")
 
@@ -91,8 +91,9 @@ def test_the_first_compilations_of_a_process_may_be_side_by_side():
     """cuda.core cannot be imported by two threads at once."""
     script = (
         "from concurrent.futures import ThreadPoolExecutor; from threading import Barrier\n"
-        "from fastsgemm.jit import compiler, source; from fastsgemm.rungs import find; from fastsgemm import Config\n"
-        "text = source.generate(find('naive'), Config(32, 32), source.Variant())\n"
+        "from fastsgemm.jit import compiler, source; from fastsgemm.rungs import find\n"
+        "from fastsgemm import BlockConfig\n"
+        "text = source.generate(find('naive'), BlockConfig(32, 32), source.Variant())\n"
         "together = Barrier(8)\n"
         "def work(number):\n"
         "    together.wait()\n"

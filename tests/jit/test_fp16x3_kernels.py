@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fastsgemm.geometry.fp16x3 import file_of
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.jit import compiler, source
 from fastsgemm.rungs import kernel_name
@@ -41,7 +42,7 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over():
     """setmaxnreg waits for ever if the block holds fewer registers than its warpgroups ask for in the end."""
     variants = ((0, 2), (1, 1))
     jobs = [
-        (one.file, one.kernel | dict(zip(("TRANS_C", "VEC_C"), variants[number % 2], strict=True)), "sm_90")
+        (file_of(one), one.compiled | dict(zip(("TRANS_C", "VEC_C"), variants[number % 2], strict=True)), "sm_90")
         for number, one in enumerate(tiles("sm_90"))
     ]
     for (_, constants, _), report in reports(jobs):
@@ -52,7 +53,7 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over():
 
 def test_the_products_elsewhere_compile_cleanly():
     vectors = {"sm_80": 2, "sm_86": 1, "sm_89": 2, "sm_100": 1, "sm_120": 2}
-    jobs = [(one.file, one.kernel | {"TRANS_C": 0, "VEC_C": v}, arch) for arch, v in vectors.items() for one in tiles(arch)]
+    jobs = [(file_of(one), one.compiled | {"TRANS_C": 0, "VEC_C": v}, arch) for arch, v in vectors.items() for one in tiles(arch)]
     assert faults(jobs) == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from cuda.bindings import driver
 
 from fastsgemm import device
-from fastsgemm.config import Config
+from fastsgemm.config import BlockConfig, VectorizedConfig
 from fastsgemm.errors import CaptureError, DeviceError
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import compiler, kernel
@@ -15,7 +15,7 @@ from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.search_spaces import PIPELINED
 
 STREAM = SimpleNamespace(handle=5)
-LARGE = Config(128, 128, 64, 8, 8)  # 64 KB of shared memory
+LARGE = VectorizedConfig(128, 128, 64, 8, 8)  # 64 KB of shared memory
 
 
 class Loaded:
@@ -57,7 +57,7 @@ def asked(monkeypatch):
 @pytest.mark.parametrize("rung", RUNGS[:5], ids=str)
 def test_a_kernel_is_loaded_once_for_each_config_and_variant(gpu, asked, rung, monkeypatch):
     values = {"BM": 32, "BN": 32, "BK": 32, "TM": 4, "TN": 1}
-    config = Config(**{name: value for name, value in values.items() if name in rung.knobs})
+    config = rung.config(**{name: value for name, value in values.items() if name in rung.config.declared()})
     first = kernel.get(gpu, rung, config, Variant(), STREAM)
     assert first.name == rung.kernel
     other = kernel.get(gpu, rung, config, Variant(True), STREAM)
@@ -68,7 +68,7 @@ def test_a_kernel_is_loaded_once_for_each_config_and_variant(gpu, asked, rung, m
 
 
 def test_rungs_of_one_file_share_their_kernels(gpu, asked):
-    config = Config(64, 64, 8, 8, 4)
+    config = VectorizedConfig(64, 64, 8, 8, 4)
     six, seven = (kernel.get(gpu, find(name), config, Variant(), STREAM) for name in ("vectorized", "autotuned"))
     assert six is seven
 
@@ -87,12 +87,12 @@ def test_divisions_of_k_share_a_kernel(gpu, asked):
 
 
 def test_inside_a_capture_nothing_is_compiled_but_what_is_loaded_is_used(gpu, monkeypatch):
-    loaded = kernel.get(gpu, find("naive"), Config(32, 32), Variant(), STREAM)
+    loaded = kernel.get(gpu, find("naive"), BlockConfig(32, 32), Variant(), STREAM)
     monkeypatch.setattr(device, "is_capturing", lambda stream: True)
     monkeypatch.setattr(compiler, "cubin", lambda *arguments: pytest.fail("compiled inside a capture"))
-    assert kernel.get(gpu, find("naive"), Config(32, 32), Variant(), STREAM) is loaded
-    with pytest.raises(CaptureError, match=r"kernel coalesced is not loaded yet .* call sgemm once"):
-        kernel.get(gpu, find("coalesced"), Config(32, 32), Variant(), STREAM)
+    assert kernel.get(gpu, find("naive"), BlockConfig(32, 32), Variant(), STREAM) is loaded
+    with pytest.raises(CaptureError, match=r"kernel fastsgemm_coalesced is not loaded yet .* call sgemm once"):
+        kernel.get(gpu, find("coalesced"), BlockConfig(32, 32), Variant(), STREAM)
     for name in ("copy_strided", "reduce_parts"):
         with pytest.raises(CaptureError, match=f"kernel {name} is not loaded yet"):
             kernel.helper(gpu, name, STREAM)

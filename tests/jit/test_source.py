@@ -6,14 +6,14 @@ import re
 import pytest
 
 from fastsgemm import resources
-from fastsgemm.config import Config
+from fastsgemm.config import BlockConfig, VectorizedConfig
 from fastsgemm.errors import CompileError, ConfigError
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import database
 from fastsgemm.jit import compiler, source
 from fastsgemm.rungs import RUNGS, find, kernel_name
 
-CONFIG = Config(128, 128, 8, 8, 8)
+CONFIG = VectorizedConfig(128, 128, 8, 8, 8)
 FILES = sorted(path.name for path in resources.folder("cuda_src").glob("*.cu"))
 
 
@@ -56,7 +56,7 @@ def test_the_values_of_the_block_are_replaced():
 
 
 def test_rungs_without_vectors_have_no_vector_constants():
-    text = source.generate(find("naive"), Config(32, 32), Variant())
+    text = source.generate(find("naive"), BlockConfig(32, 32), Variant())
     assert constants(text).keys() == {"BM", "BN", "TRANS_A", "TRANS_B"}
 
 
@@ -64,8 +64,8 @@ def test_fields_that_are_none_and_fields_of_another_name(configs):
     config = configs["pipelined"]
     found = constants(source.generate(find("pipelined"), config, Variant()))
     assert (found["STAGES"], found["SLICED_K"], found["PARTIAL_ACCUMULATORS"]) == (2, 1, 1)
-    assert found["CP_ASYNC"] == config.ASYNC
-    config = dataclasses.replace(config, STAGES=3, SLICES=2, CHAINS=4)
+    assert found["CP_ASYNC"] == config.CP_ASYNC
+    config = dataclasses.replace(config, STAGES=3, SLICED_K=2, PARTIAL_ACCUMULATORS=4)
     found = constants(source.generate(find("pipelined"), config, Variant()))
     assert (found["STAGES"], found["SLICED_K"], found["PARTIAL_ACCUMULATORS"]) == (3, 2, 4)
 

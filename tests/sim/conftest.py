@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fastsgemm.config import Config
+from fastsgemm.config import SkinnyConfig, VectorizedConfig
 from fastsgemm.heuristics import database
 from fastsgemm.sim import Machine, Region
 
@@ -87,8 +87,8 @@ def reference(libm_fma):
 def configs():
     """Constants for every rung, by its name: those that hold everywhere, and others where two rungs share a file."""
     generic = {record.rung: record.config for record in database.load(database.GENERIC).records}
-    skinny = Config(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1, SPLIT_K=1)
-    return generic | {"autotuned": Config(64, 64, 16, 4, 4), "skinny": skinny}
+    skinny = SkinnyConfig(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1, SPLIT_K=1)
+    return generic | {"autotuned": VectorizedConfig(64, 64, 16, 4, 4), "skinny": skinny}
 
 
 @pytest.fixture

@@ -33,7 +33,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from fastsgemm import rungs
-from fastsgemm.config import Config
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.jit import source
@@ -217,12 +216,12 @@ def on_device(folder: Path) -> None:
     gpu.enter()
     same_bits = {}
     for number, one in enumerate(launches):  # loads the kernels
-        C = on_device(A, B, rung=one["rung"], config=Config(**one["constants"]))
+        C = on_device(A, B, rung=one["rung"], config=rungs.find(one["rung"]).config(**one["constants"]))
         expected = np.load(folder / f"{number}.npy")
         same_bits[one["rung"]] = bool(np.array_equal(C.view(np.uint32), expected.view(np.uint32)))
     device.succeed("starting the profiler", driver.cuProfilerStart())
     for one in launches:
-        on_device(A, B, rung=one["rung"], config=Config(**one["constants"]))
+        on_device(A, B, rung=one["rung"], config=rungs.find(one["rung"]).config(**one["constants"]))
     device.succeed("stopping the profiler", driver.cuProfilerStop())
     found = {"device": gpu.name, "arch": gpu.arch, "driver": device.driver_text(), "same_bits": same_bits}
     (folder / "device.json").write_text(json.dumps(found), encoding="utf-8")

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from fastsgemm import rungs
-from fastsgemm.config import Config
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.ladder import simulated
@@ -47,7 +46,7 @@ def test_every_rung_is_there_with_the_shipped_constants(kept, data_folder):
 def test_every_rung_is_counted_on_the_kernel_of_a_large_problem(kept):
     """No tile reaches beyond C, so nothing is guarded or computed in vain."""
     for row in kept.rows:
-        rung, config = rungs.find(row.name), Config(**row.constants)
+        rung, config = rungs.find(row.name), rungs.find(row.name).config(**row.constants)
         counted, typical = (
             variants.variant_for(rung, variants.call_facing(rung, variants.dense_call(problem)), config)
             for problem in (Problem(kept.M, kept.N, kept.K), simulated.TYPICAL)

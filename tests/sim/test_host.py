@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastsgemm
-from fastsgemm import Config, known_devices, rungs, sim
+from fastsgemm import BlockConfig, SkinnyConfig, VectorizedConfig, known_devices, rungs, sim
 from fastsgemm.errors import (
     ConfigError,
     DeviceError,
@@ -82,11 +82,11 @@ def test_the_database_is_asked_for_the_problem_that_the_kernel_gets(random, monk
 
 def test_an_explicit_config(random, reference, launches):
     A, B = random(M, K), random(K, N)
-    result = fastsgemm.sgemm(A, B, rung="naive", config=Config(16, 64))
+    result = fastsgemm.sgemm(A, B, rung="naive", config=BlockConfig(16, 64))
     same_bits(result, reference(A, B))
     assert launches[0][1:3] == (3 * 2, 1024)
     with pytest.raises(ConfigError):
-        fastsgemm.sgemm(A, B, rung="naive", config=Config(7, 9))
+        fastsgemm.sgemm(A, B, rung="naive", config=BlockConfig(7, 9))
 
 
 def test_another_device_has_its_own_constants_and_limits(random, launches, monkeypatch):
@@ -96,7 +96,7 @@ def test_another_device_has_its_own_constants_and_limits(random, launches, monke
     config = choose(known_devices.find("sm_86"), rungs.find("warptiled"), Problem(64, 64, 64)).config
     assert launches[0][2:4] == (config.threads, config.shared_bytes)
     with pytest.raises(ConfigError, match="at most 101376 bytes"):
-        fastsgemm.sgemm(A, A, rung="autotuned", config=Config(128, 128, 128, 4, 4))
+        fastsgemm.sgemm(A, A, rung="autotuned", config=VectorizedConfig(128, 128, 128, 4, 4))
     monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_11")
     with pytest.raises(DeviceError, match="'sm_11' cannot be simulated"):
         fastsgemm.sgemm(A, A)
@@ -122,7 +122,7 @@ def test_one_array_may_be_both_operands(random, reference):
 
 # Few columns: rung 10 computes the transposed product and writes C where it is
 
-NARROW = Config(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1)
+NARROW = SkinnyConfig(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1)
 
 
 @pytest.mark.parametrize("parts", [None, 3])

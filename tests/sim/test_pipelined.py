@@ -7,9 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from fastsgemm import config as configs
 from fastsgemm import problem, rungs
-from fastsgemm.config import Config
+from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
 from fastsgemm.jit import source
 from fastsgemm.problem import Problem
@@ -17,7 +16,9 @@ from fastsgemm.sim import Machine, Region, sgemm
 from fastsgemm.sim.errors import RaceError, UnwrittenSharedError
 
 RUNG = rungs.find("pipelined")
-SMALL = Config(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=0, SPREAD=0, SPLIT_K=1)
+SMALL = PipelinedConfig(
+    32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=0, SPREAD=0, SPLIT_K=1
+)
 PARTIAL_SUMS = source.HELPERS["reduce_parts"]["PARTIAL_SUMS"]
 LAYOUTS = problem.LAYOUTS
 
@@ -84,7 +85,7 @@ SIZES = {"both larger": (40, 72), "M smaller": (12, 40), "N smaller": (40, 12), 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, width, asynchronous, reference):
     """A tile that would reach past an edge is moved back over its neighbour, and must leave the neighbour's alone."""
-    config = dataclasses.replace(SMALL, ASYNC=asynchronous)
+    config = dataclasses.replace(SMALL, CP_ASYNC=asynchronous)
     M, N = (extent - {1: 1 if extent < 32 else 3, 2: 2, 4: 0}[width] for extent in SIZES[size])
     K = {1: 21, 2: 22, 4: 20}[width]
     A, B, C = operands(M, N, K)
@@ -100,7 +101,7 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
 @pytest.mark.parametrize("size", [(97, 99, 53), (100, 192, 48), (98, 194, 50)], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_tiles_may_be_three_times_a_power_of_two(layout, size, reference):
-    config = dataclasses.replace(SMALL, BM=96, BN=96, BK=24, TM=8, TN=4, WM=32, WN=96, WNITER=3, ASYNC=1, SPREAD=2)
+    config = dataclasses.replace(SMALL, BM=96, BN=96, BK=24, TM=8, TN=4, WM=32, WN=96, WNITER=3, CP_ASYNC=1, SPREAD=2)
     M, N, K = size
     A, B, C = operands(M, N, K)
     expected = reference(A, B, 1.5, 0.5, C)
@@ -113,7 +114,7 @@ def test_tiles_may_be_three_times_a_power_of_two(layout, size, reference):
 @pytest.mark.parametrize("fragments", [1, 2])
 @pytest.mark.parametrize("layout", ["TN", "NT"])
 def test_every_depth_of_k_however_a_tile_is_copied(layout, fragments, asynchronous, spread, reference):
-    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread)
+    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, CP_ASYNC=asynchronous, SPREAD=spread)
     # BK is 8; by cp.async go both operands of TN, and with ASYNC = 2 those of NT.
     for K in (1, 7, 8, 9, 16, 23, 24, 37):
         A, B, C = operands(36, 68, K)
@@ -130,7 +131,7 @@ def peeled(config, K):
 @pytest.mark.parametrize(("stages", "fragments"), [(3, 1), (4, 2)])
 @pytest.mark.parametrize("layout", ["TN", "NT"])
 def test_every_depth_of_k_with_more_stages_or_fewer_than_tiles(layout, fragments, stages, reference):
-    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=2, STAGES=stages)
+    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, CP_ASYNC=2, STAGES=stages)
     for K in (7, 8, 9, 23, 24, 32, 61, 17 * 8 + 3):
         A, B, C = operands(36, 68, K)
         expected = reference(A, B, 1.5, 0.5, C)
@@ -139,10 +140,10 @@ def test_every_depth_of_k_with_more_stages_or_fewer_than_tiles(layout, fragments
 
 
 CHAINED = [
-    dataclasses.replace(SMALL, CHAINS=4, ASYNC=2, STAGES=3),
-    dataclasses.replace(SMALL, CHAINS=4),
-    dataclasses.replace(SMALL, CHAINS=2, BK=16, FRAGMENTS=1, ASYNC=2, SPREAD=1),
-    dataclasses.replace(SMALL, CHAINS=16, BM=64, BN=64, WM=32, WN=64, WNITER=2, SPREAD=2),
+    dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=4, CP_ASYNC=2, STAGES=3),
+    dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=4),
+    dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=2, BK=16, FRAGMENTS=1, CP_ASYNC=2, SPREAD=1),
+    dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=16, BM=64, BN=64, WM=32, WN=64, WNITER=2, SPREAD=2),
 ]
 
 
@@ -150,10 +151,10 @@ CHAINED = [
 @pytest.mark.parametrize("config", CHAINED, ids=str)
 def test_chains_are_added_up_in_order(config, layout, reference, libm_fma):
     """So many chains of whole tiles, none of less than 16 steps; the end of K is another, or at the first's start."""
-    assert configs.violations(RUNG, config, 232448) == []
+    assert RUNG.violations(config, 232448) == []
     for K in (7, 8, 17, 33, 100, 256):
         tiles = K // config.BK
-        chain = config.BK * max(-(-tiles // config.CHAINS), -(-16 // config.BK))
+        chain = config.BK * max(-(-tiles // config.PARTIAL_ACCUMULATORS), -(-16 // config.BK))
         first_tile = peeled(config, K)
         ends = [first_tile + end for end in (*range(chain, tiles * config.BK, chain), tiles * config.BK)] + [K]
         for N in (68, 67) if K == 100 else (68,):
@@ -172,7 +173,7 @@ def test_chains_are_added_up_in_order(config, layout, reference, libm_fma):
 
 
 def test_chains_and_slices_and_parts_go_together():
-    config = dataclasses.replace(SMALL, BK=16, SLICES=2, CHAINS=4, SPLIT_K=3)
+    config = dataclasses.replace(SMALL, BK=16, SLICED_K=2, PARTIAL_ACCUMULATORS=4, SPLIT_K=3)
     A, B, C = operands(36, 67, 411)
     expected = 0.5 * (A.astype(float) @ B) - 2.0 * C
     sgemm(RUNG, config, A, B, 0.5, -2.0, C)
@@ -180,8 +181,8 @@ def test_chains_and_slices_and_parts_go_together():
 
 
 def in_slices(reference, config, A, B):
-    """The chain of every slice: its steps of each whole tile, and before or after them every SLICES-th of the end."""
-    K, slices = A.shape[1], config.SLICES
+    """The chain of every slice: its steps of each whole tile, and before or after them every SLICED_K-th of the end."""
+    K, slices = A.shape[1], config.SLICED_K
     steps, first_tile = config.BK // slices, peeled(config, K)
     end = first_tile + K // config.BK * config.BK
     chains = []
@@ -196,19 +197,19 @@ def in_slices(reference, config, A, B):
 
 
 SLICED = [
-    dataclasses.replace(SMALL, BK=16, SLICES=2, ASYNC=2, STAGES=4),
-    dataclasses.replace(SMALL, BK=16, SLICES=2),
-    dataclasses.replace(SMALL, BK=16, SLICES=2, FRAGMENTS=1, SPREAD=1),
-    dataclasses.replace(SMALL, SLICES=2, SPREAD=2, BM=64, BN=64, WM=32, WN=64, WNITER=2),  # sums in several goes
-    dataclasses.replace(SMALL, SLICES=4, BK=32, ASYNC=1, SPREAD=2),
-    dataclasses.replace(SMALL, SLICES=8, BK=64, SPREAD=1),
+    dataclasses.replace(SMALL, BK=16, SLICED_K=2, CP_ASYNC=2, STAGES=4),
+    dataclasses.replace(SMALL, BK=16, SLICED_K=2),
+    dataclasses.replace(SMALL, BK=16, SLICED_K=2, FRAGMENTS=1, SPREAD=1),
+    dataclasses.replace(SMALL, SLICED_K=2, SPREAD=2, BM=64, BN=64, WM=32, WN=64, WNITER=2),  # sums in several goes
+    dataclasses.replace(SMALL, SLICED_K=4, BK=32, CP_ASYNC=1, SPREAD=2),
+    dataclasses.replace(SMALL, SLICED_K=8, BK=64, SPREAD=1),
 ]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", SLICED, ids=str)
 def test_slices_add_up_their_chains_in_order(config, layout, reference, libm_fma):
-    assert configs.violations(RUNG, config, 232448) == []
+    assert RUNG.violations(config, 232448) == []
     deep = 2 * config.BK + 7
     for N, K in ((68, 1), (67, 5), (67, config.BK), (67, deep), (68, deep)):
         A, B, C = operands(36, N, K)
@@ -249,7 +250,7 @@ def test_lines_of_a_transposed_tile_are_written_together(BM, BN, BK, WNITER, spr
 @pytest.mark.parametrize("fragments", [1, 2])
 def test_thread_tiles_of_several_sub_tiles_and_strips(fragments, reference):
     config = dataclasses.replace(
-        SMALL, BN=64, BM=64, BK=16, TM=8, WM=64, WN=32, WNITER=1, ORDER=3, FRAGMENTS=fragments, ASYNC=1
+        SMALL, BN=64, BM=64, BK=16, TM=8, WM=64, WN=32, WNITER=1, ORDER=3, FRAGMENTS=fragments, CP_ASYNC=1
     )
     assert config.wmiter == 2
     A, B, _ = operands(67, 70, 35)
@@ -258,7 +259,7 @@ def test_thread_tiles_of_several_sub_tiles_and_strips(fragments, reference):
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80"])
 def test_before_sm_80_nothing_is_copied_past_the_registers(arch, reference):
-    config = dataclasses.replace(SMALL, ASYNC=1)
+    config = dataclasses.replace(SMALL, CP_ASYNC=1)
     A, B, _ = operands(36, 68, 21)
     machine = Machine(arch)
     found, _ = sgemm(RUNG, config, stored(A, "T"), B, machine=machine)
@@ -282,7 +283,7 @@ def test_parts_of_k_are_added_up_in_a_fixed_order(layout, parts, in_parts):
 @pytest.mark.parametrize("shape", [(40, 72, 64), (12, 72, 63), (40, 12, 64), (8, 4, 40), (1, 1, 40), (1, 67, 61)])
 def test_parts_of_problems_of_every_size(shape, in_parts):
     """Guarded and not, with partial sums that are stored 16 bytes at a time where N allows, whatever C allows."""
-    config = dataclasses.replace(SMALL, SPLIT_K=3, ASYNC=1)
+    config = dataclasses.replace(SMALL, SPLIT_K=3, CP_ASYNC=1)
     A, B, C = operands(*shape)
     wide = np.full((shape[0] + 1, shape[1] + 3), 7.0, np.float32)
     view = wide[1:, 1:-2]
@@ -375,7 +376,7 @@ def waits(config):
 
 def barriers(config):
     """The numbers of the other barriers that are compiled for this config."""
-    places = ["end of K", "store"] + ["slices"] * bool(config.SLICES) + ["ahead"] * (config.FRAGMENTS == 2)
+    places = ["end of K", "store"] + ["slices"] * bool(config.SLICED_K) + ["ahead"] * (config.FRAGMENTS == 2)
     return sorted(number for place in places for number in BARRIERS[place])
 
 
@@ -389,7 +390,7 @@ def barriers(config):
     ],
 )
 def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, spread, asynchronous, monkeypatch):
-    config = dataclasses.replace(SMALL, SLICES=slices, FRAGMENTS=fragments, ASYNC=asynchronous, SPREAD=spread)
+    config = dataclasses.replace(SMALL, SLICED_K=slices, FRAGMENTS=fragments, CP_ASYNC=asynchronous, SPREAD=spread)
     if slices:
         config = dataclasses.replace(config, BK=16)
     if what == "barriers":
@@ -402,14 +403,14 @@ def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, spread,
 @pytest.mark.parametrize("slices", [None, 2])
 def test_no_warp_barrier_can_be_left_out(slices, monkeypatch):
     """Between rows that are stored in several passes, after the main loop."""
-    config = dataclasses.replace(SMALL, SLICES=slices, FRAGMENTS=2, ASYNC=1, SPREAD=2)
+    config = dataclasses.replace(SMALL, SLICED_K=slices, FRAGMENTS=2, CP_ASYNC=1, SPREAD=2)
     config = dataclasses.replace(config, BM=64, BN=64, WM=32, WN=64, WNITER=2)
     left_out(config, r"__syncwarp\(\);", ";", 2, [0, 1], monkeypatch)
 
 
 @pytest.mark.parametrize(("what", "fragments"), [("barriers", 2), ("copies", 1)])
 def test_nor_with_three_stages(what, fragments, monkeypatch):
-    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, ASYNC=2, STAGES=3, SPREAD=2)
+    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, CP_ASYNC=2, STAGES=3, SPREAD=2)
     if what == "barriers":
         left_out(config, WAIT, "wait_for_copies_but<1>();", 7, waits(config), monkeypatch)
         left_out(config, BARRIER, ";", 7, barriers(config), monkeypatch)

@@ -122,7 +122,7 @@ def test_without_nvdisasm_the_message_says_what_brings_it(sass, monkeypatch, cap
 
 
 def test_a_problem_that_is_not_written_so_is_one_message(sass, capsys):
-    assert sass.main(["4096"]) == 2
+    assert sass.main(["4096,4096"]) == 2
     assert "M,N,K" in capsys.readouterr().err
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fastsgemm import device, rungs
-from fastsgemm.config import Config
+from fastsgemm.config import BlockConfig, WarptiledConfig
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
@@ -43,7 +43,7 @@ def test_the_check_is_of_the_variant_that_is_asked_for(wanted):
 
 
 def test_a_rung_without_vectors_is_checked_in_its_layout():
-    job = job_of(rungs.find("naive"), Config(32, 32), Problem(64, 64, 64, "TN"))
+    job = job_of(rungs.find("naive"), BlockConfig(32, 32), Problem(64, 64, 64, "TN"))
     assert evaluator._problem_of(job).layout == "TN"
 
 
@@ -64,7 +64,7 @@ def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_
         (7, 2048, 4096),
     ):
         job = job_of(PIPELINE, dataclasses.replace(config, SPLIT_K=parts), Problem(*shape, layout))
-        assert job.config == config.kernel and job.config.SPLIT_K is None
+        assert job.config == config.kernel and job.config.SPLIT_K == 1
         problem = evaluator._problem_of(job)
         assert job_of(PIPELINE, config, problem) == job
         smaller = problem.M < config.BM or problem.N < config.BN
@@ -139,13 +139,13 @@ class CountingWatch:
 
 
 @pytest.fixture
-def python_evaluator(device_info, monkeypatch):
+def python_evaluator(device, monkeypatch):
     monkeypatch.setattr(evaluator, "DeviceArray", HostArray)
     monkeypatch.setattr(evaluator, "Stopwatch", CountingWatch)
     monkeypatch.setattr(evaluator, "_tools", lambda: None)
     monkeypatch.setattr(DeviceEvaluator, "_local_bytes", lambda self, job: 0)
     monkeypatch.setattr(DeviceEvaluator, "survive", lambda self, error: None)
-    return DeviceEvaluator(device_info)
+    return DeviceEvaluator(device)
 
 
 @pytest.mark.parametrize("extents", [(64, 64, 64), (63, 61, 59)])
@@ -156,7 +156,7 @@ def test_a_right_kernel_passes_in_every_layout(python_evaluator, layout, extents
 
 
 @pytest.mark.parametrize("damage", ["nothing written", "a wrong element", "raised"])
-def test_a_wrong_kernel_is_refused(python_evaluator, device_info, damage):
+def test_a_wrong_kernel_is_refused(python_evaluator, device, damage):
     def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc):
         if damage == "raised":
             raise RuntimeError("too many resources requested")
@@ -166,8 +166,8 @@ def test_a_wrong_kernel_is_refused(python_evaluator, device_info, damage):
 
     job = job_of(WARP, search_spaces.REFINED.quick[0], Problem(64, 64, 64))
     right = python_evaluator._kernel(job)
-    device_info.kernels[WARP.file, job.config, job.variant] = kernel
-    device_info.plans.clear()
+    device.kernels[WARP.file, job.config, job.variant] = kernel
+    device.plans.clear()
     expected = {
         "nothing written": "200208 of 200208",
         "a wrong element": "wrong result: 1 of",
@@ -182,7 +182,7 @@ def test_a_kernel_that_uses_local_memory_is_refused(python_evaluator, monkeypatc
     assert python_evaluator.check(job) == "it spills: 16 bytes of local memory a thread"
 
 
-def test_products_are_timed_on_memory_that_grows_and_is_shared(python_evaluator, device_info):
+def test_products_are_timed_on_memory_that_grows_and_is_shared(python_evaluator, device):
     small = python_evaluator.operands(Problem(8, 8, 8))
     assert small.once(WARP, search_spaces.REFINED.quick[0]) == 0.25
     first = list(python_evaluator._memory)
@@ -208,25 +208,25 @@ def test_a_short_product_is_timed_when_the_host_and_the_code_are_ready_for_it(
     assert seen == [0, 1][2 - runs :]
 
 
-def test_afterwards_nothing_is_left(python_evaluator, device_info):
+def test_afterwards_nothing_is_left(python_evaluator, device):
     timer = python_evaluator.operands(Problem(8, 8, 8))
     timer.once(WARP, search_spaces.REFINED.quick[0])
-    assert device_info.kernels and device_info.plans
+    assert device.kernels and device.plans
     python_evaluator.close()
-    assert device_info.kernels == {} and device_info.plans == {}
+    assert device.kernels == {} and device.plans == {}
     assert not any(array.open for array in python_evaluator._memory)
 
 
 def test_real_kernels_compile_side_by_side_and_failures_are_values(python_evaluator):
     good = job_of(WARP, search_spaces.REFINED.quick[15], Problem(64, 64, 64))
-    bad = dataclasses.replace(good, config=Config(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1))
+    bad = dataclasses.replace(good, config=WarptiledConfig(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1))
     found = dict(python_evaluator.compile([good, bad]))
     assert found[good] is None
     assert "static" in found[bad]
 
 
 def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_once(
-    python_evaluator, device_info, monkeypatch, tmp_path
+    python_evaluator, device, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
     job = job_of(WARP, search_spaces.REFINED.quick[15], Problem(64, 64, 64))
@@ -239,7 +239,7 @@ def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_once(
     monkeypatch.setattr("fastsgemm.jit.compiler.cubin", again)
     monkeypatch.setattr("fastsgemm.jit.compiler.compiled", again)
     loaded = python_evaluator._kernel(job)
-    assert python_evaluator._kernel(job) is loaded is device_info.kernels[WARP.file, job.config, job.variant]
+    assert python_evaluator._kernel(job) is loaded is device.kernels[WARP.file, job.config, job.variant]
 
 
 @pytest.mark.parametrize("found", [None, (3e-7, 2e-7)], ids=["no cuBLAS", "both"])
@@ -304,13 +304,13 @@ def test_a_wrong_kernel_is_found_out(real, monkeypatch):
 
 @pytest.mark.gpu
 def test_a_kernel_that_spills_is_refused(real):
-    tight = Config(128, 128, 16, 8, 8, 64, 32, 1, 1, 1, 8, 4)
+    tight = WarptiledConfig(128, 128, 16, 8, 8, 64, 32, 1, 1, 1, 8, 4)
     assert "spills" in real.check(job_of(WARP, tight, Problem(512, 512, 512)))
 
 
 @pytest.mark.gpu
 def test_what_does_not_compile_is_a_value(real):
-    bad = Config(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1)
+    bad = WarptiledConfig(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1)
     [(_, reason)] = real.compile([job_of(WARP, bad, Problem(512, 512, 512))])
     assert "static assertion" in reason or "static_assert" in reason
 

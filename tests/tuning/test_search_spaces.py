@@ -18,7 +18,7 @@ def test_every_candidate_is_legal_and_drawn_once(space):
     drawn = space.candidates(H200)
     assert len(set(drawn)) == len(drawn) > 100
     rung = rungs.find(space.rung)
-    assert [config for config in drawn if configs.violations(rung, config, H200)] == []
+    assert [config for config in drawn if rung.violations(config, H200)] == []
 
 
 @EVERY
@@ -60,7 +60,7 @@ def test_blocks_are_asked_for_only_where_that_bounds_registers():
     for config in REFINED.quick:
         for other in REFINED.refinements(config, H200):
             bound = 65536 // (other.MIN_BLOCKS * other.threads)
-            assert configs.least_registers(other) <= bound
+            assert other.least_registers <= bound
             assert other.MIN_BLOCKS == 1 or bound < configs.MAX_REGISTERS
     small = REFINED.quick[15]
     assert small.threads == 64
@@ -69,21 +69,21 @@ def test_blocks_are_asked_for_only_where_that_bounds_registers():
 
 def test_k_is_divided_for_a_problem_and_not_by_the_space():
     assert {config.SPLIT_K for config in PIPELINED.candidates(H200)} == {1}
-    large = next(c for c in PIPELINED.picked if c.ASYNC == 2 and c.BM * c.BN == 16384)
+    large = next(c for c in PIPELINED.picked if c.CP_ASYNC == 2 and c.BM * c.BN == 16384)
     first, second = (PIPELINED.refinements(large, H200, step) for step in range(2))
     assert {other.SPLIT_K for other in first + second} == {1}
     assert {other.ORDER for other in first} == {1, 4, 5} and {other.ORDER for other in second} == {4}
     assert {other.FRAGMENTS for other in first} == {1, 2} and {other.SPREAD for other in first} == {0, 1, 2}
-    assert {other.ASYNC for other in second} == {1, 2} and {other.ASYNC for other in first} == {2}
-    assert {(other.STAGES, other.ASYNC) for other in PIPELINED.refinements(PIPELINED.quick[1], H200, 1)} == {
+    assert {other.CP_ASYNC for other in second} == {1, 2} and {other.CP_ASYNC for other in first} == {2}
+    assert {(other.STAGES, other.CP_ASYNC) for other in PIPELINED.refinements(PIPELINED.quick[1], H200, 1)} == {
         (None, 1), (3, 2), (4, 2),
     }  # fmt: skip
 
 
 def test_known_winners_are_in_the_spaces():
     """The best of a random half of the literature's configs on an H200, and the best with refinements."""
-    literature = configs.Config(64, 128, 8, 8, 4, 32, 64, 2, 0, 0, 1, 1)
-    refined = configs.Config(128, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1)
+    literature = configs.WarptiledConfig(64, 128, 8, 8, 4, 32, 64, 2, 0, 0, 1, 1)
+    refined = configs.WarptiledConfig(128, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1)
     assert literature in LITERATURE.candidates(H200)
     assert refined in REFINED.candidates(H200)
 

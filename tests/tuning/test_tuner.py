@@ -8,7 +8,7 @@ import pytest
 
 import fastsgemm
 from fastsgemm import resources, rungs
-from fastsgemm.config import Config
+from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.geometry import variants
@@ -22,9 +22,9 @@ from fastsgemm.tuning.search_spaces import CLASSIC, LITERATURE, PIPELINED, REFIN
 
 DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
 WARP = rungs.find("warptiled")
-MEDIUM = Config(
+MEDIUM = PipelinedConfig(
     64, 128, 8, 16, 4, 64, 64, 2,
-    GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, ASYNC=1, SPREAD=2, SPLIT_K=1,
+    GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=1, SPREAD=2, SPLIT_K=1,
 )  # fmt: skip
 SHAPE = "1024,1024,1024"
 THREE_SHAPES = (SHAPE, "256,256,256", "512,512,8192")
@@ -217,7 +217,7 @@ def test_a_quick_run_compiles_its_kernels_at_once(evaluator, go, monkeypatch, ru
     monkeypatch.setattr(evaluator, "compile", compile_batch)
     outcome = go(None, rung=rung, quick=True)
     assert outcome.complete and all(found.shipped_ms for found in outcome.tuned)
-    late = [job for batch in batches[1:] for job in batch if not job.config.CHAINS]
+    late = [job for batch in batches[1:] for job in batch if getattr(job.config, "PARTIAL_ACCUMULATORS", 1) == 1]
     assert len(late) < 3 and all(job == largest_job(job.rung, job.config) for job in late)
 
 
@@ -399,7 +399,7 @@ def test_large_tiles_are_tried_in_every_layout_and_no_kernel_twice(evaluator, go
     for area in (8192, 32768) if quick else (16384, 32768):
         assert any(area == config.BM * config.BN for config in tried)
     grid = tried.intersection(PIPELINED.candidates(DEVICE.shared_limit, quick))
-    assert layout != "TN" or not any(config.ASYNC == 2 and replace(config, ASYNC=1) in grid for config in grid)
+    assert layout != "TN" or not any(config.CP_ASYNC == 2 and replace(config, CP_ASYNC=1) in grid for config in grid)
 
 
 @pytest.mark.parametrize(("cublas_error", "chains"), [(1.0, {None}), (1e-9, {4})], ids=["as good", "much worse"])
@@ -408,7 +408,7 @@ def test_sums_are_made_of_short_chains_where_cublas_errs_less(evaluator, go, cub
     evaluator.cublas_error = cublas_error
     outcome = go([(4096, 4096, 4096)], rung="pipelined")
     (found,) = outcome.tuned
-    assert {found.config.CHAINS} == chains
+    assert {found.config.PARTIAL_ACCUMULATORS} == chains
 
 
 def test_configs_with_short_chains_are_looked_at_however_many_quicker_ones_err_more(evaluator, go):
@@ -417,19 +417,19 @@ def test_configs_with_short_chains_are_looked_at_however_many_quicker_ones_err_m
     real = evaluator.formula
 
     def short(config):
-        return (config.SLICES or 1) * config.SPLIT_K >= 4
+        return config.SLICED_K * config.SPLIT_K >= 4
 
     evaluator.formula = lambda config, problem: (
-        real(config, problem) * (100.0 if config.CHAINS else 1.2 if short(config) else 1.0)
+        real(config, problem) * (100.0 if config.PARTIAL_ACCUMULATORS > 1 else 1.2 if short(config) else 1.0)
     )
     outcome = go([(512, 512, 512)], rung="pipelined")
     (found,) = outcome.tuned
-    assert found.config.CHAINS is None and short(found.config)
+    assert found.config.PARTIAL_ACCUMULATORS == 1 and short(found.config)
 
 
 def test_without_cublas_the_length_of_k_decides(evaluator, go):
     long, short = go([(4096, 4096, 1024), (4096, 4096, 128)], rung="pipelined").tuned
-    assert (long.config.CHAINS, short.config.CHAINS) == (4, None)
+    assert (long.config.PARTIAL_ACCUMULATORS, short.config.PARTIAL_ACCUMULATORS) == (4, 1)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from fastsgemm.call.packed_launch import PackedLaunch
 from fastsgemm.call.prepare import Ranges, check
 from fastsgemm.call.split_operand import Place, SplitOperand, Splitter, place_at, require_tensor_cores, splitter
 from fastsgemm.call.tensor_map import TensorMap
-from fastsgemm.errors import ShapeError
+from fastsgemm.config import Fp16x3Config
+from fastsgemm.errors import ConfigError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import grid, layout
 from fastsgemm.geometry.fp16x3 import Tiling, TileConfig
@@ -336,6 +337,8 @@ def prepare(
     metas = (views[0][1], views[1][1], views[2][1])
     if forced:
         require_tensor_cores(gpu)
+    if config is not None:
+        _check_config(gpu, config)
     check(gpu, metas)
     matrices = [(tuple(meta[0]), tuple(meta[1])) for meta in metas]
     how = [layout.stored(*matrix) for matrix in matrices]
@@ -369,6 +372,15 @@ def prepare(
         a, b, c = b.transposed, a.transposed, c.transposed
     builder = _Builder(gpu, stream, a, b.transposed, c, config, trans_c, splits)
     return builder.plan(ranges, trans[2], _scale(gpu, stream, M, N, matrices[2][1]))
+
+
+def _check_config(gpu: Gpu, config: TileConfig) -> None:
+    kind = heuristics.kind_of(gpu.arch)
+    if type(config) is not kind:
+        raise ConfigError(f"rung fp16x3 takes a {kind.__name__} on {gpu.arch}, got {type(config).__name__}")
+    found = config.violations(gpu.shared_limit)
+    if found:
+        raise ConfigError(f"illegal config for rung fp16x3 ({config}): {'; '.join(map(str, found))}")
 
 
 def _scale(gpu: Gpu, stream: Any, M: int, N: int, strides: Pair) -> Scale:
@@ -498,10 +510,10 @@ class _Builder:
             vec = 2
         else:
             vec = 2 if misalignment % 8 == 0 and self.ldc % 2 == 0 else 1
-        constants = config.kernel | {"TRANS_C": int(self.trans_c), "VEC_C": vec}
-        multiplying = self._kernel(config.file, constants, config.shared_bytes)
+        constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec}
+        multiplying = self._kernel(geometry.file_of(config), constants, config.shared_bytes)
         maps, arguments = [], "PP" + _PRODUCT_ARGUMENTS
-        if config.persistent:
+        if isinstance(config, Fp16x3Config):
             rows, columns = (tiling.N, tiling.M) if self.trans_c else (tiling.M, tiling.N)
             maps = [TensorMap(rows, tiling.k_blocks, config.BM), TensorMap(columns, tiling.k_blocks, config.BN)]
             arguments = _PRODUCT_ARGUMENTS

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm import config as configs
 from fastsgemm import rungs
 from fastsgemm.call import checks, split_k
 from fastsgemm.call.arrays import HOST, Meta
@@ -106,8 +105,8 @@ def prepare(
     """
     check(gpu, metas)
     if config is not None:
-        rung = rung or rungs.having(config.constants)
-        configs.check(rung, config, gpu.shared_limit)
+        rung = rung or rungs.of_config(config)
+        rung.check(config, gpu.shared_limit)
     a, b, c = (meta[:2] for meta in metas)
     ranges = (*layout.byte_range(*a), *layout.byte_range(*b), *layout.byte_range(*c))
     how = [layout.stored(*matrix) for matrix in (a, b, c)]

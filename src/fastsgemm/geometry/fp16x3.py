@@ -7,10 +7,10 @@ column of B: what runs along K.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.layout import ITEM
 
 BLOCK_K = 32  # steps of k in the 128 bytes of a line
@@ -25,115 +25,12 @@ WORKSPACE = 4 << 30
 _PANEL = 768  # lines: panels are whole tiles of every config, and keep the alignment of strided operands
 
 
-@dataclass(frozen=True)
-class Fp16x3Config:
-    """Constants of ``11_fp16x3.cu``, for devices with wgmma.
-
-    Parameters
-    ----------
-    BM, BN : int
-        Rows and columns of C of a tile.
-    SETS : int
-        Sets of BN / 2 registers of a thread: 2 or 3.
-    PROMOTE_STAGES : int
-        Stages of 32 steps of k from one promotion to the next: 1 or 2.
-    STAGES : int
-        Of the ring in shared memory.
-    GROUP_M : int
-        Tiles of C are walked in groups of this many rows.
-    SPLIT_K : int
-        Parts that K is divided into at most.
-    """
-
-    BM: int
-    BN: int
-    SETS: int
-    PROMOTE_STAGES: int
-    STAGES: int
-    GROUP_M: int
-    SPLIT_K: int = 1
-
-    file = "11_fp16x3.cu"
-    persistent = True  # a block computes one tile after the other
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block: a warpgroup for every 64 rows, and one that copies."""
-        return 128 * (self.BM // 64 + 1)
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block: the ring, its barriers, and room to align it."""
-        return 1024 + self.STAGES * ((self.BM + self.BN) * LINE_BYTES + 16)
-
-    @cached_property
-    def kernel(self) -> dict[str, int]:
-        """The constants that are compiled: all but SPLIT_K."""
-        return {name: value for name, value in asdict(self).items() if name != "SPLIT_K"}
-
-    @property
-    def constants(self) -> dict[str, int]:
-        """The constants by name."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in asdict(self).items())
-
-
-@dataclass(frozen=True)
-class Fp16x3MmaConfig:
-    """Constants of ``11_fp16x3_mma.cu``, for devices without wgmma.
-
-    Parameters
-    ----------
-    BM, BN : int
-        Rows and columns of C that a block computes.
-    WM, WN : int
-        Rows and columns of C that a warp computes.
-    STAGES : int
-        Of the ring in shared memory.
-    GROUP_M : int
-        Tiles of C are walked in groups of this many rows.
-    SPLIT_K : int
-        Parts that K is divided into at most.
-    """
-
-    BM: int
-    BN: int
-    WM: int
-    WN: int
-    STAGES: int
-    GROUP_M: int
-    SPLIT_K: int = 1
-
-    file = "11_fp16x3_mma.cu"
-    persistent = False
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.BM // self.WM * (self.BN // self.WN) * 32
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block: the ring."""
-        return self.STAGES * (self.BM + self.BN) * LINE_BYTES
-
-    @cached_property
-    def kernel(self) -> dict[str, int]:
-        """The constants that are compiled: all but SPLIT_K."""
-        return {name: value for name, value in asdict(self).items() if name != "SPLIT_K"}
-
-    @property
-    def constants(self) -> dict[str, int]:
-        """The constants by name."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in asdict(self).items())
-
-
 TileConfig = Fp16x3Config | Fp16x3MmaConfig
+
+
+def file_of(config: TileConfig) -> str:
+    """Return the file of the kernel that takes this config."""
+    return "11_fp16x3.cu" if isinstance(config, Fp16x3Config) else "11_fp16x3_mma.cu"
 
 
 class SplitArrays(NamedTuple):
@@ -237,13 +134,8 @@ def tiling(config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiproce
     part_blocks = _whole(_whole(k_blocks, config.SPLIT_K), _PART) * _PART
     parts = _whole(k_blocks, part_blocks)
     tiles = _whole(rows, config.BM) * _whole(columns, config.BN)
-    grid = min(multiprocessors, tiles * parts) if config.persistent else tiles * parts
+    grid = min(multiprocessors, tiles * parts) if isinstance(config, Fp16x3Config) else tiles * parts
     return Tiling(M, N, k_blocks, part_blocks, parts, trans_c, tiles, grid)
-
-
-def unsplit(config: TileConfig) -> TileConfig:
-    """Return the config with K in one part."""
-    return replace(config, SPLIT_K=1)
 
 
 def line_threads(K: int) -> int:

@@ -22,8 +22,8 @@ def split(config: Config, K: int) -> tuple[int, int]:
 
     A part is whole tiles, so there may be fewer parts than SPLIT_K says.
     """
-    tile = config.BK or 1
-    chunk = max(1, -(-K // (tile * (config.SPLIT_K or 1)))) * tile
+    tile = config.tile_k
+    chunk = max(1, -(-K // (tile * config.split_k))) * tile
     return max(1, -(-K // chunk)), chunk
 
 
@@ -54,7 +54,7 @@ def blocks(config: Config, problem: Problem) -> int:
         The grid would be larger than the hardware allows.
     """
     count = tiles(config, problem)
-    if config.SPLIT_K:
+    if config.split_k > 1:
         count *= split(config, problem.K)[0]
     if count > MAX_BLOCKS:
         raise ShapeError(

@@ -123,7 +123,7 @@ def variant_for(rung: Rung, call: Call, config: Config) -> Variant:
 
 def _peeled(config: Config, K: int) -> bool:
     """Whether the last part of K has an end that is no whole tile, beside one tile at least and not many."""
-    tile = config.BK or 1
+    tile = config.tile_k
     count, chunk = split(config, K)
     whole, end = divmod(K - (count - 1) * chunk, tile)
     return end > 0 and whole > 0 and (whole if count == 1 else chunk // tile) <= PEELED

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Protocol
 
-from fastsgemm import config as configs
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.errors import ConfigError, ShapeError
@@ -189,7 +188,7 @@ def _choose(
         if tier.records:
             near = min(tier.records, key=lambda record: _distance(record.problem, problem))
             others = tuple(Option(record.config, None) for record in tier.records if record is not near)
-            config = partial_accumulators.shortened(rung, near.config, facing(rung, problem), shared_limit)
+            config = partial_accumulators.shortened(near.config, facing(rung, problem), shared_limit)
             return Choice(rung, config, NEAREST, near, None, partial(tuple, others))
     raise ConfigError(f"no record of rung {rung.name} is legal with {shared_limit} bytes of shared memory")
 
@@ -202,7 +201,7 @@ def _known(name: str, arch: str, shared_limit: int, rung: Rung, only: str | None
     def usable(entry: Record | Curve) -> bool:
         if only is not None and entry.arch != GENERIC and entry.user is not (only == "user"):
             return False
-        return entry.rung == rung.name and not configs.violations(rung, entry.config, shared_limit)
+        return entry.rung == rung.name and not rung.violations(entry.config, shared_limit)
 
     def tier(content: Content, here: bool) -> _Known:
         records = tuple(entry for entry in content.records if (entry.device == name) is here and usable(entry))
@@ -229,8 +228,8 @@ def _predictions(
     faced = facing(rung, problem)
 
     def complete(config: Config) -> tuple[float, Config]:
-        config = partial_accumulators.shortened(rung, config, faced, shared_limit)
-        return partial_accumulators.COST if config.CHAINS else 1.0, config
+        config = partial_accumulators.shortened(config, faced, shared_limit)
+        return partial_accumulators.cost(config), config
 
     found = []
     for curve, model in tier.models:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fastsgemm import rungs
-from fastsgemm.config import FEWEST_STAGES, Config
+from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import blocks, split, tiles
 from fastsgemm.geometry.variants import facing
 from fastsgemm.heuristics.database import Curve
@@ -50,7 +50,7 @@ def splits(config: Config, problem: Problem, multiprocessors: int) -> list[int]:
     multiprocessors : int
     """
     count = tiles(config, problem)
-    depth = (config.BK or 1) * (1 if config.TK else _LEAST_TILES)
+    depth = config.tile_k * (1 if isinstance(config, SkinnyConfig) else _LEAST_TILES)
     found = [1]
     for parts in sorted(base << i for base in (2, 3) for i in range(_MOST_PARTS.bit_length())):
         if parts > _MOST_PARTS or found[-1] * count >= _MOST_WAVES * multiprocessors or parts * depth > problem.K:
@@ -61,7 +61,7 @@ def splits(config: Config, problem: Problem, multiprocessors: int) -> list[int]:
 
 def depths(config: Config) -> tuple[int, int]:
     """Return the two depths of K that a curve is measured at."""
-    return _SKINNY_DEPTHS if config.TK else _DEPTHS
+    return _SKINNY_DEPTHS if isinstance(config, SkinnyConfig) else _DEPTHS
 
 
 def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool = False) -> list[Problem]:
@@ -78,7 +78,7 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
         may come first, also that it costs what its steps cost, and that of a ragged K the time is one straight line.
     """
     shallow, deep = depths(config)
-    peels = quick and config.FRAGMENTS is not None
+    peels = quick and isinstance(config, PipelinedConfig)
     found = [
         _probe(config, load * multiprocessors, depth + ragged, ragged)
         for ragged in (0, 1)
@@ -98,14 +98,14 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
     stream = _stream(config, blocks_per_sm, multiprocessors)
     found.append(stream)
     if not quick:
-        found.append(_stacked(config, stream) if config.TK else _guarded(stream))
+        found.append(_stacked(config, stream) if isinstance(config, SkinnyConfig) else _guarded(stream))
     return list(dict.fromkeys(found))
 
 
 def _probe(config: Config, count: float, K: int, ragged: int, layout: str = "NN") -> Problem:
     """Return a problem of about `count` tiles, nearly square or, on rung 10, in a row; a ragged one has odd extents."""
     whole = max(1, round(count))
-    if config.TK:
+    if isinstance(config, SkinnyConfig):
         return Problem(max(1, config.BM - ragged), whole * config.BN - ragged, K, layout)
     rows = _near_root(whole)
     return Problem(rows * config.BM - ragged, whole // rows * config.BN - ragged, K, layout)
@@ -116,7 +116,7 @@ def _tails(config: Config, multiprocessors: int) -> tuple[Problem, Problem, Prob
 
     At the lesser depth, where what a last tile costs is not lost in the noise.
     """
-    shallow, step = depths(config)[0], config.BK or 1
+    shallow, step = depths(config)[0], config.tile_k
     return (
         _probe(config, multiprocessors, shallow + 4, 0),
         _probe(config, multiprocessors, shallow + 1, 1),
@@ -127,7 +127,9 @@ def _tails(config: Config, multiprocessors: int) -> tuple[Problem, Problem, Prob
 def _stream(config: Config, blocks_per_sm: int, multiprocessors: int) -> Problem:
     """Return a problem whose operands no two blocks share, or of which rung 10 reads one only."""
     blocks, deep = blocks_per_sm * multiprocessors, depths(config)[1]
-    return _probe(config, blocks, deep, 0) if config.TK else Problem(blocks * config.BM, config.BN, deep)
+    if isinstance(config, SkinnyConfig):
+        return _probe(config, blocks, deep, 0)
+    return Problem(blocks * config.BM, config.BN, deep)
 
 
 def _guarded(stream: Problem) -> Problem:
@@ -195,7 +197,8 @@ class CostModel:
         self._known = {point.problem: point.ms for point in curve.points}
         self._sms = curve.multiprocessors
         # On rung 9, a quick curve has less; see `probes`.
-        self._quick = bool(curve.config.FRAGMENTS) and self._known.keys().isdisjoint(_tails(curve.config, self._sms))
+        tails = _tails(curve.config, self._sms)
+        self._quick = isinstance(curve.config, PipelinedConfig) and self._known.keys().isdisjoint(tails)
         self._lines = (self._measured_lines(0), self._measured_lines(1))
         self._factors = {layout: tuple(self._layout_factors(layout, r) for r in (0, 1)) for layout in _LAYOUTS}
         self._tail = self._tail_steps()
@@ -226,11 +229,11 @@ class CostModel:
             Takes a config with a SPLIT_K; returns how many times longer it takes as it would be used, and that.
         """
         problem = facing(self._rung, problem)
-        if self._config.SPLIT_K is None:
+        if not self._rung.splits:
             return self.predict(problem, multiprocessors), self._config
         found = []
         for parts in splits(self._config, problem, multiprocessors):
-            option = replace(self._config, SPLIT_K=parts)
+            option = self._config.replace(SPLIT_K=parts)
             factor, used = complete(option) if complete else (1.0, option)
             found.append((factor * self._split(problem, option, multiprocessors), used))
         return min(found, key=lambda pair: pair[0])
@@ -297,7 +300,7 @@ class CostModel:
 
     def _depth(self, K: int) -> float:
         """Return K with the steps of a ragged last tile weighted by what they cost."""
-        step = self._config.BK or 1
+        step = self._config.tile_k
         rest = K % step
         once, each = self._tail
         return K - rest + (once + each * rest if rest else 0.0)
@@ -340,8 +343,9 @@ class CostModel:
         if ms is None or low >= self._shallow:
             return line
         # On rung 9 another tile costs the same from where all stages are full, and one more is on its way.
-        tiles = (self._config.STAGES or FEWEST_STAGES) + 1
-        bend = min(self._shallow, tiles * (self._config.BK or 1)) if self._config.FRAGMENTS else self._shallow
+        bend = self._shallow
+        if isinstance(self._config, PipelinedConfig):
+            bend = min(bend, (self._config.STAGES + 1) * self._config.BK)
         if low >= bend or line.at(bend) < ms:  # so soon the line says less than was measured
             bend = self._shallow
         return replace(line, bend=float(bend), tiny=(low, ms))
@@ -359,7 +363,7 @@ class CostModel:
 
     def _tail_steps(self) -> tuple[float, float]:
         """Return what a ragged last tile costs, in steps of k: once, and for each of its steps."""
-        step = self._config.BK or 1
+        step = self._config.tile_k
         if step < 3:
             return 0.0, 1.0
         tails = _tails(self._config, self._sms)
@@ -374,7 +378,7 @@ class CostModel:
     def _shared_part(self, stream: Problem) -> float:
         """Return the part of the time that rows of tiles share on rung 10, reading B once, where it was measured."""
         stacked = _stacked(self._config, stream)
-        if not self._config.TK or stacked not in self._known:
+        if not isinstance(self._config, SkinnyConfig) or stacked not in self._known:
             return 0.0
         per_tile = [self._ms(p) / blocks(self._config.kernel, p) for p in (stream, stacked)]
         return min(1.0, max(0.0, (1 - per_tile[1] / per_tile[0]) / (1 - 1 / _STACKED)))

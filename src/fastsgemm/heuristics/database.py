@@ -17,14 +17,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fastsgemm import config as configs
 from fastsgemm import private_files, resources, rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import ConfigError, FastsgemmError, RecordError
 from fastsgemm.problem import Problem, checked
 from fastsgemm.rungs import Rung
 
-SCHEMA = 2
+SCHEMA = 3  # of the files that are written
+_READ = (2, SCHEMA)  # the schemas that are read
+# The constants that had other names in schema 2, where they could also be left out.
+OLD_NAMES = {"ASYNC": "CP_ASYNC", "SLICES": "SLICED_K", "CHAINS": "PARTIAL_ACCUMULATORS"}
 GENERIC = "generic"  # the file whose records are legal on every architecture
 ORIGINS = ("measured", "published", "hand-picked")
 
@@ -314,8 +316,8 @@ def _warn(message: str) -> None:
 
 def _header(data: dict[str, Any], arch: str) -> int:
     schema, its_arch, limit = (strict_json.decode(bytes(data[key])) if key in data else None for key in _HEADER)
-    if type(schema) is not int or schema != SCHEMA:
-        raise RecordError(f"its schema is {schema!r}, this version reads {SCHEMA}")
+    if type(schema) is not int or schema not in _READ:
+        raise RecordError(f"its schema is {schema!r}, this version reads {' and '.join(map(str, _READ))}")
     if its_arch != arch:
         raise RecordError(f"it is for {its_arch!r}, not {arch}")
     return _count(limit, "shared_limit", _MOST_SHARED)
@@ -444,11 +446,11 @@ def _problem(value: Any) -> Problem:
 
 
 def _config(rung: Rung, constants: Any) -> Config:
-    config = configs.from_constants(_fields(constants))
-    optional = set(rung.knobs) & set(rungs.OPTIONAL)
-    if set(config.constants) | optional != set(rung.knobs):
-        raise ConfigError(f"rung {rung.name} takes the constants {rung.knobs}, got {tuple(config.constants)}")
-    return config
+    fields = _fields(constants)
+    renamed = {OLD_NAMES.get(name, name): value for name, value in fields.items()}
+    if len(renamed) < len(fields):
+        raise ConfigError(f"constants {sorted(OLD_NAMES.keys() & fields.keys())} are given by their new names too")
+    return rung.config.from_constants(renamed)
 
 
 def _tools(fields: dict[str, Any]) -> Tools:
@@ -623,7 +625,7 @@ def faults(text: str, arch: str) -> list[str]:
     records, curves = content.records, content.curves
     entries: tuple[Record | Curve, ...] = (*records, *curves)
     for entry in entries:
-        broken = configs.violations(rungs.find(entry.rung), entry.config, content.shared_limit)
+        broken = entry.config.violations(content.shared_limit)
         found += [f"{entry.rung} {entry.config}: {violation}" for violation in broken]
     places = [_place(record) for record in records]
     found += [f"more than one record for {place}" for place in dict.fromkeys(places) if places.count(place) > 1]

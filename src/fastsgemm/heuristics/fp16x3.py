@@ -7,14 +7,15 @@ none were measured, ``generic.json`` says from how many operations on an archite
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 from fastsgemm import resources, strict_json
-from fastsgemm.errors import RecordError
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.errors import ConfigError, RecordError
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.geometry.fp16x3 import LINE_BYTES, Fp16x3Config, Fp16x3MmaConfig, TileConfig, blocks_of
+from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.heuristics import choose as ieee
 from fastsgemm.heuristics.choose import Choice, DeviceTraits
@@ -23,7 +24,7 @@ from fastsgemm.problem import Problem
 _SCHEMA = 1
 _GENERIC = "generic"
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
-HOPPER = "sm_90"  # the architecture with wgmma
+_HOPPER = "sm_90"  # the architecture with wgmma
 MAX_EXTENT = 2**31 - 4096  # of M, N and K: offsets of tiles are 32-bit in the kernels
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
@@ -116,14 +117,19 @@ def rates(arch: str) -> Rates:
         if data["schema"] != _SCHEMA:
             raise RecordError(f"{path}: its schema is {data['schema']!r}, this version reads {_SCHEMA}")
         return Rates(data["device"], tuple(map(_tile, data["tiles"])), **data["times"], least_gflop=data.get("least_gflop"))
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ConfigError) as error:
         raise RecordError(f"{path}: {error}") from error
 
 
 def _tile(line: dict[str, Any]) -> Tile:
     constants = line["constants"]
     kind: Any = Fp16x3MmaConfig if "WM" in constants else Fp16x3Config
-    return Tile(kind(**constants), line["least_k"], line["step_us"], line["tile_us"])
+    return Tile(kind.from_constants(constants | {"SPLIT_K": 1}), line["least_k"], line["step_us"], line["tile_us"])
+
+
+def kind_of(arch: str) -> type[TileConfig]:
+    """Return the class of the configs of rung 11 on an architecture."""
+    return Fp16x3Config if arch == _HOPPER else Fp16x3MmaConfig
 
 
 def choose(device: DeviceTraits, problem: Problem, split: tuple[bool, bool] = (True, True), forced: bool = False) -> Fp16x3Choice:
@@ -151,6 +157,8 @@ def _choose(
     if max(problem.M, problem.N, problem.K) > MAX_EXTENT:
         return Fp16x3Choice(None, False, None, None, f"M, N and K of rung 11 are at most {MAX_EXTENT}")
     known = rates(arch)
+    if not forced and problem.K < min(tile.least_k for tile in known.tiles):
+        return Fp16x3Choice(None, False, None, None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
     ms, trans_c, config = _quickest(known, problem, split, shared_limit, multiprocessors)
     if forced:
         return Fp16x3Choice(config, trans_c, ms, None, "rung fp16x3 was asked for")
@@ -206,14 +214,15 @@ def _quickest(
     known: Rates, problem: Problem, split: tuple[bool, bool], shared_limit: int, multiprocessors: int
 ) -> tuple[float, bool, TileConfig]:
     """Return milliseconds, TRANS_C and config of the least predicted time."""
+    least_k = min(tile.least_k for tile in known.tiles)  # a rung that was asked for takes fewer steps too
     found = []
     for tile in known.tiles:
-        if tile.config.shared_bytes > shared_limit or problem.K < tile.least_k:
+        if tile.config.shared_bytes > shared_limit or max(problem.K, least_k) < tile.least_k:
             continue
         for parts in _SPLIT_K:
             if parts > 1 and problem.K < parts * _PART_STEPS:
                 break
-            config = replace(tile.config, SPLIT_K=parts)
+            config = tile.config.replace(SPLIT_K=parts)
             for trans_c in geometry.orientations(config):
                 us = _predicted_us(known, tile, config, problem, split, trans_c, multiprocessors)
                 found.append((us, trans_c, parts, tile.config.BM * tile.config.BN, config))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from fastsgemm import resources
-from fastsgemm.config import FEWEST_STAGES, K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config
+from fastsgemm.config import K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import REDUCTION
 from fastsgemm.geometry.variants import Variant
@@ -21,10 +21,6 @@ from fastsgemm.rungs import Rung
 
 _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 
-
-# Fields of `Config` whose constant in the kernels has another name, and the values of those that may be None.
-_NAMES = {"ASYNC": "CP_ASYNC", "SLICES": "SLICED_K", "CHAINS": "PARTIAL_ACCUMULATORS"}
-_UNSET = {"STAGES": FEWEST_STAGES, "SLICES": 1, "CHAINS": 1}
 
 # The constants of the kernels that have no `Config`, by the name of their file.
 HELPERS = {
@@ -46,9 +42,7 @@ def generate(rung: Rung, config: Config, variant: Variant) -> str:
     ConfigError
         `config` lacks a constant that the kernel declares, or has one that it does not.
     """
-    given = _UNSET | config.kernel.constants if rung.guarded else config.kernel.constants
-    constants = {_NAMES.get(name, name): value for name, value in given.items()}
-    constants |= {"TRANS_A": int(variant.trans_a), "TRANS_B": int(variant.trans_b)}
+    constants = config.compiled | {"TRANS_A": int(variant.trans_a), "TRANS_B": int(variant.trans_b)}
     if rung.vectorized:
         constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b, "VEC_C": variant.vec_c}
     if rung.guarded:

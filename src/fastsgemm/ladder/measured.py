@@ -131,7 +131,7 @@ class Ladder:
 def divided(constants: Mapping[str, int]) -> bool:
     """Whether these constants make a sum of several chains, whose bits are not those of one."""
     shared_out = "TK" in constants and constants["TK"] < constants["BK"]
-    return shared_out or not {"SLICES", "CHAINS"}.isdisjoint(constants) or constants.get("SPLIT_K", 1) > 1
+    return shared_out or any(constants.get(name, 1) > 1 for name in ("SLICED_K", "PARTIAL_ACCUMULATORS", "SPLIT_K"))
 
 
 class Reference:

@@ -19,7 +19,7 @@ from fastsgemm.ladder import contenders
 from fastsgemm.ladder.measured import Reference, divided
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import track
-from fastsgemm.rungs import Rung, ladder
+from fastsgemm.rungs import Rung, find, ladder
 from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
 from fastsgemm.sim.gemm import sgemm
 from fastsgemm.sim.machine import Machine
@@ -195,7 +195,7 @@ class Table:
         lines = [*textwrap.wrap(self.heading(), _WIDTH), "", *self._table(_MEMORY), *_MEMORY_LEGEND.splitlines()]
         lines += ["", *self._table(_ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
         for row in self.rows:
-            constants = str(Config(**row.constants))
+            constants = str(find(row.name).config(**row.constants))
             lines += textwrap.wrap(f"{row.number} {row.name:<14}{constants}", _WIDTH, subsequent_indent=" " * 16)
         lines += ["", *(f"{row.name}: WRONG, error {row.error}" for row in self.rows if not row.right)]
         chains = sum(not divided(row.constants) for row in self.rows)

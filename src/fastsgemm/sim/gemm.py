@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsgemm import config as configs
 from fastsgemm import rungs
 from fastsgemm.call import checks
 from fastsgemm.config import Config
@@ -72,8 +71,8 @@ def sgemm(
     out = np.empty((M, N), np.float32) if C is None else C
     checks.output(out.shape, _strides(out), readonly=not out.flags.writeable)
     if config is not None:
-        rung = rung or rungs.having(config.constants)
-        configs.check(rung, config, machine.device.shared_limit)
+        rung = rung or rungs.of_config(config)
+        rung.check(config, machine.device.shared_limit)
     if out.size == 0:
         return out, None
     a, b, c = (_readable(x) for x in (A, B, out))

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fastsgemm import config as configs
 from fastsgemm import private_files, rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import FastsgemmError, RecordError
@@ -113,5 +112,6 @@ def _parsed(entry: dict[str, Any]) -> tuple[Key, float | str]:
     if not isinstance(constants, dict) or not isinstance(turn, str):
         raise RecordError("constants must be an object and turn must be text")
     problem = None if extents is None else checked(Problem(*extents))
-    key = (problem, rungs.find(entry["rung"]).name, configs.from_constants(constants), turn)
+    rung = rungs.find(entry["rung"])
+    key = (problem, rung.name, rung.config.from_constants(constants), turn)
     return key, str(entry["failed"]) if "failed" in entry else checked_ms(entry["ms"])

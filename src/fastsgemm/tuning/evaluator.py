@@ -349,7 +349,7 @@ def _problem_of(job: Job) -> Problem:
     wanted = job.variant
     M, N, K = _NARROW if job.rung.narrow else _GUARDED if wanted.guard else _CHECKED
     # vec_a looks at K (or M if A is column-major), vec_b at N (or K), vec_c at N.
-    deep = (variants.PEELED + 1) * (job.config.BK or 1) + 4  # for kernels whose end of K comes last
+    deep = (variants.PEELED + 1) * job.config.tile_k + 4  # for kernels whose end of K comes last
     for many in (K, deep):
         for m in (M, M + 1, M + 2):
             for n in (N, N + 1, N + 2):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from fastsgemm import config as configs
 from fastsgemm import rungs
-from fastsgemm.config import Config
+from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig, VectorizedConfig, WarptiledConfig
 from fastsgemm.problem import Problem
+from fastsgemm.rungs import Rung
 from fastsgemm.tuning.problem_sets import ANCHORS, HUGE, NARROW, NARROW_ANCHORS, STANDARD, VARIANT_ANCHORS
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
@@ -54,8 +55,8 @@ class Space:
 
     name: str
     rung: str
-    grid: Mapping[str, tuple[int | None, ...]]
-    refined: tuple[Mapping[str, tuple[int | None, ...]], ...] = ()
+    grid: Mapping[str, tuple[int, ...]]
+    refined: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     quick: tuple[Config, ...] = ()
     picked: tuple[Config, ...] = ()
     problems: tuple[Problem, ...] = STANDARD
@@ -77,11 +78,11 @@ class Space:
         """Return what `config` becomes by other values of the constants that are refined in this step."""
         rung = rungs.find(self.rung)
         values = self.refined[step]
-        drawn = (replace(config, **constants) for constants in _combinations(values))
+        drawn = (config.replace(**constants) for constants in _combinations(values))
         return [
             other
             for other in drawn
-            if other != config and not configs.violations(rung, other, shared_limit) and _sensible(other)
+            if other != config and not rung.violations(other, shared_limit) and _sensible(other)
         ]
 
 
@@ -89,15 +90,15 @@ class Space:
 def _candidates(space: Space, shared_limit: int, quick: bool) -> tuple[Config, ...]:
     rung = rungs.find(space.rung)
     # How deep comes first, because it is quick and most are not.
-    drawn = space.quick if quick else (*space.picked, *filter(_deep_enough, _draw(space.grid)))
-    return tuple(one for one in drawn if not configs.violations(rung, one, shared_limit) and _sensible(one))
+    drawn = space.quick if quick else (*space.picked, *filter(_deep_enough, _draw(rung, space.grid)))
+    return tuple(one for one in drawn if not rung.violations(one, shared_limit) and _sensible(one))
 
 
-def _draw(grid: Mapping[str, tuple[int | None, ...]]) -> Iterator[Config]:
-    yield from (Config(**constants) for constants in _combinations(grid))
+def _draw(rung: Rung, grid: Mapping[str, tuple[int, ...]]) -> Iterator[Config]:
+    yield from (rung.config(**constants) for constants in _combinations(grid))
 
 
-def _combinations(grid: Mapping[str, tuple[int | None, ...]]) -> Iterator[dict[str, Any]]:
+def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Any]]:
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
@@ -107,56 +108,65 @@ def _sensible(config: Config) -> bool:
     threads = config.threads
     if threads > _MOST_THREADS:
         return False
-    if config.WM and config.WN and max(config.WM, config.WN) > 4 * min(config.WM, config.WN):
-        return False  # a long thin warp tile reads more fragments for the same arithmetic
-    if config.FRAGMENTS and (config.BK or 0) * (config.BM + config.BN) > _MOST_STAGE:
-        return False  # so much hides the copies, and more only keeps other blocks away
-    if config.SLICES and config.BM * config.BN > _MOST_SLICED:
-        return False  # so large a tile has warps enough
-    if config.WM and config.BM * config.BN >= _LARGE and not _for_large_tiles(config):
+    blocks = 1
+    if isinstance(config, WarptiledConfig | PipelinedConfig):
+        if max(config.WM, config.WN) > 4 * min(config.WM, config.WN):
+            return False  # a long thin warp tile reads more fragments for the same arithmetic
+        if config.BM * config.BN >= _LARGE and not _for_large_tiles(config):
+            return False
+    if isinstance(config, PipelinedConfig) and not _sensible_pipeline(config):
         return False
-    if config.STAGES and not _for_more_stages(config):
-        return False
-    if config.ASYNC == 2 and not config.STAGES and config.BM * config.BN < _LEAST_SCATTERED:
-        return False  # registers are what it saves, and a smaller tile has them
-    if config.ASYNC == 1 and config.BM * config.BN >= _ALL_SCATTERED:
-        return False  # its registers are all taken
-    blocks = config.MIN_BLOCKS or 1
+    if isinstance(config, WarptiledConfig | PipelinedConfig | SkinnyConfig):
+        blocks = config.MIN_BLOCKS
     bound = min(configs.MAX_REGISTERS, _REGISTER_FILE // (blocks * threads))
-    if configs.least_registers(config) > bound:
+    if config.least_registers > bound:
         return False  # it must spill
-    return blocks == 1 or bound < configs.MAX_REGISTERS  # else it asks for nothing
+    return blocks == 1 or bound < configs.MAX_REGISTERS  # else MIN_BLOCKS bounds nothing
+
+
+def _sensible_pipeline(config: PipelinedConfig) -> bool:
+    """Whether stages, slices and copies of rung 9 suit the size of the tile."""
+    results = config.BM * config.BN
+    if config.BK * (config.BM + config.BN) > _MOST_STAGE:
+        return False  # a smaller stage hides the copies too, and leaves room for other blocks
+    if config.SLICED_K > 1 and results > _MOST_SLICED:
+        return False  # a tile of this size has warps enough
+    if config.STAGES > 2 and not _for_more_stages(config):
+        return False
+    if config.CP_ASYNC == 2 and config.STAGES == 2 and results < _LEAST_SCATTERED:
+        return False  # it saves registers, and a smaller tile has them
+    return config.CP_ASYNC != 1 or results < _ALL_SCATTERED  # a larger tile has no registers left for copies
 
 
 def _deep_enough(config: Config) -> bool:
-    """Whether slices are there for deep tiles, whose copies are under way for long, and no other tile is deep.
+    """Whether the tile is deep exactly where it has slices, which hide the long copies of a deep tile.
 
-    Without slices deep tiles are good for narrow results only, and these have rung 10; neither do four stages help.
+    Without slices a deep tile is good for narrow results only, and rung 10 is for these. Four stages without slices
+    do not help either.
     """
-    if not config.FRAGMENTS:
+    if not isinstance(config, PipelinedConfig):
         return True
-    depth = config.BK or 0
-    if config.SLICES:
-        return depth > _SHALLOW and depth // config.SLICES in _SHARE
-    return depth <= _SHALLOW and config.STAGES != 4
+    if config.SLICED_K > 1:
+        return config.BK > _SHALLOW and config.BK // config.SLICED_K in _SHARE
+    return config.BK <= _SHALLOW and config.STAGES != 4
 
 
-def _for_more_stages(config: Config) -> bool:
-    """Whether copies take longer than the arithmetic on a tile, and a constant that then says nothing is as it was."""
+def _for_more_stages(config: PipelinedConfig) -> bool:
+    """Whether copies take longer than the arithmetic on a tile. SPREAD has no effect then, and stays at 2."""
     results = config.BM * config.BN
     return config.SPREAD == 2 and (results <= _MOST_STAGED if config.STAGES == 3 else results <= _FOUR_STAGED)
 
 
-def _for_large_tiles(config: Config) -> bool:
-    """Whether a large tile is shared out among large thread tiles, which is what it is there for."""
-    if config.FRAGMENTS and (config.TM or 0) < 8:
+def _for_large_tiles(config: WarptiledConfig | PipelinedConfig) -> bool:
+    """Whether a large tile is made of large thread tiles, the only reason to have one."""
+    if isinstance(config, PipelinedConfig) and config.TM < 8:
         return False
-    slices = config.SLICES or 1
-    return _LEAST_SUMS * config.threads <= slices * config.BM * config.BN and (config.BK or 0) <= _SHALLOW * slices
+    slices = config.sliced_k
+    return _LEAST_SUMS * config.threads <= slices * config.BM * config.BN and _SHALLOW * slices >= config.BK
 
 
 def _tile(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter: int, group: int = 8) -> Config:
-    return Config(bm, bn, bk, tm, tn, wm, wn, wniter, PREFETCH=1, SERPENTINE=1, GROUP_M=group, MIN_BLOCKS=1)
+    return WarptiledConfig(bm, bn, bk, tm, tn, wm, wn, wniter, PREFETCH=1, SERPENTINE=1, GROUP_M=group, MIN_BLOCKS=1)
 
 
 def _stages(
@@ -170,14 +180,13 @@ def _stages(
     wniter: int,
     order: int = 1,
     copies: int = 1,
-    slices: int | None = None,
-    stages: int | None = None,
+    slices: int = 1,
+    stages: int = 2,
     group: int = 8,
 ) -> Config:
-    return Config(
+    return PipelinedConfig(
         bm, bn, bk, tm, tn, wm, wn, wniter,
-        GROUP_M=group, MIN_BLOCKS=1, ORDER=order, FRAGMENTS=2, ASYNC=copies, SPREAD=2, STAGES=stages, SLICES=slices,
-        SPLIT_K=1,
+        GROUP_M=group, ORDER=order, CP_ASYNC=copies, SPREAD=2, STAGES=stages, SLICED_K=slices,
     )  # fmt: skip
 
 
@@ -186,7 +195,7 @@ CLASSIC = Space(
     "autotuned",
     grid={"BM": (64, 128, 256), "BN": (64, 128, 256), "BK": (8, 16, 32, 64), "TM": (4, 8, 16), "TN": (4, 8, 16)},
     quick=tuple(
-        Config(*constants)
+        VectorizedConfig(*constants)
         for constants in (
             (64, 64, 16, 4, 4),
             (64, 64, 32, 4, 4),
@@ -206,7 +215,7 @@ CLASSIC = Space(
     ),
 )
 
-_WARP_GRID: dict[str, tuple[int | None, ...]] = {
+_WARP_GRID: dict[str, tuple[int, ...]] = {
     "BM": (16, 32, 64, 128, 256),
     "BN": (16, 32, 64, 128, 256),
     "BK": (8, 16, 32),
@@ -268,14 +277,14 @@ PIPELINED = Space(
         "SPLIT_K": (1,),
         "ORDER": (1,),
         "FRAGMENTS": (2,),
-        "ASYNC": (1, 2),
+        "CP_ASYNC": (1, 2),
         "SPREAD": (2,),
-        "STAGES": (None, 4),
-        "SLICES": (None, 2, 4, 8),
+        "STAGES": (2, 4),
+        "SLICED_K": (1, 2, 4, 8),
     },
     refined=(
         {"ORDER": (1, 4, 5), "FRAGMENTS": (1, 2), "SPREAD": (0, 1, 2)},
-        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 4), "ASYNC": (1, 2), "STAGES": (None, 3, 4)},
+        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 4), "CP_ASYNC": (1, 2), "STAGES": (2, 3, 4)},
     ),
     problems=(*STANDARD, *HUGE),
     variants=VARIANT_ANCHORS,
@@ -328,7 +337,7 @@ SKINNY = Space(
     },
     refined=({"MIN_BLOCKS": (1, 2, 3)},),
     quick=tuple(
-        Config(bm, bn, bk, TN=tn, TK=tk, MIN_BLOCKS=1, SPLIT_K=1)
+        SkinnyConfig(bm, bn, bk, TN=tn, TK=tk)
         for bm, bn, bk, tn, tk in (
             (1, 32, 512, 4, 16),
             (1, 64, 256, 4, 16),

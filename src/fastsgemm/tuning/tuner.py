@@ -7,11 +7,11 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastsgemm import resources, rungs
-from fastsgemm.config import Config
+from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.errors import ConfigError, RecordError, TuningError
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.geometry.variants import dense_call, facing
@@ -563,13 +563,13 @@ class _Run:
 
     def _divided(self, config: Config, problem: Problem) -> list[Config]:
         """Return the config with every SPLIT_K that is worth a trial, the one that fills the device last."""
-        if config.SPLIT_K is None:
+        if not self._rung.splits:
             return [config]
         problem = facing(self._rung, problem)
         parts = cost_model.splits(config, problem, self._plan.device.multiprocessors)
         count = tiles(config, problem)
         filling = max(p for p in parts if p == 1 or p * count <= _FILLED * self._plan.device.multiprocessors)
-        return [replace(config, SPLIT_K=p) for p in (*(p for p in parts if p != filling), filling)]
+        return [config.replace(SPLIT_K=p) for p in (*(p for p in parts if p != filling), filling)]
 
     def _decide(self, problem: Problem, few: Sequence[Config]) -> Result:
         """Find the best of a few, beside the shipped config and cuBLAS."""
@@ -631,7 +631,7 @@ class _Run:
     def _close(self, problem: Problem, configs: Sequence[Config]) -> Iterator[bool]:
         """For each config, when asked: whether it errs hardly more than cuBLAS; where that is not known, whether its
         chains are short."""
-        if "CHAINS" not in self._rung.knobs:
+        if self._rung.config is not PipelinedConfig:
             yield from (True for _ in configs)
         elif self._plan.quick:
             yield from (self._shortened(config, problem) == config for config in configs)
@@ -646,7 +646,7 @@ class _Run:
         return choose.choose(self._plan.device, self._rung, problem, only="shipped").config
 
     def _shortened(self, config: Config, problem: Problem) -> Config:
-        return partial_accumulators.shortened(self._rung, config, facing(self._rung, problem), self._limit)
+        return partial_accumulators.shortened(config, facing(self._rung, problem), self._limit)
 
     def _search(self, problem: Problem, configs: Sequence[Config], label: str, effort: Effort) -> Result:
         result = self._sweep.search(problem, self._rung, configs, label, effort)
@@ -734,15 +734,18 @@ def portfolio(results: Sequence[Result], count: int) -> list[Config]:
 
 def _worth_trying(config: Config, problem: Problem) -> bool:
     """Whether slices have but few blocks to fill, and a block of rung 10 has about as many rows as there are."""
-    if config.SLICES:
-        return tiles(config, problem) <= _MOST_SLICED
-    rows = min(problem.M, problem.N, rungs.NARROW)
-    return not config.TK or rows / 4 <= config.BM < 2 * rows
+    if isinstance(config, SkinnyConfig):
+        rows = min(problem.M, problem.N, rungs.NARROW)
+        return rows / 4 <= config.BM < 2 * rows
+    return config.sliced_k == 1 or tiles(config, problem) <= _MOST_SLICED
 
 
 def _distinct(configs: Sequence[Config], problem: Problem) -> list[Config]:
-    """Leave out what another of the configs is on this problem: with nothing to transpose, ASYNC = 2 is ASYNC = 1."""
-    twins = {replace(config, ASYNC=2) for config in configs if config.ASYNC == 1 and problem.layout == "TN"}
+    """Leave out what is the same as another of the configs: in layout TN, CP_ASYNC = 2 does what CP_ASYNC = 1 does."""
+    if problem.layout != "TN":
+        return list(configs)
+    pipelined = (config for config in configs if isinstance(config, PipelinedConfig))
+    twins = {config.replace(CP_ASYNC=2) for config in pipelined if config.CP_ASYNC == 1}
     return [config for config in configs if config not in twins]
 
 
@@ -765,8 +768,8 @@ def _of_its_size(configs: Sequence[Config], problem: Problem, multiprocessors: i
 
 
 def _whole(config: Config) -> Config:
-    """Return the config with K in one part and in one chain: both are chosen for each problem anew."""
-    return replace(config, SPLIT_K=config.SPLIT_K and 1, CHAINS=None)
+    """Return the config without split-K and partial accumulators, which are chosen for each problem."""
+    return config.kernel.replace(PARTIAL_ACCUMULATORS=1) if isinstance(config, PipelinedConfig) else config.kernel
 
 
 def _of_whole(times: dict[Config, float]) -> dict[Config, float]:
