@@ -234,7 +234,9 @@ def sgemm(
 def _precision_of(rung: Rung, precision: str) -> str:
     """Return the precision of a rung that was asked for: a name that goes with it, or the default, is no contradiction."""
     if precision not in ("ieee", rung.precision):
-        raise PrecisionError(f"rung {rung.name} computes with precision {rung.precision!r}, got precision={precision!r}")
+        raise PrecisionError(
+            f"rung {rung.name} computes with precision {rung.precision!r}, got precision={precision!r}"
+        )
     return rung.precision
 
 

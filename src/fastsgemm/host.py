@@ -89,7 +89,9 @@ def _backend(rung: Rung | None, config: Config | None) -> str:
             )
         _say_once()
     if backend == "sim" and rung is not None and rung.precision != "ieee":
-        raise DeviceError(f"the simulated device runs rungs of precision 'ieee', rung {rung.name} is {rung.precision!r}")
+        raise DeviceError(
+            f"the simulated device runs rungs of precision 'ieee', rung {rung.name} is {rung.precision!r}"
+        )
     return backend
 
 
@@ -159,9 +161,7 @@ def _through_device(
         if precision == "ieee":
             run(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, rung, config)
         else:
-            fp16x3.run(
-                gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, config, forced=rung is not None
-            )
+            fp16x3.run(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, config, forced=rung is not None)
         _download(made[2], c)
     finally:
         for array in made:

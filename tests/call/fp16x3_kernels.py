@@ -109,7 +109,9 @@ def reduce_fp16x3(VEC_C):
     def kernel(M, N, parts, W, ldw, part_stride, alpha, rows, columns, beta, C, ldc):
         assert W % 16 == ldw % 4 == 0
         assert C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
-        sums = sum(array(W + 4 * p * part_stride, (M, N), np.float32, (ldw, 1)).astype(np.float64) for p in range(parts))
+        sums = sum(
+            array(W + 4 * p * part_stride, (M, N), np.float32, (ldw, 1)).astype(np.float64) for p in range(parts)
+        )
         target = array(C, (M, N), np.float32, (ldc, 1))
         store(target, sums, alpha, beta, array(rows, (M,), LINE), array(columns, (N,), LINE))
 
@@ -117,14 +119,31 @@ def reduce_fp16x3(VEC_C):
 
 
 def guard(
-    M, N, K, alpha, A, a_m, a_k, B, b_k, b_n, beta, C, ldc, rows, row_where, columns, column_where, words, TILE_M, TILE_N
+    M,
+    N,
+    K,
+    alpha,
+    A,
+    a_m,
+    a_k,
+    B,
+    b_k,
+    b_n,
+    beta,
+    C,
+    ldc,
+    rows,
+    row_where,
+    columns,
+    column_where,
+    words,
+    TILE_M,
+    TILE_N,
 ):
     a, b = array(A, (M, K), np.float32, (a_m, a_k)), array(B, (K, N), np.float32, (b_k, b_n))
     c = array(C, (M, N), np.float32, (ldc, 1))
     down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)
-    left_a, left_b = (
-        array(where, (extent, SPARSE), np.int32) for where, extent in ((row_where, M), (column_where, N))
-    )
+    left_a, left_b = (array(where, (extent, SPARSE), np.int32) for where, extent in ((row_where, M), (column_where, N)))
     tiles = array(words, (-(-M // TILE_M), -(-N // TILE_N)), np.int32)
     for i, j in np.argwhere(tiles):
         for m in range(i * TILE_M, min(M, (i + 1) * TILE_M)):

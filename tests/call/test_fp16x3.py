@@ -12,6 +12,7 @@ import pytest
 from fastsgemm import SplitOperand, resources, sgemm, split
 from fastsgemm.call import fp16x3 as module
 from fastsgemm.call.packed_launch import PackedLaunch
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, VectorizedConfig
 from fastsgemm.errors import (
     ArgumentError,
     CaptureError,
@@ -26,7 +27,6 @@ from fastsgemm.errors import (
     ShapeError,
 )
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, VectorizedConfig
 from fastsgemm.jit import kernel
 from fastsgemm.rungs import kernel_name
 
@@ -112,7 +112,9 @@ def test_the_arguments_are_those_of_the_kernel(file, given):
     text = (resources.folder("cuda_src") / file).read_text()
     parameters = re.search(kernel_name(file) + r"\((.*?)\)", text, re.DOTALL)[1].split(",")
     kinds = [re.sub(r"const |__grid_constant__ |\s*\w+$", "", one.strip()).strip() for one in parameters]
-    found = ["P" if "*" in one else TYPES[kind] for one, kind in zip(parameters, kinds, strict=True) if kind != "TensorMap"]
+    found = [
+        "P" if "*" in one else TYPES[kind] for one, kind in zip(parameters, kinds, strict=True) if kind != "TensorMap"
+    ]
     assert "".join(found) == given
 
 

@@ -53,20 +53,28 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over():
 
 def test_the_products_elsewhere_compile_cleanly():
     vectors = {"sm_80": 2, "sm_86": 1, "sm_89": 2, "sm_100": 1, "sm_120": 2}
-    jobs = [(file_of(one), one.compiled | {"TRANS_C": 0, "VEC_C": v}, arch) for arch, v in vectors.items() for one in tiles(arch)]
+    jobs = [
+        (file_of(one), one.compiled | {"TRANS_C": 0, "VEC_C": v}, arch)
+        for arch, v in vectors.items()
+        for one in tiles(arch)
+    ]
     assert faults(jobs) == []
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_other_kernels_compile_cleanly(arch):
     cluster = 8 if int(arch[3:]) >= 90 else 1
-    jobs = [(file, constants, arch) for vec in (1, 4) for file, constants in (
-        ("split_rows.cu", {"LINE_THREADS": 1024, "VEC": vec}),
-        ("split_rows.cu", {"LINE_THREADS": 32, "VEC": vec}),
-        ("column_maxima.cu", {"VEC": vec}),
-        ("split_columns.cu", {"VEC": vec, "CLUSTER": cluster, "THREADS": 512}),
-        ("reduce_fp16x3.cu", {"VEC_C": vec}),
-    )]
+    jobs = [
+        (file, constants, arch)
+        for vec in (1, 4)
+        for file, constants in (
+            ("split_rows.cu", {"LINE_THREADS": 1024, "VEC": vec}),
+            ("split_rows.cu", {"LINE_THREADS": 32, "VEC": vec}),
+            ("column_maxima.cu", {"VEC": vec}),
+            ("split_columns.cu", {"VEC": vec, "CLUSTER": cluster, "THREADS": 512}),
+            ("reduce_fp16x3.cu", {"VEC_C": vec}),
+        )
+    ]
     assert faults([*jobs, ("guard_fp16x3.cu", {"THREADS": 256}, arch)]) == []
 
 

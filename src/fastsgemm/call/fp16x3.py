@@ -23,7 +23,7 @@ from fastsgemm.config import Fp16x3Config
 from fastsgemm.errors import ConfigError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import grid, layout
-from fastsgemm.geometry.fp16x3 import Tiling, TileConfig
+from fastsgemm.geometry.fp16x3 import TileConfig, Tiling
 from fastsgemm.geometry.layout import ITEM, Pair, Stored
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import kernel
@@ -117,7 +117,16 @@ class Product:
         else:
             target = (at.c + self.offset, self.ldc, 0)
         arguments = (
-            m, n, t.k_blocks, t.part_blocks, at.alpha, rows.info, columns.info, at.beta, *target, at.work + self.exceptions
+            m,
+            n,
+            t.k_blocks,
+            t.part_blocks,
+            at.alpha,
+            rows.info,
+            columns.info,
+            at.beta,
+            *target,
+            at.work + self.exceptions,
         )
         if self.product.maps:
             self.product(gpu, handle, *arguments, to=(rows.pairs, columns.pairs))
@@ -255,7 +264,7 @@ def run(
     c: View,
     alpha: np.float32,
     beta: np.float32,
-    config: TileConfig | None = None,
+    config: Any = None,
     splits: Splits = (None, None),
     forced: bool = False,
 ) -> None:
@@ -308,7 +317,13 @@ def run(
 
 
 def _launch(
-    gpu: Gpu, handle: int, plan: Plan, addresses: tuple[int, int, int], alpha: np.float32, beta: np.float32, splits: Splits
+    gpu: Gpu,
+    handle: int,
+    plan: Plan,
+    addresses: tuple[int, int, int],
+    alpha: np.float32,
+    beta: np.float32,
+    splits: Splits,
 ) -> None:
     pa, pb, pc = addresses
     split_a, split_b = splits
@@ -444,7 +459,8 @@ class _Builder:
                 if number == 0 or len(of_b) > 1:
                     self._split(False, n, columns)
                 self._multiply(m, rows, n, columns)
-        where, size = [], 0
+        where: list[geometry.SplitArrays | None] = []
+        size = 0
         for split, operand_panels in zip(self.splits, (of_a, of_b), strict=True):
             if split is not None:
                 where.append(None)
@@ -518,7 +534,14 @@ class _Builder:
             maps = [TensorMap(rows, tiling.k_blocks, config.BM), TensorMap(columns, tiling.k_blocks, config.BN)]
             arguments = _PRODUCT_ARGUMENTS
         product = PackedLaunch(
-            self.gpu, multiplying, (tiling.grid,), config.threads, arguments, bool(self.steps), config.shared_bytes, maps
+            self.gpu,
+            multiplying,
+            (tiling.grid,),
+            config.threads,
+            arguments,
+            bool(self.steps),
+            config.shared_bytes,
+            maps,
         )
         return Product(tiling, product, 0, sums, offset, self.ldc)
 

@@ -139,8 +139,8 @@ def splitter(
         per_line = geometry.line_threads(K)
         threads = max(per_line, _ROW_THREADS)
         rows = kernel.with_constants(gpu, "split_rows.cu", {"LINE_THREADS": per_line, "VEC": vec}, stream)
-        grid = (-(-lines // (threads // per_line)),)
-        return Splitter(lines, K, trans, ld, 0, None, PackedLaunch(gpu, rows, grid, threads, "iiPqPPP", early))
+        blocks = -(-lines // (threads // per_line))
+        return Splitter(lines, K, trans, ld, 0, None, PackedLaunch(gpu, rows, (blocks,), threads, "iiPqPPP", early))
     cluster = _CLUSTER if number(gpu.arch) >= CLUSTERS else 1
     across = -(-lines // _COLUMN_LINES)
     finding, parts, down = None, 0, cluster
@@ -177,9 +177,23 @@ class SplitOperand:
         Device memory of the pairs and what belongs to them; that of `array` comes on top.
     """
 
-    __slots__ = ("__weakref__", "_done", "_event", "_gpu", "_handle", "_lines", "_place", "array", "nbytes", "shape", "side")
+    __slots__ = (
+        "__weakref__",
+        "_done",
+        "_event",
+        "_gpu",
+        "_handle",
+        "_lines",
+        "_place",
+        "array",
+        "nbytes",
+        "shape",
+        "side",
+    )
 
-    def __init__(self, array: Any, side: str, shape: Pair, gpu: Gpu, handle: int, address: int, parts: SplitArrays) -> None:
+    def __init__(
+        self, array: Any, side: str, shape: Pair, gpu: Gpu, handle: int, address: int, parts: SplitArrays
+    ) -> None:
         self.array, self.side, self.shape, self.nbytes = array, side, shape, parts.end
         self._gpu, self._handle, self._place = gpu, handle, place_at(address, parts)
         self._event: Any = None
@@ -285,7 +299,9 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
     library = arrays.library(X)
     ordinal = library.device_of(X)
     if ordinal == HOST:
-        raise DeviceMismatchError("split takes an array on a device, this one is in host memory, which sgemm splits itself")
+        raise DeviceMismatchError(
+            "split takes an array on a device, this one is in host memory, which sgemm splits itself"
+        )
     gpu = device.gpus.get(ordinal) or device.open_gpu(ordinal)
     switched = gpu.enter()
     try:
@@ -296,7 +312,9 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
             raise fault("X")
         _check_shape(shape)
         if device.is_capturing(gpu.stream(handle)):
-            raise CaptureError("split inside a CUDA graph capture, whose memory does not outlive a replay; split before it")
+            raise CaptureError(
+                "split inside a CUDA graph capture, whose memory does not outlive a replay; split before it"
+            )
         lines = (tuple(shape), tuple(strides)) if side == "A" else (tuple(shape[::-1]), tuple(strides[::-1]))
         return _split(gpu, handle, X, side, tuple(shape), address, *lines)
     finally:

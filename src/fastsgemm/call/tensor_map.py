@@ -7,6 +7,7 @@ workspace and change from call to call. So the driver is asked directly.
 from __future__ import annotations
 
 import ctypes
+
 from fastsgemm import device
 from fastsgemm.geometry.fp16x3 import LINE_BYTES
 

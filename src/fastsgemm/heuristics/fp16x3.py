@@ -116,7 +116,9 @@ def rates(arch: str) -> Rates:
     try:
         if data["schema"] != _SCHEMA:
             raise RecordError(f"{path}: its schema is {data['schema']!r}, this version reads {_SCHEMA}")
-        return Rates(data["device"], tuple(map(_tile, data["tiles"])), **data["times"], least_gflop=data.get("least_gflop"))
+        return Rates(
+            data["device"], tuple(map(_tile, data["tiles"])), **data["times"], least_gflop=data.get("least_gflop")
+        )
     except (KeyError, TypeError, ConfigError) as error:
         raise RecordError(f"{path}: {error}") from error
 
@@ -132,7 +134,9 @@ def kind_of(arch: str) -> type[TileConfig]:
     return Fp16x3Config if arch == _HOPPER else Fp16x3MmaConfig
 
 
-def choose(device: DeviceTraits, problem: Problem, split: tuple[bool, bool] = (True, True), forced: bool = False) -> Fp16x3Choice:
+def choose(
+    device: DeviceTraits, problem: Problem, split: tuple[bool, bool] = (True, True), forced: bool = False
+) -> Fp16x3Choice:
     """Return the tile that rung 11 takes for a problem, or that an IEEE kernel takes it.
 
     Parameters
@@ -150,14 +154,20 @@ def choose(device: DeviceTraits, problem: Problem, split: tuple[bool, bool] = (T
 
 @lru_cache(maxsize=65536)
 def _choose(
-    name: str, arch: str, shared_limit: int, multiprocessors: int, problem: Problem, split: tuple[bool, bool], forced: bool
+    name: str,
+    arch: str,
+    shared_limit: int,
+    multiprocessors: int,
+    problem: Problem,
+    split: tuple[bool, bool],
+    forced: bool,
 ) -> Fp16x3Choice:
     if int(arch.removeprefix("sm_")) < FIRST:
         return Fp16x3Choice(None, False, None, None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
     if max(problem.M, problem.N, problem.K) > MAX_EXTENT:
         return Fp16x3Choice(None, False, None, None, f"M, N and K of rung 11 are at most {MAX_EXTENT}")
     known = rates(arch)
-    if not forced and problem.K < min(tile.least_k for tile in known.tiles):
+    if not forced and min(tile.least_k for tile in known.tiles) > problem.K:
         return Fp16x3Choice(None, False, None, None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
     ms, trans_c, config = _quickest(known, problem, split, shared_limit, multiprocessors)
     if forced:
@@ -168,7 +178,11 @@ def _choose(
     if rival.ms is not None and rival.ms <= ms:
         why = f"the IEEE kernel of rung {rival.rung.name} is quicker: {_times(rival.ms, ms)}"
         return Fp16x3Choice(None, False, ms, rival.ms, why)
-    why = "no time of an IEEE kernel is known" if rival.ms is None else f"quicker than {_named(rival)}: {_times(ms, rival.ms)}"
+    why = (
+        "no time of an IEEE kernel is known"
+        if rival.ms is None
+        else f"quicker than {_named(rival)}: {_times(ms, rival.ms)}"
+    )
     return Fp16x3Choice(config, trans_c, ms, rival.ms, why)
 
 
@@ -220,7 +234,7 @@ def _quickest(
         if tile.config.shared_bytes > shared_limit or max(problem.K, least_k) < tile.least_k:
             continue
         for parts in _SPLIT_K:
-            if parts > 1 and problem.K < parts * _PART_STEPS:
+            if parts > 1 and parts * _PART_STEPS > problem.K:
                 break
             config = tile.config.replace(SPLIT_K=parts)
             for trans_c in geometry.orientations(config):
