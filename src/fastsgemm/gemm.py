@@ -12,7 +12,7 @@ from fastsgemm.call.arrays import HOST, DeviceArray, View
 from fastsgemm.call.launch import run
 from fastsgemm.call.split_operand import SplitOperand, array_of
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
-from fastsgemm.errors import ArgumentError, ConfigError, PrecisionError, ShapeError
+from fastsgemm.errors import ArgumentError, ConfigError, ShapeError
 from fastsgemm.rungs import Rung
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     # What comes back is of the kind of C, or of A where there is no C. Of other kinds a type checker knows nothing.
     Array = TypeVar("Array", NDArray[np.float32], torch.Tensor, cupy.ndarray, jax.Array)
-
-PRECISIONS = ("ieee", "fp16x3")
 
 _FLOAT32 = {0.0: np.float32(0.0), 1.0: np.float32(1.0)}  # the usual alpha and beta, converted once
 
@@ -167,9 +165,7 @@ def sgemm(
     """
     if rung is not None or isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
         rung = rungs.find("fp16x3" if rung is None else rung)
-        precision = _precision_of(rung, precision)
-    if precision not in PRECISIONS:
-        raise PrecisionError(f"precision must be {' or '.join(map(repr, PRECISIONS))}, got {precision!r}")
+    precision = rungs.precision_of(rung, precision)
     split_a = A if type(A) is SplitOperand else None
     split_b = B if type(B) is SplitOperand else None
     if split_a is not None:
@@ -229,15 +225,6 @@ def sgemm(
     finally:
         if switched:
             gpu.leave()
-
-
-def _precision_of(rung: Rung, precision: str) -> str:
-    """Return the precision of a rung that was asked for: a name that goes with it, or the default, is no contradiction."""
-    if precision not in ("ieee", rung.precision):
-        raise PrecisionError(
-            f"rung {rung.name} computes with precision {rung.precision!r}, got precision={precision!r}"
-        )
-    return rung.precision
 
 
 def _new_shape(a: View, b: View) -> tuple[int, int]:

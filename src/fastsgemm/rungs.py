@@ -17,8 +17,9 @@ from fastsgemm.config import (
     Violation,
     WarptiledConfig,
 )
-from fastsgemm.errors import ConfigError, UnknownRungError
+from fastsgemm.errors import ConfigError, PrecisionError, UnknownRungError
 
+PRECISIONS = ("ieee", "fp16x3")  # of `sgemm`, the default first
 NARROW = 32  # the most rows of C that rung 10 is for
 
 
@@ -161,6 +162,23 @@ def of_config(config: Config) -> Rung:
         taking = ", ".join(rung.name for rung in RUNGS if rung.config is type(config)) or "none"
         raise ConfigError(f"a {type(config).__name__} needs a rung; the rungs that take it: {taking}")
     return found
+
+
+def precision_of(rung: Rung | None, precision: str) -> str:
+    """Return the precision of a call. The rung that was asked for decides; the default does not contradict it.
+
+    Raises
+    ------
+    PrecisionError
+        There is no such precision, or the rung has another one.
+    """
+    if precision not in PRECISIONS:
+        raise PrecisionError(f"precision must be {' or '.join(map(repr, PRECISIONS))}, got {precision!r}")
+    if rung is None:
+        return precision
+    if precision not in (PRECISIONS[0], rung.precision):
+        raise PrecisionError(f"rung {rung.name} computes with precision {rung.precision!r}, got {precision!r}")
+    return rung.precision
 
 
 def find(key: str | int | Rung) -> Rung:

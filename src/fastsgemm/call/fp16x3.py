@@ -1,7 +1,7 @@
 """Rung 11: split A and B, multiply, add up the parts of K, let the guard repair what FP16 pairs cannot express.
 
-The kernels and the order in which they are launched are described in ``cuda_src/README.md``. A column-major C is computed
-as C^T = B^T A^T, so everything below is for a row-major one.
+The kernels and the order in which they are launched are described in ``cuda_src/README.md``. A column-major C is
+computed as C^T = B^T A^T, so everything below is for a row-major one.
 """
 
 from __future__ import annotations
@@ -390,9 +390,10 @@ def prepare(
 
 
 def _check_config(gpu: Gpu, config: TileConfig) -> None:
-    kind = heuristics.kind_of(gpu.arch)
-    if type(config) is not kind:
-        raise ConfigError(f"rung fp16x3 takes a {kind.__name__} on {gpu.arch}, got {type(config).__name__}")
+    kinds = heuristics.kinds_of(gpu.arch)
+    if type(config) not in kinds:
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ConfigError(f"rung fp16x3 takes a {names} on {gpu.arch}, got {type(config).__name__}")
     found = config.violations(gpu.shared_limit)
     if found:
         raise ConfigError(f"illegal config for rung fp16x3 ({config}): {'; '.join(map(str, found))}")
