@@ -1,4 +1,4 @@
-"""Rung 11 on a device, against float64: the promise of precision="fp16x3" on every input, and where it lies in memory."""
+"""Rung 11 on a device, against float64: the promise of precision="fp16x3" on every input and in every layout."""
 
 import itertools
 

@@ -46,7 +46,13 @@ def test_predictions_and_alternatives_are_shown(evaluator, data_folder):
 
 def test_the_parts_of_k_are_shown(evaluator, data_folder):
     """Of the choice and of the alternatives, each with the division that it would have."""
-    tuner.run(tuner.plan(evaluator.device, rung="pipelined", quick=True), evaluator, Bar(False), 1e9, clock=lambda: evaluator.now)
+    tuner.run(
+        tuner.plan(evaluator.device, rung="pipelined", quick=True),
+        evaluator,
+        Bar(False),
+        1e9,
+        clock=lambda: evaluator.now,
+    )
     problem = Problem(65, 66, 65537)
     choice = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
     text = str(Explanation(evaluator.device, problem, choice))

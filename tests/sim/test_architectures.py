@@ -14,7 +14,7 @@ from fastsgemm.sim import Machine, Region, sgemm
 ARCHITECTURES = sorted(
     {path.stem for path in resources.folder("tuning_db").glob("sm_*.json")}, key=lambda a: int(a[3:])
 )
-RUNGS = [rung.name for rung in rungs.RUNGS]
+RUNGS = [rung.name for rung in rungs.IEEE]
 
 
 def _whole(*shape):

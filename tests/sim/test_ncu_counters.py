@@ -122,7 +122,7 @@ def test_the_whole_comparison(ncu_counters, fake_ncu):
     found, rows = ncu_counters.measure(Problem(40, 36, 12), Machine("sm_90"), fake_ncu)
     assert found["unknown"] == ["smsp__inst_executed_op_shared_st.sum"]
     assert found["beyond"] == ["warptiled: shared load wavefronts"]
-    assert {row.rung for row in rows} == {rung.name for rung in rungs.RUNGS if rung.number <= 8}
+    assert {row.rung for row in rows} == {rung.name for rung in rungs.IEEE if rung.number <= 8}
     wrong = [row for row in rows if row.percent]
     assert [(row.rung, round(row.percent, 2)) for row in wrong] == [("warptiled", -2.91)]
     text = ncu_counters.table(rows)

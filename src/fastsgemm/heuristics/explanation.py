@@ -110,7 +110,9 @@ def _of_rung_11(problem: Problem, found: Fp16x3Choice) -> list[str]:
     swapped = ", swap_ab" if found.trans_c else ""
     lines = [f"constants  {found.config!r}{swapped}"]
     if found.ms is not None:
-        lines.append(f"time       {found.ms:.4g} ms, {tflops(problem, found.ms):.4g} TFLOP/s (predicted, with splitting)")
+        lines.append(
+            f"time       {found.ms:.4g} ms, {tflops(problem, found.ms):.4g} TFLOP/s (predicted, with splitting)"
+        )
     return lines
 
 

@@ -59,7 +59,9 @@ class Rates:
         What was measured on.
     tiles : tuple of Tile
     launch_us, kernel_us : float
-        Microseconds of a call, and of each of its kernels besides.
+        Microseconds of a call on the device, and of each of its kernels besides.
+    host_us, host_kernel_us : float
+        The same on the host, which is what a small problem takes on an idle device.
     split_rows_tb_s, split_columns_tb_s, read_tb_s, reduce_tb_s : float
         10^12 bytes a second: read and written by splitting, read of split operands and of partial sums.
     least_gflop : dict or None
@@ -70,6 +72,8 @@ class Rates:
     tiles: tuple[Tile, ...]
     launch_us: float
     kernel_us: float
+    host_us: float
+    host_kernel_us: float
     split_rows_tb_s: float
     split_columns_tb_s: float
     read_tb_s: float
@@ -129,9 +133,9 @@ def _tile(line: dict[str, Any]) -> Tile:
     return Tile(kind.from_constants(constants | {"SPLIT_K": 1}), line["least_k"], line["step_us"], line["tile_us"])
 
 
-def kind_of(arch: str) -> type[TileConfig]:
-    """Return the class of the configs of rung 11 on an architecture."""
-    return Fp16x3Config if arch == _HOPPER else Fp16x3MmaConfig
+def kinds_of(arch: str) -> tuple[type[TileConfig], ...]:
+    """Return the classes of the configs of rung 11 that an architecture can run, the quickest first."""
+    return (Fp16x3Config, Fp16x3MmaConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
 
 
 def choose(
@@ -171,7 +175,8 @@ def _choose(
         return Fp16x3Choice(None, False, None, None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
     ms, trans_c, config = _quickest(known, problem, split, shared_limit, multiprocessors)
     if forced:
-        return Fp16x3Choice(config, trans_c, ms, None, "rung fp16x3 was asked for")
+        known_ms = ms if known.least_gflop is None else None
+        return Fp16x3Choice(config, trans_c, known_ms, None, "rung fp16x3 was asked for")
     if known.least_gflop is not None:
         return _without_times(known.least_gflop, arch, problem, config, trans_c)
     rival = ieee.choose(_Traits(name, arch, shared_limit, multiprocessors), None, problem)
@@ -267,4 +272,4 @@ def _predicted_us(
     if t.parts > 1:
         kernels += 1
         us += 1e-6 * ITEM * M * N * (t.parts + 1) / known.reduce_tb_s
-    return us + kernels * known.kernel_us
+    return max(us + kernels * known.kernel_us, known.host_us + kernels * known.host_kernel_us)
