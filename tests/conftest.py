@@ -334,7 +334,7 @@ class FakeEvaluator:
         Parts of K are blocks with less to do, and are added up afterwards.
         """
         full = self.blocks_per_sm(Job(None, config, None))
-        problem = variants.facing(rungs.find("skinny"), problem) if type(config) is SkinnyConfig else problem
+        problem = variants.with_swap_ab(rungs.find("skinny"), problem) if type(config) is SkinnyConfig else problem
         load = grid.blocks(config, problem) / self.device.multiprocessors
         waves, rest = divmod(load, full)
         area = config.BM * config.BN

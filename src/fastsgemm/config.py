@@ -13,7 +13,6 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 from fastsgemm.errors import ConfigError
-from fastsgemm.geometry.layout import WIDTHS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,6 +23,7 @@ MAX_REGISTERS = 255  # of a thread, on every architecture since sm_35
 MAX_EXTENT = 2**16  # rows, columns or steps of a tile: shared memory and registers allow less on every rung
 STATIC_SHARED = 48 * 1024  # bytes of shared memory that a block gets without opting in, on every architecture
 BOOKKEEPING_REGISTERS = 24  # for addresses, the loop counter and leading dimensions: the fewest seen on any rung
+WIDTHS = (1, 2, 4)  # floats of a load
 VECTOR = 4  # floats of a 128-bit load
 PAD = 4  # floats at the end of a line of a tile that rung 9 transposes
 K_GROUP = 4  # steps of k that a thread of rung 10 takes at a time

@@ -54,7 +54,7 @@ def divided(rung: Rung, config: Config, problem: Problem, device_info: DeviceInf
     """Return the config with every SPLIT_K that is worth a thought, and with chains as short as in any choice."""
     if config.SPLIT_K is None:
         return [config]
-    seen = variants.facing(rung, problem)
+    seen = variants.with_swap_ab(rung, problem)
     parts = (replace(config, SPLIT_K=count) for count in cost_model.splits(config, seen, device_info.multiprocessors))
     return [partial_accumulators.shortened(rung, one, seen, device_info.shared_limit) for one in parts]
 

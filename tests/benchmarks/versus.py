@@ -124,7 +124,7 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     wanted = set()
     for sample in samples:
         choice = choose.choose(gpu, None, sample.call.problem)
-        variant = variants.variant_for(choice.rung, variants.call_facing(choice.rung, sample.call), choice.config)
+        variant = variants.variant_for(choice.rung, variants.call_with_swap_ab(choice.rung, sample.call), choice.config)
         wanted.add((source.generate(choice.rung, choice.config, variant), choice.rung.kernel))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
         done = list(pool.map(lambda one: compiler.cubin(*one, gpu.arch), wanted))

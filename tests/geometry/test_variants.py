@@ -71,12 +71,12 @@ def test_the_planned_call_writes_the_product_and_nothing_else(rung, problem):
     view(expected, (M, N), c, firsts[2])[...] = product
 
     planned = variants.call_for(Operand((M, K), a), Operand((K, N), b), Operand((M, N), c))
-    call = variants.call_facing(rung, planned)
+    call = variants.call_with_swap_ab(rung, planned)
     order = (1, 0) if call.swap_ab else (0, 1)
     kernel(memory, call, firsts[order[0]], firsts[order[1]], firsts[2])
     np.testing.assert_array_equal(memory, expected)
     assert call.problem.layout == call.variant.layout
-    assert call.problem == variants.facing(rung, planned.problem)
+    assert call.problem == variants.with_swap_ab(rung, planned.problem)
     assert not rung.narrow or call.problem.M <= call.problem.N
     assert call is planned or call.variant.trans_c
 
@@ -236,41 +236,43 @@ def test_parts_are_stored_as_workspace_allows_and_not_as_c_does():
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_the_transposed_product_of_the_transposed_is_the_product(layout):
     problem = Problem(3, 5, 7, layout)
-    turned = problem.transposed
-    assert (turned.M, turned.N, turned.K) == (5, 3, 7) and turned.transposed == problem
+    swapped = problem.transposed
+    assert (swapped.M, swapped.N, swapped.K) == (5, 3, 7) and swapped.transposed == problem
 
 
-def test_only_rung_10_is_turned_to_the_narrow_side():
+def test_only_rung_10_swaps_a_and_b_for_few_columns():
     tall, wide = dense_call(64, 8, 16), dense_call(8, 64, 16)
     for rung in IEEE:
-        assert variants.call_facing(rung, wide) is wide and variants.facing(rung, wide.problem) is wide.problem
-        turned = variants.call_facing(rung, tall)
-        assert (turned is not tall) == turned.variant.trans_c == rung.narrow
-        assert variants.facing(rung, tall.problem) == turned.problem
+        assert (
+            variants.call_with_swap_ab(rung, wide) is wide and variants.with_swap_ab(rung, wide.problem) is wide.problem
+        )
+        swapped = variants.call_with_swap_ab(rung, tall)
+        assert (swapped is not tall) == swapped.variant.trans_c == rung.narrow
+        assert variants.with_swap_ab(rung, tall.problem) == swapped.problem
     square = dense_call(8, 8, 16)
-    assert variants.call_facing(find("skinny"), square) is square
+    assert variants.call_with_swap_ab(find("skinny"), square) is square
 
 
-def test_a_turned_call_takes_each_operand_with_its_own_width_and_place():
+def test_a_call_with_swap_ab_takes_each_operand_with_its_own_width_and_place():
     odd, aligned = Operand((64, 16), Stored(False, 17)), Operand((16, 8), Stored(False, 8))
     call = variants.call_for(odd, aligned, Operand((64, 8), Stored(False, 12)))
-    turned = variants.call_facing(find("skinny"), call)
-    assert (call.swap_ab, turned.swap_ab) == (False, True)
-    assert (turned.lda, turned.ldb, turned.ldc) == (8, 17, 12)
-    v = turned.variant
+    swapped = variants.call_with_swap_ab(find("skinny"), call)
+    assert (call.swap_ab, swapped.swap_ab) == (False, True)
+    assert (swapped.lda, swapped.ldb, swapped.ldc) == (8, 17, 12)
+    v = swapped.variant
     assert (v.vec_a, v.vec_b, v.vec_c, v.layout) == (4, 1, 4, "TT")
 
 
-def test_parts_of_a_turned_product_are_row_major():
+def test_parts_with_swap_ab_are_row_major():
     """It is their sum that is written where C is."""
     rung, whole, divided = (
         find("skinny"),
         SkinnyConfig(4, 32, 8, TN=4, TK=8, SPLIT_K=1),
         SkinnyConfig(4, 32, 8, TN=4, TK=8, SPLIT_K=4),
     )
-    call = variants.call_facing(rung, dense_call(64, 6, 64))
+    call = variants.call_with_swap_ab(rung, dense_call(64, 6, 64))
     assert variants.variant_for(rung, call, whole).trans_c
     variant = variants.variant_for(rung, call, divided)
     assert not variant.trans_c and variant.vec_c == 4  # rows of 64
-    call = variants.call_facing(rung, dense_call(66, 8, 64))
+    call = variants.call_with_swap_ab(rung, dense_call(66, 8, 64))
     assert (variants.variant_for(rung, call, whole).vec_c, variants.variant_for(rung, call, divided).vec_c) == (4, 1)

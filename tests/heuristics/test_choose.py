@@ -18,6 +18,8 @@ PROBLEM = Problem(1024, 1024, 1024)
 TOOLS = Tools("580.0", "13.0", "2026-01-01")
 BIG, SMALL, THIRD, FOURTH = REFINED.quick[0], REFINED.quick[15], REFINED.quick[5], REFINED.quick[9]
 
+FEW_ROWS = SKINNY.quick[0]  # before a test empties the database
+
 
 def record(config, problem=PROBLEM, device="Fake 9000", ms=0.5, arch="sm_90"):
     return Record(arch, device, "warptiled", problem, config, "measured", str(TOOLS), ms, None, TOOLS)
@@ -281,6 +283,6 @@ def test_a_record_picked_by_hand_is_near_and_never_exact(defaults):
 
 
 def test_a_record_of_no_problem_is_further_than_any_of_a_problem(defaults):
-    far = dataclasses.replace(of("skinny", Problem(1, 1, 1, "TT"), origin="published"), config=SKINNY.quick[0])
+    far = dataclasses.replace(of("skinny", Problem(1, 1, 1, "TT"), origin="published"), config=FEW_ROWS)
     defaults(of("skinny", None, origin="published"), far)
-    assert choose.choose(DEVICE, rungs.find("skinny"), NARROW).config == SKINNY.quick[0]
+    assert choose.choose(DEVICE, rungs.find("skinny"), NARROW).config == FEW_ROWS

@@ -2,6 +2,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import re
 import warnings
 
 import pytest
@@ -343,3 +344,63 @@ def test_the_folder_is_where_the_environment_says(monkeypatch, tmp_path):
 
 def test_errors_of_the_database_are_of_the_family():
     assert issubclass(RecordError, FastsgemmError) and issubclass(RecordError, ValueError)
+
+
+def old_file(constants, schema=2):
+    line = {"rung": "pipelined", "device": None, "problem": None, "constants": constants}
+    line |= {"origin": "published", "source": "an old file"}
+    content = {"schema": schema, "arch": "sm_90", "shared_limit": 232448, "records": [line], "curves": []}
+    return json.dumps(content).encode()
+
+
+OLD = {
+    "BM": 128, "BN": 64, "BK": 16, "TM": 8, "TN": 4, "WM": 64, "WN": 32, "WNITER": 2, "GROUP_M": 8, "MIN_BLOCKS": 1,
+    "ORDER": 4, "FRAGMENTS": 2, "ASYNC": 2, "SPREAD": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "stages", "sliced_k", "accumulators"),
+    [({}, 2, 1, 1), ({"STAGES": 3, "SLICES": 2, "CHAINS": 4, "SPLIT_K": 1}, 3, 2, 4)],
+)
+def test_a_file_of_schema_2_is_read_with_the_names_of_then(data_folder, more, stages, sliced_k, accumulators):
+    """What could be left out then has its default now."""
+    path = database.user_path("sm_90")
+    path.parent.mkdir(parents=True, mode=0o700)
+    data_folder.chmod(0o700)
+    path.write_bytes(old_file(OLD | more))
+    (record,) = (record for record in database.load("sm_90").records if record.user)
+    config = record.config
+    assert (2, stages, sliced_k) == (config.CP_ASYNC, config.STAGES, config.SLICED_K)
+    assert (accumulators, 1) == (config.PARTIAL_ACCUMULATORS, config.SPLIT_K)
+
+
+def test_a_constant_by_its_old_and_its_new_name_is_a_fault(data_folder):
+    path = database.user_path("sm_90")
+    path.parent.mkdir(parents=True, mode=0o700)
+    data_folder.chmod(0o700)
+    path.write_bytes(old_file(OLD | {"CP_ASYNC": 1}))
+    with pytest.warns(RuntimeWarning, match=r"constants \['ASYNC'\] are given by their new names too"):
+        assert not [record for record in database.load("sm_90").records if record.user]
+
+
+def test_an_architecture_has_its_own_fitted_numbers_or_the_generic_ones():
+    assert database.fitted("sm_90") == database.shipped("sm_90").fitted
+    assert database.fitted("sm_89") == database.shipped(database.GENERIC).fitted is not None
+    assert database.shipped("sm_89").fitted is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"reduction_ms": "3 us"}, r"fitted numbers cannot be read: .*reduction_ms"),
+        ({"reduction_us": 3}, r"\['reduction_us'\] are unknown"),
+    ],
+)
+def test_fitted_numbers_that_cannot_be_read_are_named(changed, fault):
+    text = (resources.folder("tuning_db") / "sm_90.json").read_text()
+    line = next(line for line in text.splitlines() if line.startswith('"fitted"'))
+    numbers = json.loads(f"{{{line.rstrip(',')}}}")["fitted"]
+    broken = text.replace(line, f'"fitted": {json.dumps(numbers | changed)},')
+    (found,) = database.faults(broken, "sm_90")
+    assert re.search(fault, found)

@@ -10,6 +10,7 @@ from fastsgemm.heuristics.explanation import Explanation, device_at
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import tuner
+from fastsgemm.tuning.plan import plan_run
 from fastsgemm.tuning.search_spaces import CLASSIC
 
 
@@ -32,8 +33,8 @@ def test_generic_constants_are_explained(tuning_folder):
 
 
 def test_predictions_and_alternatives_are_shown(evaluator, data_folder):
-    planned = tuner.plan(evaluator.device, rung="autotuned", quick=True)
-    outcome = tuner.run(planned, evaluator, Bar(False), 1e9, clock=lambda: evaluator.now)
+    planned = plan_run(evaluator.device, rung="autotuned", quick=True)
+    outcome = tuner.carry_out(planned, evaluator, Bar(False), 1e9, clock=lambda: evaluator.now)
     choice = choose.choose(evaluator.device, rungs.find("autotuned"), Problem(1111, 2222, 333, "TN"))
     text = str(Explanation(evaluator.device, Problem(1111, 2222, 333, "TN"), choice))
     assert len(outcome.curves) == len(CLASSIC.quick)
@@ -46,8 +47,8 @@ def test_predictions_and_alternatives_are_shown(evaluator, data_folder):
 
 def test_the_parts_of_k_are_shown(evaluator, data_folder):
     """Of the choice and of the alternatives, each with the division that it would have."""
-    tuner.run(
-        tuner.plan(evaluator.device, rung="pipelined", quick=True),
+    tuner.carry_out(
+        plan_run(evaluator.device, rung="pipelined", quick=True),
         evaluator,
         Bar(False),
         1e9,

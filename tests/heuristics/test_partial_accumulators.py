@@ -15,6 +15,7 @@ H200 = 232448
 PIPE = PipelinedConfig(
     64, 64, 16, 4, 4, 32, 32, 2, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=1, SPREAD=2, SPLIT_K=1
 )
+FITTED = database.fitted("sm_90")
 RUNG = rungs.find("pipelined")
 
 
@@ -40,7 +41,7 @@ RUNG = rungs.find("pipelined")
 )
 def test_long_sums_are_made_of_four_chains_if_they_are_one_chain(problem, change, expected):
     given = replace(PIPE, **change)
-    found = partial_accumulators.shortened(given, problem, H200)
+    found = partial_accumulators.shortened(given, problem, H200, FITTED)
     assert (
         expected == found.PARTIAL_ACCUMULATORS
         and replace(found, PARTIAL_ACCUMULATORS=given.PARTIAL_ACCUMULATORS) == given
@@ -51,8 +52,8 @@ def test_sums_that_do_not_fit_into_shared_memory_stay_one_chain():
     """The two stages of this tile take 17,408 bytes and the sums 16,384."""
     problem, need = Problem(1000, 1000, 1024), 17408 + 16384
     assert replace(PIPE, PARTIAL_ACCUMULATORS=4).shared_bytes == need
-    assert partial_accumulators.shortened(PIPE, problem, need).PARTIAL_ACCUMULATORS == 4
-    assert partial_accumulators.shortened(PIPE, problem, need - 1) == PIPE
+    assert partial_accumulators.shortened(PIPE, problem, need, FITTED).PARTIAL_ACCUMULATORS == 4
+    assert partial_accumulators.shortened(PIPE, problem, need - 1, FITTED) == PIPE
     found = RUNG.violations(replace(PIPE, PARTIAL_ACCUMULATORS=4), need - 1)
     assert [str(one) for one in found] == [
         f"shared memory of a block: needs at most {need - 1} bytes on this device, got {need} bytes"
@@ -62,7 +63,7 @@ def test_sums_that_do_not_fit_into_shared_memory_stay_one_chain():
 @pytest.mark.parametrize("rung", ["vectorized", "warptiled", "skinny"])
 def test_other_rungs_have_no_such_constant(rung):
     given = next(r.config for r in database.shipped(database.GENERIC).records if r.rung == rung)
-    assert partial_accumulators.shortened(given, Problem(1000, 1000, 1000), H200) == given
+    assert partial_accumulators.shortened(given, Problem(1000, 1000, 1000), H200, FITTED) == given
 
 
 def test_the_choice_for_an_untuned_problem_has_short_chains():
@@ -91,9 +92,9 @@ def test_chains_are_not_free():
         whole = replace(option.config, PARTIAL_ACCUMULATORS=1, SPLIT_K=1)
         costs = {}
         for parts in splits(whole, problem, device.multiprocessors):
-            used = partial_accumulators.shortened(replace(whole, SPLIT_K=parts), problem, H200)
-            ms = plain[whole]._split(problem, replace(whole, SPLIT_K=parts), device.multiprocessors)
-            costs[used] = partial_accumulators.cost(used) * ms
+            used = partial_accumulators.shortened(replace(whole, SPLIT_K=parts), problem, H200, FITTED)
+            ms = plain[whole].predict_split(problem, replace(whole, SPLIT_K=parts), device.multiprocessors)
+            costs[used] = partial_accumulators.cost(used, FITTED) * ms
         assert option.ms == min(costs.values()) == costs[option.config]
         seen.add(option.config.PARTIAL_ACCUMULATORS)
     assert seen == {1, partial_accumulators.ACCUMULATORS}

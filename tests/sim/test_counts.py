@@ -48,7 +48,7 @@ def test_every_rung_is_counted_on_the_kernel_of_a_large_problem(kept):
     for row in kept.rows:
         rung, config = rungs.find(row.name), rungs.find(row.name).config(**row.constants)
         counted, typical = (
-            variants.variant_for(rung, variants.call_facing(rung, variants.dense_call(problem)), config)
+            variants.variant_for(rung, variants.call_with_swap_ab(rung, variants.dense_call(problem)), config)
             for problem in (Problem(kept.M, kept.N, kept.K), simulated.TYPICAL)
         )
         assert counted == typical, row.name

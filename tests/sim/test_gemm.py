@@ -149,7 +149,7 @@ class Ahead:
     def _compile(self, name, config):
         rung = rungs.find(name)
         call = variants.call_for(*(Operand(shape, Stored(False, shape[1])) for shape in _shapes(config)))
-        text = source.generate(rung, config, variants.variant_for(rung, variants.call_facing(rung, call), config))
+        text = source.generate(rung, config, variants.variant_for(rung, variants.call_with_swap_ab(rung, call), config))
         nvrtc.compile_source(text, Machine().device.arch)  # which keeps it
 
     def wait(self, name, config):

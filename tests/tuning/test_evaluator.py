@@ -202,7 +202,7 @@ def test_a_short_product_is_timed_when_the_host_and_the_code_are_ready_for_it(
     seen = []
     monkeypatch.setattr(evaluator, "run", lambda *given: seen.append(python_evaluator.stopwatch.runs))
     monkeypatch.setattr(CountingWatch, "once", lambda watch, work: (setattr(watch, "runs", 1), work(), 0.25)[2])
-    monkeypatch.setattr(evaluator, "_views", lambda *given: ())
+    monkeypatch.setattr(evaluator, "views", lambda *given: ())
     monkeypatch.setattr(DeviceEvaluator, "_allocate", lambda self, size, place: HostArray((1, 1), None, 0))
     python_evaluator.operands(problem).once(WARP, search_spaces.REFINED.quick[0])
     assert seen == [0, 1][2 - runs :]

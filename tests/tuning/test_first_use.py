@@ -14,6 +14,7 @@ from fastsgemm.heuristics import choose
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import first_use, tuner
+from fastsgemm.tuning.plan import plan_run
 
 WARP = rungs.find("warptiled")
 
@@ -150,7 +151,7 @@ def test_what_goes_wrong_is_one_warning(gpu, evaluator, monkeypatch):
     def broken(*_, **__):
         raise TuningError("a candidate broke the CUDA context")
 
-    monkeypatch.setattr(tuner, "run", broken)
+    monkeypatch.setattr(tuner, "carry_out", broken)
     with pytest.warns(RuntimeWarning, match="generic constants are used: a candidate broke"):
         meet(gpu)
     with warnings.catch_warnings():
@@ -167,14 +168,14 @@ def test_a_folder_that_cannot_be_written_is_found_out_before_the_sweep(gpu, eval
 
 
 def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, evaluator, monkeypatch):
-    planned = tuner.plan(evaluator.device, rung=WARP, quick=True)
+    planned = plan_run(evaluator.device, rung=WARP, quick=True)
     held, done = threading.Event(), threading.Event()
 
     def first():
         with tuner.alone(evaluator.device):
             held.set()
             time.sleep(0.3)
-            tuner.run(planned, evaluator, Bar(False), clock=lambda: evaluator.now)
+            tuner.carry_out(planned, evaluator, Bar(False), clock=lambda: evaluator.now)
             evaluator.timed = []
             done.set()
 

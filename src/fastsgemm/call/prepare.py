@@ -143,7 +143,7 @@ def _launch(gpu: Gpu, handle: int, call: Call, rung: Rung | None, config: Config
         first_use.meet(gpu, stream, rung)
         choice = choose(gpu, rung, call.problem)
         rung, config = choice.rung, choice.config
-    call = variants.call_facing(rung, call)
+    call = variants.call_with_swap_ab(rung, call)
     problem = call.problem
     blocks = grid.blocks(config, problem)
     count, chunk = grid.split(config, problem.K)

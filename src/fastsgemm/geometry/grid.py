@@ -46,7 +46,7 @@ def blocks(config: Config, problem: Problem) -> int:
     ----------
     config : Config
     problem : Problem
-        As the rung computes it; see `facing`.
+        As the rung computes it; see `with_swap_ab`.
 
     Raises
     ------

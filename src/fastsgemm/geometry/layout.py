@@ -8,9 +8,10 @@ from math import gcd
 
 import numpy as np
 
+from fastsgemm.config import WIDTHS
+
 ITEM = 4  # bytes of a float32
 VECTOR_BYTES = 16  # of a 128-bit load
-WIDTHS = (1, 2, 4)  # floats a load
 MOST_OVERLAP_WORK = 10_000  # steps of the search for a shared element, at most about 2 us each
 
 Pair = tuple[int, int]

@@ -1,6 +1,6 @@
-"""Which constants a problem gets. The rule is on one page in ``docs/tuning.md``.
+"""The choice of rung and config for a problem; ``docs/tuning.md`` states the rule.
 
-Pure Python and kept per problem: the second question about a problem is a look-up.
+Answers are kept per problem, so the second question about a problem is a look-up.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Protocol
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.errors import ConfigError, ShapeError
-from fastsgemm.geometry.variants import facing
+from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.cost_model import CostModel
-from fastsgemm.heuristics.database import GENERIC, Content, Curve, Record
+from fastsgemm.heuristics.database import GENERIC, Content, Curve, Fitted, Record
 from fastsgemm.problem import Problem, octaves
 from fastsgemm.rungs import Rung
 
@@ -83,8 +83,10 @@ class Choice:
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
-        """What else is known, the quickest first. Only an explanation asks for it, and where a record holds exactly it
-        takes longer than the choice."""
+        """The other configs that are known, the fastest first.
+
+        They are computed when first asked for, because only an explanation needs them.
+        """
         return self.look()
 
     # What `python -m fastsgemm` shows of it.
@@ -135,8 +137,11 @@ def choose(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str 
 
 
 def _rank(problem: Problem, choice: Choice) -> tuple[bool, int, float, int]:
-    """Return a key that sorts by error, by rule, by time, what has none last, and the special before the general."""
-    split = partial_accumulators.splits_few(choice.rung, choice.config, facing(choice.rung, problem))
+    """Return a sort key: error, rule, time, then rung number.
+
+    Choices without a time sort last within their rule. Of equals the higher rung wins, because it is the more special.
+    """
+    split = partial_accumulators.splits_few(choice.rung, choice.config, with_swap_ab(choice.rung, problem))
     return split, _RULES.index(choice.rule), math.inf if choice.ms is None else choice.ms, -choice.rung.number
 
 
@@ -148,9 +153,9 @@ def forget() -> None:
 
 
 def knows(device: DeviceTraits, rung: Rung | None = None) -> bool:
-    """Whether there is anything of `rung`, or of what `sgemm` uses, for this device or its architecture.
+    """Whether the database has records or curves of `rung` for this architecture. Generic records do not count.
 
-    What is generic does not count.
+    Without `rung`, any of the default rungs counts.
     """
     content = database.load(device.arch)
     asked = {one.name for one in (rungs.DEFAULTS if rung is None else (rung,))}
@@ -176,7 +181,7 @@ def _choose(
 ) -> Choice:
     tiers = _known(name, arch, shared_limit, rung, only)
     for tier in tiers:
-        place = (tier, problem, multiprocessors, rung, shared_limit)
+        place = (tier, problem, multiprocessors, rung, shared_limit, database.fitted(arch))
         exact = next((r for r in tier.records if r.problem == problem and r.origin != "hand-picked"), None)
         if exact is not None:
             return Choice(rung, exact.config, EXACT, exact, exact.ms, partial(_alternatives, *place))
@@ -188,7 +193,9 @@ def _choose(
         if tier.records:
             near = min(tier.records, key=lambda record: _distance(record.problem, problem))
             others = tuple(Option(record.config, None) for record in tier.records if record is not near)
-            config = partial_accumulators.shortened(near.config, facing(rung, problem), shared_limit)
+            config = partial_accumulators.shortened(
+                near.config, with_swap_ab(rung, problem), shared_limit, database.fitted(arch)
+            )
             return Choice(rung, config, NEAREST, near, None, partial(tuple, others))
     raise ConfigError(f"no record of rung {rung.name} is legal with {shared_limit} bytes of shared memory")
 
@@ -223,13 +230,13 @@ def _models(curves: Iterable[Curve]) -> Iterator[tuple[Curve, CostModel]]:
 
 
 def _predictions(
-    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int
+    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int, fitted: Fitted
 ) -> list[tuple[float, Config, Curve]]:
-    faced = facing(rung, problem)
+    faced = with_swap_ab(rung, problem)
 
     def complete(config: Config) -> tuple[float, Config]:
-        config = partial_accumulators.shortened(config, faced, shared_limit)
-        return partial_accumulators.cost(config), config
+        config = partial_accumulators.shortened(config, faced, shared_limit, fitted)
+        return partial_accumulators.cost(config, fitted), config
 
     found = []
     for curve, model in tier.models:
@@ -242,9 +249,9 @@ def _predictions(
 
 
 def _alternatives(
-    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int
+    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int, fitted: Fitted
 ) -> tuple[Option, ...]:
-    predicted = _predictions(tier, problem, multiprocessors, rung, shared_limit)
+    predicted = _predictions(tier, problem, multiprocessors, rung, shared_limit, fitted)
     return tuple(Option(config, ms) for ms, config, _ in predicted)
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import blocks, split, tiles
-from fastsgemm.geometry.variants import facing
+from fastsgemm.geometry.variants import with_swap_ab
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database import Curve
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
@@ -25,8 +26,6 @@ _TINY = 8  # and a third, where what a block costs once is all there is
 _SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
 _STEADY = 4  # the heaviest is this many full waves
 _MOST_PARTS, _MOST_WAVES, _LEAST_TILES = 256, 8, 2  # of a division of K, of its blocks, and tiles of a part
-_REDUCTION_MS = 0.003  # that a second kernel costs at least
-_REDUCTION_BYTES = 2e9  # a ms, of partial sums written and read: they mostly stay in L2
 _LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, and related to NN there
 _STACKED = 4  # rows of tiles, on rung 10
 _PAIRED = 1 / 3  # of what it costs to read an operand 4 bytes at a time, where 8 can be: twice instead of four times
@@ -46,7 +45,7 @@ def splits(config: Config, problem: Problem, multiprocessors: int) -> list[int]:
     ----------
     config : Config
     problem : Problem
-        As the rung computes it; see `fastsgemm.geometry.variants.facing`.
+        As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     multiprocessors : int
     """
     count = tiles(config, problem)
@@ -192,6 +191,7 @@ class CostModel:
 
     def __init__(self, curve: Curve) -> None:
         self._rung, self._config = rungs.find(curve.rung), curve.config
+        self._fitted = database.fitted(curve.arch)
         self._shallow, self._deep = depths(curve.config)
         self._full = float(curve.blocks_per_sm)
         self._known = {point.problem: point.ms for point in curve.points}
@@ -226,29 +226,32 @@ class CostModel:
         problem : Problem
         multiprocessors : int
         complete : callable, optional
-            Takes a config with a SPLIT_K; returns how many times longer it takes as it would be used, and that.
+            Returns, for a config with a SPLIT_K, the slowdown and the config: the config as launched, and its time
+            relative to the one given.
         """
-        problem = facing(self._rung, problem)
+        problem = with_swap_ab(self._rung, problem)
         if not self._rung.splits:
             return self.predict(problem, multiprocessors), self._config
         found = []
         for parts in splits(self._config, problem, multiprocessors):
             option = self._config.replace(SPLIT_K=parts)
             factor, used = complete(option) if complete else (1.0, option)
-            found.append((factor * self._split(problem, option, multiprocessors), used))
+            found.append((factor * self.predict_split(problem, option, multiprocessors), used))
         return min(found, key=lambda pair: pair[0])
 
-    def _split(self, problem: Problem, config: Config, multiprocessors: int) -> float:
+    def predict_split(self, problem: Problem, config: Config, multiprocessors: int) -> float:
+        """Return the predicted device time in ms with the SPLIT_K of `config`, the reduction included."""
+        problem = with_swap_ab(self._rung, problem)
         count, chunk = split(config, problem.K)
         if count == 1:
             return self._part(problem, problem.K, multiprocessors)
         whole = self._part(problem, chunk, multiprocessors / count)
         outputs = 4.0 * problem.M * problem.N  # bytes
-        return whole + _REDUCTION_MS + outputs * (count + 2) / _REDUCTION_BYTES
+        return whole + self._fitted.reduction_ms + outputs * (count + 2) / self._fitted.reduction_bytes_per_ms
 
     def predict(self, problem: Problem, multiprocessors: float) -> float:
         """Return the predicted device time in ms, with K in one part, on a device with so many multiprocessors."""
-        return self._part(facing(self._rung, problem), problem.K, multiprocessors)
+        return self._part(with_swap_ab(self._rung, problem), problem.K, multiprocessors)
 
     def _part(self, problem: Problem, K: int, multiprocessors: float) -> float:
         """Return the time of all tiles of C, each over K steps of those that the problem has."""

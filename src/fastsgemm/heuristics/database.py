@@ -6,6 +6,7 @@ from which `fastsgemm.heuristics.choose` predicts problems that nobody tuned. ``
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -39,6 +40,8 @@ _MOST_SHARED = 2**24  # bytes of shared memory of a block
 _MOST_MULTIPROCESSORS = 2**16
 _MOST_BLOCKS = 32  # on a multiprocessor, of every architecture
 _HEADER = ("schema", "arch", "shared_limit")
+_FITTED = "fitted"
+_SHIPPED = frozenset((_FITTED, "candidates"))  # keys that only shipped files have
 _KEYS = frozenset((*_HEADER, "records", "curves"))
 _RECORD = frozenset(("rung", "device", "problem", "constants", "origin"))
 _MEASURED = frozenset(("ms", "tflops", "cublas_ratio", "driver", "nvrtc", "date"))
@@ -149,6 +152,51 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Fitted:
+    """Numbers of the heuristics that were measured on a device of an architecture.
+
+    The defaults hold where no file has any: nothing costs more, and no sum gets partial accumulators.
+
+    Attributes
+    ----------
+    accumulators_cost : float
+        Time of a kernel with partial accumulators over its time without.
+    long_sums : tuple of (int or None, int)
+        Pairs of elements of C and steps of k, by ascending elements. For a C of at most so many elements (None: any
+        number) a sum is long from so many steps on, and gets partial accumulators.
+    reduction_ms : float
+        Least time of the second kernel of split-K.
+    reduction_bytes_per_ms : float
+        Rate at which it reads and writes partial sums, which are mostly in L2.
+    """
+
+    accumulators_cost: float = 1.0
+    long_sums: tuple[tuple[int | None, int], ...] = ()
+    reduction_ms: float = 0.0
+    reduction_bytes_per_ms: float = 1e12
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A config that tuning tries by name, not as one of a grid.
+
+    Attributes
+    ----------
+    space : str
+        The search space.
+    rung : str
+    use : str
+        ``quick``: in a quick run. ``picked``: beside the grid of the space.
+    config : Config
+    """
+
+    space: str
+    rung: str
+    use: str
+    config: Config
+
+
+@dataclass(frozen=True)
 class Unread:
     """A part of a file that this version cannot use, of a later one for example. It stays in the file.
 
@@ -176,6 +224,9 @@ class Content:
     records : tuple of Record
     curves : tuple of Curve
     unread : tuple of Unread
+    fitted : Fitted or None
+    candidates : tuple of Candidate
+        Only files that are shipped have these two.
     """
 
     arch: str
@@ -183,6 +234,8 @@ class Content:
     records: tuple[Record, ...] = ()
     curves: tuple[Curve, ...] = ()
     unread: tuple[Unread, ...] = ()
+    fitted: Fitted | None = None
+    candidates: tuple[Candidate, ...] = ()
 
 
 def tflops(problem: Problem, ms: float) -> float:
@@ -259,6 +312,18 @@ def shipped(arch: str) -> Content:
     return _read(shipped_path(arch), arch, False)
 
 
+@cache
+def candidates(space: str, use: str) -> tuple[Config, ...]:
+    """Return the candidates of a search space for one use, in the order of the generic file."""
+    return tuple(one.config for one in shipped(GENERIC).candidates if (one.space, one.use) == (space, use))
+
+
+@cache
+def fitted(arch: str) -> Fitted:
+    """Return the fitted numbers of an architecture: its own, else those of the generic file."""
+    return shipped(arch).fitted or shipped(GENERIC).fitted or Fitted()
+
+
 def _own(arch: str) -> Content:
     path = user_path(arch)
     return _read(path, arch, True) if path is not None and _safe(path.parent) else Content(arch, 0)
@@ -281,6 +346,8 @@ def _safe(folder: Path) -> bool:
 def forget() -> None:
     """Forget what was read, so that it is read again."""
     load.cache_clear()
+    fitted.cache_clear()
+    candidates.cache_clear()
     _safe.cache_clear()
 
 
@@ -304,10 +371,30 @@ def _parse(text: bytes, arch: str, user: bool = False) -> tuple[Content, list[st
     data = strict_json.decode(text, dict[str, msgspec.Raw])
     limit = _header(data, arch)
     faults: list[str] = []
-    unread = [Unread(key, strict_json.one_line(bytes(data[key]))) for key in data if key not in _KEYS]
+    unread = [Unread(key, strict_json.one_line(bytes(data[key]))) for key in data if key not in _KEYS | _SHIPPED]
     records = tuple(replace(one, user=user) for one in _each(data, "records", arch, parse_record, faults, unread))
     curves = tuple(replace(one, user=user) for one in _each(data, "curves", arch, parse_curve, faults, unread))
-    return Content(arch, limit, records, curves, tuple(unread)), faults
+    numbers = _fitted(bytes(data[_FITTED])) if _FITTED in data else None
+    listed = tuple(_each(data, "candidates", arch, _parse_candidate, faults, unread))
+    return Content(arch, limit, records, curves, tuple(unread), numbers, listed), faults
+
+
+def _parse_candidate(line: Any, _: str) -> Candidate:
+    fields = _fields(line)
+    _exactly(fields, ("space", "rung", "use", "constants"))
+    rung = rungs.find(fields["rung"])
+    return Candidate(_text(fields, "space"), rung.name, _text(fields, "use"), _config(rung, fields["constants"]))
+
+
+def _fitted(text: bytes) -> Fitted:
+    import msgspec
+
+    fields = _fields(strict_json.decode(text))
+    _exactly(fields, [field.name for field in dataclasses.fields(Fitted)])
+    try:
+        return msgspec.convert(fields, Fitted)
+    except msgspec.ValidationError as error:
+        raise RecordError(f"its fitted numbers cannot be read: {error}") from error
 
 
 def _warn(message: str) -> None:
@@ -539,13 +626,22 @@ def dumps(content: Content) -> str:
     """Return `content` as a file has it: a header, a line a record and a line a curve, then what could not be read."""
     header = {"schema": SCHEMA, "arch": content.arch, "shared_limit": content.shared_limit}
     parts = [json.dumps(header)[:-1]]
+    if content.fitted is not None:
+        parts.append(f'"{_FITTED}": {json.dumps(dataclasses.asdict(content.fitted))}')
     parts += [f"{json.dumps(one.key)}: {one.text}" for one in content.unread if one.key not in _KEYS]
     records = [json.dumps(_record_line(record)) for record in sorted(content.records, key=_order)]
     curves = [json.dumps(_curve_line(curve)) for curve in sorted(content.curves, key=_curve_order)]
     for key, lines in (("records", records), ("curves", curves)):
         lines += [one.text for one in content.unread if one.key == key]
         parts.append(f'"{key}": ' + ("[\n" + ",\n".join(lines) + "\n]" if lines else "[]"))
+    listed = [json.dumps(_candidate_line(one)) for one in content.candidates]
+    if listed:
+        parts.append('"candidates": [\n' + ",\n".join(listed) + "\n]")
     return ",\n".join(parts) + "}\n"
+
+
+def _candidate_line(one: Candidate) -> dict[str, Any]:
+    return {"space": one.space, "rung": one.rung, "use": one.use, "constants": one.config.constants}
 
 
 def _order(record: Record) -> tuple[Any, ...]:
@@ -620,7 +716,7 @@ def faults(text: str, arch: str) -> list[str]:
         content, found = _parse(text.encode(), arch)
     except RecordError as error:
         return [str(error)]
-    if keys != _KEYS:
+    if keys - _SHIPPED != _KEYS:
         found.append(f"its keys are {sorted(keys)}, not {sorted(_KEYS)}")
     records, curves = content.records, content.curves
     entries: tuple[Record | Curve, ...] = (*records, *curves)
@@ -629,7 +725,8 @@ def faults(text: str, arch: str) -> list[str]:
         found += [f"{entry.rung} {entry.config}: {violation}" for violation in broken]
     places = [_place(record) for record in records]
     found += [f"more than one record for {place}" for place in dict.fromkeys(places) if places.count(place) > 1]
-    lines = text.count("\n{")
-    if lines != len(records) + len(curves) + sum(one.key in ("records", "curves") for one in content.unread):
-        found.append("it has not one record or curve a line")
+    entered = len(records) + len(curves) + len(content.candidates)
+    entered += sum(one.key in ("records", "curves") for one in content.unread)
+    if text.count("\n{") != entered:
+        found.append("it does not have one record, curve or candidate a line")
     return found

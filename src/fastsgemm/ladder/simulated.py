@@ -294,7 +294,7 @@ def _refuse_too_large(problem: Problem, chosen: Sequence[Rung], configs: Mapping
 
 
 def _flops(problem: Problem, rung: Rung, config: Config) -> int:
-    faced = variants.facing(rung, problem)
+    faced = variants.with_swap_ab(rung, problem)
     return 2 * grid.tiles(config, faced) * config.BM * config.BN * (faced.K + _STEPS_BESIDE)
 
 

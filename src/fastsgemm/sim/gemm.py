@@ -96,7 +96,7 @@ def _launch(
     if rung is None or config is None:
         choice = choose(machine.device, rung, call.problem)
         rung, config = choice.rung, choice.config
-    call = variants.call_facing(rung, call)
+    call = variants.call_with_swap_ab(rung, call)
     problem = call.problem
     if call.swap_ab:
         a, b = b.T, a.T

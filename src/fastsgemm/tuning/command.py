@@ -11,6 +11,8 @@ from fastsgemm.heuristics import database
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.progress import say
 from fastsgemm.tuning import plot, tuner
+from fastsgemm.tuning.outcome import Outcome
+from fastsgemm.tuning.plan import plan_run
 from fastsgemm.tuning.search_spaces import SPACES, tunable
 
 __all__ = ["DESCRIPTION", "add_options", "run", "tunable"]
@@ -35,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     if options.plot:
         plot.require()
     if options.dry_run:
-        planned = tuner.plan(device_at(options.device), shapes, options.rung, options.space, options.quick)
+        planned = plan_run(device_at(options.device), shapes, options.rung, options.space, options.quick)
         print(json.dumps(planned.json(), indent=2) if options.json else planned)
         return 0
     try:
@@ -60,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _export(path: Path, outcome: tuner.Outcome) -> None:
+def _export(path: Path, outcome: Outcome) -> None:
     """Write the shipped file with the results of this run in it: a file ready to contribute."""
     try:
         database.write(path, database.merged(database.shipped(outcome.device.arch), outcome.content))

@@ -103,7 +103,7 @@ def job_of(rung: Rung, config: Config, problem: Problem) -> Job:
 
 @lru_cache(maxsize=256)
 def _call_of(rung: Rung, problem: Problem) -> variants.Call:
-    return variants.call_facing(rung, variants.dense_call(problem))
+    return variants.call_with_swap_ab(rung, variants.dense_call(problem))
 
 
 def largest_job(rung: Rung, config: Config) -> Job:

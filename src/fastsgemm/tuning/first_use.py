@@ -95,6 +95,7 @@ def _stderr_wanted() -> bool:
 def _tune(gpu: Gpu, rung: Rung | None) -> None:
     from fastsgemm.progress import Bar
     from fastsgemm.tuning import tuner
+    from fastsgemm.tuning.plan import plan_run
 
     bar = Bar()
     what = f"rung {rung.name}" if rung else " and ".join(found.name for found in rungs.DEFAULTS)
@@ -106,7 +107,7 @@ def _tune(gpu: Gpu, rung: Rung | None) -> None:
         with tuner.evaluating(gpu) as evaluator, tuner.alone(evaluator.device, _WAIT_SECONDS):
             choose.forget()
             if not choose.knows(gpu, rung):  # another process may have done it meanwhile
-                tuner.run(tuner.plan(evaluator.device, rung=rung, quick=True), evaluator, bar)
+                tuner.carry_out(plan_run(evaluator.device, rung=rung, quick=True), evaluator, bar)
     except FastsgemmError as error:
         warnings.warn(
             f"{gpu.name} could not be tuned, generic constants are used: {error}", RuntimeWarning, stacklevel=2

@@ -10,7 +10,7 @@ from fastsgemm.heuristics.database import tflops
 from fastsgemm.problem import spell
 
 if TYPE_CHECKING:
-    from fastsgemm.tuning.tuner import Outcome
+    from fastsgemm.tuning.outcome import Outcome
 
 
 def require() -> None:

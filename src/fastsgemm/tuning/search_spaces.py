@@ -10,7 +10,8 @@ from typing import Any
 
 from fastsgemm import config as configs
 from fastsgemm import rungs
-from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig, VectorizedConfig, WarptiledConfig
+from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig, WarptiledConfig
+from fastsgemm.heuristics import database
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.problem_sets import ANCHORS, HUGE, NARROW, NARROW_ANCHORS, STANDARD, VARIANT_ANCHORS
@@ -40,10 +41,6 @@ class Space:
         Every legal combination of these is tried.
     refined : tuple of mapping of str to tuple of int
         Every combination of the first is tried on the best configs of the grid, of the next on the best of these.
-    quick : tuple of Config
-        What is tried where there are seconds only.
-    picked : tuple of Config
-        What is tried beside the grid, because a refinement of the grid would not come upon it.
     problems : tuple of Problem
         The standard set of the rung.
     anchors : tuple of Problem
@@ -57,11 +54,19 @@ class Space:
     rung: str
     grid: Mapping[str, tuple[int, ...]]
     refined: tuple[Mapping[str, tuple[int, ...]], ...] = ()
-    quick: tuple[Config, ...] = ()
-    picked: tuple[Config, ...] = ()
     problems: tuple[Problem, ...] = STANDARD
     anchors: tuple[Problem, ...] = ANCHORS
     variants: tuple[Problem, ...] = ()
+
+    @property
+    def quick(self) -> tuple[Config, ...]:
+        """What is tried in a quick run, the most useful first; ``generic.json`` lists it."""
+        return database.candidates(self.name, "quick")
+
+    @property
+    def picked(self) -> tuple[Config, ...]:
+        """What is tried beside the grid, because no refinement of the grid leads to it; ``generic.json`` lists it."""
+        return database.candidates(self.name, "picked")
 
     def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
         """Return the legal configs to begin with.
@@ -165,54 +170,10 @@ def _for_large_tiles(config: WarptiledConfig | PipelinedConfig) -> bool:
     return _LEAST_SUMS * config.threads <= slices * config.BM * config.BN and _SHALLOW * slices >= config.BK
 
 
-def _tile(bm: int, bn: int, bk: int, tm: int, tn: int, wm: int, wn: int, wniter: int, group: int = 8) -> Config:
-    return WarptiledConfig(bm, bn, bk, tm, tn, wm, wn, wniter, PREFETCH=1, SERPENTINE=1, GROUP_M=group, MIN_BLOCKS=1)
-
-
-def _stages(
-    bm: int,
-    bn: int,
-    bk: int,
-    tm: int,
-    tn: int,
-    wm: int,
-    wn: int,
-    wniter: int,
-    order: int = 1,
-    copies: int = 1,
-    slices: int = 1,
-    stages: int = 2,
-    group: int = 8,
-) -> Config:
-    return PipelinedConfig(
-        bm, bn, bk, tm, tn, wm, wn, wniter,
-        GROUP_M=group, ORDER=order, CP_ASYNC=copies, SPREAD=2, STAGES=stages, SLICED_K=slices,
-    )  # fmt: skip
-
-
 CLASSIC = Space(
     "classic",
     "autotuned",
     grid={"BM": (64, 128, 256), "BN": (64, 128, 256), "BK": (8, 16, 32, 64), "TM": (4, 8, 16), "TN": (4, 8, 16)},
-    quick=tuple(
-        VectorizedConfig(*constants)
-        for constants in (
-            (64, 64, 16, 4, 4),
-            (64, 64, 32, 4, 4),
-            (64, 64, 64, 4, 4),
-            (64, 64, 16, 8, 4),
-            (64, 64, 32, 8, 4),
-            (64, 64, 16, 8, 8),
-            (64, 128, 16, 8, 4),
-            (128, 64, 16, 8, 4),
-            (128, 64, 8, 8, 8),
-            (64, 128, 8, 8, 8),
-            (128, 128, 8, 8, 8),
-            (128, 128, 16, 8, 8),
-            (128, 256, 16, 8, 8),
-            (256, 128, 16, 8, 8),
-        )
-    ),
 )
 
 _WARP_GRID: dict[str, tuple[int, ...]] = {
@@ -237,32 +198,6 @@ REFINED = Space(
     "warptiled",
     grid={**_WARP_GRID, "PREFETCH": (1,), "SERPENTINE": (1,), "GROUP_M": (8,), "MIN_BLOCKS": (1,)},
     refined=({"PREFETCH": (0, 1), "SERPENTINE": (0, 1), "GROUP_M": (1, 4, 8, 16), "MIN_BLOCKS": (1, 3)},),
-    quick=(
-        _tile(128, 128, 8, 8, 8, 64, 32, 1),
-        _tile(128, 128, 8, 8, 4, 64, 64, 2),
-        _tile(128, 128, 16, 8, 8, 64, 32, 1),
-        _tile(128, 256, 8, 8, 8, 64, 64, 2),
-        _tile(256, 128, 8, 8, 8, 64, 64, 2),
-        _tile(64, 128, 8, 8, 4, 32, 64, 2),
-        _tile(64, 128, 16, 8, 4, 32, 64, 2),
-        _tile(128, 64, 8, 8, 4, 64, 32, 2),
-        _tile(128, 64, 16, 8, 4, 64, 32, 2),
-        _tile(64, 64, 8, 8, 4, 32, 32, 1),
-        _tile(64, 64, 16, 8, 4, 32, 32, 1),
-        _tile(64, 64, 32, 8, 4, 32, 32, 1),
-        _tile(64, 32, 16, 4, 4, 32, 16, 1),
-        _tile(32, 64, 16, 4, 4, 32, 16, 1),
-        _tile(32, 64, 32, 4, 4, 16, 32, 1),
-        _tile(32, 32, 16, 4, 4, 32, 16, 1),
-        _tile(32, 32, 32, 4, 4, 16, 32, 1),
-        _tile(16, 64, 32, 4, 4, 16, 32, 1),
-        _tile(64, 16, 32, 4, 4, 32, 16, 1),
-        _tile(16, 128, 32, 4, 4, 16, 32, 1),
-        _tile(128, 16, 32, 4, 4, 32, 16, 1),
-        _tile(32, 128, 16, 4, 4, 32, 32, 2),
-        _tile(128, 32, 16, 4, 4, 32, 32, 2),
-        _tile(256, 64, 16, 8, 4, 64, 32, 2),
-    ),
 )
 
 PIPELINED = Space(
@@ -288,39 +223,6 @@ PIPELINED = Space(
     ),
     problems=(*STANDARD, *HUGE),
     variants=VARIANT_ANCHORS,
-    quick=(
-        # Those that bring most on the standard set come first: no others are tried where the time is short.
-        _stages(64, 128, 16, 8, 4, 64, 32, 2),
-        _stages(16, 32, 64, 4, 4, 16, 32, 1, copies=2, slices=4, stages=4),
-        _stages(128, 256, 16, 16, 4, 64, 64, 2, order=4, copies=2),
-        _stages(128, 64, 8, 8, 4, 64, 32, 2, order=4, copies=2, stages=3),
-        _stages(16, 64, 64, 4, 4, 16, 64, 2, slices=4),
-        _stages(32, 256, 16, 8, 4, 32, 64, 2),
-        _stages(16, 64, 32, 4, 4, 16, 32, 1),
-        _stages(128, 32, 32, 4, 4, 64, 16, 2, slices=2),
-        _stages(64, 32, 64, 4, 4, 64, 16, 2, slices=4),
-        _stages(256, 128, 16, 8, 4, 64, 64, 2, order=4, copies=2),
-        _stages(16, 32, 64, 4, 4, 16, 32, 1, slices=4),
-        _stages(64, 96, 16, 8, 4, 32, 96, 3),
-        _stages(64, 64, 32, 8, 4, 32, 64, 2, order=4, slices=2),
-    ),
-    picked=(
-        _stages(128, 256, 16, 16, 4, 64, 64, 2, order=4, copies=2),
-        _stages(256, 128, 16, 16, 4, 64, 64, 2, order=4, copies=2),
-        _stages(128, 128, 16, 16, 4, 64, 64, 2, order=4, copies=2),
-        _stages(256, 64, 16, 16, 4, 64, 64, 2, order=4, copies=2),
-        _stages(128, 64, 16, 16, 4, 64, 64, 2, order=4, copies=2),
-        _stages(64, 256, 8, 16, 4, 32, 128, 2, order=4, copies=2),
-        _stages(128, 64, 8, 8, 4, 64, 32, 2, order=4, copies=2, stages=3),  # for shallow and tall products
-        _stages(16, 64, 32, 4, 4, 16, 32, 1),  # for small ones of odd extents
-        # Three times a power of two, for what is a little more than one: 24 steps are what every copy can share out.
-        _stages(64, 96, 24, 8, 4, 32, 96, 3),
-        _stages(64, 96, 16, 8, 4, 32, 96, 3),
-        _stages(96, 96, 24, 8, 4, 32, 96, 3),
-        _stages(96, 192, 24, 8, 4, 32, 96, 3),
-        _stages(192, 96, 24, 8, 4, 32, 96, 3),
-        _stages(192, 192, 24, 8, 4, 96, 32, 1, copies=2),
-    ),
 )
 
 SKINNY = Space(
@@ -336,21 +238,6 @@ SKINNY = Space(
         "SPLIT_K": (1,),
     },
     refined=({"MIN_BLOCKS": (1, 2, 3)},),
-    quick=tuple(
-        SkinnyConfig(bm, bn, bk, TN=tn, TK=tk)
-        for bm, bn, bk, tn, tk in (
-            (1, 32, 512, 4, 16),
-            (1, 64, 256, 4, 16),
-            (2, 64, 256, 4, 16),
-            (4, 64, 256, 4, 16),
-            (4, 32, 512, 4, 16),
-            (8, 64, 128, 4, 8),
-            (8, 32, 512, 4, 8),
-            (16, 64, 256, 4, 16),
-            (16, 128, 128, 4, 16),
-            (32, 64, 64, 4, 4),
-        )
-    ),
     problems=NARROW,
     anchors=NARROW_ANCHORS,
 )

@@ -1,0 +1,111 @@
+"""What a tuning run will try: its problems and search spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastsgemm import rungs
+from fastsgemm.errors import ConfigError
+from fastsgemm.geometry.variants import dense_call
+from fastsgemm.problem import Problem, checked, parse, spell
+from fastsgemm.rungs import Rung
+from fastsgemm.tuning import search_spaces
+from fastsgemm.tuning.search_spaces import Space
+
+if TYPE_CHECKING:
+    from fastsgemm.device import DeviceInfo
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run will try.
+
+    Attributes
+    ----------
+    device : Device
+    problems : tuple of Problem
+        None are given: the standard set of each space. Its anchors are tuned thoroughly, and curves are measured.
+    spaces : tuple of Space
+        One a rung.
+    quick : bool
+    """
+
+    device: DeviceInfo
+    problems: tuple[Problem, ...]
+    spaces: tuple[Space, ...]
+    quick: bool
+
+    def of(self, space: Space) -> tuple[Problem, ...]:
+        """Return the problems that are tuned for a rung: all, unless other rungs are tuned for some."""
+        if not self.problems:
+            return space.problems
+        rung = rungs.find(space.rung)
+        suited = tuple(problem for problem in self.problems if rung.suits(problem.M, problem.N))
+        return suited if len(self.spaces) > 1 else self.problems
+
+    @property
+    def everything(self) -> list[str]:
+        """The problems of all spaces, as they are written."""
+        return list(dict.fromkeys(spell(problem) for space in self.spaces for problem in self.of(space)))
+
+    def json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "device": self.device.name,
+            "arch": self.device.arch,
+            "shared_limit": self.device.shared_limit,
+            "problems": self.everything,
+            "spaces": {
+                space.name: len(space.candidates(self.device.shared_limit, self.quick)) for space in self.spaces
+            },
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.device.name}, {self.device.arch}, {self.device.shared_limit} bytes of shared memory a block"]
+        lines.append(f"{len(self.everything)} problems: " + "  ".join(self.everything))
+        for space in self.spaces:
+            count = len(space.candidates(self.device.shared_limit, self.quick))
+            lines.append(
+                f"rung {space.rung}: {count} candidates of space {space.name}{' (quick)' if self.quick else ''}"
+            )
+        return "\n".join(lines)
+
+
+def plan_run(
+    device_info: DeviceInfo,
+    shapes: Iterable[str | Sequence[int] | Problem] | None = None,
+    rung: str | int | Rung | None = None,
+    space: str | None = None,
+    quick: bool = False,
+) -> RunPlan:
+    """Return what `tune` with these arguments would try on `device`; see there."""
+    chosen = () if shapes is None else tuple(dict.fromkeys(map(_problem, shapes)))
+    return RunPlan(device_info, chosen, _spaces(rung, space, quick), quick)
+
+
+def _problem(shape: str | Sequence[int] | Problem) -> Problem:
+    if isinstance(shape, Problem):
+        found = checked(shape)
+    else:
+        found = parse(shape if isinstance(shape, str) else ",".join(map(str, shape)))
+    return dense_call(found).problem
+
+
+def _spaces(rung: str | int | Rung | None, space: str | None, quick: bool) -> tuple[Space, ...]:
+    if space is not None:
+        found = search_spaces.SPACES.get(space)
+        if found is None:
+            raise ConfigError(f"unknown search space {space!r}; there are {', '.join(search_spaces.SPACES)}")
+        if rung is not None and rungs.find(rung).name != found.rung:
+            raise ConfigError(f"search space {space} is of rung {found.rung}, not {rungs.find(rung).name}")
+        return (found,)
+    if rung is not None:
+        names: tuple[str, ...] = (rungs.find(rung).name,)
+    else:
+        names = tuple(default.name for default in rungs.DEFAULTS) if quick else search_spaces.tunable()
+    spaces = [search_spaces.default_space(name) for name in names]
+    if None in spaces:
+        raise ConfigError(f"rung {names[0]} has no search space; tunable are {', '.join(search_spaces.tunable())}")
+    return tuple(space for space in spaces if space is not None)
