@@ -146,11 +146,10 @@ def sgemm(
     among the threads of a block, or a sum be made of several short chains, which err less: another order of additions,
     as fixed, but rounded elsewhere.
 
-    With precision "fp16x3" each operand is split into pairs of FP16 numbers, whose products tensor cores sum up. The
-    result differs from the exact one by at most (100 + K / 64) u (|A| |B|), u = 2^-24, componentwise, on every input:
-    what such pairs cannot express, Inf and NaN too, is computed in IEEE arithmetic. Where an IEEE kernel is quicker, or
-    the device is older than sm_80, it is taken: it keeps that promise. `explain` says which. ``docs/precision.md`` has
-    the derivation.
+    With precision "fp16x3" each operand is split into pairs of FP16 numbers, whose products tensor cores sum. Every
+    element differs from the exact one by at most max(K, 100 + K / 64) u (|A| |B|), u = 2^-24, on sm_90;
+    ``docs/precision.md`` derives the bound and has that of other devices. Where an IEEE kernel is quicker, or the device
+    is older than sm_80, it is used; `explain` says which.
 
     Any strides are allowed; an operand without a unit stride is packed first. Device arrays are never synchronised
     with. Host arrays go through the first device and back or, where there is none, through NumPy. With

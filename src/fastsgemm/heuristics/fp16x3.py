@@ -39,12 +39,15 @@ class Tile:
     config : Fp16x3Config or Fp16x3MmaConfig
     least_k : int
         From this K on it errs no more than one chain of FMAs does.
+    most_k : int or None
+        Up to this K the bound of ``docs/precision.md`` holds; None: for all.
     step_us, tile_us : float
         Microseconds of a wave of tiles, one on each SM: for 32 steps of k, and besides.
     """
 
     config: TileConfig
     least_k: int
+    most_k: int | None
     step_us: float
     tile_us: float
 
@@ -130,7 +133,13 @@ def rates(arch: str) -> Rates:
 def _tile(line: dict[str, Any]) -> Tile:
     constants = line["constants"]
     kind: Any = Fp16x3MmaConfig if "WM" in constants else Fp16x3Config
-    return Tile(kind.from_constants(constants | {"SPLIT_K": 1}), line["least_k"], line["step_us"], line["tile_us"])
+    return Tile(
+        kind.from_constants(constants | {"SPLIT_K": 1}),
+        line["least_k"],
+        line.get("most_k"),
+        line["step_us"],
+        line["tile_us"],
+    )
 
 
 def kinds_of(arch: str) -> tuple[type[TileConfig], ...]:
@@ -237,6 +246,8 @@ def _quickest(
     found = []
     for tile in known.tiles:
         if tile.config.shared_bytes > shared_limit or max(problem.K, least_k) < tile.least_k:
+            continue
+        if tile.most_k is not None and tile.most_k < problem.K:
             continue
         for parts in _SPLIT_K:
             if parts > 1 and parts * _PART_STEPS > problem.K:
