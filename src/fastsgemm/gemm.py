@@ -148,8 +148,8 @@ def sgemm(
 
     With precision "fp16x3" each operand is split into pairs of FP16 numbers, whose products tensor cores sum. Every
     element differs from the exact one by at most max(K, 100 + K / 64) u (|A| |B|), u = 2^-24, on sm_90;
-    ``docs/precision.md`` derives the bound and has that of other devices. Where an IEEE kernel is quicker, or the device
-    is older than sm_80, it is used; `explain` says which.
+    ``docs/precision.md`` derives the bound and has that of other devices. Where an IEEE kernel is quicker, or the
+    device is older than sm_80, it is used; `explain` says which.
 
     Any strides are allowed; an operand without a unit stride is packed first. Device arrays are never synchronised
     with. Host arrays go through the first device and back or, where there is none, through NumPy. With

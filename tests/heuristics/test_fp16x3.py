@@ -3,16 +3,16 @@
 import pytest
 
 from fastsgemm import explain
+from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import PrecisionError
 from fastsgemm.heuristics import fp16x3
-from fastsgemm.ladder.info import DeviceRow
 from fastsgemm.problem import Problem
 
-H200 = DeviceRow(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
+H200 = DeviceInfo("NVIDIA H200", "sm_90", 227 * 1024, 132)
 
 
 def other(arch, shared_limit):
-    return DeviceRow(0, "Some GPU", arch, 100, shared_limit)
+    return DeviceInfo("Some GPU", arch, shared_limit, 100)
 
 
 @pytest.mark.parametrize("n", [1024, 2048, 4096, 8192, 16384])
