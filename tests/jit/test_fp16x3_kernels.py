@@ -66,7 +66,7 @@ def test_the_other_kernels_compile_cleanly(arch):
     cluster = 8 if int(arch[3:]) >= 90 else 1
     jobs = [
         (file, constants, arch)
-        for vec in (1, 4)
+        for vec in ((1,) if arch in ("sm_80", "sm_100") else (4,))
         for file, constants in (
             ("split_rows.cu", {"LINE_THREADS": 1024, "VEC": vec}),
             ("split_rows.cu", {"LINE_THREADS": 32, "VEC": vec}),
