@@ -20,7 +20,7 @@ from fastsgemm.ladder.measured import divided
 from fastsgemm.sim import Machine, nvrtc, sgemm
 from fastsgemm.sim.errors import ForbiddenAccessError, RaceError, UnwrittenOutputError, UnwrittenSharedError
 
-RUNGS = [rung.name for rung in rungs.RUNGS]
+RUNGS = [rung.name for rung in rungs.IEEE]
 
 
 def _problem(M, N, K, seed=0, whole=False):
