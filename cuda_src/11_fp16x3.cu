@@ -27,6 +27,8 @@
 #include "device/split_format.cuh"
 #include "device/mbarrier.cuh"
 #include "device/tma.cuh"
+#include "device/promoted_wgmma.cuh"
+#include "device/scaled_store.cuh"
 #include "device/raster.cuh"
 #include "device/dependent_launch.cuh"
 
@@ -59,6 +61,8 @@ static_assert(!TRANS_C || VEC_C == 1, "a column-major C is stored float by float
 
 // The ring: where a role is in it.
 struct Ring {
+    static constexpr int BN = ::BN, SETS = ::SETS, PROMOTE_STAGES = ::PROMOTE_STAGES, STAGE_A = ::STAGE_A;
+
     unsigned base;  // shared address of stage 0; the barriers follow the last stage
     int stage = 0;
     unsigned phase = 0;
@@ -86,8 +90,10 @@ struct Work {
           blocks(min(part_blocks, k_blocks - part * part_blocks)) {}
 };
 
-#include "device/promoted_wgmma.cuh"
-#include "device/scaled_store.cuh"
+// What device/scaled_store.cuh is compiled for.
+struct Layout {
+    static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C;
+};
 
 // Copy what the tiles of this block need, stage after stage. By one thread.
 __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorMap &map_b, Ring ring, int M,
@@ -140,8 +146,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             copy_tiles(map_a, map_b, ring, M, N, k_blocks, part_blocks, tiles, works);
         if (warp == 4 * CONSUMERS + 1)
             for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x)
-                note_exceptions(tile_of_block<BM, BN, GROUP_M>(M, N, number), M, N, rows, columns,
-                                exceptions);
+                note_exceptions<Layout>(tile_of_block<BM, BN, GROUP_M>(M, N, number), M, N, rows, columns,
+                                        exceptions);
     } else {
         take_registers<MULTIPLY_REGISTERS>();
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
@@ -150,9 +156,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             multiply(sum, ring, (work.blocks + 3) / 4 * (4 / PROMOTE_STAGES), warpgroup);
             const int m = work.tile.m + 16 * warp;
             if (split)
-                store_plain(sum, m, work.tile.n, M, N, C + work.part * part_stride, ldc);
+                store_plain<Layout>(sum, m, work.tile.n, M, N, C + work.part * part_stride, ldc);
             else
-                store_scaled(sum, m, work.tile.n, M, N, alpha, rows, columns, beta, C, ldc);
+                store_scaled<Layout>(sum, m, work.tile.n, M, N, alpha, rows, columns, beta, C, ldc);
         }
     }
 }

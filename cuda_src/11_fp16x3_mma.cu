@@ -8,6 +8,7 @@
 // the arguments as in 11_fp16x3.cu, except that part_blocks is any number.
 #include "device/split_format.cuh"
 #include "device/warp_mma.cuh"
+#include "device/scaled_store.cuh"
 #include "device/raster.cuh"
 #include "device/dependent_launch.cuh"
 
@@ -33,7 +34,10 @@ static_assert(WM % 16 == 0 && WN % 16 == 0, "ldmatrix loads 16 lines at a time")
 static_assert(STAGES >= 2, "one stage is filled while another is used");
 static_assert(BM * PIECES % THREADS == 0 && BN * PIECES % THREADS == 0, "threads share out the copies");
 
-#include "device/scaled_store.cuh"
+// What device/scaled_store.cuh is compiled for.
+struct Layout {
+    static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C;
+};
 
 // Copy the lines from `first` on of one block of k. They lie one after the other.
 template <int LINES>
@@ -136,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     wait_for_copies<0>();
 
-    if (warp == 0 && part == 0) note_exceptions(tile, M, N, rows, columns, exceptions);
+    if (warp == 0 && part == 0) note_exceptions<Layout>(tile, M, N, rows, columns, exceptions);
 #pragma unroll
     for (int i = 0; i < TILES_M; ++i) {
 #pragma unroll
@@ -144,8 +148,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             sum.value[i][j] = __fmaf_rn(cross.value[i][j], 1.0f / LO_SCALE, sum.value[i][j]);
         const int m = tile.m + warp_m + 16 * i, n = tile.n + warp_n;
         if (part_blocks < k_blocks)
-            store_plain(sum.value[i], m, n, M, N, C + part * part_stride, ldc);
+            store_plain<Layout>(sum.value[i], m, n, M, N, C + part * part_stride, ldc);
         else
-            store_scaled(sum.value[i], m, n, M, N, alpha, rows, columns, beta, C, ldc);
+            store_scaled<Layout>(sum.value[i], m, n, M, N, alpha, rows, columns, beta, C, ldc);
     }
 }

@@ -1,48 +1,60 @@
 // Rung 11: sums of scaled FP16 products, promoted to FP32 registers in time. For one warpgroup, 64 x BN of a
-// tile. Included after the rung's constants and its ring of stages, which it computes with.
+// tile.
+//
+// Ring is the kernel's ring of stages. Its constants: BN, columns of a tile; SETS, sets of BN / 2 registers;
+// PROMOTE_STAGES, stages of a promotion; STAGE_A, bytes of A in a stage. Its functions: data(stage),
+// full(stage) and empty(stage) are shared addresses, next() goes on to the next stage.
 #pragma once
+#include "device/mbarrier.cuh"
+#include "device/split_format.cuh"
 #include "device/wgmma.cuh"
 
 // The products of the 32 steps of k of a stage at `data`: two wgmmas a product, of 16 steps each.
 constexpr unsigned LO = 64, STEP = 32;  // bytes from hi to lo, and from 16 steps to the next
 
-__device__ __forceinline__ void multiply_high(float (&chain)[BN / 2], unsigned data, int warpgroup,
+template <class Ring>
+__device__ __forceinline__ void multiply_high(float (&chain)[Ring::BN / 2], unsigned data, int warpgroup,
                                               bool go_on) {
-    const unsigned a = data + warpgroup * 64 * 128, b = data + STAGE_A;
-    wgmma<BN>(chain, describe_tile(a), describe_tile(b), go_on);
-    wgmma<BN>(chain, describe_tile(a + STEP), describe_tile(b + STEP), true);
+    const unsigned a = data + warpgroup * 64 * 128, b = data + Ring::STAGE_A;
+    wgmma<Ring::BN>(chain, describe_tile(a), describe_tile(b), go_on);
+    wgmma<Ring::BN>(chain, describe_tile(a + STEP), describe_tile(b + STEP), true);
 }
 
-__device__ __forceinline__ void multiply_cross(float (&chain)[BN / 2], unsigned data, int warpgroup,
+template <class Ring>
+__device__ __forceinline__ void multiply_cross(float (&chain)[Ring::BN / 2], unsigned data, int warpgroup,
                                                bool go_on) {
-    const unsigned a = data + warpgroup * 64 * 128, b = data + STAGE_A;
-    wgmma<BN>(chain, describe_tile(a + LO), describe_tile(b), go_on);
-    wgmma<BN>(chain, describe_tile(a + LO + STEP), describe_tile(b + STEP), true);
-    wgmma<BN>(chain, describe_tile(a), describe_tile(b + LO), true);
-    wgmma<BN>(chain, describe_tile(a + STEP), describe_tile(b + LO + STEP), true);
+    const unsigned a = data + warpgroup * 64 * 128, b = data + Ring::STAGE_A;
+    wgmma<Ring::BN>(chain, describe_tile(a + LO), describe_tile(b), go_on);
+    wgmma<Ring::BN>(chain, describe_tile(a + LO + STEP), describe_tile(b + STEP), true);
+    wgmma<Ring::BN>(chain, describe_tile(a), describe_tile(b + LO), true);
+    wgmma<Ring::BN>(chain, describe_tile(a + STEP), describe_tile(b + LO + STEP), true);
 }
 
-__device__ __forceinline__ void promote_high(float (&sum)[BN / 2], const float (&chain)[BN / 2]) {
+template <int COUNT>
+__device__ __forceinline__ void promote_high(float (&sum)[COUNT], const float (&chain)[COUNT]) {
 #pragma unroll
-    for (int i = 0; i < BN / 2; ++i) sum[i] = __fadd_rn(sum[i], chain[i]);
+    for (int i = 0; i < COUNT; ++i) sum[i] = __fadd_rn(sum[i], chain[i]);
     pin(sum);
 }
 
-__device__ __forceinline__ void promote_cross(float (&sum)[BN / 2], const float (&chain)[BN / 2]) {
+template <int COUNT>
+__device__ __forceinline__ void promote_cross(float (&sum)[COUNT], const float (&chain)[COUNT]) {
 #pragma unroll
-    for (int i = 0; i < BN / 2; ++i) sum[i] = __fmaf_rn(chain[i], 1.0f / LO_SCALE, sum[i]);
+    for (int i = 0; i < COUNT; ++i) sum[i] = __fmaf_rn(chain[i], 1.0f / LO_SCALE, sum[i]);
     pin(sum);
 }
 
 // Stages of the ring that are used together: the steps of k of a promotion.
+template <int COUNT>
 struct Batch {
-    int stage[PROMOTE_STAGES];
+    int stage[COUNT];
 };
 
-__device__ __forceinline__ Batch wait_for_batch(Ring &ring) {
-    Batch batch;
+template <class Ring>
+__device__ __forceinline__ Batch<Ring::PROMOTE_STAGES> wait_for_batch(Ring &ring) {
+    Batch<Ring::PROMOTE_STAGES> batch;
 #pragma unroll
-    for (int i = 0; i < PROMOTE_STAGES; ++i) {
+    for (int i = 0; i < Ring::PROMOTE_STAGES; ++i) {
         barrier_wait(ring.full(ring.stage), ring.phase);
         batch.stage[i] = ring.stage;
         ring.next();
@@ -51,34 +63,37 @@ __device__ __forceinline__ Batch wait_for_batch(Ring &ring) {
 }
 
 // By each warp: the batch has been read for the last time.
-__device__ __forceinline__ void release(const Ring &ring, const Batch &batch) {
+template <class Ring, int COUNT>
+__device__ __forceinline__ void release(const Ring &ring, const Batch<COUNT> &batch) {
     if (threadIdx.x % 32 != 0) return;
 #pragma unroll
-    for (int i = 0; i < PROMOTE_STAGES; ++i) barrier_arrive(ring.empty(batch.stage[i]));
+    for (int i = 0; i < COUNT; ++i) barrier_arrive(ring.empty(batch.stage[i]));
 }
 
 // sum = A B of `batches` batches, an even number, for a warpgroup.
-__device__ __forceinline__ void multiply(float (&sum)[BN / 2], Ring &ring, int batches, int warpgroup) {
-    auto high = [&](float (&chain)[BN / 2], const Batch &batch, bool go_on) {
+template <class Ring>
+__device__ __forceinline__ void multiply(float (&sum)[Ring::BN / 2], Ring &ring, int batches, int warpgroup) {
+    constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
+    auto high = [&](float (&chain)[COUNT], const Batch<STAGES> &batch, bool go_on) {
 #pragma unroll
-        for (int i = 0; i < PROMOTE_STAGES; ++i)
-            multiply_high(chain, ring.data(batch.stage[i]), warpgroup, go_on || i > 0);
+        for (int i = 0; i < STAGES; ++i)
+            multiply_high<Ring>(chain, ring.data(batch.stage[i]), warpgroup, go_on || i > 0);
         wgmma_commit();
     };
-    auto cross = [&](float (&chain)[BN / 2], const Batch &batch, bool go_on) {
+    auto cross = [&](float (&chain)[COUNT], const Batch<STAGES> &batch, bool go_on) {
 #pragma unroll
-        for (int i = 0; i < PROMOTE_STAGES; ++i)
-            multiply_cross(chain, ring.data(batch.stage[i]), warpgroup, go_on || i > 0);
+        for (int i = 0; i < STAGES; ++i)
+            multiply_cross<Ring>(chain, ring.data(batch.stage[i]), warpgroup, go_on || i > 0);
         wgmma_commit();
     };
 #pragma unroll
-    for (int i = 0; i < BN / 2; ++i) sum[i] = 0.0f;
-    if constexpr (SETS == 3) {
-        float high_chain[BN / 2], cross_chain[BN / 2];
-        Batch last;
+    for (int i = 0; i < COUNT; ++i) sum[i] = 0.0f;
+    if constexpr (Ring::SETS == 3) {
+        float high_chain[COUNT], cross_chain[COUNT];
+        Batch<STAGES> last;
 #pragma unroll 1
         for (int i = 0; i < batches; ++i) {
-            const Batch batch = wait_for_batch(ring);
+            const Batch<STAGES> batch = wait_for_batch(ring);
             pin(high_chain);
             wgmma_begin();
             high(high_chain, batch, false);
@@ -94,11 +109,11 @@ __device__ __forceinline__ void multiply(float (&sum)[BN / 2], Ring &ring, int b
         pin(cross_chain);
         promote_cross(sum, cross_chain);
     } else {
-        float chain[BN / 2];
-        Batch odd;
+        float chain[COUNT];
+        Batch<STAGES> odd;
 #pragma unroll 1
         for (int i = 0; i < batches; i += 2) {
-            const Batch even = wait_for_batch(ring);
+            const Batch<STAGES> even = wait_for_batch(ring);
             pin(chain);
             wgmma_begin();
             cross(chain, even, i > 0);

@@ -1,14 +1,16 @@
-// Rung 11: the end of a tile of C, once its sums are in registers. Included after the rung's constants BM,
-// BN, TRANS_C and VEC_C.
+// Rung 11: the end of a tile of C, once its sums are in registers. Layout has the constants BM and BN, rows
+// and columns of a tile; TRANS_C, 1 where C is column-major; VEC_C, floats of a store.
 #pragma once
 #include "device/split_format.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
 
 // Note for the guard kernel whether a tile holds lines with exceptions. By one warp.
+template <class Layout>
 __device__ __forceinline__ void note_exceptions(Tile tile, int M, int N, const Line *rows,
                                                 const Line *columns, int *exceptions) {
     const int lane = threadIdx.x % 32;
+    constexpr int BM = Layout::BM, BN = Layout::BN;
     int any = 0;
     for (int i = tile.m + lane; i < min(M, tile.m + BM); i += 32) any |= rows[i].left_out;
     for (int i = tile.n + lane; i < min(N, tile.n + BN); i += 32) any |= columns[i].left_out;
@@ -16,19 +18,20 @@ __device__ __forceinline__ void note_exceptions(Tile tile, int M, int N, const L
     const unsigned down = tile.m / BM, right = tile.n / BN;
     // In the order of C's memory: row by row where C is row-major.
     const unsigned place =
-        TRANS_C ? right * ((M + BM - 1u) / BM) + down : down * ((N + BN - 1u) / BN) + right;
+        Layout::TRANS_C ? right * ((M + BM - 1u) / BM) + down : down * ((N + BN - 1u) / BN) + right;
     if (lane == 0) exceptions[place] = any;
 }
 
 // Write 16 rows of C from m on and 2 PLACES columns from n on: the sums of a warp as mma and wgmma leave
 // them. PLAIN: of a part of K, as they are. Else scaled, with alpha and beta, where both lines are sparse in
 // exceptions.
-template <bool PLAIN, int PLACES>
+template <class Layout, bool PLAIN, int PLACES>
 __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], int warp_m, int warp_n, int M, int N,
                                            float alpha, const Line *rows, const Line *columns, float beta,
                                            float *C, long long ldc) {
     // The old C of so many times eight columns is read together, so that the loads wait side by side. Wide
     // tiles leave registers for few.
+    constexpr bool TRANS_C = Layout::TRANS_C;
     constexpr int EIGHTS = PLACES > 64 || PLACES % 16 != 0 ? 2 : 4;
     const int lane = threadIdx.x % 32;
     const int m = warp_m + lane / 4, n0 = warp_n + lane % 4 * 2;
@@ -79,7 +82,7 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], int warp_
                                               beta, &old[e][h][i]);
                 }
                 float *c = row_c[h] + 8 * (j + e) * right;
-                if (VEC_C == 2 && stored[e][h][0] && stored[e][h][1]) {
+                if (Layout::VEC_C == 2 && stored[e][h][0] && stored[e][h][1]) {
                     *reinterpret_cast<float2 *>(c) = make_float2(value[0], value[1]);
                 } else {
                     if (stored[e][h][0]) c[0] = value[0];
@@ -89,15 +92,15 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], int warp_
     }
 }
 
-template <int PLACES>
+template <class Layout, int PLACES>
 __device__ __forceinline__ void store_plain(const float (&sum)[PLACES], int m, int n, int M, int N, float *C,
                                             long long ldc) {
-    store_sums<true>(sum, m, n, M, N, 0.0f, nullptr, nullptr, 0.0f, C, ldc);
+    store_sums<Layout, true>(sum, m, n, M, N, 0.0f, nullptr, nullptr, 0.0f, C, ldc);
 }
 
-template <int PLACES>
+template <class Layout, int PLACES>
 __device__ __forceinline__ void store_scaled(const float (&sum)[PLACES], int m, int n, int M, int N,
                                              float alpha, const Line *rows, const Line *columns, float beta,
                                              float *C, long long ldc) {
-    store_sums<false>(sum, m, n, M, N, alpha, rows, columns, beta, C, ldc);
+    store_sums<Layout, false>(sum, m, n, M, N, alpha, rows, columns, beta, C, ldc);
 }
