@@ -9,7 +9,7 @@ from fastsgemm.geometry.grid import blocks
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import cost_model, database, partial_accumulators
 from fastsgemm.heuristics.cost_model import CostModel
-from fastsgemm.heuristics.database import Curve, Point, Tools
+from fastsgemm.heuristics.database_entries import Curve, Point, Tools
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
@@ -87,7 +87,7 @@ def test_a_quick_curve_of_rung_9_has_one_line_for_a_ragged_k(problem):
     config = PIPELINED.quick[0]
     ms = ideal(config, 1)
     few = cost_model.probes(config, 1, SMS, quick=True)
-    assert len({job_of(find("pipelined"), config, one).variant for one in few}) == 5
+    assert len({job_of("sm_90", find("pipelined"), config, one).variant for one in few}) == 5
     quick = CostModel(dataclasses.replace(curve(config, 1, ms), points=tuple(Point(one, ms(one)) for one in few)))
     assert quick.predict(problem, SMS) == pytest.approx(CostModel(curve(config, 1, ms)).predict(problem, SMS), rel=0.1)
 

@@ -18,7 +18,7 @@ from fastsgemm.errors import ConfigError, ShapeError
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.cost_model import CostModel
-from fastsgemm.heuristics.database import GENERIC, Content, Curve, Fitted, Record
+from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Fitted, Record
 from fastsgemm.problem import Problem, octaves
 from fastsgemm.rungs import Rung
 

@@ -16,7 +16,7 @@ from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import blocks, split, tiles
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database import Curve
+from fastsgemm.heuristics.database_entries import Curve
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
