@@ -35,7 +35,7 @@ def reachable(wanted):
 
 @pytest.mark.parametrize("wanted", [each for each in VARIANTS if reachable(each)], ids=str)
 def test_the_check_is_of_the_variant_that_is_asked_for(wanted):
-    problem = evaluator._problem_of(Job(WARP, search_spaces.REFINED.quick[0], wanted))
+    problem = evaluator._problem_of("sm_90", Job(WARP, search_spaces.REFINED.quick[0], wanted))
     assert variants.dense_call(problem).variant == wanted
     for config in search_spaces.REFINED.quick:
         assert problem.M > config.BM and problem.N > config.BN and problem.K > config.BK
@@ -44,7 +44,7 @@ def test_the_check_is_of_the_variant_that_is_asked_for(wanted):
 
 def test_a_rung_without_vectors_is_checked_in_its_layout():
     job = job_of("sm_90", rungs.find("naive"), BlockConfig(32, 32), Problem(64, 64, 64, "TN"))
-    assert evaluator._problem_of(job).layout == "TN"
+    assert evaluator._problem_of("sm_90", job).layout == "TN"
 
 
 PIPELINE = rungs.find("pipelined")
@@ -65,7 +65,7 @@ def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_
     ):
         job = job_of("sm_90", PIPELINE, dataclasses.replace(config, SPLIT_K=parts), Problem(*shape, layout))
         assert job.config == config.kernel and job.config.SPLIT_K is None
-        problem = evaluator._problem_of(job)
+        problem = evaluator._problem_of("sm_90", job)
         assert job_of("sm_90", PIPELINE, config, problem) == job
         smaller = problem.M < config.BM or problem.N < config.BN
         assert smaller is job.variant.guard is (shape[0] < config.BM or shape[1] < config.BN)
