@@ -50,8 +50,8 @@ def curve(config, full, ms):
     return Curve("sm_90", "Fake 9000", SMS, RUNG_OF[type(config)], config, full, points, Tools("1", "2", "2026-01-01"))
 
 
-# By hand, for tiles of 128 x 128 and one block on each of 132 multiprocessors. A wave takes 4 us and 10 ns for each step
-# of k, and the last wave takes as long as a full one.
+# By hand, for tiles of 128 x 128 and one block on each of 132 multiprocessors. A wave takes 4 us and 10 ns for each
+# step of k, and the last wave takes as long as a full one.
 BY_HAND = [
     (Problem(1408, 1536, 512), 132, 0.00912),  # 11 x 12 tiles, one wave: 4 us + 5.12 us
     (Problem(2816, 1536, 512), 132, 0.01824),  # 22 x 12 tiles: two waves

@@ -79,7 +79,7 @@ def call_for(a: Operand, b: Operand, c: Operand) -> Call:
 
 
 def _needs_swap_ab(rung: Rung, M: int, N: int) -> bool:
-    """Whether `rung` swaps A and B: it is for few rows, and C has fewer columns than rows."""
+    """Whether `rung` swaps A and B, as a rung for few rows does where C has fewer columns than rows."""
     return rung.narrow and N < M
 
 
@@ -98,7 +98,7 @@ def call_with_swap_ab(rung: Rung, call: Call) -> Call:
 
 
 def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Variant:
-    """Return the variant that `rung` is compiled for: of the vector widths, those that it has.
+    """Return the variant that `rung` is compiled for, with vector widths that the rung supports.
 
     Parameters
     ----------
@@ -181,8 +181,8 @@ def dense(problem: Problem) -> tuple[tuple[Pair, Pair], ...]:
 def dense_call(problem: Problem) -> Call:
     """Return how a kernel is called for a problem in dense, aligned arrays.
 
-    Its problem is the one that the database is asked for: a vector has no layout of its own, and C with one column is
-    computed as its transpose.
+    The database is asked for the problem of this call: a vector fits both layouts, and a C with one column is computed
+    as its transpose.
     """
     a, b, c = (Operand(shape, stored(shape, strides) or Stored(False, 0)) for shape, strides in dense(problem))
     return variants.call_for(a, b, c)
