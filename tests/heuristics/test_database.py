@@ -404,3 +404,13 @@ def test_fitted_numbers_that_cannot_be_read_are_named(changed, fault):
     broken = text.replace(line, f'"fitted": {json.dumps(numbers | changed)},')
     (found,) = database_reading.faults(broken, "sm_90")
     assert re.search(fault, found)
+
+
+def test_search_limits_that_cannot_be_read_are_named():
+    text = database.shipped_path("generic").read_text()
+    assert database_reading.faults(text, "generic") == []
+    for broken in (
+        text.replace('"most_threads": 512', '"most_threads": "many"'),
+        text.replace('"most_threads": 512, ', ""),
+    ):
+        assert "most_threads" in database_reading.faults(broken, "generic")[0]
