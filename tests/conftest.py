@@ -19,8 +19,8 @@ from fastsgemm.call import arrays
 from fastsgemm.config import SkinnyConfig, VectorizedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import grid, variants
-from fastsgemm.heuristics import choose, database
-from fastsgemm.heuristics.database import Tools
+from fastsgemm.heuristics import choose, database, database_entries
+from fastsgemm.heuristics.database_entries import Tools
 from fastsgemm.jit import cache as kernel_cache
 from fastsgemm.jit import compiler
 from fastsgemm.sim import nvrtc
@@ -404,7 +404,7 @@ def data_folder(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def configs():
     """Constants for every rung, by its name: those that hold everywhere, and others where two rungs share a file."""
-    generic = {record.rung: record.config for record in database.load(database.GENERIC).records}
+    generic = {record.rung: record.config for record in database.load(database_entries.GENERIC).records}
     skinny = SkinnyConfig(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1, SPLIT_K=1)
     return generic | {"autotuned": VectorizedConfig(64, 64, 16, 4, 4), "skinny": skinny}
 

@@ -157,7 +157,7 @@ def _name(opcode: str) -> str:
 def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
     """Return the counts of the kernel that a problem gets, and its main loop."""
     choice = choose(device_at(ARCH), rungs.find(RUNG), variants.dense_call(problem).problem, only="shipped")
-    job = evaluator.job_of(choice.rung, choice.config, problem)
+    job = evaluator.job_of(ARCH, choice.rung, choice.config, problem)
     text = source.generate(job.rung, job.config, job.variant)
     loop = main_loop(code_of(disassemble(nvdisasm, compiler.cubin(text, job.rung.kernel, ARCH))))
     report = compiler.report(text, job.rung.kernel, ARCH)

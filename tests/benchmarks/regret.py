@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             sweep = Sweep(evaluator, checkpoint, bar)
             bar.title("compile")
             sweep.prepare(
-                job_of(rung, one, problem)
+                job_of(evaluator.device.arch, rung, one, problem)
                 for problem in drawn
                 for rung in suited(chosen, problem)
                 for config in configs[rung]

@@ -24,7 +24,7 @@ def plan_a_call():
     how = layout.stored((4096, 4096), (4096, 1))
     operand = Operand((4096, 4096), how)
     call = variants.call_for(operand, operand, operand)
-    return variants.variant_for(RUNG, call, CONFIG)
+    return variants.variant_for(RUNG, call, CONFIG, 16)
 
 
 def choose():

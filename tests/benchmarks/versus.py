@@ -13,7 +13,7 @@ from problem_sets import Sample, size_class
 
 from fastsgemm import sgemm
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import choose
+from fastsgemm.heuristics import choose, database
 from fastsgemm.jit import compiler, source
 
 _CHECKED_ROWS = 2048  # of C that are compared, at most
@@ -125,7 +125,12 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     wanted = set()
     for sample in samples:
         choice = choose.choose(gpu, None, sample.call.problem)
-        variant = variants.variant_for(choice.rung, variants.call_with_swap_ab(choice.rung, sample.call), choice.config)
+        variant = variants.variant_for(
+            choice.rung,
+            variants.call_with_swap_ab(choice.rung, sample.call),
+            choice.config,
+            database.fitted(gpu.arch).peeled_tiles,
+        )
         wanted.add((source.generate(choice.rung, choice.config, variant), choice.rung.kernel))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
         done = list(pool.map(lambda one: compiler.cubin(*one, gpu.arch), wanted))

@@ -9,7 +9,9 @@ from cuda.bindings import driver
 from fastsgemm import PipelinedConfig, SkinnyConfig, sgemm
 from fastsgemm.call import split_k
 from fastsgemm.errors import CaptureError, DeviceMemoryError, ShapeError
-from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry import grid
+from fastsgemm.heuristics import database
+from fastsgemm.heuristics.database_entries import Fitted
 
 CONFIG = PipelinedConfig(
     32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=0, SPREAD=0, SPLIT_K=3
@@ -53,7 +55,7 @@ def test_a_problem_of_one_part_is_one_launch_without_workspace(device, on_device
 
 
 def test_divisions_share_a_kernel(device, on_device, abc, monkeypatch):
-    monkeypatch.setattr(variants, "PEELED", 0)  # else that of few steps a part is another
+    monkeypatch.setattr(database, "fitted", lambda arch: Fitted(peeled_tiles=0))  # else short parts have another kernel
     A, B, _ = abc
     for parts in (1, 2, 3, 100):
         config = dataclasses.replace(CONFIG, SPLIT_K=parts)

@@ -110,7 +110,7 @@ def test_pairs_are_for_rung_9_and_for_what_it_reads():
     call = variants.call_for(pairs, pairs, pairs)
     assert pairs.width == 2
     for rung in IEEE:
-        variant = variants.variant_for(rung, call, tiled(8, 8, 8))
+        variant = variants.variant_for(rung, call, tiled(8, 8, 8), 16)
         width = 2 if rung.name == "pipelined" else 1
         assert (variant.vec_a, variant.vec_b, variant.vec_c) == (width, width, 1)
 
@@ -125,7 +125,7 @@ def test_a_misaligned_address_is_read_float_by_float():
 def test_rungs_that_do_not_vectorise_have_one_kernel_for_all_alignments(rung):
     aligned = Operand((8, 8), Stored(True, 8))
     variant = variants.variant_for(
-        rung, variants.call_for(aligned, aligned, aligned.transposed), SharedTileConfig(8, 8, 8)
+        rung, variants.call_for(aligned, aligned, aligned.transposed), SharedTileConfig(8, 8, 8), 16
     )
     assert not variant.guard
     assert variant.layout == "TT"
@@ -198,7 +198,7 @@ def dense_call(M, N, K, ldc=None):
 @pytest.mark.parametrize(("M", "N", "guard"), [(32, 64, False), (31, 64, True), (32, 63, True), (1, 1, True)])
 def test_a_kernel_is_guarded_where_c_is_smaller_than_its_tile(M, N, guard):
     for rung in IEEE:
-        variant = variants.variant_for(rung, dense_call(M, N, 64), tiled(32, 64, 8, 1))
+        variant = variants.variant_for(rung, dense_call(M, N, 64), tiled(32, 64, 8, 1), 16)
         assert variant.guard is (guard and rung.guarded)
 
 
@@ -220,17 +220,17 @@ def test_a_kernel_is_guarded_where_c_is_smaller_than_its_tile(M, N, guard):
 )
 def test_the_end_of_k_comes_first_after_a_tile_and_before_many(K, parts, peel):
     for rung in IEEE:
-        variant = variants.variant_for(rung, dense_call(64, 64, K), tiled(32, 32, 8, parts))
+        variant = variants.variant_for(rung, dense_call(64, 64, K), tiled(32, 32, 8, parts), 16)
         assert variant.peel is (peel and rung.guarded)
 
 
 def test_parts_are_stored_as_workspace_allows_and_not_as_c_does():
     rung, whole, divided = IEEE[8], tiled(32, 32, 8, 1), tiled(32, 32, 8, 4)
     unaligned = dense_call(64, 64, 64, ldc=65)
-    assert variants.variant_for(rung, unaligned, whole).vec_c == 1
-    assert variants.variant_for(rung, unaligned, divided).vec_c == 4
-    assert variants.variant_for(rung, dense_call(64, 66, 64, ldc=68), divided).vec_c == 1
-    assert variants.variant_for(rung, dense_call(64, 64, 8, ldc=65), divided).vec_c == 1  # K is a tile: one part
+    assert variants.variant_for(rung, unaligned, whole, 16).vec_c == 1
+    assert variants.variant_for(rung, unaligned, divided, 16).vec_c == 4
+    assert variants.variant_for(rung, dense_call(64, 66, 64, ldc=68), divided, 16).vec_c == 1
+    assert variants.variant_for(rung, dense_call(64, 64, 8, ldc=65), divided, 16).vec_c == 1  # K is a tile: one part
 
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
@@ -271,8 +271,11 @@ def test_parts_with_swap_ab_are_row_major():
         SkinnyConfig(4, 32, 8, TN=4, TK=8, SPLIT_K=4),
     )
     call = variants.call_with_swap_ab(rung, dense_call(64, 6, 64))
-    assert variants.variant_for(rung, call, whole).trans_c
-    variant = variants.variant_for(rung, call, divided)
+    assert variants.variant_for(rung, call, whole, 16).trans_c
+    variant = variants.variant_for(rung, call, divided, 16)
     assert not variant.trans_c and variant.vec_c == 4  # rows of 64
     call = variants.call_with_swap_ab(rung, dense_call(66, 8, 64))
-    assert (variants.variant_for(rung, call, whole).vec_c, variants.variant_for(rung, call, divided).vec_c) == (4, 1)
+    assert (variants.variant_for(rung, call, whole, 16).vec_c, variants.variant_for(rung, call, divided, 16).vec_c) == (
+        4,
+        1,
+    )

@@ -8,6 +8,7 @@ import pytest
 from fastsgemm import PipelinedConfig, rungs, sgemm
 from fastsgemm.errors import CaptureError
 from fastsgemm.geometry import grid, variants
+from fastsgemm.heuristics import database
 from fastsgemm.problem import Problem
 
 pytestmark = pytest.mark.gpu
@@ -55,7 +56,9 @@ def in_parts(torch, config, a, b, alpha, beta, c):
 
 def peeled(config, K):
     """The steps of k that come before the first tile."""
-    variant = variants.variant_for(rungs.find("pipelined"), variants.dense_call(Problem(64, 64, K)), config)
+    variant = variants.variant_for(
+        rungs.find("pipelined"), variants.dense_call(Problem(64, 64, K)), config, database.fitted("sm_90").peeled_tiles
+    )
     return K % config.BK if variant.peel else 0
 
 

@@ -6,8 +6,8 @@ from fastsgemm import rungs
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import MAX_BLOCKS
-from fastsgemm.heuristics import choose, cost_model, database
-from fastsgemm.heuristics.database import Content, Curve, Point, Record, Tools
+from fastsgemm.heuristics import choose, cost_model, database, database_writing
+from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.search_spaces import PIPELINED, REFINED, SKINNY
 
@@ -42,7 +42,7 @@ def shipped(tuning_folder):
     """Return a function that ships records and curves."""
 
     def ship(*records, curves=(), arch="sm_90"):
-        database.write(tuning_folder / f"{arch}.json", Content(arch, 232448, records, tuple(curves)))
+        database_writing.write(tuning_folder / f"{arch}.json", Content(arch, 232448, records, tuple(curves)))
         choose.forget()
 
     ship(published(FOURTH, None, None, "generic"), arch="generic")
@@ -230,8 +230,8 @@ def defaults(tuning_folder):
 
     def ship(*records, curves=()):
         generic = tuple(of(rung, None, origin="hand-picked", arch="generic") for rung in OF)
-        database.write(tuning_folder / "generic.json", Content("generic", 232448, generic))
-        database.write(tuning_folder / "sm_90.json", Content("sm_90", 232448, records, tuple(curves)))
+        database_writing.write(tuning_folder / "generic.json", Content("generic", 232448, generic))
+        database_writing.write(tuning_folder / "sm_90.json", Content("sm_90", 232448, records, tuple(curves)))
         choose.forget()
 
     return ship

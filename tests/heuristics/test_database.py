@@ -9,8 +9,8 @@ import pytest
 
 from fastsgemm import resources, rungs
 from fastsgemm.errors import FastsgemmError, RecordError
-from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database import Content, Curve, Point, Record, Tools
+from fastsgemm.heuristics import database, database_entries, database_reading, database_writing
+from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.search_spaces import CLASSIC, REFINED
 
@@ -65,7 +65,7 @@ def content(*records, curves=()):
 
 
 def file_text(records=(), curves=(), **header):
-    head = {"schema": database.SCHEMA, "arch": "sm_90", "shared_limit": 232448} | header
+    head = {"schema": database_entries.SCHEMA, "arch": "sm_90", "shared_limit": 232448} | header
     return json.dumps(head | {"records": list(records), "curves": list(curves)})
 
 
@@ -79,17 +79,17 @@ def without(line, *names):
 @pytest.mark.parametrize("arch", FILES)
 def test_a_shipped_file_is_faultless(arch):
     text = database.shipped_path(arch).read_text(encoding="utf-8")
-    assert database.faults(text, arch) == []
+    assert database_reading.faults(text, arch) == []
     assert len(text) < MOST_BYTES
 
 
 @pytest.mark.parametrize("arch", FILES)
 def test_a_shipped_file_is_written_as_the_program_writes_it(arch):
-    assert database.dumps(database.shipped(arch)) == database.shipped_path(arch).read_text(encoding="utf-8")
+    assert database_writing.dumps(database.shipped(arch)) == database.shipped_path(arch).read_text(encoding="utf-8")
 
 
 def test_every_rung_has_a_record_that_holds_everywhere():
-    found = database.load(database.GENERIC)
+    found = database.load(database_entries.GENERIC)
     assert {entry.rung for entry in found.records if entry.problem is None} == {rung.name for rung in rungs.IEEE}
     assert found.shared_limit == 48 * 1024
 
@@ -114,11 +114,11 @@ def test_published_winners_name_their_source(arch, device, rung, constants):
 
 @pytest.mark.parametrize("line", [PUBLISHED, MEASURED, MEASURED | {"cublas_ratio": None}])
 def test_a_good_record_has_no_faults(line):
-    assert database.faults(file_text([line]).replace("[{", "[\n{"), "sm_90") == []
+    assert database_reading.faults(file_text([line]).replace("[{", "[\n{"), "sm_90") == []
 
 
 def test_a_good_curve_has_no_faults():
-    assert database.faults(file_text(curves=[CURVE]).replace("[{", "[\n{"), "sm_90") == []
+    assert database_reading.faults(file_text(curves=[CURVE]).replace("[{", "[\n{"), "sm_90") == []
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_good_curve_has_no_faults():
     ],
 )
 def test_a_bad_record_is_named(line, fault):
-    found = database.faults(file_text([line]), "sm_90")
+    found = database_reading.faults(file_text([line]), "sm_90")
     assert found and fault in found[0]
 
 
@@ -175,7 +175,7 @@ def test_a_bad_record_is_named(line, fault):
     ],
 )
 def test_a_bad_curve_is_named(line, fault):
-    found = database.faults(file_text(curves=[line]), "sm_90")
+    found = database_reading.faults(file_text(curves=[line]), "sm_90")
     assert found and fault in found[0]
 
 
@@ -196,7 +196,7 @@ def test_a_bad_curve_is_named(line, fault):
     ],
 )
 def test_a_bad_file_is_named(text, fault):
-    assert fault in database.faults(text, "sm_90")[0]
+    assert fault in database_reading.faults(text, "sm_90")[0]
 
 
 # At run time
@@ -234,7 +234,7 @@ def test_an_unknown_architecture_is_empty(tuning_folder):
 
 
 def test_the_users_own_come_first(tuning_folder):
-    database.write(tuning_folder / "sm_90.json", content(record(config=ONE)))
+    database_writing.write(tuning_folder / "sm_90.json", content(record(config=ONE)))
     database.save(content(record(config=TWO)))
     assert [(entry.config, entry.user) for entry in database.load("sm_90").records] == [(TWO, True), (ONE, False)]
 
@@ -247,15 +247,15 @@ def test_what_is_written_is_read_back(tuning_folder):
     whole = content(
         record(ms=1 / 3), published, curves=(curve(), curve(TWO, points=(Point(Problem(9, 8, 7, "TT"), 0.25),)))
     )
-    database.write(tuning_folder / "sm_90.json", whole)
+    database_writing.write(tuning_folder / "sm_90.json", whole)
     found = database.shipped("sm_90")
     assert found.records[0] == published
     assert dataclasses.replace(found.records[1], ms=1 / 3) == record(ms=1 / 3)
     assert found.records[1].ms == pytest.approx(1 / 3, rel=1e-4)
     assert set(found.curves) == set(whole.curves)
     text = (tuning_folder / "sm_90.json").read_text()
-    assert database.faults(text, "sm_90") == []
-    assert database.dumps(found) == text
+    assert database_reading.faults(text, "sm_90") == []
+    assert database_writing.dumps(found) == text
 
 
 def test_a_new_record_takes_the_place_of_the_old_one(data_folder):
@@ -290,7 +290,7 @@ def test_an_unreadable_file_of_the_user_is_kept_aside(data_folder, text):
     path.write_text(text)
     database.save(content(record()))
     assert path.with_suffix(".json.unreadable").read_text() == text
-    assert database.faults(path.read_text(), "sm_90") == []
+    assert database_reading.faults(path.read_text(), "sm_90") == []
 
 
 def test_a_failed_write_leaves_the_old_file(data_folder, monkeypatch):
@@ -332,7 +332,7 @@ def test_many_writers_and_readers_lose_nothing(data_folder):
     assert [worker.exitcode for worker in workers] == [0] * 4
     database.forget()
     assert len([entry for entry in database.load("sm_90").records if entry.user]) == 40
-    assert database.faults(database.user_path("sm_90").read_text(), "sm_90") == []
+    assert database_reading.faults(database.user_path("sm_90").read_text(), "sm_90") == []
 
 
 def test_the_folder_is_where_the_environment_says(monkeypatch, tmp_path):
@@ -386,7 +386,7 @@ def test_a_constant_by_its_old_and_its_new_name_is_a_fault(data_folder):
 
 def test_an_architecture_has_its_own_fitted_numbers_or_the_generic_ones():
     assert database.fitted("sm_90") == database.shipped("sm_90").fitted
-    assert database.fitted("sm_89") == database.shipped(database.GENERIC).fitted is not None
+    assert database.fitted("sm_89") == database.shipped(database_entries.GENERIC).fitted is not None
     assert database.shipped("sm_89").fitted is None
 
 
@@ -402,5 +402,15 @@ def test_fitted_numbers_that_cannot_be_read_are_named(changed, fault):
     line = next(line for line in text.splitlines() if line.startswith('"fitted"'))
     numbers = json.loads(f"{{{line.rstrip(',')}}}")["fitted"]
     broken = text.replace(line, f'"fitted": {json.dumps(numbers | changed)},')
-    (found,) = database.faults(broken, "sm_90")
+    (found,) = database_reading.faults(broken, "sm_90")
     assert re.search(fault, found)
+
+
+def test_search_limits_that_cannot_be_read_are_named():
+    text = database.shipped_path("generic").read_text()
+    assert database_reading.faults(text, "generic") == []
+    for broken in (
+        text.replace('"most_threads": 512', '"most_threads": "many"'),
+        text.replace('"most_threads": 512, ', ""),
+    ):
+        assert "most_threads" in database_reading.faults(broken, "generic")[0]

@@ -4,8 +4,8 @@ import pytest
 
 from fastsgemm import device, explain, resources, rungs
 from fastsgemm.errors import ConfigError, NoDriverError, ShapeError, UnknownRungError
-from fastsgemm.heuristics import choose, database
-from fastsgemm.heuristics.database import Content
+from fastsgemm.heuristics import choose, database_writing
+from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.heuristics.explanation import Explanation, device_at
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
@@ -119,5 +119,5 @@ def test_a_device_that_is_there_is_asked(monkeypatch, evaluator):
 
 
 def test_the_device_of_an_architecture_is_the_one_with_curves(evaluator, tuning_folder):
-    database.write(tuning_folder / "sm_90.json", Content("sm_90", 232448))
+    database_writing.write(tuning_folder / "sm_90.json", Content("sm_90", 232448))
     assert device_at("sm_90").name == "any device of sm_90"

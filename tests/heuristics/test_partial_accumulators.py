@@ -7,7 +7,7 @@ import pytest
 from fastsgemm import rungs
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
-from fastsgemm.heuristics import choose, database, partial_accumulators
+from fastsgemm.heuristics import choose, database, database_entries, partial_accumulators
 from fastsgemm.heuristics.cost_model import CostModel, splits
 from fastsgemm.problem import Problem
 
@@ -62,7 +62,7 @@ def test_sums_that_do_not_fit_into_shared_memory_stay_one_chain():
 
 @pytest.mark.parametrize("rung", ["vectorized", "warptiled", "skinny"])
 def test_other_rungs_have_no_such_constant(rung):
-    given = next(r.config for r in database.shipped(database.GENERIC).records if r.rung == rung)
+    given = next(r.config for r in database.shipped(database_entries.GENERIC).records if r.rung == rung)
     assert partial_accumulators.shortened(given, Problem(1000, 1000, 1000), H200, FITTED) == given
 
 

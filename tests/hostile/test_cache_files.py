@@ -244,7 +244,7 @@ def homeless(monkeypatch, fresh_machine):
 
 
 def test_without_a_home_there_is_one_warning_and_no_cache(homeless, monkeypatch, tmp_path, tried):
-    from fastsgemm.heuristics import database
+    from fastsgemm.heuristics import database, database_entries
 
     monkeypatch.chdir(tmp_path)
     database.forget()
@@ -253,7 +253,7 @@ def test_without_a_home_there_is_one_warning_and_no_cache(homeless, monkeypatch,
         cache.write(KEY, CUBIN)
         assert cache.read(KEY) is None
         assert not [record for record in database.load("sm_90").records if record.user]
-        assert database.load(database.GENERIC).records
+        assert database.load(database_entries.GENERIC).records
     assert len(seen) == 1 and "no home folder" in str(seen[0].message)
     assert cache.folder() is None and cache.entries() == (0, 0)
     cache.clear()

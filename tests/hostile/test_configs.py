@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 
 from fastsgemm import BlockConfig
 from fastsgemm.errors import ConfigError
-from fastsgemm.heuristics import database
+from fastsgemm.heuristics import database, database_entries
 from fastsgemm.rungs import IEEE, find
 
 SHARED_LIMIT = 232448  # bytes a block, of an H200
 EXAMPLES = 100  # a rung
 NAMES = list(BlockConfig.declared())
-LEGAL = {record.rung: record.config for record in database.shipped(database.GENERIC).records if record.problem is None}
+LEGAL = {
+    record.rung: record.config
+    for record in database.shipped(database_entries.GENERIC).records
+    if record.problem is None
+}
 
 
 def constants(rung, **changed):

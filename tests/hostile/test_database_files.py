@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsgemm.errors import RecordError
-from fastsgemm.heuristics import cost_model, database
+from fastsgemm.heuristics import cost_model, database, database_entries, database_reading
 from fastsgemm.heuristics.cost_model import CostModel
-from fastsgemm.heuristics.database import Content, Curve, Point, Record, Tools
+from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.search_spaces import REFINED
@@ -63,7 +63,7 @@ def path(data_folder):
 
 
 def text(records=(), curves=(), **more):
-    head = {"schema": database.SCHEMA, "arch": "sm_90", "shared_limit": LIMIT}
+    head = {"schema": database_entries.SCHEMA, "arch": "sm_90", "shared_limit": LIMIT}
     return json.dumps(head | more | {"records": list(records), "curves": list(curves)}).encode()
 
 
@@ -241,13 +241,15 @@ def test_any_json_in_any_field_is_read_or_left_out_and_never_lost(path, line, tr
 @pytest.mark.parametrize("rung", ["pipelined", "skinny"])
 def test_any_times_in_a_curve_give_a_prediction_or_a_value_error(rung, tried):
     """The choice turns that error into a warning and leaves the curve out."""
-    config = next(r.config for r in database.shipped(database.GENERIC).records if r.rung == rung)
+    config = next(r.config for r in database.shipped(database_entries.GENERIC).records if r.rung == rung)
     asked = cost_model.probes(config, 2, 132)
 
     @settings(max_examples=CURVES, derandomize=True, deadline=None, database=None)
     @given(st.lists(st.floats(1e-6, 1e9), min_size=len(asked), max_size=len(asked)))
     def look(times):
-        points = tuple(Point(problem, database.checked_ms(ms)) for problem, ms in zip(asked, times, strict=True))
+        points = tuple(
+            Point(problem, database_reading.checked_ms(ms)) for problem, ms in zip(asked, times, strict=True)
+        )
         curve = Curve("sm_90", "Fake 9000", 132, rung, config, 2, points, TOOLS)
         try:
             predicted = CostModel(curve)
@@ -269,7 +271,7 @@ def test_what_others_can_write_is_passed_over(data_folder, path, which, tried):
     path.write_bytes(text([RECORD]))
     assert len(own()) == 1
     {"data": data_folder, "tuning_db": path.parent, "file": path}[which].chmod(0o777)
-    found, said = one_warning(lambda: (own(), database.load(database.GENERIC))[0])
+    found, said = one_warning(lambda: (own(), database.load(database_entries.GENERIC))[0])
     assert found == [] and "other users can write" in said
     if which != "file":
         with pytest.raises(RecordError, match="other users can write"):

@@ -39,7 +39,7 @@ def shipped(arch):
         config = rung.config.from_constants(line["constants"])
         variants = found.setdefault((rung.file, config.kernel), (rung, set()))[1]
         if line.get("problem"):
-            variants.add(job_of(rung, config, Problem(**line["problem"])).variant)
+            variants.add(job_of(arch, rung, config, Problem(**line["problem"])).variant)
     return [(rung, config, variants) for (_, config), (rung, variants) in found.items()]
 
 

@@ -9,7 +9,7 @@ from fastsgemm import resources
 from fastsgemm.config import BlockConfig, VectorizedConfig
 from fastsgemm.errors import CompileError, ConfigError
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.heuristics import database
+from fastsgemm.heuristics import database, database_entries
 from fastsgemm.jit import compiler, source
 from fastsgemm.rungs import IEEE, find, kernel_name
 
@@ -39,7 +39,7 @@ def constants(text):
 @pytest.fixture(scope="module")
 def configs():
     """A legal config for every rung."""
-    generic = {record.rung: record.config for record in database.load(database.GENERIC).records}
+    generic = {record.rung: record.config for record in database.load(database_entries.GENERIC).records}
     return {rung.name: generic.get(rung.name, CONFIG) for rung in IEEE}
 
 

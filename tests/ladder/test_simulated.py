@@ -10,7 +10,7 @@ import pytest
 
 from fastsgemm import rungs
 from fastsgemm.errors import ShapeError
-from fastsgemm.heuristics import database
+from fastsgemm.heuristics import database, database_entries
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.ladder import simulated
 from fastsgemm.ladder.simulated import climb
@@ -23,7 +23,7 @@ CUBE = Problem(128, 128, 128)
 @pytest.fixture(scope="module")
 def configs():
     """The generic constants of every rung, by its name."""
-    return {record.rung: record.config for record in database.load(database.GENERIC).records}
+    return {record.rung: record.config for record in database.load(database_entries.GENERIC).records}
 
 
 @pytest.fixture(scope="module")

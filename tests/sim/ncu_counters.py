@@ -34,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from fastsgemm import rungs
 from fastsgemm.geometry import variants
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.jit import source
 from fastsgemm.ladder.simulated import TYPICAL
@@ -217,7 +218,9 @@ def simulate(rung: rungs.Rung, machine: Machine, A: np.ndarray, B: np.ndarray) -
     assert report is not None
     problem = Problem(A.shape[0], B.shape[1], A.shape[1])
     call = variants.call_with_swap_ab(rung, variants.dense_call(problem))
-    text = source.generate(rung, config, variants.variant_for(rung, call, config))
+    text = source.generate(
+        rung, config, variants.variant_for(rung, call, config, database.fitted(machine.device.arch).peeled_tiles)
+    )
     binary = nvrtc.compile_source(text, machine.device.arch)  # kept from the launch, not compiled again
     counts = {metric.name: float(metric.simulated(report)) for metric in METRICS}
     return Simulated(

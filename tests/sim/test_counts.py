@@ -7,6 +7,7 @@ import pytest
 
 from fastsgemm import rungs
 from fastsgemm.geometry import variants
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.ladder import simulated
 from fastsgemm.ladder.simulated import climb
@@ -48,7 +49,12 @@ def test_every_rung_is_counted_on_the_kernel_of_a_large_problem(kept):
     for row in kept.rows:
         rung, config = rungs.find(row.name), rungs.find(row.name).config(**row.constants)
         counted, typical = (
-            variants.variant_for(rung, variants.call_with_swap_ab(rung, variants.dense_call(problem)), config)
+            variants.variant_for(
+                rung,
+                variants.call_with_swap_ab(rung, variants.dense_call(problem)),
+                config,
+                database.fitted("sm_90").peeled_tiles,
+            )
             for problem in (Problem(kept.M, kept.N, kept.K), simulated.TYPICAL)
         )
         assert counted == typical, row.name

@@ -15,6 +15,7 @@ from fastsgemm.errors import ConfigError, OverlapError, ShapeError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
+from fastsgemm.heuristics import database
 from fastsgemm.jit import source
 from fastsgemm.ladder.measured import divided
 from fastsgemm.sim import Machine, nvrtc, sgemm
@@ -149,7 +150,13 @@ class Ahead:
     def _compile(self, name, config):
         rung = rungs.find(name)
         call = variants.call_for(*(Operand(shape, Stored(False, shape[1])) for shape in _shapes(config)))
-        text = source.generate(rung, config, variants.variant_for(rung, variants.call_with_swap_ab(rung, call), config))
+        text = source.generate(
+            rung,
+            config,
+            variants.variant_for(
+                rung, variants.call_with_swap_ab(rung, call), config, database.fitted("sm_90").peeled_tiles
+            ),
+        )
         nvrtc.compile_source(text, Machine().device.arch)  # which keeps it
 
     def wait(self, name, config):

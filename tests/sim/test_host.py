@@ -20,6 +20,7 @@ from fastsgemm.errors import (
 )
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.grid import blocks, split
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.jit import source
 from fastsgemm.ladder.measured import divided
@@ -59,7 +60,11 @@ def test_every_rung_with_the_constants_of_the_database(random, reference, launch
     used, config = choice.rung, choice.config
     text, grid, block, shared_bytes, args = launches[0]
     assert text == source.generate(
-        used, config, variants.variant_for(used, variants.dense_call(Problem(M, N, K)), config)
+        used,
+        config,
+        variants.variant_for(
+            used, variants.dense_call(Problem(M, N, K)), config, database.fitted("sm_90").peeled_tiles
+        ),
     )
     assert grid == blocks(config, Problem(M, N, K))
     assert (block, shared_bytes) == (config.threads, config.shared_bytes)

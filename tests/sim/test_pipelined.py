@@ -10,6 +10,8 @@ import pytest
 from fastsgemm import problem, rungs
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
+from fastsgemm.heuristics import database
+from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.jit import source
 from fastsgemm.problem import Problem
 from fastsgemm.sim import Machine, Region, sgemm
@@ -90,7 +92,9 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
     M, N = (extent - {1: 1 if extent < 32 else 3, 2: 2, 4: 0}[width] for extent in SIZES[size])
     K = {1: 21, 2: 22, 4: 20}[width]
     A, B, C = operands(M, N, K)
-    variant = variants.variant_for(RUNG, variants.dense_call(Problem(M, N, K, layout)), config)
+    variant = variants.variant_for(
+        RUNG, variants.dense_call(Problem(M, N, K, layout)), config, database.fitted("sm_90").peeled_tiles
+    )
     assert (variant.vec_a, variant.vec_b, variant.vec_c) == (width, width, 4 if width == 4 else 1)
     assert variant.guard is (size != "both larger")
     expected = reference(A, B, 0.7, -1.3, C)
@@ -128,7 +132,13 @@ def test_every_depth_of_k_however_a_tile_is_copied(layout, fragments, asynchrono
 
 def peeled(config, K):
     """The steps of k that come before the first tile."""
-    return K % config.BK if variants.variant_for(RUNG, variants.dense_call(Problem(64, 64, K)), config).peel else 0
+    return (
+        K % config.BK
+        if variants.variant_for(
+            RUNG, variants.dense_call(Problem(64, 64, K)), config, database.fitted("sm_90").peeled_tiles
+        ).peel
+        else 0
+    )
 
 
 @pytest.mark.sampled(every=3)
@@ -435,7 +445,7 @@ def left_out(config, pattern, instead, count, numbers, monkeypatch):
     whole = source.generate
 
     def races(tiles, peel):
-        monkeypatch.setattr(variants, "PEELED", tiles if peel else 0)
+        monkeypatch.setattr(database, "fitted", lambda arch: Fitted(peeled_tiles=tiles if peel else 0))
         A, B, _ = operands(config.BM, config.BN + 3, tiles * config.BK + 3)
         try:
             sgemm(RUNG, config, stored(A, "T"), B)

@@ -35,7 +35,7 @@ def reachable(wanted):
 
 @pytest.mark.parametrize("wanted", [each for each in VARIANTS if reachable(each)], ids=str)
 def test_the_check_is_of_the_variant_that_is_asked_for(wanted):
-    problem = evaluator._problem_of(Job(WARP, search_spaces.REFINED.quick[0], wanted))
+    problem = evaluator._problem_of("sm_90", Job(WARP, search_spaces.REFINED.quick[0], wanted))
     assert variants.dense_call(problem).variant == wanted
     for config in search_spaces.REFINED.quick:
         assert problem.M > config.BM and problem.N > config.BN and problem.K > config.BK
@@ -43,8 +43,8 @@ def test_the_check_is_of_the_variant_that_is_asked_for(wanted):
 
 
 def test_a_rung_without_vectors_is_checked_in_its_layout():
-    job = job_of(rungs.find("naive"), BlockConfig(32, 32), Problem(64, 64, 64, "TN"))
-    assert evaluator._problem_of(job).layout == "TN"
+    job = job_of("sm_90", rungs.find("naive"), BlockConfig(32, 32), Problem(64, 64, 64, "TN"))
+    assert evaluator._problem_of("sm_90", job).layout == "TN"
 
 
 PIPELINE = rungs.find("pipelined")
@@ -63,10 +63,10 @@ def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_
         (2048, 9, 4095),
         (7, 2048, 4096),
     ):
-        job = job_of(PIPELINE, dataclasses.replace(config, SPLIT_K=parts), Problem(*shape, layout))
+        job = job_of("sm_90", PIPELINE, dataclasses.replace(config, SPLIT_K=parts), Problem(*shape, layout))
         assert job.config == config.kernel and job.config.SPLIT_K is None
-        problem = evaluator._problem_of(job)
-        assert job_of(PIPELINE, config, problem) == job
+        problem = evaluator._problem_of("sm_90", job)
+        assert job_of("sm_90", PIPELINE, config, problem) == job
         smaller = problem.M < config.BM or problem.N < config.BN
         assert smaller is job.variant.guard is (shape[0] < config.BM or shape[1] < config.BN)
         assert problem.K > config.BK and problem.K % config.BK
@@ -156,7 +156,7 @@ def python_evaluator(device_info, monkeypatch):
 @pytest.mark.parametrize("extents", [(64, 64, 64), (63, 61, 59)])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_right_kernel_passes_in_every_layout(python_evaluator, layout, extents):
-    job = job_of(WARP, search_spaces.REFINED.quick[0], Problem(*extents, layout))
+    job = job_of("sm_90", WARP, search_spaces.REFINED.quick[0], Problem(*extents, layout))
     assert python_evaluator.check(job) is None
 
 
@@ -169,7 +169,7 @@ def test_a_wrong_kernel_is_refused(python_evaluator, device_info, damage):
             right(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc)
             python_evaluator._memory[2].values.reshape(-1)[77] += np.float32(0.01)
 
-    job = job_of(WARP, search_spaces.REFINED.quick[0], Problem(64, 64, 64))
+    job = job_of("sm_90", WARP, search_spaces.REFINED.quick[0], Problem(64, 64, 64))
     right = python_evaluator._kernel(job)
     device_info.kernels[kernel.key(WARP, job.config, job.variant)] = damaged
     device_info.prepared.clear()
@@ -183,7 +183,7 @@ def test_a_wrong_kernel_is_refused(python_evaluator, device_info, damage):
 
 def test_a_kernel_that_uses_local_memory_is_refused(python_evaluator, monkeypatch):
     monkeypatch.setattr(DeviceEvaluator, "_local_bytes", lambda self, job: 16)
-    job = job_of(WARP, search_spaces.REFINED.quick[0], Problem(64, 64, 64))
+    job = job_of("sm_90", WARP, search_spaces.REFINED.quick[0], Problem(64, 64, 64))
     assert python_evaluator.check(job) == "it spills: 16 bytes of local memory a thread"
 
 
@@ -223,7 +223,7 @@ def test_afterwards_nothing_is_left(python_evaluator, device_info):
 
 
 def test_real_kernels_compile_side_by_side_and_failures_are_values(python_evaluator):
-    good = job_of(WARP, search_spaces.REFINED.quick[15], Problem(64, 64, 64))
+    good = job_of("sm_90", WARP, search_spaces.REFINED.quick[15], Problem(64, 64, 64))
     bad = dataclasses.replace(good, config=WarptiledConfig(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1))
     found = dict(python_evaluator.compile([good, bad]))
     assert found[good] is None
@@ -234,7 +234,7 @@ def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_once(
     python_evaluator, device_info, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
-    job = job_of(WARP, search_spaces.REFINED.quick[15], Problem(64, 64, 64))
+    job = job_of("sm_90", WARP, search_spaces.REFINED.quick[15], Problem(64, 64, 64))
     assert list(python_evaluator.compile([job])) == [(job, None)]
     assert cache.entries() == (0, 0)
 
@@ -290,7 +290,7 @@ GOOD = search_spaces.REFINED.quick[0]
     "problem", [Problem(512, 512, 512), Problem(511, 510, 509), Problem(100, 60, 36, "TT")], ids=spell
 )
 def test_good_kernels_pass(real, problem):
-    jobs = [job_of(WARP, config, problem) for config in search_spaces.REFINED.quick[:6]]
+    jobs = [job_of("sm_90", WARP, config, problem) for config in search_spaces.REFINED.quick[:6]]
     assert dict(real.compile(jobs)) == dict.fromkeys(jobs)
     assert [real.check(job) for job in jobs] == [None] * len(jobs)
     timer = real.operands(problem)
@@ -300,7 +300,7 @@ def test_good_kernels_pass(real, problem):
 
 @pytest.mark.gpu
 def test_a_wrong_kernel_is_found_out(real, monkeypatch):
-    job = job_of(WARP, GOOD, Problem(512, 512, 512))
+    job = job_of("sm_90", WARP, GOOD, Problem(512, 512, 512))
     other = Variant(True, False, *([job.variant.vec_a] * 3))  # the same geometry, but A is read as if column-major
     wrong = kernel.get(real.gpu, WARP, GOOD, other, real.gpu.stream(LEGACY_STREAM))
     monkeypatch.setitem(real.gpu.kernels, kernel.key(WARP, GOOD, job.variant), wrong)
@@ -310,13 +310,13 @@ def test_a_wrong_kernel_is_found_out(real, monkeypatch):
 @pytest.mark.gpu
 def test_a_kernel_that_spills_is_refused(real):
     tight = WarptiledConfig(128, 128, 16, 8, 8, 64, 32, 1, 1, 1, 8, 4)
-    assert "spills" in real.check(job_of(WARP, tight, Problem(512, 512, 512)))
+    assert "spills" in real.check(job_of("sm_90", WARP, tight, Problem(512, 512, 512)))
 
 
 @pytest.mark.gpu
 def test_what_does_not_compile_is_a_value(real):
     bad = WarptiledConfig(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1)
-    [(_, reason)] = real.compile([job_of(WARP, bad, Problem(512, 512, 512))])
+    [(_, reason)] = real.compile([job_of("sm_90", WARP, bad, Problem(512, 512, 512))])
     assert "static assertion" in reason or "static_assert" in reason
 
 

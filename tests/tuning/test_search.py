@@ -224,20 +224,20 @@ def test_one_config_is_measured(evaluator, sweep):
 
 def test_jobs_are_of_the_variant_of_the_problem():
     def variant(problem, rung=RUNG):
-        return job_of(rung, FEW[0], problem).variant
+        return job_of("sm_90", rung, FEW[0], problem).variant
 
     assert variant(PROBLEM).vec_a == 4
     assert variant(Problem(1024, 1024, 1023)).vec_a == 1
     assert variant(PROBLEM, rungs.find("naive")).vec_a == 1
     assert variant(Problem(64, 64, 64, "TN")).trans_a
-    assert job_of(RUNG, FEW[0], PROBLEM) == job_of(RUNG, FEW[0], PROBLEM)
+    assert job_of("sm_90", RUNG, FEW[0], PROBLEM) == job_of("sm_90", RUNG, FEW[0], PROBLEM)
 
 
 def test_divisions_of_k_share_a_kernel(evaluator, sweep):
     """All of them are timed, and the one kernel is compiled and checked once."""
     rung, config = rungs.find("pipelined"), PIPELINED.quick[0]
     divided = [dataclasses.replace(config, SPLIT_K=parts) for parts in (1, 2, 4)]
-    assert len({job_of(rung, each, PROBLEM) for each in divided}) == 1
+    assert len({job_of("sm_90", rung, each, PROBLEM) for each in divided}) == 1
     result = sweep().search(PROBLEM, rung, divided, "test", EFFORT)
     assert set(result.times) == set(divided) and result.complete
     assert len(evaluator.compiled) == len(evaluator.checked) == 1

@@ -12,7 +12,7 @@ from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import choose, cost_model, database
+from fastsgemm.heuristics import choose, cost_model, database, database_reading
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import problem_sets, rung_tuning, tuner
@@ -127,7 +127,7 @@ def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
     assert (chosen.config, chosen.rule) == (found.config, choose.EXACT)
     assert chosen.source == "driver 580.0, NVRTC 13.0, 2026-01-01"
     assert outcome.path == database.user_path("sm_90")
-    assert database.faults(outcome.path.read_text(), "sm_90") == []
+    assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     assert not checkpoint(data_folder).exists()
 
 
@@ -168,7 +168,7 @@ def test_a_deep_problem_is_tuned_in_parts_stored_and_used(evaluator, go):
         for parts in cost_model.splits(config, problem, evaluator.device.multiprocessors)
     )
     assert f"SPLIT_K={found.SPLIT_K}" in outcome.path.read_text().replace('"SPLIT_K": ', "SPLIT_K=")
-    assert database.faults(outcome.path.read_text(), "sm_90") == []
+    assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     chosen = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
     assert (chosen.config, chosen.rule) == (found, choose.EXACT)
 
@@ -257,7 +257,7 @@ def test_the_standard_set_gives_a_record_a_problem_and_the_curves(evaluator, go,
     count = len(CLASSIC.quick) if quick else 24
     assert len(outcome.curves) == count and outcome.complete
     text = outcome.path.read_text()
-    assert database.faults(text, "sm_90") == []
+    assert database_reading.faults(text, "sm_90") == []
     assert len(text) < 100_000
     assert choose.choose(evaluator.device, rungs.find("autotuned"), Problem(1111, 222, 333)).rule == choose.PREDICTED
 
@@ -311,8 +311,8 @@ def worthy(space, problem):
 def wholly_searched(space, problem, drawn):
     """Whether every config is to be tried: on the anchors, and where their kernels serve and the problem is short."""
     rung = rungs.find(space.rung)
-    at_hand = {job_of(rung, c, anchor) for anchor in space.anchors for c in worthy(space, anchor)}
-    served = all(job_of(rung, config, problem) in at_hand for config in drawn)
+    at_hand = {job_of("sm_90", rung, c, anchor) for anchor in space.anchors for c in worthy(space, anchor)}
+    served = all(job_of("sm_90", rung, config, problem) in at_hand for config in drawn)
     return problem in space.anchors or (served and problem.flops <= rung_tuning._MOST_FLOPS)
 
 
@@ -367,7 +367,7 @@ def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go, quick)
     outcome = go(None, rung="skinny", quick=quick)
     assert [found.problem for found in outcome.tuned] == list(problem_sets.NARROW)
     assert outcome.complete and 0 < len(outcome.curves) <= 24
-    assert database.faults(outcome.path.read_text(), "sm_90") == []
+    assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     rung = rungs.find("skinny")
     assert choose.choose(evaluator.device, rung, Problem(1111, 7, 333)).rule == choose.PREDICTED
     assert choose.choose(evaluator.device, rung, problem_sets.NARROW[0]).rule == choose.EXACT

@@ -13,6 +13,7 @@ import numpy as np
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.variants import Call, Variant
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choose import DeviceTraits, choose
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
@@ -105,11 +106,13 @@ def choose_config(
     return choice.rung, choice.config
 
 
-def kernel_launch(rung: Rung, config: Config, call: Call) -> KernelLaunch:
+def kernel_launch(arch: str, rung: Rung, config: Config, call: Call) -> KernelLaunch:
     """Return how `rung` is launched for a call.
 
     Parameters
     ----------
+    arch : str
+        The architecture of the device, whose fitted numbers the database has.
     rung : Rung
     config : Config
         Legal for the rung on the device.
@@ -127,7 +130,7 @@ def kernel_launch(rung: Rung, config: Config, call: Call) -> KernelLaunch:
     return KernelLaunch(
         rung,
         config,
-        variants.variant_for(rung, call, config),
+        variants.variant_for(rung, call, config, database.fitted(arch).peeled_tiles),
         call.swap_ab,
         grid.blocks(config, problem),
         np.int32(parts),

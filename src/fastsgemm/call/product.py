@@ -112,7 +112,7 @@ def _prepare(
         return ready
     call = variants.call_for(*_operands(metas, misaligned))
     rung, config = dispatch.choose_config(gpu, rung, config, call.problem)
-    launch = dispatch.kernel_launch(rung, config, call)
+    launch = dispatch.kernel_launch(gpu.arch, rung, config, call)
     stream = gpu.stream(handle)
     reduction = split_k.reduction(gpu, launch, stream) if launch.parts > 1 else None
     return Prepared(

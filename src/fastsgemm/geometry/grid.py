@@ -40,7 +40,7 @@ def tiles(config: Config, problem: Problem) -> int:
 
 
 def blocks(config: Config, problem: Problem) -> int:
-    """Return the number of blocks of the one-dimensional grid, one a tile of C and part of K.
+    """Return the number of blocks of the one-dimensional grid: one for each tile of C and part of K.
 
     Parameters
     ----------

@@ -14,10 +14,6 @@ from fastsgemm.geometry.layout import Pair, Stored, stored, vector_width
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
-# Most tiles of K for which the end of K comes first. With few tiles that saves a wait for a copy; with more, the faster
-# main loop that the compiler makes without it counts more. Measured on an H200.
-PEELED = 16
-
 
 @dataclass(frozen=True)
 class Operand:
@@ -83,7 +79,7 @@ def call_for(a: Operand, b: Operand, c: Operand) -> Call:
 
 
 def _needs_swap_ab(rung: Rung, M: int, N: int) -> bool:
-    """Whether `rung` swaps A and B: it is for few rows, and C has fewer columns than rows."""
+    """Whether `rung` swaps A and B, as a rung for few rows does where C has fewer columns than rows."""
     return rung.narrow and N < M
 
 
@@ -101,8 +97,8 @@ def call_with_swap_ab(rung: Rung, call: Call) -> Call:
     return Call(not call.swap_ab, call.problem.transposed, variant, call.ldb, call.lda, call.ldc)
 
 
-def variant_for(rung: Rung, call: Call, config: Config) -> Variant:
-    """Return the variant that `rung` is compiled for: of the vector widths, those that it has.
+def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Variant:
+    """Return the variant that `rung` is compiled for, with vector widths that the rung supports.
 
     Parameters
     ----------
@@ -110,6 +106,9 @@ def variant_for(rung: Rung, call: Call, config: Config) -> Variant:
     call : Call
         As `rung` takes it; see `call_with_swap_ab`.
     config : Config
+    peeled_tiles : int
+        Most tiles of K for which the end of K is computed first, a number that is fitted for each architecture; see
+        `fastsgemm.heuristics.database_entries.Fitted`.
     """
     if not rung.vectorized:
         return Variant(call.variant.trans_a, call.variant.trans_b)
@@ -119,16 +118,16 @@ def variant_for(rung: Rung, call: Call, config: Config) -> Variant:
     if rung.splits and split(config, call.problem.K)[0] > 1:  # it writes to workspace, row by row
         vec_c, trans_c = 1 if call.problem.N % 4 else 4, False
     guard = rung.guarded and (call.problem.M < config.BM or call.problem.N < config.BN)
-    peel = rung.guarded and _peeled(config, call.problem.K)
+    peel = rung.guarded and _peeled(config, call.problem.K, peeled_tiles)
     return Variant(v.trans_a, v.trans_b, *widths, vec_c, guard, trans_c, peel)
 
 
-def _peeled(config: Config, K: int) -> bool:
-    """Whether the last part of K has an end that is no whole tile, beside one tile at least and not many."""
+def _peeled(config: Config, K: int, peeled_tiles: int) -> bool:
+    """Whether the last part of K ends in less than a tile, after at least one whole tile and at most `peeled_tiles`."""
     tile = config.tile_k
     count, chunk = split(config, K)
     whole, end = divmod(K - (count - 1) * chunk, tile)
-    return end > 0 and whole > 0 and (whole if count == 1 else chunk // tile) <= PEELED
+    return end > 0 and whole > 0 and (whole if count == 1 else chunk // tile) <= peeled_tiles
 
 
 def _without_pairs(width: int) -> int:
@@ -182,8 +181,8 @@ def dense(problem: Problem) -> tuple[tuple[Pair, Pair], ...]:
 def dense_call(problem: Problem) -> Call:
     """Return how a kernel is called for a problem in dense, aligned arrays.
 
-    Its problem is the one that the database is asked for: a vector has no layout of its own, and C with one column is
-    computed as its transpose.
+    The database is asked for the problem of this call: a vector fits both layouts, and a C with one column is computed
+    as its transpose.
     """
     a, b, c = (Operand(shape, stored(shape, strides) or Stored(False, 0)) for shape, strides in dense(problem))
     return variants.call_for(a, b, c)

@@ -18,7 +18,7 @@ from fastsgemm.errors import ConfigError, ShapeError
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.cost_model import CostModel
-from fastsgemm.heuristics.database import GENERIC, Content, Curve, Fitted, Record
+from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Fitted, Record
 from fastsgemm.problem import Problem, octaves
 from fastsgemm.rungs import Rung
 
@@ -67,7 +67,7 @@ class Choice:
         ``exact``: the problem itself was tuned. ``predicted``: the least predicted time. ``nearest``: no times are
         known, and this record's problem is the nearest.
     evidence : Record or Curve
-        What it rests on.
+        The record or curve that the choice is based on.
     ms : float or None
         Measured or predicted device time.
     look : callable
@@ -171,7 +171,7 @@ class _Known:
 
     @cached_property
     def models(self) -> tuple[tuple[Curve, CostModel], ...]:
-        """What predicts from the curves, made when it is asked for."""
+        """The cost models of the curves, made when first needed."""
         return tuple(_models(self.curves))
 
 

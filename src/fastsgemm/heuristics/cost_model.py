@@ -16,20 +16,22 @@ from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import blocks, split, tiles
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database import Curve
+from fastsgemm.heuristics.database_entries import Curve
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
-_DEPTHS = (128, 1024)  # of K, that every load is measured at
-_SKINNY_DEPTHS = (512, 2048)  # on rung 10, whose tiles are deep
-_TINY = 8  # and a third, where what a block costs once is all there is
+_DEPTHS = (128, 1024)  # the two K that every load is measured at
+_SKINNY_DEPTHS = (512, 2048)  # the same for rung 10, whose BK is large
+_TINY = 8  # a third K, at which nearly all time is what a block costs once
 _SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
 _STEADY = 4  # the heaviest is this many full waves
-_MOST_PARTS, _MOST_WAVES, _LEAST_TILES = 256, 8, 2  # of a division of K, of its blocks, and tiles of a part
-_LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, and related to NN there
-_STACKED = 4  # rows of tiles, on rung 10
-_PAIRED = 1 / 3  # of what it costs to read an operand 4 bytes at a time, where 8 can be: twice instead of four times
-_TRANSACTION = 4  # floats: extents that are multiples of it let an operand be read 16 bytes at a time
+# Limits of split-K: most parts, most waves of blocks, least tiles of a part.
+_MOST_PARTS, _MOST_WAVES, _LEAST_TILES = 256, 8, 2
+_LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, as factors of the time of NN
+_STACKED = 4  # rows of tiles in the point that shows how much they share of B on rung 10
+# Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
+_PAIRED = 1 / 3
+_TRANSACTION = 4  # floats of a 16-byte load, which needs extents that are multiples of it
 
 
 def loads(blocks_per_sm: int) -> list[float]:
@@ -39,7 +41,7 @@ def loads(blocks_per_sm: int) -> list[float]:
 
 
 def splits(config: Config, problem: Problem, multiprocessors: int) -> list[int]:
-    """Return the divisions of K that are worth a thought: none, and 2^i and 3 * 2^i while blocks are few.
+    """Return the numbers of parts of K to consider: 1, and 2^i and 3 * 2^i while there are few blocks.
 
     Parameters
     ----------
@@ -72,9 +74,10 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
     blocks_per_sm : int
     multiprocessors : int
     quick : bool
-        Leave out what needs kernels of its own and is taken for granted: that transposed operands with odd extents
-        behave like aligned ones, edges cost nothing, and rows of tiles share nothing; on rung 9, where the end of K
-        may come first, also that it costs what its steps cost, and that of a ragged K the time is one straight line.
+        Leave out points that need kernels of their own. The model then assumes that transposed operands with odd
+        extents behave like aligned ones, that edges cost nothing, and that rows of tiles share nothing. On rung 9,
+        which may compute the end of K first, it also assumes that this end costs as much as its steps, and that the
+        time is one straight line in a ragged K.
     """
     shallow, deep = depths(config)
     peels = quick and isinstance(config, PipelinedConfig)
@@ -113,7 +116,7 @@ def _probe(config: Config, count: float, K: int, ragged: int, layout: str = "NN"
 def _tails(config: Config, multiprocessors: int) -> tuple[Problem, Problem, Problem]:
     """Return problems with an aligned K of four steps in a last tile, a ragged one of one step, and of all but one.
 
-    At the lesser depth, where what a last tile costs is not lost in the noise.
+    They have the smaller depth, at which the cost of a last tile stands out from the noise.
     """
     shallow, step = depths(config)[0], config.tile_k
     return (
@@ -124,7 +127,7 @@ def _tails(config: Config, multiprocessors: int) -> tuple[Problem, Problem, Prob
 
 
 def _stream(config: Config, blocks_per_sm: int, multiprocessors: int) -> Problem:
-    """Return a problem whose operands no two blocks share, or of which rung 10 reads one only."""
+    """Return a problem that reads memory most: no two blocks share a tile of A, or of B on rung 10."""
     blocks, deep = blocks_per_sm * multiprocessors, depths(config)[1]
     if isinstance(config, SkinnyConfig):
         return _probe(config, blocks, deep, 0)
@@ -132,12 +135,12 @@ def _stream(config: Config, blocks_per_sm: int, multiprocessors: int) -> Problem
 
 
 def _guarded(stream: Problem) -> Problem:
-    """Return the same with columns that do not fill a tile, so that the copies must look at the edges."""
+    """Return the same with too few columns for a tile, so that the copies must check bounds."""
     return replace(stream, N=stream.N - _TRANSACTION)
 
 
 def _stacked(config: Config, stream: Problem) -> Problem:
-    """Return about as many tiles one above the other, which share what they read of B."""
+    """Return about as many tiles in several rows, which share what they read of B."""
     M = _STACKED * config.BM
     return replace(stream, M=M, N=max(M, stream.N // _STACKED))
 
@@ -151,7 +154,7 @@ def _near_root(count: int) -> int:
 
 @dataclass(frozen=True)
 class _Line:
-    """Time at one load: ``start + slope * K`` ms, and below `bend` straight on to the time at a tiny K.
+    """Time at one load: ``start + slope * K`` ms, and below `bend` a second line to the time at a tiny K.
 
     Attributes
     ----------
@@ -196,7 +199,7 @@ class CostModel:
         self._full = float(curve.blocks_per_sm)
         self._known = {point.problem: point.ms for point in curve.points}
         self._sms = curve.multiprocessors
-        # On rung 9, a quick curve has less; see `probes`.
+        # On rung 9, a quick curve has fewer points; see `probes`.
         tails = _tails(curve.config, self._sms)
         self._quick = isinstance(curve.config, PipelinedConfig) and self._known.keys().isdisjoint(tails)
         self._lines = (self._measured_lines(0), self._measured_lines(1))
@@ -212,7 +215,7 @@ class CostModel:
         )
         stream = _stream(self._config, int(self._full), self._sms)
         self._bandwidth = 4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)  # bytes a ms
-        # What it costs to look at the edges of a matrix that is smaller than a tile; rung 10 always does.
+        # Slowdown by checking bounds, where C is smaller than a tile; rung 10 always checks.
         self._guard = max(1.0, self._known.get(_guarded(stream), 0.0) / self._ms(stream))
         self._shared = self._shared_part(stream)
 
@@ -262,13 +265,13 @@ class CostModel:
             read *= self._guard
         if self._shared:
             shared = self._shared * (1 - 1 / min(_STACKED, -(-problem.M // self._config.BM)))
-            # Few blocks wait for memory without filling its pipe: they have nothing to gain.
+            # Few blocks do not saturate the memory, so sharing reads saves them nothing.
             read = min(read, max(read * (1 - shared), self._read(1 / _SPARSE, problem, K)))
         traffic = 4.0 * (problem.M + problem.N) * K / self._bandwidth
         return max(stored + read, traffic)
 
     def _read(self, load: float, problem: Problem, K: int) -> float:
-        """Return the time beyond what blocks cost once, at this load."""
+        """Return the time at this load less what blocks cost once."""
         depth, narrow, layout = self._depth(K), _narrow(self._rung, problem), problem.layout
         if K >= _TINY:
             depth = max(depth, self._tiny)  # a whole tile has fewer steps than a ragged one counts as
@@ -282,7 +285,7 @@ class CostModel:
         return self._nn_time(load, depth, ragged) * self._layout_factor(layout, load, ragged)
 
     def _nn_time(self, load: float, depth: float, ragged: int) -> float:
-        """Waves: a full one and its successors, and a last one that is as slow as its fullest multiprocessor."""
+        """Return the time of all waves; the last one takes as long as its multiprocessor with most blocks."""
         lines = self._lines[ragged]
         first = self._at(lines, self._full, depth)
         if load <= self._full:
@@ -345,11 +348,11 @@ class CostModel:
         low = self._depth(_TINY + ragged)
         if ms is None or low >= self._shallow:
             return line
-        # On rung 9 another tile costs the same from where all stages are full, and one more is on its way.
+        # On rung 9 every tile costs the same once all stages are full and one more copy is in flight.
         bend = self._shallow
         if isinstance(self._config, PipelinedConfig):
             bend = min(bend, (self._config.STAGES + 1) * self._config.BK)
-        if low >= bend or line.at(bend) < ms:  # so soon the line says less than was measured
+        if low >= bend or line.at(bend) < ms:  # the line would predict less than was measured
             bend = self._shallow
         return replace(line, bend=float(bend), tiny=(low, ms))
 

@@ -11,7 +11,7 @@ from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choose, database, fp16x3
 from fastsgemm.heuristics.choose import Choice
-from fastsgemm.heuristics.database import GENERIC, Content, Record, tflops
+from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
 from fastsgemm.heuristics.fp16x3 import Fp16x3Choice
 from fastsgemm.problem import Problem, checked, spell
 from fastsgemm.rungs import Rung

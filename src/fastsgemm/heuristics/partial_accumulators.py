@@ -1,9 +1,9 @@
 """How many partial accumulators an element of C gets: the longer a chain of FMAs, the larger its rounding error.
 
-From how many steps on a sum counts as long is data of the architecture, `fastsgemm.heuristics.database.Fitted`. The
-limits for an H200 are where cuBLAS begins to use several chains, judged by its errors on about 300 problems: from about
-16 steps of k where C is small, from a few hundred where C does not fill the device, and from about 1000 where it does,
-there for one problem in three.
+From how many steps on a sum counts as long is data of the architecture; see
+`fastsgemm.heuristics.database_entries.Fitted`. The limits for an H200 are where cuBLAS begins to use several chains,
+judged by its errors on about 300 problems: from about 16 steps of k where C is small, from a few hundred where C does
+not fill the device, and from about 1000 where it does, there for one problem in three.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.grid import split
-from fastsgemm.heuristics.database import Fitted
+from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 

@@ -90,7 +90,7 @@ def _launch(
 ) -> Report:
     call = variants.call_for(*(_operand(x) for x in (a, b, c)))
     rung, config = dispatch.choose_config(machine.device, rung, config, call.problem)
-    launch = dispatch.kernel_launch(rung, config, call)
+    launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
     read = bool(launch.K and alpha)
     operands = {
         "A": Region(a, read=read),

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from fastsgemm import private_files, rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import FastsgemmError, RecordError
-from fastsgemm.heuristics.database import checked_ms
+from fastsgemm.heuristics.database_reading import checked_ms
 from fastsgemm.problem import Problem, checked
 
 Key = tuple[Any, ...]

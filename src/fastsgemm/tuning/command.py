@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from fastsgemm.errors import RecordError
-from fastsgemm.heuristics import database
+from fastsgemm.heuristics import database, database_writing
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.progress import say
 from fastsgemm.tuning import plot, tuner
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 def _export(path: Path, outcome: Outcome) -> None:
     """Write the shipped file with the results of this run in it: a file ready to contribute."""
     try:
-        database.write(path, database.merged(database.shipped(outcome.device.arch), outcome.content))
+        database_writing.write(path, database_writing.merged(database.shipped(outcome.device.arch), outcome.content))
     except OSError as error:
         raise RecordError(f"{path} cannot be written: {error}") from error
     say(f"exported to {path}")

@@ -20,7 +20,8 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import CompileError, TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.heuristics.database import Tools
+from fastsgemm.heuristics import database
+from fastsgemm.heuristics.database_entries import Tools
 from fastsgemm.jit import compiler, kernel, source
 from fastsgemm.measure import cublas
 from fastsgemm.measure.cublas import Baseline
@@ -96,9 +97,10 @@ class Evaluator(Protocol):
         """Return the `Timer` of a problem; it is good until the next one."""
 
 
-def job_of(rung: Rung, config: Config, problem: Problem) -> Job:
-    """Return the kernel that a problem in dense, aligned arrays takes."""
-    return Job(rung, config.kernel, variants.variant_for(rung, _call_of(rung, problem), config))
+def job_of(arch: str, rung: Rung, config: Config, problem: Problem) -> Job:
+    """Return the kernel that a problem in dense, aligned arrays takes on a device of this architecture."""
+    peeled_tiles = database.fitted(arch).peeled_tiles
+    return Job(rung, config.kernel, variants.variant_for(rung, _call_of(rung, problem), config, peeled_tiles))
 
 
 @lru_cache(maxsize=256)
@@ -226,7 +228,7 @@ class DeviceEvaluator:
         return result
 
     def _reference(self, job: Job) -> _Reference:
-        problem = _problem_of(job)
+        problem = _problem_of(self.device.arch, job)
         if problem not in self._references:
             self._references[problem] = _reference(problem)
         return self._references[problem]
@@ -344,19 +346,19 @@ def _reference(problem: Problem) -> _Reference:
     return _Reference(problem, a, b, exact, bound)
 
 
-def _problem_of(job: Job) -> Problem:
+def _problem_of(arch: str, job: Job) -> Problem:
     """Return the check's problem with extents that are multiples of 4 or 2 exactly where this variant needs them."""
     wanted = job.variant
     M, N, K = _NARROW if job.rung.narrow else _GUARDED if wanted.guard else _CHECKED
     # vec_a looks at K (or M if A is column-major), vec_b at N (or K), vec_c at N.
-    deep = (variants.PEELED + 1) * job.config.tile_k + 4  # for kernels whose end of K comes last
+    deep = (database.fitted(arch).peeled_tiles + 1) * job.config.tile_k + 4  # for kernels whose end of K comes last
     for many in (K, deep):
         for m in (M, M + 1, M + 2):
             for n in (N, N + 1, N + 2):
                 for k in (many, many - 1, many - 2):
                     faced = Problem(m, n, k, wanted.layout)
                     problem = faced.transposed if wanted.trans_c else faced
-                    if job_of(job.rung, job.config, problem).variant == wanted:
+                    if job_of(arch, job.rung, job.config, problem).variant == wanted:
                         return problem
     raise ValueError(f"no product of dense matrices is computed by {wanted}")
 

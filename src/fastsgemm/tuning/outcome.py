@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm.config import Config
-from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database import Content, Curve, Record, tflops
+from fastsgemm.heuristics import database_entries
+from fastsgemm.heuristics.database_entries import Content, Curve, Record, tflops
 from fastsgemm.problem import Problem, spell
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Outcome:
     """
 
     device: DeviceInfo
-    tools: database.Tools
+    tools: database_entries.Tools
     tuned: list[Tuned] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsgemm.errors import MissingExtraError, RecordError
-from fastsgemm.heuristics.database import tflops
+from fastsgemm.heuristics.database_entries import tflops
 from fastsgemm.problem import spell
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import choose, cost_model, database, partial_accumulators
-from fastsgemm.heuristics.database import Curve, Point
+from fastsgemm.heuristics.database_entries import Curve, Point
 from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.tuning.candidates import distinct, of_its_size, worth_trying
 from fastsgemm.tuning.evaluator import Job, job_of, largest_job
@@ -51,7 +51,8 @@ class RungTuning:
         self._ranked: dict[Problem, list[Config]] = {}  # the candidates of an anchor, the quickest first
         self._rung = rungs.find(space.rung)
         self._limit = planned.device.shared_limit
-        self._fitted = database.fitted(planned.device.arch)
+        self._arch = planned.device.arch
+        self._fitted = database.fitted(self._arch)
         self._candidates = space.candidates(self._limit, planned.quick)
 
     def run(self) -> None:
@@ -96,7 +97,7 @@ class RungTuning:
         self._title("anchors")
         drawn = {problem: self._drawn(problem, candidates(problem)) for problem in anchors}
         # All kernels of the grids at once, so that no anchor pays for what the others use too.
-        self._sweep.prepare(job_of(self._rung, c, problem) for problem in anchors for c in drawn[problem])
+        self._sweep.prepare(job_of(self._arch, self._rung, c, problem) for problem in anchors for c in drawn[problem])
         return self._each(anchors, lambda problem: self._refine(problem, drawn[problem]))
 
     def _likely(self, problem: Problem) -> list[Config]:
@@ -137,7 +138,11 @@ class RungTuning:
             return []
         if problem.flops > _MOST_FLOPS:
             return []
-        drawn = [c for c in self._drawn(problem, self._candidates) if self._sweep.works(job_of(self._rung, c, problem))]
+        drawn = [
+            c
+            for c in self._drawn(problem, self._candidates)
+            if self._sweep.works(job_of(self._arch, self._rung, c, problem))
+        ]
         found = self._search(problem, [self._divided(c, problem)[-1] for c in drawn], "at hand", EXPLORE)
         return list(found.times)[:_SHORTLISTED]
 
@@ -161,7 +166,7 @@ class RungTuning:
         worthy = [config for config in distinct(few, problem) if worth_trying(config, problem)] or few
         tried = [other for config in worthy for other in self._divided(whole(config), problem)]
         if self._plan.quick and not self._plan.problems:  # not a few kernels at a time, which leaves cores idle
-            tried = [c for c in tried if self._sweep.works(job_of(self._rung, c, problem))] or tried[:1]
+            tried = [c for c in tried if self._sweep.works(job_of(self._arch, self._rung, c, problem))] or tried[:1]
         result = self._search(problem, [*tried, shipped], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
         if result.best is not None:
@@ -243,7 +248,7 @@ class RungTuning:
         needed = {config: self._curve_kernels(config) for config in configs}
         # All at once, because many kernels share the cores best, with what the standard set needs; one config after
         # the other, so that some are complete where the time is up before the end.
-        shipped = [job_of(rung, self._shipped(problem), problem) for problem in self._problems]
+        shipped = [job_of(self._arch, rung, self._shipped(problem), problem) for problem in self._problems]
         wanted = [job for config in configs for job in (*needed[config], *self._standard_kernels(config))]
         with sweep.within(share):
             ready = sweep.prepare((*shipped, *wanted), in_order=True)
@@ -277,8 +282,11 @@ class RungTuning:
     def _curve_kernels(self, config: Config) -> list[Job]:
         """Return what is needed for a curve, which does not depend on occupancy, and to see that nothing spills."""
         probes = cost_model.probes(config, 1, self._plan.device.multiprocessors, self._plan.quick)
-        jobs = [*(job_of(self._rung, config, problem) for problem in probes), largest_job(self._rung, config)]
+        jobs = [
+            *(job_of(self._arch, self._rung, config, problem) for problem in probes),
+            largest_job(self._rung, config),
+        ]
         return list(dict.fromkeys(jobs))
 
     def _standard_kernels(self, config: Config) -> list[Job]:
-        return [job_of(self._rung, config, problem) for problem in self._problems]
+        return [job_of(self._arch, self._rung, config, problem) for problem in self._problems]

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from fastsgemm.config import Config
 from fastsgemm.errors import DeviceMemoryError, TuningError
-from fastsgemm.heuristics.database import tflops
+from fastsgemm.heuristics.database_entries import tflops
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.checkpoint import Checkpoint
@@ -217,7 +217,7 @@ class Sweep:
         effort : Effort
         """
         wanted = list(dict.fromkeys(candidates))
-        jobs = {config: job_of(rung, config, problem) for config in wanted}
+        jobs = {config: job_of(self.evaluator.device.arch, rung, config, problem) for config in wanted}
         prepared = self.prepare(jobs.values())
         known = {config: prepared[kernel] for config, kernel in jobs.items() if kernel in prepared}
         failures = {config: reason for config, reason in known.items() if reason is not None}
@@ -232,7 +232,7 @@ class Sweep:
 
     def measure(self, problem: Problem, rung: Rung, config: Config, repeats: int) -> float | None:
         """Return the median time of one config in ms, or None where it fails or the time is up."""
-        kernel = job_of(rung, config, problem)
+        kernel = job_of(self.evaluator.device.arch, rung, config, problem)
         if self.prepare([kernel]).get(kernel, ""):
             return None
         try:
@@ -338,7 +338,7 @@ class _Trial:
             try:
                 found = self._timer.once(rung, config)
             except TuningError as error:  # it ends the run, and the next one leaves it out
-                self._sweep.settle(job_of(rung, config, self._problem), str(error))
+                self._sweep.settle(job_of(self._sweep.evaluator.device.arch, rung, config, self._problem), str(error))
                 raise
             checkpoint.put(self._problem, rung.name, config, turn, found)
         if isinstance(found, str):

@@ -12,21 +12,12 @@ from fastsgemm import config as configs
 from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig, WarptiledConfig
 from fastsgemm.heuristics import database
+from fastsgemm.heuristics.database_entries import SearchLimits
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.problem_sets import ANCHORS, HUGE, NARROW, NARROW_ANCHORS, STANDARD, VARIANT_ANCHORS
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
-_MOST_SLICED = 8192  # results of a block whose slices share out k
-_LEAST_SCATTERED = 16384  # results of a block of two stages that transposes past the registers, a float at a time
-_MOST_STAGED = 8192  # results of a block of more stages, which has little time for each
-_FOUR_STAGED = 2048  # and of four
-_ALL_SCATTERED = 32768  # and of one that always does
-_LARGE, _LEAST_SUMS = 8192, 64  # results of a block, and of a thread in it at least
-_MOST_STAGE = 9216  # floats of shared memory in a stage of rung 9
-_SHALLOW = 24  # steps of a tile without slices at most
-_SHARE = range(8, 17)  # steps of a tile that a slice has
-_MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
 
 
 @dataclass(frozen=True, eq=False)  # each is one of a kind
@@ -82,21 +73,28 @@ class Space:
     def refinements(self, config: Config, shared_limit: int, step: int = 0) -> list[Config]:
         """Return what `config` becomes by other values of the constants that are refined in this step."""
         rung = rungs.find(self.rung)
-        values = self.refined[step]
+        values, limits = self.refined[step], database.search_limits()
         drawn = (config.replace(**constants) for constants in _combinations(values))
         return [
             other
             for other in drawn
-            if other != config and not rung.violations(other, shared_limit) and _sensible(other)
+            if other != config and not rung.violations(other, shared_limit) and _sensible(other, limits)
         ]
 
 
 @lru_cache(maxsize=64)
 def _candidates(space: Space, shared_limit: int, quick: bool) -> tuple[Config, ...]:
-    rung = rungs.find(space.rung)
+    rung, limits = rungs.find(space.rung), database.search_limits()
     # How deep comes first, because it is quick and most are not.
-    drawn = space.quick if quick else (*space.picked, *filter(_deep_enough, _draw(rung, space.grid)))
-    return tuple(one for one in drawn if not rung.violations(one, shared_limit) and _sensible(one))
+    drawn = (
+        space.quick
+        if quick
+        else (
+            *space.picked,
+            *(one for one in _draw(rung, space.grid) if _deep_enough(one, limits)),
+        )
+    )
+    return tuple(one for one in drawn if not rung.violations(one, shared_limit) and _sensible(one, limits))
 
 
 def _draw(rung: Rung, grid: Mapping[str, tuple[int, ...]]) -> Iterator[Config]:
@@ -108,18 +106,18 @@ def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Any
         yield dict(zip(grid, values, strict=True))
 
 
-def _sensible(config: Config) -> bool:
+def _sensible(config: Config, limits: SearchLimits) -> bool:
     """Whether a legal config can be worth its compilation."""
     threads = config.threads
-    if threads > _MOST_THREADS:
+    if threads > limits.most_threads:
         return False
     blocks = 1
     if isinstance(config, WarptiledConfig | PipelinedConfig):
         if max(config.WM, config.WN) > 4 * min(config.WM, config.WN):
             return False  # a long thin warp tile reads more fragments for the same arithmetic
-        if config.BM * config.BN >= _LARGE and not _for_large_tiles(config):
+        if limits.large_results <= config.BM * config.BN and not _for_large_tiles(config, limits):
             return False
-    if isinstance(config, PipelinedConfig) and not _sensible_pipeline(config):
+    if isinstance(config, PipelinedConfig) and not _sensible_pipeline(config, limits):
         return False
     if isinstance(config, WarptiledConfig | PipelinedConfig | SkinnyConfig):
         blocks = config.MIN_BLOCKS
@@ -129,21 +127,23 @@ def _sensible(config: Config) -> bool:
     return blocks == 1 or bound < configs.MAX_REGISTERS  # else MIN_BLOCKS bounds nothing
 
 
-def _sensible_pipeline(config: PipelinedConfig) -> bool:
+def _sensible_pipeline(config: PipelinedConfig, limits: SearchLimits) -> bool:
     """Whether stages, slices and copies of rung 9 suit the size of the tile."""
     results = config.BM * config.BN
-    if config.BK * (config.BM + config.BN) > _MOST_STAGE:
+    if limits.most_stage_floats < config.BK * (config.BM + config.BN):
         return False  # a smaller stage hides the copies too, and leaves room for other blocks
-    if config.SLICED_K > 1 and results > _MOST_SLICED:
+    if config.SLICED_K > 1 and results > limits.most_sliced_results:
         return False  # a tile of this size has warps enough
-    if config.STAGES > 2 and not _for_more_stages(config):
+    if config.STAGES > 2 and not _for_more_stages(config, limits):
         return False
-    if config.CP_ASYNC == 2 and config.STAGES == 2 and results < _LEAST_SCATTERED:
+    if config.CP_ASYNC == 2 and config.STAGES == 2 and results < limits.least_scattered_results:
         return False  # it saves registers, and a smaller tile has them
-    return config.CP_ASYNC != 1 or results < _ALL_SCATTERED  # a larger tile has no registers left for copies
+    return (
+        config.CP_ASYNC != 1 or results <= limits.most_async_results
+    )  # a larger tile has no registers left for copies
 
 
-def _deep_enough(config: Config) -> bool:
+def _deep_enough(config: Config, limits: SearchLimits) -> bool:
     """Whether the tile is deep exactly where it has slices, which hide the long copies of a deep tile.
 
     Without slices a deep tile is good for narrow results only, and rung 10 is for these. Four stages without slices
@@ -152,22 +152,24 @@ def _deep_enough(config: Config) -> bool:
     if not isinstance(config, PipelinedConfig):
         return True
     if config.SLICED_K > 1:
-        return config.BK > _SHALLOW and config.BK // config.SLICED_K in _SHARE
-    return config.BK <= _SHALLOW and config.STAGES != 4
+        least, most = limits.slice_k
+        return limits.most_unsliced_k < config.BK and least <= config.BK // config.SLICED_K <= most
+    return limits.most_unsliced_k >= config.BK and config.STAGES != 4
 
 
-def _for_more_stages(config: PipelinedConfig) -> bool:
+def _for_more_stages(config: PipelinedConfig, limits: SearchLimits) -> bool:
     """Whether copies take longer than the arithmetic on a tile. SPREAD has no effect then, and stays at 2."""
-    results = config.BM * config.BN
-    return config.SPREAD == 2 and (results <= _MOST_STAGED if config.STAGES == 3 else results <= _FOUR_STAGED)
+    most = limits.most_three_stage_results if config.STAGES == 3 else limits.most_four_stage_results
+    return config.SPREAD == 2 and most >= config.BM * config.BN
 
 
-def _for_large_tiles(config: WarptiledConfig | PipelinedConfig) -> bool:
+def _for_large_tiles(config: WarptiledConfig | PipelinedConfig, limits: SearchLimits) -> bool:
     """Whether a large tile is made of large thread tiles, the only reason to have one."""
     if isinstance(config, PipelinedConfig) and config.TM < 8:
         return False
     slices = config.sliced_k
-    return _LEAST_SUMS * config.threads <= slices * config.BM * config.BN and _SHALLOW * slices >= config.BK
+    enough = limits.least_thread_results * config.threads <= slices * config.BM * config.BN
+    return enough and limits.most_unsliced_k * slices >= config.BK
 
 
 CLASSIC = Space(

@@ -1,0 +1,263 @@
+"""The entries of a tuning file as data classes: records, curves, fitted numbers and candidates.
+
+``tuning_db/README.md`` describes the format of the files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastsgemm.config import Config
+from fastsgemm.problem import Problem
+
+SCHEMA = 3  # of the files that are written
+GENERIC = "generic"  # the file whose records are legal on every architecture
+ORIGINS = ("measured", "published", "hand-picked")
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a measurement was made with.
+
+    Attributes
+    ----------
+    driver, nvrtc : str
+        Versions.
+    date : str
+        Year-month-day.
+    """
+
+    driver: str
+    nvrtc: str
+    date: str
+
+    def __str__(self) -> str:
+        return f"driver {self.driver}, NVRTC {self.nvrtc}, {self.date}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One known-good choice of constants.
+
+    Attributes
+    ----------
+    arch : str
+        The architecture of the file it is in, or ``generic``.
+    device : str or None
+        The device it was found on; None for one that holds for all.
+    rung : str
+    problem : Problem or None
+        The problem it was found for; None for one that holds for all.
+    config : Config
+    origin : str
+        ``measured``, ``published`` or ``hand-picked``.
+    source : str
+        Where a published one is from, or what a measured one was measured with.
+    ms : float or None
+        Device time of a measured one.
+    cublas_ratio : float or None
+        Its speed over that of cuBLAS in the same run, where there was cuBLAS.
+    tools : Tools or None
+        Of a measured one.
+    user : bool
+        It comes from the user's own tuning.
+    """
+
+    arch: str
+    device: str | None
+    rung: str
+    problem: Problem | None
+    config: Config
+    origin: str
+    source: str
+    ms: float | None = None
+    cublas_ratio: float | None = None
+    tools: Tools | None = None
+    user: bool = False
+
+    @property
+    def place(self) -> tuple[str | None, str, Problem | None]:
+        """What a file has one record for: device, rung and problem."""
+        return self.device, self.rung, self.problem
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured time."""
+
+    problem: Problem
+    ms: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Times of one config over many shapes, from which its time on others is predicted.
+
+    Attributes
+    ----------
+    arch : str
+    device : str
+        The device they were measured on.
+    multiprocessors : int
+        Of that device.
+    rung : str
+    config : Config
+    blocks_per_sm : int
+        That fit on one of them at a time.
+    points : tuple of Point
+    tools : Tools
+    user : bool
+        It comes from the user's own tuning.
+    """
+
+    arch: str
+    device: str
+    multiprocessors: int
+    rung: str
+    config: Config
+    blocks_per_sm: int
+    points: tuple[Point, ...]
+    tools: Tools
+    user: bool = False
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Numbers of the heuristics that were measured on a device of an architecture.
+
+    The defaults hold where no file has any: nothing costs more, and no sum gets partial accumulators.
+
+    Attributes
+    ----------
+    accumulators_cost : float
+        Time of a kernel with partial accumulators over its time without.
+    long_sums : tuple of (int or None, int)
+        Pairs of elements of C and steps of k, by ascending elements. For a C of at most so many elements (None: any
+        number) a sum is long from so many steps on, and gets partial accumulators.
+    reduction_ms : float
+        Least time of the second kernel of split-K.
+    reduction_bytes_per_ms : float
+        Rate at which it reads and writes partial sums, which are mostly in L2.
+    peeled_tiles : int
+        Most tiles of K for which rung 9 computes the end of K first, where the end is less than a tile. With few tiles
+        that saves a wait for a copy; with more, the main loop without it is faster, because the compiler makes better
+        code of it.
+    """
+
+    accumulators_cost: float = 1.0
+    long_sums: tuple[tuple[int | None, int], ...] = ()
+    reduction_ms: float = 0.0
+    reduction_bytes_per_ms: float = 1e12
+    peeled_tiles: int = 0
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """Which legal configs of a search space are worth their compilation, as found on an H200.
+
+    *Results* are the elements of C that a block computes. The defaults are those of an empty database, which limits
+    nothing that the hardware allows.
+
+    Attributes
+    ----------
+    most_threads : int
+        Threads of a block. Beyond this, every barrier waits for too many warps.
+    large_results, least_thread_results : int
+        From so many results on, a thread must compute at least so many.
+    most_stage_floats : int
+        Shared memory of a stage of rung 9, in floats. A smaller stage hides the copies too and leaves room for other
+        blocks.
+    most_sliced_results : int
+        Results of a block with sliced-K. A larger tile has warps enough.
+    most_three_stage_results, most_four_stage_results : int
+        Results of a block with three or four stages, which has little time for each.
+    least_scattered_results : int
+        Results of a block with two stages and CP_ASYNC of 2. It saves registers, and a smaller tile has enough.
+    most_async_results : int
+        Results of a block with CP_ASYNC of 1. A larger tile has no registers left for copies.
+    most_unsliced_k : int
+        BK without sliced-K.
+    slice_k : (int, int)
+        Least and most steps of a tile that a slice gets with sliced-K.
+    """
+
+    most_threads: int = 1024
+    large_results: int = 2**31
+    least_thread_results: int = 1
+    most_stage_floats: int = 2**31
+    most_sliced_results: int = 2**31
+    most_three_stage_results: int = 2**31
+    most_four_stage_results: int = 2**31
+    least_scattered_results: int = 0
+    most_async_results: int = 2**31
+    most_unsliced_k: int = 2**31
+    slice_k: tuple[int, int] = (1, 2**31)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A config that tuning tries by name, not as one of a grid.
+
+    Attributes
+    ----------
+    space : str
+        The search space.
+    rung : str
+    use : str
+        ``quick``: in a quick run. ``picked``: beside the grid of the space.
+    config : Config
+    """
+
+    space: str
+    rung: str
+    use: str
+    config: Config
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A part of a file that this version cannot use, of a later one for example. It stays in the file.
+
+    Attributes
+    ----------
+    key : str
+        ``records`` or ``curves`` for a line of them, or a key of the header.
+    text : str
+        JSON.
+    """
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """What one file holds.
+
+    Attributes
+    ----------
+    arch : str
+    shared_limit : int
+        Shared memory that a block may opt in to on this architecture, in bytes.
+    records : tuple of Record
+    curves : tuple of Curve
+    unread : tuple of Unread
+    fitted : Fitted or None
+    search_limits : SearchLimits or None
+    candidates : tuple of Candidate
+        Only shipped files have these three; the last two are in the generic file.
+    """
+
+    arch: str
+    shared_limit: int
+    records: tuple[Record, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    fitted: Fitted | None = None
+    search_limits: SearchLimits | None = None
+    candidates: tuple[Candidate, ...] = ()
+
+
+def tflops(problem: Problem, ms: float) -> float:
+    """Return the rate of a product that took `ms`, in TFLOP/s."""
+    return problem.flops / ms / 1e9
