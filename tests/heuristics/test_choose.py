@@ -197,13 +197,11 @@ def test_a_new_problem_is_answered_without_reading(shipped, monkeypatch):
 
 
 def test_a_device_is_known_by_its_architecture(shipped):
-    shipped()
-    rung = rungs.find("warptiled")
-    assert not choose.knows(DEVICE, rung)
     shipped(record(BIG))
-    assert choose.knows(DEVICE, rung) and choose.knows(OTHER, rung)
-    assert not choose.knows(dataclasses.replace(DEVICE, arch="sm_42"), rung)
-    assert not choose.knows(DEVICE)  # of the rungs that `sgemm` uses there is nothing
+    assert not choose.knows(DEVICE)  # rung 8 is none of the rungs that `sgemm` uses by default
+    shipped(dataclasses.replace(record(PIPELINED.quick[0]), rung="pipelined"))
+    assert choose.knows(DEVICE) and choose.knows(OTHER)
+    assert not choose.knows(dataclasses.replace(DEVICE, arch="sm_42"))
 
 
 # Without a rung: rung 9 or, where C is narrow, rung 10

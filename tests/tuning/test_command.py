@@ -17,7 +17,7 @@ def run(*arguments, env=None):
 
 @pytest.fixture
 def cli(evaluator, data_folder, monkeypatch, capsys):
-    """Return a function that runs the command line on the fake bench and returns code, stdout and stderr."""
+    """Return a function that runs the command line on the fake evaluator and returns code, stdout and stderr."""
 
     @contextmanager
     def on_fake(gpu):
@@ -99,10 +99,10 @@ def test_the_options_reach_the_run(cli, monkeypatch):
     assert seen["shapes"] is None and not seen["quick"] and seen["progress"]
 
 
-def test_ctrl_c_says_that_nothing_is_lost(cli, evaluator):
+def test_ctrl_c_says_that_all_measurements_are_kept(cli, evaluator):
     evaluator.interrupt_after = 5
     code, _, err = cli(*QUICK)
-    assert code == 130 and "goes on from there" in err
+    assert code == 130 and "run the same command again to resume" in err
 
 
 def test_a_plot_is_drawn(cli, tmp_path):

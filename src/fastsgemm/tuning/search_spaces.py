@@ -1,8 +1,9 @@
-"""The search spaces: which constants a tuning run tries, as named data."""
+"""The search spaces: the configs that a tuning run tries, as named data."""
 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,37 +18,40 @@ from fastsgemm.rungs import Rung
 from fastsgemm.tuning.problem_sets import ANCHORS, HUGE, NARROW, NARROW_ANCHORS, STANDARD, VARIANT_ANCHORS
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
-_MOST_SLICED = 8192  # results of a block whose slices share out k
-_LEAST_SCATTERED = 16384  # results of a block of two stages that transposes past the registers, a float at a time
-_MOST_STAGED = 8192  # results of a block of more stages, which has little time for each
-_FOUR_STAGED = 2048  # and of four
-_ALL_SCATTERED = 32768  # and of one that always does
-_LARGE, _LEAST_SUMS = 8192, 64  # results of a block, and of a thread in it at least
-_MOST_STAGE = 9216  # floats of shared memory in a stage of rung 9
-_SHALLOW = 24  # steps of a tile without slices at most
-_SHARE = range(8, 17)  # steps of a tile that a slice has
-_MOST_THREADS = 512  # of a block: beyond it every barrier waits for too many warps
+_MOST_THREADS = 512  # of a block; with more, every barrier waits for too many warps
+# Limits on the size of a tile of C, BM * BN elements.
+_MOST_SLICED = 8192  # with sliced-K
+_MOST_STAGED, _MOST_FOUR_STAGED = 8192, 2048  # with three stages, and with four
+_LEAST_SCATTERED = 16384  # with two stages and CP_ASYNC = 2, which copies and transposes single floats
+_ALL_SCATTERED = 32768  # from here on CP_ASYNC = 1 is not tried
+_LARGE = 8192  # from here on a thread must compute at least the following number of elements
+_LEAST_SUMS = 64
+# Limits on its depth.
+_MOST_STAGE = 9216  # floats in one stage of rung 9
+_SHALLOW = 24  # largest BK without sliced-K
+_SHARE = range(8, 17)  # steps of k per slice of a tile with sliced-K
 
 
-@dataclass(frozen=True, eq=False)  # each is one of a kind
+@dataclass(frozen=True, eq=False)  # compared by identity
 class Space:
-    """A named set of configs of one rung: a grid, and refinements that are tried on the best of it.
+    """A named set of configs of one rung: a grid, and refinements of the best configs of the grid.
 
     Attributes
     ----------
     name : str
     rung : str
     grid : mapping of str to tuple of int
-        Every legal combination of these is tried.
+        The values of each constant. Every legal combination that can be fast is tried.
     refined : tuple of mapping of str to tuple of int
-        Every combination of the first is tried on the best configs of the grid, of the next on the best of these.
+        Further values, one mapping for each step of refinement. Every combination of them is applied to the best
+        configs of the step before.
     problems : tuple of Problem
         The standard set of the rung.
     anchors : tuple of Problem
-        Of these, where all candidates are tried; the best of them are tried on the rest.
+        The problems on which all candidates are tried. The best of them are tried on the rest of the standard set.
     variants : tuple of Problem
-        Further anchors, whose operands need kernels of their own: the best third of what was tried on the nearest
-        anchor is tried there.
+        Further anchors, whose operands need other kernels. On each of them, the best third of the candidates of the
+        nearest anchor is tried.
     """
 
     name: str
@@ -60,27 +64,30 @@ class Space:
 
     @property
     def quick(self) -> tuple[Config, ...]:
-        """What is tried in a quick run, the most useful first; ``generic.json`` lists it."""
+        """The configs of a quick run, the most useful first; ``generic.json`` lists them."""
         return database.candidates(self.name, "quick")
 
     @property
     def picked(self) -> tuple[Config, ...]:
-        """What is tried beside the grid, because no refinement of the grid leads to it; ``generic.json`` lists it."""
+        """Configs that are tried beside the grid, because no refinement leads to them; ``generic.json`` lists them."""
         return database.candidates(self.name, "picked")
 
     def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
-        """Return the legal configs to begin with.
+        """Return the legal configs of the grid that can be fast, and the picked ones, before any refinement.
 
         Parameters
         ----------
         shared_limit : int
             Shared memory that a block may opt in to on the device, in bytes.
         quick : bool
+            Whether to return only the configs of a quick run.
         """
-        return list(_candidates(self, shared_limit, quick))
+        rung = rungs.find(self.rung)
+        configs = filter(_sensible, self.quick) if quick else _configs_of_any_device(self)
+        return [config for config in configs if not rung.violations(config, shared_limit)]
 
     def refinements(self, config: Config, shared_limit: int, step: int = 0) -> list[Config]:
-        """Return what `config` becomes by other values of the constants that are refined in this step."""
+        """Return the configs that differ from `config` only in the constants that are refined in this step."""
         rung = rungs.find(self.rung)
         values = self.refined[step]
         drawn = (config.replace(**constants) for constants in _combinations(values))
@@ -92,15 +99,20 @@ class Space:
 
 
 @lru_cache(maxsize=64)
-def _candidates(space: Space, shared_limit: int, quick: bool) -> tuple[Config, ...]:
+def _configs_of_any_device(space: Space) -> tuple[Config, ...]:
+    """Return the configs of a space that can be fast and that are legal with unlimited shared memory."""
     rung = rungs.find(space.rung)
-    # How deep comes first, because it is quick and most are not.
-    drawn = space.quick if quick else (*space.picked, *filter(_deep_enough, _draw(rung, space.grid)))
-    return tuple(one for one in drawn if not rung.violations(one, shared_limit) and _sensible(one))
+    drawn = (*space.picked, *_draw(rung, space.grid))
+    return tuple(config for config in drawn if not rung.violations(config, sys.maxsize) and _sensible(config))
 
 
 def _draw(rung: Rung, grid: Mapping[str, tuple[int, ...]]) -> Iterator[Config]:
-    yield from (rung.config(**constants) for constants in _combinations(grid))
+    for constants in _combinations(grid):
+        # A look at three integers refuses most of rung 9's grid, and constructing a config takes much longer.
+        if rung.config is not PipelinedConfig or _deep_enough(
+            constants["BK"], constants["STAGES"], constants["SLICED_K"]
+        ):
+            yield rung.config(**constants)
 
 
 def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Any]]:
@@ -109,14 +121,14 @@ def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Any
 
 
 def _sensible(config: Config) -> bool:
-    """Whether a legal config can be worth its compilation."""
+    """Whether a legal config can be fast enough to be worth compiling."""
     threads = config.threads
     if threads > _MOST_THREADS:
         return False
     blocks = 1
     if isinstance(config, WarptiledConfig | PipelinedConfig):
         if max(config.WM, config.WN) > 4 * min(config.WM, config.WN):
-            return False  # a long thin warp tile reads more fragments for the same arithmetic
+            return False  # long thin warp tiles load more from shared memory per FMA
         if config.BM * config.BN >= _LARGE and not _for_large_tiles(config):
             return False
     if isinstance(config, PipelinedConfig) and not _sensible_pipeline(config):
@@ -125,45 +137,46 @@ def _sensible(config: Config) -> bool:
         blocks = config.MIN_BLOCKS
     bound = min(configs.MAX_REGISTERS, _REGISTER_FILE // (blocks * threads))
     if config.least_registers > bound:
-        return False  # it must spill
-    return blocks == 1 or bound < configs.MAX_REGISTERS  # else MIN_BLOCKS bounds nothing
+        return False  # it spills for certain
+    return blocks == 1 or bound < configs.MAX_REGISTERS  # otherwise MIN_BLOCKS has no effect
 
 
 def _sensible_pipeline(config: PipelinedConfig) -> bool:
-    """Whether stages, slices and copies of rung 9 suit the size of the tile."""
+    """Whether stages, sliced-K and asynchronous copies of rung 9 suit the size of the tile."""
     results = config.BM * config.BN
     if config.BK * (config.BM + config.BN) > _MOST_STAGE:
-        return False  # a smaller stage hides the copies too, and leaves room for other blocks
+        return False  # a smaller stage hides the copies as well, and more blocks fit on a multiprocessor
     if config.SLICED_K > 1 and results > _MOST_SLICED:
-        return False  # a tile of this size has warps enough
+        return False  # a tile of this size has enough warps without slices
     if config.STAGES > 2 and not _for_more_stages(config):
         return False
     if config.CP_ASYNC == 2 and config.STAGES == 2 and results < _LEAST_SCATTERED:
-        return False  # it saves registers, and a smaller tile has them
-    return config.CP_ASYNC != 1 or results < _ALL_SCATTERED  # a larger tile has no registers left for copies
+        return False  # CP_ASYNC = 2 saves registers, which a smaller tile does not need
+    return config.CP_ASYNC != 1 or results < _ALL_SCATTERED  # CP_ASYNC = 1 needs registers that a larger tile lacks
 
 
-def _deep_enough(config: Config) -> bool:
-    """Whether the tile is deep exactly where it has slices, which hide the long copies of a deep tile.
+def _deep_enough(BK: int, STAGES: int, SLICED_K: int) -> bool:
+    """Whether the depth of a tile of rung 9 suits it: deep with sliced-K, shallow without.
 
-    Without slices a deep tile is good for narrow results only, and rung 10 is for these. Four stages without slices
-    do not help either.
+    Without sliced-K, deep tiles pay only where C is narrow, and rung 10 computes those problems. Four stages do not pay
+    without sliced-K either.
     """
-    if not isinstance(config, PipelinedConfig):
-        return True
-    if config.SLICED_K > 1:
-        return config.BK > _SHALLOW and config.BK // config.SLICED_K in _SHARE
-    return config.BK <= _SHALLOW and config.STAGES != 4
+    if SLICED_K > 1:
+        return BK > _SHALLOW and BK // SLICED_K in _SHARE
+    return BK <= _SHALLOW and STAGES != 4
 
 
 def _for_more_stages(config: PipelinedConfig) -> bool:
-    """Whether copies take longer than the arithmetic on a tile. SPREAD has no effect then, and stays at 2."""
+    """Whether more than two stages can pay, because the tile is so small that its copies outlast its arithmetic.
+
+    SPREAD has no effect with more than two stages, so only SPREAD = 2 is tried.
+    """
     results = config.BM * config.BN
-    return config.SPREAD == 2 and (results <= _MOST_STAGED if config.STAGES == 3 else results <= _FOUR_STAGED)
+    return config.SPREAD == 2 and (results <= _MOST_STAGED if config.STAGES == 3 else results <= _MOST_FOUR_STAGED)
 
 
 def _for_large_tiles(config: WarptiledConfig | PipelinedConfig) -> bool:
-    """Whether a large tile is made of large thread tiles, the only reason to have one."""
+    """Whether a large tile has large thread tiles, without which it is no faster than a small one."""
     if isinstance(config, PipelinedConfig) and config.TM < 8:
         return False
     slices = config.sliced_k
@@ -243,7 +256,9 @@ SKINNY = Space(
 )
 
 SPACES: dict[str, Space] = {space.name: space for space in (CLASSIC, LITERATURE, REFINED, PIPELINED, SKINNY)}
-_DEFAULTS = {space.rung: space for space in (PIPELINED, SKINNY, REFINED, CLASSIC)}  # what `sgemm` uses comes first
+_DEFAULTS = {
+    space.rung: space for space in (PIPELINED, SKINNY, REFINED, CLASSIC)
+}  # the default rungs of `sgemm` come first
 
 
 def tunable() -> tuple[str, ...]:
