@@ -416,6 +416,7 @@ _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
     ("torch", "Tensor", _Torch),
     ("cupy", "ndarray", _CuPy),
     ("jax", "Array", _Jax),
+    ("jax.core", "Tracer", _Jax),  # no subclass of jax.Array; it is refused by a message of its own
 )
 _instances: dict[type[Library], Library] = {}
 _by_type: dict[type, Library] = {}  # the libraries' own classes, which live as long as the library
