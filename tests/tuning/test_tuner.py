@@ -252,7 +252,7 @@ def test_when_nothing_works_the_error_says_why(evaluator, go):
 # The standard set
 
 
-@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("quick", [pytest.param(False, marks=SLOW), True])
 def test_the_standard_set_gives_a_record_a_problem_and_the_curves(evaluator, go, quick):
     outcome = go(None, rung="autotuned", quick=quick)
     assert [found.problem for found in outcome.tuned] == list(problem_sets.STANDARD)
@@ -368,7 +368,7 @@ def test_a_config_that_fails_on_a_probe_gets_no_curve(evaluator, go):
     assert len(outcome.curves) == len(CLASSIC.quick) - 1
 
 
-@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("quick", [pytest.param(False, marks=SLOW), True])
 def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go, quick):
     outcome = go(None, rung="skinny", quick=quick)
     assert [found.problem for found in outcome.tuned] == list(problem_sets.NARROW)
