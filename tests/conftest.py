@@ -322,7 +322,7 @@ class FakeTimer:
 
 
 class FakeEvaluator:
-    """No device: times follow a formula, the clock advances by what things take, failures are arranged."""
+    """An evaluator without a device: times follow a formula, and its clock advances by what each step takes."""
 
     device = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
     tools = Tools("580.0", "13.0", "2026-01-01")
@@ -334,6 +334,9 @@ class FakeEvaluator:
         self.compiled, self.checked, self.timed = [], [], []
         self.compile_failures, self.check_failures, self.time_failures = {}, {}, {}  # by config
         self.interrupt_after = None  # timings
+
+    def clock(self):
+        return self.now
 
     def compile(self, jobs):
         for job in jobs:

@@ -17,7 +17,7 @@ from fastsgemm.problem import Problem, parse
 from fastsgemm.progress import say
 from fastsgemm.rungs import RUNGS, Rung
 from fastsgemm.rungs import ladder as ladder_of
-from fastsgemm.tuning.command import DESCRIPTION, add_options, run, tunable
+from fastsgemm.tuning.command import DESCRIPTION, add_options, tunable, tune_as_asked
 
 DEFAULT_SIZE = Problem(2048, 2048, 2048)
 SIMULATED_SIZE = Problem(128, 128, 128)  # default on the simulated device, where DEFAULT_SIZE would take an hour
@@ -261,7 +261,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     search.add_argument("--rung", type=_rung, help=f"the rung: {', '.join(tunable())}; default: all of them")
     add_options(search)
-    _finish(search, run)
+    _finish(search, tune_as_asked)
 
     stored = commands.add_parser("cache", help="show or empty the folder of compiled kernels")
     stored.add_argument("--clear", action="store_true", help="delete all compiled kernels; calls compile them again")

@@ -16,6 +16,7 @@ DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
 OTHER = dataclasses.replace(DEVICE, name="Fake 8000", multiprocessors=114)
 PROBLEM = Problem(1024, 1024, 1024)
 TOOLS = Tools("580.0", "13.0", "2026-01-01")
+DEFAULT = PIPELINED.quick[0]  # of a default rung
 BIG, SMALL, THIRD, FOURTH = REFINED.quick[0], REFINED.quick[15], REFINED.quick[5], REFINED.quick[9]
 
 FEW_ROWS = SKINNY.quick[0]  # before a test empties the database
@@ -197,13 +198,11 @@ def test_a_new_problem_is_answered_without_reading(shipped, monkeypatch):
 
 
 def test_a_device_is_known_by_its_architecture(shipped):
-    shipped()
-    rung = rungs.find("warptiled")
-    assert not choose.knows(DEVICE, rung)
     shipped(record(BIG))
-    assert choose.knows(DEVICE, rung) and choose.knows(OTHER, rung)
-    assert not choose.knows(dataclasses.replace(DEVICE, arch="sm_42"), rung)
-    assert not choose.knows(DEVICE)  # of the rungs that `sgemm` uses there is nothing
+    assert not choose.knows(DEVICE)  # rung 8 is none of the rungs that `sgemm` uses by default
+    shipped(dataclasses.replace(record(DEFAULT), rung="pipelined"))
+    assert choose.knows(DEVICE) and choose.knows(OTHER)
+    assert not choose.knows(dataclasses.replace(DEVICE, arch="sm_42"))
 
 
 # Without a rung: rung 9 or, where C is narrow, rung 10

@@ -34,7 +34,7 @@ def test_generic_constants_are_explained(tuning_folder):
 
 def test_predictions_and_alternatives_are_shown(evaluator, data_folder):
     planned = plan_run(evaluator.device, rung="autotuned", quick=True)
-    outcome = tuner.carry_out(planned, evaluator, Bar(False), 1e9, clock=lambda: evaluator.now)
+    outcome = tuner.carry_out(planned, evaluator, Bar(False), 1e9)
     choice = choose.choose(evaluator.device, rungs.find("autotuned"), Problem(1111, 2222, 333, "TN"))
     text = str(Explanation(evaluator.device, Problem(1111, 2222, 333, "TN"), choice))
     assert len(outcome.curves) == len(CLASSIC.quick)
@@ -47,13 +47,7 @@ def test_predictions_and_alternatives_are_shown(evaluator, data_folder):
 
 def test_the_parts_of_k_are_shown(evaluator, data_folder):
     """Of the choice and of the alternatives, each with the division that it would have."""
-    tuner.carry_out(
-        plan_run(evaluator.device, rung="pipelined", quick=True),
-        evaluator,
-        Bar(False),
-        1e9,
-        clock=lambda: evaluator.now,
-    )
+    tuner.carry_out(plan_run(evaluator.device, rung="pipelined", quick=True), evaluator, Bar(False), 1e9)
     problem = Problem(65, 66, 65537)
     choice = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
     text = str(Explanation(evaluator.device, problem, choice))

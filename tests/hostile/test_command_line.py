@@ -143,7 +143,7 @@ def test_ctrl_c_while_a_command_runs(tried):
         Case(("explain", "8"), 130, "fastsgemm: interrupted", pressed("fastsgemm.geometry.variants.dense_call")),
         Case(("cache",), 130, "fastsgemm: interrupted", pressed("fastsgemm.jit.cache.entries")),
         Case(("tune", "--dry-run"), 130, "fastsgemm: interrupted", pressed("fastsgemm.device.ordinal")),
-        Case(("tune",), 130, "the same command goes on from there", pressed("fastsgemm.tuning.tuner.tune")),
+        Case(("tune",), 130, "run the same command again to resume", pressed("fastsgemm.tuning.tuner.tune")),
     ]  # fmt: skip
     judge(cases, commands(cases))
     tried("Ctrl-C while a command runs", len(cases))

@@ -64,7 +64,7 @@ def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_
         (7, 2048, 4096),
     ):
         job = job_of("sm_90", PIPELINE, dataclasses.replace(config, SPLIT_K=parts), Problem(*shape, layout))
-        assert job.config == config.kernel and job.config.SPLIT_K is None
+        assert job.config == config.kernel and job.config.SPLIT_K == 1
         problem = evaluator._problem_of("sm_90", job)
         assert job_of("sm_90", PIPELINE, config, problem) == job
         smaller = problem.M < config.BM or problem.N < config.BN

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import sys
 import threading
-import time
 import warnings
 from contextlib import contextmanager
 
@@ -23,7 +22,7 @@ WARP = rungs.find("warptiled")
 
 
 class Gpu:
-    """What `first_use` needs of a device of an architecture that nobody knows."""
+    """A device of an architecture that the tuning database does not know."""
 
     ordinal, name, arch, shared_limit, multiprocessors = ORDINAL, "Fake 9000", "sm_42", 232448, 132
 
@@ -43,15 +42,15 @@ class Gpu:
 
 
 @pytest.fixture
-def gpu(bench, data_folder, monkeypatch):
+def gpu(evaluator, data_folder, monkeypatch):
     """An unknown device: the database has nothing for its architecture, and its evaluator is a fake."""
     gpu = Gpu()
-    bench.device = dataclasses.replace(bench.device, arch=gpu.arch)
+    evaluator.device = dataclasses.replace(evaluator.device, arch=gpu.arch)
 
     @contextmanager
     def on_fake(opened):
         assert opened is gpu and gpu.entered
-        yield bench
+        yield evaluator
 
     monkeypatch.setitem(device.gpus, ORDINAL, gpu)
     monkeypatch.setattr(first_use, "opened", {})
@@ -67,61 +66,61 @@ def open_device():
     return first_use.open_device(ORDINAL, lambda: STREAM)
 
 
-def test_an_unknown_device_is_tuned_once_and_then_known(gpu, bench, capsys):
+def test_an_unknown_device_is_tuned_once_and_then_known(gpu, evaluator, capsys):
     assert open_device() is gpu
     err = capsys.readouterr().err
     assert "Fake 9000 (sm_42) is not in the tuning database" in err and "FASTSGEMM_TUNE=off" in err
     assert choose.knows(gpu)
     assert choose.choose(gpu, None, Problem(1000, 2000, 3000)).rule == choose.PREDICTED
-    timed = len(bench.timed)
+    timed = len(evaluator.timed)
     assert timed > 0 and gpu.entered == 0
     assert open_device() is gpu
     first_use.opened.clear()  # another process
     assert open_device() is gpu
-    assert len(bench.timed) == timed
+    assert len(evaluator.timed) == timed
     assert capsys.readouterr().err == ""
 
 
 def test_the_second_opening_is_a_look_up(gpu, monkeypatch):
+    monkeypatch.setattr(gpu, "arch", "sm_90", raising=False)
     open_device()
     monkeypatch.setattr(choose, "knows", lambda *given: pytest.fail("looked at the database again"))
     monkeypatch.setattr(device, "open_gpu", lambda ordinal: pytest.fail("opened again"))
     assert open_device() is gpu is first_use.opened[ORDINAL]
 
 
-def test_a_known_architecture_is_not_tuned(gpu, bench, monkeypatch):
+def test_a_known_architecture_is_not_tuned(gpu, evaluator, monkeypatch):
     monkeypatch.setattr(gpu, "arch", "sm_90", raising=False)
     open_device()
-    assert bench.timed == []
+    assert evaluator.timed == []
 
 
-def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, bench, monkeypatch):
+def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, evaluator, monkeypatch):
     """Published constants of rungs 7 and 8 say nothing of rungs 9 and 10."""
     monkeypatch.setattr(gpu, "arch", "sm_86", raising=False)
-    bench.device = dataclasses.replace(bench.device, arch="sm_86")
-    assert choose.knows(gpu, WARP) and not choose.knows(gpu)
+    evaluator.device = dataclasses.replace(evaluator.device, arch="sm_86")
+    assert choose.choose(gpu, WARP, Problem(64, 64, 64)).arch == "sm_86" and not choose.knows(gpu)
     open_device()
-    assert bench.timed and choose.knows(gpu)
+    assert evaluator.timed and choose.knows(gpu)
 
 
-def test_a_named_rung_without_records_uses_the_generic_one(gpu, bench):
+def test_a_named_rung_without_records_uses_the_generic_one(gpu, evaluator):
     open_device()
-    assert {job.rung.name for job in bench.compiled} <= {rung.name for rung in rungs.DEFAULTS}
+    assert {job.rung.name for job in evaluator.compiled} <= {rung.name for rung in rungs.DEFAULTS}
     assert choose.choose(gpu, WARP, Problem(64, 64, 64)).arch == "generic"
 
 
 @pytest.mark.parametrize("value", ["off", "OFF", " off "])
-def test_it_can_be_switched_off(gpu, bench, monkeypatch, value, capsys):
+def test_it_can_be_switched_off(gpu, evaluator, monkeypatch, value, capsys):
     monkeypatch.setenv("FASTSGEMM_TUNE", value)
     open_device()
-    assert bench.timed == [] and capsys.readouterr().err == ""
+    assert evaluator.timed == [] and capsys.readouterr().err == ""
     assert choose.choose(gpu, None, Problem(64, 64, 64)).arch == "generic"
 
 
-def test_auto_is_the_default_by_name(gpu, bench, monkeypatch):
+def test_auto_is_the_default_by_name(gpu, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_TUNE", "auto")
-    open_device()
-    assert bench.timed
+    assert first_use.allowed()
 
 
 def test_another_value_is_an_error(gpu, monkeypatch):
@@ -136,75 +135,93 @@ def test_the_environment_is_read_once(gpu, monkeypatch):
     assert first_use.allowed()
 
 
-@pytest.mark.parametrize("captured", [STREAM, device.LEGACY_STREAM])
-def test_never_inside_a_capture_but_at_the_next_call(gpu, bench, captured):
+@pytest.mark.parametrize("captured", [STREAM, pytest.param(device.LEGACY_STREAM, marks=pytest.mark.slow)])
+def test_never_inside_a_capture_but_at_the_next_call(gpu, evaluator, captured):
     gpu.capturing = {captured}
     assert open_device() is gpu
-    assert bench.timed == [] and first_use.opened == {} and gpu.entered == 0
+    assert evaluator.timed == [] and first_use.opened == {} and gpu.entered == 0
     gpu.capturing = set()
     open_device()
-    assert bench.timed
+    assert evaluator.timed
 
 
-@pytest.mark.parametrize("where", ["none", "null device", "closed"])
-def test_a_device_is_tuned_wherever_stderr_goes(gpu, bench, monkeypatch, where):
+@pytest.mark.parametrize(
+    "where", ["none", *(pytest.param(where, marks=pytest.mark.slow) for where in ("null device", "closed"))]
+)
+def test_a_device_is_tuned_wherever_stderr_goes(gpu, evaluator, monkeypatch, where):
     with open(os.devnull, "w") as null:
         monkeypatch.setattr(sys, "stderr", None if where == "none" else null)
         if where == "closed":
             null.close()
         open_device()
-    assert bench.timed and choose.knows(gpu)
+    assert evaluator.timed and choose.knows(gpu)
 
 
-def test_what_goes_wrong_is_one_warning(gpu, bench, monkeypatch):
+def test_what_goes_wrong_is_one_warning(gpu, evaluator, monkeypatch):
     def broken(*_, **__):
         raise TuningError("a candidate broke the CUDA context")
 
     monkeypatch.setattr(tuner, "carry_out", broken)
-    with pytest.warns(RuntimeWarning, match="generic constants are used: a candidate broke"):
+    with pytest.warns(RuntimeWarning, match="generic configs are used: a candidate broke"):
         open_device()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         open_device()
 
 
-def test_a_folder_that_cannot_be_written_is_found_out_before_the_sweep(gpu, bench, monkeypatch, tmp_path):
+def test_a_folder_that_cannot_be_written_is_found_before_anything_is_timed(gpu, evaluator, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path / "file"))
     with pytest.warns(RuntimeWarning, match="could not be tuned"):
         open_device()
-    assert bench.timed == []
+    assert evaluator.timed == []
 
 
-def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, bench):
-    planned = plan_run(bench.device, quick=True)
-    held, done = threading.Event(), threading.Event()
+def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, evaluator, monkeypatch):
+    """A file lock stands between two threads with locks of their own as it does between two processes."""
+    alone = tuner.alone
+
+    @contextmanager
+    def arriving(device_info, wait):
+        arrived.set()
+        with alone(device_info, wait):
+            yield
+
+    held, arrived, done = threading.Event(), threading.Event(), threading.Event()
 
     def first():
-        with tuner.alone(bench.device):
-            held.set()
-            time.sleep(0.3)
-            tuner.carry_out(planned, bench, Bar(False), clock=lambda: bench.now)
-            bench.timed = []
-            done.set()
+        try:
+            with alone(evaluator.device):
+                held.set()
+                arrived.wait()
+                tuner.carry_out(plan_run(evaluator.device, quick=True), evaluator, Bar(False))
+                evaluator.timed = []
+                done.set()
+        finally:
+            held.set()  # otherwise a failure here would hang the test
 
+    monkeypatch.setattr(tuner, "alone", arriving)
+    monkeypatch.setattr(first_use, "WAIT_SECONDS", -1)  # without limit
     thread = threading.Thread(target=first)
     thread.start()
-    held.wait(10)
-    open_device()
-    assert done.is_set() and bench.timed == [] and choose.knows(gpu)
-    thread.join()
-
-
-def test_a_first_process_that_takes_too_long_is_not_waited_for(gpu, bench, monkeypatch):
-    monkeypatch.setattr(first_use, "_WAIT_SECONDS", 0.1)
-    with tuner.alone(bench.device), pytest.warns(RuntimeWarning, match="another process is tuning"):
+    held.wait()
+    try:
         open_device()
-    assert bench.timed == []
+    finally:
+        arrived.set()
+        thread.join()
+    assert done.is_set() and evaluator.timed == [] and choose.knows(gpu)
+
+
+def test_a_first_process_that_takes_too_long_is_not_waited_for(gpu, evaluator, monkeypatch):
+    monkeypatch.setattr(first_use, "WAIT_SECONDS", 0)
+    with tuner.alone(evaluator.device), pytest.warns(RuntimeWarning, match="another process is tuning"):
+        open_device()
+    assert evaluator.timed == []
     assert choose.choose(gpu, None, Problem(64, 64, 64)).arch == "generic"
 
 
-def test_threads_wait_for_the_one_that_tunes(gpu, bench, monkeypatch):
+def test_threads_wait_for_the_one_that_tunes(gpu, evaluator, monkeypatch):
     known, made = [], []
     evaluating = tuner.evaluating
     monkeypatch.setattr(tuner, "evaluating", lambda opened: made.append(opened) or evaluating(opened))
@@ -219,12 +236,13 @@ def test_threads_wait_for_the_one_that_tunes(gpu, bench, monkeypatch):
     for thread in threads:
         thread.join()
     assert known == [True] * 4 and made == [gpu]
-    assert len(bench.compiled) == len(set(bench.compiled))
 
 
-def test_ctrl_c_ends_the_call_and_the_next_one_does_not_tune(gpu, bench):
-    bench.interrupt_after = 10
+def test_ctrl_c_ends_the_call_and_the_next_one_does_not_tune(gpu, evaluator):
+    evaluator.interrupt_after = 10
     with pytest.raises(KeyboardInterrupt):
         open_device()
     assert gpu.entered == 0
+    compiled = len(evaluator.compiled)
     assert open_device() is gpu
+    assert len(evaluator.compiled) == compiled and len(evaluator.timed) == 10

@@ -20,12 +20,10 @@ EFFORT = Effort((Round(1.0, 1, 1), Round(0.5, 4, 3), Round(0.0, 2, 5)), beside_c
 
 @pytest.fixture
 def sweep(evaluator):
-    """Return a function that makes a sweep on the fake bench."""
+    """Return a function that makes a sweep on the fake evaluator."""
 
     def make(checkpoint=None, seconds=math.inf):
-        return Sweep(
-            evaluator, checkpoint or Checkpoint(None, {}), Bar(False), evaluator.now + seconds, lambda: evaluator.now
-        )
+        return Sweep(evaluator, checkpoint or Checkpoint(None, {}), Bar(False), evaluator.now + seconds)
 
     return make
 

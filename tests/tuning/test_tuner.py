@@ -15,12 +15,12 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choose, cost_model, database, database_reading
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.progress import Bar
-from fastsgemm.tuning import problem_sets, rung_tuning, tuner
-from fastsgemm.tuning.candidates import of_its_size, worth_trying
+from fastsgemm.tuning import problem_sets, tuner
+from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split, worth_trying
 from fastsgemm.tuning.evaluator import job_of, largest_job
-from fastsgemm.tuning.plan import plan_run
-from fastsgemm.tuning.portfolio import portfolio, whole
-from fastsgemm.tuning.rung_tuning import RungTuning
+from fastsgemm.tuning.plan import RunPlan, plan_run
+from fastsgemm.tuning.portfolio import base_config, portfolio
+from fastsgemm.tuning.rung_tuning import MOST_FLOPS_OF_SHORT
 from fastsgemm.tuning.search import Result
 from fastsgemm.tuning.search_spaces import CLASSIC, LITERATURE, PIPELINED, REFINED, SKINNY
 
@@ -32,17 +32,18 @@ MEDIUM = PipelinedConfig(
 )  # fmt: skip
 SHAPE = "1024,1024,1024"
 THREE_SHAPES = (SHAPE, "256,256,256", "512,512,8192")
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture
 def go(evaluator, data_folder):
-    """Return a function that carries out a plan on the fake bench."""
+    """Return a function that tunes on the fake evaluator."""
 
-    def run(shapes=(SHAPE,), budget=math.inf, store=True, **options):
-        planned = plan_run(evaluator.device, shapes, **options)
-        return tuner.carry_out(planned, evaluator, Bar(False), budget, store=store, clock=lambda: evaluator.now)
+    def go(shapes=(SHAPE,), budget=math.inf, store=True, **options):
+        plan = plan_run(evaluator.device, shapes, **options)
+        return tuner.carry_out(plan, evaluator, Bar(False), budget, store=store)
 
-    return run
+    return go
 
 
 def checkpoint(data_folder):
@@ -99,7 +100,7 @@ def test_a_column_is_tuned_as_what_is_computed(evaluator):
         ({"rung": "naive"}, ConfigError, "naive has no search space"),
         ({"rung": "fastest"}, UnknownRungError, "fastest"),
         ({"space": "huge"}, ConfigError, "classic"),
-        ({"space": "classic", "rung": 8}, ConfigError, "of rung autotuned"),
+        ({"space": "classic", "rung": 8}, ConfigError, "belongs to rung autotuned"),
         ({"shapes": [(1, 2)]}, ShapeError, "M,N,K"),
         ({"shapes": [(0, 1, 1)]}, ShapeError, "must be 1 to"),
     ],
@@ -142,19 +143,20 @@ def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
     ],
     ids=str,
 )
-def test_every_division_that_is_worth_it_is_tried_and_the_one_that_fills_the_device_first(
-    evaluator, shape, first, divisions
-):
+def test_every_split_that_is_worth_it_is_tried_and_the_one_that_fills_the_device_first(shape, first, divisions):
     """With tiles of 64 x 128 on 132 multiprocessors, of which two blocks each are full."""
-    config = MEDIUM
-    run = RungTuning(plan_run(evaluator.device, [shape], rung="pipelined"), PIPELINED, None, None)
-    for given in (config, replace(config, SPLIT_K=1)):
-        found = run._divided(given, Problem(*shape))
-        assert {other.SPLIT_K for other in found} == divisions and len(found) == len(divisions)
-        assert first == found[-1].SPLIT_K
-        assert {replace(other, SPLIT_K=1) for other in found} == {config}
-    run = RungTuning(plan_run(evaluator.device, [shape], rung="warptiled"), REFINED, None, None)
-    assert run._divided(REFINED.quick[0], Problem(*shape)) == [REFINED.quick[0]]
+    rung, problem = rungs.find("pipelined"), Problem(*shape)
+    for given in (MEDIUM, replace(MEDIUM, SPLIT_K=2)):
+        found = with_each_split(rung, given, problem, 132)
+        assert {config.SPLIT_K for config in found} == divisions and len(found) == len(divisions)
+        assert {replace(config, SPLIT_K=1) for config in found} == {MEDIUM}
+        assert with_filling_split(rung, given, problem, 132) == replace(MEDIUM, SPLIT_K=first)
+
+
+def test_a_rung_without_split_k_is_tried_as_it_is():
+    config, problem = REFINED.quick[0], Problem(64, 64, 65536)
+    assert with_each_split(WARP, config, problem, 132) == [config]
+    assert with_filling_split(WARP, config, problem, 132) == config
 
 
 def test_a_deep_problem_is_tuned_in_parts_stored_and_used(evaluator, go):
@@ -250,7 +252,7 @@ def test_when_nothing_works_the_error_says_why(evaluator, go):
 # The standard set
 
 
-@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("quick", [pytest.param(False, marks=SLOW), True])
 def test_the_standard_set_gives_a_record_a_problem_and_the_curves(evaluator, go, quick):
     outcome = go(None, rung="autotuned", quick=quick)
     assert [found.problem for found in outcome.tuned] == list(problem_sets.STANDARD)
@@ -262,7 +264,7 @@ def test_the_standard_set_gives_a_record_a_problem_and_the_curves(evaluator, go,
     assert choose.choose(evaluator.device, rungs.find("autotuned"), Problem(1111, 222, 333)).rule == choose.PREDICTED
 
 
-@pytest.mark.parametrize("name", ["warptiled", "pipelined"])
+@pytest.mark.parametrize("name", ["autotuned", *(pytest.param(n, marks=SLOW) for n in ("warptiled", "pipelined"))])
 def test_the_choice_for_untuned_problems_is_good(evaluator, go, name):
     outcome = go(None, rung=name)
     regrets = []
@@ -276,17 +278,21 @@ def test_the_choice_for_untuned_problems_is_good(evaluator, go, name):
     assert sum(regrets) / len(regrets) < 0.02 and sorted(regrets)[94] < 0.06
 
 
-def test_a_huge_problem_tries_only_what_won_on_the_largest_one_before(evaluator, go):
-    outcome = go(None, rung="pipelined")
-    (huge,) = problem_sets.HUGE
-    tried = {config for problem, config in evaluator.timed if problem == huge}
-    times = outcome.timed["pipelined", Problem(8192, 8192, 8192)]
-    before = list(dict.fromkeys(map(whole, times)))[: rung_tuning._LONG_TRIES]
-    assert set(before) <= tried and len(set(map(whole, tried))) <= len(before) + 1  # and the shipped one
+def test_a_huge_problem_tries_only_what_won_on_the_largest_one_before(evaluator, data_folder):
+    (huge,), large = problem_sets.HUGE, Problem(8192, 8192, 8192)
+    problems = (*(Problem(n, n, n) for n in (256, 512, 1024)), large, huge)
+    small = {"BM": (32, 128), "BN": (64, 256), "TM": (4, 8), "WNITER": (1,)}  # a tenth of the candidates
+    space = replace(PIPELINED, grid={**PIPELINED.grid, **small}, problems=problems, anchors=problems[:4], variants=())
+    outcome = tuner.carry_out(RunPlan(evaluator.device, (), (space,), False), evaluator, Bar(False), math.inf)
+    shipped = base_config(outcome.tuned[-1].shipped_config)
+    ranking = dict.fromkeys(map(base_config, outcome.timed["pipelined", large]))
+    ranking.pop(shipped, None)
+    tried = {base_config(config) for problem, config in evaluator.timed if problem == huge} - {shipped}
+    assert 1 < len(tried) < len(ranking) and tried == set(list(ranking)[: len(tried)])
     assert outcome.tuned[-1].problem == huge
 
 
-@pytest.mark.slow
+@SLOW
 def test_a_problem_that_does_not_fit_the_device_is_left_out(evaluator, go, monkeypatch):
     whole = evaluator.operands
 
@@ -302,18 +308,18 @@ def test_a_problem_that_does_not_fit_the_device_is_left_out(evaluator, go, monke
 
 
 def worthy(space, problem):
-    """The candidates that are worth compiling for a problem on the device of the fake bench."""
+    """The candidates that are worth compiling for a problem on the device of the fake evaluator."""
     seen = variants.with_swap_ab(rungs.find(space.rung), problem)
     drawn = (c for c in space.candidates(DEVICE.shared_limit) if worth_trying(c, problem))
-    return {*of_its_size([*drawn], seen, DEVICE.multiprocessors)}
+    return {*of_suitable_size([*drawn], seen, DEVICE.multiprocessors)}
 
 
 def wholly_searched(space, problem, drawn):
-    """Whether every config is to be tried: on the anchors, and where their kernels serve and the problem is short."""
+    """Whether all candidates are to be tried: on anchors, and on short problems that the anchors' kernels serve."""
     rung = rungs.find(space.rung)
     at_hand = {job_of("sm_90", rung, c, anchor) for anchor in space.anchors for c in worthy(space, anchor)}
     served = all(job_of("sm_90", rung, config, problem) in at_hand for config in drawn)
-    return problem in space.anchors or (served and problem.flops <= rung_tuning._MOST_FLOPS)
+    return problem in space.anchors or (served and problem.flops <= MOST_FLOPS_OF_SHORT)
 
 
 def test_the_whole_space_is_searched_on_the_anchors_and_where_that_compiles_nothing(evaluator, go):
@@ -327,7 +333,7 @@ def test_the_whole_space_is_searched_on_the_anchors_and_where_that_compiles_noth
     assert found == {(True, True), (False, True), (False, False)}
 
 
-@pytest.mark.slow
+@SLOW
 def test_where_kernels_serve_nothing_else_the_best_of_the_nearest_anchor_are_tried(evaluator, go):
     nearest = {
         Problem(4096, 4096, 4096, "TT"): Problem(4096, 4096, 4096),
@@ -336,11 +342,11 @@ def test_where_kernels_serve_nothing_else_the_best_of_the_nearest_anchor_are_tri
     }
     assert set(nearest) <= set(PIPELINED.variants)
     go(None, rung="pipelined")
-    run = RungTuning(plan_run(evaluator.device, rung="pipelined"), PIPELINED, None, None)
     for variant, anchor in nearest.items():
         drawn = worthy(PIPELINED, anchor)
-        tried = {whole(config) for problem, config in evaluator.timed if problem == variant}
-        filling = {config: run._divided(config, anchor)[-1] for config in drawn}
+        tried = {base_config(config) for problem, config in evaluator.timed if problem == variant}
+        rung = rungs.find("pipelined")
+        filling = {config: with_filling_split(rung, config, anchor, DEVICE.multiprocessors) for config in drawn}
         order = sorted(drawn, key=lambda config: evaluator.formula(filling[config], anchor))
         assert set(order[: len(order) // 6]) <= tried
         slow = set(order[len(order) // 2 :])
@@ -362,7 +368,7 @@ def test_a_config_that_fails_on_a_probe_gets_no_curve(evaluator, go):
     assert len(outcome.curves) == len(CLASSIC.quick) - 1
 
 
-@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("quick", [pytest.param(False, marks=SLOW), True])
 def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go, quick):
     outcome = go(None, rung="skinny", quick=quick)
     assert [found.problem for found in outcome.tuned] == list(problem_sets.NARROW)
@@ -383,14 +389,14 @@ def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go, quick)
 ], ids=str)  # fmt: skip
 def test_what_is_compiled_for_an_anchor_has_tiles_of_about_its_size(problem, fits):
     others = [replace(MEDIUM, BM=16, BN=16), replace(MEDIUM, BM=128, BN=128)]  # one of which fits where it does not
-    assert (MEDIUM in of_its_size([MEDIUM, *others], problem, 132)) is fits
+    assert (MEDIUM in of_suitable_size([MEDIUM, *others], problem, 132)) is fits
 
 
 def test_where_no_tile_is_of_about_its_size_the_nearest_are_tried(evaluator, go):
     small, same = replace(MEDIUM, BM=32, BN=32), replace(MEDIUM, BM=128, BN=64)
-    assert of_its_size([small, MEDIUM, same], Problem(16384, 16384, 64), 132) == [MEDIUM, same]
-    assert of_its_size([small, MEDIUM, same], Problem(4, 4, 64), 132) == [small]
-    assert of_its_size([], Problem(4, 4, 64), 132) == []
+    assert of_suitable_size([small, MEDIUM, same], Problem(16384, 16384, 64), 132) == [MEDIUM, same]
+    assert of_suitable_size([small, MEDIUM, same], Problem(4, 4, 64), 132) == [small]
+    assert of_suitable_size([], Problem(4, 4, 64), 132) == []
     problem = Problem(30000, 30000, 64)
     go([problem], rung="pipelined", store=False)
     tried = {(config.BM, config.BN) for timed, config in evaluator.timed if timed == problem}
@@ -400,7 +406,7 @@ def test_where_no_tile_is_of_about_its_size_the_nearest_are_tried(evaluator, go)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("quick", [False, True])
 def test_large_tiles_are_tried_in_every_layout_and_no_kernel_twice(evaluator, go, layout, quick):
-    """Where no operand is transposed in shared memory, TN, ASYNC = 2 does what ASYNC = 1 does."""
+    """Where no operand is transposed in shared memory, TN, CP_ASYNC = 2 does what CP_ASYNC = 1 does."""
     go([(4096, 4096, 4096, layout)], rung="pipelined", quick=quick)
     tried = {replace(config, SPLIT_K=1) for _, config in evaluator.timed}
     for area in (8192, 32768) if quick else (16384, 32768):
@@ -495,7 +501,7 @@ def test_a_portfolio_covers_every_problem_first():
 # Budget, interruption, resumption
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize(
     ("shapes", "budget"), [(None, 25), (None, 40), *((THREE_SHAPES, seconds) for seconds in (6, 20))], ids=str
 )
@@ -506,9 +512,10 @@ def test_a_budget_is_kept_and_everything_gets_its_share(evaluator, go, budget, s
     assert {found.rung for found in outcome.tuned} == expected
     tuned = {found.problem for found in outcome.tuned if found.rung == "pipelined"}
     assert len(tuned) >= 0.6 * len(problem_sets.STANDARD if shapes is None else shapes)
-    assert "goes on from here" in str(outcome)
+    assert "run the same command again to resume" in str(outcome)
 
 
+@SLOW
 def test_with_a_budget_all_anchors_get_their_share(evaluator, go):
     outcome = go(None, rung="pipelined", budget=60, store=False)
     assert not outcome.complete
@@ -516,7 +523,7 @@ def test_with_a_budget_all_anchors_get_their_share(evaluator, go):
     assert min(tried.values()) >= 20, tried
 
 
-@pytest.mark.slow
+@SLOW
 def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(evaluator, go, monkeypatch):
     whole = evaluator.operands
     square = Problem(4096, 4096, 4096)
@@ -528,11 +535,11 @@ def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(eval
 
     monkeypatch.setattr(evaluator, "operands", operands)
     go(None, rung="pipelined", store=False)
-    tried = {whole(c) for timed, c in evaluator.timed if timed == replace(square, layout="TT")}
+    tried = {base_config(c) for timed, c in evaluator.timed if timed == replace(square, layout="TT")}
     assert len(tried & worthy(PIPELINED, square)) > 80
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize(
     ("how", "budget"),
     [
@@ -543,7 +550,7 @@ def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(eval
 )
 def test_a_quick_run_and_the_standard_set_have_budgets_of_their_own(evaluator, data_folder, how, budget):
     evaluator.formula = lambda config, problem: 30.0
-    outcome = tuner.carry_out(plan_run(evaluator.device, **how), evaluator, Bar(False), clock=lambda: evaluator.now)
+    outcome = tuner.carry_out(plan_run(evaluator.device, **how), evaluator, Bar(False))
     assert evaluator.now < budget + 3 and not outcome.complete
 
 
@@ -586,15 +593,13 @@ def test_what_was_finished_before_ctrl_c_is_stored(evaluator, go):
     assert stored == [Problem(1024, 1024, 1024)]
 
 
-def test_an_unfinished_run_says_that_it_goes_on(evaluator, go, data_folder, capsys):
+def test_an_interrupted_run_says_that_it_resumes(evaluator, go, data_folder, capsys):
     evaluator.interrupt_after = 100
     with pytest.raises(KeyboardInterrupt):
         go(rung="autotuned")
     evaluator.interrupt_after = None
-    tuner.carry_out(
-        plan_run(evaluator.device, [SHAPE], rung="autotuned"), evaluator, Bar(True), clock=lambda: evaluator.now
-    )
-    assert "going on from" in capsys.readouterr().err
+    tuner.carry_out(plan_run(evaluator.device, [SHAPE], rung="autotuned"), evaluator, Bar(True))
+    assert "resuming from" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("changed", [False, True], ids=["same kernels", "other kernels"])
@@ -609,8 +614,8 @@ def test_a_checkpoint_is_used_with_the_same_kernels_only(evaluator, go, monkeypa
         (folder / "06_vectorized.cu").write_text("// faster")
         monkeypatch.setattr(resources, "folder", lambda name: folder if name == "cuda_src" else real(name))
     planned = plan_run(evaluator.device, [SHAPE], rung="autotuned")
-    tuner.carry_out(planned, evaluator, Bar(True), clock=lambda: evaluator.now)
-    assert ("going on from" in capsys.readouterr().err) is not changed
+    tuner.carry_out(planned, evaluator, Bar(True))
+    assert ("resuming from" in capsys.readouterr().err) is not changed
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_ours(evaluator, monkeypatch, tmp_path):

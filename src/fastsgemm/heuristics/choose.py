@@ -152,14 +152,11 @@ def forget() -> None:
     _choose.cache_clear()
 
 
-def knows(device: DeviceTraits, rung: Rung | None = None) -> bool:
-    """Whether the database has records or curves of `rung` for this architecture. Generic records do not count.
-
-    Without `rung`, any of the default rungs counts.
-    """
+def knows(device: DeviceTraits) -> bool:
+    """Whether the database has records or curves of a default rung for this architecture, generic ones apart."""
     content = database.load(device.arch)
-    asked = {one.name for one in (rungs.DEFAULTS if rung is None else (rung,))}
-    return any(found.rung in asked for found in content.records) or any(found.rung in asked for found in content.curves)
+    known = {record.rung for record in content.records} | {curve.rung for curve in content.curves}
+    return not known.isdisjoint(rung.name for rung in rungs.DEFAULTS)
 
 
 @dataclass(frozen=True)

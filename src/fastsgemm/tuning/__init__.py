@@ -1,1 +1,1 @@
-"""Finding the configs that are fastest on a device, and remembering them."""
+"""The tuner: it searches for the fastest config of each problem on a device and stores it."""

@@ -7,15 +7,22 @@ from collections.abc import Sequence
 from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import tiles
+from fastsgemm.geometry.variants import with_swap_ab
+from fastsgemm.heuristics import cost_model
 from fastsgemm.problem import Problem
+from fastsgemm.rungs import Rung
 
-_MOST_SLICED = 1024  # blocks on a C for which slices of their threads are tried
-_FINEST = 16  # tiles of C a multiprocessor: where there would be more, only larger ones are tried
-_COARSEST = 4  # times the rows or columns of C that a tile may have
+_MOST_SLICED = 1024  # tiles of C; with more of them blocks fill the device, and sliced-K is not tried
+_FINEST = 16  # tiles of C per multiprocessor; configs with more tiles are tried only if no other config is left
+_COARSEST = 4  # a tile must have fewer than this many times the rows and the columns of C
+_FILLED = 2  # blocks per multiprocessor that fill a device
 
 
 def worth_trying(config: Config, problem: Problem) -> bool:
-    """Whether slices have but few blocks to fill, and a block of rung 10 has about as many rows as there are."""
+    """Whether a config can be fast on a problem, judged by sliced-K and, for rung 10, by the rows of a tile.
+
+    Sliced-K pays only where C has few tiles. A tile of rung 10 should have about as many rows as C.
+    """
     if isinstance(config, SkinnyConfig):
         rows = min(problem.M, problem.N, rungs.NARROW)
         return rows / 4 <= config.BM < 2 * rows
@@ -23,7 +30,7 @@ def worth_trying(config: Config, problem: Problem) -> bool:
 
 
 def distinct(configs: Sequence[Config], problem: Problem) -> list[Config]:
-    """Leave out what is the same as another of the configs: in layout TN, CP_ASYNC = 2 does what CP_ASYNC = 1 does."""
+    """Return the configs without duplicates: in layout TN, CP_ASYNC = 2 compiles to the same kernel as CP_ASYNC = 1."""
     if problem.layout != "TN":
         return list(configs)
     pipelined = (config for config in configs if isinstance(config, PipelinedConfig))
@@ -31,8 +38,10 @@ def distinct(configs: Sequence[Config], problem: Problem) -> list[Config]:
     return [config for config in configs if config not in twins]
 
 
-def of_its_size(configs: Sequence[Config], problem: Problem, multiprocessors: int) -> list[Config]:
-    """Return the configs whose tiles are neither much larger than a problem nor very many, or those nearest to that.
+def of_suitable_size(configs: Sequence[Config], problem: Problem, multiprocessors: int) -> list[Config]:
+    """Return the configs whose tiles suit the size of C: not much larger than C, and not too many.
+
+    If no config qualifies, return those whose tile size is nearest to the limit that they miss.
 
     Parameters
     ----------
@@ -47,3 +56,39 @@ def of_its_size(configs: Sequence[Config], problem: Problem, multiprocessors: in
         return few
     nearest = max(c.BM * c.BN for c in inside) if inside else min(c.BM * c.BN for c in configs)
     return [c for c in inside or configs if nearest == c.BM * c.BN]
+
+
+def with_each_split(rung: Rung, config: Config, problem: Problem, multiprocessors: int) -> list[Config]:
+    """Return the config with each SPLIT_K that is worth a trial; of a rung without split-K, only the config.
+
+    Parameters
+    ----------
+    rung : Rung
+    config : Config
+    problem : Problem
+        As the caller passes it.
+    multiprocessors : int
+    """
+    if not rung.splits:
+        return [config]
+    problem = with_swap_ab(rung, problem)
+    return [config.replace(SPLIT_K=parts) for parts in cost_model.splits(config, problem, multiprocessors)]
+
+
+def with_filling_split(rung: Rung, config: Config, problem: Problem, multiprocessors: int) -> Config:
+    """Return the config with the largest SPLIT_K that gives at most two blocks per multiprocessor, or with 1.
+
+    The search begins with this SPLIT_K, so that configs with few tiles compete with the whole device busy.
+
+    Parameters
+    ----------
+    rung : Rung
+    config : Config
+    problem : Problem
+        As the caller passes it.
+    multiprocessors : int
+    """
+    count = tiles(config, with_swap_ab(rung, problem))
+    configs = with_each_split(rung, config, problem, multiprocessors)
+    filling = [c for c in configs if c.split_k == 1 or c.split_k * count <= _FILLED * multiprocessors]
+    return max(filling, key=lambda c: c.split_k)

@@ -1,4 +1,4 @@
-"""What a tuning run has measured so far, a line each, so that a run that is cut short goes on where it was."""
+"""The checkpoint of a tuning run: a file with one line per measurement, from which an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fastsgemm.problem import Problem, checked
 
 Key = tuple[Any, ...]
 
-_MOST_BYTES = 256 * 1024 * 1024  # of a checkpoint: a full run writes a few MB
+_MOST_BYTES = 256 * 1024 * 1024  # largest checkpoint that is read; a full run writes a few MB
 
 
 class Checkpoint:
     """The measurements of one device with one driver and one NVRTC.
 
-    A line that is damaged (a run that was killed leaves half of one) or of another device is passed over.
+    Lines that are damaged (a killed run leaves half a line) or that have another stamp are ignored.
 
     Parameters
     ----------
     path : Path or None
-        None keeps nothing.
+        If None, measurements are kept in memory only.
     stamp : dict
-        What the measurements hold for: device, driver and NVRTC.
+        What the measurements depend on: device, driver, NVRTC and kernels. It is written into every line.
 
     Raises
     ------
@@ -45,7 +45,7 @@ class Checkpoint:
                 private_files.make_folder(path.parent)
                 self._read(private_files.read(path, _MOST_BYTES) if path.exists() else b"")
                 self._file = private_files.open_to_append(path)
-                self._file.write(b"\n")  # ends a line that was cut short
+                self._file.write(b"\n")  # ends a line that an interrupted run left incomplete
             except OSError as error:
                 hint = "FASTSGEMM_DATA_DIR names another folder"
                 raise RecordError(f"the checkpoint {path} cannot be written ({error}); {hint}") from error
@@ -59,21 +59,21 @@ class Checkpoint:
             self._file.close()
 
     def get(self, problem: Problem | None, rung: str, config: Config, turn: str) -> float | str | None:
-        """Return the time in ms or the reason of the failure that is on record, or None.
+        """Return the recorded time in ms, the recorded reason of a failure, or None if nothing is recorded.
 
         Parameters
         ----------
         problem : Problem or None
-            None for what does not depend on it.
+            None for results that do not depend on the problem.
         rung : str
         config : Config
         turn : str
-            Which measurement of the run it is.
+            Which measurement it is: the phase of the search, the round and the repeat.
         """
         return self._seen.get((problem, rung, config, turn))
 
     def put(self, problem: Problem | None, rung: str, config: Config, turn: str, result: float | str) -> None:
-        """Put a time in ms or the reason of a failure on record, at once."""
+        """Record a time in ms or the reason of a failure; the line is flushed at once."""
         self._seen[problem, rung, config, turn] = result
         if self._file is not None:
             line = {
@@ -88,7 +88,7 @@ class Checkpoint:
             self._file.flush()
 
     def finish(self) -> None:
-        """Remove the file: everything in it is in the database now."""
+        """Remove the file, because the tuning database now has the results."""
         if self._file is not None and self.path is not None:
             self._file.close()
             self.path.unlink(missing_ok=True)

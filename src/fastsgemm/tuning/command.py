@@ -1,4 +1,4 @@
-"""``fastsgemm tune``: the tuner's options and what is done with them."""
+"""The command ``fastsgemm tune``: its options and how they are carried out."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fastsgemm.tuning.outcome import Outcome
 from fastsgemm.tuning.plan import plan_run
 from fastsgemm.tuning.search_spaces import SPACES, tunable
 
-__all__ = ["DESCRIPTION", "add_options", "run", "tunable"]
+__all__ = ["DESCRIPTION", "add_options", "tunable", "tune_as_asked"]
 
 DESCRIPTION = (
-    "Search the constants that are fastest on this device and remember them for `sgemm`. Without --size: for the "
-    "standard set of problems of each rung. Ctrl-C loses nothing: the same command goes on from there."
+    "Search for the fastest config of each problem on this device and store it for `sgemm`. Without --size, tune the "
+    "standard problem set of each rung. Ctrl-C keeps all measurements: run the same command again to resume."
 )
 
-_INTERRUPTED = 130  # the exit code that shells use for Ctrl-C
+_INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 
 
-def run(options: argparse.Namespace) -> int:
-    """Do what ``fastsgemm tune`` was asked for.
+def tune_as_asked(options: argparse.Namespace) -> int:
+    """Carry out ``fastsgemm tune`` with these options.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
             progress=not options.no_progress,
         )
     except KeyboardInterrupt:
-        say("fastsgemm: stopped; what was measured is kept, the same command goes on from there")
+        say("fastsgemm: interrupted; all measurements are kept, run the same command again to resume")
         return _INTERRUPTED
     print(json.dumps(outcome.json(), indent=2) if options.json else outcome)
     if options.export:
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _export(path: Path, outcome: Outcome) -> None:
-    """Write the shipped file with the results of this run in it: a file ready to contribute."""
+    """Write the shipped database file with the results of this run merged in, ready to contribute."""
     try:
         database_writing.write(path, database_writing.merged(database.shipped(outcome.device.arch), outcome.content))
     except OSError as error:
@@ -82,14 +82,14 @@ def _seconds(text: str) -> float:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that no other command has, and ``--device``."""
+    """Add the options that only ``tune`` has, and ``--device``."""
     parser.add_argument(
         "--device",
         default="cuda",
-        help="the device in this machine, also by name; with --dry-run it need not be there; default cuda, the first",
+        help="a device of this machine (with --dry-run, any known device), by number or name; default: cuda, the first",
     )
-    parser.add_argument("--space", choices=list(SPACES), help="the search space; default: that of the rung")
-    parser.add_argument("--quick", action="store_true", help="a few good candidates only, in seconds")
+    parser.add_argument("--space", choices=list(SPACES), help="the search space; default: the one of the rung")
+    parser.add_argument("--quick", action="store_true", help="try only a few good candidates; takes seconds")
     parser.add_argument(
         "--budget",
         type=_seconds,
@@ -97,8 +97,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"stop searching after this time; default: {tuner.QUICK_SECONDS:.0f} in a quick run, "
         f"{tuner.STANDARD_SECONDS:.0f} for the standard set",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be tried, and do nothing")
-    parser.add_argument("--no-store", action="store_true", help="do not keep the result for `sgemm`")
-    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
-    parser.add_argument("--export", type=Path, metavar="FILE", help="write a file that is ready to contribute")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the sweep (needs matplotlib)")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be tried, and stop")
+    parser.add_argument("--no-store", action="store_true", help="do not store the result for `sgemm`")
+    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    parser.add_argument(
+        "--export", type=Path, metavar="FILE", help="also write the results to a database file, ready to contribute"
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the times of all candidates (needs matplotlib)")

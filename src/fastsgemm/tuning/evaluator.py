@@ -1,9 +1,10 @@
-"""What a tuning run needs of a device: compile, check, time. Through the kernels and launches of any other call."""
+"""The evaluator: it compiles, checks and times candidates on a device, through the same launches as `sgemm`."""
 
 from __future__ import annotations
 
 import datetime
 import os
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -33,13 +34,13 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 from fastsgemm.device import DeviceInfo, info_of
 
-_POISON = 0xFF  # four such bytes are a NaN, and what a kernel forgets to write stays one
+_POISON = 0xFF  # C is filled with this byte; four of them are a NaN, which shows elements that were not written
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)  # alpha and beta
 _CHECKED = (516, 388, 132)  # M, N, K of the check: several tiles and a ragged one each way, multiples of 4
 _GUARDED = (12, 12, 132)  # the same for kernels that are compiled for less than a tile of C
 _NARROW = (12, 388, 2180)  # the same for rung 10, whose tiles are deep
-_LONG = 2 * 10**10  # FLOPs of a product that takes the device so long that what precedes it does not matter
-_DRAWN = 1 << 22  # normal numbers that the operands are filled with, over and over
+_LONG = 2 * 10**10  # FLOPs; a product of at least this needs no warm-up, because its time hides the start-up costs
+_DRAWN = 1 << 22  # random numbers, repeated to fill the operands
 
 
 @dataclass(frozen=True)
@@ -63,42 +64,45 @@ class Job:
 
 
 class Timer(Protocol):
-    """Times products on the operands of one problem."""
+    """Times products of one problem's operands."""
 
     def once(self, rung: Rung, config: Config) -> float | str:
-        """Return the device time of one product in ms, or why there is none."""
+        """Return the device time of one product in ms, or the reason of its failure."""
 
     def baseline(self) -> float | None:
-        """Return the device time of one product by cuBLAS in ms, or None where there is no cuBLAS."""
+        """Return the device time of one product by cuBLAS in ms, or None without cuBLAS."""
 
     def errors(self, rung: Rung, config: Config) -> tuple[float, float] | None:
-        """Return the errors of one product and of cuBLAS's against float64, or None where they cannot be had.
+        """Return the errors of one product and of cuBLAS's, or None if they cannot be measured.
 
-        Both are relative: norm of the difference by norm of the product.
+        An error is the norm of the difference from the float64 product, divided by the norm of that product.
         """
 
 
 class Evaluator(Protocol):
-    """What a tuning run asks of a device; tests put another one in its place."""
+    """What a tuning run needs of a device. Tests use an implementation without a device and with its own clock."""
 
     device: DeviceInfo
     tools: Tools
 
+    def clock(self) -> float:
+        """Return the time in seconds since some fixed point."""
+
     def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
-        """Compile on all cores; give each job as it is done, with the reason where it failed."""
+        """Compile on all cores; yield each job when it is done, with None or the reason of its failure."""
 
     def check(self, job: Job) -> str | None:
-        """Return why a compiled kernel must not be used, or None: it spills, or its result is wrong."""
+        """Return why a compiled kernel must not be used (it spills, or its result is wrong), or None."""
 
     def blocks_per_sm(self, job: Job) -> int:
-        """Return how many of its blocks fit on a multiprocessor at a time."""
+        """Return how many blocks of a kernel fit on a multiprocessor at a time."""
 
     def operands(self, problem: Problem) -> Timer:
-        """Return the `Timer` of a problem; it is good until the next one."""
+        """Return the `Timer` of a problem. It is valid until the next call of this method."""
 
 
 def job_of(arch: str, rung: Rung, config: Config, problem: Problem) -> Job:
-    """Return the kernel that a problem in dense, aligned arrays takes on a device of this architecture."""
+    """Return the kernel that computes a problem with dense, aligned operands on a device of this architecture."""
     peeled_tiles = database.fitted(arch).peeled_tiles
     return Job(rung, config.kernel, variants.variant_for(rung, _call_of(rung, problem), config, peeled_tiles))
 
@@ -109,17 +113,19 @@ def _call_of(rung: Rung, problem: Problem) -> variants.Call:
 
 
 def largest_job(rung: Rung, config: Config) -> Job:
-    """Return the kernel of a config that needs most registers: the first that spills, if any does."""
+    """Return the kernel of a config that needs the most registers. If it does not spill, no other variant does."""
     return Job(rung, config.kernel, Variant(True, True, guard=rung.guarded, trans_c=rung.narrow))
 
 
 class DeviceEvaluator:
-    """The real `Bench`: one device, current in this thread.
+    """The `Evaluator` of a real device, which must be current in this thread.
 
     Parameters
     ----------
     gpu : Gpu
     """
+
+    clock = staticmethod(time.monotonic)
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
@@ -127,12 +133,12 @@ class DeviceEvaluator:
         self.tools = _tools()
         self.stopwatch = Stopwatch(gpu)
         self._kept = set(gpu.kernels)
-        self._cubins: dict[Job, bytes] = {}  # compiled and not yet loaded
+        self._cubins: dict[Job, bytes] = {}  # compiled but not yet loaded
         self._memory: list[Any] = [None, None, None]  # of A, B and C
         self._references: dict[Problem, _Reference] = {}
 
     def close(self) -> None:
-        """Free the memory and forget the kernels that were tried: the next call looks at the database again."""
+        """Free the memory and unload the kernels that were tried. The next call of `sgemm` reads the database again."""
         self.stopwatch.close()
         for array in self._memory:
             if array is not None:
@@ -142,7 +148,7 @@ class DeviceEvaluator:
         self.gpu.prepared.clear()
 
     def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
-        """See `Bench`. NVRTC releases the interpreter's lock, so threads use all cores."""
+        """See `Evaluator`. NVRTC releases the global interpreter lock, so threads use all cores."""
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             running = {pool.submit(self._compile, job): job for job in jobs}
             try:
@@ -154,14 +160,14 @@ class DeviceEvaluator:
     def _compile(self, job: Job) -> str | None:
         text = source.generate(job.rung, job.config, job.variant)
         try:
-            # Past the cache, which the thousands of a run would push everything else out of, and then each other.
+            # The kernel cache is bypassed, because the thousands of kernels of a run would evict everything else.
             self._cubins[job] = compiler.compiled(text, job.rung.kernel, self.device.arch)
         except CompileError as error:
             return str(error)
         return None
 
     def check(self, job: Job) -> str | None:
-        """See `Bench`. The result is compared with float64, element by element, from a C full of NaN."""
+        """See `Evaluator`. C is filled with NaN first, and each element of the result is compared with float64."""
         local = self._local_bytes(job)
         if local:
             return f"it spills: {local} bytes of local memory a thread"
@@ -171,18 +177,18 @@ class DeviceEvaluator:
             self.survive(error)
             return f"launch failed: {error}"
         reference = self._reference(job)
-        wrong = ~(np.abs(result - reference.exact) <= reference.bound)  # so that NaN is wrong
+        wrong = ~(np.abs(result - reference.exact) <= reference.bound)  # negated, so that NaN counts as wrong
         if wrong.any():
             return f"wrong result: {int(wrong.sum())} of {wrong.size} elements beyond the rounding bound"
         return None
 
     def blocks_per_sm(self, job: Job) -> int:
-        """See `Bench`."""
+        """See `Evaluator`."""
         occupancy = self._kernel(job).occupancy
         return int(occupancy.max_active_blocks_per_multiprocessor(job.config.threads, job.config.shared_bytes))
 
     def operands(self, problem: Problem) -> Timer:
-        """See `Bench`. All problems use the same memory, which grows with them."""
+        """See `Evaluator`. All problems share the same memory, which grows to the largest of them."""
         sizes = (problem.M * problem.K, problem.K * problem.N, problem.M * problem.N)
         for place, size in enumerate(sizes):
             if self._memory[place] is None or self._memory[place].shape[1] < size:
@@ -234,18 +240,18 @@ class DeviceEvaluator:
         return self._references[problem]
 
     def survive(self, error: Exception) -> None:
-        """Raise `TuningError` where a failed launch has taken the context with it."""
+        """Raise `TuningError` if a failed launch has made the CUDA context unusable."""
         from cuda.bindings import driver
 
         answer = driver.cuCtxSynchronize()
         if int(answer[0]) != 0:
             raise TuningError(
-                f"a candidate broke the CUDA context ({answer[0].name}); start again, and the run goes on after it"
+                f"a candidate broke the CUDA context ({answer[0].name}); start again to resume without this candidate"
             ) from error
 
 
 class _DeviceTimer:
-    """The real `Timer`."""
+    """The `Timer` of a real device."""
 
     def __init__(self, evaluator: DeviceEvaluator, problem: Problem, arrays: Sequence[DeviceArray]) -> None:
         self._evaluator, self._arrays = evaluator, arrays
@@ -261,7 +267,7 @@ class _DeviceTimer:
 
         try:
             if self._short:
-                work()  # a first call takes the host longer than the device, and so does code that is not at hand
+                work()  # warms up: preparing a first call takes longer than the kernel
             return evaluator.stopwatch.once(work)
         except Exception as error:  # cuda.core's launch errors share no public base
             evaluator.survive(error)
@@ -283,7 +289,7 @@ class _DeviceTimer:
             own = self._beside.error()
             self._beside.work()
             return own, self._beside.error()
-        except Exception as error:  # of either library: no room for the operands in float64, for one
+        except Exception as error:  # either library may fail, for example for lack of memory for float64
             self._evaluator.survive(error)
             return None
 
@@ -292,13 +298,13 @@ class _DeviceTimer:
         lent = [Lent(array, view[1]) for array, view in zip(self._arrays, self._given, strict=True)]
         found = cublas.product(*lent)  # type: ignore[arg-type]
         if found is not None:
-            for _ in range(2):  # loads the library and its kernel
+            for _ in range(2):  # the first call loads the library and its kernel
                 self._evaluator.stopwatch.once(found.work)
         return found
 
 
 class Lent:
-    """A device array seen as the operand that it is, transposed or not, for libraries that read DLPack."""
+    """A device array exported through DLPack with the shape and strides of an operand."""
 
     def __init__(self, array: DeviceArray, meta: Any) -> None:
         from cuda.core.utils import StridedMemoryView
@@ -314,7 +320,7 @@ class Lent:
 
 
 def views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, View]:
-    """Return the operands of a problem as dense matrices at the beginning of these pieces of memory."""
+    """Return the operands of a problem as dense matrices that begin where these arrays begin."""
     found = []
     for array, (shape, strides) in zip(arrays, variants.dense(problem), strict=True):
         pointer, (_, _, *rest) = array.view
@@ -328,7 +334,7 @@ def _fill(array: DeviceArray, numbers: np.ndarray) -> None:
     total = 4 * array.shape[1]
     done = min(total, numbers.nbytes)
     array.upload(numbers[: done // 4])
-    while done < total:  # doubling: the rest is copied from what is there
+    while done < total:  # each copy doubles the part that is filled
         more = min(done, total - done)
         answer = driver.cuMemcpyDtoD(array.pointer + done, array.pointer, more)
         device.succeed("filling an operand", answer)
@@ -340,27 +346,28 @@ def _reference(problem: Problem) -> _Reference:
     a = generator.standard_normal((problem.M, problem.K), np.float32)
     b = generator.standard_normal((problem.K, problem.N), np.float32)
     exact = a.astype(np.float64) @ b.astype(np.float64)
-    # Whatever the order of K float32 products and sums, they stay within K * 2^-24 of the sum of their magnitudes.
+    # In any order of summation, the error is at most about K * 2^-24 times the sum of the products' magnitudes.
     bound = (problem.K + 1) * 2.0**-24 * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64))
     a, b = (np.ascontiguousarray(x.T if letter == "T" else x) for x, letter in zip((a, b), problem.layout, strict=True))
     return _Reference(problem, a, b, exact, bound)
 
 
 def _problem_of(arch: str, job: Job) -> Problem:
-    """Return the check's problem with extents that are multiples of 4 or 2 exactly where this variant needs them."""
+    """Return a problem that is computed by this variant of the kernel, of about the size of the check."""
     wanted = job.variant
     M, N, K = _NARROW if job.rung.narrow else _GUARDED if wanted.guard else _CHECKED
-    # vec_a looks at K (or M if A is column-major), vec_b at N (or K), vec_c at N.
-    deep = (database.fitted(arch).peeled_tiles + 1) * job.config.tile_k + 4  # for kernels whose end of K comes last
+    # Load widths depend on which extents are multiples of 4 or 2: vec_a on K (or M if A is column-major), vec_b on
+    # N (or K), vec_c on N.
+    deep = (database.fitted(arch).peeled_tiles + 1) * job.config.tile_k + 4  # for variants that peel no end of K
     for many in (K, deep):
         for m in (M, M + 1, M + 2):
             for n in (N, N + 1, N + 2):
                 for k in (many, many - 1, many - 2):
-                    faced = Problem(m, n, k, wanted.layout)
-                    problem = faced.transposed if wanted.trans_c else faced
+                    computed = Problem(m, n, k, wanted.layout)
+                    problem = computed.transposed if wanted.trans_c else computed
                     if job_of(arch, job.rung, job.config, problem).variant == wanted:
                         return problem
-    raise ValueError(f"no product of dense matrices is computed by {wanted}")
+    raise ValueError(f"no problem with dense operands is computed by {wanted}")
 
 
 def _tools() -> Tools:

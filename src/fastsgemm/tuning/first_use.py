@@ -1,4 +1,4 @@
-"""Open the device of a call, and tune it first where the database knows nothing of its architecture.
+"""Open the device of a call; if the tuning database has nothing for its architecture, tune it first.
 
 ``FASTSGEMM_TUNE=off`` forbids tuning; ``auto``, the default, allows it.
 """
@@ -20,9 +20,9 @@ from fastsgemm.heuristics import choose
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
-_WAIT_SECONDS = 60.0  # for another process that is tuning a device of the same name
+WAIT_SECONDS = 60.0  # how long to wait for another process that is tuning a device of the same name
 
-opened: dict[int, Gpu] = {}  # by ordinal, the devices on which nothing is left to do before a call
+opened: dict[int, Gpu] = {}  # by ordinal: the devices that are ready for calls
 _lock = threading.Lock()
 
 
@@ -31,18 +31,18 @@ def _legacy_stream() -> int:
 
 
 def open_device(ordinal: int, stream: Callable[[], int] = _legacy_stream) -> Gpu:
-    """Return the device with this number, opened and, if need be, tuned; once per process.
+    """Open a device, and tune it if it is unknown. Later calls in this process only look it up.
 
-    A device is tuned where the database has neither records nor curves of its architecture for the rungs that `sgemm`
-    uses by default. While a stream is being captured into a CUDA graph nothing is tuned, and the next call looks again.
-    Every failure of the tuning run is one warning, and the generic constants are used.
+    A device is unknown if the database has neither records nor curves of its architecture for the default rungs of
+    `sgemm`. While the stream is being captured into a CUDA graph, the device is not tuned; the next call tries again.
+    If tuning fails, one warning is issued and the generic configs are used.
 
     Parameters
     ----------
     ordinal : int
         CUDA's number of the device.
     stream : callable, optional
-        Returns the raw handle of the stream of the call; called with the device current. Default: the legacy stream.
+        Returns the raw handle of the call's stream. It is called with the device current. Default: the legacy stream.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def open_device(ordinal: int, stream: Callable[[], int] = _legacy_stream) -> Gpu
         try:
             if _capturing(gpu, stream()):
                 return gpu
-            with _lock:  # threads wait for the one that tunes
+            with _lock:  # one thread tunes; the others wait for it
                 if ordinal not in opened:
                     _tune(gpu)
         finally:
@@ -71,12 +71,12 @@ def open_device(ordinal: int, stream: Callable[[], int] = _legacy_stream) -> Gpu
 
 @cache
 def allowed() -> bool:
-    """Whether unknown devices are tuned. ``FASTSGEMM_TUNE`` is read once per process.
+    """Whether unknown devices are tuned, according to ``FASTSGEMM_TUNE``, which is read once per process.
 
     Raises
     ------
     ConfigError
-        It is neither ``auto`` nor ``off``.
+        ``FASTSGEMM_TUNE`` is neither ``auto`` nor ``off``.
     """
     value = os.environ.get("FASTSGEMM_TUNE", "").strip().lower() or "auto"
     if value not in ("auto", "off"):
@@ -85,7 +85,7 @@ def allowed() -> bool:
 
 
 def _capturing(gpu: Gpu, handle: int) -> bool:
-    """Whether the stream of the call, or one that tuning would disturb, is being captured."""
+    """Whether the call's stream, or the legacy stream on which tuning runs, is being captured."""
     return any(device.is_capturing(gpu.stream(each)) for each in (handle, LEGACY_STREAM))
 
 
@@ -98,16 +98,14 @@ def _tune(gpu: Gpu) -> None:
     bar.note(
         f"fastsgemm: {gpu.name} ({gpu.arch}) is not in the tuning database; tuning rungs "
         f"{' and '.join(rung.name for rung in rungs.DEFAULTS)} for about {tuner.QUICK_SECONDS:.0f} s, once. "
-        "FASTSGEMM_TUNE=off switches this off."
+        "Set FASTSGEMM_TUNE=off to prevent this."
     )
     try:
-        with tuner.evaluating(gpu) as evaluator, tuner.alone(evaluator.device, _WAIT_SECONDS):
+        with tuner.evaluating(gpu) as evaluator, tuner.alone(evaluator.device, WAIT_SECONDS):
             choose.forget()
-            if not choose.knows(gpu):  # another process may have tuned it meanwhile
+            if not choose.knows(gpu):  # another process may have tuned it in the meantime
                 tuner.carry_out(plan_run(evaluator.device, quick=True), evaluator, bar)
     except FastsgemmError as error:
-        warnings.warn(
-            f"{gpu.name} could not be tuned, generic constants are used: {error}", RuntimeWarning, stacklevel=2
-        )
-    finally:  # also after Ctrl-C: the next call uses what was found
+        warnings.warn(f"{gpu.name} could not be tuned, generic configs are used: {error}", RuntimeWarning, stacklevel=2)
+    finally:  # also after Ctrl-C: the next call uses the results so far
         opened[gpu.ordinal] = gpu

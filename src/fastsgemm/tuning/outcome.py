@@ -1,4 +1,4 @@
-"""What a tuning run found: as a report, as plain data and as records of the database."""
+"""The outcome of a tuning run, as a report, as plain data and as records of the tuning database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a run found for one problem.
+    """The best config that a run found for one problem.
 
     Attributes
     ----------
@@ -26,13 +26,13 @@ class Tuned:
     rung : str
     config : Config
     ms : float
-        Median device time.
+        Median device time, in ms.
     shipped_config : Config
-        What the shipped database chooses.
+        The config that the shipped database chooses.
     shipped_ms : float or None
-        Its time in this run.
+        Median device time of the shipped config in this run, in ms.
     cublas_ms : float or None
-        Of cuBLAS in turns with the winner, where there is any.
+        Median device time of cuBLAS in ms, timed alternately with the winner; None if it was not timed.
     """
 
     problem: Problem
@@ -46,23 +46,24 @@ class Tuned:
 
 @dataclass
 class Outcome:
-    """What a run has found so far.
+    """Everything that a run has found so far.
 
     Attributes
     ----------
-    device : Device
+    device : DeviceInfo
     tools : Tools
     tuned : list of Tuned
     curves : list of Curve
     failures : dict
-        Why candidates failed, and how many for that reason.
+        For each reason of failure, how many candidates failed for it.
     timed : dict
-        Every time of every problem and rung, for the plot.
+        For each rung and problem, the time of every candidate in ms, for the plot.
     seconds : float
+        Duration of the run.
     complete : bool
-        The time sufficed for everything.
+        Whether everything was measured before the budget was spent.
     path : Path or None
-        Where it was stored.
+        The file in which the results were stored.
     """
 
     device: DeviceInfo
@@ -77,7 +78,7 @@ class Outcome:
 
     @property
     def content(self) -> Content:
-        """As the database has it."""
+        """The results as content of the tuning database."""
         return Content(
             self.device.arch, self.device.shared_limit, tuple(map(self._record, self.tuned)), tuple(self.curves)
         )
@@ -98,7 +99,7 @@ class Outcome:
         )
 
     def json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the outcome as plain data."""
         return {
             "device": self.device.name,
             "arch": self.device.arch,
@@ -120,9 +121,11 @@ class Outcome:
                 f"{spell(found.problem):22} {found.rung:10} {found.ms:9.4g} {row['tflops']:8.4g} "
                 f"{_percent(row['of_shipped']):>8} {_percent(row['of_cublas']):>7}  {found.config}"
             )
-        lines.append("shipped, cuBLAS: speed as a share of theirs in this run; '-' where it was not measured")
+        lines.append(
+            "shipped, cuBLAS: speed relative to the shipped config and to cuBLAS in this run; '-': not measured"
+        )
         if not self.complete:
-            lines.append("the time was up before everything was measured; the same command goes on from here")
+            lines.append("the budget was spent before everything was measured; run the same command again to resume")
         if self.path:
             lines.append(f"stored in {self.path}")
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What a tuning run will try: its problems and search spaces."""
+"""The plan of a tuning run: its device, problems and search spaces."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run will try.
+    """The plan of a tuning run.
 
     Attributes
     ----------
-    device : Device
+    device : DeviceInfo
     problems : tuple of Problem
-        None are given: the standard set of each space. Its anchors are tuned thoroughly, and curves are measured.
+        The problems that the caller named. If empty, the standard set of each space is tuned and curves are measured.
     spaces : tuple of Space
-        One a rung.
+        One for each rung.
     quick : bool
+        Whether only the quick candidates of each space are tried.
     """
 
     device: DeviceInfo
@@ -38,7 +39,10 @@ class RunPlan:
     quick: bool
 
     def of(self, space: Space) -> tuple[Problem, ...]:
-        """Return the problems that are tuned for a rung: all, unless other rungs are tuned for some."""
+        """Return the problems that are tuned for the rung of a space.
+
+        If several rungs are tuned, each gets only the problems that suit it.
+        """
         if not self.problems:
             return space.problems
         rung = rungs.find(space.rung)
@@ -47,11 +51,11 @@ class RunPlan:
 
     @property
     def everything(self) -> list[str]:
-        """The problems of all spaces, as they are written."""
+        """The spelling of every problem of all spaces."""
         return list(dict.fromkeys(spell(problem) for space in self.spaces for problem in self.of(space)))
 
     def json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the plan as plain data."""
         return {
             "device": self.device.name,
             "arch": self.device.arch,
@@ -80,7 +84,14 @@ def plan_run(
     space: str | None = None,
     quick: bool = False,
 ) -> RunPlan:
-    """Return what `tune` with these arguments would try on `device`; see there."""
+    """Return what `fastsgemm.tuning.tuner.tune` with these arguments tries on a device.
+
+    Raises
+    ------
+    ConfigError
+        The rung has no search space, or there is no such space, or it belongs to another rung.
+    UnknownRungError, ShapeError
+    """
     chosen = () if shapes is None else tuple(dict.fromkeys(map(_problem, shapes)))
     return RunPlan(device_info, chosen, _spaces(rung, space, quick), quick)
 
@@ -97,9 +108,9 @@ def _spaces(rung: str | int | Rung | None, space: str | None, quick: bool) -> tu
     if space is not None:
         found = search_spaces.SPACES.get(space)
         if found is None:
-            raise ConfigError(f"unknown search space {space!r}; there are {', '.join(search_spaces.SPACES)}")
+            raise ConfigError(f"unknown search space {space!r}; choose one of {', '.join(search_spaces.SPACES)}")
         if rung is not None and rungs.find(rung).name != found.rung:
-            raise ConfigError(f"search space {space} is of rung {found.rung}, not {rungs.find(rung).name}")
+            raise ConfigError(f"search space {space} belongs to rung {found.rung}, not {rungs.find(rung).name}")
         return (found,)
     if rung is not None:
         names: tuple[str, ...] = (rungs.find(rung).name,)
@@ -107,5 +118,7 @@ def _spaces(rung: str | int | Rung | None, space: str | None, quick: bool) -> tu
         names = tuple(default.name for default in rungs.DEFAULTS) if quick else search_spaces.tunable()
     spaces = [search_spaces.default_space(name) for name in names]
     if None in spaces:
-        raise ConfigError(f"rung {names[0]} has no search space; tunable are {', '.join(search_spaces.tunable())}")
+        raise ConfigError(
+            f"rung {names[0]} has no search space; the rungs that can be tuned are {', '.join(search_spaces.tunable())}"
+        )
     return tuple(space for space in spaces if space is not None)

@@ -1,4 +1,4 @@
-"""A drawing of a tuning run, by matplotlib."""
+"""A plot of a tuning run, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def require() -> None:
-    """Raise `MissingExtraError` where matplotlib is not installed."""
+    """Raise `MissingExtraError` if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -22,13 +22,20 @@ def require() -> None:
 
 
 def draw(outcome: Outcome, path: Path) -> None:
-    """Draw the rate of every candidate, the fastest first, one line a problem, into a file of any kind.
+    """Plot the TFLOP/s of every candidate, the fastest first, one line per problem.
 
     Parameters
     ----------
     outcome : Outcome
     path : Path
-        Its suffix says which kind: png, svg, pdf.
+        The file to write; its suffix says the format: png, svg or pdf.
+
+    Raises
+    ------
+    MissingExtraError
+        Matplotlib is not installed.
+    RecordError
+        The file cannot be written.
     """
     require()
     from matplotlib.figure import Figure
@@ -38,10 +45,10 @@ def draw(outcome: Outcome, path: Path) -> None:
     for (rung, problem), times in outcome.timed.items():
         rates = sorted((tflops(problem, ms) for ms in times.values()), reverse=True)
         axes.plot(range(1, len(rates) + 1), rates, label=f"{rung} {spell(problem)}")
-    axes.set(xscale="log", xlabel="candidate, the fastest first", ylabel="TFLOP/s", title=outcome.device.name)
+    axes.set(xscale="log", xlabel="candidates, the fastest first", ylabel="TFLOP/s", title=outcome.device.name)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=6, ncols=2)
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
-        raise RecordError(f"the drawing {path} cannot be written: {error}") from error
+        raise RecordError(f"the plot {path} cannot be written: {error}") from error

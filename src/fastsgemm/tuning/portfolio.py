@@ -1,4 +1,4 @@
-"""The portfolio: the few configs that together are near the best on every problem. Their curves are measured."""
+"""The portfolio: a few configs, one of which is close to the best on each problem. Their curves are measured."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.tuning.search import Result
 
-_NEVER = 1e9  # ms, of a problem that nothing has covered yet
-_LEAST_GAIN = 0.002  # in the sum of the logarithms of the times: less is noise
+_NEVER = 1e9  # ms, the time of a problem on which none of the chosen configs was timed
+_LEAST_GAIN = 0.002  # least improvement of the sum of the logarithms of the times; less is noise
 
 
 def portfolio(results: Sequence[Result], count: int) -> list[Config]:
-    """Return `count` configs that together are near the best on every problem, greedily.
+    """Choose up to `count` configs greedily, such that one of them is close to the best on each problem.
 
-    Once another config brings nothing the problems are covered again by the rest: the second best of many problems
-    is more use on the untuned ones than any config left over.
+    When no other config improves the times of the problems, the choice starts over with the configs that are left: the
+    second best config of many problems is more useful on untuned problems than one that is good on none.
 
     Parameters
     ----------
     results : sequence of Result
-        On which all configs were timed.
+        The times of the configs on each problem.
     count : int
     """
-    tables = [_of_whole(result.times) for result in results if result.times]
+    tables = [_by_base_config(result.times) for result in results if result.times]
     left = list(dict.fromkeys(config for table in tables for config in table))
     chosen: list[Config] = []
     covered = [_NEVER] * len(tables)
@@ -40,21 +40,22 @@ def portfolio(results: Sequence[Result], count: int) -> list[Config]:
     return chosen
 
 
-def whole(config: Config) -> Config:
-    """Return the config without split-K and partial accumulators, which are chosen for each problem."""
+def base_config(config: Config) -> Config:
+    """Return the config without split-K and partial accumulators, which are chosen for each problem separately."""
     return config.kernel.replace(PARTIAL_ACCUMULATORS=1) if isinstance(config, PipelinedConfig) else config.kernel
 
 
-def _of_whole(times: dict[Config, float]) -> dict[Config, float]:
-    """Return for each config the time with its best SPLIT_K."""
+def _by_base_config(times: dict[Config, float]) -> dict[Config, float]:
+    """Return for each base config its best time over SPLIT_K and PARTIAL_ACCUMULATORS."""
     found: dict[Config, float] = {}
     for config, ms in times.items():
-        found[whole(config)] = min(ms, found.get(whole(config), ms))
+        base = base_config(config)
+        found[base] = min(ms, found.get(base, ms))
     return found
 
 
 def _cost(config: Config | None, covered: Sequence[float], tables: Sequence[dict[Config, float]]) -> float:
-    """Return the sum over the problems of the logarithm of the best time with `config` beside what there is."""
+    """Return the sum over the problems of the logarithm of the best time, if `config` is added to the chosen ones."""
     times = (
         (have, table.get(config, _NEVER) if config else _NEVER) for have, table in zip(covered, tables, strict=True)
     )

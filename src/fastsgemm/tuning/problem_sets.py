@@ -1,4 +1,4 @@
-"""The problems that a device is tuned for, and how one is written on a command line."""
+"""The problem sets that a device is tuned for."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ RAGGED = (
 TALL = (Problem(65536, 64, 64), Problem(100000, 96, 96), Problem(8192, 128, 1024), Problem(4096, 32, 4096))
 WIDE = (Problem(128, 4096, 4096), Problem(16, 4096, 4096), Problem(64, 8192, 512))
 LARGE = (Problem(2048, 11008, 4096),)
-HUGE = (Problem(16384, 16384, 16384),)  # for what `sgemm` uses: every try takes a while
+HUGE = (Problem(16384, 16384, 16384),)  # only for the default rungs, because every product takes long
 SMALL_K = (Problem(4096, 4096, 128), Problem(8192, 8192, 64), Problem(1024, 1024, 32))
 LARGE_K = (Problem(256, 256, 16384), Problem(64, 64, 65536), Problem(512, 512, 8192))
-VECTORS = (Problem(1, 4096, 4096), Problem(1, 4096, 4096, "NT"))  # the second is 4096, 1, 4096
+VECTORS = (Problem(1, 4096, 4096), Problem(1, 4096, 4096, "NT"))  # the second is how 4096,1,4096 is computed
 TRANSPOSED = tuple(Problem(n, n, n, layout) for n in (1024, 4096) for layout in LAYOUTS[1:])
 
 NARROW = (
@@ -55,8 +55,8 @@ STANDARD: tuple[Problem, ...] = (
     *TRANSPOSED,
 )
 
-# Where all candidates are tried when the standard set is tuned; the best of these are tried on the rest. Their extents
-# are multiples of 4, so one kernel a candidate serves all of them.
+# When the standard set is tuned, all candidates are tried on the anchors, and the best of them on the other problems.
+# All extents are multiples of 4, so that one kernel per candidate serves all anchors.
 ANCHORS: tuple[Problem, ...] = (
     Problem(4096, 4096, 4096),
     Problem(2048, 2048, 2048),
@@ -67,7 +67,7 @@ ANCHORS: tuple[Problem, ...] = (
     Problem(16, 4096, 4096),
     Problem(4096, 4096, 128),
 )
-# Other layouts and odd extents.
+# Anchors with other layouts and odd extents, which need other kernels.
 VARIANT_ANCHORS: tuple[Problem, ...] = (
     *(Problem(4096, 4096, 4096, layout) for layout in LAYOUTS[1:]),
     Problem(4095, 4097, 4093),

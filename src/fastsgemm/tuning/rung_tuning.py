@@ -1,4 +1,4 @@
-"""The tuning of one rung: from a search space to the best config of each problem, and curves for the others."""
+"""The tuning of one rung: it finds the best config of each problem and measures the curves of the cost model."""
 
 from __future__ import annotations
 
@@ -8,55 +8,62 @@ from typing import TypeVar
 
 from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig
-from fastsgemm.geometry.grid import tiles
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import choose, cost_model, database, partial_accumulators
 from fastsgemm.heuristics.database_entries import Curve, Point
 from fastsgemm.problem import Problem, octaves, spell
-from fastsgemm.tuning.candidates import distinct, of_its_size, worth_trying
+from fastsgemm.tuning.candidates import distinct, of_suitable_size, with_each_split, with_filling_split, worth_trying
 from fastsgemm.tuning.evaluator import Job, job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome, Tuned
 from fastsgemm.tuning.plan import RunPlan
-from fastsgemm.tuning.portfolio import portfolio, whole
+from fastsgemm.tuning.portfolio import base_config, portfolio
 from fastsgemm.tuning.search import DECIDE, EXPLORE, QUICK, Effort, Result, Sweep
 from fastsgemm.tuning.search_spaces import Space
 
-_REFINED = 3  # configs of the grid whose refinements are tried, a problem
+_REFINED = 3  # configs per problem whose refinements are tried
 _SHORTLISTED = 8  # configs of each anchor that are tried on all other problems
-_LIKELY = 1 / 3  # of an anchor's candidates, the best, are tried where the operands need other kernels
-_PORTFOLIO = 24  # configs whose curves are measured: what the choice for an untuned problem has
-_MOST_FLOPS = 2 * 10**11  # of a problem on which all kernels that are at hand are tried: some ms each
-_LONG_FLOPS = 10**12  # from here on only what won on the largest problem before is tried
-_LONG_TRIES = 8
-_FINALISTS = 4  # of a problem, whose kernels for other operands are looked at
-_MOST_ERROR = 1.1  # of cuBLAS's on the same operands
-_FILLED = 2  # blocks a multiprocessor that SPLIT_K goes for at first
-_CURVE_REPEATS = 7
-_QUICK_REPEATS = 3
+_LIKELY = 1 / 3  # share of an anchor's ranking that is tried on problems whose operands need other kernels
+_PORTFOLIO = 24  # configs whose curves are measured, from which an untuned problem gets its config
+MOST_FLOPS_OF_SHORT = 2 * 10**11  # a product of at most this takes a few ms: all kernels already compiled are tried
+_LONG_FLOPS = 10**12  # from here on only the fastest configs of the largest problem so far are tried
+_LONG_TRIES = 8  # how many of them
+_FINALISTS = 4  # configs per problem that must not spill on other operands either
+_MOST_ERROR = 1.1  # largest error that a winner may have, relative to that of cuBLAS on the same operands
+_CURVE_REPEATS, _QUICK_REPEATS = 7, 3  # measurements of each point of a curve
 
-# Shares of the time that is left when each begins, where there is a budget
+# Shares of the remaining time that a phase gets, if there is a budget.
 _ANCHORS, _PROBLEMS, _GRID = 0.5, 0.7, 0.6
-_QUICK_CURVES, _QUICK_KERNELS = 0.9, 0.8  # of a rung's time; and of that the kernels'
+_QUICK_CURVES, _QUICK_KERNELS = 0.9, 0.8  # the curves' share of a rung's time; the compilation's share of that
 
 T = TypeVar("T")
 
 
 class RungTuning:
-    """Tunes one rung: explores its search space, decides each problem and measures the curves."""
+    """Tunes one rung: searches its space, decides each problem and measures the curves.
 
-    def __init__(self, planned: RunPlan, space: Space, sweep: Sweep, outcome: Outcome) -> None:
-        self._plan, self._space, self._sweep, self._outcome = planned, space, sweep, outcome
-        self._problems = planned.of(space)
-        self._largest: Result | None = None  # of the same layout, NN
-        self._ranked: dict[Problem, list[Config]] = {}  # the candidates of an anchor, the quickest first
+    Parameters
+    ----------
+    plan : RunPlan
+    space : Space
+        The search space of the rung.
+    sweep : Sweep
+    outcome : Outcome
+        The results are added to it.
+    """
+
+    def __init__(self, plan: RunPlan, space: Space, sweep: Sweep, outcome: Outcome) -> None:
+        self._plan, self._space, self._sweep, self._outcome = plan, space, sweep, outcome
+        self._problems = plan.of(space)
+        self._largest: Result | None = None  # of the largest problem in layout NN so far
+        self._ranked: dict[Problem, list[Config]] = {}  # the candidates of each searched problem, the fastest first
         self._rung = rungs.find(space.rung)
-        self._limit = planned.device.shared_limit
-        self._arch = planned.device.arch
+        self._limit = plan.device.shared_limit
+        self._arch = plan.device.arch
         self._fitted = database.fitted(self._arch)
-        self._candidates = space.candidates(self._limit, planned.quick)
+        self._candidates = space.candidates(self._limit, plan.quick)
 
-    def run(self) -> None:
-        """Tune every problem; with the standard set, measure the curves that other problems are predicted from."""
+    def tune(self) -> None:
+        """Tune every problem of the plan; if it is the standard set, also measure the curves of the cost model."""
         if self._plan.problems:
             self._each(self._problems, lambda problem: self._decide(problem, self._explore(problem)))
         elif self._plan.quick:
@@ -71,7 +78,7 @@ class RungTuning:
             self._measure_curves(portfolio(results, _PORTFOLIO), _CURVE_REPEATS)
 
     def _each(self, items: Sequence[Problem], work: Callable[[Problem], T]) -> list[T]:
-        """Do `work` on each, with an equal share of the time that is left."""
+        """Do `work` for each problem, with equal shares of the remaining time, and return the results."""
         done = []
         for number, problem in enumerate(items):
             self._title(spell(problem))
@@ -83,25 +90,25 @@ class RungTuning:
         self._sweep.progress.title(f"{self._rung.name} {text}")
 
     def _shortlist(self) -> list[Config]:
-        """Return the best few of every anchor."""
+        """Return the best few configs of each anchor, without split-K and partial accumulators."""
         anchors, variants = self._space.anchors, self._space.variants
         with self._sweep.within(len(anchors) / (len(anchors) + len(variants))):
             few = self._anchored(anchors, lambda _: self._candidates)
         few += self._anchored(variants, self._likely)
-        return list(dict.fromkeys(whole(config) for found in few for config in found))
+        return list(dict.fromkeys(base_config(config) for found in few for config in found))
 
     def _anchored(
         self, anchors: Sequence[Problem], candidates: Callable[[Problem], Sequence[Config]]
     ) -> list[list[Config]]:
-        """Return for each of these problems the best few of its candidates and their refinements."""
+        """Return for each anchor the best few of its candidates and of their refinements."""
         self._title("anchors")
         drawn = {problem: self._drawn(problem, candidates(problem)) for problem in anchors}
-        # All kernels of the grids at once, so that no anchor pays for what the others use too.
+        # All kernels are compiled before the first anchor, so that their time is not charged to one anchor's share.
         self._sweep.prepare(job_of(self._arch, self._rung, c, problem) for problem in anchors for c in drawn[problem])
         return self._each(anchors, lambda problem: self._refine(problem, drawn[problem]))
 
     def _likely(self, problem: Problem) -> list[Config]:
-        """Return the best third of what was tried on the anchor that is nearest in its extents, else everything."""
+        """Return the best third of the ranking of the nearest anchor, or all candidates if no anchor has one."""
         tried = [anchor for anchor, configs in self._ranked.items() if configs]
         if not tried:
             return self._candidates
@@ -109,21 +116,21 @@ class RungTuning:
         return ranked[: math.ceil(_LIKELY * len(ranked))]
 
     def _drawn(self, problem: Problem, configs: Sequence[Config]) -> list[Config]:
-        """Return those of the configs that may be worth their compilation on a problem."""
+        """Return the configs that are worth compiling for a problem."""
         worthy = [c for c in distinct(configs, problem) if worth_trying(c, problem)]
-        return of_its_size(worthy, with_swap_ab(self._rung, problem), self._plan.device.multiprocessors)
+        return of_suitable_size(worthy, with_swap_ab(self._rung, problem), self._plan.device.multiprocessors)
 
     def _explore(self, problem: Problem) -> list[Config]:
-        """Return the best few of the whole space."""
+        """Return the best few configs of the space on a problem; in a quick run, all that are worth compiling."""
         drawn = self._drawn(problem, self._candidates)
         return drawn if self._plan.quick else self._refine(problem, drawn)
 
     def _refine(self, problem: Problem, configs: Sequence[Config]) -> list[Config]:
-        """Return the best few of these and of their refinements."""
-        filling = [self._divided(config, problem)[-1] for config in configs]
+        """Return the best few of the configs and of their refinements."""
+        filling = [self._with_filling_split(config, problem) for config in configs]
         with self._sweep.within(_GRID):
             found = list(self._search(problem, filling, "grid", EXPLORE).times)
-        self._ranked[problem] = list(dict.fromkeys(map(whole, found)))
+        self._ranked[problem] = list(dict.fromkeys(map(base_config, found)))
         best: list[Config] = []
         for step in range(len(self._space.refined)):
             best += found[:_REFINED]
@@ -132,40 +139,36 @@ class RungTuning:
                 found = list(self._search(problem, [*found[:_REFINED], *refined], f"refined {step}", EXPLORE).times)
         return list(dict.fromkeys([*found[:_SHORTLISTED], *best]))
 
-    def _at_hand(self, problem: Problem) -> list[Config]:
-        """Return the best few of those configs whose kernels the anchors needed: trying them compiles nothing."""
+    def _best_compiled(self, problem: Problem) -> list[Config]:
+        """Return the best few of the configs whose kernels are compiled already, because an anchor needed them."""
         if self._plan.problems or self._plan.quick or problem in self._ranked:
             return []
-        if problem.flops > _MOST_FLOPS:
+        if problem.flops > MOST_FLOPS_OF_SHORT:
             return []
         drawn = [
             c
             for c in self._drawn(problem, self._candidates)
             if self._sweep.works(job_of(self._arch, self._rung, c, problem))
         ]
-        found = self._search(problem, [self._divided(c, problem)[-1] for c in drawn], "at hand", EXPLORE)
+        found = self._search(problem, [self._with_filling_split(c, problem) for c in drawn], "compiled", EXPLORE)
         return list(found.times)[:_SHORTLISTED]
 
-    def _divided(self, config: Config, problem: Problem) -> list[Config]:
-        """Return the config with every SPLIT_K that is worth a trial, the one that fills the device last."""
-        if not self._rung.splits:
-            return [config]
-        problem = with_swap_ab(self._rung, problem)
-        parts = cost_model.splits(config, problem, self._plan.device.multiprocessors)
-        count = tiles(config, problem)
-        filling = max(p for p in parts if p == 1 or p * count <= _FILLED * self._plan.device.multiprocessors)
-        return [config.replace(SPLIT_K=p) for p in (*(p for p in parts if p != filling), filling)]
+    def _with_filling_split(self, config: Config, problem: Problem) -> Config:
+        return with_filling_split(self._rung, config, problem, self._plan.device.multiprocessors)
+
+    def _with_each_split(self, config: Config, problem: Problem) -> list[Config]:
+        return with_each_split(self._rung, config, problem, self._plan.device.multiprocessors)
 
     def _decide(self, problem: Problem, few: Sequence[Config]) -> Result:
-        """Find the best of a few, beside the shipped config and cuBLAS."""
+        """Find the best of a few configs and of the shipped one, time cuBLAS, and add the winner to the outcome."""
         effort = QUICK if self._plan.quick else DECIDE
         shipped = self._shipped(problem)
-        few = [*few, *self._at_hand(problem)]
+        few = [*few, *self._best_compiled(problem)]
         if self._largest and problem.flops >= _LONG_FLOPS and problem.layout == self._largest.problem.layout:
-            few = list(dict.fromkeys(map(whole, self._largest.times)))[:_LONG_TRIES]
+            few = list(dict.fromkeys(map(base_config, self._largest.times)))[:_LONG_TRIES]
         worthy = [config for config in distinct(few, problem) if worth_trying(config, problem)] or few
-        tried = [other for config in worthy for other in self._divided(whole(config), problem)]
-        if self._plan.quick and not self._plan.problems:  # not a few kernels at a time, which leaves cores idle
+        tried = [other for config in worthy for other in self._with_each_split(base_config(config), problem)]
+        if self._plan.quick and not self._plan.problems:  # compiling a few more kernels would leave cores idle
             tried = [c for c in tried if self._sweep.works(job_of(self._arch, self._rung, c, problem))] or tried[:1]
         result = self._search(problem, [*tried, shipped], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
@@ -179,27 +182,29 @@ class RungTuning:
         return result
 
     def _winner(self, result: Result, effort: Effort) -> tuple[Config, float]:
-        """Return the quickest config that neither spills on other operands nor errs much more than cuBLAS.
+        """Return the fastest config that does not spill on other operands and is about as accurate as cuBLAS.
 
-        If all of the best few err more, it is the quickest of them with shorter chains.
+        If none of the best few is accurate enough, return the fastest of them with partial accumulators.
         """
-        problem, few = result.problem, self._clean(result)
-        # A quick run does not know how much they err: it times the few with short chains, unless the first has them.
-        asked = few[:1] if self._plan.quick else few
-        close = self._close(problem, [config for config, _ in asked])
-        chosen = next((pair for pair, is_close in zip(asked, close, strict=True) if is_close), None)
+        problem, few = result.problem, self._finalists(result)
+        # A quick run does not measure errors. It times the few with partial accumulators, unless the chains of the
+        # fastest are short.
+        judged = few[:1] if self._plan.quick else few
+        accurate = self._are_accurate(problem, [config for config, _ in judged])
+        chosen = next((pair for pair, passed in zip(judged, accurate, strict=True) if passed), None)
         if chosen is not None:
             return chosen
         shorter = [self._shortened(config, problem) for config, _ in few]
         if shorter == [config for config, _ in few]:
             return few[0]
-        again = self._search(problem, shorter, "chains", effort)
-        return self._clean(again)[0] if again.best else few[0]
+        again = self._search(problem, shorter, "accumulators", effort)
+        return self._finalists(again)[0] if again.best else few[0]
 
-    def _clean(self, result: Result) -> list[tuple[Config, float]]:
-        """Return the best few, one a kernel, that do not spill on other operands either; the best if they all do.
+    def _finalists(self, result: Result) -> list[tuple[Config, float]]:
+        """Return the best few configs with their times in ms, one per kernel, that do not spill on other operands.
 
-        Among them are the best few whose chains are short, because all others may err too much.
+        They include the best few configs with short chains, because all others may be too inaccurate. If all of them
+        spill, return the fastest.
         """
         of_kernel: dict[Config, tuple[Config, float]] = {}
         short_of_kernel: dict[Config, tuple[Config, float]] = {}
@@ -209,13 +214,16 @@ class RungTuning:
                 short_of_kernel.setdefault(config.kernel, (config, ms))
         best = {*list(of_kernel.values())[:_FINALISTS], *list(short_of_kernel.values())[:_FINALISTS]}
         few = [pair for pair in result.times.items() if pair in best]
-        shipped = self._shipped(result.problem).kernel  # which the tests of this package look at
+        shipped = self._shipped(result.problem).kernel  # the compile gate of the tests has checked it
         ready = self._sweep.prepare(largest_job(self._rung, config) for config, _ in few if config.kernel != shipped)
         return [pair for pair in few if ready.get(largest_job(self._rung, pair[0])) is None] or few[:1]
 
-    def _close(self, problem: Problem, configs: Sequence[Config]) -> Iterator[bool]:
-        """For each config, when asked: whether it errs hardly more than cuBLAS; where that is not known, whether its
-        chains are short."""
+    def _are_accurate(self, problem: Problem, configs: Sequence[Config]) -> Iterator[bool]:
+        """Yield for each config whether it is about as accurate as cuBLAS.
+
+        If the errors are unknown, a config counts as accurate if it needs no more partial accumulators. Errors are
+        measured one config at a time, so that a caller that stops early saves their time.
+        """
         if self._rung.config is not PipelinedConfig:
             yield from (True for _ in configs)
         elif self._plan.quick:
@@ -242,29 +250,28 @@ class RungTuning:
         return result
 
     def _measure_curves(self, configs: Sequence[Config], repeats: int, share: float = 1.0) -> None:
-        """Measure the curve of each config, after `share` of the time at most for kernels."""
+        """Measure the curve of each config; compiling takes at most `share` of the remaining time."""
         device_info, rung, sweep = self._plan.device, self._rung, self._sweep
         self._title("curves")
         needed = {config: self._curve_kernels(config) for config in configs}
-        # All at once, because many kernels share the cores best, with what the standard set needs; one config after
-        # the other, so that some are complete where the time is up before the end.
+        # All kernels, also those of the standard set, are compiled in one batch, because that keeps all cores busy.
+        # They are ordered by config, so that some configs are complete if the time is up before the end.
         shipped = [job_of(self._arch, rung, self._shipped(problem), problem) for problem in self._problems]
         wanted = [job for config in configs for job in (*needed[config], *self._standard_kernels(config))]
         with sweep.within(share):
             ready = sweep.prepare((*shipped, *wanted), in_order=True)
-        plans = []
+        measurable = []
         for config, jobs in needed.items():
             if all(ready.get(job, "") is None for job in jobs):
                 blocks = sweep.evaluator.blocks_per_sm(jobs[0])
-                plans.append(
-                    (config, blocks, cost_model.probes(config, blocks, device_info.multiprocessors, self._plan.quick))
-                )
+                probes = cost_model.probes(config, blocks, device_info.multiprocessors, self._plan.quick)
+                measurable.append((config, blocks, probes))
             else:
                 self._outcome.complete &= all(job in ready for job in jobs)
-        sweep.progress.begin("time", repeats * sum(len(probes) for _, _, probes in plans))
-        for config, blocks, probes in plans:
+        sweep.progress.begin("time", repeats * sum(len(probes) for _, _, probes in measurable))
+        for config, blocks, probes in measurable:
             points = [Point(p, ms) for p in probes if (ms := sweep.measure(p, rung, config, repeats))]
-            if len(points) < len(probes):  # no time left, or it fails somewhere: no curve
+            if len(points) < len(probes):  # the time is up, or the config fails on a probe
                 self._outcome.complete &= not sweep.late
                 continue
             curve = Curve(
@@ -280,7 +287,7 @@ class RungTuning:
             self._outcome.curves.append(curve)
 
     def _curve_kernels(self, config: Config) -> list[Job]:
-        """Return what is needed for a curve, which does not depend on occupancy, and to see that nothing spills."""
+        """Return the kernels of the probes, which are the same for any occupancy, and the one that spills first."""
         probes = cost_model.probes(config, 1, self._plan.device.multiprocessors, self._plan.quick)
         jobs = [
             *(job_of(self._arch, self._rung, config, problem) for problem in probes),

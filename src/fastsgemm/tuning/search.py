@@ -1,15 +1,14 @@
-"""The search on one problem: compile, check, time in rounds, keep the best.
+"""The search on one problem: compile the candidates, check them, time them in rounds, keep the best.
 
-A candidate that fails is a value, never the end of the run, and every measurement is in the checkpoint as soon as it
-is made. Nothing here needs a device: see `fastsgemm.tuning.evaluator.Evaluator`.
+A candidate that fails becomes an entry of the result and does not end the run. Every measurement is written to the
+checkpoint at once. All work on the device is done by a `fastsgemm.tuning.evaluator.Evaluator`.
 """
 
 from __future__ import annotations
 
 import random
 import statistics
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -22,11 +21,11 @@ from fastsgemm.rungs import Rung
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
 
-_SEED = 20  # of the order in which candidates are timed
-_PATIENCE_MS = 60.0  # that a candidate may run for in a round, once the least repeats are done
+_SEED = 20  # of the random order in which candidates are compiled and timed
+_PATIENCE_MS = 60.0  # time of a candidate in a round, beyond which it is repeated no more than the least repeats
 _LEAST_REPEATS = 2
-_PREPARATION = 0.75  # of the time that is left may go into compiling
-_ROUND = 0.6  # and into each round but the last
+_PREPARATION = 0.75  # share of the remaining time that compiling may take
+_ROUND = 0.6  # share of the remaining time that each round but the last may take
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,11 @@ class Round:
     Attributes
     ----------
     share : float
-        Of the candidates of the round before that are in it.
+        Share of the candidates of the previous round that enter this one.
     least : int
-        Candidates that are in it in any case.
+        Least number of candidates that enter it.
     repeats : int
-        Times that each is timed; fewer where it takes long.
+        How often each is timed; less often if a product takes long.
     """
 
     share: float
@@ -55,9 +54,9 @@ class Effort:
     Attributes
     ----------
     rounds : tuple of Round
-        The last of them decides.
+        The last round decides.
     beside_cublas : bool
-        In the last round cuBLAS runs in turns with the candidates, where there is any.
+        Whether cuBLAS, if installed, is timed alternately with the candidates of the last round.
     """
 
     rounds: tuple[Round, ...]
@@ -66,34 +65,36 @@ class Effort:
 
 EXPLORE = Effort((Round(1.0, 1, 1), Round(0.12, 12, 3), Round(0.0, 8, 5)), beside_cublas=False)
 DECIDE = Effort((Round(1.0, 1, 3), Round(0.12, 6, 5), Round(0.0, 4, 15)), beside_cublas=True)
-QUICK = Effort((Round(1.0, 1, 1), Round(0.25, 4, 5)), beside_cublas=False)  # loading PyTorch alone takes seconds
+QUICK = Effort(
+    (Round(1.0, 1, 1), Round(0.25, 4, 5)), beside_cublas=False
+)  # no cuBLAS: it takes seconds to load PyTorch
 
 
 class Progress(Protocol):
-    """Where a run says how far it is; `fastsgemm.progress` has one for terminals."""
+    """What shows the progress of a run; `fastsgemm.progress.Bar` shows it on stderr."""
 
     def title(self, text: str) -> None:
-        """Say what the next phases are about."""
+        """Set the label of the phases that follow."""
 
     def begin(self, what: str, count: int) -> None:
-        """Start counting to `count`."""
+        """Start a phase of `count` steps."""
 
     def step(self) -> None:
-        """Count one."""
+        """Advance by one step."""
 
     def best(self, text: str) -> None:
-        """Show the best so far."""
+        """Show the best result so far."""
 
     def note(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a line that stays."""
 
     def end(self) -> None:
-        """Stop showing anything."""
+        """Remove what is shown."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What the search on one problem found.
+    """The result of the search on one problem.
 
     Attributes
     ----------
@@ -102,11 +103,11 @@ class Result:
     times : dict
         Median device time in ms of every candidate that was timed, the winner first.
     failures : dict
-        Why each of the others failed.
+        The reason of each candidate that failed.
     cublas_ms : float or None
-        In turns with the winner, where there is cuBLAS.
+        Median device time of cuBLAS in ms, or None if it was not timed.
     complete : bool
-        The time sufficed for all candidates.
+        Whether all candidates were tried before the deadline.
     """
 
     problem: Problem
@@ -118,41 +119,39 @@ class Result:
 
     @property
     def best(self) -> tuple[Config, float] | None:
-        """The winner and its time, or None where nothing worked."""
+        """The winner and its time in ms, or None if no candidate was timed."""
         return next(iter(self.times.items()), None)
 
 
 @dataclass
 class Sweep:
-    """A search that goes from problem to problem with one bench and one checkpoint.
+    """A series of searches that share an evaluator, a checkpoint and a deadline.
 
     Attributes
     ----------
-    bench : Bench
+    evaluator : Evaluator
     checkpoint : Checkpoint
     progress : Progress
     deadline : float
-        By the clock: what is not timed by then is left out, and the best of the rest is the answer.
-    clock : callable
-        Seconds.
+        Time of the evaluator's clock, in seconds, after which nothing more is tried. The winner is the best candidate
+        timed by then.
     """
 
     evaluator: Evaluator
     checkpoint: Checkpoint
     progress: Progress
     deadline: float = float("inf")
-    clock: Callable[[], float] = time.monotonic
     _ready: dict[Job, str | None] = field(default_factory=dict)
 
     @property
     def late(self) -> bool:
-        """Whether the time is up."""
-        return self.clock() > self.deadline
+        """Whether the deadline has passed."""
+        return self.evaluator.clock() > self.deadline
 
     @contextmanager
     def within(self, share: float) -> Iterator[None]:
-        """Leave the body this share of the time that is left."""
-        end, now = self.deadline, self.clock()
+        """Bring the deadline forward for the body, which gets this share of the remaining time."""
+        end, now = self.deadline, self.evaluator.clock()
         self.deadline = now + share * (end - now)
         try:
             yield
@@ -160,18 +159,24 @@ class Sweep:
             self.deadline = end
 
     def prepare(self, jobs: Iterable[Job], in_order: bool = False) -> dict[Job, str | None]:
-        """Compile and check what has not been; return for each job that is done None or why it failed.
+        """Compile and check the kernels that are new.
 
         Parameters
         ----------
         jobs : iterable of Job
         in_order : bool
-            Those that come first matter most. Else any of them may be left out where the time is up.
+            Whether to compile in the given order, because the first kernels matter most. Otherwise the order is random.
+
+        Returns
+        -------
+        dict
+            For each kernel that was tried, now or before, None or the reason of its failure. Kernels that the deadline
+            left out are missing.
         """
         wanted = list(dict.fromkeys(jobs))
         new = [job for job in wanted if job not in self._ready and not self._failed_before(job)]
         with self.within(_PREPARATION):
-            # In any order but the drawn one: what there is no time for should not be all of one kind.
+            # In random order, so that kernels of all kinds are compiled before the time is up.
             compiled = self._compiled(new if in_order else random.Random(_SEED).sample(new, len(new)))
         self.progress.begin("check", len(compiled))
         for job in compiled:
@@ -179,14 +184,14 @@ class Sweep:
                 break
             try:
                 self.settle(job, self.evaluator.check(job))
-            except TuningError as error:  # it ends the run, and the next one leaves it out
+            except TuningError as error:  # it ends the run; the next run skips this kernel
                 self.settle(job, str(error))
                 raise
             self.progress.step()
         return {job: self._ready[job] for job in wanted if job in self._ready}
 
     def works(self, job: Job) -> bool:
-        """Whether this kernel was compiled and found right."""
+        """Whether this kernel was compiled and passed its check."""
         return self._ready.get(job, "") is None
 
     def _compiled(self, jobs: Sequence[Job]) -> list[Job]:
@@ -213,27 +218,28 @@ class Sweep:
         rung : Rung
         candidates : iterable of Config
         label : str
-            Sets the measurements of this search apart from those of another one on the same problem.
+            Tells the measurements of this search from those of other searches on the same problem in the checkpoint.
         effort : Effort
         """
         wanted = list(dict.fromkeys(candidates))
         jobs = {config: job_of(self.evaluator.device.arch, rung, config, problem) for config in wanted}
         prepared = self.prepare(jobs.values())
-        known = {config: prepared[kernel] for config, kernel in jobs.items() if kernel in prepared}
+        known = {config: prepared[job] for config, job in jobs.items() if job in prepared}
         failures = {config: reason for config, reason in known.items() if reason is not None}
         working = [config for config, reason in known.items() if reason is None]
         try:
             trial = _Trial(self, problem, rung, failures)
-        except DeviceMemoryError as error:  # a device too small for this problem
+        except DeviceMemoryError as error:  # the operands do not fit on the device
             return Result(problem, rung.name, {}, dict.fromkeys(wanted, str(error)), None, complete=True)
-        cublas_ms = trial.run(working, label, effort)
+        cublas_ms = trial.time_in_rounds(working, label, effort)
         complete = len(known) == len(wanted) and not trial.cut
         return Result(problem, rung.name, trial.ranking, failures, cublas_ms, complete)
 
     def measure(self, problem: Problem, rung: Rung, config: Config, repeats: int) -> float | None:
-        """Return the median time of one config in ms, or None where it fails or the time is up."""
-        kernel = job_of(self.evaluator.device.arch, rung, config, problem)
-        if self.prepare([kernel]).get(kernel, ""):
+        """Return the median time of one config in ms, or None if it fails or the deadline has passed."""
+        job = job_of(self.evaluator.device.arch, rung, config, problem)
+        self.prepare([job])
+        if not self.works(job):
             return None
         try:
             trial = _Trial(self, problem, rung, {})
@@ -243,12 +249,12 @@ class Sweep:
         return trial.medians.get(config)
 
     def errors(self, problem: Problem, rung: Rung, configs: Iterable[Config]) -> Iterator[tuple[float, float] | None]:
-        """Give the errors of each config and of cuBLAS when asked, see `fastsgemm.tuning.evaluator.Timer`."""
+        """Yield for each config its error and that of cuBLAS; see `fastsgemm.tuning.evaluator.Timer.errors`."""
         timer = self.evaluator.operands(problem)
         yield from (timer.errors(rung, config) for config in configs)
 
     def settle(self, job: Job, failure: str | None) -> None:
-        """Note that a kernel is good, or why it is not."""
+        """Note that a kernel works (None) or why it does not; failures are also written to the checkpoint."""
         self._ready[job] = failure
         if failure is not None:
             self.checkpoint.put(None, job.rung.name, job.config, str(job.variant), failure)
@@ -274,14 +280,14 @@ class _Trial:
 
     @property
     def ranking(self) -> dict[Config, float]:
-        """Every time, the winner first: the last round decides among those that were in it."""
+        """The times of all candidates in ms, the winner first. Those of the last round come before all others."""
         order = sorted(self.medians, key=lambda config: (config not in self._finalists, self.medians[config]))
         return {config: self.medians[config] for config in order}
 
-    def run(self, candidates: Sequence[Config], label: str, effort: Effort) -> float | None:
-        """Time in rounds; return the median time of cuBLAS."""
+    def time_in_rounds(self, candidates: Sequence[Config], label: str, effort: Effort) -> float | None:
+        """Time the candidates by successive halving; return the median time of cuBLAS in ms, or None."""
         if candidates and not self._sweep.late:
-            self._timer.once(self._rung, candidates[0])  # the first product on new memory pays for page tables
+            self._timer.once(self._rung, candidates[0])  # warms up: the first product on new memory takes longer
         left = list(candidates)
         beside: list[float] = []
         for number, stage in enumerate(effort.rounds):
@@ -305,16 +311,16 @@ class _Trial:
     def time(
         self, configs: Sequence[Config], turn: str, repeats: int, beside: list[float] | None = None
     ) -> list[Config]:
-        """Time each of `configs`, in turns and in another order every time; return those that were timed.
+        """Time the configs alternately, in a new random order for each repeat; return those that were timed.
 
         Parameters
         ----------
         configs : sequence of Config
         turn : str
-            For the checkpoint.
+            The name of the measurement in the checkpoint.
         repeats : int
         beside : list of float, optional
-            Takes the times of cuBLAS, in turns with the others.
+            If given, cuBLAS is timed after each repeat, and its times in ms are appended.
         """
         seen: dict[Config, list[float]] = {}
         for repeat in range(repeats):
@@ -337,7 +343,7 @@ class _Trial:
         if found is None:
             try:
                 found = self._timer.once(rung, config)
-            except TuningError as error:  # it ends the run, and the next one leaves it out
+            except TuningError as error:  # it ends the run; the next run skips this kernel
                 self._sweep.settle(job_of(self._sweep.evaluator.device.arch, rung, config, self._problem), str(error))
                 raise
             checkpoint.put(self._problem, rung.name, config, turn, found)

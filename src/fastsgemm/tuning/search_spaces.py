@@ -1,8 +1,9 @@
-"""The search spaces: which constants a tuning run tries, as named data."""
+"""The search spaces: the configs that a tuning run tries, as named data."""
 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,25 +21,26 @@ from fastsgemm.tuning.problem_sets import ANCHORS, HUGE, NARROW, NARROW_ANCHORS,
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
 
 
-@dataclass(frozen=True, eq=False)  # each is one of a kind
+@dataclass(frozen=True, eq=False)  # compared by identity
 class Space:
-    """A named set of configs of one rung: a grid, and refinements that are tried on the best of it.
+    """A named set of configs of one rung: a grid, and refinements of the best configs of the grid.
 
     Attributes
     ----------
     name : str
     rung : str
     grid : mapping of str to tuple of int
-        Every legal combination of these is tried.
+        The values of each constant. Every legal combination that can be fast is tried.
     refined : tuple of mapping of str to tuple of int
-        Every combination of the first is tried on the best configs of the grid, of the next on the best of these.
+        Further values, one mapping for each step of refinement. Every combination of them is applied to the best
+        configs of the step before.
     problems : tuple of Problem
         The standard set of the rung.
     anchors : tuple of Problem
-        Of these, where all candidates are tried; the best of them are tried on the rest.
+        The problems on which all candidates are tried. The best of them are tried on the rest of the standard set.
     variants : tuple of Problem
-        Further anchors, whose operands need kernels of their own: the best third of what was tried on the nearest
-        anchor is tried there.
+        Further anchors, whose operands need other kernels. On each of them, the best third of the candidates of the
+        nearest anchor is tried.
     """
 
     name: str
@@ -51,54 +53,55 @@ class Space:
 
     @property
     def quick(self) -> tuple[Config, ...]:
-        """What is tried in a quick run, the most useful first; ``generic.json`` lists it."""
+        """The configs of a quick run, the most useful first; ``generic.json`` lists them."""
         return database.candidates(self.name, "quick")
 
     @property
     def picked(self) -> tuple[Config, ...]:
-        """What is tried beside the grid, because no refinement of the grid leads to it; ``generic.json`` lists it."""
+        """Configs that are tried beside the grid, because no refinement leads to them; ``generic.json`` lists them."""
         return database.candidates(self.name, "picked")
 
     def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
-        """Return the legal configs to begin with.
+        """Return the legal configs of the grid that can be fast, and the picked ones, before any refinement.
 
         Parameters
         ----------
         shared_limit : int
             Shared memory that a block may opt in to on the device, in bytes.
         quick : bool
+            Whether to return only the configs of a quick run.
         """
-        return list(_candidates(self, shared_limit, quick))
+        rung = rungs.find(self.rung)
+        configs = tuple(filter(_sensible, self.quick)) if quick else _configs_of_any_device(self)
+        return [config for config in configs if not rung.violations(config, shared_limit)]
 
     def refinements(self, config: Config, shared_limit: int, step: int = 0) -> list[Config]:
-        """Return what `config` becomes by other values of the constants that are refined in this step."""
+        """Return the configs that differ from `config` only in the constants that are refined in this step."""
         rung = rungs.find(self.rung)
-        values, limits = self.refined[step], database.search_limits()
+        values = self.refined[step]
         drawn = (config.replace(**constants) for constants in _combinations(values))
         return [
             other
             for other in drawn
-            if other != config and not rung.violations(other, shared_limit) and _sensible(other, limits)
+            if other != config and not rung.violations(other, shared_limit) and _sensible(other)
         ]
 
 
 @lru_cache(maxsize=64)
-def _candidates(space: Space, shared_limit: int, quick: bool) -> tuple[Config, ...]:
-    rung, limits = rungs.find(space.rung), database.search_limits()
-    # How deep comes first, because it is quick and most are not.
-    drawn = (
-        space.quick
-        if quick
-        else (
-            *space.picked,
-            *(one for one in _draw(rung, space.grid) if _deep_enough(one, limits)),
-        )
-    )
-    return tuple(one for one in drawn if not rung.violations(one, shared_limit) and _sensible(one, limits))
+def _configs_of_any_device(space: Space) -> tuple[Config, ...]:
+    """Return the configs of a space that can be fast and that are legal with unlimited shared memory."""
+    rung = rungs.find(space.rung)
+    drawn = (*space.picked, *_draw(rung, space.grid))
+    return tuple(config for config in drawn if not rung.violations(config, sys.maxsize) and _sensible(config))
 
 
 def _draw(rung: Rung, grid: Mapping[str, tuple[int, ...]]) -> Iterator[Config]:
-    yield from (rung.config(**constants) for constants in _combinations(grid))
+    for constants in _combinations(grid):
+        # A look at three integers refuses most of rung 9's grid, and constructing a config takes much longer.
+        if rung.config is not PipelinedConfig or _deep_enough(
+            constants["BK"], constants["STAGES"], constants["SLICED_K"]
+        ):
+            yield rung.config(**constants)
 
 
 def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Any]]:
@@ -106,15 +109,15 @@ def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Any
         yield dict(zip(grid, values, strict=True))
 
 
-def _sensible(config: Config, limits: SearchLimits) -> bool:
-    """Whether a legal config can be worth its compilation."""
-    threads = config.threads
+def _sensible(config: Config) -> bool:
+    """Whether a legal config can be fast enough to be worth compiling."""
+    threads, limits = config.threads, database.search_limits()
     if threads > limits.most_threads:
         return False
     blocks = 1
     if isinstance(config, WarptiledConfig | PipelinedConfig):
         if max(config.WM, config.WN) > 4 * min(config.WM, config.WN):
-            return False  # a long thin warp tile reads more fragments for the same arithmetic
+            return False  # long thin warp tiles load more from shared memory per FMA
         if limits.large_results <= config.BM * config.BN and not _for_large_tiles(config, limits):
             return False
     if isinstance(config, PipelinedConfig) and not _sensible_pipeline(config, limits):
@@ -123,48 +126,49 @@ def _sensible(config: Config, limits: SearchLimits) -> bool:
         blocks = config.MIN_BLOCKS
     bound = min(configs.MAX_REGISTERS, _REGISTER_FILE // (blocks * threads))
     if config.least_registers > bound:
-        return False  # it must spill
-    return blocks == 1 or bound < configs.MAX_REGISTERS  # else MIN_BLOCKS bounds nothing
+        return False  # it spills for certain
+    return blocks == 1 or bound < configs.MAX_REGISTERS  # otherwise MIN_BLOCKS has no effect
 
 
 def _sensible_pipeline(config: PipelinedConfig, limits: SearchLimits) -> bool:
-    """Whether stages, slices and copies of rung 9 suit the size of the tile."""
+    """Whether stages, sliced-K and asynchronous copies of rung 9 suit the size of the tile."""
     results = config.BM * config.BN
     if limits.most_stage_floats < config.BK * (config.BM + config.BN):
-        return False  # a smaller stage hides the copies too, and leaves room for other blocks
+        return False  # a smaller stage hides the copies as well, and more blocks fit on a multiprocessor
     if config.SLICED_K > 1 and results > limits.most_sliced_results:
-        return False  # a tile of this size has warps enough
+        return False  # a tile of this size has enough warps without slices
     if config.STAGES > 2 and not _for_more_stages(config, limits):
         return False
     if config.CP_ASYNC == 2 and config.STAGES == 2 and results < limits.least_scattered_results:
-        return False  # it saves registers, and a smaller tile has them
-    return (
-        config.CP_ASYNC != 1 or results <= limits.most_async_results
-    )  # a larger tile has no registers left for copies
+        return False  # CP_ASYNC = 2 saves registers, which a smaller tile does not need
+    # CP_ASYNC = 1 needs registers that a larger tile lacks.
+    return config.CP_ASYNC != 1 or results <= limits.most_async_results
 
 
-def _deep_enough(config: Config, limits: SearchLimits) -> bool:
-    """Whether the tile is deep exactly where it has slices, which hide the long copies of a deep tile.
+def _deep_enough(BK: int, STAGES: int, SLICED_K: int) -> bool:
+    """Whether the depth of a tile of rung 9 suits it: deep with sliced-K, shallow without.
 
-    Without slices a deep tile is good for narrow results only, and rung 10 is for these. Four stages without slices
-    do not help either.
+    Without sliced-K, deep tiles pay only where C is narrow, and rung 10 computes those problems. Four stages do not pay
+    without sliced-K either.
     """
-    if not isinstance(config, PipelinedConfig):
-        return True
-    if config.SLICED_K > 1:
+    limits = database.search_limits()
+    if SLICED_K > 1:
         least, most = limits.slice_k
-        return limits.most_unsliced_k < config.BK and least <= config.BK // config.SLICED_K <= most
-    return limits.most_unsliced_k >= config.BK and config.STAGES != 4
+        return limits.most_unsliced_k < BK and least <= BK // SLICED_K <= most
+    return limits.most_unsliced_k >= BK and STAGES != 4
 
 
 def _for_more_stages(config: PipelinedConfig, limits: SearchLimits) -> bool:
-    """Whether copies take longer than the arithmetic on a tile. SPREAD has no effect then, and stays at 2."""
+    """Whether more than two stages can pay, because the tile is so small that its copies outlast its arithmetic.
+
+    SPREAD has no effect with more than two stages, so only SPREAD = 2 is tried.
+    """
     most = limits.most_three_stage_results if config.STAGES == 3 else limits.most_four_stage_results
     return config.SPREAD == 2 and most >= config.BM * config.BN
 
 
 def _for_large_tiles(config: WarptiledConfig | PipelinedConfig, limits: SearchLimits) -> bool:
-    """Whether a large tile is made of large thread tiles, the only reason to have one."""
+    """Whether a large tile has large thread tiles, without which it is no faster than a small one."""
     if isinstance(config, PipelinedConfig) and config.TM < 8:
         return False
     slices = config.sliced_k
@@ -245,7 +249,9 @@ SKINNY = Space(
 )
 
 SPACES: dict[str, Space] = {space.name: space for space in (CLASSIC, LITERATURE, REFINED, PIPELINED, SKINNY)}
-_DEFAULTS = {space.rung: space for space in (PIPELINED, SKINNY, REFINED, CLASSIC)}  # what `sgemm` uses comes first
+_DEFAULTS = {
+    space.rung: space for space in (PIPELINED, SKINNY, REFINED, CLASSIC)
+}  # the default rungs of `sgemm` come first
 
 
 def tunable() -> tuple[str, ...]:

@@ -1,11 +1,10 @@
-"""A tuning run from end to end: open the device, tune each rung, store. `tune` is its entry."""
+"""The tuning run: open the device, tune each rung, store the results. Its entry point is `tune`."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     from fastsgemm.tuning.evaluator import Evaluator
     from fastsgemm.tuning.search import Progress
 
-# Shares of the time left, for the first rung and for each next one; the last has the rest.
+# Shares of the remaining time for the first rung and for each following one; the last rung gets all of it.
 _FIRST_RUNG, _NEXT_RUNG = 0.65, 0.5
-QUICK_SECONDS, STANDARD_SECONDS = 18.0, 465.0  # the budgets of a quick run and of the standard set, if none is named
+QUICK_SECONDS, STANDARD_SECONDS = 18.0, 465.0  # the default budgets of a quick run and of the standard set
 
 
 def tune(
@@ -43,28 +42,28 @@ def tune(
     store: bool = True,
     progress: bool = True,
 ) -> Outcome:
-    """Search the constants that are fastest on a device, and remember them.
+    """Search for the fastest config of each problem on a device, and store the results for `sgemm`.
 
     Parameters
     ----------
     shapes : iterable, optional
-        Problems as ``(M, N, K)``, ``(M, N, K, layout)`` or ``"M,N,K,LAYOUT"``. Default: the standard set, which also
-        measures the curves that untuned problems are predicted from.
+        Problems as ``(M, N, K)``, ``(M, N, K, layout)`` or ``"M,N,K,LAYOUT"``. Default: the standard set of each
+        rung; then curves are measured too, from which the cost model predicts other problems.
     rung : str or int, optional
-        The rung to tune. Default: every rung that has a search space; in a quick run those that `sgemm` uses.
+        The rung to tune. Default: every rung that has a search space; in a quick run, the rungs that `sgemm` uses
+        by default.
     space : str, optional
-        The search space, by name. Default: that of the rung.
+        The name of the search space. Default: the one of the rung.
     quick : bool
-        A few good candidates only, in seconds.
+        Whether to try only a few good candidates, which takes seconds.
     budget : float, optional
-        Seconds that the run may take. Default: 18 for a quick run, 465 for the standard set, else as long
-        as it takes.
+        Seconds that the run may take. Default: 18 for a quick run, 465 for the standard set, otherwise unlimited.
     device : int or str
         CUDA's number of the device in this machine, ``cuda:1``, or its name or architecture.
     store : bool
-        Whether to keep the result in the user's data folder.
+        Whether to store the results in the user's data folder.
     progress : bool
-        Whether to show on stderr how far it is.
+        Whether to show a progress bar on stderr.
 
     Returns
     -------
@@ -79,21 +78,14 @@ def tune(
     from fastsgemm.device import open_gpu, ordinal
     from fastsgemm.progress import Bar
 
-    began = time.monotonic()
     with evaluating(open_gpu(ordinal(device))) as evaluator, alone(evaluator.device):
-        return carry_out(
-            plan_run(evaluator.device, shapes, rung, space, quick),
-            evaluator,
-            Bar(progress),
-            budget,
-            store=store,
-            began=began,
-        )
+        plan = plan_run(evaluator.device, shapes, rung, space, quick)
+        return carry_out(plan, evaluator, Bar(progress), budget, store=store)
 
 
 @contextmanager
 def evaluating(gpu: Gpu) -> Iterator[Evaluator]:
-    """Make ready to tune a device. Afterwards nothing that was loaded or chosen for the trials is left."""
+    """Give the evaluator of a device, with the device current. On exit, unload the kernels that were tried."""
     from fastsgemm.tuning.evaluator import DeviceEvaluator
 
     switched = gpu.enter()
@@ -110,64 +102,81 @@ def evaluating(gpu: Gpu) -> Iterator[Evaluator]:
 
 
 def carry_out(
-    planned: RunPlan,
+    plan: RunPlan,
     evaluator: Evaluator,
     bar: Progress,
     budget: float | None = None,
     *,
     store: bool = True,
-    began: float | None = None,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Carry out a plan with an evaluator. What was found is stored also if it ends by an exception or Ctrl-C."""
-    began = clock() if began is None else began
-    if budget is None and (planned.quick or not planned.problems):
-        budget = QUICK_SECONDS if planned.quick else STANDARD_SECONDS
+    """Carry out a plan. Results so far are stored even if the run ends by an exception or Ctrl-C.
+
+    Parameters
+    ----------
+    plan : RunPlan
+    evaluator : Evaluator
+        Of the device of the plan.
+    bar : Progress
+    budget : float, optional
+        Seconds that the run may take; see `tune`.
+    store : bool
+        Whether to store the results in the user's data folder.
+
+    Raises
+    ------
+    TuningError
+        No problem could be tuned, or a candidate broke the CUDA context.
+    RecordError
+        The checkpoint or the results cannot be written.
+    """
+    began = evaluator.clock()
+    if budget is None and (plan.quick or not plan.problems):
+        budget = QUICK_SECONDS if plan.quick else STANDARD_SECONDS
     outcome = Outcome(evaluator.device, evaluator.tools)
     with Checkpoint(_checkpoint_path(evaluator.device), _stamp(evaluator)) as checkpoint:
         if checkpoint.found:
-            bar.note(f"going on from {checkpoint.found} measurements in {checkpoint.path}")
-        sweep = Sweep(evaluator, checkpoint, bar, began + (math.inf if budget is None else budget), clock)
+            bar.note(f"resuming from {checkpoint.found} measurements in {checkpoint.path}")
+        sweep = Sweep(evaluator, checkpoint, bar, began + (math.inf if budget is None else budget))
         try:
             share = _FIRST_RUNG
-            for space in planned.spaces:
-                with sweep.within(1.0 if space is planned.spaces[-1] else share):
-                    RungTuning(planned, space, sweep, outcome).run()
+            for space in plan.spaces:
+                with sweep.within(1.0 if space is plan.spaces[-1] else share):
+                    RungTuning(plan, space, sweep, outcome).tune()
                 share = _NEXT_RUNG
         finally:
             bar.end()
-            outcome.seconds = clock() - began
+            outcome.seconds = evaluator.clock() - began
             if store and (outcome.tuned or outcome.curves):
                 outcome.path = database.save(outcome.content)
                 choose.forget()
         if outcome.complete:
             checkpoint.finish()
     if not outcome.tuned:
-        raise TuningError(f"nothing could be measured in the time: {_most(outcome.failures)}")
+        raise TuningError(f"no problem could be tuned: {_main_failure(outcome.failures)}")
     return outcome
 
 
-def _most(failures: dict[str, int]) -> str:
+def _main_failure(failures: dict[str, int]) -> str:
     if not failures:
-        return "no candidate was reached"
+        return "the budget was spent before the first candidate was timed"
     reason = max(failures, key=lambda text: failures[text])
-    return f"{sum(failures.values())} candidates failed, most of them because {reason}"
+    return f"{sum(failures.values())} candidates failed, most of them with: {reason}"
 
 
 @contextmanager
 def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
-    """Keep other processes from tuning the same kind of device: they would disturb each other's times.
+    """Hold the lock that keeps other processes from tuning devices of the same name, which would distort the times.
 
     Parameters
     ----------
-    device : Device
+    device_info : DeviceInfo
     wait : float
-        Seconds to wait for another process.
+        Seconds to wait for another process; negative: without limit.
 
     Raises
     ------
     TuningError
-        It goes on for longer, or the user's data folder cannot be written.
+        Another process still holds the lock, or the user's data folder cannot be written.
     """
     from filelock import FileLock, Timeout
 
@@ -199,7 +208,7 @@ def _slug(name: str) -> str:
 
 
 def _stamp(evaluator: Evaluator) -> dict[str, str]:
-    """Return what a measurement holds for: the kernels are part of it."""
+    """Return what a measurement depends on: device, driver, NVRTC and a digest of the kernels' sources."""
     digest = hashlib.sha256()
     for path in sorted(resources.folder("cuda_src").rglob("*.cu*")):
         digest.update(path.read_bytes())
