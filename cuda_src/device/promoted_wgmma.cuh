@@ -1,9 +1,9 @@
-// Rung 11: sums of scaled FP16 products, promoted to FP32 registers in time. For one warpgroup, 64 x BN of a
-// tile. Included after the rung's constants and its ring of stages, which it computes with.
+// Rung 11: sums of scaled FP16 products, promoted to FP32 registers before truncation errors grow. One
+// warpgroup computes 64 x BN of a tile. Included after the rung's constants and its Ring, which it uses.
 #pragma once
 #include "device/wgmma.cuh"
 
-// The products of the 32 steps of k of a stage at `data`: two wgmmas a product, of 16 steps each.
+// A stage, at `data`, has 32 steps of k: each product takes two wgmmas of 16 steps.
 constexpr unsigned LO = 64, STEP = 32;  // bytes from hi to lo, and from 16 steps to the next
 
 __device__ __forceinline__ void multiply_high(float (&chain)[BN / 2], unsigned data, int warpgroup,
@@ -34,7 +34,7 @@ __device__ __forceinline__ void promote_cross(float (&sum)[BN / 2], const float 
     pin(sum);
 }
 
-// Stages of the ring that are used together: the steps of k of a promotion.
+// The stages of the ring between two promotions.
 struct Batch {
     int stage[PROMOTE_STAGES];
 };
@@ -50,14 +50,14 @@ __device__ __forceinline__ Batch wait_for_batch(Ring &ring) {
     return batch;
 }
 
-// By each warp: the batch has been read for the last time.
+// Mark the stages of a batch as empty, once for each warp.
 __device__ __forceinline__ void release(const Ring &ring, const Batch &batch) {
     if (threadIdx.x % 32 != 0) return;
 #pragma unroll
     for (int i = 0; i < PROMOTE_STAGES; ++i) barrier_arrive(ring.empty(batch.stage[i]));
 }
 
-// sum = A B of `batches` batches, an even number, for a warpgroup.
+// Compute sum = A B over `batches` batches, an even number, for one warpgroup.
 __device__ __forceinline__ void multiply(float (&sum)[BN / 2], Ring &ring, int batches, int warpgroup) {
     auto high = [&](float (&chain)[BN / 2], const Batch &batch, bool go_on) {
 #pragma unroll
