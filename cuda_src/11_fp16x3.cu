@@ -32,7 +32,7 @@
 #include "device/raster.cuh"
 #include "device/dependent_launch.cuh"
 
-#ifndef CONSTANTS
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int BM = 128;            // rows of C a tile: 64 a warpgroup that multiplies; 64 or 128
 constexpr int BN = 128;            // columns of C a tile: 16, 32, 64, 128 or 192
 constexpr int SETS = 3;            // sets of BN / 2 registers: 3, or 2 for BN = 192
@@ -41,7 +41,7 @@ constexpr int STAGES = 7;          // of the ring, (BM + BN) * 128 bytes each: a
 constexpr int GROUP_M = 8;         // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;         // 1: C is column-major
 constexpr int VEC_C = 2;  // floats a store: 2 where C and ldc have 8-byte alignment and TRANS_C = 0, else 1
-#endif
+// constants:end
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
 constexpr int THREADS = 128 * (CONSUMERS + 1);
@@ -111,10 +111,10 @@ __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorM
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fp16x3(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, int M, int N,
-           int k_blocks, int part_blocks, float alpha, const Line *__restrict__ rows,
-           const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
-           long long part_stride, int *__restrict__ exceptions) {
+    fastsgemm_fp16x3(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, int M,
+                     int N, int k_blocks, int part_blocks, float alpha, const Line *__restrict__ rows,
+                     const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
+                     long long part_stride, int *__restrict__ exceptions) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     Ring ring{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD};

@@ -11,7 +11,7 @@
 #include "device/raster.cuh"
 #include "device/dependent_launch.cuh"
 
-#ifndef CONSTANTS
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int BM = 128;     // rows of C a block: multiple of WM
 constexpr int BN = 128;     // columns of C a block: multiple of WN
 constexpr int WM = 64;      // rows of C a warp: multiple of 16
@@ -20,7 +20,7 @@ constexpr int STAGES = 3;   // of the ring, (BM + BN) * 128 bytes each: at least
 constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
 constexpr int VEC_C = 2;    // floats a store: 2 where C and ldc have 8-byte alignment and TRANS_C = 0, else 1
-#endif
+// constants:end
 
 constexpr int WARPS_N = BN / WN;
 constexpr int THREADS = BM / WM * WARPS_N * 32;
@@ -95,10 +95,11 @@ __device__ __forceinline__ void multiply(Sums &high, Sums &cross, unsigned stage
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fp16x3_mma(const unsigned short *__restrict__ pairs_a, const unsigned short *__restrict__ pairs_b, int M,
-               int N, int k_blocks, int part_blocks, float alpha, const Line *__restrict__ rows,
-               const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
-               long long part_stride, int *__restrict__ exceptions) {
+    fastsgemm_fp16x3_mma(const unsigned short *__restrict__ pairs_a,
+                         const unsigned short *__restrict__ pairs_b, int M, int N, int k_blocks,
+                         int part_blocks, float alpha, const Line *__restrict__ rows,
+                         const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
+                         long long part_stride, int *__restrict__ exceptions) {
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned ring = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     const unsigned tiles = count_tiles<BM, BN>(M, N);

@@ -6,9 +6,9 @@
 #include "device/split_format.cuh"
 #include "device/dependent_launch.cuh"
 
-#ifndef CONSTANTS
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int VEC = 4;  // floats a load: 4 where X and ldx have 16-byte alignment, else 1
-#endif
+// constants:end
 
 constexpr int THREADS = 256;
 constexpr int ROWS = THREADS / 32;  // of X that a block reads at a time
@@ -16,8 +16,8 @@ constexpr int LINES = 128;          // a block; four a thread
 static_assert(VEC == 1 || VEC == 4, "X is read 4 or 16 bytes at a time");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    column_maxima(int lines, int K, const float *__restrict__ X, long long ldx, unsigned *__restrict__ maxima,
-                  Line *__restrict__ info) {
+    fastsgemm_column_maxima(int lines, int K, const float *__restrict__ X, long long ldx,
+                            unsigned *__restrict__ maxima, Line *__restrict__ info) {
     __shared__ unsigned partial[ROWS][LINES];
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32;
     const int chunk = (K + gridDim.y - 1) / gridDim.y;

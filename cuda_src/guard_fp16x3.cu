@@ -12,7 +12,9 @@
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 
-constexpr int THREADS = 256;
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int THREADS = 256;  // of a block: as many as a block of C has groups of EACH x EACH elements
+// constants:end
 constexpr int SIDE = 64;         // rows and columns of a block
 constexpr int BK = 16;           // steps of k in shared memory
 constexpr int PITCH = SIDE + 4;  // floats from one k to the next: spreads the stores over the banks
@@ -131,11 +133,12 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    guard_fp16x3(int M, int N, int K, float alpha, const float *__restrict__ A, long long a_m, long long a_k,
-                 const float *__restrict__ B, long long b_k, long long b_n, float beta, float *C,
-                 long long ldc, const Line *__restrict__ rows, const int *__restrict__ row_where,
-                 const Line *__restrict__ columns, const int *__restrict__ column_where,
-                 const int *__restrict__ exceptions, int TILE_M, int TILE_N) {
+    fastsgemm_guard_fp16x3(int M, int N, int K, float alpha, const float *__restrict__ A, long long a_m,
+                           long long a_k, const float *__restrict__ B, long long b_k, long long b_n,
+                           float beta, float *C, long long ldc, const Line *__restrict__ rows,
+                           const int *__restrict__ row_where, const Line *__restrict__ columns,
+                           const int *__restrict__ column_where, const int *__restrict__ exceptions,
+                           int TILE_M, int TILE_N) {
     __shared__ __align__(16) float a[BK][PITCH], b[BK][PITCH];
     __shared__ unsigned found[EACH][THREADS / 32];
     const Problem problem{M,   N,    K, alpha, A,    a_m,       a_k,     B,           b_k,

@@ -8,17 +8,18 @@
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 
-#ifndef CONSTANTS
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int VEC_C = 4;  // floats a store: 4 where C and ldc have 16-byte alignment, else 1
-#endif
+// constants:end
 
 constexpr int THREADS = 256;
 static_assert(VEC_C == 1 || VEC_C == 4, "C is stored 4 or 16 bytes at a time");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    reduce_fp16x3(int M, int N, int parts, const float *__restrict__ W, long long ldw, long long part_stride,
-                  float alpha, const Line *__restrict__ rows, const Line *__restrict__ columns, float beta,
-                  float *__restrict__ C, long long ldc) {
+    fastsgemm_reduce_fp16x3(int M, int N, int parts, const float *__restrict__ W, long long ldw,
+                            long long part_stride, float alpha, const Line *__restrict__ rows,
+                            const Line *__restrict__ columns, float beta, float *__restrict__ C,
+                            long long ldc) {
     const int quads = N / 4 + (N % 4 != 0);
     const long long number = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
     const long long m = number / quads;

@@ -10,12 +10,12 @@
 #include "device/cluster.cuh"
 #include "device/dependent_launch.cuh"
 
-#ifndef CONSTANTS
-constexpr int VEC = 4;      // floats a load: 4 where X and ldx have 16-byte alignment, else 1
-constexpr int CLUSTER = 8;  // blocks: 8, or 1 below sm_90
-#endif
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int VEC = 4;        // floats a load: 4 where X and ldx have 16-byte alignment, else 1
+constexpr int CLUSTER = 8;    // blocks: 8, or 1 below sm_90
+constexpr int THREADS = 512;  // of a block
+// constants:end
 
-constexpr int THREADS = 512;
 constexpr int LINES = 32;              // a block
 constexpr int LANES = LINES / 4;       // threads side by side, of four lines each
 constexpr int ROWS = THREADS / LANES;  // of X that a block reads at a time
@@ -67,9 +67,10 @@ extern "C" __global__ void
 __cluster_dims__(1, CLUSTER, 1)
 #endif
     __launch_bounds__(THREADS, 2)
-        split_columns(int lines, int K, const float *__restrict__ X, long long ldx,
-                      const unsigned *__restrict__ maxima, int maxima_parts,
-                      unsigned short *__restrict__ pairs, Line *__restrict__ info, int *__restrict__ where) {
+        fastsgemm_split_columns(int lines, int K, const float *__restrict__ X, long long ldx,
+                                const unsigned *__restrict__ maxima, int maxima_parts,
+                                unsigned short *__restrict__ pairs, Line *__restrict__ info,
+                                int *__restrict__ where) {
     __shared__ float tile[TILE * PITCH];
     __shared__ unsigned largest[LINES];
     __shared__ int exponents[LINES];

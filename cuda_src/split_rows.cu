@@ -6,11 +6,10 @@
 #include "device/split_format.cuh"
 #include "device/dependent_launch.cuh"
 
-#ifndef CONSTANTS
-constexpr int LINE_THREADS =
-    128;                // threads a line: 32, 64, ... 1024; best is K / 32, for a line then fits in registers
-constexpr int VEC = 4;  // floats a load: 4 where X and ldx have 16-byte alignment, else 1
-#endif
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int LINE_THREADS = 128;  // threads a line: 32, 64, ... 1024; best is K / 32: it stays in registers
+constexpr int VEC = 4;             // floats a load: 4 where X and ldx have 16-byte alignment, else 1
+// constants:end
 
 constexpr int THREADS = LINE_THREADS > 256 ? LINE_THREADS : 256;
 constexpr int LINES = THREADS / LINE_THREADS;  // a block
@@ -37,8 +36,9 @@ __device__ __forceinline__ unsigned largest_of(unsigned largest, const float (&x
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    split_rows(int lines, int K, const float *__restrict__ X, long long ldx,
-               unsigned short *__restrict__ pairs, Line *__restrict__ info, int *__restrict__ where) {
+    fastsgemm_split_rows(int lines, int K, const float *__restrict__ X, long long ldx,
+                         unsigned short *__restrict__ pairs, Line *__restrict__ info,
+                         int *__restrict__ where) {
     __shared__ unsigned partial[LINES * WARPS];
     __shared__ int left_out[LINES];
     const int own = threadIdx.x / LINE_THREADS, t = threadIdx.x % LINE_THREADS;

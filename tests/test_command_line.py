@@ -10,7 +10,7 @@ from fastsgemm import command_line as command
 from fastsgemm.command_line import main
 from fastsgemm.errors import NoNvrtcError
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import RUNGS
+from fastsgemm.rungs import IEEE
 from fastsgemm.tuning import tuner
 
 
@@ -33,7 +33,7 @@ def test_without_a_device_the_ladder_is_climbed_on_the_simulated_one_too(no_driv
     out = capsys.readouterr().out
     assert "32 x 32 x 32 with the constants for 4096 x 4096 x 4096 on a simulated NVIDIA H200" in " ".join(out.split())
     assert [line for line in out.splitlines() if line.startswith("1 naive") and "32.0" in line]
-    assert f"{len(RUNGS) - 1} rungs are the same bits" in out  # rung 10 shares K out
+    assert f"{len(IEEE) - 1} rungs are the same bits" in out  # rung 10 shares K out
 
 
 def test_without_nvrtc_there_is_only_the_host(no_driver, monkeypatch, capsys):
@@ -57,7 +57,7 @@ def test_the_simulated_device_alone(fresh_machine, monkeypatch, capsys):
     assert main(["--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["info"]["backend"] == "sim"
-    assert [row["name"] for row in data["ladder"]["rows"]] == [rung.name for rung in RUNGS]
+    assert [row["name"] for row in data["ladder"]["rows"]] == [rung.name for rung in IEEE]
     assert "simulated" not in data
 
 

@@ -25,7 +25,7 @@ from fastsgemm.config import (
 from fastsgemm.errors import CompileError, ConfigError
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import compiler, source
-from fastsgemm.rungs import RUNGS, find
+from fastsgemm.rungs import IEEE, find
 
 SHARED_LIMIT = 232448  # of an H100 or H200, bytes
 
@@ -99,7 +99,7 @@ def unrolled(config):
     return config.tile_k * (accumulators + 4 * copied)
 
 
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(rung):
     legal, illegal = set(), set()
 
@@ -350,7 +350,7 @@ def test_the_base_class_makes_no_config_and_names_those_that_do():
         SharedTileConfig(BM=128, BN=128, BK=8)
 
 
-FAMILIES = {rung.file: rung.config for rung in RUNGS} | {"11_fp16x3.cu": Fp16x3Config}
+FAMILIES = {rung.file: rung.config for rung in IEEE} | {"11_fp16x3.cu": Fp16x3Config}
 
 
 @pytest.mark.parametrize(("file", "family"), FAMILIES.items())

@@ -40,7 +40,7 @@ def test_links_of_the_readme_work_outside_a_checkout():
 def test_every_rung_is_explained(rung):
     text = (ROOT / "docs" / "ladder.md").read_text()
     assert f"## {rung}\n" in text
-    counted = not rung.narrow  # the counts are those of a square
+    counted = not rung.narrow and rung.precision == "ieee"  # the counts are those of a square, by the simulated device
     assert (f"<!-- counts-{rung.name}:begin -->\n>" in text) == counted
     row = f"| `{rung.file}` | {rung} |"
     assert row in (ROOT / "cuda_src" / "README.md").read_text()

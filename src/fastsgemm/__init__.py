@@ -4,6 +4,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # type checkers treat it as typing.TYPE_CHECKING, whose import costs time
 if TYPE_CHECKING:
+    from fastsgemm.call.split_operand import SplitOperand, split
     from fastsgemm.config import (
         BlockConfig,
         Config,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         NoNvrtcError,
         OperandError,
         OverlapError,
+        PrecisionError,
         RecordError,
         ScalarError,
         ScalarRangeError,
@@ -68,12 +70,14 @@ __all__ = [
     "OperandError",
     "OverlapError",
     "PipelinedConfig",
+    "PrecisionError",
     "RecordError",
     "ScalarError",
     "ScalarRangeError",
     "ShapeError",
     "SharedTileConfig",
     "SkinnyConfig",
+    "SplitOperand",
     "StreamError",
     "ThreadColumnConfig",
     "ThreadTileConfig",
@@ -84,6 +88,7 @@ __all__ = [
     "__version__",
     "explain",
     "sgemm",
+    "split",
     "tune",
 ]
 
@@ -104,8 +109,10 @@ _HOMES = {
         "config",
     ),
     "RUNGS": "rungs",
+    "SplitOperand": "call.split_operand",
     "explain": "heuristics.explanation",
     "sgemm": "gemm",
+    "split": "call.split_operand",
     "tune": "tuning.tuner",
 }  # of the public names that are not errors
 

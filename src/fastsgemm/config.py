@@ -620,6 +620,46 @@ class Fp16x3Config(Config):
         return [Violation(rule, f"at most {self.MULTIPLY_REGISTERS}", f"at least {self.least_registers}")]
 
 
+@dataclass(frozen=True, repr=False)
+class Fp16x3MmaConfig(Config):
+    """Rung 11 on devices without wgmma: the same arithmetic by mma.sync."""
+
+    BM: Annotated[int, Constant("rows of C that a block computes", (64, 128))] = 128
+    BN: Annotated[int, Constant("columns of C that a block computes", (64, 128))] = 128
+    WM: Annotated[int, Constant("rows of C that a warp computes", (32, 64))] = 64
+    WN: Annotated[int, Constant("columns of C that a warp computes", (32, 64))] = 32
+    STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", least=2, most=8)] = 3
+    GROUP_M: GroupM = 8
+    SPLIT_K: SplitK = 1
+
+    LINE_BYTES: ClassVar[int] = 128  # of a row of A or a column of B in a stage: 32 steps of hi and of lo
+
+    @property
+    def split_k(self) -> int:
+        """Parts of K with blocks of their own."""
+        return self.SPLIT_K
+
+    @property
+    def tile_k(self) -> int:
+        """Steps of k in a stage."""
+        return 32
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.BM // self.WM * (self.BN // self.WN) * WARP
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block, in bytes."""
+        return self.STAGES * (self.BM + self.BN) * self.LINE_BYTES
+
+    @property
+    def least_registers(self) -> int:
+        """A lower bound of the registers of a thread: three sums of every element."""
+        return 3 * self.WM * self.WN // WARP + BOOKKEEPING_REGISTERS
+
+
 def _outer_product_registers(rows: int, columns: int) -> int:
     """Return the registers of the accumulators and fragments of an outer product, and of what every kernel needs."""
     return rows * columns + rows + columns + BOOKKEEPING_REGISTERS

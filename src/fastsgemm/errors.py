@@ -51,6 +51,10 @@ class UnknownRungError(FastsgemmError, ValueError):
     """No rung of that name or number."""
 
 
+class PrecisionError(FastsgemmError, ValueError):
+    """A precision that there is not, or one that does not go with the rung, the config or a split operand."""
+
+
 class ConfigError(FastsgemmError, ValueError):
     """A config that breaks a rule; the message names every broken rule with its limit and value."""
 

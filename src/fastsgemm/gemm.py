@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
 from fastsgemm import device, host, rungs
-from fastsgemm.call import arrays, checks, packing
+from fastsgemm.call import arrays, checks, fp16x3, packing, streams
 from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
 from fastsgemm.call.product import multiply
-from fastsgemm.config import Config
-from fastsgemm.errors import ArgumentError, ConfigError, ShapeError, StreamError
+from fastsgemm.call.split_operand import SplitOperand, array_of
+from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.errors import ArgumentError, ConfigError, ShapeError
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.first_use import opened
@@ -41,6 +41,7 @@ def sgemm(
     *,
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
+    precision: str = ...,
     stream: Any = ...,
 ) -> Array: ...
 @overload
@@ -53,6 +54,7 @@ def sgemm(
     *,
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
+    precision: str = ...,
     stream: Any = ...,
 ) -> Array: ...
 @overload
@@ -65,6 +67,7 @@ def sgemm(
     C: Array,
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
+    precision: str = ...,
     stream: Any = ...,
 ) -> Array: ...
 @overload
@@ -77,6 +80,7 @@ def sgemm(
     *,
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
+    precision: str = ...,
     stream: Any = ...,
 ) -> Any: ...
 def sgemm(
@@ -87,19 +91,21 @@ def sgemm(
     C: Any = None,
     *,
     rung: str | int | Rung | None = None,
-    config: Config | None = None,
+    config: Any = None,
+    precision: str = "ieee",
     stream: Any = None,
     out: None = None,
 ) -> Any:
     """Compute C <- alpha * A @ B + beta * C in float32, on an NVIDIA GPU.
 
-    Products are IEEE float32 fused multiply-adds. TF32 is never used.
+    By default products are IEEE float32 fused multiply-adds. TF32 is never used.
 
     Parameters
     ----------
     A : array, shape (M, K), float32
         From NumPy, CuPy, PyTorch or JAX, or any object with DLPack or the CUDA array interface. Any strides are
-        allowed.
+        allowed. With precision "fp16x3", A or B may be
+        an operand that `split` returned.
     B : array, shape (K, N), float32
     alpha, beta : float
         Rounded to float32. With beta = 0, C is not read; with alpha = 0, A and B are not read.
@@ -110,6 +116,9 @@ def sgemm(
         A kernel of the ladder, by name or number; see `RUNGS`. Default: the fastest known or predicted one.
     config : Config, optional
         The kernel's constants. Default: from the tuning database; see `explain`.
+    precision : str
+        ``"ieee"``: IEEE fused multiply-adds only, no tensor cores. ``"fp16x3"``: the accuracy of float32, from tensor
+        cores where they are faster; see Notes.
     stream : object with ``__cuda_stream__``, optional
         The stream to launch on. Default: the current stream of the library of C, or of A if there is no C.
     out : None
@@ -128,8 +137,9 @@ def sgemm(
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
         Subclasses of ValueError. The shapes do not match; C shares memory with A, B or itself; the operands are on
         different devices; an array cannot be read or written as given; beta != 0 without C.
-    UnknownRungError, ConfigError
-        Subclasses of ValueError. There is no such rung; the config is not legal for it on this device.
+    UnknownRungError, ConfigError, PrecisionError
+        Subclasses of ValueError. There is no such rung or precision; the config is not legal for the rung on this
+        device; the precision contradicts the rung or a split operand.
     DeviceError
         A subclass of RuntimeError. There is no driver or no NVRTC; the first call on a problem is inside a CUDA graph
         capture; the device is out of memory (`DeviceMemoryError`, also a MemoryError). If PyTorch or CuPy cannot
@@ -153,6 +163,11 @@ def sgemm(
     does the same unless its config uses split-K, sliced-K or partial accumulators. These, and rung 10, add in another
     order, which is fixed but rounds differently. The default may use them.
 
+    **Precision.** With "fp16x3", each operand is split into pairs of FP16 numbers; tensor cores sum their products. Every
+    element differs from the exact one by at most max(K, 100 + K / 64) u (|A| |B|), u = 2^-24, on sm_90;
+    ``docs/precision.md`` derives the bound and states that of other devices. An IEEE kernel is used where it is faster
+    and on devices older than sm_80; `explain` says which.
+
     Examples
     --------
     >>> import numpy as np, fastsgemm
@@ -160,6 +175,16 @@ def sgemm(
     array([[3., 3.],
            [3., 3.]], dtype=float32)
     """
+    if rung is not None or config is not None or precision != "ieee":
+        if rung is not None or isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
+            rung = rungs.find("fp16x3" if rung is None else rung)
+        precision = rungs.precision_of(rung, precision)
+    split_a = A if type(A) is SplitOperand else None
+    split_b = B if type(B) is SplitOperand else None
+    if split_a is not None:
+        A = array_of("A", split_a, precision)
+    if split_b is not None:
+        B = array_of("B", split_b, precision)
     lead = A if C is None else C
     library = arrays.library(lead)
     ordinal = library.device_of(lead)
@@ -175,17 +200,15 @@ def sgemm(
         raise ArgumentError(
             "sgemm has no out=; pass the output as C= instead (with beta=0, the default, C is not read)"
         )
-    if rung is not None:
-        rung = rungs.find(rung)
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
     if ordinal == HOST:
-        return host.sgemm(A, B, alpha32, beta32, C, rung, config, stream)
+        return host.sgemm(A, B, alpha32, beta32, C, rung, config, stream, precision)
 
     gpu = opened.get(ordinal) or _open(ordinal, library, stream)
     switched = gpu.enter()
     try:
-        handle = library.current_stream(ordinal) if stream is None else _handle(stream)
+        handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
         of_a, of_b = arrays.library(A), arrays.library(B)
         # All operands are of one library, on its current stream: its own ordering and lifetimes suffice.
         at_home = library.has_streams and of_a is library and of_b is library
@@ -199,9 +222,16 @@ def sgemm(
         c = result.view if type(result) is DeviceArray else library.view(result, handle, at_home)
         if C is not None and library.immutable:
             _copy_values(gpu, handle, library.view(C, handle, False), c, beta32)
-        multiply(gpu, handle, a, b, c, alpha32, beta32, rung, config)
+        kept: list[SplitOperand] = []  # whose memory the stream must not lose
+        if precision == "ieee":
+            multiply(gpu, handle, a, b, c, alpha32, beta32, rung, config)
+        else:
+            splits = (split_a, split_b)
+            kept += [one for one in splits if one is not None and one.ready_on(gpu, handle)]
+            at_home = at_home and not kept
+            fp16x3.multiply(gpu, handle, a, b, c, alpha32, beta32, config, splits, rung is not None)
         if not at_home:
-            gpu.keep_alive(handle, (A, B, C, result))
+            gpu.keep_alive(handle, (A, B, C, result, *kept))
         if result is not C:
             return library.finish(result)
         library.written(C)
@@ -214,26 +244,8 @@ def sgemm(
 def _open(ordinal: int, library: Library, stream: Any) -> Gpu:
     """Open the device for a first call, and tune it if it is unknown and the call's stream is not being captured."""
     return first_use.open_device(
-        ordinal, lambda: library.current_stream(ordinal) if stream is None else _handle(stream)
+        ordinal, lambda: library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
     )
-
-
-def _handle(stream: Any) -> int:
-    protocol = getattr(stream, "__cuda_stream__", None)
-    if protocol is None:
-        raise StreamError(f"stream must have __cuda_stream__, as torch, CuPy and cuda.core streams do, got {stream!r}")
-    answer = "nothing"
-    try:
-        answer = protocol()
-        version, handle = map(operator.index, answer)
-    except Exception as error:
-        rule = "must return a version and a handle"
-        raise StreamError(f"stream's __cuda_stream__ {rule}, got {answer!r} ({type(error).__name__})") from error
-    if version != 0:
-        raise StreamError(f"stream speaks version {version} of __cuda_stream__, only version 0 is supported")
-    if handle < 0:
-        raise StreamError(f"stream's __cuda_stream__ must return a handle of at least 0, got {handle}")
-    return handle
 
 
 def _new_shape(a: View, b: View) -> tuple[int, int]:

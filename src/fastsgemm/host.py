@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from fastsgemm import device
-from fastsgemm.call import arrays, checks
+from fastsgemm.call import arrays, checks, fp16x3
 from fastsgemm.call.arrays import HOST, DeviceArray, View
 from fastsgemm.call.product import multiply
 from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM
-from fastsgemm.errors import NoDriverError, StreamError
+from fastsgemm.errors import DeviceError, NoDriverError, StreamError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.rungs import Rung
@@ -29,8 +29,9 @@ def sgemm(
     beta: np.float32,
     C: Any,
     rung: Rung | None,
-    config: Config | None,
+    config: Any,
     stream: Any,
+    precision: str = "ieee",
 ) -> Any:
     """Compute C <- alpha * A @ B + beta * C for arrays in host memory; see `fastsgemm.sgemm`."""
     if stream is not None:
@@ -52,7 +53,7 @@ def sgemm(
     if not in_place and c is not None:
         result[...] = c
     if backend == "cuda":
-        _through_device(a, b, alpha, beta, result, rung, config)
+        _through_device(a, b, alpha, beta, result, rung, config, precision)
     elif backend == "sim":
         _through_simulation(a, b, alpha, beta, result, rung, config)
     else:
@@ -88,6 +89,10 @@ def _backend(rung: Rung | None, config: Config | None) -> str:
                 "to multiply with NumPy, or set FASTSGEMM_DEVICE=sim to simulate a device"
             )
         _say_once()
+    if backend == "sim" and rung is not None and rung.precision != "ieee":
+        raise DeviceError(
+            f"the simulated device runs rungs of precision 'ieee', rung {rung.name} is {rung.precision!r}"
+        )
     return backend
 
 
@@ -139,7 +144,8 @@ def _through_device(
     beta: np.float32,
     c: np.ndarray,
     rung: Rung | None,
-    config: Config | None,
+    config: Any,
+    precision: str,
 ) -> None:
     gpu = first_use.open_device(0)
     switched = gpu.enter()
@@ -153,7 +159,11 @@ def _through_device(
             if read and lines.size:
                 array.upload(lines)
             views.append(_flip(array.view) if flipped else array.view)
-        multiply(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, rung, config)
+        if precision == "ieee":
+            multiply(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, rung, config)
+        else:
+            forced = rung is not None
+            fp16x3.multiply(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, config, forced=forced)
         _download(made[2], c)
     finally:
         for array in made:

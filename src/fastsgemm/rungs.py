@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fastsgemm.config import (
     BlockConfig,
     Config,
+    Fp16x3Config,
     PipelinedConfig,
     SharedTileConfig,
     SkinnyConfig,
@@ -16,8 +17,9 @@ from fastsgemm.config import (
     Violation,
     WarptiledConfig,
 )
-from fastsgemm.errors import ConfigError, UnknownRungError
+from fastsgemm.errors import ConfigError, PrecisionError, UnknownRungError
 
+PRECISIONS = ("ieee", "fp16x3")  # of `sgemm`, the default first
 NARROW = 32  # the most rows of C that rung 10 is for
 
 
@@ -56,6 +58,9 @@ class Rung:
         Whether a C smaller than a tile needs a variant of its own.
     narrow : bool
         Whether it is for a C of few rows or, with swap_ab, of few columns.
+    precision : str
+        The `precision` of `sgemm` that it computes with: ``ieee`` or ``fp16x3``. Only kernels of ``ieee`` share one
+        signature and are in the tuning database.
     """
 
     number: int
@@ -68,6 +73,7 @@ class Rung:
     splits: bool = False
     guarded: bool = False
     narrow: bool = False
+    precision: str = "ieee"
 
     @property
     def kernel(self) -> str:
@@ -122,18 +128,25 @@ RUNGS: tuple[Rung, ...] = (
         10, "skinny", "10_skinny.cu", SkinnyConfig, "few rows: B straight to registers, sliced-K",
         vectorized=True, splits=True, narrow=True,
     ),
+    Rung(
+        11, "fp16x3", "11_fp16x3.cu", Fp16x3Config, "FP32 accuracy from three FP16 products on tensor cores",
+        precision="fp16x3",
+    ),
 )
 # fmt: on
 
 # What `sgemm` chooses from where no rung is named.
-DEFAULTS: tuple[Rung, ...] = RUNGS[8:]
+DEFAULTS: tuple[Rung, ...] = RUNGS[8:10]
+
+# Those with IEEE arithmetic only: one signature, and simulated, tuned and compared with each other.
+IEEE: tuple[Rung, ...] = tuple(rung for rung in RUNGS if rung.precision == "ieee")
 
 _BY_KEY: dict[object, Rung] = {rung.name: rung for rung in RUNGS} | {rung.number: rung for rung in RUNGS}
 
 
 def ladder(M: int, N: int) -> tuple[Rung, ...]:
-    """Return the rungs that suit an (M, N) result, in order."""
-    return tuple(rung for rung in RUNGS if rung.suits(M, N))
+    """Return the rungs with IEEE arithmetic that suit an (M, N) result, in order."""
+    return tuple(rung for rung in IEEE if rung.suits(M, N))
 
 
 def of_config(config: Config) -> Rung:
@@ -149,6 +162,23 @@ def of_config(config: Config) -> Rung:
         taking = ", ".join(rung.name for rung in RUNGS if rung.config is type(config)) or "none"
         raise ConfigError(f"a {type(config).__name__} needs a rung; the rungs that take it: {taking}")
     return found
+
+
+def precision_of(rung: Rung | None, precision: str) -> str:
+    """Return the precision of a call. The rung that was asked for decides; the default does not contradict it.
+
+    Raises
+    ------
+    PrecisionError
+        There is no such precision, or the rung has another one.
+    """
+    if precision not in PRECISIONS:
+        raise PrecisionError(f"precision must be {' or '.join(map(repr, PRECISIONS))}, got {precision!r}")
+    if rung is None:
+        return precision
+    if precision not in (PRECISIONS[0], rung.precision):
+        raise PrecisionError(f"rung {rung.name} computes with precision {rung.precision!r}, got {precision!r}")
+    return rung.precision
 
 
 def find(key: str | int | Rung) -> Rung:

@@ -11,7 +11,7 @@ from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import RUNGS, find
+from fastsgemm.rungs import IEEE, find
 
 
 def tiled(BM, BN, BK, parts=1):
@@ -109,7 +109,7 @@ def test_pairs_are_for_rung_9_and_for_what_it_reads():
     pairs = Operand((66, 66), Stored(False, 66))
     call = variants.call_for(pairs, pairs, pairs)
     assert pairs.width == 2
-    for rung in RUNGS:
+    for rung in IEEE:
         variant = variants.variant_for(rung, call, tiled(8, 8, 8))
         width = 2 if rung.name == "pipelined" else 1
         assert (variant.vec_a, variant.vec_b, variant.vec_c) == (width, width, 1)
@@ -121,7 +121,7 @@ def test_a_misaligned_address_is_read_float_by_float():
     assert Operand((8, 8), Stored(False, 8), misalignment=4).transposed.width == 1
 
 
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_rungs_that_do_not_vectorise_have_one_kernel_for_all_alignments(rung):
     aligned = Operand((8, 8), Stored(True, 8))
     variant = variants.variant_for(
@@ -197,7 +197,7 @@ def dense_call(M, N, K, ldc=None):
 
 @pytest.mark.parametrize(("M", "N", "guard"), [(32, 64, False), (31, 64, True), (32, 63, True), (1, 1, True)])
 def test_a_kernel_is_guarded_where_c_is_smaller_than_its_tile(M, N, guard):
-    for rung in RUNGS:
+    for rung in IEEE:
         variant = variants.variant_for(rung, dense_call(M, N, 64), tiled(32, 64, 8, 1))
         assert variant.guard is (guard and rung.guarded)
 
@@ -219,13 +219,13 @@ def test_a_kernel_is_guarded_where_c_is_smaller_than_its_tile(M, N, guard):
     ],
 )
 def test_the_end_of_k_comes_first_after_a_tile_and_before_many(K, parts, peel):
-    for rung in RUNGS:
+    for rung in IEEE:
         variant = variants.variant_for(rung, dense_call(64, 64, K), tiled(32, 32, 8, parts))
         assert variant.peel is (peel and rung.guarded)
 
 
 def test_parts_are_stored_as_workspace_allows_and_not_as_c_does():
-    rung, whole, divided = RUNGS[8], tiled(32, 32, 8, 1), tiled(32, 32, 8, 4)
+    rung, whole, divided = IEEE[8], tiled(32, 32, 8, 1), tiled(32, 32, 8, 4)
     unaligned = dense_call(64, 64, 64, ldc=65)
     assert variants.variant_for(rung, unaligned, whole).vec_c == 1
     assert variants.variant_for(rung, unaligned, divided).vec_c == 4
@@ -242,7 +242,7 @@ def test_the_transposed_product_of_the_transposed_is_the_product(layout):
 
 def test_only_rung_10_swaps_a_and_b_for_few_columns():
     tall, wide = dense_call(64, 8, 16), dense_call(8, 64, 16)
-    for rung in RUNGS:
+    for rung in IEEE:
         assert (
             variants.call_with_swap_ab(rung, wide) is wide and variants.with_swap_ab(rung, wide.problem) is wide.problem
         )

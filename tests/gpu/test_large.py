@@ -2,7 +2,8 @@
 
 import pytest
 
-from fastsgemm import RUNGS, sgemm
+from fastsgemm import sgemm
+from fastsgemm.rungs import IEEE
 
 pytestmark = pytest.mark.gpu
 
@@ -23,7 +24,7 @@ def whole(torch, *shape):
 
 
 @pytest.mark.parametrize("length", [68, 67], ids=["by 16 bytes", "by 4 bytes"])
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_lines_that_are_far_apart(torch, buffer, rung, length):
     """A, B and C in turn, row- and column-major: the other operands are small."""
     assert buffer[3, 0].data_ptr() - buffer.data_ptr() > 4 * 2**31
@@ -51,7 +52,7 @@ def test_lines_that_are_far_apart(torch, buffer, rung, length):
     assert [name for name, passed in checks.items() if not passed] == []
 
 
-@pytest.mark.parametrize("rung", [RUNGS[0], RUNGS[-1]], ids=str)
+@pytest.mark.parametrize("rung", [IEEE[0], IEEE[-1]], ids=str)
 def test_packing_lines_that_are_far_apart(torch, buffer, rung):
     a, square = whole(torch, 4, 34), whole(torch, 34, 34)
     lines, place = buffer[:, :68:2], buffer[:, 128:196:2]
@@ -61,7 +62,7 @@ def test_packing_lines_that_are_far_apart(torch, buffer, rung):
 
 
 @pytest.mark.parametrize("tall", [True, False], ids=["tall", "wide"])
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_a_result_of_more_than_2_to_the_31_elements(torch, buffer, rung, tall):
     long, short, K = 2**26 + 1, 33, 2
     A, B = whole(torch, long if tall else short, K), whole(torch, K, short if tall else long)
@@ -84,7 +85,7 @@ def test_operands_of_more_than_2_to_the_31_elements(torch, buffer):
     x = buffer.view(-1)[: long * short]
     x.fill_(1)
     x[-1] = 5
-    for rung in RUNGS:
+    for rung in IEEE:
         tall = sgemm(x.view(long, short), torch.ones(short, 1, device="cuda"), rung=rung.number)
         assert (tall[:-1] == short).all() and tall[-1] == short + 4, rung
         wide = sgemm(torch.ones(1, short, device="cuda"), x.view(short, long), rung=rung.number)

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from fastsgemm import (
-    RUNGS,
     BlockConfig,
     PipelinedConfig,
     SharedTileConfig,
@@ -24,6 +23,7 @@ from fastsgemm import (
     sgemm,
 )
 from fastsgemm.ladder.measured import divided
+from fastsgemm.rungs import IEEE
 
 pytestmark = pytest.mark.gpu
 
@@ -101,7 +101,7 @@ def test_rung_1_agrees_with_float64(torch, cases):
 
 @pytest.mark.usefixtures("undivided")
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_every_rung_agrees_with_rung_1_and_writes_nothing_else(torch, cases, rung, layout):
     checks = []
     for case in cases:
@@ -123,7 +123,7 @@ def test_every_rung_agrees_with_rung_1_and_writes_nothing_else(torch, cases, run
 
 
 @pytest.mark.usefixtures("undivided")
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_a_column_major_c_gets_the_same(torch, cases, rung):
     checks = []
     for case, place in itertools.product(cases, ("dense", "padded", "misaligned")):
@@ -138,7 +138,7 @@ def test_a_column_major_c_gets_the_same(torch, cases, rung):
     assert failures(torch, checks) == []
 
 
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_ones_count_k_exactly(torch, rung):
     """A dropped or doubled step of k shows as a wrong whole number."""
     checks = []
@@ -152,7 +152,7 @@ def test_ones_count_k_exactly(torch, rung):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_nan_and_inf_spread_as_in_float64(torch, rung, layout):
     """Zeros are in the way of some, because 0 * Inf is NaN: a tile padded with zeros must not invent one."""
     nan, inf = float("nan"), float("inf")
@@ -177,7 +177,7 @@ def test_nan_and_inf_spread_as_in_float64(torch, rung, layout):
     assert faults == []
 
 
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_alpha_zero_reads_neither_a_nor_b(torch, rung):
     nan = torch.full((65, 65), float("nan"), device="cuda")
     c = torch.randn(65, 65, device="cuda")
@@ -186,7 +186,7 @@ def test_alpha_zero_reads_neither_a_nor_b(torch, rung):
         assert torch.equal(out, beta * c if beta else torch.zeros_like(c))
 
 
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_no_steps_and_no_elements(torch, rung):
     c = torch.randn(33, 65, device="cuda")
     empty = torch.ones(33, 0, device="cuda"), torch.ones(0, 65, device="cuda")
@@ -199,7 +199,7 @@ def test_no_steps_and_no_elements(torch, rung):
         assert sgemm(a, b, rung=rung.number).shape == (M, N)
 
 
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_a_hundred_repeats_give_the_same_bits(torch, rung):
     a, b = torch.randn(257, 129, device="cuda"), torch.randn(129, 131, device="cuda")
     first = sgemm(a, b, rung=rung.number)
@@ -208,7 +208,7 @@ def test_a_hundred_repeats_give_the_same_bits(torch, rung):
 
 
 @pytest.mark.usefixtures("undivided")
-@pytest.mark.parametrize("rung", [rung for rung in RUNGS if not rung.narrow], ids=str)
+@pytest.mark.parametrize("rung", [rung for rung in IEEE if not rung.narrow], ids=str)
 def test_a_square_in_many_tiles(torch, rung):
     """A thousand blocks at once: a race or a wrong raster shows here and not in small shapes."""
     a, b = torch.randn(1100, 700, device="cuda"), torch.randn(700, 1300, device="cuda")
@@ -275,7 +275,7 @@ def test_every_config_gives_the_bits_of_rung_1(torch, gpu, share):
         if rungs.find(name).violations(config, gpu.shared_limit):
             assert (name, config) not in CONFIGS or gpu.shared_limit < 100_000
             continue
-        whole = replace(config, SPLIT_K=None)
+        whole = config.kernel
         for case in problems:
             out = sgemm(case.a, case.b, case.alpha, case.beta, case.c.clone(), rung=name, config=whole)
             checks.append((f"{name} {config}", case.agrees(torch, out, not divided(whole.constants))))

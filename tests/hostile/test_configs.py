@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fastsgemm import BlockConfig
 from fastsgemm.errors import ConfigError
 from fastsgemm.heuristics import database
-from fastsgemm.rungs import RUNGS, find
+from fastsgemm.rungs import IEEE, find
 
 SHARED_LIMIT = 232448  # bytes a block, of an H200
 EXAMPLES = 100  # a rung
@@ -59,7 +59,7 @@ def test_a_constant_out_of_range_is_refused_with_its_limit(rung, name, value, sa
     tried("a constant out of range", 2)
 
 
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_any_int_in_any_place_is_legal_and_fits_the_kernel_or_is_named(rung, tried):
     """No constant that passes is beyond 32 bits, where the kernel would see another value than the rules."""
 

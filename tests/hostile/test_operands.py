@@ -328,7 +328,7 @@ def jax_array(monkeypatch):
         def __array__(self, *arguments, **options):
             raise RuntimeError("Array has been deleted")
 
-    class Tracer(Array):
+    class Tracer:  # as in JAX, it is an instance of Array only by a metaclass
         pass
 
     class Extended:
@@ -341,6 +341,7 @@ def jax_array(monkeypatch):
         dtypes=SimpleNamespace(extended=Extended, issubdtype=lambda dtype, kind: isinstance(dtype, kind)),
     )
     monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(sys.modules, "jax.core", jax.core)
     monkeypatch.setattr(arrays, "_instances", {})
     return jax
 

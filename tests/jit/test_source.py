@@ -11,7 +11,7 @@ from fastsgemm.errors import CompileError, ConfigError
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import database
 from fastsgemm.jit import compiler, source
-from fastsgemm.rungs import RUNGS, find, kernel_name
+from fastsgemm.rungs import IEEE, find, kernel_name
 
 CONFIG = VectorizedConfig(128, 128, 8, 8, 8)
 FILES = sorted(path.name for path in resources.folder("cuda_src").glob("*.cu"))
@@ -40,7 +40,7 @@ def constants(text):
 def configs():
     """A legal config for every rung."""
     generic = {record.rung: record.config for record in database.load(database.GENERIC).records}
-    return {rung.name: generic.get(rung.name, CONFIG) for rung in RUNGS}
+    return {rung.name: generic.get(rung.name, CONFIG) for rung in IEEE}
 
 
 def test_the_variants_are_spelled_as_in_blas():
@@ -87,7 +87,7 @@ def test_every_kernel_compiles_alone_with_its_defaults(file):
     block = text.partition("// constants:begin")[2].partition("// constants:end")[0]
     lines = [line for line in block.splitlines()[1:] if not line.startswith(" ")]  # others go on with a comment
     assert lines and all(re.fullmatch(r"constexpr int \w+ = -?\d+; +// \w.*", line) for line in lines)
-    report = compiler.report(source.plain(file), kernel_name(file), "sm_90")
+    report = compiler.report(source.plain(file), kernel_name(file), source.target(file, "sm_90"))
     assert report.spill_stores == report.spill_loads == report.stack_bytes == 0
 
 
@@ -103,7 +103,7 @@ def test_a_rung_is_one_file_of_at_most_250_lines(file):
     assert len((resources.folder("cuda_src") / file).read_text().splitlines()) <= 250
 
 
-@pytest.mark.parametrize("rung", RUNGS, ids=str)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_a_source_is_whole_and_holds_each_file_once(rung, configs):
     text = source.generate(rung, configs[rung.name], Variant())
     assert "#include" not in text and "#pragma once" not in text

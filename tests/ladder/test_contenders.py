@@ -6,7 +6,7 @@ import pytest
 from fastsgemm.errors import NoDriverError, ShapeError
 from fastsgemm.ladder import contenders, measured
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import RUNGS, find
+from fastsgemm.rungs import IEEE, find
 
 RAGGED = Problem(67, 45, 129)
 
@@ -41,7 +41,7 @@ def test_the_host_times_are_medians_in_milliseconds(on_host, monkeypatch):
 
 
 def test_without_a_driver_there_is_no_device(no_driver):
-    with pytest.raises(NoDriverError), contenders.on_device(RAGGED, RUNGS):
+    with pytest.raises(NoDriverError), contenders.on_device(RAGGED, IEEE):
         pass
 
 
@@ -73,9 +73,9 @@ def test_what_is_available_is_a_share_of_this_machine():
     ids=str,
 )
 def test_every_rung_is_right_on_the_device(problem):
-    with contenders.on_device(problem, RUNGS) as place:
+    with contenders.on_device(problem, IEEE) as place:
         climbed = measured.climb(place)
-    assert [row.number for row in climbed.rungs] == [rung.number for rung in RUNGS]
+    assert [row.number for row in climbed.rungs] == [rung.number for rung in IEEE]
     assert climbed.ok
 
 

@@ -166,7 +166,7 @@ def test_a_wrong_result_is_seen(monkeypatch, launchless, fault):
         return C, report
 
     monkeypatch.setattr(simulated, "sgemm", wrong)
-    climbed = climb(Problem(8, 8, 8), rungs.RUNGS[:3])
+    climbed = climb(Problem(8, 8, 8), rungs.IEEE[:3])
     assert not climbed.ok and not climbed.identical
     assert [row.right for row in climbed.rows] == [True, False, True]
     assert "coalesced: WRONG" in climbed.text() and "NOT the same bits" in climbed.text()
@@ -174,7 +174,7 @@ def test_a_wrong_result_is_seen(monkeypatch, launchless, fault):
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("name", [rung.name for rung in rungs.RUNGS])
+@pytest.mark.parametrize("name", [rung.name for rung in rungs.IEEE])
 def test_a_rung_takes_less_than_a_gigabyte(name):
     """In a process of its own, so that memory is its own; the compilation is included."""
     script = (

@@ -437,7 +437,7 @@ def measure(problem: Problem, machine: Machine, ncu: str) -> tuple[dict[str, Any
     draw = np.random.default_rng(0)
     A = draw.standard_normal((problem.M, problem.K), np.float32)
     B = draw.standard_normal((problem.K, problem.N), np.float32)
-    done = [simulate(rung, machine, A, B) for rung in rungs.RUNGS]
+    done = [simulate(rung, machine, A, B) for rung in rungs.IEEE]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_launches(folder, done, A, B)

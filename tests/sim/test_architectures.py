@@ -20,7 +20,7 @@ ARCHITECTURES = sorted(
 )
 QUICK = ("sm_75", "sm_90")
 EVERY = [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in ARCHITECTURES]
-RUNGS = [rung.name for rung in rungs.RUNGS]
+RUNGS = [rung.name for rung in rungs.IEEE]
 TILE = {"BM": 32, "BN": 32, "BK": 8, "TM": 4, "TN": 4}  # small tiles are compiled in a fraction of the time
 WARP_TILE = TILE | {"BN": 64, "WM": 32, "WN": 32, "WNITER": 1}
 SMALL = {"blocktile_2d": TILE, "vectorized": TILE, "autotuned": TILE, "warptiled": WARP_TILE, "pipelined": WARP_TILE}

@@ -3,7 +3,6 @@
 Rung 10 shares K out and gets whole numbers instead, which every order of additions sums exactly.
 """
 
-import dataclasses
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fastsgemm import config as config_module
 from fastsgemm import resources, rungs
 from fastsgemm.errors import ConfigError, OverlapError, ShapeError
 from fastsgemm.geometry import variants
@@ -22,7 +20,7 @@ from fastsgemm.ladder.measured import divided
 from fastsgemm.sim import Machine, nvrtc, sgemm
 from fastsgemm.sim.errors import ForbiddenAccessError, RaceError, UnwrittenOutputError, UnwrittenSharedError
 
-RUNGS = [rung.name for rung in rungs.RUNGS]
+RUNGS = [rung.name for rung in rungs.IEEE]
 
 
 def _problem(M, N, K, seed=0, whole=False):
@@ -132,8 +130,7 @@ def _shipped():
 
     def visit(node):
         if isinstance(node, dict) and "rung" in node and "constants" in node:
-            config = config_module.from_constants(node["constants"])
-            config = config if config.SPLIT_K is None else dataclasses.replace(config, SPLIT_K=1)  # the same kernel
+            config = rungs.find(node["rung"]).config.from_constants(node["constants"]).kernel
             found[f"{node['rung']} {config}"] = (node["rung"], config)
         for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
             visit(child)

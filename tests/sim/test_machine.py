@@ -4,6 +4,7 @@ import sys
 import numpy as np
 import pytest
 
+from fastsgemm import rungs
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region, machine
 
@@ -39,7 +40,9 @@ def test_copying_between_any_strides(steps):
     strides = [s // 4 for view in (view_from, view_to) for s in view.strides]
     operands = {"from": Region(view_from), "to": Region(view_to, read=False, write=True, complete=True)}
     args = [5, 7, "from", *strides[:2], "to", *strides[2:]]
-    Machine("sm_75").launch(source.plain("copy_strided.cu"), "copy_strided", 1, 256, 0, args, operands)
+    Machine("sm_75").launch(
+        source.plain("copy_strided.cu"), rungs.kernel_name("copy_strided"), 1, 256, 0, args, operands
+    )
     np.testing.assert_array_equal(view_to, values)
     assert np.count_nonzero(to) == 34
 

@@ -126,12 +126,12 @@ def test_the_whole_comparison(ncu_counters, fake_ncu):
     found, rows = ncu_counters.measure(Problem(40, 36, 12), Machine("sm_90"), fake_ncu)
     assert found["unknown"] == ["smsp__inst_executed_op_shared_st.sum"]
     assert found["beyond"] == ["warptiled: shared load wavefronts"]
-    assert {row.rung for row in rows} == {rung.name for rung in rungs.RUNGS}
+    assert {row.rung for row in rows} == {rung.name for rung in rungs.IEEE}
     assert [row.gated for row in rows if row.metric == "shared store wavefronts"] == [True] * 8 + [False, True]
     wrong = [row for row in rows if row.percent]
     assert [(row.rung, round(row.percent, 2)) for row in wrong] == [("warptiled", -2.91)]
     text = ncu_counters.table(rows)
-    assert text.count("must agree") == 1 and text.count("unknown") == len(rungs.RUNGS)
+    assert text.count("must agree") == 1 and text.count("unknown") == len(rungs.IEEE)
     json.dumps(found)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fastsgemm.rungs import RUNGS
+from fastsgemm.rungs import IEEE
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("sizes", "shapes", "layouts", "narrow", "random", "large")  # of docs/benchmarks.md
@@ -25,7 +25,7 @@ def made_up_run():
     rows = [
         {"number": rung.number, "name": rung.name, "ms": 100.0 / rung.number, "tflops": 1.5 * rung.number, **extents}
         | {"percent": 10.0 * rung.number, "error": 1.1e-6, "constants": {}}
-        for rung in reversed(RUNGS)
+        for rung in reversed(IEEE)
     ]
     rows.append({**rows[0], "number": None, "name": "cuBLAS", "percent": 100.0})
     common = {"ms": 1.0, "rung": "pipelined", "error": 3e-7, "cublas_error": 2e-7, "noise": 0.01, "load_bytes": 4}
@@ -206,7 +206,7 @@ def test_a_run_without_a_device_is_refused(tables, checkout, capsys):
 
 def test_the_literature_knows_every_rung():
     literature = json.loads((ROOT / "docs" / "data" / "literature.json").read_text())
-    assert set(literature["percent_of_cublas"]) >= {rung.name for rung in RUNGS if rung.number <= 8}
+    assert set(literature["percent_of_cublas"]) >= {rung.name for rung in IEEE if rung.number <= 8}
 
 
 def test_a_rung_that_the_literature_does_not_have_has_no_figure_of_it(tables, checkout):

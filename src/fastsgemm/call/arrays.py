@@ -418,6 +418,7 @@ _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
     ("torch", "Tensor", _Torch),
     ("cupy", "ndarray", _CuPy),
     ("jax", "Array", _Jax),
+    ("jax.core", "Tracer", _Jax),  # no subclass of jax.Array; it is refused by a message of its own
 )
 _instances: dict[type[Library], Library] = {}
 _by_type: dict[type, Library] = {}  # classes of the libraries themselves, which are never freed

@@ -7,7 +7,7 @@ kept, and a later call with the same ones is a look-up and a launch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -62,14 +62,12 @@ def multiply(
     ready = gpu.prepared.get(key)
     if ready is None:
         ready = _prepare(gpu, handle, key[:3], key[3:6], rung, config)
-        if len(gpu.prepared) >= _MOST_PREPARED:
-            gpu.prepared.clear()
-        gpu.prepared[key] = ready
+        remember(gpu, key, ready)
     a_low, a_high, b_low, b_high, c_low, c_high = ready.ranges
     if pc + c_low < pa + a_high and pa + a_low < pc + c_high:
-        _check_overlap("A", pa - pc, c_meta, a_meta)
+        check_overlap("A", pa - pc, c_meta, a_meta)
     if pc + c_low < pb + b_high and pb + b_low < pc + c_high:
-        _check_overlap("B", pb - pc, c_meta, b_meta)
+        check_overlap("B", pb - pc, c_meta, b_meta)
     if ready.launch is None:
         if not ready.empty:
             read = (bool(alpha), bool(alpha), bool(beta))
@@ -79,6 +77,13 @@ def multiply(
         split_k.launch(gpu, handle, ready, ready.reduction, (pa, pb, pc), alpha, beta)
     else:
         gpu.launch(gpu.stream(handle), ready.config, ready.kernel, *ready.launch.arguments(pa, pb, pc, alpha, beta))
+
+
+def remember(gpu: Gpu, key: Any, ready: Any) -> None:
+    """Keep what was prepared for a call, for the next one like it."""
+    if len(gpu.prepared) >= _MOST_PREPARED:
+        gpu.prepared.clear()
+    gpu.prepared[key] = ready
 
 
 def _prepare(
@@ -100,7 +105,7 @@ def _prepare(
     """
     from cuda.core import LaunchConfig
 
-    _check_operands(metas)
+    check_operands(metas)
     rung = checks.config(rung, config, gpu.shared_limit)
     ready = _described(metas)
     if ready.empty or any(ready.packing):
@@ -121,7 +126,8 @@ def _prepare(
     )
 
 
-def _check_operands(metas: Metas) -> None:
+def check_operands(metas: Metas) -> None:
+    """Refuse operands that cannot be used, do not fit together or are on different devices."""
     places = {}
     for name, (_, _, ordinal, fault, _) in zip("ABC", metas, strict=True):
         if fault is not None:
@@ -149,5 +155,6 @@ def _operands(metas: Metas, misaligned: Misaligned) -> list[Operand]:
     ]
 
 
-def _check_overlap(name: str, distance: int, c: Meta, other: Meta) -> None:
+def check_overlap(name: str, distance: int, c: Meta, other: Meta) -> None:
+    """Refuse C sharing an element with operand `name`, whose first element lies `distance` bytes from that of C."""
     checks.apart(name, layout.overlap(distance, c[0], c[1], other[0], other[1]))

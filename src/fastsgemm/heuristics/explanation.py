@@ -9,9 +9,10 @@ from fastsgemm import device, rungs
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import choose, database
+from fastsgemm.heuristics import choose, database, fp16x3
 from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.database import GENERIC, Content, Record, tflops
+from fastsgemm.heuristics.fp16x3 import Fp16x3Choice
 from fastsgemm.problem import Problem, checked, spell
 from fastsgemm.rungs import Rung
 
@@ -28,21 +29,37 @@ class Explanation:
     device : Device
     problem : Problem
     choice : Choice
-        The rung, the config, the rule, what it rests on, its time, and what else was considered.
+        The rung, the config, the rule, what it rests on, its time, and what else was considered. With precision
+        "fp16x3" this is what the IEEE kernels would do.
+    fp16x3 : Fp16x3Choice or None
+        With that precision: rung 11's config, or why an IEEE kernel is taken.
     """
 
     device: DeviceInfo
     problem: Problem
     choice: Choice
+    fp16x3: Fp16x3Choice | None = None
 
     @property
     def rung(self) -> str:
         """The rung's name."""
-        return self.choice.rung.name
+        return "fp16x3" if self.fp16x3 is not None and self.fp16x3.config is not None else self.choice.rung.name
 
     def json(self) -> dict[str, Any]:
         """Return it as plain data."""
         p, choice = self.problem, self.choice
+        if self.fp16x3 is not None and self.fp16x3.config is not None:
+            return {
+                "device": self.device.name,
+                "arch": self.device.arch,
+                "problem": {"M": p.M, "N": p.N, "K": p.K, "layout": p.layout},
+                "precision": "fp16x3",
+                "rung": self.rung,
+                "constants": self.fp16x3.config.constants,
+                "why": self.fp16x3.why,
+                "ms": self.fp16x3.ms,
+                "ieee_ms": self.fp16x3.ieee_ms,
+            }
         return {
             "device": self.device.name,
             "arch": self.device.arch,
@@ -64,8 +81,15 @@ class Explanation:
     def __str__(self) -> str:
         choice = self.choice
         p = self.problem
+        head = f"problem    {p.M} x {p.N} x {p.K}, {p.layout}, on {self.device.name} ({self.device.arch})"
+        asked = []
+        if self.fp16x3 is not None:
+            asked = [f"precision  fp16x3: {self.fp16x3.why}"]
+            if self.fp16x3.config is not None:
+                return "\n".join([head, *asked, "rung       fp16x3", *_of_rung_11(p, self.fp16x3)])
         lines = [
-            f"problem    {p.M} x {p.N} x {p.K}, {p.layout}, on {self.device.name} ({self.device.arch})",
+            head,
+            *asked,
             f"rung       {self.rung}",
             f"constants  {choice.config}",
             f"rule       {choice.rule}: {_RULES[choice.rule]}",
@@ -80,6 +104,16 @@ class Explanation:
             predicted = "" if option.ms is None else f"{option.ms:.4g} ms predicted  "
             lines.append(f"{head:10} {predicted}{option.config}")
         return "\n".join(lines)
+
+
+def _of_rung_11(problem: Problem, found: Fp16x3Choice) -> list[str]:
+    swapped = ", swap_ab" if found.trans_c else ""
+    lines = [f"constants  {found.config!r}{swapped}"]
+    if found.ms is not None:
+        lines.append(
+            f"time       {found.ms:.4g} ms, {tflops(problem, found.ms):.4g} TFLOP/s (predicted, with splitting)"
+        )
+    return lines
 
 
 _RULES = {
@@ -100,7 +134,13 @@ def _evidence(choice: Choice) -> str:
 
 
 def explain(
-    M: int, N: int, K: int, layout: str = "NN", rung: str | int | Rung | None = None, device: int | str = 0
+    M: int,
+    N: int,
+    K: int,
+    layout: str = "NN",
+    rung: str | int | Rung | None = None,
+    device: int | str = 0,
+    precision: str = "ieee",
 ) -> Explanation:
     """Say which constants `sgemm` uses for a problem, and why.
 
@@ -115,6 +155,8 @@ def explain(
     device : int or str
         CUDA's number of a device in this machine, or ``cuda:1``. The name or architecture of a device, such as
         ``"NVIDIA H200"`` or ``"sm_90"``, needs no device.
+    precision : str
+        ``ieee`` or ``fp16x3``, as in `sgemm`.
 
     Returns
     -------
@@ -129,12 +171,17 @@ def explain(
         `device` is to be in this machine and is not; the message says how to name one that need not be.
     ConfigError
         Nothing is known of a device of this name or architecture.
+    PrecisionError
+        `precision` is unknown, or contradicts the rung.
     """
+    asked = None if rung is None else rungs.find(rung)
+    precision = rungs.precision_of(asked, precision)
     problem = variants.dense_call(checked(Problem(M, N, K, layout))).problem
     device_info = device_at(device)
-    return Explanation(
-        device_info, problem, choose.choose(device_info, None if rung is None else rungs.find(rung), problem)
-    )
+    if precision == "ieee":
+        return Explanation(device_info, problem, choose.choose(device_info, asked, problem))
+    found = fp16x3.choose(device_info, problem, forced=asked is not None)
+    return Explanation(device_info, problem, choose.choose(device_info, None, problem), found)
 
 
 def device_at(place: int | str) -> DeviceInfo:

@@ -6,7 +6,7 @@ The compiler is `fastsgemm.jit.compiler`; loading is a method of the device. Bot
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastsgemm import device
@@ -77,6 +77,18 @@ def helper(gpu: Gpu, name: str, stream: Any) -> Kernel:
     return found
 
 
+def with_constants(gpu: Gpu, file: str, constants: Mapping[str, int], stream: Any, shared_bytes: int = 0) -> Kernel:
+    """Return the kernel in `file` with these constants, compiling and loading it on first use."""
+    known = (file, tuple(constants.items()))
+    found = gpu.kernels.get(known)
+    if found is None:
+        entry = kernel_name(file)
+        _refuse_in_capture(entry, stream)
+        text, arch = source.with_constants(file, constants), source.target(file, gpu.arch)
+        found = _load(gpu, known, lambda: compiler.cubin(text, entry, arch), entry, shared_bytes)
+    return found
+
+
 def _refuse_in_capture(name: str, stream: Any) -> None:
     if device.is_capturing(stream):
         raise CaptureError(
@@ -85,7 +97,7 @@ def _refuse_in_capture(name: str, stream: Any) -> None:
         )
 
 
-def _load(gpu: Gpu, known: Key | str, cubin: Callable[[], bytes], name: str, shared_bytes: int) -> Kernel:
+def _load(gpu: Gpu, known: Any, cubin: Callable[[], bytes], name: str, shared_bytes: int) -> Kernel:
     with _lock:  # held while compiling, so that threads that need one kernel compile it once, even without a cache
         if known not in gpu.kernels:
             gpu.kernels[known] = gpu.load(cubin(), name, shared_bytes)

@@ -28,6 +28,8 @@ HELPERS = {
     "reduce_parts": REDUCTION,
 }
 
+_HOPPER_ONLY = ("11_fp16x3.cu",)  # wgmma and setmaxnreg
+
 _BLOCK = re.compile(r"// constants:begin.*?// constants:end", re.DOTALL)
 _CONSTANT = re.compile(r"^constexpr int (\w+) = -?\d+;", re.MULTILINE)
 
@@ -88,6 +90,11 @@ def _lines(file: str, seen: set[str]) -> list[str]:
         else:
             out += [*_lines(include[1], seen), f'#line {number + 1} "{file}"']
     return out
+
+
+def target(file: str, arch: str) -> str:
+    """Return what a kernel is compiled for on a device: ``sm_90a`` where it has instructions of Hopper alone."""
+    return "sm_90a" if file in _HOPPER_ONLY and arch == "sm_90" else arch
 
 
 def helper(name: str) -> str:

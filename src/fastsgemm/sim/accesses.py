@@ -1,7 +1,8 @@
-"""Who touched each unit of global memory last: what a race is found by.
+"""The last accesses to each unit of global memory, from which races are found.
 
-For every unit it keeps the thread that wrote it, those that read it since, and how many asynchronous copies read it
-at this moment. `fastsgemm.sim.clock` says which of these are in order for the thread that comes next.
+For every unit it stores the thread that wrote it last, the threads that have read it since, the threads that updated
+it atomically, and the number of asynchronous copies that are reading it. `fastsgemm.sim.clock` says which of these
+accesses are ordered before the next one.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Copies:
         self._flights: list[Flight] = []
 
     def start(self, lanes: Lanes, instruction: Instruction, rows: Array, data: Array, source: Array | None) -> None:
-        """Take up the copies of the lanes that execute."""
+        """Start the copies of the lanes that execute."""
         copying = np.flatnonzero(lanes.current_mask)
         self._flights.append(Flight(instruction, copying, rows, data, source, self._committed[copying]))
 

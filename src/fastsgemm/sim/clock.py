@@ -1,4 +1,4 @@
-"""What barriers put in order: a time for each warp, which is the number of barriers that it has passed.
+"""The order that barriers make. The time of a warp is the number of barriers that it has passed.
 
 An access is noted with its thread and the time of the thread's warp. It is in order for a thread of the same warp
 once the warp has passed a barrier since, for a thread of the same block once the block has, and for a thread of the

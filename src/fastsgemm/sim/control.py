@@ -1,4 +1,4 @@
-"""The instructions that neither compute nor touch memory: traps, fences, and those with nothing to do."""
+"""The instructions that neither compute nor touch memory: traps, fences, and those that do nothing here."""
 
 from __future__ import annotations
 

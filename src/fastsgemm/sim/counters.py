@@ -1,4 +1,4 @@
-"""What a launch did, counted for every instruction."""
+"""Counts of what a launch did, for every instruction."""
 
 from __future__ import annotations
 

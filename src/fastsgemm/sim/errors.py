@@ -1,6 +1,6 @@
-"""What the simulated device refuses, as a branch of the package's tree of errors.
+"""The errors of the simulated device; all derive from `FastsgemmError`.
 
-The faults of a kernel say who (block and thread), where (address) and from which line of CUDA source.
+The message of a `KernelFault` names the thread, its block, the address and the line of CUDA source.
 """
 
 from __future__ import annotations

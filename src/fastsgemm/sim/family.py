@@ -1,4 +1,4 @@
-"""What a module says of the instructions that it decodes."""
+"""`Family`: a pattern of opcodes, and the function that decodes them."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _operand(x: Matrix) -> Operand:
 
 
 def _readable(x: Matrix) -> Matrix:
-    """Return `x`, or a row-major copy where it has no unit stride or lies between two floats."""
+    """Return `x`, or a row-major copy if it has no unit stride or its address is not a multiple of 4 bytes."""
     as_it_lies = stored(x.shape, _strides(x)) is not None and misalignment(x) % ITEM == 0
     return x if as_it_lies else x.copy(order="C")
 

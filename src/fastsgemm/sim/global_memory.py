@@ -119,7 +119,7 @@ class GlobalMemory:
         return self._starts[self.names.index(name)]
 
     def describe_tensor(self, tensor: TensorMap) -> int:
-        """Take up a tensor map; return what stands for the address of its descriptor.
+        """Check and store a tensor map; return the address that stands for its descriptor.
 
         Raises
         ------
@@ -260,7 +260,7 @@ class GlobalMemory:
         self._over(self._bytes.view(array.dtype), number, array.itemsize)[...] = array
 
     def _over(self, flat: Array, number: int, unit: int, at: int = 0) -> Array:
-        """Return the view of `flat`, which has an entry for every `unit` bytes, that lies as an operand does.
+        """Return a view of `flat`, which has one entry per `unit` bytes, with the shape and strides of an operand.
 
         Its entries are those of the bytes `at` of each element.
         """
@@ -270,7 +270,7 @@ class GlobalMemory:
         return np.ndarray(array.shape, flat.dtype, flat, first * flat.itemsize, strides)
 
     def _positions(self, address: Array, size: int) -> tuple[Array, Array | None]:
-        """Return where in the buffer each access lies, and which of them do lie in it (None: all of them)."""
+        """Return the offset of each access in the buffer, and a mask of the accesses inside it (None: all are)."""
         number = int(address[0]) + SPACING // 2 >> SPACING.bit_length() - 1
         if 1 <= number <= len(self.names):  # as a rule all are of one operand
             offset = address - np.uint64(self._lows[number - 1])

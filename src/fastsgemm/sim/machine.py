@@ -1,4 +1,4 @@
-"""`Machine`: compile a kernel for an architecture and run it on host arrays."""
+"""`Machine` compiles a kernel for an architecture and runs it on host arrays."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Machine:
         operands : mapping
             The global memory, by name. Those that may be written are updated when the launch has succeeded.
         limit : int, optional
-            Instructions that a warp may execute before its loop is taken for endless. Default: 100,000, and
+            Instructions that a warp may execute before the launch is stopped as endless. Default: 100,000, and
             500 for each step along the longest extent of an operand.
         arch : str, optional
             What to compile for instead of the device's architecture: ``sm_90a`` has instructions that ``sm_90`` lacks.
@@ -149,7 +149,7 @@ class Machine:
 
 
 def _limit(operands: Mapping[str, Region]) -> int:
-    """Return the instructions that a warp may execute before its loop is taken for endless."""
+    """Return how many instructions a warp may execute before the launch is stopped as endless."""
     longest = max((extent for region in operands.values() for extent in region.array.shape), default=0)
     return _LEAST_LIMIT + _LIMIT_PER_STEP * longest
 

@@ -165,7 +165,7 @@ class MemoryBarriers:
         UnwrittenSharedError
             No tensor copy brought it.
         RaceError
-            The copy is in flight for all that the warp knows.
+            The warp has not waited for the copy.
         """
         block = self._blocks.get(int(lanes.row[lane]))
         nth = int(np.searchsorted(_executing(lanes), lane))

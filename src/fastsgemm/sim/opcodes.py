@@ -1,7 +1,7 @@
-"""From an instruction to the function that executes it: the one table of what the simulated device has.
+"""Decoding: from an instruction to the function that executes it.
 
 An opcode that only computes is in `alu.TABLE`. Every other one belongs to a `Family`: a pattern of opcodes, and the
-function that decodes them. Each module lists its own families, and a new kind of instruction is one more of them.
+function that decodes them. Each module lists its own families. A new kind of instruction is a new family.
 """
 
 from __future__ import annotations

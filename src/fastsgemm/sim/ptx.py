@@ -118,7 +118,7 @@ class Instruction:
 
     @property
     def place(self) -> str:
-        """Where it comes from, in words."""
+        """The source line, in words."""
         if self.where is None:
             return "an unknown line"
         return f"{self.where}" + (f" (inlined at {self.caller})" if self.caller else "")

@@ -1,9 +1,9 @@
 """Running a batch: which lanes execute which stretch next.
 
-Every lane is at the start of some stretch. Always the stretch that comes first in the text runs, with all the
-lanes that are there; lanes that went different ways meet again where the later stretch begins. Lanes that come to
-a barrier wait until no lane of the batch can run any more; then every block must be complete. Lanes that wait for a
-memory barrier are asked again whenever no other lane can run.
+A stretch is a basic block. Every lane waits at the start of some stretch. The scheduler runs the first of these
+stretches in the order of the text, with all lanes that wait there. So lanes that diverged meet again where the later
+stretch begins. Lanes at a barrier wait until no other lane can run; then all threads of their block must be there.
+Lanes that wait for a memory barrier are polled whenever no other lane can run.
 """
 
 from __future__ import annotations

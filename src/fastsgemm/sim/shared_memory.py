@@ -1,4 +1,4 @@
-"""Shared memory of the blocks of a lanes, and who touched what since the last barrier.
+"""Shared memory of the blocks of a batch, and the accesses to it since the last barrier.
 
 Beside the bytes it keeps, for every unit of four bytes (fewer where the kernel has narrower accesses): whether it
 was written at all, the thread that wrote it since the last barrier, the thread that read it since, and whether an

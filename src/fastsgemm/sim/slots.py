@@ -1,4 +1,4 @@
-"""Where each operand of a kernel lives: numbered slots for registers, constants and special registers alike."""
+"""Numbered slots for the values of a kernel: its registers, constants, parameters and special registers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Slots:
         return slot
 
     def special(self, name: str) -> int | None:
-        """Return the slot of a special register, None where the kernel does not read it."""
+        """Return the slot of a special register, or None if the kernel does not read it."""
         return self._numbers.get(name)
 
     def parameter(self, index: int) -> int:

@@ -1,4 +1,4 @@
-"""What a warp's access costs: 32-byte sectors of global memory, wavefronts of shared memory."""
+"""The cost of a warp's access: 32-byte sectors of global memory, wavefronts of shared memory."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ SHAPES = [
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", [rung.name for rung in rungs.RUNGS])
+@pytest.mark.parametrize("name", [rung.name for rung in rungs.IEEE])
 def test_same_bits_as_the_device(name, shape, configs):
     M, N, K = shape
     draw = np.random.default_rng(M * N + K)

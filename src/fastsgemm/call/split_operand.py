@@ -1,0 +1,374 @@
+"""Operands as pairs of FP16 numbers, which rung 11 multiplies: split for one call, or once for many.
+
+What the arrays hold is described in ``cuda_src/device/split_format.cuh``.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fastsgemm import device
+from fastsgemm.call import arrays, packing, streams, workspace
+from fastsgemm.call.arrays import HOST
+from fastsgemm.call.packed_launch import PackedLaunch
+from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import (
+    ArgumentError,
+    CaptureError,
+    DeviceError,
+    DeviceMismatchError,
+    OperandError,
+    PrecisionError,
+    ShapeError,
+)
+from fastsgemm.geometry import fp16x3 as geometry
+from fastsgemm.geometry import layout
+from fastsgemm.geometry.fp16x3 import SplitArrays
+from fastsgemm.geometry.layout import Pair, Stored
+from fastsgemm.jit import kernel
+from fastsgemm.problem import MAX_EXTENT
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+
+FIRST = 80  # the first architecture, sm_80, whose tensor cores the kernels are written for
+CLUSTERS = 90  # the first with clusters of blocks
+_CLUSTER = 8  # blocks that share out K of the same lines
+_ROW_THREADS = 256  # of a block of split_rows.cu, at least
+_COLUMN_THREADS = 512  # of a block of split_columns.cu
+_COLUMN_LINES = 32  # of a block of split_columns.cu
+_MAXIMA_THREADS, _MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
+SIDES = ("A", "B")
+
+
+def number(arch: str) -> int:
+    """Return 90 for ``sm_90``."""
+    return int(arch.removeprefix("sm_"))
+
+
+def require_tensor_cores(gpu: Gpu) -> None:
+    """Raise `DeviceError` on a device that the kernels of fp16x3 are not written for."""
+    if number(gpu.arch) < FIRST:
+        raise DeviceError(f"fp16x3 needs a device of sm_{FIRST} or later, {gpu.name} is {gpu.arch}")
+
+
+class Place(NamedTuple):
+    """The device addresses of a split operand's arrays."""
+
+    pairs: int
+    info: int
+    where: int
+
+
+def place_at(address: int, parts: SplitArrays) -> Place:
+    """Return the addresses of arrays that begin at `address`."""
+    return Place(address + parts.pairs, address + parts.info, address + parts.where)
+
+
+@dataclass(frozen=True)
+class Splitter:
+    """Launches that split an operand, or a panel of its lines.
+
+    Attributes
+    ----------
+    lines, K : int
+    trans : bool
+        Neighbouring lines are neighbours in memory; else neighbouring k are.
+    ld : int
+        Floats from line to line, or with `trans` from k to k.
+    maxima_parts : int
+        Parts of K whose largest magnitudes a first kernel finds; 0 where one kernel does all.
+    finding : PackedLaunch or None
+        The kernel that finds them.
+    splitting : PackedLaunch
+    """
+
+    lines: int
+    K: int
+    trans: bool
+    ld: int
+    maxima_parts: int
+    finding: PackedLaunch | None
+    splitting: PackedLaunch
+
+    @property
+    def maxima_bytes(self) -> int:
+        """Bytes of workspace for the largest magnitudes."""
+        return 4 * self.maxima_parts * self.lines
+
+    def run(self, gpu: Gpu, handle: int, source: int, place: Place, maxima: int) -> None:
+        """Split what lies at `source` into the arrays at `place`."""
+        if not self.trans:
+            self.splitting(gpu, handle, self.lines, self.K, source, self.ld, *place)
+            return
+        if self.finding is None:
+            maxima = 0
+        else:
+            self.finding(gpu, handle, self.lines, self.K, source, self.ld, maxima, place.info)
+        self.splitting(gpu, handle, self.lines, self.K, source, self.ld, maxima, self.maxima_parts, *place)
+
+
+def splitter(
+    gpu: Gpu, stream: Any, lines: int, K: int, trans: bool, ld: int, misalignment: int, early: bool
+) -> Splitter:
+    """Return how an operand is split, its kernels compiled and loaded.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    stream : cuda.core.Stream
+        It may be capturing.
+    lines, K : int
+    trans : bool
+        See `Splitter`.
+    ld : int
+    misalignment : int
+        The operand's address modulo 16, in bytes.
+    early : bool
+        Whether another kernel of the same call comes before.
+
+    Raises
+    ------
+    CaptureError
+        A kernel is not loaded yet and `stream` is being captured.
+    """
+    vec = 4 if misalignment == 0 and ld % 4 == 0 else 1
+    if not trans:
+        per_line = geometry.line_threads(K)
+        threads = max(per_line, _ROW_THREADS)
+        rows = kernel.with_constants(gpu, "split_rows.cu", {"LINE_THREADS": per_line, "VEC": vec}, stream)
+        blocks = -(-lines // (threads // per_line))
+        return Splitter(lines, K, trans, ld, 0, None, PackedLaunch(gpu, rows, (blocks,), threads, "iiPqPPP", early))
+    cluster = _CLUSTER if number(gpu.arch) >= CLUSTERS else 1
+    across = -(-lines // _COLUMN_LINES)
+    finding, parts, down = None, 0, cluster
+    if cluster == 1:
+        parts = geometry.maxima_parts(lines, K, gpu.multiprocessors)
+        maxima = kernel.with_constants(gpu, "column_maxima.cu", {"VEC": vec}, stream)
+        grid = (-(-lines // _MAXIMA_LINES), parts)
+        finding = PackedLaunch(gpu, maxima, grid, _MAXIMA_THREADS, "iiPqPP", early)
+        early, down = True, max(1, -(-4 * gpu.multiprocessors // across))
+    constants = {"VEC": vec, "CLUSTER": cluster, "THREADS": _COLUMN_THREADS}
+    columns = kernel.with_constants(gpu, "split_columns.cu", constants, stream)
+    splitting = PackedLaunch(gpu, columns, (across, down), _COLUMN_THREADS, "iiPqPiPPP", early)
+    return Splitter(lines, K, trans, ld, parts, finding, splitting)
+
+
+class SplitOperand:
+    """An operand of `sgemm` that has been split into pairs of FP16 numbers; `split` makes one.
+
+    It takes the place of `array` in `sgemm(..., precision="fp16x3")`, on the side that it was split for. The elements
+    that FP16 pairs cannot express are read from `array` at every call, so `array` is kept alive, and **it must not be
+    changed** while the split operand is in use: the result would mix old and new values.
+
+    Attributes
+    ----------
+    array : array
+        What was split.
+    side : str
+        ``"A"`` or ``"B"``.
+    shape : (int, int)
+        Of `array`.
+    device : int
+        CUDA's number of the device.
+    nbytes : int
+        Device memory of the pairs and what belongs to them; that of `array` comes on top.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_done",
+        "_event",
+        "_gpu",
+        "_handle",
+        "_lines",
+        "_place",
+        "array",
+        "nbytes",
+        "shape",
+        "side",
+    )
+
+    def __init__(
+        self, array: Any, side: str, shape: Pair, gpu: Gpu, handle: int, address: int, parts: SplitArrays
+    ) -> None:
+        self.array, self.side, self.shape, self.nbytes = array, side, shape, parts.end
+        self._gpu, self._handle, self._place = gpu, handle, place_at(address, parts)
+        self._event: Any = None
+        self._done = False
+        weakref.finalize(self, _release, gpu, handle, address).atexit = False
+
+    @property
+    def device(self) -> int:
+        """CUDA's number of the device."""
+        return self._gpu.ordinal
+
+    @property
+    def place(self) -> Place:
+        """The device addresses of its arrays."""
+        return self._place
+
+    def __repr__(self) -> str:
+        rows, columns = self.shape
+        return f"<SplitOperand {self.side}: {rows} x {columns} on cuda:{self.device}, {self.nbytes} bytes>"
+
+    def ready_on(self, gpu: Gpu, handle: int) -> bool:
+        """Make the stream wait until the splitting is done; return whether its memory must be kept for the stream.
+
+        On the stream that it was split on, both splitting and freeing are in order.
+        """
+        if handle == self._handle:
+            return False
+        if not self._done:
+            stream = gpu.stream(handle)
+            if device.is_capturing(stream):  # where the event must not even be asked
+                _wait_in_capture(self._event)
+                self._done = True
+            elif self._event.is_done:
+                self._done = True
+            else:
+                stream.wait(self._event)
+        return True
+
+
+def _wait_in_capture(event: Any) -> None:
+    """Wait on the host: a graph must not wait for an event from outside, and is replayed later anyway."""
+    from cuda.bindings import driver
+
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    result, mode = driver.cuThreadExchangeStreamCaptureMode(relaxed)
+    device.succeed("waiting for a split operand", (result,))
+    try:
+        event.sync()
+    finally:
+        driver.cuThreadExchangeStreamCaptureMode(mode)
+
+
+def _release(gpu: Gpu, handle: int, address: int) -> None:
+    """Free the memory in the order of its stream, or of the legacy default stream where that stream is gone."""
+    answer = gpu.free(address, handle or LEGACY_STREAM)
+    if int(answer[0]) != 0:
+        gpu.free(address, LEGACY_STREAM)
+
+
+def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
+    """Split an operand once that is multiplied many times, such as a weight.
+
+    ``sgemm(A, split(B), precision="fp16x3")`` gives the bits of ``sgemm(A, B, precision="fp16x3")`` where both use rung
+    11, without the time for splitting B: with few rows in A that is most of it.
+
+    Parameters
+    ----------
+    X : array, shape (M, K) or (K, N), float32
+        On a device: PyTorch, CuPy, JAX, or any object with DLPack or the CUDA array interface, with any strides.
+        It is kept alive and **must not be changed** while the result is in use; see `SplitOperand`.
+    side : str
+        ``"A"`` or ``"B"``: on which side of the product it will stand.
+    stream : object with ``__cuda_stream__``, optional
+        Where to split. Default: the current stream of the library that X belongs to. Calls of `sgemm` on other streams
+        wait for it.
+
+    Returns
+    -------
+    SplitOperand
+        As large as X again, on the same device.
+
+    Raises
+    ------
+    ArgumentError
+        `side` is neither. Also a TypeError.
+    DeviceMismatchError
+        X is in host memory. Also a ValueError.
+    DTypeError, ShapeError, OperandError, StreamError
+        As `sgemm`.
+    DeviceError
+        The device is older than sm_80; no room on it (then also a MemoryError); the stream is being captured into a
+        graph, whose memory does not outlive a replay.
+
+    Examples
+    --------
+    >>> weight = fastsgemm.split(W)  # doctest: +SKIP
+    >>> y = fastsgemm.sgemm(x, weight, precision="fp16x3")  # doctest: +SKIP
+    """
+    if side not in SIDES:
+        raise ArgumentError(f"side must be 'A' or 'B', got {side!r}")
+    if isinstance(X, SplitOperand):
+        raise ArgumentError(f"{X!r} is split already; pass its array to split it for another side")
+    library = arrays.library(X)
+    ordinal = library.device_of(X)
+    if ordinal == HOST:
+        raise DeviceMismatchError(
+            "split takes an array on a device, this one is in host memory, which sgemm splits itself"
+        )
+    gpu = device.open_gpu(ordinal)
+    switched = gpu.enter()
+    try:
+        require_tensor_cores(gpu)
+        handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
+        address, (shape, strides, _, fault, _) = library.view(X, handle, stream is None and library.has_streams)
+        if fault is not None:
+            raise fault("X")
+        _check_shape(shape)
+        if device.is_capturing(gpu.stream(handle)):
+            raise CaptureError(
+                "split inside a CUDA graph capture, whose memory does not outlive a replay; split before it"
+            )
+        lines = (tuple(shape), tuple(strides)) if side == "A" else (tuple(shape[::-1]), tuple(strides[::-1]))
+        return _split(gpu, handle, X, side, tuple(shape), address, *lines)
+    finally:
+        if switched:
+            gpu.leave()
+
+
+def _check_shape(shape: Any) -> None:
+    if len(shape) != 2:
+        raise ShapeError(f"X must have 2 dimensions, got {len(shape)}: X {tuple(shape)}")
+    if max(shape) > MAX_EXTENT:
+        raise ShapeError(f"M, N and K must each be at most {MAX_EXTENT}, got {max(shape)}: X {tuple(shape)}")
+
+
+def _split(
+    gpu: Gpu, handle: int, X: Any, side: str, shape: Pair, address: int, extents: Pair, strides: Pair
+) -> SplitOperand:
+    """Split a matrix seen as (lines, K), on a stream that is not capturing."""
+    stream = gpu.stream(handle)
+    lines, K = extents
+    parts = geometry.split_arrays(lines, K)
+    own = workspace.allocate(gpu, handle, parts.end, f"a split operand of {shape[0]} x {shape[1]}")
+    made = SplitOperand(X, side, shape, gpu, handle, own, parts)
+    if lines and K:
+        how = layout.stored(extents, strides)
+        if how is not None:
+            _fill(gpu, handle, made.place, extents, address, how)
+        else:
+            view = (address, (extents, strides, gpu.ordinal, None, True))
+            copied = (True, False, False)
+            with packing.packed(gpu, handle, (view, view, view), copied, copied) as given:
+                _fill(gpu, handle, made.place, extents, given[0][0], Stored(False, K))
+    made._event = stream.record()
+    gpu.keep_alive(handle, X)
+    return made
+
+
+def _fill(gpu: Gpu, handle: int, place: Place, extents: Pair, source: int, how: Stored) -> None:
+    stream = gpu.stream(handle)
+    how_to = splitter(gpu, stream, *extents, how.trans, how.ld, source & 15, early=False)
+    if not how_to.maxima_parts:
+        how_to.run(gpu, handle, source, place, 0)
+        return
+    maxima = workspace.allocate(gpu, handle, how_to.maxima_bytes, "the largest magnitudes of an operand")
+    try:
+        how_to.run(gpu, handle, source, place, maxima)
+    finally:
+        workspace.free(gpu, handle, maxima)
+
+
+def array_of(name: str, x: SplitOperand, precision: str) -> Any:
+    """Return the array of a split operand given as A or B of `sgemm`, or raise what is wrong with that."""
+    if x.side != name:
+        raise OperandError(f"{name} is split for the other side: {x!r}; split it with side={name!r}")
+    if precision == "ieee":
+        raise PrecisionError(f"{name} is {x!r}, which only precision='fp16x3' reads; pass that, or {name}.array")
+    return x.array

@@ -1,0 +1,156 @@
+"""Rung 11 in numbers: the arrays of a split operand, tiles, parts of K, and the panels that bound the workspace.
+
+Pure arithmetic. What the arrays hold is described in ``cuda_src/device/split_format.cuh``. A *line* is a row of A or a
+column of B: what runs along K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.geometry.layout import ITEM
+
+BLOCK_K = 32  # steps of k in the 128 bytes of a line
+LINE_BYTES = 128  # of a line in a block of k: 32 times hi and lo
+_INFO_BYTES, _WHERE_BYTES = 8, 16  # of a line
+_ALIGNMENT = 256  # bytes: of every array in workspace
+_PART = 4  # blocks of k: a part of K is whole groups of so many
+
+# Bytes of workspace that the two split operands of a product may take together. Larger ones are split in panels.
+# At 32768^3 there are two panels of each operand, and splitting B twice costs 1 % of the time.
+WORKSPACE = 4 << 30
+_PANEL = 768  # lines: panels are whole tiles of every config, and keep the alignment of strided operands
+
+
+TileConfig = Fp16x3Config | Fp16x3MmaConfig
+
+
+def file_of(config: TileConfig) -> str:
+    """Return the file of the kernel that takes this config."""
+    return "11_fp16x3.cu" if isinstance(config, Fp16x3Config) else "11_fp16x3_mma.cu"
+
+
+class SplitArrays(NamedTuple):
+    """Where the three arrays of a split operand lie, in bytes from the first."""
+
+    pairs: int
+    info: int
+    where: int
+    end: int
+
+
+def split_arrays(lines: int, K: int) -> SplitArrays:
+    """Return where the arrays of a split operand lie, one behind the other."""
+    info = _aligned(LINE_BYTES * blocks_of(K) * lines)
+    where = info + _aligned(_INFO_BYTES * (lines + 1))  # one record of padding is read
+    return SplitArrays(0, info, where, where + _aligned(_WHERE_BYTES * lines))
+
+
+def _whole(extent: int, by: int) -> int:
+    return -(-extent // by)
+
+
+def blocks_of(K: int) -> int:
+    """Return the blocks of 32 steps that K has."""
+    return -(-K // BLOCK_K)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def panels(lines: int, K: int, others: int, limit: int = WORKSPACE) -> list[tuple[int, int]]:
+    """Return (first, lines) of the panels that an operand is split in, so that both operands keep to the limit.
+
+    Parameters
+    ----------
+    lines : int
+        Of the operand.
+    K : int
+    others : int
+        Lines of the other operand that are split in the same call: 0 where it was split before.
+    limit : int
+        Bytes for both. A panel has at least 768 lines, whatever K is.
+    """
+    line = LINE_BYTES * blocks_of(K)
+    if line * (lines + others) <= limit:
+        return [(0, lines)]
+    own = limit // line - others if line * others <= limit // 2 else limit // line // 2
+    size = max(_PANEL, own // _PANEL * _PANEL)
+    return [(first, min(size, lines - first)) for first in range(0, lines, size)]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A product of split operands, as it is launched.
+
+    Attributes
+    ----------
+    M, N : int
+        Of the caller's product.
+    k_blocks, part_blocks : int
+        Blocks of 32 steps of k, of K and of a part of it.
+    parts : int
+    trans_c : bool
+        The kernel's rows are the caller's columns, and the other way round.
+    tiles : int
+        Of C.
+    grid : int
+        Blocks.
+    """
+
+    M: int
+    N: int
+    k_blocks: int
+    part_blocks: int
+    parts: int
+    trans_c: bool
+    tiles: int
+    grid: int
+
+    @property
+    def ldw(self) -> int:
+        """Floats from a row of the partial sums to the next: a multiple of four."""
+        return -(-self.N // 4) * 4
+
+    @property
+    def partial_sums(self) -> int:
+        """Bytes of workspace for the sums of all parts; none for a single part, which goes to C."""
+        return _aligned(ITEM * self.parts * self.M * self.ldw) if self.parts > 1 else 0
+
+    @property
+    def exceptions(self) -> int:
+        """Bytes of workspace for a word a tile."""
+        return _aligned(4 * self.tiles)
+
+
+def tiling(config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiprocessors: int) -> Tiling:
+    """Return how an (M, N) product is launched."""
+    rows, columns = (N, M) if trans_c else (M, N)
+    k_blocks = blocks_of(K)
+    part_blocks = _whole(_whole(k_blocks, config.SPLIT_K), _PART) * _PART
+    parts = _whole(k_blocks, part_blocks)
+    tiles = _whole(rows, config.BM) * _whole(columns, config.BN)
+    grid = min(multiprocessors, tiles * parts) if isinstance(config, Fp16x3Config) else tiles * parts
+    return Tiling(M, N, k_blocks, part_blocks, parts, trans_c, tiles, grid)
+
+
+def line_threads(K: int) -> int:
+    """Return the threads of ``split_rows.cu`` that share a line: with 32 elements each it stays in registers."""
+    return next((threads for threads in (32, 64, 128, 256, 512) if threads * 32 >= K), 1024)
+
+
+def maxima_parts(lines: int, K: int, multiprocessors: int) -> int:
+    """Return the parts of K in which ``column_maxima.cu`` looks for the largest magnitudes."""
+    across = -(-lines // 128)
+    return max(1, min(-(-K // 64), -(-4 * multiprocessors // across), 64))
+
+
+def orientations(config: TileConfig) -> Iterator[bool]:
+    """Yield the values of TRANS_C that a config can be launched with."""
+    yield False
+    if config.BM != config.BN:
+        yield True

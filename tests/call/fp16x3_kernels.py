@@ -1,0 +1,171 @@
+"""The kernels of rung 11 in NumPy, by the contract of their launches: what they read, what they write, and where."""
+
+import ctypes
+
+import numpy as np
+
+SPARSE, DENSE, SMALLEST = 4, 1 << 20, 2.0**-14
+LINE = np.dtype([("exponent", np.int32), ("left_out", np.int32)])
+
+
+def array(address, shape, dtype, strides=None):
+    """A view of host memory at an address; strides in elements."""
+    dtype, shape = np.dtype(dtype), tuple(map(int, shape))
+    if strides is None:
+        strides = tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
+    strides = tuple(map(int, strides))
+    ends = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    low, high = (sum(f(0, end) for end in ends) for f in (min, max))
+    raw = (ctypes.c_char * ((high - low + 1) * dtype.itemsize)).from_address(address + low * dtype.itemsize)
+    flat = np.frombuffer(raw, dtype)
+    steps = tuple(stride * dtype.itemsize for stride in strides)
+    return np.lib.stride_tricks.as_strided(flat[-low:], shape, steps)
+
+
+def _split(X, pairs, info, where):
+    """Split (lines, K) values into the three arrays."""
+    lines, K = X.shape
+    blocks = -(-K // 32)
+    halves = array(pairs, (blocks, lines, 2, 32), np.float16)
+    records, places = array(info, (lines,), LINE), array(where, (lines, SPARSE), np.int32)
+    padded = np.zeros((lines, blocks * 32))
+    for line in range(lines):
+        x = X[line].astype(np.float64)
+        finite = bool(np.isfinite(x).all())
+        largest = np.abs(x).max() if finite else 0.0
+        exponent = int(np.floor(np.log2(largest))) - 14 if largest else 0
+        scaled = np.where(np.isfinite(x), x, 0.0) * 2.0**-exponent
+        small = (x != 0) & (np.abs(scaled) < SMALLEST)
+        slots = np.flatnonzero(small)[:SPARSE]
+        places[line, : len(slots)] = slots
+        padded[line, :K] = np.where(small, 0.0, scaled)
+        records[line] = exponent, int(small.sum()) + (0 if finite else DENSE)
+    hi = padded.astype(np.float16)
+    lo = ((padded - hi) * 4096).astype(np.float16)
+    for part, values in enumerate((hi, lo)):
+        halves[:, :, part] = values.reshape(lines, blocks, 32).transpose(1, 0, 2)
+
+
+def split_rows(lines, K, X, ldx, pairs, info, where):
+    _split(array(X, (lines, K), np.float32, (ldx, 1)), pairs, info, where)
+
+
+def column_maxima(lines, K, X, ldx, maxima, info):
+    magnitudes = np.abs(array(X, (lines, K), np.float32, (1, ldx))).max(1)
+    array(maxima, (lines,), np.float32)[...] = magnitudes
+
+
+def split_columns(cluster):
+    def kernel(lines, K, X, ldx, maxima, maxima_parts, pairs, info, where):
+        values = array(X, (lines, K), np.float32, (1, ldx))
+        if cluster == 1:
+            assert maxima_parts >= 1
+            np.testing.assert_array_equal(array(maxima, (lines,), np.float32), np.abs(values).max(1))
+        else:
+            assert maxima == maxima_parts == 0
+        _split(values, pairs, info, where)
+
+    return kernel
+
+
+def _values(pairs, lines, first, last, blocks):
+    halves = array(pairs, (blocks, lines, 2, 32), np.float16).astype(np.float64)
+    values = halves[first:last, :, 0] + halves[first:last, :, 1] / 4096
+    return values.transpose(1, 0, 2).reshape(lines, -1)
+
+
+def product(BM, BN, TRANS_C, VEC_C, **rest):
+    def kernel(
+        pairs_a, pairs_b, M, N, k_blocks, part_blocks, alpha, rows, columns, beta, C, ldc, part_stride, exceptions
+    ):
+        assert part_blocks % 4 == 0 and C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
+        down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)
+        strides = (1, ldc) if TRANS_C else (ldc, 1)
+        tiles = (-(-M // BM), -(-N // BN))
+        words = array(exceptions, tiles, np.int32, (1, tiles[0]) if TRANS_C else (tiles[1], 1))
+        for i in range(tiles[0]):
+            for j in range(tiles[1]):
+                tile = down["left_out"][i * BM : (i + 1) * BM].any() or right["left_out"][j * BN : (j + 1) * BN].any()
+                words[i, j] = int(tile)
+        for part, first in enumerate(range(0, k_blocks, part_blocks)):
+            last = min(first + part_blocks, k_blocks)
+            sums = _values(pairs_a, M, first, last, k_blocks) @ _values(pairs_b, N, first, last, k_blocks).T
+            target = array(C + 4 * part * part_stride, (M, N), np.float32, strides)
+            if part_blocks < k_blocks:
+                target[...] = sums
+            else:
+                store(target, sums, alpha, beta, down, right)
+
+    return kernel
+
+
+def store(C, sums, alpha, beta, down, right):
+    stored = (down["left_out"][:, None] <= SPARSE) & (right["left_out"][None] <= SPARSE)
+    scaled = alpha * (sums * 2.0 ** (down["exponent"][:, None] + right["exponent"][None]).astype(np.float64))
+    C[stored] = (scaled + beta * C if beta else scaled)[stored]
+
+
+def reduce_fp16x3(VEC_C):
+    def kernel(M, N, parts, W, ldw, part_stride, alpha, rows, columns, beta, C, ldc):
+        assert W % 16 == ldw % 4 == 0
+        assert C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
+        sums = sum(
+            array(W + 4 * p * part_stride, (M, N), np.float32, (ldw, 1)).astype(np.float64) for p in range(parts)
+        )
+        target = array(C, (M, N), np.float32, (ldc, 1))
+        store(target, sums, alpha, beta, array(rows, (M,), LINE), array(columns, (N,), LINE))
+
+    return kernel
+
+
+def guard(
+    M,
+    N,
+    K,
+    alpha,
+    A,
+    a_m,
+    a_k,
+    B,
+    b_k,
+    b_n,
+    beta,
+    C,
+    ldc,
+    rows,
+    row_where,
+    columns,
+    column_where,
+    words,
+    TILE_M,
+    TILE_N,
+):
+    a, b = array(A, (M, K), np.float32, (a_m, a_k)), array(B, (K, N), np.float32, (b_k, b_n))
+    c = array(C, (M, N), np.float32, (ldc, 1))
+    down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)
+    left_a, left_b = (array(where, (extent, SPARSE), np.int32) for where, extent in ((row_where, M), (column_where, N)))
+    tiles = array(words, (-(-M // TILE_M), -(-N // TILE_N)), np.int32)
+    for i, j in np.argwhere(tiles):
+        for m in range(i * TILE_M, min(M, (i + 1) * TILE_M)):
+            for n in range(j * TILE_N, min(N, (j + 1) * TILE_N)):
+                of_row, of_column = int(down["left_out"][m]), int(right["left_out"][n])
+                if max(of_row, of_column) > SPARSE:
+                    with np.errstate(all="ignore"):
+                        total = alpha * (a[m] @ b[:, n])
+                        c[m, n] = total + beta * c[m, n] if beta else total
+                elif of_row + of_column:
+                    ks = sorted({*left_a[m, :of_row].tolist(), *left_b[n, :of_column].tolist()})
+                    c[m, n] += alpha * sum(a[m, k] * b[k, n] for k in ks)
+
+
+def make(file, constants):
+    """Return the kernel of a file with these constants."""
+    if file in ("11_fp16x3.cu", "11_fp16x3_mma.cu"):
+        return product(**constants)
+    return {
+        "split_rows.cu": lambda: split_rows,
+        "column_maxima.cu": lambda: column_maxima,
+        "split_columns.cu": lambda: split_columns(constants["CLUSTER"]),
+        "reduce_fp16x3.cu": lambda: reduce_fp16x3(constants["VEC_C"]),
+        "guard_fp16x3.cu": lambda: guard,
+    }[file]()

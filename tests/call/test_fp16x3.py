@@ -1,0 +1,400 @@
+"""What rung 11 launches, on a device made of Python whose kernels keep the contract in ``cuda_src/README.md``."""
+
+import gc
+import itertools
+import re
+from types import SimpleNamespace
+
+import fp16x3_kernels
+import numpy as np
+import pytest
+
+from fastsgemm import SplitOperand, resources, sgemm, split
+from fastsgemm.call import fp16x3 as module
+from fastsgemm.call.packed_launch import PackedLaunch
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, VectorizedConfig
+from fastsgemm.errors import (
+    ArgumentError,
+    CaptureError,
+    ConfigError,
+    DeviceError,
+    DeviceMemoryError,
+    DeviceMismatchError,
+    DTypeError,
+    OperandError,
+    OverlapError,
+    PrecisionError,
+    ShapeError,
+)
+from fastsgemm.geometry import fp16x3 as geometry
+from fastsgemm.jit import kernel
+from fastsgemm.rungs import kernel_name
+
+HOW = {"rung": "fp16x3"}
+LAYOUTS = {
+    "row-major": lambda rows, columns: np.full((rows, columns), 99, np.float32),
+    "column-major": lambda rows, columns: np.full((columns, rows), 99, np.float32).T,
+    "padded": lambda rows, columns: np.full((rows + 1, columns + 3), 99, np.float32)[1:, 2:-1],
+    "upwards": lambda rows, columns: np.full((rows, columns + 1), 99, np.float32)[::-1, 1:],
+    "padded column-major": lambda rows, columns: np.full((columns + 1, rows + 3), 99, np.float32)[1:, 2:-1].T,
+    "strided": lambda rows, columns: np.full((2 * rows, 3 * columns), 99, np.float32)[::2, ::3],
+}
+
+
+class Event:
+    def __init__(self, gpu):
+        self.gpu, self.done, self.synced = gpu, False, False
+
+    @property
+    def is_done(self):
+        assert not self.gpu.capturing  # the driver refuses
+        return self.done
+
+    def sync(self):
+        self.synced = True
+
+
+class Stream(SimpleNamespace):
+    def record(self):
+        self.gpu.recorded.append((self.handle, event := Event(self.gpu)))
+        return event
+
+    def wait(self, event):
+        self.gpu.waited.append((self.handle, event))
+
+
+@pytest.fixture
+def gpu(device, monkeypatch):
+    """The Python device with the kernels of rung 11."""
+    device.recorded, device.waited, device.files, device.early = [], [], [], []
+    device.stream = lambda handle: Stream(handle=handle, gpu=device)
+    others = kernel._load
+
+    def load(gpu, key, cubin, name, shared_bytes):
+        if not isinstance(key, tuple) or len(key) != 2:
+            return others(gpu, key, cubin, name, shared_bytes)
+        file, constants = key
+        gpu.files.append(file)
+        gpu.kernels[key] = fp16x3_kernels.make(file, dict(constants))
+        return gpu.kernels[key]
+
+    def launch_packed(self, gpu, handle, *arguments, to=()):
+        packed = self.arguments.unpack(self.arguments.pack(*arguments))
+        if self.maps:
+            rows, columns = self.maps
+            M, N, k_blocks, *_ = packed
+            assert (rows.lines, columns.lines) == (M, N) and rows.blocks == columns.blocks == k_blocks
+        gpu.launched.append((handle, packed))
+        gpu.early.append(self.early)
+        self.kernel(*to, *packed)
+
+    monkeypatch.setattr("fastsgemm.jit.kernel._load", load)
+    monkeypatch.setattr(PackedLaunch, "__call__", launch_packed)
+    return device
+
+
+TYPES = {"int": "i", "float": "f", "long long": "q"}
+
+
+@pytest.mark.parametrize(
+    ("file", "given"),
+    [
+        ("split_rows.cu", "iiPqPPP"),
+        ("split_columns.cu", "iiPqPiPPP"),
+        ("column_maxima.cu", "iiPqPP"),
+        ("11_fp16x3.cu", module._PRODUCT_ARGUMENTS),
+        ("11_fp16x3_mma.cu", "PP" + module._PRODUCT_ARGUMENTS),
+        ("reduce_fp16x3.cu", module._REDUCE_ARGUMENTS),
+        ("guard_fp16x3.cu", module._GUARD_ARGUMENTS),
+    ],
+)
+def test_the_arguments_are_those_of_the_kernel(file, given):
+    text = (resources.folder("cuda_src") / file).read_text()
+    parameters = re.search(kernel_name(file) + r"\((.*?)\)", text, re.DOTALL)[1].split(",")
+    kinds = [re.sub(r"const |__grid_constant__ |\s*\w+$", "", one.strip()).strip() for one in parameters]
+    found = [
+        "P" if "*" in one else TYPES[kind] for one, kind in zip(parameters, kinds, strict=True) if kind != "TensorMap"
+    ]
+    assert "".join(found) == given
+
+
+def laid_out(how, values):
+    buffer = LAYOUTS[how](*values.shape)
+    buffer[...] = values
+    return buffer
+
+
+def close(found, a, b, alpha=1.0, beta=0.0, c=0.0):
+    exact = alpha * (a.astype(np.float64) @ b) + beta * np.float64(c)
+    bound = abs(alpha) * (np.abs(a).astype(np.float64) @ np.abs(b)) + np.abs(beta * np.float64(c))
+    assert (np.abs(found - exact) <= 8 * 2.0**-24 * bound + 1e-44).all()
+
+
+@pytest.mark.parametrize("how_c", LAYOUTS)
+def test_every_layout_gives_the_product_and_writes_nothing_else(gpu, on_device, random, how_c):
+    a, b, c = random(37, 70), random(70, 26), random(37, 26)
+    for how_a, how_b in itertools.product(LAYOUTS, LAYOUTS):
+        A, B, C = laid_out(how_a, a), laid_out(how_b, b), laid_out(how_c, c)
+        sgemm(on_device(A), on_device(B), 1.5, -0.5, on_device(C), **HOW)
+        close(C, a, b, 1.5, -0.5, c)
+        buffer = C if C.base is None else C.base
+        assert (buffer == 99).sum() == buffer.size - C.size
+    assert not any(each.open for each in gpu.made)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("sides", ["", "A", "B", "AB"])
+@pytest.mark.parametrize("how_c", ["row-major", "column-major"])
+def test_split_operands_take_the_place_of_arrays(gpu, on_device, random, arch, sides, how_c):
+    gpu.arch = arch
+    a, b = random(40, 130), random(130, 50)
+    for how in LAYOUTS:
+        A, B = on_device(laid_out(how, a)), on_device(laid_out(how, b))
+        C = laid_out(how_c, np.full((40, 50), np.nan, np.float32))
+        A = split(A, "A") if "A" in sides else A
+        B = split(B) if "B" in sides else B
+        sgemm(A, B, C=on_device(C), precision="fp16x3", rung="fp16x3")
+        close(C, a, b)
+    del A, B
+    gc.collect()
+    assert not any(each.open for each in gpu.made)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Fp16x3Config(128, 192, 2, 2, 5, 8),
+        Fp16x3Config(128, 16, 3, 1, 12, 8),
+        Fp16x3Config(128, 16, 3, 1, 12, 8, 2),
+        Fp16x3Config(64, 64, 3, 2, 12, 8, 3),
+        Fp16x3MmaConfig(64, 64, 32, 32, 4, 8),
+        Fp16x3MmaConfig(64, 64, 32, 32, 4, 8, 4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(16, 300, 257), (300, 16, 257), (130, 200, 640), (1, 1, 1), (5, 3, 33)])
+def test_every_tile_and_split_k(gpu, on_device, random, config, shape):
+    gpu.arch = "sm_90" if isinstance(config, Fp16x3Config) else "sm_80"
+    M, N, K = shape
+    a, b, c = random(M, K), random(K, N), random(M, N)
+    a[M // 2, K // 2] = 1e-20
+    b[0, 0] = np.inf
+    C = c.copy()
+    with np.errstate(all="ignore"):
+        sgemm(on_device(a), on_device(b), 2.0, 0.25, on_device(C), config=config, **HOW)
+        expected = 2 * (a @ b) + 0.25 * c
+    assert (np.isfinite(C) == np.isfinite(expected)).all()
+    close(C[:, 1:], a, b[:, 1:], 2.0, 0.25, c[:, 1:])
+
+
+def test_beta_zero_never_reads_c_and_alpha_zero_never_reads_a_or_b(gpu, on_device, random):
+    a, b = random(20, 40), random(40, 30)
+    C = np.full((20, 30), np.nan, np.float32)
+    sgemm(on_device(a), on_device(b), 1.0, 0.0, on_device(C), **HOW)
+    close(C, a, b)
+    bad = np.full((20, 40), np.nan, np.float32)
+    old = C.copy()
+    launched = len(gpu.launched)
+    sgemm(on_device(bad), on_device(b), 0.0, 2.0, on_device(C), **HOW)
+    np.testing.assert_array_equal(C, 2 * old)
+    assert len(gpu.launched) == launched + 1
+    sgemm(on_device(bad), on_device(b), 0.0, 0.0, on_device(C), **HOW)
+    assert (C == 0).all()
+
+
+@pytest.mark.parametrize(("M", "N", "K"), [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)])
+def test_empty_extents(gpu, on_device, M, N, K):
+    a, b, C = np.ones((M, K), np.float32), np.ones((K, N), np.float32), np.full((M, N), 3, np.float32)
+    for A, B in ((on_device(a), on_device(b)), (split(on_device(a), "A"), split(on_device(b)))):
+        sgemm(A, B, 1.0, 0.5, on_device(C), **HOW)
+        sgemm(A, B, 1.0, 2.0, on_device(C), **HOW)
+    assert (C == 3).all()
+
+
+def test_the_order_of_launches_and_which_may_begin_early(gpu, on_device, random):
+    sgemm(on_device(random(300, 300)), on_device(random(300, 300)), **HOW)
+    assert gpu.files == ["split_rows.cu", "split_columns.cu", "11_fp16x3.cu", "guard_fp16x3.cu"]
+    assert [bool(one) for one in gpu.early] == [False, True, True, True]
+    gpu.early.clear()
+    A, B = split(on_device(random(300, 300)), "A"), split(on_device(random(300, 300)))
+    assert gpu.early == [False, False]
+    sgemm(A, B, **HOW)
+    assert [bool(one) for one in gpu.early[2:]] == [False, True]
+
+
+def test_before_hopper_two_kernels_split_columns_and_none_begins_early(gpu, on_device, random):
+    gpu.arch = "sm_86"
+    gpu.shared_limit = 101376
+    sgemm(on_device(random(300, 300)), on_device(random(300, 300)), **HOW)
+    assert gpu.files == ["split_rows.cu", "column_maxima.cu", "split_columns.cu", "11_fp16x3_mma.cu", "guard_fp16x3.cu"]
+    assert not any(gpu.early)
+
+
+def test_a_call_seen_before_prepares_nothing_and_takes_one_workspace(gpu, on_device, random, monkeypatch):
+    a, b = random(50, 60), random(60, 70)
+    first = sgemm(on_device(a), on_device(b), **HOW)
+    made = len(gpu.made)
+    monkeypatch.setattr(module, "prepare", None)
+    again = sgemm(on_device(a), on_device(b), **HOW)
+    np.testing.assert_array_equal(first.values, again.values)
+    assert len(gpu.made) == made + 1
+
+
+def test_the_workspace_is_bounded_by_panels_of_both_operands(gpu, on_device, random, monkeypatch):
+    limit = geometry.LINE_BYTES * 3 * 1600  # 1600 lines of 3 blocks
+    monkeypatch.setattr(geometry.panels, "__defaults__", (limit,))
+    a, b, c = random(1700, 70), random(70, 1600), random(1700, 1600)
+    a[900, 3], a[1699, 69], b[5, 800] = np.nan, 1e-30, 1e-20
+    C = c.copy()
+    sgemm(on_device(a), on_device(b), 1.0, 1.0, on_device(C), config=Fp16x3Config(128, 192, 2, 2, 5, 8), **HOW)
+    assert np.isnan(C[900]).all()
+    keep = np.arange(1700) != 900
+    close(C[keep], a[keep], b, 1.0, 1.0, c[keep])
+    assert gpu.made[0].size < 1.2 * limit
+    assert len(gpu.launched) == 3 * (1 + 3) + 9 * 2  # 3 panels of A, each with 3 of B, each with product and guard
+
+
+@pytest.mark.parametrize(
+    ("lines", "others", "expected"),
+    [
+        (1000, 1000, [(0, 1000)]),
+        (100000, 0, [(0, 32256), (32256, 32256), (64512, 32256), (96768, 3232)]),
+        (100000, 1000, [(0, 31488), (31488, 31488), (62976, 31488), (94464, 5536)]),
+        (40000, 40000, [(0, 16128), (16128, 16128), (32256, 7744)]),
+    ],
+)
+def test_panels_cover_every_line_once(lines, others, expected):
+    assert geometry.panels(lines, 32768, others) == expected
+
+
+def test_without_an_error_of_rung_11_the_quicker_is_taken(gpu, on_device, random):
+    sgemm(on_device(random(16, 16)), on_device(random(16, 16)), precision="fp16x3")
+    assert "11_fp16x3.cu" not in gpu.files and len(gpu.launched) == 1
+
+
+def test_old_devices_use_ieee_kernels_and_refuse_what_needs_rung_11(gpu, on_device, random):
+    gpu.arch, gpu.shared_limit = "sm_75", 65536
+    a, b = random(30, 40), random(40, 20)
+    result = sgemm(on_device(a), on_device(b), precision="fp16x3")
+    close(result.values, a, b)
+    assert gpu.files == []
+    with pytest.raises(DeviceError, match="sm_80 or later, Python is sm_75"):
+        sgemm(on_device(a), on_device(b), rung="fp16x3")
+    with pytest.raises(DeviceError, match="sm_80 or later"):
+        split(on_device(b))
+
+
+def test_capture(gpu, on_device, random):
+    a, b = on_device(random(100, 100)), on_device(random(100, 100))
+    gpu.capturing.add(5)
+    with pytest.raises(CaptureError, match="not loaded yet"):
+        sgemm(a, b, **HOW)
+    with pytest.raises(CaptureError, match="split before it"):
+        split(b)
+    assert gpu.launched == [] and gpu.made == []
+    gpu.capturing.clear()
+    sgemm(a, b, **HOW)
+    gpu.capturing.add(5)
+    sgemm(a, b, **HOW)
+
+
+def test_a_split_operand_says_what_it_is(gpu, on_device, random):
+    X = on_device(random(70, 40))
+    made = split(X)
+    assert isinstance(made, SplitOperand) and made.array is X and made.shape == (70, 40)
+    assert (made.side, made.device, made.nbytes) == ("B", 0, 3 * 40 * 128 + 512 + 768)
+    assert repr(made) == f"<SplitOperand B: 70 x 40 on cuda:0, {made.nbytes} bytes>"
+
+
+def test_refusals(gpu, on_device, random):
+    a, b = on_device(random(10, 20)), on_device(random(20, 30))
+    S = split(b)
+    with pytest.raises(PrecisionError, match=r"only precision='fp16x3' reads"):
+        sgemm(a, S)
+    with pytest.raises(OperandError, match="A is split for the other side"):
+        sgemm(S, a, precision="fp16x3")
+    with pytest.raises(ShapeError, match="A's columns must equal B's rows"):
+        sgemm(b, S, precision="fp16x3")
+    with pytest.raises(ArgumentError, match="side must be 'A' or 'B', got 'C'"):
+        split(a, "C")
+    with pytest.raises(ArgumentError, match="is split already"):
+        split(S)
+    with pytest.raises(DeviceMismatchError, match="host memory"):
+        split(np.ones((3, 3), np.float32))
+    with pytest.raises(DTypeError, match="X must be float32"):
+        split(on_device(np.ones((3, 3))))
+    with pytest.raises(ShapeError, match="X must have 2 dimensions"):
+        split(on_device(random(3)))
+    with pytest.raises(PrecisionError, match=r"'ieee' or 'fp16x3', got 'tf32'"):
+        sgemm(a, b, precision="tf32")
+    with pytest.raises(PrecisionError, match="rung naive computes with precision 'ieee'"):
+        sgemm(a, b, rung="naive", precision="fp16x3")
+    with pytest.raises(ConfigError, match=r"must be a fastsgemm\.Config"):
+        sgemm(a, b, rung="fp16x3", config=object())
+    with pytest.raises(ConfigError, match="takes a Fp16x3Config or Fp16x3MmaConfig on sm_90, got VectorizedConfig"):
+        sgemm(a, b, rung="fp16x3", config=VectorizedConfig(64, 64, 8, 4, 4))
+    with pytest.raises(ConfigError, match="shared memory of a block"):
+        sgemm(a, b, config=Fp16x3Config(STAGES=8))
+    with pytest.raises(DeviceMismatchError, match="on one device"):
+        sgemm(np.ones((10, 20), np.float32), S, C=np.ones((10, 30), np.float32), precision="fp16x3")
+    with pytest.raises(OverlapError, match="C shares memory with B"):
+        sgemm(on_device(random(20, 20)), S, C=b, precision="fp16x3")
+
+
+def test_no_room(gpu, on_device, random, monkeypatch):
+    from cuda.bindings import driver
+
+    monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 100, 1000))
+    a, b = on_device(random(100, 100)), on_device(random(100, 100))
+    sgemm(a, b, **HOW)
+    gpu.room = 4096
+    launched = len(gpu.launched)
+    with pytest.raises(DeviceMemoryError, match="no room for the split operands"):
+        sgemm(a, b, **HOW)
+    with pytest.raises(DeviceMemoryError, match="no room for a split operand of 100 x 100"):
+        split(b)
+    assert len(gpu.launched) == launched
+
+
+def test_another_stream_waits_for_the_split_and_keeps_it(gpu, on_device, random):
+    class Other:
+        def __cuda_stream__(self):
+            return 0, 7
+
+    a, b = on_device(random(10, 20)), on_device(random(20, 30))
+    S = split(b)
+    [(_, event)] = gpu.recorded
+    sgemm(a, S, **HOW)
+    assert gpu.waited == []
+    sgemm(a, S, stream=Other(), **HOW)
+    assert gpu.waited == [(7, event)]
+    assert any(handle == 7 and S in objects for handle, objects in gpu.kept if isinstance(objects, tuple))
+    event.done = True
+    sgemm(a, S, stream=Other(), **HOW)
+    assert len(gpu.waited) == 1
+
+
+def test_in_a_capture_the_host_waits_for_the_split(gpu, on_device, random, monkeypatch):
+    from cuda.bindings import driver
+
+    class Other:
+        def __cuda_stream__(self):
+            return 0, 7
+
+    modes = []
+    monkeypatch.setattr(driver, "cuThreadExchangeStreamCaptureMode", lambda mode: modes.append(mode) or (0, "old"))
+    a, b = on_device(random(10, 20)), on_device(random(20, 30))
+    S = split(b)
+    sgemm(a, S, **HOW)
+    gpu.capturing.add(7)
+    sgemm(a, S, stream=Other(), **HOW)
+    assert gpu.recorded[0][1].synced and gpu.waited == [] and modes[1] == "old"
+
+
+def test_the_memory_is_freed_in_the_order_of_its_stream(gpu, on_device, random):
+    S = split(on_device(random(20, 30)))
+    [made] = gpu.made
+    assert made.open and made.handle == 5
+    del S
+    gc.collect()
+    assert not made.open

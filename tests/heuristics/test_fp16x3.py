@@ -1,0 +1,68 @@
+"""Which tile of rung 11 a problem gets, and where an IEEE kernel is taken."""
+
+import pytest
+
+from fastsgemm import explain
+from fastsgemm.device import DeviceInfo
+from fastsgemm.errors import PrecisionError
+from fastsgemm.heuristics import fp16x3
+from fastsgemm.problem import Problem
+
+H200 = DeviceInfo("NVIDIA H200", "sm_90", 227 * 1024, 132)
+
+
+def other(arch, shared_limit):
+    return DeviceInfo("Some GPU", arch, shared_limit, 100)
+
+
+@pytest.mark.parametrize("n", [1024, 2048, 4096, 8192, 16384])
+def test_large_squares_use_rung_11(n):
+    choice = fp16x3.choose(H200, Problem(n, n, n))
+    assert choice.config is not None and choice.ms < choice.ieee_ms and "quicker than the IEEE kernel" in choice.why
+
+
+@pytest.mark.parametrize("problem", [Problem(128, 128, 128), Problem(1, 4096, 4096), Problem(4096, 4096, 31)], ids=str)
+def test_small_thin_and_shallow_products_use_ieee_kernels(problem):
+    assert fp16x3.choose(H200, problem).config is None
+
+
+@pytest.mark.parametrize(("M", "N"), [(64, 8192), (8192, 64)])
+def test_the_narrow_side_gets_the_narrow_side_of_the_tile(M, N):
+    choice = fp16x3.choose(H200, Problem(M, N, 8192), (False, False))
+    assert choice.config.BN <= 64 and choice.trans_c is (M < N)
+
+
+def test_splitting_counts_and_does_not_change_the_tile():
+    problem = Problem(512, 8192, 8192)
+    times = [fp16x3.choose(H200, problem, split) for split in ((True, True), (True, False), (False, False))]
+    assert times[0].ms > times[1].ms > times[2].ms
+    assert len({one.config for one in times}) == 1
+
+
+@pytest.mark.parametrize("K", [32, 255, 256, 2047, 2048, 8192])
+def test_a_tile_is_used_where_its_errors_are_as_promised(K):
+    config = fp16x3.choose(H200, Problem(4096, 4096, K), forced=True).config
+    [tile] = [one for one in fp16x3.rates("sm_90").tiles if one.config == config.kernel]
+    assert tile.least_k <= K <= (tile.most_k or K)
+    assert config.PROMOTE_STAGES == 2 or K <= 2048
+
+
+def test_other_architectures():
+    problem = Problem(4096, 4096, 4096)
+    assert "sm_80 or later" in fp16x3.choose(other("sm_75", 65536), problem).why
+    assert fp16x3.choose(other("sm_75", 65536), problem, forced=True).config is None
+    assert "nobody measured" in fp16x3.choose(other("sm_89", 101376), problem).why
+    assert fp16x3.choose(other("sm_89", 101376), problem, forced=True).config.shared_bytes <= 101376
+    assert fp16x3.choose(other("sm_80", 166912), problem).config is not None
+    assert fp16x3.choose(other("sm_80", 166912), Problem(256, 256, 256)).config is None
+
+
+def test_an_explanation_says_which_and_why():
+    text = str(explain(4096, 4096, 4096, device="NVIDIA H200", precision="fp16x3"))
+    assert "rung       fp16x3" in text and "quicker than the IEEE kernel" in text
+    text = str(explain(64, 64, 64, device="NVIDIA H200", precision="fp16x3"))
+    assert "rung       pipelined" in text and "precision  fp16x3: the IEEE kernel" in text
+    found = explain(4096, 4096, 4096, device="NVIDIA H200", rung="fp16x3").json()
+    assert found["rung"] == "fp16x3" and found["why"] == "rung fp16x3 was asked for"
+    with pytest.raises(PrecisionError):
+        explain(64, 64, 64, device="NVIDIA H200", precision="double")

@@ -1,0 +1,83 @@
+"""The kernels of rung 11 compile cleanly with NVRTC wherever they run, and have the registers that roles hand over."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fastsgemm.geometry.fp16x3 import file_of
+from fastsgemm.heuristics import fp16x3
+from fastsgemm.jit import compiler, source
+from fastsgemm.rungs import kernel_name
+
+COPY, MULTIPLY = 40, 232  # registers a thread, COPY_REGISTERS and MULTIPLY_REGISTERS of 11_fp16x3.cu
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+
+
+def reports(jobs):
+    """Compile (file, constants) for architectures, on all cores; return what ptxas says of each."""
+
+    def look(job):
+        file, constants, arch = job
+        text = source.with_constants(file, constants)
+        return compiler.report(text, kernel_name(file), source.target(file, arch))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC compiles without the interpreter's lock
+        return list(zip(jobs, pool.map(look, jobs), strict=True))
+
+
+def clean(report):
+    return report.registers <= 255 and not (report.stack_bytes or report.spill_stores or report.spill_loads)
+
+
+def faults(jobs):
+    return [(job, report) for job, report in reports(jobs) if not clean(report)]
+
+
+def tiles(arch):
+    return [tile.config for tile in fp16x3.rates(arch).tiles]
+
+
+def test_the_products_on_hopper_have_the_registers_that_they_hand_over():
+    """setmaxnreg waits for ever if the block holds fewer registers than its warpgroups ask for in the end."""
+    variants = ((0, 2), (1, 1))
+    jobs = [
+        (file_of(one), one.compiled | dict(zip(("TRANS_C", "VEC_C"), variants[number % 2], strict=True)), "sm_90")
+        for number, one in enumerate(tiles("sm_90"))
+    ]
+    for (_, constants, _), report in reports(jobs):
+        assert clean(report), (constants, report)
+        consumers = constants["BM"] // 64
+        assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
+
+
+def test_the_products_elsewhere_compile_cleanly():
+    vectors = {"sm_80": 2, "sm_86": 1, "sm_89": 2, "sm_100": 1, "sm_120": 2}
+    jobs = [
+        (file_of(one), one.compiled | {"TRANS_C": 0, "VEC_C": v}, arch)
+        for arch, v in vectors.items()
+        for one in tiles(arch)
+    ]
+    assert faults(jobs) == []
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_other_kernels_compile_cleanly(arch):
+    cluster = 8 if int(arch[3:]) >= 90 else 1
+    jobs = [
+        (file, constants, arch)
+        for vec in ((1,) if arch in ("sm_80", "sm_100") else (4,))
+        for file, constants in (
+            ("split_rows.cu", {"LINE_THREADS": 1024, "VEC": vec}),
+            ("split_rows.cu", {"LINE_THREADS": 32, "VEC": vec}),
+            ("column_maxima.cu", {"VEC": vec}),
+            ("split_columns.cu", {"VEC": vec, "CLUSTER": cluster, "THREADS": 512}),
+            ("reduce_fp16x3.cu", {"VEC_C": vec}),
+        )
+    ]
+    assert faults([*jobs, ("guard_fp16x3.cu", {"THREADS": 256}, arch)]) == []
+
+
+def test_a_kernel_with_instructions_of_hopper_is_compiled_for_it_alone():
+    assert source.target("11_fp16x3.cu", "sm_90") == "sm_90a"
+    assert source.target("11_fp16x3_mma.cu", "sm_90") == source.target("split_rows.cu", "sm_90") == "sm_90"
