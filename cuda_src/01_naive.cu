@@ -4,8 +4,8 @@
 // nothing: any M, N, K, any leading dimension.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 32;      // rows of C a block: BM * BN is at most 1024
-constexpr int BN = 32;      // columns of C a block
+constexpr int BM = 32;      // rows of C per block: BM * BN is at most 1024
+constexpr int BN = 32;      // columns of C per block
 constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;  // 1: B is column-major
 // constants:end

@@ -1,13 +1,13 @@
-// Rung 4, blocktile_1d: rung 3 with TM results a thread, one below the other.
+// Rung 4, blocktile_1d: rung 3 with TM results per thread, one below the other.
 // The value of B is read once into a register and used for TM FMAs: 1 + TM shared loads for TM FMAs instead
 // of 2 * TM. BK shrinks to 8 so that the tiles stay small while BM and BN grow. Assumes nothing: the ragged
 // end of K is a shorter tile, rows and columns past the matrix count as zeros.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 64;      // rows of C a block: a multiple of TM
-constexpr int BN = 64;      // columns of C a block
-constexpr int BK = 8;       // steps of k a tile
-constexpr int TM = 8;       // rows of C a thread
+constexpr int BM = 64;      // rows of C per block: a multiple of TM
+constexpr int BN = 64;      // columns of C per block
+constexpr int BK = 8;       // steps of k per tile
+constexpr int TM = 8;       // rows of C per thread
 constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;  // 1: B is column-major
 // constants:end

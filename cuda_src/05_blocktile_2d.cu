@@ -1,15 +1,15 @@
-// Rung 5, blocktile_2d: rung 4 with TM x TN results a thread, computed as an outer product.
+// Rung 5, blocktile_2d: rung 4 with TM x TN results per thread, computed as an outer product.
 // A column of TM values of A and a row of TN values of B are read into registers and every pair is
 // multiplied: TM + TN shared loads for TM * TN FMAs. From here on arithmetic, not shared memory, can set the
 // pace. Assumes nothing: the ragged end of K is a shorter tile, rows and columns past the matrix count as
 // zeros.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 128;     // rows of C a block: a multiple of TM
-constexpr int BN = 128;     // columns of C a block: a multiple of TN
-constexpr int BK = 8;       // steps of k a tile
-constexpr int TM = 8;       // rows of C a thread
-constexpr int TN = 8;       // columns of C a thread
+constexpr int BM = 128;     // rows of C per block: a multiple of TM
+constexpr int BN = 128;     // columns of C per block: a multiple of TN
+constexpr int BK = 8;       // steps of k per tile
+constexpr int TM = 8;       // rows of C per thread
+constexpr int TN = 8;       // columns of C per thread
 constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;  // 1: B is column-major
 // constants:end

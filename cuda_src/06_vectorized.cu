@@ -5,16 +5,16 @@
 // device/tile_copy.cuh), else VEC_x = 1.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 128;     // rows of C a block: a multiple of TM
-constexpr int BN = 128;     // columns of C a block: a multiple of TN
-constexpr int BK = 8;       // steps of k a tile: a multiple of 4
-constexpr int TM = 8;       // rows of C a thread: a multiple of 4
-constexpr int TN = 8;       // columns of C a thread: a multiple of 4
+constexpr int BM = 128;     // rows of C per block: a multiple of TM
+constexpr int BN = 128;     // columns of C per block: a multiple of TN
+constexpr int BK = 8;       // steps of k per tile: a multiple of 4
+constexpr int TM = 8;       // rows of C per thread: a multiple of 4
+constexpr int TN = 8;       // columns of C per thread: a multiple of 4
 constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;  // 1: B is column-major
-constexpr int VEC_A = 1;    // floats a read of A: 1, 4
-constexpr int VEC_B = 1;    // floats a read of B: 1, 4
-constexpr int VEC_C = 1;    // floats a store of C: 1, 4
+constexpr int VEC_A = 1;    // floats per read of A: 1, 4
+constexpr int VEC_B = 1;    // floats per read of B: 1, 4
+constexpr int VEC_C = 1;    // floats per store of C: 1, 4
 // constants:end
 
 #include "device/tile_copy.cuh"

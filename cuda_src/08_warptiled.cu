@@ -7,13 +7,13 @@
 // Assumes: VEC_x = 4 only where the operand is aligned for it (see device/tile_copy.cuh), else VEC_x = 1.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 128;        // rows of C a block: a multiple of WM
-constexpr int BN = 128;        // columns of C a block: a multiple of WN
-constexpr int BK = 8;          // steps of k a tile: a multiple of 4
-constexpr int TM = 8;          // rows of C a thread in one sub-tile: a multiple of 4
-constexpr int TN = 4;          // columns of C a thread in one sub-tile: a multiple of 4
-constexpr int WM = 64;         // rows of C a warp
-constexpr int WN = 64;         // columns of C a warp
+constexpr int BM = 128;        // rows of C per block: a multiple of WM
+constexpr int BN = 128;        // columns of C per block: a multiple of WN
+constexpr int BK = 8;          // steps of k per tile: a multiple of 4
+constexpr int TM = 8;          // rows of C per thread in one sub-tile: a multiple of 4
+constexpr int TN = 4;          // columns of C per thread in one sub-tile: a multiple of 4
+constexpr int WM = 64;         // rows of C per warp
+constexpr int WN = 64;         // columns of C per warp
 constexpr int WNITER = 2;      // sub-tiles of a warp tile along n
 constexpr int PREFETCH = 0;    // 1: the next tile is read into registers before the arithmetic of this one
 constexpr int SERPENTINE = 0;  // 1: odd rows of the outer product run backwards, for the reuse cache
@@ -21,9 +21,9 @@ constexpr int GROUP_M = 1;     // tile rows of C that are walked together, for L
 constexpr int MIN_BLOCKS = 1;  // blocks that must fit on an SM together: 1 or more
 constexpr int TRANS_A = 0;     // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;     // 1: B is column-major
-constexpr int VEC_A = 1;       // floats a read of A: 1, 4
-constexpr int VEC_B = 1;       // floats a read of B: 1, 4
-constexpr int VEC_C = 1;       // floats a store of C: 1, 4
+constexpr int VEC_A = 1;       // floats per read of A: 1, 4
+constexpr int VEC_B = 1;       // floats per read of B: 1, 4
+constexpr int VEC_C = 1;       // floats per store of C: 1, 4
 // constants:end
 
 #include "device/tile_copy.cuh"

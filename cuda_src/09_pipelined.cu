@@ -1,43 +1,46 @@
 // Rung 9, pipelined: rung 8 with two or more stages of shared memory, so that copies and arithmetic overlap.
-// - While one stage is multiplied, the next tiles are on their way into the others, and a tile needs one
-//   barrier instead of two; device/pipeline.cuh says why one suffices.
-// - Fragments can be read one step of k ahead (FRAGMENTS = 2), so that no FMA waits for shared memory. That
-//   goes on across tiles: the barrier that opens the next tile stands before the last step of this one.
-// - The main loop has no bounds. A tile that would reach past the edge of C is moved back inside and stores
-//   only what is its own (GUARD = 0). The end of K, where it is no whole tile, comes last or first (PEEL).
-// - Threads of a block can share out the steps of a tile (SLICED_K), and blocks past the tiles of C split K:
-//   part p computes k_chunk steps from p * k_chunk on and writes to C + p * split_stride.
-// - A sum can be made of several chains of FMAs, for less rounding error (PARTIAL_ACCUMULATORS). Without
-//   these and parts or slices of K it is one chain in ascending k, as in the rungs before.
+// - While one stage is multiplied, the next tiles are copied into the others. Each tile needs one barrier
+//   instead of two; device/pipeline.cuh explains why one suffices.
+// - With FRAGMENTS = 2, fragments are read one step of k ahead, so no FMA waits for shared memory. At the end
+//   of a tile they come from the next tile, so the barrier stands before the last step of the tile.
+// - The main loop checks no bounds. With GUARD = 0, a tile that would reach past the edge of C is moved back
+//   inside and stores only the elements of its original place. If K is not a multiple of BK, the remaining
+//   steps are multiplied last, or first with PEEL = 1.
+// - Sliced-K (SLICED_K > 1): groups of threads, the slices, share out the steps of each tile.
+//   Split-K (k_chunk < K): the grid has more blocks than C has tiles, and part p computes k_chunk steps from
+//   p * k_chunk on and writes its sums to C + p * split_stride.
+// - PARTIAL_ACCUMULATORS divides a sum into several chains of FMAs, for less rounding error. With one of
+// them,
+//   and without sliced-K and split-K, a sum is one chain of FMAs in ascending k, as in rungs 1 to 8.
 // Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see device/pipelined_copy.cuh), else 1.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 128;        // rows of C a block: a multiple of WM
-constexpr int BN = 128;        // columns of C a block: a multiple of WN
-constexpr int BK = 8;          // steps of k a tile: an even number from 4 for each slice
-constexpr int WM = 64;         // rows of C a warp
-constexpr int WN = 64;         // columns of C a warp
+constexpr int BM = 128;        // rows of C per block: a multiple of WM
+constexpr int BN = 128;        // columns of C per block: a multiple of WN
+constexpr int BK = 8;          // steps of k per tile: SLICED_K times an even number of at least 4
+constexpr int WM = 64;         // rows of C per warp
+constexpr int WN = 64;         // columns of C per warp
 constexpr int WNITER = 2;      // sub-tiles of a warp tile along n
-constexpr int TM = 8;          // rows of C a thread in one sub-tile: a multiple of 4
-constexpr int TN = 4;          // columns of C a thread in one sub-tile: a multiple of 4
+constexpr int TM = 8;          // rows of C per thread in one sub-tile: a multiple of 4
+constexpr int TN = 4;          // columns of C per thread in one sub-tile: a multiple of 4
 constexpr int GROUP_M = 8;     // tile rows of C that are walked together, for L2: 1 or more
-constexpr int MIN_BLOCKS = 1;  // blocks that must fit on an SM together: 1 or more
-constexpr int ORDER = 1;       // of the outer product: 0 to 5, see device/outer_product.cuh
-constexpr int FRAGMENTS = 2;   // buffers for fragments: 1, or 2 to read them one step of k ahead
-constexpr int CP_ASYNC = 1;  // operands copied past the registers (sm_80): 0 none, 1 the untransposed, 2 all
-constexpr int SPREAD = 0;    // of a copy over the steps of a tile: 0, 1, 2, see device/pipelined_copy.cuh
-constexpr int STAGES = 2;    // tiles in shared memory: 2, or 3 and more with CP_ASYNC = 2
+constexpr int MIN_BLOCKS = 1;  // blocks that fit on an SM together, at least: 1 or more
+constexpr int ORDER = 1;       // order of the FMAs: 0 to 5, see device/outer_product.cuh
+constexpr int FRAGMENTS = 2;   // register buffers for fragments: 1, or 2 to read one step of k ahead
+constexpr int CP_ASYNC = 1;    // operands copied by cp.async (sm_80): 0 none, 1 those not transposed, 2 both
+constexpr int SPREAD = 0;  // how a copy is spread over a tile's steps: 0, 1, 2, see device/pipelined_copy.cuh
+constexpr int STAGES = 2;  // tiles in shared memory: 2, or 3 and more with CP_ASYNC = 2
 constexpr int SLICED_K = 1;  // groups of threads that share out the steps of each tile: 1, 2, 4, 8
-constexpr int PARTIAL_ACCUMULATORS = 1;  // about so many chains of FMAs make up a sum: 1 to 16
+constexpr int PARTIAL_ACCUMULATORS = 1;  // chains of FMAs in a sum, approximately: 1 to 16
 constexpr int PAD = 4;      // floats after a line of a transposed tile, to spread its stores over the banks
 constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;  // 1: B is column-major
-constexpr int VEC_A = 1;    // floats a read of A: 1, 2, 4
-constexpr int VEC_B = 1;    // floats a read of B: 1, 2, 4
-constexpr int VEC_C = 1;    // floats a store of C: 1, 4
+constexpr int VEC_A = 1;    // floats per read of A: 1, 2, 4
+constexpr int VEC_B = 1;    // floats per read of B: 1, 2, 4
+constexpr int VEC_C = 1;    // floats per store of C: 1, 4
 constexpr int GUARD = 0;    // 1: M < BM or N < BN, and the copies check the edges
-constexpr int PEEL = 0;  // 1: the end of K comes first: no copy is waited for on its own, but the main loop
-                         // of a large tile compiles to slower code, by up to 8 % on an H200
+constexpr int PEEL = 0;  // 1: the remainder of K is multiplied first, while the first whole tile is copied.
+                         // But the main loop of a large tile is then up to 8 % slower on an H200
 // constants:end
 
 #include "device/dependent_launch.cuh"
@@ -50,7 +53,7 @@ constexpr int PEEL = 0;  // 1: the end of K comes first: no copy is waited for o
 #include "device/sliced_k.cuh"
 #include "device/warp_store.cuh"
 
-constexpr int THREADS_PER_SLICE = BM / WM * (BN / WN) * 32;  // they cover the block tile
+constexpr int THREADS_PER_SLICE = BM / WM * (BN / WN) * 32;  // one slice covers the block tile
 constexpr int THREADS = SLICED_K * THREADS_PER_SLICE;
 constexpr int AHEAD = FRAGMENTS - 1;  // steps of k that fragments are read ahead
 constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
@@ -87,21 +90,22 @@ struct TraitsB : CopyTraits {
 struct Traits {
     using A = TraitsA;
     using B = TraitsB;
-    static constexpr int BK = ::BK, STEPS = BK / ::SLICED_K;  // STEPS of k has a thread for each tile
+    static constexpr int BK = ::BK, STEPS = BK / ::SLICED_K;  // steps of k per thread and tile
     static constexpr int THREADS = ::THREADS, THREADS_PER_SLICE = ::THREADS_PER_SLICE, SLICED_K = ::SLICED_K;
     static constexpr int TM = ::TM, TN = ::TN, WNITER = ::WNITER;
     static constexpr int WSUBM = WM / WMITER, WSUBN = WN / WNITER;  // rows and columns of a sub-tile
-    static constexpr int ROWS = WMITER * TM, COLS = WNITER * TN;    // of C, a thread
+    static constexpr int ROWS = WMITER * TM, COLS = WNITER * TN;    // of C, per thread
     static constexpr int FRAGMENTS = ::FRAGMENTS, SPREAD = ::SPREAD, STAGES = ::STAGES;
     static constexpr int PARTIAL_ACCUMULATORS = ::PARTIAL_ACCUMULATORS;
     static constexpr int TILE_A_BYTES = 4 * BK * (BM + A::PAD);
     static constexpr int STAGE_BYTES = TILE_A_BYTES + 4 * BK * (BN + B::PAD);
-    static constexpr int SCRATCH_BYTES = 2 * STAGE_BYTES;  // of shared memory, after the main loop
+    static constexpr int SCRATCH_BYTES = 2 * STAGE_BYTES;  // of shared memory that the main loop leaves free
 };
 constexpr int STEPS = Traits::STEPS, ROWS = Traits::ROWS, COLS = Traits::COLS;
 
-// The main loop of two stages: a tile is issued step by step while the one before is multiplied.
-// `tiles_left`, the tiles after the one in hand, counts down to `until`; what is left is returned.
+// The main loop with two stages: the copies of a tile are issued step by step while the tile before it is
+// multiplied. `tiles_left` counts the tiles after the current one. Multiplies tiles until it is below `until`
+// and returns it.
 __device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
                                          int until) {
 #pragma unroll 1
@@ -125,7 +129,7 @@ __device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)
     return tiles_left;
 }
 
-// The main loop of more stages: a tile is issued all at once, STAGES - 1 tiles before it is multiplied.
+// The main loop with more stages: the copies of a tile are issued at once, STAGES - 1 tiles ahead.
 __device__ __forceinline__ int main_loop(ManyStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
                                          int until) {
 #pragma unroll 1
@@ -148,7 +152,7 @@ __device__ __forceinline__ int main_loop(ManyStages<Traits> &stages, float (&acc
     return tiles_left;
 }
 
-// Multiply the first `steps` of k of the tile in the first stage, of which the slices take every SLICED_K-th.
+// Multiply the first `steps` steps of k of the tile in the first stage. Each slice takes every SLICED_K-th.
 __device__ __forceinline__ void multiply_end(Stages<Traits> &stages, float (&acc)[ROWS][COLS], int steps) {
     stages.read_first(stages.slice);
 #pragma unroll 1
@@ -173,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
                         long long ldc, int k_chunk, long long split_stride) {
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
-    if (k_chunk < K) let_dependents_begin();         // the sum of the parts
+    if (k_chunk < K) let_dependents_begin();         // reduce_parts, which adds up the parts
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
@@ -184,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int warp = (SLICED_K > 1 ? threadIdx.x % THREADS_PER_SLICE : threadIdx.x) / 32;
     const int lane = threadIdx.x % 32;
     const int warp_m = warp / (BN / WN) * WM, warp_n = warp % (BN / WN) * WN;
-    const int row = warp_m + lane / (Traits::WSUBN / TN) * TM;  // in the block tile, first sub-tile
+    const int row = warp_m + lane / (Traits::WSUBN / TN) * TM;  // of the first sub-tile, in the block tile
     const int col = warp_n + lane % (Traits::WSUBN / TN) * TN;
     PipelinedCopy<TraitsA> copy_a(A + element_offset<TRANS_A>(0, k_first, lda), lda, tile.m, M);
     PipelinedCopy<TraitsB> copy_b(B + element_offset<TRANS_B>(k_first, 0, ldb), ldb, tile.n, N);
@@ -192,8 +196,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     PartialAccumulators<Traits> partial(shared + STAGES * Traits::STAGE_BYTES / 4);
     float acc[ROWS][COLS] = {};
 
-    const int k_tiles = depth / BK;  // of all BK steps
-    const int end = depth % BK;      // steps of k beside these
+    const int k_tiles = depth / BK;  // whole tiles of BK steps
+    const int end = depth % BK;      // steps of k that remain
     const bool peel = PEEL && k_tiles && end;
     const int chain_length = partial.chain_length(k_tiles);
     if (k_tiles) {
@@ -212,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             tiles_left = main_loop(stages, acc, tiles_left, max(tiles_left + 1 - chain_length, 0));
             if (PARTIAL_ACCUMULATORS > 1 && (tiles_left >= 0 || (end && !peel))) partial.end_chain(acc);
         } while (PARTIAL_ACCUMULATORS > 1 && tiles_left >= 0);
-        if (AHEAD) __syncthreads();  // what was read ahead may be from the stage that is written next
+        if (AHEAD) __syncthreads();  // the fragments read ahead may come from the stage that is written next
         copy_a.source += copy_a.next_tile;
         copy_b.source += copy_b.next_tile;
     }
@@ -226,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     if (PARTIAL_ACCUMULATORS > 1) partial.add_to(acc);
     if constexpr (SLICED_K > 1) SlicedK<Traits>::add_up(shared, acc, slice);
     C += part * split_stride;
-    if constexpr (VEC_C == 1) __syncthreads();  // the next lines write where slower warps may still read
+    if constexpr (VEC_C == 1) __syncthreads();  // WarpStore writes where slower warps may still read
     if (slice != 0) return;
     if constexpr (VEC_C == 1) {
         WarpStore<Traits>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own.m, own.n, M, N, alpha,

@@ -1,41 +1,41 @@
-// Rung 10, skinny: for a C of few rows (M from 1 to 32), where reading B once is all the work there is.
-// Rungs 3 to 9 bring B through shared memory because each element serves a tall tile; here it serves at most
-// BM results, all of one thread. What changed:
-// - B goes from global memory straight to the registers of the thread that uses it. Each thread has TK steps
-//   of k of its TN columns on their way: when a group of four steps is used up, the next one is read into the
-//   same registers at once, so that memory never waits for arithmetic.
-// - The threads of a block share out k as well as the columns: SLICED_K of them have the same columns and
+// Rung 10, skinny: for a C of few rows (M from 1 to 32), where the time is that of reading B once. Rungs 3 to
+// 9 stage B in shared memory because many threads use each element. Here one thread uses it, for at most BM
+// results. What changed:
+// - B goes from global memory straight to the registers of the thread that uses it. Each thread has loads of
+//   TK steps of k of its TN columns in flight: as soon as it has used a group of four steps, it reads the
+//   next group into the same registers, so that memory is always busy.
+// - The threads of a block share out k as well as the columns: SLICED_K threads have the same columns and
 // take
-//   groups of four k in turn. A thread of few results has two accumulators for each, used by turns. All these
-//   partial sums are added up two by two, through shared memory (device/pairwise_sum.cuh). Their order
-//   depends on the constants, TRANS_B and VEC_B among them, and on K alone, so results repeat bit for bit; it
-//   is not the one chain of FMAs in ascending k of the rungs before.
-// - A passes through two buffers in shared memory, BK steps at a time: one 16-byte load brings a step of k of
-//   four rows, enough for four times TN FMAs. Four steps of one row would do as much, but B's come in fours
-//   too where it is transposed: then all that an FMA reads would be from one register bank in half of the
-//   steps.
-// - Blocks past the tiles of C split K as in rung 9, where the tiles do not fill the device.
-// Both layouts of B run the same code: neighbouring lanes have neighbouring columns (TRANS_B = 0), or
-// neighbouring groups of k and, by twos, columns (TRANS_B = 1).
-// Assumes: VEC_x = 4 only where the operand is aligned for it (see device/tile_copy.cuh), and then k_chunk is
-// a multiple of 4. Threads past the matrix read its last row or column, and store nothing.
+//   groups of four k in turn. A thread with few results keeps two accumulators for each and alternates
+//   between them. All these partial sums are added pairwise through shared memory
+//   (device/pairwise_sum.cuh). The order depends only on K and on the constants, TRANS_B and VEC_B included.
+//   So the same call returns the same bits, but not those of the one chain of FMAs of rungs 1 to 8.
+// - A passes through two buffers in shared memory, BK steps at a time. One 16-byte load brings one step of k
+//   of four rows, enough for 4 * TN FMAs. Four steps of one row would serve as many, but if B is transposed
+//   its registers also hold four steps each, and in half of the steps all operands of an FMA would be in one
+//   register bank.
+// - Split-K as in rung 9, if the tiles of C do not fill the device.
+// Both layouts of B run the same code. With TRANS_B = 0, neighbouring lanes have neighbouring columns. With
+// TRANS_B = 1, pairs of lanes have neighbouring columns, and neighbouring pairs have neighbouring groups of
+// k. Assumes: VEC_x = 4 only where the operand is aligned for it (see device/tile_copy.cuh), and then k_chunk
+// is a multiple of 4. Threads past the matrix read its last row or column, and store nothing.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 4;          // rows of C a block: 1, 2, 4, 8, 16, 32
-constexpr int BN = 32;         // columns of C a block: TN times a power of two
-constexpr int BK = 64;         // steps of k between two barriers: TK times a power of two
-constexpr int TN = 4;          // columns of C a thread: a power of two
-constexpr int TK = 8;          // of BK, the steps that a thread has on their way: a multiple of K_GROUP
-constexpr int MIN_BLOCKS = 1;  // blocks that must fit on an SM together: 1 or more
-constexpr int K_GROUP = 4;     // steps of k that a thread takes at a time: 4, the floats of a 16-byte load
-constexpr int MAX_ALTERNATED = 16;  // results of a thread up to which each has two accumulators
-constexpr int MAX_PASS = 8192;      // floats of partial sums that are added up at a time, at most
+constexpr int BM = 4;               // rows of C per block: 1, 2, 4, 8, 16, 32
+constexpr int BN = 32;              // columns of C per block: TN times a power of two
+constexpr int BK = 64;              // steps of k between two barriers: TK times a power of two
+constexpr int TN = 4;               // columns of C per thread: a power of two
+constexpr int TK = 8;               // steps of BK per thread, all in flight together: a multiple of K_GROUP
+constexpr int MIN_BLOCKS = 1;       // blocks that must fit on an SM together: 1 or more
+constexpr int K_GROUP = 4;          // steps of k in a group: 4, the floats of a 16-byte load
+constexpr int MAX_ALTERNATED = 16;  // most results of a thread that have two accumulators each
+constexpr int MAX_PASS = 8192;      // most floats of partial sums that are added up at a time
 constexpr int TRANS_A = 0;          // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;          // 1: B is column-major
 constexpr int TRANS_C = 0;  // 1: C(m, n) lies at n * ldc + m, for a product of few columns: C^T = B^T A^T
-constexpr int VEC_A = 1;    // floats a read of A: 1, 4
-constexpr int VEC_B = 1;    // floats a read of B: 1, 4
-constexpr int VEC_C = 1;    // floats a store of C: 1, 4
+constexpr int VEC_A = 1;    // floats per read of A: 1, 4
+constexpr int VEC_B = 1;    // floats per read of B: 1, 4
+constexpr int VEC_C = 1;    // floats per store of C: 1, 4
 // constants:end
 
 #include "device/dependent_launch.cuh"
@@ -45,7 +45,7 @@ constexpr int VEC_C = 1;    // floats a store of C: 1, 4
 #include "device/shared_memory.cuh"
 #include "device/skinny_copy.cuh"
 
-constexpr int SLICED_K = BK / TK;  // threads that share their columns and divide k
+constexpr int SLICED_K = BK / TK;  // threads that have the same columns and share out k
 constexpr int THREADS = BN / TN * SLICED_K;
 constexpr int PARTIAL_ACCUMULATORS = TK > K_GROUP && BM * TN <= MAX_ALTERNATED ? 2 : 1;  // of a result
 constexpr int STORE_C = (TRANS_C ? BM : BN) % 4 ? 1 : VEC_C;  // floats: a tile may be too narrow for VEC
@@ -68,8 +68,8 @@ struct Traits {
 using TileA = SkinnyTileA<Traits>;
 using ColumnsB = SkinnyColumnsB<Traits>;
 
-// Partial sums are added up PASS_ROWS rows of C at a time, by ADDERS threads an element, then the adders'
-// sums.
+// Partial sums are added up PASS_ROWS rows of C at a time. ADDERS threads share an element, and then their
+// sums are added up.
 __device__ constexpr int rows_per_pass() {
     int rows = BM;
     while (rows > 1 && (rows * TN > SLICED_K || rows * SLICED_K * BN > MAX_PASS)) rows /= 2;
@@ -87,7 +87,8 @@ constexpr int SHARED_FLOATS = 2 * TileA::FLOATS > SUM_FLOATS ? 2 * TileA::FLOATS
 static_assert(SLICED_K % ADDERS == 0 && PASS * ADDERS % THREADS == 0, "partial sums share out evenly");
 static_assert(SHARED_FLOATS <= 12 * 1024, "a block has 48 KB of static shared memory");
 
-// Where the sum of an element lies among an adder's: in C's order, so that C is written by neighbours.
+// Where the sum of an element lies among those of an adder: in C's order, so that neighbouring threads write
+// neighbours.
 __device__ __forceinline__ int place_of_sum(int m, int n) {
     return TRANS_C ? n * (BM + 1) + m : m * BN + n;
 }
@@ -97,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                      const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
                      long long ldc, int k_chunk, long long split_stride) {
     __shared__ __align__(16) float shared[SHARED_FLOATS];
-    if (k_chunk < K) let_dependents_begin();  // the sum of the parts
+    if (k_chunk < K) let_dependents_begin();  // reduce_parts, which adds up the parts
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile tile = tile_of_block<BM, BN, 8>(M, N, blockIdx.x % tiles);
@@ -115,10 +116,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         a.read<false>(k_left - BK);
         __syncthreads();
     }
-    // One barrier a tile suffices: before it this tile is read from one buffer and the next one written to
-    // the other, behind it the buffers change roles. The branches do more than to spare whole tiles the
-    // comparisons: the compiler does not mix the groups' FMAs across them, so that the registers of a group
-    // are free when it is read again.
+    // One barrier per tile suffices: before it this tile is read from one buffer and the next one is written
+    // to the other; after it the buffers exchange roles. The branches save whole tiles the comparisons. They
+    // also keep the compiler from mixing the FMAs of different groups, so that the registers of a group are
+    // free when its next elements are read.
 #pragma unroll 1
     for (int buffer = 0; k_left > 0; k_left -= BK, buffer = TileA::FLOATS - buffer) {
         const float *As = shared + buffer;

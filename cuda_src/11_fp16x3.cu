@@ -6,19 +6,21 @@
 // 2^-22 of the product of the magnitudes. What changed since rung 9:
 // - The copy engine brings tiles to a ring of stages in shared memory (TMA). Memory barriers say which stages
 //   are full and which are empty.
-// - Warps have roles: one thread of the last warpgroup asks for copies, the other warpgroups multiply, with
-//   most of the registers. A block computes one tile of C after the other, so that copies for the next tile
-//   are under way while this one is stored.
-// - A warpgroup multiplies 64 x BN straight from shared memory (wgmma).
-// - Tensor cores truncate what they add. So a chain of products in the tensor core's accumulators is short,
-//   and is then added to FP32 registers by ordinary rounded additions ("promotion").
-// SETS = 3: registers for the sums, for the chain of hi hi and for the chain of the cross products. The
-// promotion of hi hi, every PROMOTE_STAGES * 32 steps of k, runs beside the cross products. Their chain lasts
-// to the end of K: its truncations weigh 2^-11 as much.
+// - Warps have roles: one thread of the last warpgroup issues the copies; the other warpgroups multiply and
+//   have most of the registers. The kernel is persistent: a block computes several tiles of C in turn, so the
+//   copies for the next tile are under way while this one is stored.
+// - A warpgroup computes 64 x BN of a tile, with both operands in shared memory (wgmma).
+// - Tensor cores truncate their sums. So a chain of products that a tensor core accumulates is kept short and
+//   then added to FP32 registers with correct rounding (promotion).
+// SETS = 3: one set of registers for the sums, one for the chain of hi hi and one for the chain of the cross
+// products, hi lo + lo hi. The chain of hi hi is promoted every PROMOTE_STAGES * 32 steps of k, while the
+// cross products are computed. Their chain lasts to the end of K, because its truncation errors count 2^-11
+// as much.
 // SETS = 2: the tile is wider, and one set serves both chains in turn:
 //     cross | hi hi, hi hi | cross, cross | hi hi, ...
 // where a comma joins two batches of PROMOTE_STAGES stages in one chain, and | is a promotion.
-// C is written only where both lines are sparse in exceptions; guard_fp16x3.cu does the rest. The host swaps
+// C is written only where both lines have few exceptions (device/split_format.cuh); guard_fp16x3.cu computes
+// the other elements. The host swaps
 // the operands for a C of few rows (TRANS_C = 1: C(m, n) lies at n * ldc + m) and for a column-major C.
 //
 // Grid: any number of blocks; best is min(SMs, tiles * parts). Block: THREADS. Dynamic shared memory: SHARED
@@ -38,7 +40,7 @@ constexpr int BN = 128;            // columns of C a tile: 16, 32, 64, 128 or 19
 constexpr int SETS = 3;            // sets of BN / 2 registers: 3, or 2 for BN = 192
 constexpr int PROMOTE_STAGES = 2;  // stages of 32 steps of k from one promotion to the next: 1 or 2
 constexpr int STAGES = 7;          // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
-constexpr int GROUP_M = 8;         // rows of tiles that are walked together, for L2
+constexpr int GROUP_M = 8;         // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;         // 1: C is column-major
 constexpr int VEC_C = 2;  // floats a store: 2 where C and ldc have 8-byte alignment and TRANS_C = 0, else 1
 // constants:end
@@ -48,8 +50,8 @@ constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
 constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
 constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16);
-// Registers: 65536 a multiprocessor. What the compiler gives each thread is the same for all; the warpgroup
-// that only copies hands most of its own over.
+// Registers per thread. An SM has 65536, and the compiler gives every thread the same number; the warpgroup
+// that copies releases most of its share to those that multiply.
 constexpr int COPY_REGISTERS = 40;
 constexpr int MULTIPLY_REGISTERS = 232;
 static_assert(BM == 64 || BM == 128, "the registers are for one or two warpgroups that multiply");
@@ -59,7 +61,7 @@ static_assert(STAGES >= 4, "a chain of 128 steps needs two stages while two more
 static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
 static_assert(!TRANS_C || VEC_C == 1, "a column-major C is stored float by float");
 
-// The ring: where a role is in it.
+// The ring of stages, and the stage that a role has reached.
 struct Ring {
     static constexpr int BN = ::BN, SETS = ::SETS, PROMOTE_STAGES = ::PROMOTE_STAGES, STAGE_A = ::STAGE_A;
 
@@ -122,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     Ring ring{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD};
-    // The same for all of a warp, and the compiler is to know it.
+    // The shuffle tells the compiler that the value is the same in all threads of a warp.
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0), warpgroup = warp / 4;
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const bool split = part_blocks < k_blocks;

@@ -1,8 +1,8 @@
 // Rung 11, fp16x3, for devices without wgmma (sm_80 and later): the same arithmetic on the same split
-// operands as in 11_fp16x3.cu. What differs: all warps copy and all multiply. Tiles come by cp.async, 16
-// bytes a copy, into a ring of stages of 32 steps of k; a warp loads fragments by ldmatrix and multiplies WM
-// x WN by mma. The 16-byte pieces of a line of 128 bytes change places by an exclusive or with the line's
-// number modulo 8, so that ldmatrix meets every bank once.
+// operands as in 11_fp16x3.cu. What differs: all warps both copy and multiply. cp.async copies tiles, 16
+// bytes at a time, into a ring of stages of 32 steps of k. A warp loads fragments by ldmatrix and computes WM
+// x WN elements by mma. The 16-byte pieces of a line of 128 bytes are swizzled: piece i of line j is stored
+// at place i xor (j mod 8), so that ldmatrix has no bank conflicts.
 //
 // Grid: tiles * parts blocks. Block: THREADS. Dynamic shared memory: SHARED bytes. Parts of K and the rest of
 // the arguments as in 11_fp16x3.cu, except that part_blocks is any number.
@@ -18,7 +18,7 @@ constexpr int BN = 128;     // columns of C a block: multiple of WN
 constexpr int WM = 64;      // rows of C a warp: multiple of 16
 constexpr int WN = 32;      // columns of C a warp: multiple of 16
 constexpr int STAGES = 3;   // of the ring, (BM + BN) * 128 bytes each: at least 2
-constexpr int GROUP_M = 8;  // rows of tiles that are walked together, for L2
+constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
 constexpr int VEC_C = 2;    // floats a store: 2 where C and ldc have 8-byte alignment and TRANS_C = 0, else 1
 // constants:end
@@ -28,7 +28,7 @@ constexpr int THREADS = BM / WM * WARPS_N * 32;
 constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
 constexpr int SHARED = STAGES * STAGE;
 constexpr int TILES_M = WM / 16, TILES_N = WN / 8;  // mma tiles of a warp
-constexpr int PIECES = 8;                           // of 16 bytes, a line
+constexpr int PIECES = 8;                           // of 16 bytes, per line
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
 static_assert(WM % 16 == 0 && WN % 16 == 0, "ldmatrix loads 16 lines at a time");
 static_assert(STAGES >= 2, "one stage is filled while another is used");
@@ -39,7 +39,7 @@ struct Layout {
     static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C;
 };
 
-// Copy the lines from `first` on of one block of k. They lie one after the other.
+// Copy LINES lines of one block of k, from line `first` on. They are contiguous.
 template <int LINES>
 __device__ __forceinline__ void copy_lines(unsigned to, const unsigned short *block, int first, int lines) {
 #pragma unroll
@@ -51,8 +51,8 @@ __device__ __forceinline__ void copy_lines(unsigned to, const unsigned short *bl
     }
 }
 
-// Load the fragments of 16 steps of k of 16 lines: A's rows. Or, with ACROSS, of B's columns, in mma's order
-// for two tiles.
+// Load the fragments of 16 lines by 16 steps of k: one mma tile of A's rows or, with ACROSS, two mma tiles of
+// B's columns.
 template <bool ACROSS>
 __device__ __forceinline__ void load_fragments(unsigned (&fragment)[4], unsigned tile, int line, int piece) {
     const int lane = threadIdx.x % 32;
@@ -64,10 +64,10 @@ struct Sums {
     float value[TILES_M][TILES_N * 4];
 };
 
-// The products of a stage: hi hi into `high`, from zero on, and the others into `cross`.
+// Compute the products of a stage: `high` = hi hi, and `cross` += the cross products.
 __device__ __forceinline__ void multiply(Sums &high, Sums &cross, unsigned stage, int warp_m, int warp_n) {
     constexpr float ZERO[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    constexpr int LO = PIECES / 2, STEP = 2;  // pieces from hi to lo, and of 16 steps of k
+    constexpr int LO = PIECES / 2, STEP = 2;  // pieces from hi to lo, and in 16 steps of k
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
         unsigned a[TILES_M][4], b_hi[TILES_N / 2][4], b_lo[TILES_N / 2][4];
@@ -129,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
         wait_for_copies<STAGES - 2>();
-        __syncthreads();  // the stage is there for all, and the one before it has been read by all
+        __syncthreads();  // all threads' copies are complete, and all have read the stage before
         copy(block + STAGES - 1);
         multiply(high, cross, ring + block % STAGES * STAGE, warp_m, warp_n);
 #pragma unroll

@@ -25,7 +25,7 @@ constexpr int PITCH = LINES + 1;       // floats: a warp then reads four lines o
 static_assert(VEC == 1 || VEC == 4, "X is read 4 or 16 bytes at a time");
 static_assert(CLUSTER == 1 || CLUSTER == 2 || CLUSTER == 4 || CLUSTER == 8, "a portable cluster, or none");
 
-// Four elements a thread of X, in each of the four lines column(0) .. column(3).
+// Four elements of X per thread, in each of the four lines column(0) .. column(3).
 struct Reader {
     const float *X;
     long long ldx, base;  // the block's first line

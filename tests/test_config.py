@@ -215,7 +215,7 @@ BROKEN = [
     ("coalesced", BlockConfig(7, 16), "threads of a block", "64 to 1024, a multiple of 32", "112", None),
     ("smem_tiled", SharedTileConfig(32, 32, 2048), "shared memory of a block", "at most 232448 bytes on this device",
      "524288 bytes", None),
-    ("blocktile_1d", ThreadColumnConfig(64, 64, 0, 8), "BK is in range", "1 to 65536", "0", None),
+    ("blocktile_1d", ThreadColumnConfig(64, 64, 0, 8), "value of BK", "1 to 65536", "0", None),
     ("blocktile_1d", ThreadColumnConfig(60, 64, 8, 8), "TM divides BM", "a multiple of TM = 8", "BM = 60",
      "cover the block tile"),
     ("blocktile_2d", ThreadTileConfig(128, 132, 8, 8, 8), "TN divides BN", "a multiple of TN = 8", "BN = 132",
@@ -239,7 +239,7 @@ BROKEN = [
     ("warptiled", dataclasses.replace(WARP_TILED, TM=8, TN=4, WM=16, WN=256, WNITER=1, BN=256),
      "TM divides WM / WMITER", "a multiple of TM = 8", "WM / WMITER = 4", "thread tiles cover a sub-tile"),
     ("warptiled", dataclasses.replace(WARP_TILED, PREFETCH=2), "value of PREFETCH", "0 or 1", "2", None),
-    ("warptiled", dataclasses.replace(WARP_TILED, GROUP_M=0), "GROUP_M is in range", "1 to 65536", "0", None),
+    ("warptiled", dataclasses.replace(WARP_TILED, GROUP_M=0), "value of GROUP_M", "1 to 65536", "0", None),
     ("pipelined", dataclasses.replace(PIPELINED, ORDER=6), "value of ORDER", "0 or 1 or 2 or 3 or 4 or 5", "6",
      None),
     ("pipelined", dataclasses.replace(PIPELINED, SPREAD=3), "value of SPREAD", "0 or 1 or 2", "3", None),
@@ -252,7 +252,7 @@ BROKEN = [
     ("pipelined", dataclasses.replace(PIPELINED, BK=16, TM=4, WNITER=8, SLICED_K=4), "partial sums of the slices",
      "at most 32768 bytes", "49152 bytes", "fit into shared memory"),
     ("pipelined", dataclasses.replace(PIPELINED, FRAGMENTS=3), "value of FRAGMENTS", "1 or 2", "3", None),
-    ("pipelined", dataclasses.replace(PIPELINED, SPLIT_K=0), "SPLIT_K is in range", "1 to 1024", "0", None),
+    ("pipelined", dataclasses.replace(PIPELINED, SPLIT_K=0), "value of SPLIT_K", "1 to 1024", "0", None),
     ("pipelined", dataclasses.replace(PIPELINED, BK=10), "BK is whole 128-bit vectors", "a multiple of 4", "10", None),
     ("pipelined", PipelinedConfig(96, 32, 16, 4, 4, 16, 32, 1, CP_ASYNC=0),
      "BK * BN shares out in 128-bit loads", "a multiple of 4 * threads = 768", "512",
@@ -297,7 +297,7 @@ def test_shared_memory_is_limited_by_the_device():
 
 def test_every_constant_out_of_range_is_named_at_once():
     found = ThreadTileConfig(0, -1, 8, 8, 2**17).violations(SHARED_LIMIT)
-    assert [violation.rule for violation in found] == ["BM is in range", "BN is in range", "TN is in range"]
+    assert [violation.rule for violation in found] == ["value of BM", "value of BN", "value of TN"]
 
 
 def test_derived_numbers():
@@ -376,7 +376,7 @@ FP16X3 = [
     ({"BM": 96}, "value of BM"),
     ({"BN": 48}, "value of BN"),
     ({"SETS": 4}, "value of SETS"),
-    ({"STAGES": 3}, "STAGES is in range"),
+    ({"STAGES": 3}, "value of STAGES"),
     ({"STAGES": 8}, "shared memory of a block"),
     ({"BN": 192, "SETS": 2, "STAGES": 5}, None),
     ({"BN": 192, "STAGES": 5}, "SETS of BN / 2 registers"),

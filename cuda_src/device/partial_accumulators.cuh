@@ -1,19 +1,20 @@
 // Rung 9: partial accumulators. The rounding error of a chain of FMAs grows with its length, so a long sum is
 // made of several short chains. When one ends, every thread adds its accumulators to those that it keeps in
 // shared memory, and starts again from zero. A second set of accumulators does not fit into the registers,
-// and each thread visits its own a few times in all; no other thread does, so this needs no barrier.
+// and shared memory is used only a few times in all. Each thread has a place of its own, so no barrier is
+// needed.
 //
-// Traits: BK, PARTIAL_ACCUMULATORS, THREADS, ROWS, COLS (of accumulators a thread).
+// Traits: BK, PARTIAL_ACCUMULATORS, THREADS, ROWS, COLS (of accumulators per thread).
 #pragma once
 
 template <class Traits>
 struct PartialAccumulators {
     static constexpr int COUNT = Traits::PARTIAL_ACCUMULATORS, ROWS = Traits::ROWS, COLS = Traits::COLS;
-    // A chain has at least 16 steps of k, or adding up would cost too much. In tiles of K:
+    // The shortest chain, in tiles of K: at least 16 steps of k, or adding up would cost too much.
     static constexpr int SHORTEST = (16 + Traits::BK - 1) / Traits::BK;
 
     float *kept;       // [ROWS][COLS][THREADS] in shared memory
-    bool any = false;  // was kept yet
+    bool any = false;  // whether anything was kept yet
 
     explicit __device__ __forceinline__ PartialAccumulators(float *kept) : kept(kept) {}
 

@@ -3,25 +3,28 @@
 // Xs[k][mn], in lines of TILE_MN + PAD floats.
 //
 // An operand whose k is contiguous goes through registers and is transposed on the way: a thread has
-// neighbouring lines, so that what it holds of one k is contiguous in shared memory, up to 16 bytes a store.
-// The other kind goes the same way or, with ASYNC, by cp.async past the registers. With ASYNC the first kind
-// goes past them too, one float at a time (VEC = 1): cp.async can write each float anywhere, which transposes
-// without a store. A team of neighbouring threads shares a line of the tile, so that the vectors of a thread
-// lie at fixed distances.
+// neighbouring lines, so that what it holds of one k is contiguous in shared memory, up to 16 bytes per
+// store. The other kind goes the same way or, with ASYNC, by cp.async past the registers. With ASYNC the
+// first kind goes past them too, one float at a time (VEC = 1): cp.async can write each float anywhere, which
+// transposes without a store. A team of neighbouring threads shares a line of the tile, so that the vectors
+// of a thread lie at fixed distances.
 //
 // Traits:
 //   TILE_MN, TILE_K  extent of the tile in m (or n) and k
 //   K_CONTIGUOUS     neighbours in k are neighbours in global memory, else neighbours in m (or n) are
-//   VEC              floats a read: 4 needs 16-byte alignment, ld % 4 == 0 and a contiguous extent that is a
+//   VEC              floats per read: 4 needs 16-byte alignment, ld % 4 == 0 and a contiguous extent that is
+//   a
 //                    multiple of 4, 2 needs half of that
 //   GUARDED          the tile may reach past the matrix in m (or n), and what is past it is not read
 //   ASYNC            copy by cp.async
 //   THREADS          threads that share the tile
 //   PAD              floats at the end of each line in shared memory
 //   STEPS            steps of arithmetic that a thread has for each tile, among which a copy can be spread
-//   SPREAD           0: read at the first step, write before the last but one
-//                    2: write little by little in the second half of the steps
-//                    1: and read little by little in the first half
+//   SPREAD           when a tile is read from global memory, and when it is written to shared memory:
+//                    0: all read at the first step, all written at the last step but one
+//                    1: read during the first half of the steps, written during the second half
+//                    2: all read at the first step, written during the second half
+//                    With ASYNC only the reads matter: float by float they are spread unless this is 0.
 #pragma once
 #include "device/global_memory.cuh"
 #include "device/shared_memory.cuh"

@@ -1,5 +1,5 @@
-// Rung 11: sums of scaled FP16 products, promoted to FP32 registers in time. For one warpgroup, 64 x BN of a
-// tile.
+// Rung 11: sums of scaled FP16 products, promoted to FP32 registers before truncation errors grow. One
+// warpgroup computes 64 x BN of a tile.
 //
 // Ring is the kernel's ring of stages. Its constants: BN, columns of a tile; SETS, sets of BN / 2 registers;
 // PROMOTE_STAGES, stages of a promotion; STAGE_A, bytes of A in a stage. Its functions: data(stage),
@@ -9,7 +9,7 @@
 #include "device/split_format.cuh"
 #include "device/wgmma.cuh"
 
-// The products of the 32 steps of k of a stage at `data`: two wgmmas a product, of 16 steps each.
+// A stage, at `data`, has 32 steps of k: each product takes two wgmmas of 16 steps.
 constexpr unsigned LO = 64, STEP = 32;  // bytes from hi to lo, and from 16 steps to the next
 
 template <class Ring>
@@ -44,7 +44,7 @@ __device__ __forceinline__ void promote_cross(float (&sum)[COUNT], const float (
     pin(sum);
 }
 
-// Stages of the ring that are used together: the steps of k of a promotion.
+// The stages of the ring between two promotions.
 template <int COUNT>
 struct Batch {
     int stage[COUNT];
@@ -62,7 +62,7 @@ __device__ __forceinline__ Batch<Ring::PROMOTE_STAGES> wait_for_batch(Ring &ring
     return batch;
 }
 
-// By each warp: the batch has been read for the last time.
+// Mark the stages of a batch as empty, once for each warp.
 template <class Ring, int COUNT>
 __device__ __forceinline__ void release(const Ring &ring, const Batch<COUNT> &batch) {
     if (threadIdx.x % 32 != 0) return;
@@ -70,7 +70,7 @@ __device__ __forceinline__ void release(const Ring &ring, const Batch<COUNT> &ba
     for (int i = 0; i < COUNT; ++i) barrier_arrive(ring.empty(batch.stage[i]));
 }
 
-// sum = A B of `batches` batches, an even number, for a warpgroup.
+// Compute sum = A B over `batches` batches, an even number, for one warpgroup.
 template <class Ring>
 __device__ __forceinline__ void multiply(float (&sum)[Ring::BN / 2], Ring &ring, int batches, int warpgroup) {
     constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;

@@ -1,8 +1,8 @@
 // Rung 10: the operands of a product of few rows, on their way from global memory to where they are used: A
-// through registers to shared memory, B to the registers of the thread that uses it. What is past the matrix
-// is not read: the last row or column is read in its place, and nothing is stored for it.
+// through registers to shared memory, B to the registers of the thread that uses it. Nothing past the matrix
+// is read: threads there read its last row or column instead, and store nothing.
 //
-// Traits: BM, BN, BK, TN, TK, TRANS_A, TRANS_B, LOAD_A and LOAD_B (floats a read), K_GROUP, THREADS,
+// Traits: BM, BN, BK, TN, TK, TRANS_A, TRANS_B, LOAD_A and LOAD_B (floats per read), K_GROUP, THREADS,
 // SLICED_K.
 #pragma once
 #include "device/global_memory.cuh"
@@ -25,7 +25,7 @@ struct SkinnyTileA {
     // Floats from one line to the next: 16 bytes a slice, and 16 between the lines of different rows, to
     // store to different banks.
     static constexpr int LD = K_GROUP * (SLICES + (BM > K_GROUP));
-    static constexpr int FLOATS = BM * Traits::TK * (LD / K_GROUP);  // of shared memory, a tile
+    static constexpr int FLOATS = BM * Traits::TK * (LD / K_GROUP);  // of shared memory, per tile
 
     static constexpr int THREADS_M = BM / (TRANS_A ? VEC : 1);  // threads that differ in m
     static constexpr int K_DISTANCE =
@@ -38,8 +38,9 @@ struct SkinnyTileA {
     int first_place;                   // of the first vector, in shared memory
     float value[COUNT][VEC];
 
-    // Where row m lies in shared memory, at a step of k in a group of a slice: what the slices read together
-    // are neighbours. It is a sum of what the bits of its arguments add.
+    // Return where row m lies in shared memory, for a step of k in a group of a slice. What the slices read
+    // together lies side by side. The extents are powers of two, so place(m, ...) of a sum whose terms have
+    // no bits in common is the sum of the places.
     static __device__ __forceinline__ int place(int m, int group, int step, int slice) {
         const int line = (group * QUAD_ROWS + step / QUAD_STEPS) * (BM / QUAD_ROWS) + m / QUAD_ROWS;
         return line * LD + slice * K_GROUP + step % QUAD_STEPS * QUAD_ROWS + m % QUAD_ROWS;
@@ -97,13 +98,13 @@ template <class Traits>
 struct SkinnyColumnsB {
     static constexpr int BK = Traits::BK, TN = Traits::TN, TK = Traits::TK, TRANS_B = Traits::TRANS_B;
     static constexpr int VEC = Traits::LOAD_B, K_GROUP = Traits::K_GROUP, SLICES = Traits::SLICED_K;
-    static constexpr int THREADS_N = Traits::BN / TN;        // threads side by side
-    static constexpr int VEC_N = TRANS_B ? 1 : VEC;          // columns a read
-    static constexpr int VEC_K = TRANS_B ? VEC : 1;          // steps of k a read
+    static constexpr int THREADS_N = Traits::BN / TN;        // threads along n
+    static constexpr int VEC_N = TRANS_B ? 1 : VEC;          // columns per read
+    static constexpr int VEC_K = TRANS_B ? VEC : 1;          // steps of k per read
     static constexpr int READS = TN / VEC_N;                 // for one step of k, or VEC_K of them
     static constexpr int GROUP_DISTANCE = K_GROUP * SLICES;  // steps of k between two groups of a thread
-    // Lanes along k are pairs with the same k: two equal addresses halve the passes of a 16-byte shared load
-    // of A.
+    // Pairs of lanes have the same k, because equal addresses halve the wavefronts of a 16-byte load of A
+    // from shared memory.
     static constexpr int PAIR = THREADS_N > 1 ? 2 : 1;
 
     const float *source[READS];
@@ -156,8 +157,8 @@ struct SkinnyColumnsB {
         }
     }
 
-    // Go on by `distance`. The compiler must not see through it: it would keep every multiple of ld in
-    // registers.
+    // Advance p by `distance`. The asm hides the sum from the compiler, which would otherwise keep every
+    // multiple of ld in registers.
     static __device__ __forceinline__ void walk(const float *&p, long long distance) {
         p += distance;
         asm volatile("" : "+l"(p));

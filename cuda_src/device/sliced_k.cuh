@@ -1,7 +1,7 @@
 // Rung 9: sliced-K. The slices of a block have accumulators for the same tile of C, each for its share of K.
 // They are added up in the order of the slices, in the registers of slice 0, through shared memory.
 //
-// Traits: SLICED_K, THREADS_PER_SLICE, ROWS, COLS (of accumulators a thread), SCRATCH_BYTES (of shared
+// Traits: SLICED_K, THREADS_PER_SLICE, ROWS, COLS (of accumulators per thread), SCRATCH_BYTES (of shared
 // memory).
 #pragma once
 

@@ -1,8 +1,8 @@
-"""fastsgemm: float32 matrix multiplication for NVIDIA GPUs, from kernels compiled on the spot."""
+"""fastsgemm: float32 matrix multiplication for NVIDIA GPUs, with kernels that are compiled on first use."""
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # a type checker takes it for typing's, which would be the first import
+TYPE_CHECKING = False  # type checkers treat it as typing.TYPE_CHECKING, whose import costs time
 if TYPE_CHECKING:
     from fastsgemm.call.split_operand import SplitOperand, split
     from fastsgemm.config import (
@@ -116,12 +116,12 @@ _HOMES = {
     "tune": "tuning.tuner",
 }  # of the public names that are not errors
 
-if not TYPE_CHECKING:  # a type checker shall know the names above and no others
+if not TYPE_CHECKING:  # type checkers use the imports above and accept no other names
 
     def __getattr__(name: str) -> object:
         """Import a public name when it is first asked for.
 
-        So the command line can answer Ctrl-C while NumPy is imported, and `sgemm` starts sooner without the tuner.
+        So the command line can react to Ctrl-C while NumPy is imported, and `sgemm` does not import the tuner.
         """
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

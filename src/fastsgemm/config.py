@@ -71,7 +71,7 @@ class Constant:
             return None if value in self.values else Violation(f"value of {name}", limit, _shown(value))
         if self.least <= value <= self.most:
             return None
-        return Violation(f"{name} is in range", f"{self.least} to {self.most}", _shown(value))
+        return Violation(f"value of {name}", f"{self.least} to {self.most}", _shown(value))
 
 
 SWITCH = (0, 1)

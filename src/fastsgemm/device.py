@@ -84,7 +84,9 @@ class Gpu:
     def _allocate_first(self, size: int, handle: int) -> Any:
         from cuda.bindings import driver
 
-        _ = self.device.memory_resource  # makes the driver's pool keep freed memory; else each call maps new pages
+        _ = (
+            self.device.memory_resource
+        )  # sets the driver's pool to keep freed memory; otherwise each call would map new pages
         self.allocate = driver.cuMemAllocAsync
         return self.allocate(size, handle)
 
@@ -113,13 +115,15 @@ class Gpu:
     def keep_alive(self, handle: int, objects: Any) -> None:
         """Hold `objects` until the work now on this stream is done.
 
-        This is for arrays whose library does not know the stream and might reuse their memory too early. Nothing
+        This is for arrays of a library that does not track the stream and might reuse their memory too early. Nothing
         waits: the next call releases the objects whose work is done.
         """
         stream = self.stream(handle)
         if is_capturing(stream):
             return  # a graph outlives any event; its owner keeps the operands alive, as for every captured kernel
-        with self._keeping:  # else two threads find the same entry done, and the second one drops the entry after it
+        with (
+            self._keeping
+        ):  # otherwise two threads could see that one entry is done, and the second would drop the next entry
             while self._kept and self._kept[0][0].is_done:
                 self._kept.popleft()
             self._kept.append((stream.record(), objects))
@@ -134,7 +138,7 @@ class Gpu:
         name : str
             The ``extern "C"`` name.
         shared_bytes : int
-            Of a block; a kernel must ask for more than 48 KiB.
+            Dynamic shared memory of a block. More than 48 KiB must be requested from the driver.
 
         Raises
         ------
@@ -160,7 +164,7 @@ class Gpu:
         else:
             stream = Stream.from_handle(handle)
             ordinal = stream.device.device_id
-            if handle != 2 and ordinal != self.ordinal:  # 2 is the per-thread default, of whatever is current
+            if handle != 2 and ordinal != self.ordinal:  # 2 is the per-thread default stream of the current device
                 raise DeviceMismatchError(f"the stream is on cuda:{ordinal}, the operands on cuda:{self.ordinal}")
         self._streams[handle] = stream
         return stream

@@ -1,4 +1,4 @@
-"""JSON from files that anybody may have written, by msgspec: what it does not allow is a `RecordError`."""
+"""Decodes JSON from untrusted files with msgspec; invalid input is a `RecordError`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def decode(text: bytes, type: Any = Any) -> Any:
     Parameters
     ----------
     text : bytes
-        UTF-8. NaN and infinities are no JSON, and a number beyond float64 is out of range.
+        UTF-8. NaN, infinities and numbers beyond float64 are rejected.
     type : type
-        What the value must be, as msgspec understands it. `msgspec.Raw` leaves a part as it stands.
+        The type of the value, as msgspec defines types. `msgspec.Raw` leaves a part undecoded.
 
     Raises
     ------
     RecordError
-        It is no JSON, it is nested deeper than the interpreter's recursion limit, or it has another type.
+        The text is not JSON, is nested deeper than the interpreter's recursion limit, or has another type.
     """
     import msgspec
 

@@ -1,4 +1,4 @@
-"""K in parts on a device: the bits of a fixed order of summation, on any stream, in any company, captured or not."""
+"""Split-K on a device: bits in a fixed order of summation, on any stream, among other calls, captured or not."""
 
 import itertools
 from dataclasses import replace
@@ -17,7 +17,7 @@ CONFIG = PipelinedConfig(
     32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=1, SPREAD=0, SPLIT_K=4
 )
 HOW = {"rung": "pipelined", "config": CONFIG}
-STRANDS = 8  # of cuda_src/reduce_parts.cu
+PARTIAL_SUMS = 8  # of cuda_src/reduce_parts.cu
 SHAPES = [(1, 1, 64), (5, 7, 333), (64, 64, 4096), (33, 130, 517), (130, 4, 1000), (257, 65, 255), (64, 64, 8)]
 DEEP = (64, 64, 65536)
 
@@ -40,15 +40,15 @@ def in_parts(torch, config, a, b, alpha, beta, c):
     parts = [sgemm(a[:, first : first + chunk], b[first : first + chunk], rung=1) for first in range(0, K, chunk)]
     if len(parts) == 1:
         return sgemm(a, b, alpha, beta, c.clone(), rung=1)
-    strands = []
-    for first in range(STRANDS):
+    partial_sums = []
+    for first in range(PARTIAL_SUMS):
         total = torch.zeros_like(c)
-        for part in parts[first::STRANDS]:
+        for part in parts[first::PARTIAL_SUMS]:
             total = total + part
-        strands.append(total)
-    total = strands[0]
-    for strand in strands[1:]:
-        total = total + strand
+        partial_sums.append(total)
+    total = partial_sums[0]
+    for partial in partial_sums[1:]:
+        total = total + partial
     if beta == 0:
         return total * alpha
     return epilogue(total, alpha, beta, c)

@@ -1,8 +1,9 @@
-"""The array libraries: what a call asks of each, in one small class a library.
+"""Adapters to the array libraries: one small class for each library, with what a call needs from it.
 
-A *view* of a device array is the pair (address, meta); meta = (shape, strides, device, fault, readonly) is
-hashable and decides everything but the address: strides are in elements, and `fault` is None or the reason why
-the array cannot be used. Nothing here imports a library that the caller has not imported.
+A *view* of a device array is the pair (address, meta) with meta = (shape, strides, device, fault, readonly). Strides
+are in elements; `fault` is None or the reason why the array cannot be used. The meta is hashable, and together with the
+alignment of the address it determines how a product is launched. Nothing here imports a library that the caller has not
+imported.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ View = tuple[int, Meta]
 
 
 class Library:
-    """What `sgemm` needs of an array library. This one is for any object with DLPack.
+    """What `sgemm` needs from an array library. This base class handles any object with DLPack.
 
-    What a foreign object answers to a protocol may be anything, and it may raise anything: every such question is
-    asked in one place here and ends in an error of ours that names the object's type and the answer.
+    An object of the caller may return or raise anything when a protocol is used. So each protocol is used in one place
+    of this module, which turns a wrong answer into an `OperandError` that names the object's type and the answer.
     """
 
-    immutable = False  # whether its arrays may never be written
-    has_streams = False  # whether work queued on `current_stream` comes after the library's own
+    immutable = False  # whether its arrays must never be written
+    has_streams = False  # whether work on `current_stream` runs after the work that the library has queued
 
     def refusal(self, cls: type) -> str | None:
         """Return why no array of this class can be used, or None."""
@@ -52,20 +53,20 @@ class Library:
         kind, number = _dlpack_device(x)
         if kind in _DLPACK_HOST:
             return HOST
-        if kind in _DLPACK_CUDA and number >= 0:  # HOST is negative, so that no device can be taken for it
+        if kind in _DLPACK_CUDA and number >= 0:  # a negative number could be mistaken for HOST
             return number
         if kind in _DLPACK_CUDA:
-            raise DeviceMismatchError(f"{_type(x)} says that it is on CUDA device {number}; the least is 0")
+            raise DeviceMismatchError(f"{_type(x)} reports CUDA device {number}; device numbers begin at 0")
         raise DeviceMismatchError(f"{_type(x)} is on a device that is neither host nor CUDA (DLPack {kind})")
 
     def current_stream(self, device: int) -> int:
-        """Return the raw handle of the stream that the caller's work goes to."""
+        """Return the raw handle of the caller's current stream."""
         return LEGACY_STREAM
 
     def view(self, x: Any, handle: int, ordered: bool) -> View:
         """Return address and meta of a device array for work on stream `handle`.
 
-        Unless `ordered`, the stream is first made to wait for the work that the library has queued on `x`.
+        If `ordered` is false, the stream is first made to wait for the work that the library has queued on `x`.
         """
         from cuda.core.utils import StridedMemoryView
 
@@ -75,7 +76,7 @@ class Library:
         except FastsgemmError:
             raise
         except Exception as error:
-            if self.device_of(x) == HOST:  # which takes no stream
+            if self.device_of(x) == HOST:  # exports of host memory reject a stream
                 place = f"a {_type(x)} on the host among arrays on a device"
                 raise DeviceMismatchError(f"all operands must be on one device, got {place}") from error
             raise OperandError(f"{_type(x)} could not be exported: {_said(error)}") from error
@@ -89,16 +90,16 @@ class Library:
         return x
 
     def empty(self, like: Any, shape: tuple[int, int], gpu: Gpu, handle: int) -> Any:
-        """Return a new array of `like`'s kind on its device."""
+        """Return a new array of the same library and on the same device as `like`."""
         namespace = _namespace(like)
         return namespace.empty(shape, dtype=namespace.float32, device=like.device)
 
     def finish(self, made: Any) -> Any:
-        """Turn what `empty` returned, now written, into what the caller gets."""
+        """Return the caller's array for one that `empty` made, once it has been written."""
         return made
 
     def written(self, x: Any) -> None:
-        """Tell the library that the caller's array `x` has been written, or will be once its stream gets there."""
+        """Tell the library that the caller's array `x` has been written, or will be by work already in its stream."""
 
     def to_numpy(self, x: Any, name: str) -> np.ndarray:
         """Return host array `x` as a NumPy view of the same memory."""
@@ -108,12 +109,12 @@ class Library:
             raise OperandError(f"{name} ({_type(x)}) could not be read: {_said(error)}") from error
 
     def from_numpy(self, result: np.ndarray, like: Any) -> Any:
-        """Return a new host array as one of `like`'s kind."""
+        """Return a new host array as an array of the same library as `like`."""
         return _namespace(like).from_dlpack(result)
 
 
 class _Pointers(Library):
-    """Any object with the CUDA array interface and no DLPack."""
+    """Any object with the CUDA array interface but without DLPack."""
 
     def device_of(self, x: Any) -> int:
         from cuda.bindings import driver
@@ -132,7 +133,7 @@ class _Pointers(Library):
 
 
 class _Version3:
-    """An older CUDA array interface as cuda.core reads it; what version 3 adds, a stream, may be left out."""
+    """An older CUDA array interface as version 3, which cuda.core reads. Version 3 adds a stream, which is optional."""
 
     def __init__(self, interface: dict[str, Any]) -> None:
         self.__cuda_array_interface__ = {**interface, "version": 3}
@@ -140,17 +141,17 @@ class _Version3:
 
 class _NumPy(Library):
     def refusal(self, cls: type) -> str | None:
-        """Refuse subclasses whose elements mean more than their bits: values under a mask, values with a unit.
+        """Refuse subclasses whose elements are not plain numbers: masked arrays, and arrays with a unit.
 
-        NumPy has two protocols by which a class takes over what operations on it mean (NEP 13 and NEP 18), and units
-        (astropy, unyt) are made with them. A class that uses neither, as `numpy.matrix` or `numpy.memmap`, holds
-        plain numbers; that `matrix` spells the product `*` changes no number in it.
+        NumPy has two protocols with which a class redefines operations (NEP 13 and NEP 18). Unit libraries such as
+        astropy and unyt use them. A class that uses neither, such as `numpy.matrix` or `numpy.memmap`, holds plain
+        numbers.
         """
         if issubclass(cls, np.ma.MaskedArray):
             return "has a mask, which would be ignored; pass .filled(value), or .data to use the values under the mask"
         for method in ("__array_ufunc__", "__array_function__"):
             if getattr(cls, method) is not getattr(np.ndarray, method):
-                return f"gives operations a meaning of its own ({method}), a unit perhaps; pass .view(numpy.ndarray)"
+                return f"redefines operations ({method}), for example for units; pass .view(numpy.ndarray)"
         return None
 
     def device_of(self, x: Any) -> int:
@@ -164,7 +165,7 @@ class _NumPy(Library):
 
 
 class _Torch(Library):
-    """PyTorch, read attribute by attribute: quicker than any protocol, and the protocols miss the negative bit."""
+    """PyTorch, read attribute by attribute: this is faster than a protocol, and the protocols omit the negative bit."""
 
     has_streams = True
 
@@ -176,11 +177,11 @@ class _Torch(Library):
         self._increment_version = _version_counter(torch)
 
     def refusal(self, cls: type) -> str | None:
-        """Refuse subclasses that take over what operations on them mean: fake, nested, masked, distributed tensors."""
+        """Refuse subclasses that redefine operations: fake, nested, masked and distributed tensors."""
         plain = {"__torch_dispatch__": [], "__torch_function__": [self._torch._C._disabled_torch_function_impl]}
         for method, harmless in plain.items():
             if _function(cls, method) not in (_function(self._torch.Tensor, method), *harmless):
-                return f"gives operations a meaning of its own ({method}); pass the torch.Tensor that it stands for"
+                return f"redefines operations ({method}); pass the torch.Tensor that it wraps"
         return None
 
     def device_of(self, x: Any) -> int:
@@ -224,7 +225,7 @@ class _Torch(Library):
             values = x.numpy()
         except RuntimeError as error:
             raise _NO_MEMORY(name) from error
-        if not address and values.size:  # of a tensor whose storage was freed, NumPy would read what is there now
+        if not address and values.size:  # the storage was freed; NumPy would read whatever is at address 0
             raise _NO_MEMORY(name)
         return values  # type: ignore[no-any-return]
 
@@ -235,7 +236,7 @@ class _Torch(Library):
         if x.dtype is not self._float32:
             return _wrong_dtype(x.dtype)
         if x.is_nested:
-            return _Fault(OperandError, "is a nested tensor; pass the tensors in it one by one")
+            return _Fault(OperandError, "is a nested tensor; pass its tensors one by one")
         if x.layout is not self._torch.strided:
             return _Fault(OperandError, f"is stored as {x.layout}; only strided tensors can be used")
         if x.requires_grad:
@@ -247,10 +248,10 @@ class _Torch(Library):
         return None
 
     def written(self, x: Any) -> None:
-        """Count the write, so that autograd refuses to use a value that it saved before."""
+        """Increment the version counter, so that autograd refuses to use the overwritten value."""
         try:
             self._increment_version((x,))
-        except RuntimeError:  # PyTorch before 2.5, for inference tensors: they have no counter, and autograd saves none
+        except RuntimeError:  # PyTorch before 2.5: inference tensors have no counter, and autograd does not save them
             if not x.is_inference():
                 raise
 
@@ -261,9 +262,10 @@ class _Torch(Library):
 
 
 def _version_counter(torch: Any) -> Callable[[tuple[Any]], None]:
-    """Return what counts a write to the tensor in a tuple.
+    """Return a function that increments the version counter of the tensor in a tuple.
 
-    It is what `torch.autograd.graph.increment_version` calls since PyTorch 2.5, at half the time; else that function.
+    It is the C function that `torch.autograd.graph.increment_version` calls since PyTorch 2.5, which takes half the
+    time, or that function in older versions.
     """
     try:
         torch._C._increment_version((torch.empty(0),))
@@ -285,7 +287,7 @@ class _CuPy(Library):
         return int(self._cupy.cuda.get_current_stream().ptr)
 
     def view(self, x: Any, handle: int, ordered: bool) -> View:
-        """Read attribute by attribute: the DLPack of CuPy 14 divides a negative stride as an unsigned number."""
+        """Read attribute by attribute, because DLPack in CuPy 14 divides a negative stride as an unsigned number."""
         if not ordered:
             super().view(x, handle, ordered)
         fault = None if x.dtype == _FLOAT32 else _wrong_dtype(x.dtype)
@@ -298,7 +300,7 @@ class _CuPy(Library):
 
 
 class _Jax(Library):
-    """JAX: its arrays are values, so a result is always a new array, handed over by DLPack."""
+    """JAX: its arrays are immutable, so a result is always a new array, handed over by DLPack."""
 
     immutable = True
 
@@ -333,21 +335,21 @@ class _Jax(Library):
 
 
 class DeviceArray:
-    """A row-major float32 matrix in memory of the device's pool, exported by DLPack. It may outlive the call.
+    """A row-major float32 matrix in the device's memory pool, exported by DLPack. It may outlive the call.
 
     Parameters
     ----------
     shape : (int, int)
     gpu : Gpu
     handle : int
-        The raw stream in whose order it is allocated, written and freed.
+        The raw stream on which it is allocated, written and freed.
 
     Raises
     ------
     DeviceMemoryError
         The device has no room for it.
     CaptureError
-        The stream is being captured: a graph's memory does not outlive its replay.
+        The stream is being captured, and memory of a graph does not outlive a replay.
     """
 
     def __init__(self, shape: tuple[int, int], gpu: Gpu, handle: int) -> None:
@@ -382,14 +384,14 @@ class DeviceArray:
         return self.pointer, (self.shape, _row_major(self.shape), self._ordinal, None, False)
 
     def upload(self, source: np.ndarray) -> None:
-        """Fill it from a contiguous host array of as many elements."""
+        """Fill it from a contiguous host array with the same number of elements."""
         from cuda.bindings import driver
 
         answer = driver.cuMemcpyHtoD(self.pointer, source.ctypes.data, source.nbytes)
         device.succeed("copying an operand to the device", answer)
 
     def download(self, target: np.ndarray) -> None:
-        """Copy it into a contiguous host array of as many elements."""
+        """Copy it into a contiguous host array with the same number of elements."""
         from cuda.bindings import driver
 
         answer = driver.cuMemcpyDtoH(target.ctypes.data, self.pointer, target.nbytes)
@@ -419,8 +421,10 @@ _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
     ("jax.core", "Tracer", _Jax),  # no subclass of jax.Array; it is refused by a message of its own
 )
 _instances: dict[type[Library], Library] = {}
-_by_type: dict[type, Library] = {}  # the libraries' own classes, which live as long as the library
-_by_other_type: WeakKeyDictionary[type, Library] = WeakKeyDictionary()  # classes that may be dropped
+_by_type: dict[type, Library] = {}  # classes of the libraries themselves, which are never freed
+_by_other_type: WeakKeyDictionary[type, Library] = (
+    WeakKeyDictionary()
+)  # other classes, held weakly so that they can be freed
 
 
 def library(x: Any) -> Library:
@@ -431,7 +435,7 @@ def library(x: Any) -> Library:
     DTypeError
         It is not an array.
     OperandError
-        It is an array of a class that gives its elements another meaning, or memory that is not what it shows.
+        It is an array of a class that redefines operations or has a mask, or its protocol returns nonsense.
     """
     found = _by_type.get(type(x))
     return _other(x) if found is None else found
@@ -448,7 +452,7 @@ def _other(x: Any) -> Library:
 
 
 def _is_of_library(cls: type) -> bool:
-    """Whether it is a class that the module of a library holds, and that therefore lives as long as the process."""
+    """Whether a module of a library holds this class, which therefore lives as long as the process."""
     module = str(cls.__module__)
     if module.partition(".")[0] not in ("numpy", "torch", "cupy", "jax", "jaxlib") or module not in sys.modules:
         return False
@@ -482,7 +486,7 @@ def _is_a(cls: type, module: str, name: str) -> bool:
 
 
 def _has(x: Any, protocol: str) -> bool:
-    if isinstance(x, type):  # a class has the methods that its instances answer to
+    if isinstance(x, type):  # a class has the methods of its instances but is no array
         return False
     try:
         return hasattr(x, protocol)
@@ -491,7 +495,7 @@ def _has(x: Any, protocol: str) -> bool:
 
 
 def _function(cls: type, method: str) -> Any:
-    """Return what a class has for `method`, the same object for every class that inherits it."""
+    """Return the function of a method; it is the same object for every class that inherits the method."""
     found = getattr(cls, method)
     return getattr(found, "__func__", found)
 
@@ -508,7 +512,7 @@ def _dlpack_device(x: Any) -> tuple[int, int]:
 
 
 def _interface(x: Any) -> dict[str, Any]:
-    """Return the CUDA array interface of `x`, with those of its entries seen that are used here."""
+    """Return the CUDA array interface of `x`, after checking the entries that are used here."""
     found: Any = "nothing"
     try:
         found = x.__cuda_array_interface__
@@ -528,7 +532,7 @@ def _namespace(like: Any) -> Any:
 
 
 class _Fault:
-    """Why an array cannot be used: makes the error once the operand's name is known."""
+    """The reason why an array cannot be used. Calling it with the operand's name returns the error."""
 
     def __init__(self, error: type[FastsgemmError], reason: str) -> None:
         self._error, self._reason = error, reason
@@ -569,5 +573,5 @@ def _name(cls: type) -> str:
 
 
 def _said(error: Exception) -> str:
-    """Return what a foreign error says, or its type where it says nothing."""
+    """Return the message of another library's error, or its type if the message is empty."""
     return str(error) or type(error).__name__

@@ -15,7 +15,7 @@ from fastsgemm.geometry import layout
 from fastsgemm.problem import MAX_EXTENT
 from fastsgemm.rungs import Rung
 
-_FLOAT32_MAX = 3.4028235e38  # as documentation usually spells it
+_FLOAT32_MAX = 3.4028235e38  # shown in messages
 _ROUNDS_TO_INFINITY = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity in float32
 
 

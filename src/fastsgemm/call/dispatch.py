@@ -23,7 +23,7 @@ _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One product as its kernel takes it; only the addresses, alpha and beta are missing.
+    """One product as its kernel takes it, without the addresses, alpha and beta.
 
     Attributes
     ----------
@@ -35,13 +35,13 @@ class KernelLaunch:
     blocks : int
         Blocks of the one-dimensional grid.
     parts : numpy.int32
-        How many parts split-K divides K into; 1 means that K is not split.
+        Number of parts of K; 1 means that K is not split.
     M, N, K : numpy.int32
-        The kernel's problem: M and N are exchanged where `swap_ab` is true.
+        The kernel's problem: M and N are exchanged if `swap_ab` is true.
     lda, ldb, ldc : int
         Leading dimensions in elements, in the kernel's order.
     chunk : numpy.int32
-        Steps of k in each part but perhaps the last.
+        Steps of k in each part; the last may have fewer.
     parts_apart : int
         Elements between the partial sums of two neighbouring parts.
     strides_c : (int, int)

@@ -37,7 +37,7 @@ def packed(gpu: Gpu, handle: int, views: tuple[View, View, View], which: Three, 
     which : tuple of bool
         Which operands to copy.
     read : tuple of bool
-        Which operands the product reads; a copy of any other starts with undefined values.
+        Which operands the product reads; copies of the others are not initialised.
     """
     kernel.helper(gpu, _COPY, gpu.stream(handle))  # raises in a capture, before anything is captured
     taken = []

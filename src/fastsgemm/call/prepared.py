@@ -1,4 +1,4 @@
-"""What is kept of a problem after its first call, so that later calls only look it up and launch."""
+"""The result of preparing a problem, kept after the first call so that later calls only look it up and launch."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A problem that has been seen.
+    """A problem that is ready to launch.
 
     Attributes
     ----------
     ranges : tuple of int
         First and one-past-last byte of A, B and C, relative to their first elements.
     packing : tuple of bool
-        Which of A, B and C have no unit stride, so that they are copied first.
+        Which of A, B and C have no unit stride and are copied first.
     empty : bool
         C has no elements.
     launch : KernelLaunch or None
-        None where C has no elements or an operand must be packed.
+        None if C has no elements or an operand must be packed.
     kernel : cuda.core.Kernel or None
     config : cuda.core.LaunchConfig or None
         Grid, threads of a block and dynamic shared memory of `kernel`.
     reduction : Reduction or None
-        None where K is not split.
+        None if K is not split.
     """
 
     ranges: tuple[int, int, int, int, int, int]

@@ -89,7 +89,7 @@ def remember(gpu: Gpu, key: Any, ready: Any) -> None:
 def _prepare(
     gpu: Gpu, handle: int, metas: Metas, misaligned: Misaligned, rung: Rung | None, config: Config | None
 ) -> Prepared:
-    """Take every step of a first call but the launch.
+    """Do all steps of a first call except the launch.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def check_operands(metas: Metas) -> None:
 
 
 def _described(metas: Metas) -> Prepared:
-    """Return what holds of the operands whatever kernel they get."""
+    """Return the part of the preparation that does not depend on the kernel."""
     a, b, c = (meta[:2] for meta in metas)
     ranges = (*layout.byte_range(*a), *layout.byte_range(*b), *layout.byte_range(*c))
     packed = (layout.stored(*a) is None, layout.stored(*b) is None, layout.stored(*c) is None)
@@ -148,7 +148,7 @@ def _described(metas: Metas) -> Prepared:
 
 
 def _operands(metas: Metas, misaligned: Misaligned) -> list[Operand]:
-    """Return A, B and C as the geometry sees them; each of them has a unit stride."""
+    """Return A, B and C as `fastsgemm.geometry` describes operands; each of them has a unit stride."""
     return [
         Operand(tuple(shape), layout.stored(shape, strides) or Stored(False, 0), offset)
         for (shape, strides, *_), offset in zip(metas, misaligned, strict=True)

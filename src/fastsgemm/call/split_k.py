@@ -39,7 +39,7 @@ def reduction(gpu: Gpu, launch: KernelLaunch, stream: Any) -> Reduction:
 
 
 def reduction_config(M: int, N: int, parts: int, arch: str) -> Any:
-    """Return the ``cuda.core.LaunchConfig`` that adds up the partial sums of an (M, N) product.
+    """Return the ``cuda.core.LaunchConfig`` of the kernel that adds up the partial sums of an (M, N) product.
 
     On sm_90 and later, with cuda.core 1.2 and later, the kernel is launched while the parts are still being computed.
 
@@ -75,11 +75,11 @@ def launch(
     handle : int
         The raw stream.
     ready : Prepared
-        Its `launch` is not None.
+        A prepared product; its `launch` is not None.
     reduction : Reduction
-        That of `ready`.
+        `ready.reduction`.
     addresses : tuple of int
-        Of the caller's A, B and C.
+        The addresses of the caller's A, B and C.
     alpha, beta : numpy.float32
 
     Raises

@@ -25,7 +25,7 @@ _lock = threading.Lock()
 
 
 class Key(NamedTuple):
-    """What distinguishes the kernels of a device. A helper, which has no config, is kept by its name instead."""
+    """Identifies a kernel in the table of a device. A helper has no config, so its key is its name."""
 
     file: str
     config: Config
@@ -57,7 +57,7 @@ def get(gpu: Gpu, rung: Rung, config: Config, variant: Variant, stream: Any) -> 
 
 
 def load(gpu: Gpu, rung: Rung, config: Config, variant: Variant, cubin: bytes) -> Kernel:
-    """Load a kernel that is compiled already, so that `get` finds it."""
+    """Load a kernel that has been compiled, so that `get` finds it."""
     return _load(gpu, key(rung, config, variant), lambda: cubin, rung.kernel, config.shared_bytes)
 
 
@@ -98,7 +98,7 @@ def _refuse_in_capture(name: str, stream: Any) -> None:
 
 
 def _load(gpu: Gpu, known: Any, cubin: Callable[[], bytes], name: str, shared_bytes: int) -> Kernel:
-    with _lock:  # around the compiler too, so that threads that need one kernel compile it once, even without a cache
+    with _lock:  # held while compiling, so that threads that need one kernel compile it once, even without a cache
         if known not in gpu.kernels:
             gpu.kernels[known] = gpu.load(cubin(), name, shared_bytes)
     return gpu.kernels[known]

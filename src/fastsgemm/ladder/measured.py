@@ -124,15 +124,15 @@ class Ladder:
             if divided(row.constants):
                 lines.append(f"{row.name} sums in several chains here, so its bits differ")
         if self.rungs:
-            none = "not compared with cuBLAS: neither PyTorch nor CuPy can use the device"
-            lines.append(f"{self.baseline}, FP32 without TF32, in turns with each rung" if self.baseline else none)
+            absent = "not compared with cuBLAS: neither PyTorch nor CuPy can use the device"
+            lines.append(f"{self.baseline}, FP32 without TF32, in turns with each rung" if self.baseline else absent)
         return lines
 
 
 def divided(constants: Mapping[str, int]) -> bool:
-    """Return whether these constants make a sum of several chains, whose bits differ from those of one chain."""
-    shared_out = "TK" in constants and constants["TK"] < constants["BK"]
-    return shared_out or any(constants.get(name, 1) > 1 for name in ("SLICED_K", "PARTIAL_ACCUMULATORS", "SPLIT_K"))
+    """Return whether a sum has several chains of FMAs with these constants; its bits differ from those of one chain."""
+    sliced = "TK" in constants and constants["TK"] < constants["BK"]
+    return sliced or any(constants.get(name, 1) > 1 for name in ("SLICED_K", "PARTIAL_ACCUMULATORS", "SPLIT_K"))
 
 
 class Reference:

@@ -25,7 +25,7 @@ from fastsgemm.sim.gemm import sgemm
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
 
-TYPICAL = Problem(4096, 4096, 4096)  # its constants are used, because those of a small problem teach little
+TYPICAL = Problem(4096, 4096, 4096)  # its constants are used, because those of a small problem use no large tiles
 
 # Limits of a climb. FLOPs are those of whole tiles, because the kernels compute whole tiles.
 MOST_FLOPS = 5 * 10**9
@@ -203,7 +203,7 @@ class Table:
             verdict = "are the same bits" if self.identical else "are NOT the same bits: look for an indexing bug"
             lines.append(f"the results of the {chains} rungs {verdict}")
         if self.ok:
-            lines += textwrap.wrap(self._lesson(), _WIDTH)
+            lines += textwrap.wrap(self._summary(), _WIDTH)
         return "\n".join(lines)
 
     def _table(self, columns: Sequence[tuple[str, str, str]]) -> list[str]:
@@ -213,7 +213,7 @@ class Table:
         widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
         return [_aligned(cells, widths) for cells in heads + rows]
 
-    def _lesson(self) -> str:
+    def _summary(self) -> str:
         """Return one sentence that sums up the counts."""
         first, *_, last = sorted(2 * self.rows, key=lambda row: row.number)
         if first is last:
@@ -294,8 +294,8 @@ def _refuse_too_large(problem: Problem, chosen: Sequence[Rung], configs: Mapping
 
 
 def _flops(problem: Problem, rung: Rung, config: Config) -> int:
-    faced = variants.with_swap_ab(rung, problem)
-    return 2 * grid.tiles(config, faced) * config.BM * config.BN * (faced.K + _STEPS_BESIDE)
+    swapped = variants.with_swap_ab(rung, problem)
+    return 2 * grid.tiles(config, swapped) * config.BM * config.BN * (swapped.K + _STEPS_BESIDE)
 
 
 def from_json(data: dict[str, Any]) -> Table:
