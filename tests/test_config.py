@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fastsgemm import resources, sgemm
 from fastsgemm.config import (
     BlockConfig,
+    Config,
     Fp16x3Config,
     PipelinedConfig,
     SharedTileConfig,
@@ -193,9 +194,9 @@ def test_rung_10_compiles_exactly_where_the_predicate_says_with_the_shared_memor
     @settings(max_examples=600, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(configs_of(rung))
     def look(config):
-        if min(config.constants.values()) < 1:
-            return  # not its constants
         broken = {violation.rule for violation in rung.violations(config, SHARED_LIMIT)}
+        if any(rule.startswith("value of") for rule in broken):
+            return  # a constant outside its range, which the kernel does not check
         legal = not broken - {"accumulators and loads in registers"}
         if config.kernel in seen[legal] or len(seen[legal]) == 32:
             return
@@ -320,7 +321,7 @@ def test_named_constants_become_a_config():
     ("constants", "message"),
     [
         ({"BM": 1, "BN": 1, "BQ": 1}, r"unknown constants \['BQ'\]"),
-        ({"BM": 1}, r"\['BN'\] are missing"),
+        ({"BM": 1}, r"\['BN'\] of BlockConfig are missing"),
         ({"BM": 1, "BN": "8"}, "BN must be an int, got '8'"),
         ({"BM": 1, "BN": 8.0}, "BN must be an int, got 8.0"),
         ({"BM": 1, "BN": True}, "BN must be an int, got True"),
@@ -347,7 +348,7 @@ def test_the_repr_of_a_config_leaves_out_defaults_and_makes_it_again():
 
 def test_the_base_class_makes_no_config_and_names_those_that_do():
     with pytest.raises(ConfigError, match=r"base class .*PipelinedConfig"):
-        SharedTileConfig(BM=128, BN=128, BK=8)
+        Config(BM=128, BN=128)
 
 
 FAMILIES = {rung.file: rung.config for rung in IEEE} | {"11_fp16x3.cu": Fp16x3Config}

@@ -16,6 +16,7 @@ BASES = {
     "ScalarRangeError": ValueError,
     "StreamError": TypeError,
     "UnknownRungError": ValueError,
+    "PrecisionError": ValueError,
     "ConfigError": ValueError,
     "DeviceError": RuntimeError,
     "NoDriverError": RuntimeError,

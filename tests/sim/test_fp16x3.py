@@ -1,12 +1,10 @@
 """Rung 11 on the simulated device: the split to the bit, products within their bound, and every wait that is needed."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from fastsgemm.jit import source
 from fastsgemm.sim import Machine, fp16x3
 from fastsgemm.sim.errors import BarrierError, EndlessWaitError, RaceError, UnfinishedProductError, UnwrittenSharedError
 
@@ -136,18 +134,8 @@ def test_tiles_with_exceptions_are_noted_and_dense_lines_left_alone():
     assert worst(C[kept], A[kept], B, 1, 1, old[kept]) < 6
 
 
-def quick_to_compile(file):
-    """Return the source of a kernel without unrolling the guard's short loops: unrolled, it compiles for 8 s."""
-    text = source.plain(file)
-    for count in ("count", "row_count"):
-        loop = f"for (int slot = 0; slot < {count}; ++slot)"
-        text = text.replace(loop, f'_Pragma("unroll 1") {loop}')
-    return text
-
-
-def test_the_whole_product_with_every_exception(monkeypatch):
+def test_the_whole_product_with_every_exception():
     """What FP32 gives: within the bound where all is finite, and the same infinities and NaN elsewhere."""
-    monkeypatch.setattr(fp16x3, "source", SimpleNamespace(plain=quick_to_compile))
     A, B, C = problem(70, 40, 96)
     A[3, 5], A[64, :9], A[66, 7], B[2, 2], B[5, 39] = 1e-20, 1e-15, np.inf, 1e-18, np.nan
     with np.errstate(invalid="ignore"):
@@ -166,7 +154,7 @@ def launch(kernel, old, new, **changed):
     arch, constants = KERNELS[kernel]
     constants = {**constants, **changed}
     file = "11_fp16x3.cu" if "SETS" in constants else "11_fp16x3_mma.cu"
-    text = fp16x3.with_constants(file, {**constants, "TRANS_C": 0, "VEC_C": 2})
+    text = fp16x3.source_of(file, {**constants, "TRANS_C": 0, "VEC_C": 2})
     assert old in text
     A, B, C = problem(constants["BM"], constants["BN"], 320)
     fp16x3.product(halves(A), halves(B.T), 1.0, 0.0, C, constants, Machine(arch), text=text.replace(old, new))
@@ -177,9 +165,10 @@ FULL, EMPTY = (
     "barrier_wait(ring.full(ring.stage), ring.phase);",
     "barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);",
 )
+COPIES = "  // all threads' copies"
 LEFT_OUT = {
     "wait for copies": ("mma", "wait_for_copies<STAGES - 2>();", "", RaceError, "asynchronous copy"),
-    "barrier of the block": ("mma", "__syncthreads();  // the stage", "// the stage", RaceError, "reads shared memory"),
+    "barrier of the block": ("mma", f"__syncthreads();{COPIES}", COPIES, RaceError, "reads shared memory"),
     "wait for any full stage": ("3 sets", FULL, "", UnwrittenSharedError, "no tensor copy wrote"),
     "wait for the second full stage": ("3 sets", FULL, "if (i == 0) " + FULL, RaceError, "tensor copy is in flight"),
     "wait for an empty stage": ("3 sets", EMPTY, "", RaceError, "copies to shared memory"),
@@ -219,13 +208,13 @@ def test_a_wrong_swizzle_of_the_tensor_map_is_seen(monkeypatch):
     ("cluster_barrier();  // before", "may end while others"),
 ])  # fmt: skip
 def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):
-    right = fp16x3.with_constants
+    right = fp16x3.source_of
 
     def without(file, constants):
         text = right(file, constants)
         assert old in text
         return text.replace(old, ";" + old.removeprefix("cluster_barrier();"))
 
-    monkeypatch.setattr(fp16x3, "with_constants", without)
+    monkeypatch.setattr(fp16x3, "source_of", without)
     with pytest.raises(RaceError, match=match):
         fp16x3.split(as_stored(hard_operand(9, 64), "columns", 0), Machine("sm_90"))

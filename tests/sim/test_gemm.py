@@ -38,7 +38,7 @@ def _stored(x, layout):
 
 def _a_little_larger(config, depth=None):
     """A problem that needs more than one block each way and whose every edge is ragged."""
-    depth = depth or (config.BK or 5) + 3
+    depth = depth or getattr(config, "BK", 5) + 3
     return config.BM + 5, config.BN + 3, depth
 
 

@@ -27,7 +27,7 @@ def handle_of(stream: Any) -> int:
         rule = "must return a version and a handle"
         raise StreamError(f"stream's __cuda_stream__ {rule}, got {answer!r} ({type(error).__name__})") from error
     if version != 0:
-        raise StreamError(f"stream speaks version {version} of __cuda_stream__, known is 0")
+        raise StreamError(f"stream speaks version {version} of __cuda_stream__, only version 0 is supported")
     if handle < 0:
         raise StreamError(f"stream's __cuda_stream__ must return a handle of at least 0, got {handle}")
     return handle

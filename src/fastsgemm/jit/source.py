@@ -31,7 +31,7 @@ HELPERS = {
 _HOPPER_ONLY = ("11_fp16x3.cu",)  # wgmma and setmaxnreg
 
 _BLOCK = re.compile(r"// constants:begin.*?// constants:end", re.DOTALL)
-_CONSTANT = re.compile(r"^constexpr int (\w+) = -?\d+;", re.MULTILINE)
+_CONSTANT = re.compile(r"^constexpr int (\w+) = (-?\d+);", re.MULTILINE)
 
 
 def generate(rung: Rung, config: Config, variant: Variant) -> str:
@@ -63,12 +63,18 @@ def with_constants(file: str, constants: Mapping[str, int]) -> str:
     """
     text = _inlined(file)
     block = _BLOCK.search(text)
-    declared = _CONSTANT.findall(block[0]) if block else []
-    if {*declared} != constants.keys() or block is None:
-        unknown, missing = sorted(constants.keys() - {*declared}), sorted({*declared} - constants.keys())
+    declared = defaults(file).keys()
+    if declared != constants.keys() or block is None:
+        unknown, missing = sorted(constants.keys() - declared), sorted(declared - constants.keys())
         raise ConfigError(f"constants of {file}: it does not declare {unknown} and was not given {missing}")
     values = _CONSTANT.sub(lambda found: f"constexpr int {found[1]} = {constants[found[1]]};", block[0])
     return text[: block.start()] + values + text[block.end() :]
+
+
+def defaults(file: str) -> dict[str, int]:
+    """Return the constants that a kernel declares, with their defaults."""
+    block = _BLOCK.search(_inlined(file))
+    return {name: int(value) for name, value in _CONSTANT.findall(block[0])} if block else {}
 
 
 @cache

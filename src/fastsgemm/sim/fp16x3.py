@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsgemm.errors import ConfigError
 from fastsgemm.jit import source
+from fastsgemm.rungs import kernel_name
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
@@ -60,20 +59,9 @@ class SplitOperand:
         return int(self.pairs.shape[0])
 
 
-def with_constants(file: str, constants: Mapping[str, int]) -> str:
-    """Return the source of a kernel with these constants instead of its defaults.
-
-    Raises
-    ------
-    ConfigError
-        The file does not declare one of them.
-    """
-    text = source.plain(file)
-    for name, value in constants.items():
-        text, found = re.subn(rf"^constexpr int {name} =[^;]*;", f"constexpr int {name} = {value};", text, flags=re.M)
-        if found != 1:
-            raise ConfigError(f"{file} declares no constant {name}")
-    return text
+def source_of(file: str, constants: Mapping[str, int]) -> str:
+    """Return the source of a kernel with these constants, and its defaults for the others."""
+    return source.with_constants(file, {**source.defaults(file), **constants})
 
 
 def split(X: Matrix, machine: Machine) -> SplitOperand:
@@ -111,10 +99,10 @@ def _split_rows(X: Matrix, machine: Machine, operands: dict[str, Region]) -> Non
     threads = 32
     while threads * 32 < K and threads < 1024:
         threads *= 2
-    text = with_constants("split_rows.cu", {"LINE_THREADS": threads, "VEC": _width(X, ldx)})
+    text = source_of("split_rows.cu", {"LINE_THREADS": threads, "VEC": _width(X, ldx)})
     block = max(threads, 256)
     args = [lines, K, "X", ldx, "pairs", "info", "where"]
-    machine.launch(text, "split_rows", _whole(lines, block // threads), block, 0, args, operands)
+    machine.launch(text, kernel_name("split_rows"), _whole(lines, block // threads), block, 0, args, operands)
 
 
 def _split_columns(X: Matrix, machine: Machine, operands: dict[str, Region]) -> None:
@@ -122,23 +110,25 @@ def _split_columns(X: Matrix, machine: Machine, operands: dict[str, Region]) -> 
     ldx = X.strides[1] // X.itemsize
     cluster = DEVICE_CLUSTER if int(machine.device.arch.removeprefix("sm_")) >= _CLUSTERS else 1
     constants = {"VEC": _width(X, ldx)}
-    text = with_constants("split_columns.cu", constants | {"CLUSTER": cluster})
+    text = source_of("split_columns.cu", constants | {"CLUSTER": cluster})
     along, block = _whole(lines, 32), 512
     if cluster > 1:
         args: list[Any] = [lines, K, "X", ldx, 0, 0, "pairs", "info", "where"]
-        machine.launch(text, "split_columns", (along, cluster), block, 0, args, operands)
+        machine.launch(text, kernel_name("split_columns"), (along, cluster), block, 0, args, operands)
         return
     multiprocessors = machine.device.multiprocessors
     across = _whole(lines, 128)
     parts = max(1, min(_whole(K, 64), _whole(4 * multiprocessors, across), 64))
     maxima = np.empty(parts * lines, np.uint32)
     found = {"X": operands["X"], "maxima": Region(maxima, read=False, write=True, complete=True)}
-    first = with_constants("column_maxima.cu", constants)
+    first = source_of("column_maxima.cu", constants)
     args = [lines, K, "X", ldx, "maxima", "info"]
-    machine.launch(first, "column_maxima", (across, parts), 256, 0, args, found | {"info": operands["info"]})
+    machine.launch(
+        first, kernel_name("column_maxima"), (across, parts), 256, 0, args, found | {"info": operands["info"]}
+    )
     args = [lines, K, "X", ldx, "maxima", parts, "pairs", "info", "where"]
     grid = (along, _whole(4 * multiprocessors, along))
-    machine.launch(text, "split_columns", grid, block, 0, args, operands | {"maxima": Region(maxima)})
+    machine.launch(text, kernel_name("split_columns"), grid, block, 0, args, operands | {"maxima": Region(maxima)})
 
 
 def multiply(
@@ -205,7 +195,7 @@ def product(
         The source of the product's kernel, where it is not that of the package.
     """
     wgmma = "SETS" in constants
-    file, kernel = ("11_fp16x3.cu", "fp16x3") if wgmma else ("11_fp16x3_mma.cu", "fp16x3_mma")
+    file = "11_fp16x3.cu" if wgmma else "11_fp16x3_mma.cu"
     rows, columns = (b, a) if swap_ab else (a, b)
     blocks, block_unit = a.blocks, 4 if wgmma else 1
     part_blocks = _whole(_whole(blocks, parts), block_unit) * block_unit
@@ -219,7 +209,7 @@ def product(
     ld = target.strides[0] // C.itemsize
     pairs_of_floats = not swap_ab and ld % 2 == 0 and misalignment(target) % 8 == 0
     if text is None:
-        text = with_constants(file, {**constants, "TRANS_C": int(swap_ab), "VEC_C": 2 if pairs_of_floats else 1})
+        text = source_of(file, {**constants, "TRANS_C": int(swap_ab), "VEC_C": 2 if pairs_of_floats else 1})
     exceptions = np.empty(tiles, np.int32)
     operands = {
         "pairs_a": Region(rows.pairs), "pairs_b": Region(columns.pairs),
@@ -246,11 +236,13 @@ def product(
         maps = [_tensor_map("pairs_a", rows, BM), _tensor_map("pairs_b", columns, BN)]
         grid = min(machine.device.multiprocessors, tiles * parts)
         block, shared = _WARPGROUP * (BM // 64 + 1), _LEAST_SHARED + constants["STAGES"] * (stage + 16)
-        report = machine.launch(text, kernel, grid, block, shared, [*maps, *args], operands, arch="sm_90a")
+        report = machine.launch(text, kernel_name(file), grid, block, shared, [*maps, *args], operands, arch="sm_90a")
     else:
         block = BM // constants["WM"] * (BN // constants["WN"]) * 32
         shared = constants["STAGES"] * stage
-        report = machine.launch(text, kernel, tiles * parts, block, shared, ["pairs_a", "pairs_b", *args], operands)
+        report = machine.launch(
+            text, kernel_name(file), tiles * parts, block, shared, ["pairs_a", "pairs_b", *args], operands
+        )
     if parts > 1:
         _reduce(W, a, b, alpha, beta, C, machine)
     return exceptions, report
@@ -266,13 +258,13 @@ def _reduce(
 ) -> None:
     (M, N), (parts, _, ldw) = C.shape, W.shape
     ldc = C.strides[0] // C.itemsize
-    text = with_constants("reduce_fp16x3.cu", {"VEC_C": _width(C, ldc)})
+    text = source_of("reduce_fp16x3.cu", {"VEC_C": _width(C, ldc)})
     args = [M, N, parts, "W", ldw, M * ldw, alpha, "rows", "columns", beta, "C", ldc]
     operands = {
         "W": Region(W), "rows": Region(a.info), "columns": Region(b.info),
         "C": Region(C, read=beta != 0, write=True),
     }  # fmt: skip
-    machine.launch(text, "reduce_fp16x3", _whole(M * _whole(N, 4), 256), 256, 0, args, operands)
+    machine.launch(text, kernel_name("reduce_fp16x3"), _whole(M * _whole(N, 4), 256), 256, 0, args, operands)
 
 
 def guard(
@@ -307,7 +299,7 @@ def guard(
         "rows": Region(a.info), "row_where": Region(a.where),
         "columns": Region(b.info), "column_where": Region(b.where),
     }  # fmt: skip
-    machine.launch(source.plain("guard_fp16x3.cu"), "guard_fp16x3", _GUARD_BLOCKS, 256, 0, args, operands)
+    machine.launch(source.plain("guard_fp16x3.cu"), kernel_name("guard_fp16x3"), _GUARD_BLOCKS, 256, 0, args, operands)
 
 
 def _width(X: Matrix, ld: int) -> int:
