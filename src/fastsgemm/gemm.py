@@ -222,12 +222,12 @@ def sgemm(
         c = result.view if type(result) is DeviceArray else library.view(result, handle, at_home)
         if C is not None and library.immutable:
             _copy_values(gpu, handle, library.view(C, handle, False), c, beta32)
-        kept: list[SplitOperand] = []  # whose memory the stream must not lose
+        kept: tuple[SplitOperand, ...] = ()  # whose memory the stream must not lose
         if precision == "ieee":
             multiply(gpu, handle, a, b, c, alpha32, beta32, rung, config)
         else:
             splits = (split_a, split_b)
-            kept += [one for one in splits if one is not None and one.ready_on(gpu, handle)]
+            kept = tuple(one for one in splits if one is not None and one.ready_on(gpu, handle))
             at_home = at_home and not kept
             fp16x3.multiply(gpu, handle, a, b, c, alpha32, beta32, config, splits, rung is not None)
         if not at_home:
