@@ -388,14 +388,14 @@ BARRIERS = {"wait": (0, 1), "slices": (2, 3), "ahead": (4,), "end of K": (5,), "
 
 def waits(config):
     """The numbers of the waits that are compiled for this config."""
-    many = config.STAGES is not None
+    many = config.STAGES > 2
     loop = "loop" if config.FRAGMENTS == 1 else "loop, ahead"
     return [WAITS[call][many] for call in ("fill", loop, "peel")]
 
 
 def barriers(config):
     """The numbers of the other barriers that are compiled for this config."""
-    places = ["end of K", "store"] + ["slices"] * bool(config.SLICED_K) + ["ahead"] * (config.FRAGMENTS == 2)
+    places = ["end of K", "store"] + ["slices"] * (config.SLICED_K > 1) + ["ahead"] * (config.FRAGMENTS == 2)
     return sorted(number for place in places for number in BARRIERS[place])
 
 
@@ -403,15 +403,15 @@ def barriers(config):
 @pytest.mark.parametrize(
     ("what", "fragments", "spread", "asynchronous", "slices"),
     [
-        *(("barriers", *way, None) for way in WAYS),
+        *(("barriers", *way, 1) for way in WAYS),
         *(("barriers", *way, 2) for way in WAYS[::3]),
-        *(("copies", *way, None) for way in WAYS if way[2]),  # without copies in flight nothing waits
+        *(("copies", *way, 1) for way in WAYS if way[2]),  # without copies in flight nothing waits
         *(("copies", *way, 2) for way in WAYS[2::3] if way[2]),
     ],
 )
 def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, spread, asynchronous, monkeypatch):
     config = dataclasses.replace(SMALL, SLICED_K=slices, FRAGMENTS=fragments, CP_ASYNC=asynchronous, SPREAD=spread)
-    if slices:
+    if slices > 1:
         config = dataclasses.replace(config, BK=16)
     if what == "barriers":
         left_out(config, WAIT, "wait_for_copies();", 7, waits(config), monkeypatch)
@@ -421,7 +421,7 @@ def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, spread,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slices", [None, 2])
+@pytest.mark.parametrize("slices", [1, 2])
 def test_no_warp_barrier_can_be_left_out(slices, monkeypatch):
     """Between rows that are stored in several passes, after the main loop."""
     config = dataclasses.replace(SMALL, SLICED_K=slices, FRAGMENTS=2, CP_ASYNC=1, SPREAD=2)

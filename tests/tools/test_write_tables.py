@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fastsgemm.config import PipelinedConfig
 from fastsgemm.rungs import IEEE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -216,10 +217,19 @@ def test_a_rung_that_the_literature_does_not_have_has_no_figure_of_it(tables, ch
     assert cells["8 warptiled"] == "93.7" and cells["9 pipelined"] == "" and cells["cuBLAS"] in ("100", "100.0")
 
 
+CONFIG = PipelinedConfig(64, 128, 8, 8, 4, 32, 64, 1)
+
+
 def made_up_sass(lines=3):
-    constants = {"BM": 64, "BN": 128, "BK": 8}
     rows = [
-        {"problem": problem, "layout": layout, "constants": constants, "instructions": 80, "ffma": 70, "barriers": 1}
+        {
+            "problem": problem,
+            "layout": layout,
+            "constants": CONFIG.constants,
+            "instructions": 80,
+            "ffma": 70,
+            "barriers": 1,
+        }
         | {"lds": {"128": 4}, "copies": {"STS.32": 2, "LDG.128": 1}, "others": {"MOV": 1, "BRA": 1}, "reuse": 60}
         | {"registers": 140, "spilled_bytes": 0}
         for problem, layout in (("4096,4096,4096", "NN"), ("4096,4096,4096,TN", "TN"))
@@ -229,7 +239,7 @@ def made_up_sass(lines=3):
 
 
 def made_up_ncu(*metrics):
-    rows = [{"layout": layout, "constants": {"BM": 64, "BN": 128}, "metrics": dict(metrics)} for layout in ("NN", "NT")]
+    rows = [{"layout": layout, "constants": CONFIG.constants, "metrics": dict(metrics)} for layout in ("NN", "NT")]
     about = {"date": "2026-01-02", "device": "NVIDIA X", "driver": "580.1", "nvrtc": "13.5", "ncu": "2025.4"}
     return about | {"M": 4096, "N": 4096, "K": 4096, "rows": rows}
 
@@ -256,7 +266,7 @@ def test_the_machine_code_is_counted_and_listed(tables, checkout, sass_page):
     text = sass_page.read_text()
     assert "For sm_90 (NVIDIA X), compiled by NVRTC 13.5, nvdisasm 13.1." in text
     assert "| 4096 x 4096 x 4096, TN | 80 | 70 | 87.5 | 4 LDS.128 | 2 STS.32, 1 LDG.128 | 1 | 2 | 60 |" in text
-    assert "| 4096 x 4096 x 4096, NN | 140 | 0 | 1 MOV, 1 BRA | BM=64 BN=128 BK=8 |" in text
+    assert f"| 4096 x 4096 x 4096, NN | 140 | 0 | 1 MOV, 1 BRA | {CONFIG} |" in text
     assert "<summary>The main loop for 4096 x 4096 x 4096, NN: 3 lines</summary>\n\n```\n.L_x_2:\n    FFMA R0" in text
     assert "    @P0 BRA `(.L_x_2)\n```\n\n</details>\n<!-- sass-loop:end -->" in text
     assert "more lines" not in text
@@ -285,7 +295,7 @@ def test_the_profile_is_written(tables, checkout, sass_page):
     text = sass_page.read_text()
     assert "4096 x 4096 x 4096 on one NVIDIA X, driver 580.1, NVRTC 13.5, Nsight Compute 2025.4, 2026-01-02." in text
     assert f"FMA pipe: `{tables.PIPE}`." in text
-    assert "| NT | 83.3 | 2.750 | BM=64 BN=128 |" in text
+    assert f"| NT | 83.3 | 2.750 | {CONFIG} |" in text
 
 
 def test_of_a_profile_without_the_usual_metric_the_first_of_the_pipe_is_shown(tables, checkout, sass_page):
@@ -295,14 +305,14 @@ def test_of_a_profile_without_the_usual_metric_the_first_of_the_pipe_is_shown(ta
     (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(made_up_ncu(*metrics)))
     assert tables.main([], root=checkout) == 0
     text = sass_page.read_text()
-    assert f"FMA pipe: `{other}`." in text and "| NN | 81.0 |  | BM=64 BN=128 |" in text
+    assert f"FMA pipe: `{other}`." in text and f"| NN | 81.0 |  | {CONFIG} |" in text
 
 
 def test_a_profile_without_any_metric_of_the_pipe_says_so(tables, checkout, sass_page):
     (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(made_up_ncu(("gpu__time_duration.sum", 1e6))))
     assert tables.main([], root=checkout) == 0
     text = sass_page.read_text()
-    assert "FMA pipe: ncu gave no figure." in text and "| NN |  | 1.000 | BM=64 BN=128 |" in text
+    assert "FMA pipe: ncu gave no figure." in text and f"| NN |  | 1.000 | {CONFIG} |" in text
 
 
 def test_the_counters_are_written(tables, checkout):
