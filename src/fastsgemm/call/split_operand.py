@@ -27,13 +27,13 @@ from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.fp16x3 import SplitArrays
 from fastsgemm.geometry.layout import Pair, Stored
+from fastsgemm.heuristics.fp16x3 import FIRST, number
 from fastsgemm.jit import kernel
 from fastsgemm.problem import MAX_EXTENT
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
-FIRST = 80  # the first architecture, sm_80, whose tensor cores the kernels are written for
 CLUSTERS = 90  # the first with clusters of blocks
 _CLUSTER = 8  # blocks that share out K of the same lines
 _ROW_THREADS = 256  # of a block of split_rows.cu, at least
@@ -41,11 +41,6 @@ _COLUMN_THREADS = 512  # of a block of split_columns.cu
 _COLUMN_LINES = 32  # of a block of split_columns.cu
 _MAXIMA_THREADS, _MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
 SIDES = ("A", "B")
-
-
-def number(arch: str) -> int:
-    """Return 90 for ``sm_90``."""
-    return int(arch.removeprefix("sm_"))
 
 
 def require_tensor_cores(gpu: Gpu) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 from fastsgemm.config import WIDTHS
 
 ITEM = 4  # bytes of a float32
-VECTOR_BYTES = 16  # of a 128-bit load
 MOST_OVERLAP_WORK = 10_000  # steps of the search for a shared element, at most about 2 us each
 
 Pair = tuple[int, int]

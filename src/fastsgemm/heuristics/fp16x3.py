@@ -30,6 +30,11 @@ _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
 
 
+def number(arch: str) -> int:
+    """Return 90 for ``sm_90``."""
+    return int(arch.removeprefix("sm_"))
+
+
 @dataclass(frozen=True)
 class Tile:
     """A config that was measured.
@@ -175,7 +180,7 @@ def _choose(
     split: tuple[bool, bool],
     forced: bool,
 ) -> Fp16x3Choice:
-    if int(arch.removeprefix("sm_")) < FIRST:
+    if number(arch) < FIRST:
         return Fp16x3Choice(None, False, None, None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
     if max(problem.M, problem.N, problem.K) > MAX_EXTENT:
         return Fp16x3Choice(None, False, None, None, f"M, N and K of rung 11 are at most {MAX_EXTENT}")
