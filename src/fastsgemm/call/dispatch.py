@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.variants import Call, Variant
@@ -77,6 +78,17 @@ class KernelLaunch:
             self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc, self.chunk, self.parts_apart
         )  # fmt: skip
 
+    @property
+    def reduction(self) -> str:
+        """The kernel that adds the partial sums up."""
+        return "reduce_segments" if self.config.segment else "reduce_parts"
+
+    @property
+    def reduction_blocks(self) -> tuple[int, int]:
+        """Its blocks, and threads of a block."""
+        count = grid.segment_reduction_blocks if self.config.segment else grid.reduction_blocks
+        return count(int(self.M), int(self.N), int(self.parts))
+
     def partial_arguments(self, a: Any, b: Any, workspace: Any, alpha: np.float32) -> tuple[Any, ...]:
         """Return the same for a product whose partial sums go to `workspace`; alpha and beta are applied later."""
         K = self.K
@@ -90,7 +102,7 @@ class KernelLaunch:
         )  # fmt: skip
 
     def reduction_arguments(self, workspace: Any, c: Any, alpha: np.float32, beta: np.float32) -> tuple[Any, ...]:
-        """Return the arguments of ``reduce_parts``, which adds the partial sums up and applies alpha and beta."""
+        """Return the arguments of `reduction`, which adds the partial sums up and applies alpha and beta."""
         if not (self.K and alpha):
             _, alpha = grid.steps(self.K, alpha, beta)
         return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c)
@@ -100,10 +112,10 @@ def choose_config(
     device: DeviceTraits, rung: Rung | None, config: Config | None, problem: Problem
 ) -> tuple[Rung, Config]:
     """Return the rung and config of a product: the caller's where both are given, else the heuristics' choice."""
-    if rung is not None and config is not None:
-        return rung, config
-    choice = choose(device, rung, problem)
-    return choice.rung, choice.config
+    if rung is None or config is None:
+        choice = choose(device, rung, problem)
+        rung, config = choice.rung, choice.config
+    return rung, rungs.in_order(config, problem.K) if rung is rungs.BATCH_INVARIANT else config
 
 
 def kernel_launch(arch: str, rung: Rung, config: Config, call: Call) -> KernelLaunch:

@@ -13,14 +13,13 @@ from fastsgemm.call import workspace
 from fastsgemm.call.dispatch import KernelLaunch
 from fastsgemm.call.prepared import Prepared, Reduction
 from fastsgemm.errors import ShapeError
-from fastsgemm.geometry.grid import MAX_BLOCKS, reduction_blocks
+from fastsgemm.geometry.grid import MAX_BLOCKS
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.jit import kernel
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
-_KERNEL = "reduce_parts"
 _EARLY = 90  # the first architecture that can launch a kernel before the kernel it depends on has ended
 
 
@@ -34,12 +33,12 @@ def reduction(gpu: Gpu, launch: KernelLaunch, stream: Any) -> Reduction:
     CaptureError
         The kernel is not loaded yet and `stream` is being captured.
     """
-    config = reduction_config(int(launch.M), int(launch.N), int(launch.parts), gpu.arch)
-    return Reduction(kernel.helper(gpu, _KERNEL, stream), config)
+    config = reduction_config(launch, gpu.arch)
+    return Reduction(kernel.helper(gpu, launch.reduction, stream), config)
 
 
-def reduction_config(M: int, N: int, parts: int, arch: str) -> Any:
-    """Return the ``cuda.core.LaunchConfig`` of the kernel that adds up the partial sums of an (M, N) product.
+def reduction_config(launch: KernelLaunch, arch: str) -> Any:
+    """Return the ``cuda.core.LaunchConfig`` of the kernel that adds up the partial sums of a product.
 
     On sm_90 and later, with cuda.core 1.2 and later, the kernel is launched while the parts are still being computed.
 
@@ -50,9 +49,11 @@ def reduction_config(M: int, N: int, parts: int, arch: str) -> Any:
     """
     from cuda.core import LaunchConfig
 
-    blocks, threads = reduction_blocks(M, N, parts)
+    blocks, threads = launch.reduction_blocks
     if blocks > MAX_BLOCKS:
-        raise ShapeError(f"split-K of {M} x {N} needs {blocks} blocks to add up, the limit of a grid is {MAX_BLOCKS}")
+        raise ShapeError(
+            f"split-K of {launch.M} x {launch.N} needs {blocks} blocks to add up, the limit of a grid is {MAX_BLOCKS}"
+        )
     early = hasattr(LaunchConfig, "programmatic_stream_serialization") and int(arch.removeprefix("sm_")) >= _EARLY
     options = {"programmatic_stream_serialization": True} if early else {}
     return LaunchConfig(grid=blocks, block=threads, **options)

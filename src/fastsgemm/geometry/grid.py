@@ -12,6 +12,9 @@ MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
 
 REDUCTION = {"THREADS": 256, "PARTIAL_SUMS": 8, "SERIAL_PARTS": 8, "ELEMENTS": 4}  # constants of reduce_parts.cu
 
+# Constants of reduce_segments.cu.
+SEGMENT_REDUCTION = {"THREADS": 256, "GROUPS": 8, "SERIAL_PARTS": 8, "READS": 16}
+
 _ZERO = np.float32(0.0)
 _MINUS_ZERO = np.float32(-0.0)  # as alpha it adds nothing to beta * C, not even the sign of a zero
 _NO_STEPS = np.int32(0)
@@ -20,8 +23,10 @@ _NO_STEPS = np.int32(0)
 def split(config: Config, K: int) -> tuple[int, int]:
     """Return into how many parts K is divided, and the steps of each; the last may have fewer.
 
-    A part is whole tiles, so there may be fewer parts than SPLIT_K says.
+    A part is whole tiles, so there may be fewer parts than SPLIT_K says. With SEGMENT, each segment is a part.
     """
+    if config.segment and config.split_k > 1:
+        return max(1, -(-K // config.segment)), config.segment
     tile = config.tile_k
     chunk = max(1, -(-K // (tile * config.split_k))) * tile
     return max(1, -(-K // chunk)), chunk
@@ -69,3 +74,10 @@ def reduction_blocks(M: int, N: int, count: int) -> tuple[int, int]:
     threads = REDUCTION["THREADS"]
     partial_sums = REDUCTION["PARTIAL_SUMS"] if count > REDUCTION["SERIAL_PARTS"] else 1  # of an element
     return -(-M * N // (REDUCTION["ELEMENTS"] * threads // partial_sums)), threads
+
+
+def segment_reduction_blocks(M: int, N: int, count: int) -> tuple[int, int]:
+    """Return the same for the sums of `count` segments, which ``reduce_segments`` adds from the first to the last."""
+    threads = SEGMENT_REDUCTION["THREADS"]
+    groups = SEGMENT_REDUCTION["GROUPS"] if count > SEGMENT_REDUCTION["SERIAL_PARTS"] else 1
+    return -(-M * N // (threads // groups)), threads

@@ -11,7 +11,6 @@ from fastsgemm import rungs
 from fastsgemm.call import checks, dispatch
 from fastsgemm.config import Config
 from fastsgemm.geometry import variants
-from fastsgemm.geometry.grid import reduction_blocks
 from fastsgemm.geometry.layout import ITEM, Stored, stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import source
@@ -105,8 +104,8 @@ def _launch(
     partial_sums = np.empty((parts * M, N), np.float32)
     into = {"A": operands["A"], "B": operands["B"], "W": Region(partial_sums, write=True, complete=True)}
     report = machine.launch(*kernel, *shape, launch.partial_arguments("A", "B", "W", alpha), into)
-    reduction = (source.helper("reduce_parts"), rungs.kernel_name("reduce_parts"))
-    shape = (*reduction_blocks(M, N, parts), 0)
+    reduction = (source.helper(launch.reduction), rungs.kernel_name(launch.reduction))
+    shape = (*launch.reduction_blocks, 0)
     arguments = launch.reduction_arguments("W", "C", alpha, beta)
     machine.launch(*reduction, *shape, arguments, {"W": Region(partial_sums), "C": operands["C"]})
     return report
