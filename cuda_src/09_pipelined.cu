@@ -84,12 +84,12 @@ struct CopyTraits {
     static constexpr bool GUARDED = GUARD;
 };
 struct TraitsA : CopyTraits {
-    static constexpr int TILE_MN = BM, PAD = TRANS_A ? 0 : ::PAD;
+    static constexpr int TILE_MN = BM, PAD = TRANS_A ? 0 : ASYNC_A ? smaller(TM, ::PAD) : ::PAD;
     static constexpr int VEC = TRANS_A ? smaller(VEC_A, BM) : ASYNC_A ? 1 : VEC_A;
     static constexpr bool K_CONTIGUOUS = !TRANS_A, ASYNC = ASYNC_A;
 };
 struct TraitsB : CopyTraits {
-    static constexpr int TILE_MN = BN, PAD = TRANS_B ? ::PAD : 0;
+    static constexpr int TILE_MN = BN, PAD = !TRANS_B ? 0 : ASYNC_B ? smaller(TN, ::PAD) : ::PAD;
     static constexpr int VEC = ASYNC_B && TRANS_B ? 1 : VEC_B;
     static constexpr bool K_CONTIGUOUS = TRANS_B, ASYNC = ASYNC_B;
 };

@@ -47,8 +47,10 @@ struct PipelinedCopy {
     static constexpr int VECTORS = (K_CONTIGUOUS ? TILE_K : TILE_MN) / VEC;   // a line
     static constexpr int THREADS = smaller(Traits::THREADS, LINES *VECTORS);  // those with a share
     static constexpr int COUNT = LINES * VECTORS / THREADS;                   // vectors a thread
-    // A team reads at least a sector of each line and writes shared memory without conflicts.
-    static constexpr int TEAM = smaller(VECTORS, larger(THREADS / LINES, (K_CONTIGUOUS ? 8 : 32) / VEC));
+    // A team reads at least a sector of each line and writes shared memory without conflicts: in a transposed
+    // tile, neighbours in k are PAD banks apart.
+    static constexpr int TEAM =
+        smaller(VECTORS, larger(THREADS / LINES, 32 / (K_CONTIGUOUS ? Traits::PAD : 1) / VEC));
     static constexpr int PER_LINE = VECTORS / TEAM;             // vectors of a thread on one line
     static constexpr int OWN_LINES = COUNT / PER_LINE;          // lines of a thread
     static constexpr bool TRANSPOSED = K_CONTIGUOUS && !ASYNC;  // in registers

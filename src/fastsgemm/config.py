@@ -513,9 +513,11 @@ class PipelinedConfig(_WarpTileConfig):
 
     def _team_violations(self) -> list[Violation]:
         """Return the rule of the copies: teams of threads share out the lines of a tile evenly."""
-        for name, extent in (("BM", self.BM), ("BN", self.BN)):
-            for lines, line, least in ((extent, self.BK, 8), (self.BK, extent, 32)):  # k contiguous, then m or n
-                for width in WIDTHS:
+        for name, extent, thread_tile in (("BM", self.BM, self.TM), ("BN", self.BN, self.TN)):
+            transposed = (extent, self.BK, WARP // PAD, WIDTHS)
+            scattered = (extent, self.BK, WARP // min(PAD, thread_tile), WIDTHS[:1])  # by cp.async, float by float
+            for lines, line, least, widths in (transposed, scattered, (self.BK, extent, WARP, WIDTHS)):
+                for width in widths:
                     vectors = line // width
                     if not vectors:
                         continue  # a column of so few rows is read in narrower vectors
