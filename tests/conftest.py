@@ -221,7 +221,7 @@ class PythonDevice:
         self.compiled.append(name)
         if code.startswith(b"\x7fELF"):  # compiled past the fixture; nothing here can run it
             return SimpleNamespace(name=name)
-        helpers = {"copy_strided": copy_kernel, "reduce_parts": reduce_kernel}
+        helpers = {"copy_strided": copy_kernel, "reduce_parts": reduce_kernel, "reduce_segments": reduce_kernel}
         product = parts_kernel if name in ("pipelined", "skinny") else product_kernel
         return helpers.get(name) or product(constants_of(code.decode()))
 

@@ -485,7 +485,7 @@ class PipelinedConfig(_WarpTileConfig):
         if self.threads:
             found += self._copy_violations()
         if not found:
-            found = self._team_violations() + self._step_violations() + self._order_violations()
+            found = self._team_violations() + self._step_violations() + self.order_violations()
             if self.STAGES > self.FEWEST_STAGES and self.CP_ASYNC != 2:
                 rule = "more than two STAGES are copied past the registers"
                 found.append(Violation(rule, "CP_ASYNC = 2", f"CP_ASYNC = {self.CP_ASYNC}"))
@@ -542,7 +542,7 @@ class PipelinedConfig(_WarpTileConfig):
             found.append(Violation("partial sums of the slices", f"at most {room} bytes", f"{sums} bytes"))
         return found
 
-    def _order_violations(self) -> list[Violation]:
+    def order_violations(self) -> list[Violation]:
         """Return the rules of SEGMENT: each segment is whole tiles, whose steps go to one chain one after the other."""
         if not self.SEGMENT:
             return []

@@ -14,7 +14,7 @@ from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.variants import Call, Variant
-from fastsgemm.heuristics import database
+from fastsgemm.heuristics import batch_invariant, database
 from fastsgemm.heuristics.choose import DeviceTraits, choose
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
@@ -113,7 +113,8 @@ def choose_config(
 ) -> tuple[Rung, Config]:
     """Return the rung and config of a product: the caller's where both are given, else the heuristics' choice."""
     if rung is None or config is None:
-        choice = choose(device, rung, problem)
+        ordered = rung is rungs.BATCH_INVARIANT
+        choice = batch_invariant.choose(device, problem) if ordered else choose(device, rung, problem)
         rung, config = choice.rung, choice.config
     return rung, rungs.in_order(config, problem.K) if rung is rungs.BATCH_INVARIANT else config
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from typing import Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from fastsgemm import rungs
 from fastsgemm.config import Config
@@ -23,6 +23,10 @@ from fastsgemm.problem import Problem, octaves
 from fastsgemm.rungs import Rung
 
 _MOST_PROBLEMS = 65536  # whose answers are kept
+_kept: list[Any] = []  # the caches of `kept`
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 EXACT, PREDICTED, NEAREST = _RULES = ("exact", "predicted", "nearest")
 
@@ -145,11 +149,20 @@ def _rank(problem: Problem, choice: Choice) -> tuple[bool, int, float, int]:
     return split, _RULES.index(choice.rule), math.inf if choice.ms is None else choice.ms, -choice.rung.number
 
 
+def kept(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorate a function of this room whose answers rest on the database: they are kept until `forget`."""
+    cached = lru_cache(maxsize=_MOST_PROBLEMS)(function)
+    _kept.append(cached)
+    return cached
+
+
 def forget() -> None:
     """Forget what was chosen, because the database has changed."""
     database.forget()
     _known.cache_clear()
     _choose.cache_clear()
+    for cached in _kept:
+        cached.cache_clear()
 
 
 def knows(device: DeviceTraits) -> bool:
@@ -188,7 +201,7 @@ def _choose(
             return Choice(rung, config, PREDICTED, curve, ms, partial(_alternatives, *place))
     for tier in tiers:
         if tier.records:
-            near = min(tier.records, key=lambda record: _distance(record.problem, problem))
+            near = min(tier.records, key=lambda record: distance(record.problem, problem))
             others = tuple(Option(record.config, None) for record in tier.records if record is not near)
             config = partial_accumulators.shortened(
                 near.config, with_swap_ab(rung, problem), shared_limit, database.fitted(arch)
@@ -252,7 +265,7 @@ def _alternatives(
     return tuple(Option(config, ms) for ms, config, _ in predicted)
 
 
-def _distance(known: Problem | None, problem: Problem) -> tuple[int, float]:
+def distance(known: Problem | None, problem: Problem) -> tuple[int, float]:
     """Return how far apart two problems are: another layout first, then the octaves between their extents."""
     if known is None:
         return 1, math.inf
