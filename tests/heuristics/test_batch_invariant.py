@@ -30,7 +30,7 @@ def test_another_problem_is_predicted_from_curves_of_configs_that_can_sum_in_ord
     for extents in ((4000, 4000, 4000), (1, 5000, 5000), (300, 300, 30000), (300, 300, 300)):
         choice = batch_invariant.choose(device, Problem(*extents))
         assert choice.rule == choose.PREDICTED and choice.ms > 0
-        assert [option.config for option in choice.options][0] == choice.config
+        assert choice.options[0].config == choice.config
         for option in choice.options:
             assert rungs.BATCH_INVARIANT.violations(option.config, device.shared_limit) == []
             assert (option.config.SLICED_K, option.config.PARTIAL_ACCUMULATORS) == (1, 1)
@@ -76,7 +76,7 @@ def test_configs_that_add_in_another_order_are_refused():
     with pytest.raises(ConfigError, match="needs a PipelinedConfig, got a SkinnyConfig"):
         rungs.batch_invariant(None, rungs.find("skinny").config(1, 32, 256, 4, 8), "ieee")
     rung, config = rungs.batch_invariant(rungs.find(9), SLICED, "ieee")
-    with pytest.raises(ConfigError, match="SLICED_K beside SEGMENT, .*: needs 1, got 4"):
+    with pytest.raises(ConfigError, match=r"SLICED_K beside SEGMENT, .*: needs 1, got 4"):
         rung.check(config, 232448)
     rung, config = rungs.batch_invariant(None, SLICED.replace(SLICED_K=1, BK=24, PARTIAL_ACCUMULATORS=4), "ieee")
     with pytest.raises(ConfigError, match=r"PARTIAL_ACCUMULATORS beside SEGMENT.*BK divides SEGMENT: .*SEGMENT = 1024"):

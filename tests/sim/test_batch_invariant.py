@@ -63,33 +63,34 @@ def same_bits(found, expected):
 CASES = list(itertools.product(CONFIGS, ("sm_90", "sm_80", "sm_75"), (1, 2)))
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(("name", "arch", "parts"), CASES)
 def test_the_order_is_that_of_the_contract_on_every_device_in_every_layout(name, arch, parts, ordered):
     """The depth and the layout go round with the case, so that a quick run sees all of them too."""
     place = CASES.index((name, arch, parts))
-    K, layout = DEPTHS[place % len(DEPTHS)], problem.LAYOUTS[place // 3 % 4]
+    K, layout = DEPTHS[place % len(DEPTHS)], problem.LAYOUTS[place // 5 % 4]
     config = CONFIGS[name].replace(SPLIT_K=parts)
     if arch == "sm_75":
         config = config.replace(STAGES=2)
-    A, B, C = drawn(3, K), drawn(K, 70, seed=6), drawn(3, 70, seed=7)
+    A, B, C = drawn(3, K), drawn(K, 66, seed=6), drawn(3, 66, seed=7)
     expected = ordered(A, B, 0.7, -1.3, C)
     sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 0.7, -1.3, C, Machine(arch))
     same_bits(C, expected)
 
 
 @pytest.mark.parametrize(
-    "K", [2100, pytest.param(1024, marks=pytest.mark.slow), pytest.param(1025, marks=pytest.mark.slow)]
+    "K", [1100, pytest.param(1024, marks=pytest.mark.slow), pytest.param(2050, marks=pytest.mark.slow)]
 )
 def test_a_row_does_not_depend_on_the_batch_or_on_the_device(K, ordered, on_sim, monkeypatch):
     """The public call, with the config that the database chooses for each device."""
-    A, B = drawn(40, K), drawn(K, 33, seed=6)
+    A, B = drawn(9, K), drawn(K, 6, seed=6)
     expected = ordered(A, B)
-    for device, rows in (("NVIDIA H200", 40), ("NVIDIA H200", 1), ("NVIDIA A100-SXM4-40GB", 7), ("Tesla T4", 3)):
+    for device, rows in (("NVIDIA H200", 9), ("NVIDIA A100-SXM4-40GB", 2), ("Tesla T4", 3)):
         monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", device)
-        found = fastsgemm.sgemm(A[5 : 5 + rows], B, batch_invariant=True)
-        same_bits(found, expected[5 : 5 + rows])
-    same_bits(fastsgemm.sgemm(A[7:8], B[:, 2:9].copy(order="F"), batch_invariant=True), expected[7:8, 2:9])
+        found = fastsgemm.sgemm(A[4 : 4 + rows], B, batch_invariant=True)
+        same_bits(found, expected[4 : 4 + rows])
+    monkeypatch.delenv("FASTSGEMM_SIM_DEVICE")
+    same_bits(fastsgemm.sgemm(A[7:8], B[:, 2:5].copy(order="F"), batch_invariant=True), expected[7:8, 2:5])
     same_bits(fastsgemm.sgemm(A, B[:, 4:5], batch_invariant=True), expected[:, 4:5])
 
 
