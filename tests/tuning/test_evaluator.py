@@ -302,7 +302,7 @@ def test_good_kernels_pass(real, problem):
 def test_a_wrong_kernel_is_found_out(real, monkeypatch):
     job = job_of("sm_90", WARP, GOOD, Problem(512, 512, 512))
     other = Variant(True, False, *([job.variant.vec_a] * 3))  # the same geometry, but A is read as if column-major
-    wrong = kernel.get(real.gpu, WARP, GOOD, other, real.gpu.stream(LEGACY_STREAM))
+    wrong = kernel.get(real.gpu, WARP, GOOD, other, LEGACY_STREAM)
     monkeypatch.setitem(real.gpu.kernels, kernel.key(WARP, GOOD, job.variant), wrong)
     assert "wrong result" in real.check(job)
 
