@@ -222,7 +222,9 @@ class PythonDevice:
         text = code.decode()
         helpers = {"copy_strided": copy_kernel, "reduce_parts": reduce_kernel}
         product = parts_kernel if name in ("pipelined", "skinny") else product_kernel
-        return python_kernels.PythonKernel(entry, helpers.get(name) or product(constants_of(text)), python_kernels.parameters_of(text, entry))
+        return python_kernels.PythonKernel(
+            entry, helpers.get(name) or product(constants_of(text)), python_kernels.parameters_of(text, entry)
+        )
 
     def adopt(self, handle):
         self.streams.add(handle)

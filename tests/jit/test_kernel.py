@@ -118,8 +118,10 @@ def test_a_kernel_is_unloaded_when_nothing_refers_to_it(gpu, unloaded):
 
 
 def test_machine_code_that_the_device_refuses(gpu, monkeypatch):
-    monkeypatch.setattr(driver, "cuLibraryLoadData", lambda *given: (driver.CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU, None))
-    with pytest.raises(DeviceError, match="loading fastsgemm_copy_strided on a device failed: .*NO_BINARY_FOR_GPU"):
+    monkeypatch.setattr(
+        driver, "cuLibraryLoadData", lambda *given: (driver.CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU, None)
+    )
+    with pytest.raises(DeviceError, match=r"loading fastsgemm_copy_strided on a device failed: .*NO_BINARY_FOR_GPU"):
         kernel.helper(gpu, "copy_strided", STREAM)
     assert gpu.kernels == {}
 

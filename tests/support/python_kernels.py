@@ -1,4 +1,4 @@
-"""Kernels of the Python device: they read their arguments as a device does, by the parameters that CUDA C++ declares."""
+"""Kernels of the Python device. They read their arguments as a device does, by the parameters that CUDA C++ declares."""
 
 import ctypes
 import re
@@ -37,6 +37,8 @@ def argument(kind, address):
 
 class PythonKernel:
     """A kernel in NumPy that reads its arguments as the CUDA C++ source declares them."""
+
+    local_bytes = 0
 
     def __init__(self, name, run, types):
         self.name, self.run, self.types = name, run, types

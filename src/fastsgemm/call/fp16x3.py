@@ -79,7 +79,9 @@ def add_product(
         _add_scale(draft, c)
         return True
     problem = Problem(M, N, K, "".join("NT"[each.how is not None and each.how.trans] for each in (a, b)))
-    places = [Address(base) if before else None for base, before in zip((Base.SPLIT_A, Base.SPLIT_B), split, strict=True)]
+    places = [
+        Address(base) if before else None for base, before in zip((Base.SPLIT_A, Base.SPLIT_B), split, strict=True)
+    ]
     if c.how is not None and c.how.trans:
         problem = problem.transposed
         a, b, c = b.transposed, a.transposed, c.transposed
@@ -126,9 +128,7 @@ class _Builder:
         self.K = a.shape[1]
         self.before = [place is not None for place in places]
         self.panels = (self._panels(a, b, *self.before), self._panels(b, a, *self.before[::-1]))
-        self.places = [
-            self._place(panels[0][1], place) for panels, place in zip(self.panels, places, strict=True)
-        ]
+        self.places = [self._place(panels[0][1], place) for panels, place in zip(self.panels, places, strict=True)]
         self.work = Address(Base.WORKSPACE, draft.size)  # what the steps write beside the split operands
         self.work_bytes = 0
         self.first = len(draft.steps)

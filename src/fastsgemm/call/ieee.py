@@ -1,5 +1,7 @@
-"""One product by a kernel of precision ``ieee``, and split-K: each part of K writes its partial sums to workspace, and a
-second kernel adds them up, in a fixed order, so that the same call gives the same bits every time.
+"""One product by a kernel of precision ``ieee``.
+
+With split-K, each part of K writes its partial sums to workspace, and a second kernel adds them up in a fixed order, so
+that the same call gives the same bits every time.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def add_product(draft: Draft, a: Matrix, b: Matrix, c: Matrix, rung: Rung | None
         A kernel is not loaded yet and the stream is being captured.
     """
     gpu, handle = draft.gpu, draft.handle
-    call = variants.call_for(*(Operand(each.shape, each.how or Stored(False, 0), each.misalignment) for each in (a, b, c)))
+    operands = [Operand(each.shape, each.how or Stored(False, 0), each.misalignment) for each in (a, b, c)]
+    call = variants.call_for(*operands)
     rung, config = dispatch.choose_config(gpu, rung, config, call.problem)
     launch = dispatch.kernel_launch(gpu.arch, rung, config, call)
     addresses = (a.address, b.address, c.address)

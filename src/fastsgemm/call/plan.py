@@ -1,9 +1,9 @@
 """Plans: what a call on a problem that was seen before launches.
 
 A plan has the kernels of a call with their grids and arguments. Most arguments are the same for every call on one
-problem. The others are the addresses of A, B, C and of the workspace, alpha, beta and, where alpha is 0, the steps of k.
-They have places in one buffer, to which the arguments of all kernels point. So a call packs that buffer once, and then
-asks the driver once for each kernel.
+problem. The others are the addresses of A, B, C and of the workspace, alpha, beta and the steps of k, of which there are
+none where alpha is 0. They have places in one buffer, to which the arguments of all kernels point. So a call packs that
+buffer once, and then asks the driver once for each kernel.
 """
 
 from __future__ import annotations
@@ -219,7 +219,16 @@ class Plan:
         return ctypes.addressof(constant)
 
     def launch(
-        self, gpu: Gpu, handle: int, a: int, b: int, c: int, alpha: float, beta: float, split_a: int = 0, split_b: int = 0
+        self,
+        gpu: Gpu,
+        handle: int,
+        a: int,
+        b: int,
+        c: int,
+        alpha: float,
+        beta: float,
+        split_a: int = 0,
+        split_b: int = 0,
     ) -> None:
         """Launch the kernels.
 
