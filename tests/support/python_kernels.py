@@ -1,4 +1,4 @@
-"""Kernels of the Python device. They read their arguments as a device does, by the parameters that CUDA C++ declares."""
+"""Kernels of the Python device, which read their arguments as a device does: by the parameters that are declared."""
 
 import ctypes
 import re
