@@ -121,7 +121,7 @@ class Gpu:
         self.shared_limit = _attribute(limit, ordinal)
         self.multiprocessors = _attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal)
         self.prepared: dict[Any, Any] = {}
-        self.kernels: dict[Any, Any] = {}
+        self.kernels: dict[Any, Kernel] = {}
         self.streams = {0, LEGACY_STREAM, _PER_THREAD_STREAM}
         self._core_streams: dict[int, Stream] = {}
         self._kept: deque[tuple[Any, Any]] = deque()
@@ -137,9 +137,14 @@ class Gpu:
     @cached_property
     def device(self) -> Any:
         """The ``cuda.core.Device``, for what is not on the way of a known call: events, buffers, properties."""
+        from cuda.bindings import driver
         from cuda.core import Device
 
-        return Device(self.ordinal)
+        found = Device(self.ordinal)
+        previous = driver.cuCtxGetCurrent()[1]
+        found.set_current()  # without this it refuses everything else
+        driver.cuCtxSetCurrent(previous)
+        return found
 
     def _allocate_first(self, size: int, handle: int) -> Any:
         """Allocate, after setting the driver's pool to keep freed memory; else each call would map new pages."""
