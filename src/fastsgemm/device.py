@@ -113,7 +113,6 @@ class Gpu:
         answer = driver.cuDevicePrimaryCtxRetain(_device_at(ordinal))
         succeed(f"opening cuda:{ordinal}", answer)
         self._context = answer[1]
-        self._context_id = int(self._context)
         if int(previous) == 0:  # else the caller's device stays the current one
             succeed(f"opening cuda:{ordinal}", driver.cuCtxSetCurrent(self._context))
         self.name, self.arch = described(ordinal)
@@ -161,7 +160,7 @@ class Gpu:
 
     def enter(self) -> bool:
         """Make this device current in the calling thread. Return whether `leave` must be called to undo it."""
-        if int(self._get_current()[1]) == self._context_id:
+        if self._get_current()[1] == self._context:
             return False
         self._push(self._context)
         return True
@@ -182,7 +181,7 @@ class Gpu:
 
         answer = driver.cuStreamGetCtx(handle)
         succeed(f"asking for the device of stream {handle:#x}", answer)
-        if int(answer[1]) != self._context_id:
+        if answer[1] != self._context:
             self._push(answer[1])
             try:
                 ordinal = int(driver.cuCtxGetDevice()[1])
