@@ -5,6 +5,7 @@ import itertools
 import math
 import re
 
+import compilations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -105,7 +106,7 @@ def unrolled(config):
 def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(rung):
     legal, illegal = set(), set()
 
-    @settings(max_examples=600, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=250, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(configs_of(rung), variants_of(rung))
     def look(config, variant):
         found = rung.violations(config, SHARED_LIMIT)
@@ -117,7 +118,7 @@ def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(run
             assert all(str(violation) in str(caught.value) for violation in found)
         elif config not in legal and len(legal) < MOST_COMPILED and unrolled(config) <= MOST_UNROLLED:
             legal.add(config)
-            compiler.report(source.generate(rung, config, variant), rung.kernel, "sm_90")
+            compilations.report(source.generate(rung, config, variant), rung.kernel, "sm_90")
 
     look()
     assert len(legal) == MOST_COMPILED and len(illegal) >= MOST_COMPILED  # both were reached
@@ -149,7 +150,7 @@ def test_the_copies_of_rung_9_share_out_exactly_where_the_predicate_says():
         calls = "".join(f"copy{at}(X);" for at in range(len(copies)))
         text = f'{header}{"".join(copies)}extern "C" __global__ void copies(float *X) {{{calls}}}'
         try:
-            compiler.report(text, "copies", "sm_90")
+            compilations.report(text, "copies", "sm_90")
         except CompileError as error:
             if "teams share the lines" in str(error) or "copies the same number" in str(error):
                 return False
@@ -184,7 +185,7 @@ def test_rung_10_compiles_exactly_where_the_predicate_says_with_the_shared_memor
         expected = config.static_shared_bytes // 4
         body = f'static_assert(SHARED_FLOATS == {expected}, "formula"); extern "C" __global__ void empty() {{}}'
         try:
-            compiler.report(head + body, "empty", "sm_90")
+            compilations.report(head + body, "empty", "sm_90")
         except CompileError as error:
             if '"formula"' in str(error) and "48 KB" not in str(error):
                 raise
