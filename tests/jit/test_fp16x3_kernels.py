@@ -62,7 +62,7 @@ def test_the_products_elsewhere_compile_cleanly(arch, vec_c):
 
 
 @pytest.mark.sampled(every=3)  # sm_80 without clusters, sm_90 with them
-@pytest.mark.parametrize("arch", ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"))
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_the_other_kernels_compile_cleanly(arch):
     cluster = 8 if int(arch[3:]) >= 90 else 1
     jobs = [
