@@ -220,12 +220,10 @@ class PythonDevice:
         name = name.removeprefix("fastsgemm_")
         self.compiled.append(name)
         if code.startswith(b"\x7fELF"):  # compiled past the fixture; nothing here can run it
-            return SimpleNamespace(name=name, handle=0)
+            return SimpleNamespace(name=name)
         helpers = {"copy_strided": copy_kernel, "reduce_parts": reduce_kernel}
         product = parts_kernel if name in ("pipelined", "skinny") else product_kernel
-        kernel = helpers.get(name) or product(constants_of(code.decode()))
-        kernel.handle = 0
-        return kernel
+        return helpers.get(name) or product(constants_of(code.decode()))
 
     def stream(self, handle):
         return SimpleNamespace(handle=handle)

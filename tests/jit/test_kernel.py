@@ -7,7 +7,7 @@ import pytest
 from cuda.bindings import driver
 
 from fastsgemm import device
-from fastsgemm.config import BlockConfig, SharedTileConfig, VectorizedConfig
+from fastsgemm.config import BlockConfig, VectorizedConfig
 from fastsgemm.errors import CaptureError, DeviceError
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import compiler, kernel
@@ -15,7 +15,7 @@ from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.search_spaces import PIPELINED
 
 STREAM = SimpleNamespace(handle=5)
-LARGE = SharedTileConfig(32, 32, 256)  # 64 KB of shared memory
+LARGE = VectorizedConfig(128, 128, 64, 8, 8)  # 64 KB of shared memory
 
 
 class Loaded:
@@ -101,7 +101,7 @@ def test_inside_a_capture_nothing_is_compiled_but_what_is_loaded_is_used(gpu, mo
 
 
 def test_more_than_48_kb_of_shared_memory_is_asked_for(gpu, asked):
-    kernel.get(gpu, find("smem_tiled"), LARGE, Variant(), STREAM)
+    kernel.get(gpu, find("blocktile_2d"), LARGE, Variant(), STREAM)
     assert asked == [("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 65536, 77, 3)]
 
 
@@ -109,5 +109,5 @@ def test_a_device_that_refuses_the_shared_memory_is_named(gpu, monkeypatch):
     refused = (driver.CUresult.CUDA_ERROR_INVALID_VALUE,)
     monkeypatch.setattr(driver, "cuKernelSetAttribute", lambda *arguments: refused)
     with pytest.raises(DeviceError, match=r"asking a device for 65536 bytes .*limit 232448.*CUDA_ERROR_INVALID_VALUE"):
-        kernel.get(gpu, find("smem_tiled"), LARGE, Variant(), STREAM)
+        kernel.get(gpu, find("blocktile_2d"), LARGE, Variant(), STREAM)
     assert gpu.kernels == {}
