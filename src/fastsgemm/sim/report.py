@@ -49,6 +49,7 @@ class Activity:
         """FMAs for each shared load instruction; 0 without such loads."""
         return self.fmas / self.shared_loads.requests if self.shared_loads.requests else 0.0
 
+
 @dataclass(frozen=True)
 class Report:
     """A launch.
