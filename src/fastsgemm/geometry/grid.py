@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fastsgemm.config import Config
@@ -32,7 +34,7 @@ def split(config: Config, K: int) -> tuple[int, int]:
     return max(1, -(-K // chunk)), chunk
 
 
-def steps(K: np.int32, alpha: np.float32, beta: np.float32) -> tuple[np.int32, np.float32]:
+def steps(K: Any, alpha: Any, beta: Any) -> tuple[Any, Any]:
     """Return the K and the alpha that a kernel is launched with: no steps where A and B are not to be read."""
     if K and alpha:
         return K, alpha
@@ -69,15 +71,17 @@ def blocks(config: Config, problem: Problem) -> int:
     return count
 
 
-def reduction_blocks(M: int, N: int, count: int) -> tuple[int, int]:
-    """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product."""
-    threads = REDUCTION["THREADS"]
-    partial_sums = REDUCTION["PARTIAL_SUMS"] if count > REDUCTION["SERIAL_PARTS"] else 1  # of an element
-    return -(-M * N // (REDUCTION["ELEMENTS"] * threads // partial_sums)), threads
+def reduction_blocks(M: int, N: int, count: int, in_order: bool = False) -> tuple[int, int]:
+    """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product.
 
-
-def segment_reduction_blocks(M: int, N: int, count: int) -> tuple[int, int]:
-    """Return the same for the sums of `count` segments, which ``reduce_segments`` adds from the first to the last."""
-    threads = SEGMENT_REDUCTION["THREADS"]
-    groups = SEGMENT_REDUCTION["GROUPS"] if count > SEGMENT_REDUCTION["SERIAL_PARTS"] else 1
-    return -(-M * N // (threads // groups)), threads
+    Parameters
+    ----------
+    M, N, count : int
+    in_order : bool
+        The parts are segments, and the kernel is ``reduce_segments``; else it is ``reduce_parts``.
+    """
+    constants = SEGMENT_REDUCTION if in_order else REDUCTION
+    threads, few = constants["THREADS"], count <= constants["SERIAL_PARTS"]
+    elements = threads * constants.get("ELEMENTS", 1)  # of a block with one thread for each, or ELEMENTS a thread
+    sharing = constants["GROUPS" if in_order else "PARTIAL_SUMS"]  # threads of an element
+    return -(-M * N // (elements if few else elements // sharing)), threads
