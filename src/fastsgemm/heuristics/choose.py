@@ -153,7 +153,7 @@ def kept(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Decorate a function of this room whose answers rest on the database: they are kept until `forget`."""
     cached = lru_cache(maxsize=_MOST_PROBLEMS)(function)
     _kept.append(cached)
-    return cached
+    return cached  # type: ignore[return-value]  # its arguments are hashable
 
 
 def forget() -> None:
