@@ -41,9 +41,7 @@ def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, precision: str) 
         )
         torch._check(
             x.device == A.device,
-            lambda name=name, x=x: (
-                f"sgemm: all operands must be on one device, got A on {A.device}, {name} on {x.device}"
-            ),
+            lambda name=name, x=x: f"sgemm: all operands must be on {A.device} as A is, {name} is on {x.device}",
         )
     torch._check(
         A.shape[1] == B.shape[0],
@@ -101,11 +99,15 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def forward(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, precision: str) -> Tensor:
-        return _below_autograd(A, B, alpha, beta, C, precision)
+        if not torch._C._are_functorch_transforms_active():
+            return _below_autograd(A, B, alpha, beta, C, precision)
+        # `apply` turned both off, but the outer levels of torch.func still have to see this product.
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+            return _below_autograd(A, B, alpha, beta, C, precision)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        A, B, ctx.alpha, ctx.beta, C, ctx.precision = inputs
+        A, B, ctx.alpha, ctx.beta, _, ctx.precision = inputs
         ctx.save_for_backward(A, B)
         ctx.save_for_forward(A, B)
 

@@ -1,6 +1,6 @@
 """The functions that take the place of PyTorch's kernels.
 
-Each looks up what is to be done with operands like these, see `fastsgemm.torch.plans`, and multiplies or passes the call
+Each looks up what is done with operands like these, see `fastsgemm.torch.decisions`, and multiplies or passes the call
 on. This is the hot path: a call seen before reads each operand's shape, strides, dtype and address once, and launches.
 """
 
@@ -13,25 +13,25 @@ import torch
 from torch import Tensor
 
 from fastsgemm.errors import CaptureError, FastsgemmError, OverlapError
-from fastsgemm.torch import plans, products
-from fastsgemm.torch.plans import Kind, Plan
+from fastsgemm.torch import decisions, products
+from fastsgemm.torch.decisions import Decision, Kind
 from fastsgemm.torch.products import ONE, ZERO
 from fastsgemm.torch.report import Line
 
 KINDS = {
-    "mm": Kind("mm", plans.MATRICES),
-    "addmm": Kind("addmm", plans.MATRICES),
-    "bmm": Kind("bmm", plans.BATCHES),
-    "baddbmm": Kind("baddbmm", plans.BATCHES),
+    "mm": Kind("mm", decisions.MATRICES),
+    "addmm": Kind("addmm", decisions.MATRICES),
+    "bmm": Kind("bmm", decisions.BATCHES),
+    "baddbmm": Kind("baddbmm", decisions.BATCHES),
     "addmv": Kind("addmv", (2, 1, 1)),
     "dot": Kind("dot", (1, 1, 0)),
 }
 
-_MOST_PLANS = 16384  # of one operator; then its table is emptied and starts again, as that of `fastsgemm.call.product`
+_MOST_DECISIONS = 16384  # of one operator; then its table is emptied and starts again
 
 
 class Override:
-    """One operator in one form: its plans, its replacement, and the kernel that was there before.
+    """One operator in one form: its decisions, its replacement, and the kernel that was there before.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Override:
         self._precision = precision
         self._tf32 = _tf32_allowed if device == "cuda" else _never
         self._empty = _empty_strided(device)
-        self._plans: dict[Any, Plan] = {}
+        self._decisions: dict[Any, Decision] = {}
         self._counted: dict[tuple[str, str, int], int] = {}  # of tables that were emptied
         adds, form = self._kind.name in ("addmm", "baddbmm", "addmv"), name[len(self._kind.name) :]
         self.function = {
@@ -72,20 +72,20 @@ class Override:
                 yield Line(self.name, problem, calls, calls * flops, reason)
 
     def _count(self, counted: dict[tuple[str, str, int], int]) -> None:
-        for plan in list(self._plans.values()):
-            for reason, calls in ((plan.reason, plan.calls), *plan.other_ends.items()):
-                key = (plan.problem, reason, plan.flops)
+        for decision in list(self._decisions.values()):
+            for reason, calls in ((decision.reason, decision.calls), *decision.other_ends.items()):
+                key = (decision.problem, reason, decision.flops)
                 counted[key] = counted.get(key, 0) + calls
 
-    def _make(self, key: Any, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> Plan:
-        if len(self._plans) >= _MOST_PLANS:
+    def _make(self, key: Any, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> Decision:
+        if len(self._decisions) >= _MOST_DECISIONS:
             self._count(self._counted)
-            self._plans.clear()
+            self._decisions.clear()
         try:
-            plan = plans.make(self._kind, a, b, c, out)
+            decision = decisions.make(self._kind, a, b, c, out)
         except FastsgemmError as error:
             raise products.named(error, self._described(a, b)) from error
-        return self._plans.setdefault(key, plan)
+        return self._decisions.setdefault(key, decision)
 
     def _described(self, a: Tensor, b: Tensor) -> str:
         return f"{self.name} of {tuple(a.shape)} and {tuple(b.shape)} on {a.device}"
@@ -93,37 +93,37 @@ class Override:
     # The replacements. Each is a closure, because a look-up of a local name is cheaper than one of an attribute.
 
     def _new(self) -> Callable[..., Any]:
-        table, run, pass_on, tf32, empty = self._plans, self._run, self._pass_on, self._tf32, self._empty
+        table, run, pass_on, tf32, empty = self._decisions, self._run, self._pass_on, self._tf32, self._empty
 
         def new(a: Tensor, b: Tensor) -> Any:
             key = (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device())
-            plan = table.get(key) or self._make(key, a, b, None, None)
-            if plan.reason or tf32():
-                return pass_on(plan, "", a, b)
-            result = empty(plan, a)
-            other = run(plan, a, b, result, ONE, ZERO, (a, b), {})
+            decision = table.get(key) or self._make(key, a, b, None, None)
+            if decision.reason or tf32():
+                return pass_on(decision, "", a, b)
+            result = empty(decision, a)
+            other = run(decision, a, b, result, ONE, ZERO, (a, b), {})
             return result if other is None else other
 
         return new
 
     def _out(self) -> Callable[..., Any]:
-        table, run, pass_on, tf32 = self._plans, self._run, self._pass_on, self._tf32
+        table, run, pass_on, tf32 = self._decisions, self._run, self._pass_on, self._tf32
 
         def into(a: Tensor, b: Tensor, *, out: Tensor) -> Any:
             key = (
                 (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device()),
                 (out.shape, out.stride(), out.dtype, out.get_device()),
             )
-            plan = table.get(key) or self._make(key, a, b, None, out)
-            if plan.reason or tf32():
-                return pass_on(plan, "", a, b, out=out)
-            other = run(plan, a, b, out, ONE, ZERO, (a, b), {"out": out})
+            decision = table.get(key) or self._make(key, a, b, None, out)
+            if decision.reason or tf32():
+                return pass_on(decision, "", a, b, out=out)
+            other = run(decision, a, b, out, ONE, ZERO, (a, b), {"out": out})
             return out if other is None else other
 
         return into
 
     def _new_sum(self) -> Callable[..., Any]:
-        table, run, pass_on, tf32, empty = self._plans, self._run, self._pass_on, self._tf32, self._empty
+        table, run, pass_on, tf32, empty = self._decisions, self._run, self._pass_on, self._tf32, self._empty
         scalars = self._scalars
 
         def new_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
@@ -131,66 +131,66 @@ class Override:
                 (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device()),
                 (c.shape, c.dtype, c.get_device()),
             )
-            plan = table.get(key) or self._make(key, a, b, c, None)
-            if plan.reason or tf32():
-                return pass_on(plan, "", c, a, b, beta=beta, alpha=alpha)
+            decision = table.get(key) or self._make(key, a, b, c, None)
+            if decision.reason or tf32():
+                return pass_on(decision, "", c, a, b, beta=beta, alpha=alpha)
             alpha32, beta32 = scalars(alpha, beta)
             if alpha32 is None:
-                return pass_on(plan, plans.SCALAR, c, a, b, beta=beta, alpha=alpha)
-            result = empty(plan, a)
+                return pass_on(decision, decisions.SCALAR, c, a, b, beta=beta, alpha=alpha)
+            result = empty(decision, a)
             if beta32:
                 result.copy_(c)
-            other = run(plan, a, b, result, alpha32, beta32, (c, a, b), {"beta": beta, "alpha": alpha})
+            other = run(decision, a, b, result, alpha32, beta32, (c, a, b), {"beta": beta, "alpha": alpha})
             return result if other is None else other
 
         return new_sum
 
     def _out_sum(self) -> Callable[..., Any]:
-        table, run, pass_on, tf32, scalars = self._plans, self._run, self._pass_on, self._tf32, self._scalars
+        table, run, pass_on, tf32, scalars = self._decisions, self._run, self._pass_on, self._tf32, self._scalars
 
         def into_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Any:
             key = (
                 (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device()),
                 (c.shape, c.dtype, c.get_device(), out.shape, out.stride(), out.dtype, out.get_device()),
             )
-            plan = table.get(key) or self._make(key, a, b, c, out)
-            if plan.reason or tf32():
-                return pass_on(plan, "", c, a, b, beta=beta, alpha=alpha, out=out)
+            decision = table.get(key) or self._make(key, a, b, c, out)
+            if decision.reason or tf32():
+                return pass_on(decision, "", c, a, b, beta=beta, alpha=alpha, out=out)
             alpha32, beta32 = scalars(alpha, beta)
             if alpha32 is None:
-                return pass_on(plan, plans.SCALAR, c, a, b, beta=beta, alpha=alpha, out=out)
+                return pass_on(decision, decisions.SCALAR, c, a, b, beta=beta, alpha=alpha, out=out)
             if beta32 and c is not out and (c.data_ptr() != out.data_ptr() or c.stride() != out.stride()):
                 if _may_overlap(out, a, b, c):  # C is copied into the output before the product reads A and B
-                    return pass_on(plan, plans.OVERLAP, c, a, b, beta=beta, alpha=alpha, out=out)
+                    return pass_on(decision, decisions.OVERLAP, c, a, b, beta=beta, alpha=alpha, out=out)
                 out.copy_(c)
             given = {"beta": beta, "alpha": alpha, "out": out}
-            other = run(plan, a, b, out, alpha32, beta32, (c, a, b), given)
+            other = run(decision, a, b, out, alpha32, beta32, (c, a, b), given)
             return out if other is None else other
 
         return into_sum
 
     def _in_place(self) -> Callable[..., Any]:
-        table, run, pass_on, tf32, scalars = self._plans, self._run, self._pass_on, self._tf32, self._scalars
+        table, run, pass_on, tf32, scalars = self._decisions, self._run, self._pass_on, self._tf32, self._scalars
 
         def in_place(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
             key = (
                 (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device()),
                 (c.shape, c.stride(), c.dtype, c.get_device()),
             )
-            plan = table.get(key) or self._make(key, a, b, c, c)
-            if plan.reason or tf32():
-                return pass_on(plan, "", c, a, b, beta=beta, alpha=alpha)
+            decision = table.get(key) or self._make(key, a, b, c, c)
+            if decision.reason or tf32():
+                return pass_on(decision, "", c, a, b, beta=beta, alpha=alpha)
             alpha32, beta32 = scalars(alpha, beta)
             if alpha32 is None:
-                return pass_on(plan, plans.SCALAR, c, a, b, beta=beta, alpha=alpha)
-            other = run(plan, a, b, c, alpha32, beta32, (c, a, b), {"beta": beta, "alpha": alpha})
+                return pass_on(decision, decisions.SCALAR, c, a, b, beta=beta, alpha=alpha)
+            other = run(decision, a, b, c, alpha32, beta32, (c, a, b), {"beta": beta, "alpha": alpha})
             return c if other is None else other
 
         return in_place
 
     def _run(
         self,
-        plan: Plan,
+        decision: Decision,
         a: Tensor,
         b: Tensor,
         c: Tensor,
@@ -201,32 +201,32 @@ class Override:
     ) -> Any:
         """Multiply, or return what the original kernel returns if this turns out to be impossible."""
         try:
-            gpu = plan.gpu
+            gpu = decision.gpu
             if gpu is None:
-                _on_host(plan, a, b, c, alpha, beta, self._precision)
+                _on_host(decision, a, b, c, alpha, beta, self._precision)
             else:
                 pa, pb = a.data_ptr(), b.data_ptr()
                 if not (pa and pb):
-                    return self._pass_on(plan, plans.NO_MEMORY, *given, **options)
+                    return self._pass_on(decision, decisions.NO_MEMORY, *given, **options)
                 products.on_device(
-                    gpu, (pa, plan.a), (pb, plan.b), (c.data_ptr(), plan.c), alpha, beta, self._precision
+                    gpu, (pa, decision.a), (pb, decision.b), (c.data_ptr(), decision.c), alpha, beta, self._precision
                 )  # fmt: skip
         except OverlapError:
-            return self._pass_on(plan, plans.OVERLAP, *given, **options)
+            return self._pass_on(decision, decisions.OVERLAP, *given, **options)
         except CaptureError:
-            return self._pass_on(plan, plans.CAPTURE, *given, **options)
+            return self._pass_on(decision, decisions.CAPTURE, *given, **options)
         except FastsgemmError as error:
             raise products.named(error, self._described(a, b)) from error
-        plan.calls += 1
+        decision.calls += 1
         return None
 
-    def _pass_on(self, plan: Plan, reason: str, *given: Any, **options: Any) -> Any:
-        """Call the original kernel. Without a reason it is the plan's, or that TF32 is allowed."""
-        if plan.reason:
-            plan.calls += 1
+    def _pass_on(self, decision: Decision, reason: str, *given: Any, **options: Any) -> Any:
+        """Call the original kernel. Without a reason it is the decision's, or that TF32 is allowed."""
+        if decision.reason:
+            decision.calls += 1
         else:
-            reason = reason or plans.TF32
-            plan.other_ends[reason] = plan.other_ends.get(reason, 0) + 1
+            reason = reason or decisions.TF32
+            decision.other_ends[reason] = decision.other_ends.get(reason, 0) + 1
         return self._original(*given, **options)
 
     @staticmethod
@@ -238,11 +238,11 @@ class Override:
             return None, None
 
 
-def _on_host(plan: Plan, a: Tensor, b: Tensor, c: Tensor, alpha: Any, beta: Any, precision: str) -> None:
+def _on_host(decision: Decision, a: Tensor, b: Tensor, c: Tensor, alpha: Any, beta: Any, precision: str) -> None:
     """The same on host memory; for tests, so it may take its time."""
     views = [
         x.detach().as_strided(meta[0], meta[1])
-        for x, meta in ((a, plan.a), (b, plan.b), (c, plan.c))
+        for x, meta in ((a, decision.a), (b, decision.b), (c, decision.c))
         if meta is not None
     ]
     products.on_host(views[0], views[1], views[2], alpha, beta, precision)
@@ -268,7 +268,7 @@ def _reader_of_tf32() -> Callable[[], bool]:
 _tf32_allowed = _reader_of_tf32()
 
 
-def _empty_strided(device: str) -> Callable[[Plan, Tensor], Tensor]:
+def _empty_strided(device: str) -> Callable[[Decision, Tensor], Tensor]:
     """Return a function that allocates a result on the device of an operand.
 
     Where PyTorch has it, this uses the function that its compiler's generated code calls, which takes a third of the
@@ -277,15 +277,15 @@ def _empty_strided(device: str) -> Callable[[Plan, Tensor], Tensor]:
     float32 = torch.float32
     quick = getattr(torch._C._dynamo.guards, f"_empty_strided_{device}", None)
     if quick is None:
-        return lambda plan, like: torch.empty(plan.shape, dtype=float32, device=like.device)
+        return lambda decision, like: torch.empty(decision.shape, dtype=float32, device=like.device)
     if device == "cpu":
-        return lambda plan, like: quick(plan.shape, plan.strides, float32)
+        return lambda decision, like: quick(decision.shape, decision.strides, float32)
 
     current = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: -1
 
-    def empty(plan: Plan, like: Tensor) -> Tensor:
-        if plan.ordinal != current():
-            return torch.empty(plan.shape, dtype=float32, device=like.device)
-        return quick(plan.shape, plan.strides, float32)  # type: ignore[no-any-return]
+    def empty(decision: Decision, like: Tensor) -> Tensor:
+        if decision.ordinal != current():
+            return torch.empty(decision.shape, dtype=float32, device=like.device)
+        return quick(decision.shape, decision.strides, float32)  # type: ignore[no-any-return]
 
     return empty

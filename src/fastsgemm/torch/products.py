@@ -1,4 +1,4 @@
-"""One product of tensors' memory, below PyTorch's dispatcher: on the tensors' device, or on the host for CPU tensors."""
+"""One product of tensors' memory, below PyTorch's dispatcher: on their device, or on the host for CPU tensors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What an overridden operator does with operands like these: multiply them, or pass the call on, and why.
 
-A plan depends only on the shapes, strides, dtypes and devices of the operands. So it is made at the first call with
+A decision depends only on the shapes, strides, dtypes and devices of the operands. So it is made at the first call with
 such operands, and each later one is a look-up. All conditions that decide whether a call is replaced are here.
 """
 
@@ -25,7 +25,7 @@ NO_MEMORY = "an operand without memory"
 Pair = tuple[int, int]
 
 
-class Plan:
+class Decision:
     """What is done with operands like these.
 
     Attributes
@@ -115,8 +115,8 @@ MATRICES = (2, 2, 2)
 BATCHES = (3, 3, 3)
 
 
-def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> Plan:
-    """Return the plan of a call.
+def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> Decision:
+    """Return the decision of a call.
 
     Parameters
     ----------
@@ -131,23 +131,23 @@ def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None)
     given = [x for x in (a, b, c, out) if x is not None]
     reason = _of_types(given)
     if reason:
-        return Plan(" and ".join(str(x.dtype).removeprefix("torch.") for x in given[:2]), 0, reason)
+        return Decision(" and ".join(str(x.dtype).removeprefix("torch.") for x in given[:2]), 0, reason)
     problem = " x ".join(_shown(x) for x in (a, b))
     shape = _result_shape(kind, a, b)
     if shape is None:
-        return Plan(problem, 0, "shapes that do not fit, which PyTorch refuses")
+        return Decision(problem, 0, "shapes that do not fit, which PyTorch refuses")
     flops = 2 * a.numel() * (shape[-1] if len(shape) > 1 else 1)
     reason = _of_shapes(kind, shape, a, b, c, out)
     if reason:
-        return Plan(problem, flops, reason)
-    plan = Plan(problem, flops)
-    plan.shape, plan.strides = shape, _row_major(shape)
-    plan.ordinal = ordinal = a.get_device()
-    plan.gpu = products.gpu_of(ordinal)
-    written = (shape, plan.strides) if out is None else (tuple(out.shape), out.stride())
+        return Decision(problem, flops, reason)
+    decision = Decision(problem, flops)
+    decision.shape, decision.strides = shape, _row_major(shape)
+    decision.ordinal = ordinal = a.get_device()
+    decision.gpu = products.gpu_of(ordinal)
+    written = (shape, decision.strides) if out is None else (tuple(out.shape), out.stride())
     metas = kind.matrices((a.shape, a.stride()), (b.shape, b.stride()), written)
-    plan.a, plan.b, plan.c = ((tuple(s), tuple(t), ordinal, None, False) for s, t in metas)
-    return plan
+    decision.a, decision.b, decision.c = ((tuple(s), tuple(t), ordinal, None, False) for s, t in metas)
+    return decision
 
 
 def _of_types(given: list[Tensor]) -> str:
