@@ -201,16 +201,14 @@ class Override:
     ) -> Any:
         """Multiply, or return what the original kernel returns if this turns out to be impossible."""
         try:
-            gpu = decision.gpu
+            pa, pb, gpu = a.data_ptr(), b.data_ptr(), decision.gpu
+            if not (pa and pb):
+                return self._pass_on(decision, decisions.NO_MEMORY, *given, **options)
+            views = (pa, decision.a), (pb, decision.b), (c.data_ptr(), decision.c)
             if gpu is None:
-                _on_host(decision, a, b, c, alpha, beta, self._precision)
+                products.on_host(*views, alpha, beta, self._precision)
             else:
-                pa, pb = a.data_ptr(), b.data_ptr()
-                if not (pa and pb):
-                    return self._pass_on(decision, decisions.NO_MEMORY, *given, **options)
-                products.on_device(
-                    gpu, (pa, decision.a), (pb, decision.b), (c.data_ptr(), decision.c), alpha, beta, self._precision
-                )  # fmt: skip
+                products.on_device(gpu, *views, alpha, beta, self._precision)
         except OverlapError:
             return self._pass_on(decision, decisions.OVERLAP, *given, **options)
         except CaptureError:
@@ -236,16 +234,6 @@ class Override:
             return products.scalar("alpha", alpha), products.scalar("beta", beta)
         except FastsgemmError:
             return None, None
-
-
-def _on_host(decision: Decision, a: Tensor, b: Tensor, c: Tensor, alpha: Any, beta: Any, precision: str) -> None:
-    """The same on host memory; for tests, so it may take its time."""
-    views = [
-        x.detach().as_strided(meta[0], meta[1])
-        for x, meta in ((a, decision.a), (b, decision.b), (c, decision.c))
-        if meta is not None
-    ]
-    products.on_host(views[0], views[1], views[2], alpha, beta, precision)
 
 
 def _may_overlap(out: Tensor, *others: Tensor) -> bool:

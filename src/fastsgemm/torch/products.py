@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fastsgemm.call import checks, fp16x3
 from fastsgemm.call.arrays import HOST, View
 from fastsgemm.call.product import multiply
 from fastsgemm.errors import FastsgemmError
+from fastsgemm.geometry.layout import ITEM
 from fastsgemm.tuning import first_use
 
 if TYPE_CHECKING:
@@ -57,17 +59,28 @@ def on_device(gpu: Gpu, a: View, b: View, c: View, alpha: np.float32, beta: np.f
             gpu.leave()
 
 
-def on_host(a: Tensor, b: Tensor, c: Tensor, alpha: np.float32, beta: np.float32, precision: str) -> None:
-    """Do the same with CPU tensors, as `fastsgemm.sgemm` does with host arrays."""
-    arrays = [x.detach().numpy() for x in (a, b, c)]
+def on_host(a: View, b: View, c: View, alpha: np.float32, beta: np.float32, precision: str) -> None:
+    """Do the same on host memory, as `fastsgemm.sgemm` does with host arrays."""
+    arrays = [_array(x) for x in (a, b, c)]
     host.sgemm(arrays[0], arrays[1], alpha, beta, arrays[2], None, None, None, precision)
+
+
+def _array(x: View) -> np.ndarray:
+    """Return a view of host memory as a NumPy array.
+
+    `Tensor.numpy` would make the tensor's storage one that cannot be resized, which FSDP does between its uses.
+    """
+    address, (shape, strides, *_) = x
+    steps = tuple(ITEM * stride for stride in strides)
+    interface = {"version": 3, "typestr": "<f4", "data": (address, False), "shape": tuple(shape), "strides": steps}
+    return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 def multiply_tensors(a: Tensor, b: Tensor, c: Tensor, alpha: np.float32, beta: np.float32, precision: str) -> None:
     """Compute C <- alpha * A @ B + beta * C for plain 2-D float32 tensors that have memory."""
     gpu = gpu_of(c.get_device())
     if gpu is None:
-        on_host(a, b, c, alpha, beta, precision)
+        on_host(view(a), view(b), view(c), alpha, beta, precision)
     else:
         on_device(gpu, view(a), view(b), view(c), alpha, beta, precision)
 
