@@ -22,7 +22,8 @@ CAPTURE = "first call of this problem, inside a CUDA graph capture"
 SCALAR = "alpha or beta is no float32 number"
 NO_MEMORY = "an operand without memory"
 
-Pair = tuple[int, int]
+
+_NO_META: Meta = ((), (), HOST, None, False)  # of a call that is passed on
 
 
 class Decision:
@@ -71,9 +72,7 @@ class Decision:
         self.other_ends: dict[str, int] = {}
         self.gpu: Any = None
         self.ordinal = HOST
-        self.a: Meta | None = None
-        self.b: Meta | None = None
-        self.c: Meta | None = None
+        self.a = self.b = self.c = _NO_META
         self.shape: tuple[int, ...] = ()
         self.strides: tuple[int, ...] = ()
 
@@ -103,7 +102,7 @@ class Kind:
         if self.dimensions == (1, 1, 0):
             return ((1, *a[0]), (0, *a[1])), _column(b), ((1, 1), (1, 1))
         if self.dimensions == (3, 3, 3):
-            return tuple((shape[1:], strides[1:]) for shape, strides in (a, b, c))  # type: ignore[return-value]
+            a, b, c = ((shape[1:], strides[1:]) for shape, strides in (a, b, c))
         return a, b, c
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
@@ -112,7 +111,7 @@ class _Differentiable(torch.autograd.Function):
         ctx.save_for_forward(A, B)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         A, B = ctx.saved_tensors
         of_a, of_b, *_, of_c, _ = ctx.needs_input_grad
         return (
@@ -125,7 +124,7 @@ class _Differentiable(torch.autograd.Function):
         )
 
     @staticmethod
-    def jvp(ctx: Any, a: Tensor | None, b: Tensor | None, alpha: None, beta: None, c: Tensor | None, _: None) -> Any:  # type: ignore[override]
+    def jvp(ctx: Any, a: Tensor | None, b: Tensor | None, alpha: None, beta: None, c: Tensor | None, _: None) -> Any:
         A, B = ctx.saved_tensors
         parts = [] if c is None or ctx.beta == 0.0 else [ctx.beta * c]
         if a is not None:
@@ -151,7 +150,7 @@ def _apply(*operands: Any) -> Any:
 
 def _below_autograd(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, precision: str) -> Tensor:
     with torch._C._AutoDispatchBelowAutograd():
-        return _sgemm(A, B, alpha, beta, C, precision=precision)  # type: ignore[no-any-return]
+        return _sgemm(A, B, alpha, beta, C, precision=precision)
 
 
 def _with_gradient(
@@ -165,7 +164,7 @@ def _with_gradient(
 ) -> Tensor:
     tracked = torch.is_grad_enabled() and (A.requires_grad or B.requires_grad or (C is not None and C.requires_grad))
     if tracked or forward_ad._current_level >= 0:
-        return _apply(A, B, alpha, beta, C, precision)  # type: ignore[no-any-return]
+        return _apply(A, B, alpha, beta, C, precision)
     return _below_autograd(A, B, alpha, beta, C, precision)
 
 
@@ -223,8 +222,3 @@ def sgemm(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, pre
     """
     result = _sgemm(A, B, alpha, beta, C, precision=precision)
     return result if C is None else C.copy_(result)
-
-
-def float_of(value: Any) -> float:
-    """Return a scalar that was rounded to float32 as the Python float that the operator takes."""
-    return value.item() if isinstance(value, np.generic) else float(value)

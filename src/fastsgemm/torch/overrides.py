@@ -250,7 +250,7 @@ def _reader_of_tf32() -> Callable[[], bool]:
     getter = getattr(torch._C, "_get_fp32_precision_getter", None)  # since PyTorch 2.9
     if getter is not None:
         return lambda: getter("cuda", "matmul") == "tf32"
-    return torch._C._get_cublas_allow_tf32  # type: ignore[no-any-return]
+    return torch._C._get_cublas_allow_tf32
 
 
 _tf32_allowed = _reader_of_tf32()
@@ -274,6 +274,6 @@ def _empty_strided(device: str) -> Callable[[Decision, Tensor], Tensor]:
     def empty(decision: Decision, like: Tensor) -> Tensor:
         if decision.ordinal != current():
             return torch.empty(decision.shape, dtype=float32, device=like.device)
-        return quick(decision.shape, decision.strides, float32)  # type: ignore[no-any-return]
+        return quick(decision.shape, decision.strides, float32)
 
     return empty

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ONE, ZERO = np.float32(1.0), np.float32(0.0)
 _FLOAT32 = {0.0: ZERO, 1.0: ONE}  # the usual alpha and beta, converted once; 0, 1 and True are found, too
 
-_current = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent in CPU builds
+_current: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent in CPU builds
 
 
 def scalar(name: str, value: Any) -> np.float32:
@@ -42,7 +42,7 @@ def gpu_of(ordinal: int) -> Gpu | None:
 
 def current_stream(ordinal: int) -> int:
     """Return the raw handle of PyTorch's current stream on a device."""
-    return _current(ordinal)  # type: ignore[no-any-return, misc]
+    return _current(ordinal)
 
 
 def on_device(gpu: Gpu, a: View, b: View, c: View, alpha: np.float32, beta: np.float32, precision: str) -> None:
