@@ -269,7 +269,7 @@ class TestFailures:
 
         monkeypatch.setattr(products, "on_host", fail)
         out = torch.full((3, 5), 7.0)
-        with enabled(), pytest.raises(RuntimeError, match=r"mm.out of \(3, 4\) and \(4, 5\) on cpu: no"):
+        with enabled(), pytest.raises(RuntimeError, match=r"mm.out of \(3, 4\) x \(4, 5\) on cpu: no"):
             torch.mm(A, B, out=out)
         assert (out == 7).all()
 
@@ -338,3 +338,52 @@ def test_the_simulated_device(fresh_machine, monkeypatch):
         found = torch.addmm(C, A, B)
     np.testing.assert_allclose(found.numpy(), (C.double() + A.double() @ B.double()).numpy(), rtol=1e-5, atol=1e-5)
     assert counted(turned) == {"addmm": 1}
+
+
+class TestOnADevice:
+    """The way of a call to a device, which is here in host memory."""
+
+    @pytest.fixture
+    def gpu(self, device, monkeypatch):
+        monkeypatch.setattr(products, "gpu_of", lambda ordinal: device)
+        monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
+        return device
+
+    def test_it_launches_on_the_current_stream(self, gpu):
+        with enabled() as turned:
+            for _ in range(3):
+                close(torch.addmm(C, A, B, beta=2, alpha=0.5), 2 * C + 0.5 * torch.from_numpy(A.numpy() @ B.numpy()))
+        assert [handle for handle, _ in gpu.launched] == [5, 5, 5]
+        assert len(gpu.compiled) == 1
+        assert counted(turned) == {"addmm": 3}
+
+    def test_every_alignment_of_an_address(self, gpu):
+        memory = torch.randn(4, 200)
+        for offset in range(5):
+            a, b = memory[:, offset : offset + 8], memory[:, 100 - offset : 108 - offset].t()
+            out = torch.full((4, 40), torch.nan)[:, offset : offset + 4]
+            wanted = torch.from_numpy(a.numpy() @ b.numpy())
+            with enabled():
+                close(torch.mm(a, b), wanted)
+                close(torch.mm(a, b, out=out), wanted)
+
+    def test_an_output_that_shares_memory(self, gpu):
+        both = torch.randn(4, 8)
+        a, out = both[:, :4], both[:, 4:]
+        with enabled() as turned:
+            torch.mm(a, A[:, :4].new_ones(4, 4), out=out)  # between the elements of A, but not on them
+            x = torch.ones(4, 4)
+            x.addmm_(x, torch.ones(4, 4))
+        assert counted(turned) == {"mm.out": 1, "addmm_: the output shares memory with an operand": 1}
+        close(out, a.sum(1, keepdim=True).expand(4, 4))
+
+    def test_an_operand_without_memory(self, gpu):
+        a = torch.ones(3, 4)
+        a.untyped_storage().resize_(0)
+        passed = []
+        with enabled() as turned:
+            [override] = [each for each in turned._overrides if each.name == "mm"]
+            override._original = lambda *given: passed.append(given)
+            override.function(a, B)
+        assert len(passed) == 1 and not gpu.launched
+        assert counted(turned) == {"mm: an operand without memory": 1}

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fastsgemm.call.arrays import HOST, Meta
 from fastsgemm.problem import MAX_EXTENT
-from fastsgemm.torch import products
 
 TF32 = "TF32 is allowed"
 OVERLAP = "the output shares memory with an operand"
@@ -37,10 +36,12 @@ class Decision:
         Of one call.
     reason : str
         Why the call is passed on; empty if it is replaced.
-    gpu : Gpu or None
-        The device; None for the host.
     ordinal : int
-        Its number, or `HOST`.
+        The number of the device, or `HOST`.
+    gpu : Gpu or None
+        The device; None for the host, and before the first call.
+    launch : callable or None
+        What multiplies operands like these; None before the first call.
     a, b, c : Meta
         What `fastsgemm.call` needs to know of A, B and C beside their addresses.
     shape, strides : tuple of int
@@ -52,18 +53,8 @@ class Decision:
     """
 
     __slots__ = (
-        "a",
-        "b",
-        "c",
-        "calls",
-        "flops",
-        "gpu",
-        "ordinal",
-        "other_ends",
-        "problem",
-        "reason",
-        "shape",
-        "strides",
+        *("a", "b", "c", "shape", "strides", "gpu", "launch", "ordinal"),
+        *("problem", "flops", "reason", "calls", "other_ends"),
     )
 
     def __init__(self, problem: str, flops: int = 0, reason: str = "") -> None:
@@ -71,6 +62,7 @@ class Decision:
         self.calls = 0
         self.other_ends: dict[str, int] = {}
         self.gpu: Any = None
+        self.launch: Any = None
         self.ordinal = HOST
         self.a = self.b = self.c = _NO_META
         self.shape: tuple[int, ...] = ()
@@ -142,7 +134,6 @@ def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None)
     decision = Decision(problem, flops)
     decision.shape, decision.strides = shape, _row_major(shape)
     decision.ordinal = ordinal = a.get_device()
-    decision.gpu = products.gpu_of(ordinal)
     written = (shape, decision.strides) if out is None else (tuple(out.shape), out.stride())
     metas = kind.matrices((a.shape, a.stride()), (b.shape, b.stride()), written)
     decision.a, decision.b, decision.c = ((tuple(s), tuple(t), ordinal, None, False) for s, t in metas)

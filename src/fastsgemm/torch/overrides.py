@@ -81,159 +81,201 @@ class Override:
         if len(self._decisions) >= _MOST_DECISIONS:
             self._count(self._counted)
             self._decisions.clear()
-        try:
-            decision = decisions.make(self._kind, a, b, c, out)
-        except FastsgemmError as error:
-            raise products.named(error, self._described(a, b)) from error
-        return self._decisions.setdefault(key, decision)
+        return self._decisions.setdefault(key, decisions.make(self._kind, a, b, c, out))
 
-    def _described(self, a: Tensor, b: Tensor) -> str:
-        return f"{self.name} of {tuple(a.shape)} and {tuple(b.shape)} on {a.device}"
-
-    # The replacements. Each is a closure, because a look-up of a local name is cheaper than one of an attribute.
+    # The replacements. Each is a closure, because a look-up of a local name is cheaper than one of an attribute. The
+    # alignment of an address is in the key, because kernels depend on it.
 
     def _new(self) -> Callable[..., Any]:
-        table, run, pass_on, tf32, empty = self._decisions, self._run, self._pass_on, self._tf32, self._empty
+        table, make, run, pass_on, tf32, empty = self._tools()
 
         def new(a: Tensor, b: Tensor) -> Any:
-            key = (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device())
-            decision = table.get(key) or self._make(key, a, b, None, None)
-            if decision.reason or tf32():
-                return pass_on(decision, "", a, b)
-            result = empty(decision, a)
-            other = run(decision, a, b, result, ONE, ZERO, (a, b), {})
-            return result if other is None else other
+            pa, pb = a.data_ptr(), b.data_ptr()
+            key = (
+                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
+                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+            )  # fmt: skip
+            decision = table.get(key) or make(key, a, b, None, None)
+            try:
+                if decision.reason or tf32():
+                    raise PassedOn(decision.reason or decisions.TF32)
+                result = empty(decision, a)
+                run(decision, pa, pb, result.data_ptr(), ONE, ZERO)
+            except PassedOn as passed:
+                return pass_on(decision, passed.reason, a, b)
+            decision.calls += 1
+            return result
 
         return new
 
     def _out(self) -> Callable[..., Any]:
-        table, run, pass_on, tf32 = self._decisions, self._run, self._pass_on, self._tf32
+        table, make, run, pass_on, tf32, _ = self._tools()
 
         def into(a: Tensor, b: Tensor, *, out: Tensor) -> Any:
+            pa, pb, pc = a.data_ptr(), b.data_ptr(), out.data_ptr()
             key = (
-                (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device()),
-                (out.shape, out.stride(), out.dtype, out.get_device()),
-            )
-            decision = table.get(key) or self._make(key, a, b, None, out)
-            if decision.reason or tf32():
-                return pass_on(decision, "", a, b, out=out)
-            other = run(decision, a, b, out, ONE, ZERO, (a, b), {"out": out})
-            return out if other is None else other
+                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
+                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
+            )  # fmt: skip
+            decision = table.get(key) or make(key, a, b, None, out)
+            try:
+                if decision.reason or tf32():
+                    raise PassedOn(decision.reason or decisions.TF32)
+                run(decision, pa, pb, pc, ONE, ZERO)
+            except PassedOn as passed:
+                return pass_on(decision, passed.reason, a, b, out=out)
+            decision.calls += 1
+            return out
 
         return into
 
     def _new_sum(self) -> Callable[..., Any]:
-        table, run, pass_on, tf32, empty = self._decisions, self._run, self._pass_on, self._tf32, self._empty
-        scalars = self._scalars
+        table, make, run, pass_on, tf32, empty = self._tools()
 
         def new_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+            pa, pb = a.data_ptr(), b.data_ptr()
             key = (
-                (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device()),
-                (c.shape, c.dtype, c.get_device()),
-            )
-            decision = table.get(key) or self._make(key, a, b, c, None)
-            if decision.reason or tf32():
-                return pass_on(decision, "", c, a, b, beta=beta, alpha=alpha)
-            alpha32, beta32 = scalars(alpha, beta)
-            if alpha32 is None:
-                return pass_on(decision, decisions.SCALAR, c, a, b, beta=beta, alpha=alpha)
-            result = empty(decision, a)
-            if beta32:
-                result.copy_(c)
-            other = run(decision, a, b, result, alpha32, beta32, (c, a, b), {"beta": beta, "alpha": alpha})
-            return result if other is None else other
+                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
+                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                c.shape, c.dtype, c.get_device(),
+            )  # fmt: skip
+            decision = table.get(key) or make(key, a, b, c, None)
+            try:
+                if decision.reason or tf32():
+                    raise PassedOn(decision.reason or decisions.TF32)
+                alpha32, beta32 = _scalars(alpha, beta)
+                result = empty(decision, a)
+                if beta32:
+                    result.copy_(c)
+                run(decision, pa, pb, result.data_ptr(), alpha32, beta32)
+            except PassedOn as passed:
+                return pass_on(decision, passed.reason, c, a, b, beta=beta, alpha=alpha)
+            decision.calls += 1
+            return result
 
         return new_sum
 
     def _out_sum(self) -> Callable[..., Any]:
-        table, run, pass_on, tf32, scalars = self._decisions, self._run, self._pass_on, self._tf32, self._scalars
+        table, make, run, pass_on, tf32, _ = self._tools()
 
         def into_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Any:
+            pa, pb, pc = a.data_ptr(), b.data_ptr(), out.data_ptr()
             key = (
-                (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device()),
-                (c.shape, c.dtype, c.get_device(), out.shape, out.stride(), out.dtype, out.get_device()),
-            )
-            decision = table.get(key) or self._make(key, a, b, c, out)
-            if decision.reason or tf32():
-                return pass_on(decision, "", c, a, b, beta=beta, alpha=alpha, out=out)
-            alpha32, beta32 = scalars(alpha, beta)
-            if alpha32 is None:
-                return pass_on(decision, decisions.SCALAR, c, a, b, beta=beta, alpha=alpha, out=out)
-            if beta32 and c is not out and (c.data_ptr() != out.data_ptr() or c.stride() != out.stride()):
-                if _may_overlap(out, a, b, c):  # C is copied into the output before the product reads A and B
-                    return pass_on(decision, decisions.OVERLAP, c, a, b, beta=beta, alpha=alpha, out=out)
-                out.copy_(c)
-            given = {"beta": beta, "alpha": alpha, "out": out}
-            other = run(decision, a, b, out, alpha32, beta32, (c, a, b), given)
-            return out if other is None else other
+                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
+                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                c.shape, c.dtype, c.get_device(), out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
+            )  # fmt: skip
+            decision = table.get(key) or make(key, a, b, c, out)
+            try:
+                if decision.reason or tf32():
+                    raise PassedOn(decision.reason or decisions.TF32)
+                alpha32, beta32 = _scalars(alpha, beta)
+                if beta32 and not _same(c, out):
+                    if _may_overlap(out, a, b, c):  # C is copied into the output before the product reads A and B
+                        raise PassedOn(decisions.OVERLAP)
+                    out.copy_(c)
+                run(decision, pa, pb, pc, alpha32, beta32)
+            except PassedOn as passed:
+                return pass_on(decision, passed.reason, c, a, b, beta=beta, alpha=alpha, out=out)
+            decision.calls += 1
+            return out
 
         return into_sum
 
     def _in_place(self) -> Callable[..., Any]:
-        table, run, pass_on, tf32, scalars = self._decisions, self._run, self._pass_on, self._tf32, self._scalars
+        table, make, run, pass_on, tf32, _ = self._tools()
 
         def in_place(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+            pa, pb, pc = a.data_ptr(), b.data_ptr(), c.data_ptr()
             key = (
-                (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device()),
-                (c.shape, c.stride(), c.dtype, c.get_device()),
-            )
-            decision = table.get(key) or self._make(key, a, b, c, c)
-            if decision.reason or tf32():
-                return pass_on(decision, "", c, a, b, beta=beta, alpha=alpha)
-            alpha32, beta32 = scalars(alpha, beta)
-            if alpha32 is None:
-                return pass_on(decision, decisions.SCALAR, c, a, b, beta=beta, alpha=alpha)
-            other = run(decision, a, b, c, alpha32, beta32, (c, a, b), {"beta": beta, "alpha": alpha})
-            return c if other is None else other
+                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
+                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                c.shape, c.stride(), c.dtype, c.get_device(), pc & 15,
+            )  # fmt: skip
+            decision = table.get(key) or make(key, a, b, c, c)
+            try:
+                if decision.reason or tf32():
+                    raise PassedOn(decision.reason or decisions.TF32)
+                alpha32, beta32 = _scalars(alpha, beta)
+                run(decision, pa, pb, pc, alpha32, beta32)
+            except PassedOn as passed:
+                return pass_on(decision, passed.reason, c, a, b, beta=beta, alpha=alpha)
+            decision.calls += 1
+            return c
 
         return in_place
 
-    def _run(
-        self,
-        decision: Decision,
-        a: Tensor,
-        b: Tensor,
-        c: Tensor,
-        alpha: Any,
-        beta: Any,
-        given: tuple[Any, ...],
-        options: dict[str, Any],
-    ) -> Any:
-        """Multiply, or return what the original kernel returns if this turns out to be impossible."""
-        try:
-            pa, pb, gpu = a.data_ptr(), b.data_ptr(), decision.gpu
-            if not (pa and pb):
-                return self._pass_on(decision, decisions.NO_MEMORY, *given, **options)
-            views = (pa, decision.a), (pb, decision.b), (c.data_ptr(), decision.c)
-            if gpu is None:
-                products.on_host(*views, alpha, beta, self._precision)
-            else:
-                products.on_device(gpu, *views, alpha, beta, self._precision)
-        except OverlapError:
-            return self._pass_on(decision, decisions.OVERLAP, *given, **options)
-        except CaptureError:
-            return self._pass_on(decision, decisions.CAPTURE, *given, **options)
-        except FastsgemmError as error:
-            raise products.named(error, self._described(a, b)) from error
-        decision.calls += 1
-        return None
+    def _tools(self) -> tuple[Any, ...]:
+        return self._decisions, self._make, self._runner(), self._pass_on, self._tf32, self._empty
+
+    def _runner(self) -> Callable[..., None]:
+        """Return the function that launches what was decided, or raises `PassedOn`."""
+        prepare, current, name = self._prepare, products.current_stream, self.name
+
+        def run(decision: Decision, pa: int, pb: int, pc: int, alpha: Any, beta: Any) -> None:
+            try:
+                launch = decision.launch
+                if launch is None or not (pa and pb):
+                    launch = prepare(decision, pa, pb)
+                gpu = decision.gpu
+                if gpu is None:
+                    launch(pa, pb, pc, alpha, beta)
+                    return
+                switched = gpu.enter()
+                try:
+                    launch(gpu, current(decision.ordinal), pa, pb, pc, alpha, beta)
+                finally:
+                    if switched:
+                        gpu.leave()
+            except OverlapError:
+                raise PassedOn(decisions.OVERLAP) from None
+            except CaptureError:
+                raise PassedOn(decisions.CAPTURE) from None
+            except FastsgemmError as error:
+                place = "cpu" if decision.gpu is None else f"cuda:{decision.ordinal}"
+                raise products.named(error, f"{name} of {decision.problem} on {place}") from error
+
+        return run
+
+    def _prepare(self, decision: Decision, pa: int, pb: int) -> Callable[..., None]:
+        """Return the function that multiplies operands like these, and keep it for the next call."""
+        if not (pa and pb):
+            raise PassedOn(decisions.NO_MEMORY)
+        decision.gpu = products.gpu_of(decision.ordinal)
+        metas = decision.a, decision.b, decision.c
+        if decision.gpu is None:
+            decision.launch = products.host_launch(*metas, self._precision)
+        else:
+            decision.launch = products.launch(*metas, self._precision)
+        return decision.launch
 
     def _pass_on(self, decision: Decision, reason: str, *given: Any, **options: Any) -> Any:
-        """Call the original kernel. Without a reason it is the decision's, or that TF32 is allowed."""
-        if decision.reason:
+        """Call the original kernel."""
+        if reason == decision.reason:
             decision.calls += 1
         else:
-            reason = reason or decisions.TF32
             decision.other_ends[reason] = decision.other_ends.get(reason, 0) + 1
         return self._original(*given, **options)
 
-    @staticmethod
-    def _scalars(alpha: Any, beta: Any) -> tuple[Any, Any]:
-        """Return both as float32, or None twice if PyTorch must decide what to say about them."""
-        try:
-            return products.scalar("alpha", alpha), products.scalar("beta", beta)
-        except FastsgemmError:
-            return None, None
+
+class PassedOn(Exception):
+    """A call that PyTorch's own kernel takes; it never leaves this module."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def _scalars(alpha: Any, beta: Any) -> tuple[Any, Any]:
+    """Return both as float32, or leave it to PyTorch what to say about them."""
+    try:
+        return products.scalar("alpha", alpha), products.scalar("beta", beta)
+    except FastsgemmError:
+        raise PassedOn(decisions.SCALAR) from None
+
+
+def _same(c: Tensor, out: Tensor) -> bool:
+    return c is out or (c.data_ptr() == out.data_ptr() and c.stride() == out.stride() and c.shape == out.shape)
 
 
 def _may_overlap(out: Tensor, *others: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import torch
 
 from fastsgemm import host
 from fastsgemm.call import checks, fp16x3
-from fastsgemm.call.arrays import HOST, View
+from fastsgemm.call.arrays import HOST, Meta, View
 from fastsgemm.call.product import multiply
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.geometry.layout import ITEM
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 ONE, ZERO = np.float32(1.0), np.float32(0.0)
 _FLOAT32 = {0.0: ZERO, 1.0: ONE}  # the usual alpha and beta, converted once; 0, 1 and True are found, too
 
-_current: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent in CPU builds
+# Returns the raw handle of PyTorch's current stream on a device; absent in CPU builds.
+current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 def scalar(name: str, value: Any) -> np.float32:
@@ -40,27 +42,27 @@ def gpu_of(ordinal: int) -> Gpu | None:
     return first_use.opened.get(ordinal) or first_use.open_device(ordinal, lambda: current_stream(ordinal))
 
 
-def current_stream(ordinal: int) -> int:
-    """Return the raw handle of PyTorch's current stream on a device."""
-    return _current(ordinal)
+def launch(a: Meta, b: Meta, c: Meta, precision: str) -> Callable[..., None]:
+    """Return a function that multiplies 2-D float32 matrices in device memory which lie like these.
+
+    It takes the device, which must be current in the thread, the raw stream, three addresses, alpha and beta.
+    """
+    if precision == "ieee":
+        return lambda gpu, handle, pa, pb, pc, alpha, beta: multiply(
+            gpu, handle, (pa, a), (pb, b), (pc, c), alpha, beta
+        )
+    return lambda gpu, handle, pa, pb, pc, alpha, beta: fp16x3.multiply(
+        gpu, handle, (pa, a), (pb, b), (pc, c), alpha, beta, None
+    )
 
 
-def on_device(gpu: Gpu, a: View, b: View, c: View, alpha: np.float32, beta: np.float32, precision: str) -> None:
-    """Compute C <- alpha * A @ B + beta * C on PyTorch's current stream. All views are of 2-D float32 matrices."""
-    switched = gpu.enter()
-    try:
-        handle = current_stream(gpu.ordinal)
-        if precision == "ieee":
-            multiply(gpu, handle, a, b, c, alpha, beta)
-        else:
-            fp16x3.multiply(gpu, handle, a, b, c, alpha, beta, None)
-    finally:
-        if switched:
-            gpu.leave()
+def host_launch(a: Meta, b: Meta, c: Meta, precision: str) -> Callable[..., None]:
+    """Return the same for host memory, which `fastsgemm.host` multiplies. It takes addresses, alpha and beta."""
+    return lambda pa, pb, pc, alpha, beta: on_host((pa, a), (pb, b), (pc, c), alpha, beta, precision)
 
 
 def on_host(a: View, b: View, c: View, alpha: np.float32, beta: np.float32, precision: str) -> None:
-    """Do the same on host memory, as `fastsgemm.sgemm` does with host arrays."""
+    """Compute C <- alpha * A @ B + beta * C on host memory, as `fastsgemm.sgemm` does with host arrays."""
     arrays = [_array(x) for x in (a, b, c)]
     host.sgemm(arrays[0], arrays[1], alpha, beta, arrays[2], None, None, None, precision)
 
@@ -78,11 +80,18 @@ def _array(x: View) -> np.ndarray:
 
 def multiply_tensors(a: Tensor, b: Tensor, c: Tensor, alpha: np.float32, beta: np.float32, precision: str) -> None:
     """Compute C <- alpha * A @ B + beta * C for plain 2-D float32 tensors that have memory."""
-    gpu = gpu_of(c.get_device())
+    (pa, of_a), (pb, of_b), (pc, of_c) = map(view, (a, b, c))
+    ordinal = c.get_device()
+    gpu = gpu_of(ordinal)
     if gpu is None:
-        on_host(view(a), view(b), view(c), alpha, beta, precision)
-    else:
-        on_device(gpu, view(a), view(b), view(c), alpha, beta, precision)
+        host_launch(of_a, of_b, of_c, precision)(pa, pb, pc, alpha, beta)
+        return
+    switched = gpu.enter()
+    try:
+        launch(of_a, of_b, of_c, precision)(gpu, current_stream(ordinal), pa, pb, pc, alpha, beta)
+    finally:
+        if switched:
+            gpu.leave()
 
 
 def view(x: Tensor) -> View:
