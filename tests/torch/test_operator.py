@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import fastsgemm.torch  # noqa: F401, E402  (registers the operator)
+from fastsgemm import OperandError, sgemm  # noqa: E402
 
 OPERATOR = torch.ops.fastsgemm.sgemm
 
@@ -232,3 +233,47 @@ class TestCompilers:
 def test_numpy_sees_the_same(random):
     A, B = random(3, 4), random(4, 5)
     np.testing.assert_array_equal(OPERATOR(torch.from_numpy(A), torch.from_numpy(B)).numpy(), A @ B)
+
+
+class TestSgemmItself:
+    """`fastsgemm.sgemm` on tensors that have gradients, tangents, or no memory."""
+
+    def test_gradients(self):
+        A, B = learned(3, 4), learned(4, 5)
+        assert torch.autograd.gradcheck(lambda a, b: sgemm(a, b, 2.0), (A, B), **DIFFERENCES)
+
+    def test_c_is_updated_and_has_a_gradient(self):
+        A, B, old = values(3, 4), learned(4, 5), learned(3, 5)
+        C = old.clone()
+        result = sgemm(A, B, 2.0, 0.5, C)
+        assert result is C
+        equal(C, 2 * A @ B + 0.5 * old)
+        C.sum().backward()
+        equal(B.grad, 2 * A.T @ torch.ones(3, 5))
+        equal(old.grad, torch.full((3, 5), 0.5))
+
+    def test_c_that_is_learned_itself_is_refused_by_pytorch(self):
+        C = learned(3, 5)
+        with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+            sgemm(values(3, 4), values(4, 5), C=C)
+
+    def test_parameters_under_no_grad(self):
+        weight = torch.nn.Parameter(values(4, 5))
+        with torch.no_grad():
+            result = sgemm(values(3, 4), weight)
+            assert sgemm(values(4, 4), values(4, 5), C=weight) is weight
+        assert not result.requires_grad
+
+    def test_transforms(self):
+        A, B = values(6, 3, 4), values(4, 5)
+        equal(torch.vmap(lambda a: sgemm(a, B))(A), A @ B)
+        equal(torch.func.grad(lambda a: sgemm(a, B).sum())(A[0]), torch.ones(3, 5) @ B.T)
+        equal(torch.func.jvp(lambda a: sgemm(a, B), (A[0],), (A[1],))[1], A[1] @ B)
+        equal(torch.func.functionalize(lambda a: sgemm(a, B))(A[0]), A[0] @ B)
+
+    def test_what_has_no_gradient_is_refused(self, random):
+        for more in ({"rung": "naive"}, {"stream": object()}):
+            with pytest.raises((OperandError, TypeError)):
+                sgemm(learned(3, 4), values(4, 5), **more)
+        with pytest.raises(OperandError, match="B requires grad; then all operands must be tensors"):
+            sgemm(random(3, 4), learned(4, 5))

@@ -40,8 +40,8 @@ class Decision:
         The number of the device, or `HOST`.
     gpu : Gpu or None
         The device; None for the host, and before the first call.
-    launch : callable or None
-        What multiplies operands like these; None before the first call.
+    plan : Plan or None
+        What is launched; None for the host, and before the first call.
     a, b, c : Meta
         What `fastsgemm.call` needs to know of A, B and C beside their addresses.
     shape, strides : tuple of int
@@ -53,7 +53,7 @@ class Decision:
     """
 
     __slots__ = (
-        *("a", "b", "c", "shape", "strides", "gpu", "launch", "ordinal"),
+        *("a", "b", "c", "shape", "strides", "gpu", "plan", "ordinal"),
         *("problem", "flops", "reason", "calls", "other_ends"),
     )
 
@@ -62,7 +62,7 @@ class Decision:
         self.calls = 0
         self.other_ends: dict[str, int] = {}
         self.gpu: Any = None
-        self.launch: Any = None
+        self.plan: Any = None
         self.ordinal = HOST
         self.a = self.b = self.c = _NO_META
         self.shape: tuple[int, ...] = ()

@@ -74,7 +74,7 @@ def _product(
             return result
         if A.numel() == 0:
             return result.mul_(float(beta32)) if beta32 else result.zero_()
-        products.multiply_tensors(A, B, result, alpha32, beta32, precision)
+        products.multiply(A, B, result, alpha32, beta32, precision)
     except FastsgemmError as error:
         shapes = f"sgemm of {tuple(A.shape)} and {tuple(B.shape)} on {A.device}"
         raise products.named(error, shapes) from error

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fastsgemm.call.arrays import HOST
 from fastsgemm.errors import CaptureError, FastsgemmError, OverlapError
 from fastsgemm.torch import decisions, products
 from fastsgemm.torch.decisions import Decision, Kind
-from fastsgemm.torch.products import ONE, ZERO
 from fastsgemm.torch.report import Line
 
 KINDS = {
@@ -100,7 +100,7 @@ class Override:
                 if decision.reason or tf32():
                     raise PassedOn(decision.reason or decisions.TF32)
                 result = empty(decision, a)
-                run(decision, pa, pb, result.data_ptr(), ONE, ZERO)
+                run(decision, pa, pb, result.data_ptr(), 1.0, 0.0)
             except PassedOn as passed:
                 return pass_on(decision, passed.reason, a, b)
             decision.calls += 1
@@ -122,7 +122,7 @@ class Override:
             try:
                 if decision.reason or tf32():
                     raise PassedOn(decision.reason or decisions.TF32)
-                run(decision, pa, pb, pc, ONE, ZERO)
+                run(decision, pa, pb, pc, 1.0, 0.0)
             except PassedOn as passed:
                 return pass_on(decision, passed.reason, a, b, out=out)
             decision.calls += 1
@@ -211,44 +211,59 @@ class Override:
 
     def _runner(self) -> Callable[..., None]:
         """Return the function that launches what was decided, or raises `PassedOn`."""
-        prepare, current, name = self._prepare, products.current_stream, self.name
+        otherwise, current, name = self._run_otherwise, products.current_stream, self.name
 
-        def run(decision: Decision, pa: int, pb: int, pc: int, alpha: Any, beta: Any) -> None:
+        def run(decision: Decision, pa: int, pb: int, pc: int, alpha: float, beta: float) -> None:
             try:
-                launch = decision.launch
-                if launch is None or not (pa and pb):
-                    launch = prepare(decision, pa, pb)
-                gpu = decision.gpu
-                if gpu is None:
-                    launch(pa, pb, pc, alpha, beta)
+                plan, gpu = decision.plan, decision.gpu
+                if plan is None or not (pa and pb):
+                    otherwise(decision, pa, pb, pc, alpha, beta)
                     return
-                switched = gpu.enter()
-                try:
-                    launch(gpu, current(decision.ordinal), pa, pb, pc, alpha, beta)
-                finally:
-                    if switched:
+                handle = current(decision.ordinal)
+                a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
+                c_low += pc
+                c_high += pc
+                apart = (c_high <= pa + a_low or pa + a_high <= c_low) and (
+                    c_high <= pb + b_low or pb + b_high <= c_low
+                )
+                if not apart or handle not in gpu.streams:
+                    otherwise(decision, pa, pb, pc, alpha, beta)
+                elif gpu.enter():
+                    try:
+                        plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
+                    finally:
                         gpu.leave()
+                else:
+                    plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
             except OverlapError:
                 raise PassedOn(decisions.OVERLAP) from None
             except CaptureError:
                 raise PassedOn(decisions.CAPTURE) from None
             except FastsgemmError as error:
-                place = "cpu" if decision.gpu is None else f"cuda:{decision.ordinal}"
+                place = "cpu" if decision.ordinal == HOST else f"cuda:{decision.ordinal}"
                 raise products.named(error, f"{name} of {decision.problem} on {place}") from error
 
         return run
 
-    def _prepare(self, decision: Decision, pa: int, pb: int) -> Callable[..., None]:
-        """Return the function that multiplies operands like these, and keep it for the next call."""
+    def _run_otherwise(self, decision: Decision, pa: int, pb: int, pc: int, alpha: float, beta: float) -> None:
+        """Multiply on the host, for the first time, on a new stream, or where the output may share memory."""
         if not (pa and pb):
             raise PassedOn(decisions.NO_MEMORY)
-        decision.gpu = products.gpu_of(decision.ordinal)
-        metas = decision.a, decision.b, decision.c
-        if decision.gpu is None:
-            decision.launch = products.host_launch(*metas, self._precision)
-        else:
-            decision.launch = products.launch(*metas, self._precision)
-        return decision.launch
+        metas, addresses = (decision.a, decision.b, decision.c), (pa, pb, pc)
+        gpu = products.gpu_of(decision.ordinal)
+        if gpu is None:
+            products.on_host((pa, metas[0]), (pb, metas[1]), (pc, metas[2]), alpha, beta, self._precision)
+            return
+        switched = gpu.enter()
+        try:
+            handle = products.stream_of(gpu)
+            plan = decision.plan or products.plan_of(gpu, handle, metas, addresses, self._precision)
+            products.check_overlap(plan, metas, addresses)
+            decision.gpu, decision.plan = gpu, plan
+            plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
+        finally:
+            if switched:
+                gpu.leave()
 
     def _pass_on(self, decision: Decision, reason: str, *given: Any, **options: Any) -> Any:
         """Call the original kernel."""

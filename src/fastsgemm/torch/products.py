@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +9,10 @@ import numpy as np
 import torch
 
 from fastsgemm import host
-from fastsgemm.call import checks, fp16x3
-from fastsgemm.call.arrays import HOST, Meta, View
-from fastsgemm.call.product import multiply
+from fastsgemm.call import checks, product
+from fastsgemm.call.arrays import HOST, View
+from fastsgemm.call.plan import Plan
+from fastsgemm.call.product import Metas, prepare
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.tuning import first_use
@@ -22,16 +22,15 @@ if TYPE_CHECKING:
 
     from fastsgemm.device import Gpu
 
-ONE, ZERO = np.float32(1.0), np.float32(0.0)
-_FLOAT32 = {0.0: ZERO, 1.0: ONE}  # the usual alpha and beta, converted once; 0, 1 and True are found, too
+_USUAL = {0.0: 0.0, 1.0: 1.0}  # alpha and beta that need no check; 0, 1 and True are found, too
 
 # Returns the raw handle of PyTorch's current stream on a device; absent in CPU builds.
 current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
-def scalar(name: str, value: Any) -> np.float32:
-    """Return alpha or beta as float32; see `fastsgemm.call.checks.scalar`."""
-    found = _FLOAT32.get(value)
+def scalar(name: str, value: Any) -> float:
+    """Return alpha or beta, rounded to float32; see `fastsgemm.call.checks.scalar`."""
+    found = _USUAL.get(value)
     return checks.scalar(name, value) if found is None else found
 
 
@@ -42,26 +41,35 @@ def gpu_of(ordinal: int) -> Gpu | None:
     return first_use.opened.get(ordinal) or first_use.open_device(ordinal, lambda: current_stream(ordinal))
 
 
-def launch(a: Meta, b: Meta, c: Meta, precision: str) -> Callable[..., None]:
-    """Return a function that multiplies 2-D float32 matrices in device memory which lie like these.
+def plan_of(gpu: Gpu, handle: int, metas: Metas, addresses: tuple[int, int, int], precision: str) -> Plan:
+    """Return the plan of a product of 2-D float32 matrices in device memory, after checking them.
 
-    It takes the device, which must be current in the thread, the raw stream, three addresses, alpha and beta.
+    Parameters
+    ----------
+    gpu : Gpu
+        The device, current in this thread.
+    handle : int
+        The raw stream of the first call.
+    metas : tuple of Meta
+        Of A, B and C.
+    addresses : tuple of int
+        Of A, B and C in the first call. Later ones have the same alignment.
+    precision : str
     """
-    if precision == "ieee":
-        return lambda gpu, handle, pa, pb, pc, alpha, beta: multiply(
-            gpu, handle, (pa, a), (pb, b), (pc, c), alpha, beta
-        )
-    return lambda gpu, handle, pa, pb, pc, alpha, beta: fp16x3.multiply(
-        gpu, handle, (pa, a), (pb, b), (pc, c), alpha, beta, None
-    )
+    a, b, c = (address & 15 for address in addresses)
+    return prepare(gpu, handle, metas, (a, b, c), None, None, precision, (False, False))
 
 
-def host_launch(a: Meta, b: Meta, c: Meta, precision: str) -> Callable[..., None]:
-    """Return the same for host memory, which `fastsgemm.host` multiplies. It takes addresses, alpha and beta."""
-    return lambda pa, pb, pc, alpha, beta: on_host((pa, a), (pb, b), (pc, c), alpha, beta, precision)
+def check_overlap(plan: Plan, metas: Metas, addresses: tuple[int, int, int]) -> None:
+    """Raise `OverlapError` if C shares an element with A or B."""
+    a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
+    pa, pb, pc = addresses
+    for name, p, low, high, meta in (("A", pa, a_low, a_high, metas[0]), ("B", pb, b_low, b_high, metas[1])):
+        if pc + c_low < p + high and p + low < pc + c_high:
+            product.check_overlap(name, p - pc, metas[2], meta)
 
 
-def on_host(a: View, b: View, c: View, alpha: np.float32, beta: np.float32, precision: str) -> None:
+def on_host(a: View, b: View, c: View, alpha: float, beta: float, precision: str) -> None:
     """Compute C <- alpha * A @ B + beta * C on host memory, as `fastsgemm.sgemm` does with host arrays."""
     arrays = [_array(x) for x in (a, b, c)]
     host.sgemm(arrays[0], arrays[1], alpha, beta, arrays[2], None, None, None, precision)
@@ -78,20 +86,27 @@ def _array(x: View) -> np.ndarray:
     return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
-def multiply_tensors(a: Tensor, b: Tensor, c: Tensor, alpha: np.float32, beta: np.float32, precision: str) -> None:
+def multiply(a: Tensor, b: Tensor, c: Tensor, alpha: float, beta: float, precision: str) -> None:
     """Compute C <- alpha * A @ B + beta * C for plain 2-D float32 tensors that have memory."""
-    (pa, of_a), (pb, of_b), (pc, of_c) = map(view, (a, b, c))
-    ordinal = c.get_device()
-    gpu = gpu_of(ordinal)
+    views = view(a), view(b), view(c)
+    gpu = gpu_of(c.get_device())
     if gpu is None:
-        host_launch(of_a, of_b, of_c, precision)(pa, pb, pc, alpha, beta)
+        on_host(*views, alpha, beta, precision)
         return
     switched = gpu.enter()
     try:
-        launch(of_a, of_b, of_c, precision)(gpu, current_stream(ordinal), pa, pb, pc, alpha, beta)
+        product.multiply(gpu, stream_of(gpu), *views, alpha, beta, precision=precision)
     finally:
         if switched:
             gpu.leave()
+
+
+def stream_of(gpu: Gpu) -> int:
+    """Return the raw handle of PyTorch's current stream on a device."""
+    handle: int = current_stream(gpu.ordinal)
+    if handle not in gpu.streams:
+        gpu.adopt(handle)
+    return handle
 
 
 def view(x: Tensor) -> View:
