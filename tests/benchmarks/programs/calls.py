@@ -1,8 +1,7 @@
-"""What the switch adds to the host time of a call, and to a compiled model."""
+"""What the switch adds to the host time of a call."""
 
 import statistics
 import time
-from contextlib import nullcontext
 
 import torch
 
@@ -17,7 +16,7 @@ def host_time(call, device):
     """The median time of a call in microseconds."""
     times = []
     for _ in range(ROUNDS if device == "cuda" else 3):
-        _wait(device)
+        wait(device)
         started = time.perf_counter()
         for _ in range(CALLS):
             call()
@@ -56,36 +55,9 @@ def measure(device="cuda", small=False):
         "fastsgemm.sgemm": host_time(lambda: fastsgemm.sgemm(A, B), device),
         "torch.ops.fastsgemm.sgemm": host_time(lambda: operator(A, B), device),
     }
-    found["compiled_ms"] = compiled(device, small)
     return found
 
 
-def compiled(device, small):
-    """A model of three layers under torch.compile: ms of a forward and backward pass, by batch."""
-    torch.manual_seed(0)
-    width = 64 if small else 1024
-    layers = [torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)]
-    model = torch.compile(
-        torch.nn.Sequential(*layers).to(device), backend="eager" if small else "inductor", dynamic=False
-    )
-    found = {}
-    for batch in (16,) if small else (64, 2048):
-        x = torch.randn(batch, width, device=device)
-        row = {}
-        for name in ("PyTorch", "fastsgemm") * 2:
-            with fastsgemm.torch.enabled(device=device) if name == "fastsgemm" else nullcontext():
-                times = []
-                for _ in range(30):
-                    _wait(device)
-                    started = time.perf_counter()
-                    model(x).sum().backward()
-                    _wait(device)
-                    times.append(1e3 * (time.perf_counter() - started))
-            row[name] = min(row.get(name, 1e9), statistics.median(times[5:]))
-        found[str(batch)] = row
-    return found
-
-
-def _wait(device):
+def wait(device):
     if device == "cuda":
         torch.cuda.synchronize()

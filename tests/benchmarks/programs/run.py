@@ -14,7 +14,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "support")]
 
 import torch  # noqa: E402
 
-PROGRAMS = ("calls", "opinfo", "gpt2", "gaussian_process", "batch_invariance")
+PROGRAMS = ("calls", "compiled", "opinfo", "gpt2", "gaussian_process", "batch_invariance")
 
 
 def main():
