@@ -23,12 +23,9 @@ STEPS = 3
 
 def model_of(width, device):
     torch.manual_seed(0)  # every process makes the same weights
-    layers = [
-        torch.nn.Linear(width, 2 * width, device=device),
-        torch.nn.ReLU(),
-        torch.nn.Linear(2 * width, width, device=device),
-    ]
-    return torch.nn.Sequential(*layers)
+    with torch.device(device):
+        layers = [torch.nn.Linear(width, 2 * width), torch.nn.ReLU(), torch.nn.Linear(2 * width, width)]
+        return torch.nn.Sequential(*layers)
 
 
 def train(model, x, share):

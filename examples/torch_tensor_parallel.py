@@ -22,12 +22,9 @@ import fastsgemm.torch
 
 def mlp(width, device):
     torch.manual_seed(0)  # every process makes the same weights
-    layers = [
-        torch.nn.Linear(width, 4 * width, device=device),
-        torch.nn.ReLU(),
-        torch.nn.Linear(4 * width, width, device=device),
-    ]
-    return torch.nn.Sequential(*layers)
+    with torch.device(device):
+        layers = [torch.nn.Linear(width, 4 * width), torch.nn.ReLU(), torch.nn.Linear(4 * width, width)]
+        return torch.nn.Sequential(*layers)
 
 
 def step(model, x):

@@ -148,7 +148,7 @@ def test_the_operator_and_sgemm():
     assert torch.equal(a.grad, wanted)
     with torch.no_grad():
         assert torch.equal(sgemm(a, b).double(), a.double() @ b.double())
-    compiled = torch.compile(torch.ops.fastsgemm.sgemm, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(lambda x, y: torch.ops.fastsgemm.sgemm(x, y), fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(a, b).double(), a.double() @ b.double())
 
 
