@@ -96,9 +96,9 @@ class Override:
                 b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, None, None)
+            if decision.reason or tf32():
+                return pass_on(decision, decision.reason or decisions.TF32, a, b)
             try:
-                if decision.reason or tf32():
-                    raise PassedOn(decision.reason or decisions.TF32)
                 result = empty(decision, a)
                 run(decision, pa, pb, result.data_ptr(), 1.0, 0.0)
             except PassedOn as passed:
@@ -119,9 +119,9 @@ class Override:
                 out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, None, out)
+            if decision.reason or tf32():
+                return pass_on(decision, decision.reason or decisions.TF32, a, b, out=out)
             try:
-                if decision.reason or tf32():
-                    raise PassedOn(decision.reason or decisions.TF32)
                 run(decision, pa, pb, pc, 1.0, 0.0)
             except PassedOn as passed:
                 return pass_on(decision, passed.reason, a, b, out=out)
@@ -141,9 +141,9 @@ class Override:
                 c.shape, c.dtype, c.get_device(),
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, None)
+            if decision.reason or tf32():
+                return pass_on(decision, decision.reason or decisions.TF32, c, a, b, beta=beta, alpha=alpha)
             try:
-                if decision.reason or tf32():
-                    raise PassedOn(decision.reason or decisions.TF32)
                 alpha32, beta32 = _scalars(alpha, beta)
                 result = empty(decision, a)
                 if beta32:
@@ -167,9 +167,9 @@ class Override:
                 c.shape, c.dtype, c.get_device(), out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, out)
+            if decision.reason or tf32():
+                return pass_on(decision, decision.reason or decisions.TF32, c, a, b, beta=beta, alpha=alpha, out=out)
             try:
-                if decision.reason or tf32():
-                    raise PassedOn(decision.reason or decisions.TF32)
                 alpha32, beta32 = _scalars(alpha, beta)
                 if beta32 and not _same(c, out):
                     if _may_overlap(out, a, b, c):  # C is copied into the output before the product reads A and B
@@ -194,9 +194,9 @@ class Override:
                 c.shape, c.stride(), c.dtype, c.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, c)
+            if decision.reason or tf32():
+                return pass_on(decision, decision.reason or decisions.TF32, c, a, b, beta=beta, alpha=alpha)
             try:
-                if decision.reason or tf32():
-                    raise PassedOn(decision.reason or decisions.TF32)
                 alpha32, beta32 = _scalars(alpha, beta)
                 run(decision, pa, pb, pc, alpha32, beta32)
             except PassedOn as passed:
