@@ -302,6 +302,8 @@ TABLES: dict[str, Callable[[Data], str]] = {
 def counts_texts(counts: Table) -> dict[str, str]:
     """Return the simulated device's counts: one table, and a line for each rung."""
     of_rungs = {f"counts-{row.name}": _counts_of(row) for row in counts.rows}
+    if counts.fp16x3 is not None:
+        of_rungs["counts-fp16x3"] = counts.fp16x3_markdown()
     return {"counts": f"{counts.heading()}.\n\n{counts.markdown()}"} | of_rungs
 
 

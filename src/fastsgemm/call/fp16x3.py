@@ -16,10 +16,10 @@ from fastsgemm.call.arrays import View
 from fastsgemm.call.packed_launch import PackedLaunch
 from fastsgemm.call.product import check_operands, check_overlap, remember
 from fastsgemm.call.product import multiply as multiply_ieee
-from fastsgemm.call.split_operand import Place, SplitOperand, Splitter, place_at, require_tensor_cores, splitter
+from fastsgemm.call.split_operand import Place, SplitOperand, Splitter, place_at, splitter
 from fastsgemm.call.tensor_map import TensorMap
 from fastsgemm.config import Fp16x3Config
-from fastsgemm.errors import ConfigError, ShapeError
+from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import grid, layout
 from fastsgemm.geometry.fp16x3 import TileConfig, Tiling
@@ -351,9 +351,9 @@ def prepare(
     """Check the operands and make ready to launch on them; see `multiply` for the parameters."""
     metas = (views[0][1], views[1][1], views[2][1])
     if forced:
-        require_tensor_cores(gpu)
+        heuristics.require_tensor_cores(gpu)
     if config is not None:
-        _check_config(gpu, config)
+        heuristics.check_config(gpu, config)
     check_operands(metas)
     matrices = [(tuple(meta[0]), tuple(meta[1])) for meta in metas]
     how = [layout.stored(*matrix) for matrix in matrices]
@@ -387,16 +387,6 @@ def prepare(
         a, b, c = b.transposed, a.transposed, c.transposed
     builder = _Builder(gpu, stream, a, b.transposed, c, config, trans_c, splits)
     return builder.plan(ranges, trans[2], _scale(gpu, stream, M, N, matrices[2][1]))
-
-
-def _check_config(gpu: Gpu, config: TileConfig) -> None:
-    kinds = heuristics.kinds_of(gpu.arch)
-    if type(config) not in kinds:
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise ConfigError(f"rung fp16x3 takes a {names} on {gpu.arch}, got {type(config).__name__}")
-    found = config.violations(gpu.shared_limit)
-    if found:
-        raise ConfigError(f"illegal config for rung fp16x3 ({config}): {'; '.join(map(str, found))}")
 
 
 def _scale(gpu: Gpu, stream: Any, M: int, N: int, strides: Pair) -> Scale:

@@ -17,7 +17,6 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import (
     ArgumentError,
     CaptureError,
-    DeviceError,
     DeviceMismatchError,
     OperandError,
     PrecisionError,
@@ -27,7 +26,7 @@ from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.fp16x3 import SplitArrays
 from fastsgemm.geometry.layout import Pair, Stored
-from fastsgemm.heuristics.fp16x3 import FIRST, number
+from fastsgemm.heuristics.fp16x3 import number, require_tensor_cores
 from fastsgemm.jit import kernel
 from fastsgemm.problem import MAX_EXTENT
 
@@ -41,12 +40,6 @@ _COLUMN_THREADS = 512  # of a block of split_columns.cu
 _COLUMN_LINES = 32  # of a block of split_columns.cu
 _MAXIMA_THREADS, _MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
 SIDES = ("A", "B")
-
-
-def require_tensor_cores(gpu: Gpu) -> None:
-    """Raise `DeviceError` on a device that the kernels of fp16x3 are not written for."""
-    if number(gpu.arch) < FIRST:
-        raise DeviceError(f"fp16x3 needs a device of sm_{FIRST} or later, {gpu.name} is {gpu.arch}")
 
 
 class Place(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 
 from fastsgemm import resources, strict_json
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
-from fastsgemm.errors import ConfigError, RecordError
+from fastsgemm.errors import ConfigError, DeviceError, RecordError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
 from fastsgemm.geometry.layout import ITEM
@@ -136,10 +136,8 @@ def rates(arch: str) -> Rates:
 
 
 def _tile(line: dict[str, Any]) -> Tile:
-    constants = line["constants"]
-    kind: Any = Fp16x3MmaConfig if "WM" in constants else Fp16x3Config
     return Tile(
-        kind.from_constants(constants | {"SPLIT_K": 1}),
+        config_of(line["constants"] | {"SPLIT_K": 1}),
         line["least_k"],
         line.get("most_k"),
         line["step_us"],
@@ -147,9 +145,38 @@ def _tile(line: dict[str, Any]) -> Tile:
     )
 
 
+def config_of(constants: dict[str, int]) -> TileConfig:
+    """Return the config of rung 11 with these constants: the one for mma.sync if they have WM, else for wgmma."""
+    kind: Any = Fp16x3MmaConfig if "WM" in constants else Fp16x3Config
+    found: TileConfig = kind.from_constants(constants)
+    return found
+
+
 def kinds_of(arch: str) -> tuple[type[TileConfig], ...]:
     """Return the classes of the configs of rung 11 that an architecture can run, the quickest first."""
     return (Fp16x3Config, Fp16x3MmaConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
+
+
+def supported(arch: str) -> bool:
+    """Return whether the kernels of fp16x3 run on an architecture."""
+    return number(arch) >= FIRST
+
+
+def require_tensor_cores(device: DeviceTraits) -> None:
+    """Raise `DeviceError` on a device that the kernels of fp16x3 are not written for."""
+    if not supported(device.arch):
+        raise DeviceError(f"fp16x3 needs a device of sm_{FIRST} or later, {device.name} is {device.arch}")
+
+
+def check_config(device: DeviceTraits, config: TileConfig) -> None:
+    """Raise `ConfigError` if rung 11 cannot run with `config` on a device."""
+    kinds = kinds_of(device.arch)
+    if type(config) not in kinds:
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ConfigError(f"rung fp16x3 takes a {names} on {device.arch}, got {type(config).__name__}")
+    found = config.violations(device.shared_limit)
+    if found:
+        raise ConfigError(f"illegal config for rung fp16x3 ({config}): {'; '.join(map(str, found))}")
 
 
 def choose(
@@ -180,7 +207,7 @@ def _choose(
     split: tuple[bool, bool],
     forced: bool,
 ) -> Fp16x3Choice:
-    if number(arch) < FIRST:
+    if not supported(arch):
         return Fp16x3Choice(None, False, None, None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
     if max(problem.M, problem.N, problem.K) > MAX_EXTENT:
         return Fp16x3Choice(None, False, None, None, f"M, N and K of rung 11 are at most {MAX_EXTENT}")
