@@ -140,7 +140,9 @@ def test_ctrl_c_while_a_command_runs(tried):
             ("ladder", "--device", "sim", "--size", "8"),
             130, "fastsgemm: interrupted", pressed("fastsgemm.sim.schedule.run"),
         ),
-        Case(("explain", "--size", "8"), 130, "fastsgemm: interrupted", pressed("fastsgemm.geometry.variants.dense_call")),
+        Case(
+            ("explain", "--size", "8"), 130, "fastsgemm: interrupted", pressed("fastsgemm.geometry.variants.dense_call")
+        ),
         Case(("cache",), 130, "fastsgemm: interrupted", pressed("fastsgemm.jit.cache.entries")),
         Case(("tune", "--dry-run"), 130, "fastsgemm: interrupted", pressed("fastsgemm.device.ordinal")),
         Case(("tune",), 130, "run the same command again to resume", pressed("fastsgemm.tuning.tuner.tune")),

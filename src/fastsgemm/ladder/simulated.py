@@ -326,7 +326,8 @@ def climb(
     machine : Machine, optional
         Default: see `Machine`.
     configs : mapping, optional
-        Config by name of the rung; rung 11 has its own. Default: those of the tuning database for a large problem on this device.
+        Config by name of the rung; rung 11 has its own. Default: those of the tuning database for a large problem on
+        this device.
 
     Raises
     ------
@@ -338,7 +339,9 @@ def climb(
     constants = usual if configs is None else "given constants"
     chosen = rungs or contenders.rungs_for(problem, machine.device.arch)
     if configs is None:
-        configs = {rung.name: choose(machine.device, rung, TYPICAL).config for rung in chosen if rung.precision == "ieee"}
+        configs = {
+            rung.name: choose(machine.device, rung, TYPICAL).config for rung in chosen if rung.precision == "ieee"
+        }
     _refuse_too_large(problem, chosen, configs)
     A, B, _ = contenders.operands(problem)
     reference = Reference(A, B)
@@ -373,7 +376,9 @@ def _fp16x3(machine: Machine, A: np.ndarray, B: np.ndarray, reference: Reference
     reports = sim_fp16x3.sgemm(config, A, B, 1.0, 0.0, C, machine, forced=True)
     error = reference.error(C)
     kernels = tuple(map(_kernel_row, reports))
-    return Fp16x3Rows(config.constants, kernels, error if math.isfinite(error) else None, bool(error <= reference.limit))
+    return Fp16x3Rows(
+        config.constants, kernels, error if math.isfinite(error) else None, bool(error <= reference.limit)
+    )
 
 
 def _kernel_row(report: Report) -> KernelRow:
