@@ -86,7 +86,7 @@ def test_the_plan_says_what_is_measured():
     with pytest.raises(DeviceError, match="needs a device of sm_80 or later"):
         plan_run(DeviceInfo("Old", "sm_75", 65536, 40), rung="fp16x3")
     assert not plan_run(DeviceInfo("Old", "sm_75", 65536, 40)).rates
-    with pytest.raises(ConfigError, match="the rungs that can be tuned are .*, fp16x3"):
+    with pytest.raises(ConfigError, match=r"the rungs that can be tuned are .*, fp16x3"):
         plan_run(H200, rung="naive")
 
 
