@@ -1,9 +1,9 @@
 // Split an operand whose lines are strided (row-major B, column-major A) into pairs of FP16 numbers: see
 // device/split_format.cuh. X(k, line) lies at k * ldx + line. A tile goes through shared memory, because it
 // is read along the lines' number and written along k. With CLUSTER > 1 a cluster of blocks has LINES lines,
-// and its blocks share out K. They look for the largest magnitudes, exchange them through shared memory, and
-// read their elements again, in the opposite order, mostly from L2: memory is read once. With CLUSTER = 1,
-// for devices without clusters, column_maxima.cu has run before, in `maxima_parts` parts.
+// and its blocks share out K. They look for the largest magnitudes and exchange them through shared memory.
+// Meanwhile the first KEPT tiles of a block stay in registers; the others are read again, mostly from L2.
+// With CLUSTER = 1, for devices without clusters, column_maxima.cu has run before, in `maxima_parts` parts.
 //
 // Grid: ceil(lines / LINES) x CLUSTER, or x any number if that is 1. Block: THREADS.
 #include "device/split_format.cuh"
@@ -16,12 +16,13 @@ constexpr int CLUSTER = 8;    // blocks: 8, or 1 below sm_90
 constexpr int THREADS = 512;  // of a block
 // constants:end
 
-constexpr int LINES = 32;              // a block
-constexpr int LANES = LINES / 4;       // threads side by side, of four lines each
-constexpr int ROWS = THREADS / LANES;  // of X that a block reads at a time
-constexpr int STEPS = 4;               // such reads a tile
-constexpr int TILE = ROWS * STEPS;     // steps of k
-constexpr int PITCH = LINES + 1;       // floats: a warp then reads four lines of 32 steps from 32 banks
+constexpr int LINES = 32;                  // a block
+constexpr int LANES = LINES / 4;           // threads side by side, of four lines each
+constexpr int ROWS = THREADS / LANES;      // of X that a block reads at a time
+constexpr int STEPS = 4;                   // such reads a tile
+constexpr int TILE = ROWS * STEPS;         // steps of k
+constexpr int KEPT = CLUSTER > 1 ? 4 : 0;  // tiles in registers: TILE * KEPT * CLUSTER steps are read once
+constexpr int PITCH = LINES + 1;           // floats: a warp then reads four lines of 32 steps from 32 banks
 static_assert(VEC == 1 || VEC == 4, "X is read 4 or 16 bytes at a time");
 static_assert(CLUSTER == 1 || CLUSTER == 2 || CLUSTER == 4 || CLUSTER == 8, "a portable cluster, or none");
 
@@ -66,7 +67,7 @@ extern "C" __global__ void
 #if __CUDA_ARCH__ >= 900
 __cluster_dims__(1, CLUSTER, 1)
 #endif
-    __launch_bounds__(THREADS, 2)
+    __launch_bounds__(THREADS, 512 / THREADS)
         fastsgemm_split_columns(int lines, int K, const float *__restrict__ X, long long ldx,
                                 const unsigned *__restrict__ maxima, int maxima_parts,
                                 unsigned short *__restrict__ pairs, Line *__restrict__ info,
@@ -81,7 +82,7 @@ __cluster_dims__(1, CLUSTER, 1)
     const int blocks = (K + BLOCK_K - 1) / BLOCK_K, chunk = (blocks + gridDim.y - 1) / gridDim.y * BLOCK_K;
     const int first = min(K, int(blockIdx.y) * chunk), end = min(K, first + chunk);
     const int tiles = (end - first + TILE - 1) / TILE;
-    float x[STEPS][4];
+    float kept[KEPT > 0 ? KEPT : 1][STEPS][4], x[STEPS][4];
     let_dependents_begin();
     wait_for_results();
 
@@ -90,12 +91,19 @@ __cluster_dims__(1, CLUSTER, 1)
         if (speaks && blockIdx.y == 0) info[line].left_out = 0;
         __syncthreads();
         unsigned own[4] = {};
-        for (int number = 0; number < tiles; ++number) {
-            reader.read(x, first + number * TILE, end);
+        auto look = [&](const float (&x)[STEPS][4]) {
 #pragma unroll
             for (int step = 0; step < STEPS; ++step)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) own[i] = max(own[i], magnitude_bits(x[step][i]));
+        };
+#pragma unroll
+        for (int number = 0; number < KEPT; ++number) reader.read(kept[number], first + number * TILE, end);
+#pragma unroll
+        for (int number = 0; number < KEPT; ++number) look(kept[number]);
+        for (int number = KEPT; number < tiles; ++number) {
+            reader.read(x, first + number * TILE, end);
+            look(x);
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -125,9 +133,7 @@ __cluster_dims__(1, CLUSTER, 1)
 #pragma unroll
     for (int i = 0; i < 4; ++i) exponent[i] = exponents[reader.column(i)];
 
-    for (int number = tiles - 1; number >= 0; --number) {
-        const int k0 = first + number * TILE;
-        reader.read(x, k0, end);
+    auto split_tile = [&](const float (&x)[STEPS][4], int k0) {
 #pragma unroll
         for (int step = 0; step < STEPS; ++step)
 #pragma unroll
@@ -153,6 +159,13 @@ __cluster_dims__(1, CLUSTER, 1)
                 k, quad);
         }
         __syncthreads();
+    };
+    for (int number = tiles - 1; number >= KEPT; --number) {
+        reader.read(x, first + number * TILE, end);
+        split_tile(x, first + number * TILE);
     }
+#pragma unroll
+    for (int number = 0; number < KEPT; ++number)
+        if (number < tiles) split_tile(kept[number], first + number * TILE);
     if constexpr (CLUSTER > 1) cluster_barrier();  // before this block's shared memory goes
 }

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastsgemm import Fp16x3Config, Fp16x3MmaConfig, PipelinedConfig, SkinnyConfig, device, rungs, split
+from fastsgemm import Fp16x3Config, PipelinedConfig, SkinnyConfig, device, rungs, split
 from fastsgemm.call import fp16x3
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.product import multiply
+from fastsgemm.config import Fp16x3MmaConfig
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.rungs import IEEE
