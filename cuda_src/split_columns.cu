@@ -1,28 +1,28 @@
 // Split an operand whose lines are strided (row-major B, column-major A) into pairs of FP16 numbers: see
 // device/split_format.cuh. X(k, line) lies at k * ldx + line. A tile goes through shared memory, because it
-// is read along the lines' number and written along k. With CLUSTER > 1 a cluster of blocks has LINES lines,
-// and its blocks share out K. They look for the largest magnitudes and exchange them through shared memory.
-// Meanwhile the first KEPT tiles of a block stay in registers; the others are read again, mostly from L2.
-// With CLUSTER = 1, for devices without clusters, column_maxima.cu has run before, in `maxima_parts` parts.
+// is read along the lines' number and written along k. The blocks of a cluster have the same LINES lines and
+// share out K. They look for the largest magnitudes, exchange them through shared memory, and read their
+// elements again, in the opposite order: the last tile is still in registers, the others are mostly in L2, so
+// memory is read once. Devices without clusters have too few blocks for that where K is long. There,
+// column_maxima.cu has found the magnitudes before, in `maxima_parts` parts; else `maxima` is null.
 //
-// Grid: ceil(lines / LINES) x CLUSTER, or x any number if that is 1. Block: THREADS.
+// Grid: ceil(lines / LINES) x CLUSTER, or x any number with `maxima`. Block: THREADS.
 #include "device/split_format.cuh"
 #include "device/cluster.cuh"
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int VEC = 4;        // floats a load: 4 where X and ldx have 16-byte alignment, else 1
-constexpr int CLUSTER = 8;    // blocks: 8, or 1 below sm_90
+constexpr int CLUSTER = 8;    // blocks that share out K: 1, 2, 4 or 8, below sm_90 only 1; best is K / TILE
 constexpr int THREADS = 512;  // of a block
 // constants:end
 
-constexpr int LINES = 32;                  // a block
-constexpr int LANES = LINES / 4;           // threads side by side, of four lines each
-constexpr int ROWS = THREADS / LANES;      // of X that a block reads at a time
-constexpr int STEPS = 4;                   // such reads a tile
-constexpr int TILE = ROWS * STEPS;         // steps of k
-constexpr int KEPT = CLUSTER > 1 ? 4 : 0;  // tiles in registers: TILE * KEPT * CLUSTER steps are read once
-constexpr int PITCH = LINES + 1;           // floats: a warp then reads four lines of 32 steps from 32 banks
+constexpr int LINES = 32;              // a block
+constexpr int LANES = LINES / 4;       // threads side by side, of four lines each
+constexpr int ROWS = THREADS / LANES;  // of X that a block reads at a time
+constexpr int STEPS = 4;               // such reads a tile
+constexpr int TILE = ROWS * STEPS;     // steps of k
+constexpr int PITCH = LINES + 1;       // floats: a warp then reads four lines of 32 steps from 32 banks
 static_assert(VEC == 1 || VEC == 4, "X is read 4 or 16 bytes at a time");
 static_assert(CLUSTER == 1 || CLUSTER == 2 || CLUSTER == 4 || CLUSTER == 8, "a portable cluster, or none");
 
@@ -67,7 +67,7 @@ extern "C" __global__ void
 #if __CUDA_ARCH__ >= 900
 __cluster_dims__(1, CLUSTER, 1)
 #endif
-    __launch_bounds__(THREADS, 512 / THREADS)
+    __launch_bounds__(THREADS, 2)
         fastsgemm_split_columns(int lines, int K, const float *__restrict__ X, long long ldx,
                                 const unsigned *__restrict__ maxima, int maxima_parts,
                                 unsigned short *__restrict__ pairs, Line *__restrict__ info,
@@ -82,28 +82,21 @@ __cluster_dims__(1, CLUSTER, 1)
     const int blocks = (K + BLOCK_K - 1) / BLOCK_K, chunk = (blocks + gridDim.y - 1) / gridDim.y * BLOCK_K;
     const int first = min(K, int(blockIdx.y) * chunk), end = min(K, first + chunk);
     const int tiles = (end - first + TILE - 1) / TILE;
-    float kept[KEPT > 0 ? KEPT : 1][STEPS][4], x[STEPS][4];
+    float x[STEPS][4];
     let_dependents_begin();
     wait_for_results();
 
-    if constexpr (CLUSTER > 1) {
+    if (maxima == nullptr) {
         if (threadIdx.x < LINES) largest[threadIdx.x] = 0;
         if (speaks && blockIdx.y == 0) info[line].left_out = 0;
         __syncthreads();
         unsigned own[4] = {};
-        auto look = [&](const float (&x)[STEPS][4]) {
+        for (int number = 0; number < tiles; ++number) {
+            reader.read(x, first + number * TILE, end);
 #pragma unroll
             for (int step = 0; step < STEPS; ++step)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) own[i] = max(own[i], magnitude_bits(x[step][i]));
-        };
-#pragma unroll
-        for (int number = 0; number < KEPT; ++number) reader.read(kept[number], first + number * TILE, end);
-#pragma unroll
-        for (int number = 0; number < KEPT; ++number) look(kept[number]);
-        for (int number = KEPT; number < tiles; ++number) {
-            reader.read(x, first + number * TILE, end);
-            look(x);
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -112,16 +105,21 @@ __cluster_dims__(1, CLUSTER, 1)
                 own[i] = max(own[i], __shfl_xor_sync(0xffffffffu, own[i], lanes));
             if (threadIdx.x % 32 < LANES) atomicMax(&largest[reader.column(i)], own[i]);
         }
-        cluster_barrier();
+        if constexpr (CLUSTER > 1)
+            cluster_barrier();
+        else
+            __syncthreads();
     }
     if (threadIdx.x < LINES) {
         unsigned most = 0;
-        if constexpr (CLUSTER > 1)
+        if (maxima != nullptr)
+            for (int part = 0; part < maxima_parts && speaks; ++part)
+                most = max(most, maxima[static_cast<long long>(part) * lines + line]);
+        else if constexpr (CLUSTER > 1)
             for (int rank = 0; rank < CLUSTER; ++rank)
                 most = max(most, read_cluster(&largest[threadIdx.x], rank));
         else
-            for (int part = 0; part < maxima_parts && speaks; ++part)
-                most = max(most, maxima[static_cast<long long>(part) * lines + line]);
+            most = largest[threadIdx.x];
         exponents[threadIdx.x] = line_exponent(most);
         if (speaks && blockIdx.y == 0) {
             info[line].exponent = exponents[threadIdx.x];
@@ -133,7 +131,9 @@ __cluster_dims__(1, CLUSTER, 1)
 #pragma unroll
     for (int i = 0; i < 4; ++i) exponent[i] = exponents[reader.column(i)];
 
-    auto split_tile = [&](const float (&x)[STEPS][4], int k0) {
+    for (int number = tiles - 1; number >= 0; --number) {
+        const int k0 = first + number * TILE;
+        if (maxima != nullptr || number < tiles - 1) reader.read(x, k0, end);
 #pragma unroll
         for (int step = 0; step < STEPS; ++step)
 #pragma unroll
@@ -159,13 +159,6 @@ __cluster_dims__(1, CLUSTER, 1)
                 k, quad);
         }
         __syncthreads();
-    };
-    for (int number = tiles - 1; number >= KEPT; --number) {
-        reader.read(x, first + number * TILE, end);
-        split_tile(x, first + number * TILE);
     }
-#pragma unroll
-    for (int number = 0; number < KEPT; ++number)
-        if (number < tiles) split_tile(kept[number], first + number * TILE);
     if constexpr (CLUSTER > 1) cluster_barrier();  // before this block's shared memory goes
 }

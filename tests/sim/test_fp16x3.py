@@ -70,8 +70,9 @@ SPLITS = {
     "rows": ("sm_90", "rows", 37, 96, 0),
     "rows, ragged": ("sm_90", "rows", 11, 101, 2),
     "rows, long": ("sm_90", "rows", 9, 33000, 0),
-    "columns": ("sm_90", "columns", 36, 96, 0),
+    "columns, one block": ("sm_90", "columns", 36, 96, 0),
     "columns, ragged": ("sm_90", "columns", 37, 70, 2),
+    "columns, two blocks": ("sm_90", "columns", 9, 300, 1),
     "columns, long": ("sm_90", "columns", 9, 4300, 3),
     "columns without clusters": ("sm_80", "columns", 37, 101, 3),
 }
@@ -239,7 +240,7 @@ def test_a_wrong_swizzle_of_the_tensor_map_is_seen(monkeypatch):
 
 
 @pytest.mark.parametrize(("old", "match"), [
-    ("cluster_barrier();\n    }", "written since the last barrier of the cluster"),
+    ("cluster_barrier();\n        else", "written since the last barrier of the cluster"),
     ("cluster_barrier();  // before", "may end while others"),
 ])  # fmt: skip
 def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):
@@ -252,4 +253,4 @@ def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):
 
     monkeypatch.setattr(fp16x3, "source_of", without)
     with pytest.raises(RaceError, match=match):
-        fp16x3.split(as_stored(hard_operand(9, 64), "columns", 0), Machine("sm_90"))
+        fp16x3.split(as_stored(hard_operand(9, 600), "columns", 0), Machine("sm_90"))

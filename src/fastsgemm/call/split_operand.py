@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
 CLUSTERS = 90  # the first with clusters of blocks
-_CLUSTER = 8  # blocks that share out K of the same lines
 _ROW_THREADS = 256  # of a block of split_rows.cu, at least
 _COLUMN_THREADS = 512  # of a block of split_columns.cu
 _COLUMN_LINES = 32  # of a block of split_columns.cu
@@ -129,10 +128,11 @@ def splitter(
         rows = kernel.with_constants(gpu, "split_rows.cu", {"LINE_THREADS": per_line, "VEC": vec}, stream)
         blocks = -(-lines // (threads // per_line))
         return Splitter(lines, K, trans, ld, 0, None, PackedLaunch(gpu, rows, (blocks,), threads, "iiPqPPP", early))
-    cluster = _CLUSTER if number(gpu.arch) >= CLUSTERS else 1
+    clusters = number(gpu.arch) >= CLUSTERS
+    cluster = geometry.column_cluster(K) if clusters else 1
     across = -(-lines // _COLUMN_LINES)
     finding, parts, down = None, 0, cluster
-    if cluster == 1:
+    if not clusters:
         parts = geometry.maxima_parts(lines, K, gpu.multiprocessors)
         maxima = kernel.with_constants(gpu, "column_maxima.cu", {"VEC": vec}, stream)
         grid = (-(-lines // _MAXIMA_LINES), parts)

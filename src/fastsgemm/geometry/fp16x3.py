@@ -143,6 +143,11 @@ def line_threads(K: int) -> int:
     return next((threads for threads in (32, 64, 128, 256, 512) if threads * 32 >= K), 1024)
 
 
+def column_cluster(K: int) -> int:
+    """Return the blocks of ``split_columns.cu`` that share out K, in a cluster: one for each tile of 256 steps."""
+    return next((blocks for blocks in (1, 2, 4) if blocks * 256 >= K), 8)
+
+
 def maxima_parts(lines: int, K: int, multiprocessors: int) -> int:
     """Return the parts of K in which ``column_maxima.cu`` looks for the largest magnitudes."""
     across = -(-lines // 128)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsgemm.geometry.fp16x3 import TileConfig
+from fastsgemm.geometry.fp16x3 import TileConfig, column_cluster
 from fastsgemm.geometry.layout import stored
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import source
@@ -24,7 +24,6 @@ BLOCK_K = 32  # steps of k in a block of a split operand
 HALVES = 64  # FP16 numbers of a line in a block: 32 hi, 32 lo
 PRODUCTS = (kernel_name("11_fp16x3.cu"), kernel_name("11_fp16x3_mma.cu"))
 SPARSE = 4  # places of elements left out that are kept for a line
-DEVICE_CLUSTER = 8  # blocks of a cluster of split_columns where there are clusters
 
 _CLUSTERS = 90  # the first architecture with clusters
 _PAIR_BYTES = 2 * HALVES
@@ -114,11 +113,12 @@ def _split_rows(X: Matrix, ldx: int, machine: Machine, operands: dict[str, Regio
 
 def _split_columns(X: Matrix, ldx: int, machine: Machine, operands: dict[str, Region]) -> tuple[Report, ...]:
     lines, K = X.shape
-    cluster = DEVICE_CLUSTER if int(machine.device.arch.removeprefix("sm_")) >= _CLUSTERS else 1
+    clusters = int(machine.device.arch.removeprefix("sm_")) >= _CLUSTERS
+    cluster = column_cluster(K) if clusters else 1
     constants = {"VEC": _width(X, ldx)}
     text = source_of("split_columns.cu", constants | {"CLUSTER": cluster})
     along, block = _whole(lines, 32), 512
-    if cluster > 1:
+    if clusters:
         args: list[Any] = [lines, K, "X", ldx, 0, 0, "pairs", "info", "where"]
         return (machine.launch(text, kernel_name("split_columns"), (along, cluster), block, 0, args, operands),)
     multiprocessors = machine.device.multiprocessors

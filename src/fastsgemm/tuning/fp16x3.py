@@ -46,6 +46,7 @@ _PARTS = 4  # of its K
 _SHORT_K, _LONG_K = 512, 4  # the least K of a tile's products, and how many times as long the longest is
 _LEAST = 1e-3  # of a time or a rate; a smaller one is noise
 _SECONDS = 0.04  # of each measurement, about
+_FLUSHES = 8  # take longer than the host takes to launch the kernels of a call
 _HOST_CALLS = 30
 
 
@@ -170,11 +171,11 @@ class DeviceTimer:
 
     def empty(self) -> float:
         """See `Timer`."""
-        return 1e3 * self._stopwatch.median(lambda: None, _SECONDS)
+        return 1e3 * self._stopwatch.median(lambda: None, _SECONDS, _FLUSHES)
 
     def device(self, config: TileConfig, problem: Problem, split: Split) -> float:
         """See `Timer`."""
-        return 1e3 * self._stopwatch.median(self._work(config, problem, split), _SECONDS)
+        return 1e3 * self._stopwatch.median(self._work(config, problem, split), _SECONDS, _FLUSHES)
 
     def host(self, config: TileConfig, problem: Problem, split: Split) -> float:
         """See `Timer`."""
