@@ -216,7 +216,7 @@ def predicted_us(
     times = known.times
     t = geometry.tiling(config, M, N, K, trans_c, multiprocessors)
     waves = -(-t.tiles * t.parts // multiprocessors)
-    computing = waves * (t.part_blocks * tile.step_us + tile.tile_us)
+    computing = waves * (t.computed_blocks * tile.step_us + tile.tile_us)
     reading = 1e-6 * LINE_BYTES * blocks_of(K) * (M + N) / times.read_tb_s
     us = times.launch_us + max(computing, reading)
     kernels = 2  # the product and the guard

@@ -95,7 +95,7 @@ def _fit(device: DeviceInfo, tile: Tile, times: Times, timer: Timer) -> Tile:
         trans_c = heuristics.orientation(device, problem, tile.config)
         t = geometry.tiling(tile.config, problem.M, problem.N, problem.K, trans_c, device.multiprocessors)
         waves = -(-t.tiles // device.multiprocessors)
-        rows.append((waves * t.part_blocks, waves))
+        rows.append((waves * t.computed_blocks, waves))
         took.append(timer.device(tile.config, problem, _NEITHER) - times.launch_us - 2 * times.kernel_us)
     matrix = np.array(rows) / np.array(took)[:, None]
     step, rest = np.linalg.lstsq(matrix, np.ones(len(took)), rcond=None)[0]
