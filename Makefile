@@ -37,7 +37,7 @@ help:
 	@echo 'make bench   run the benchmarks and write $(BENCH_JSON)'
 	@echo 'make bench-check  run the benchmarks and fail where a figure fell by 5 % against docs/data/benchmarks.json'
 	@echo 'make counts  count what the rungs do on the simulated device, and write docs/ladder.md from that'
-	@echo 'make sass    count the instructions of rung 9, and write docs/sass.md from that (needs nvdisasm)'
+	@echo 'make sass    count the instructions of rungs 9 and 11, and write docs/sass.md from that (needs nvdisasm)'
 	@echo 'make hostile count what the tests in tests/hostile try, and write docs/hostile.md from that'
 	@echo 'make tables  write the tables of README.md and docs/ from $(BENCH_JSON)'
 	@echo 'make torch   add a CPU build of PyTorch to .venv, so that its tests run where there is no GPU'

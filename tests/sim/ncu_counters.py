@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,9 @@ class Metric:
         Takes it from a report.
     gated : bool
         Whether both must agree; the others depend on what ptxas makes of the PTX, and are shown.
-    copies : tuple of tuple of str
-        ncu's names of the part that asynchronous copies (LDGSTS) have, which `ncu` does not count; it is added for
-        kernels with such copies. Each is a group of names that add up to it. ncu's versions have one or the other.
+    copies : str, optional
+        ncu's name of the part that asynchronous copies (LDGSTS) have, which `ncu` does not count. It is added for
+        kernels with such copies.
     copies_gated : bool
         Whether both must agree for those kernels, too.
     """
@@ -73,25 +73,12 @@ class Metric:
     ncu: str
     simulated: Callable[[Report], float]
     gated: bool = True
-    copies: tuple[tuple[str, ...], ...] = ()
+    copies: str | None = None
     copies_gated: bool = True
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All of ncu's names."""
-        return (self.ncu, *(name for group in self.copies for name in group))
-
-    def of_ncu(self, counts: Mapping[str, float], copies: bool) -> float | None:
-        """Return ncu's count for a kernel with or without asynchronous copies, or None where a part is missing."""
-        groups = [group for group in self.copies if all(name in counts for name in group)]
-        if self.ncu not in counts or (copies and self.copies and not groups):
-            return None
-        return counts[self.ncu] + (sum(counts[name] for name in groups[0]) if copies and groups else 0.0)
-
-
-def _of_copies(name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the groups of a metric of LDGSTS: the whole, or its two parts, by whether the copy passes by L1."""
-    return ((f"{name}.sum",), (f"{name}_cache_access.sum", f"{name}_cache_bypass.sum"))
+    def names(self, copies: bool) -> tuple[str, ...]:
+        """Return ncu's names of what adds up to the count, for a kernel with or without asynchronous copies."""
+        return (self.ncu, self.copies) if copies and self.copies else (self.ncu,)
 
 
 def _sum(kind: str, what: str) -> Callable[[Report], float]:
@@ -103,13 +90,13 @@ METRICS = (
         "global load requests",
         "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
         _sum("loads", "requests"),
-        copies=_of_copies("l1tex__t_requests_pipe_lsu_mem_global_op_ldgsts"),
+        copies="smsp__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts.sum",
     ),
     Metric(
         "global load sectors",
         "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
         _sum("loads", "sectors"),
-        copies=_of_copies("l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts"),
+        copies="smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum",
     ),
     Metric("global store requests", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum", _sum("stores", "requests")),
     Metric("global store sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", _sum("stores", "sectors")),
@@ -122,7 +109,7 @@ METRICS = (
         "shared store wavefronts",
         "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
         lambda report: report.total.shared_stores.wavefronts,
-        copies=_of_copies("smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts"),
+        copies="smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum",
         copies_gated=False,  # NVIDIA does not document how many wavefronts a copy counts
     ),
     Metric(
@@ -169,7 +156,7 @@ METRICS = (
         gated=False,
     ),
 )  # fmt: skip
-NAMES = tuple(name for metric in METRICS for name in metric.names)
+NAMES = tuple(name for metric in METRICS for name in metric.names(copies=True))
 NARROW = Problem(8, 4096, 4096)  # whose constants rung 10 gets
 
 
@@ -395,7 +382,8 @@ def compare(done: list[Simulated], kernels: list[tuple[str, dict[str, float]]]) 
     rows = []
     for one, (_, counts) in zip(done, kernels, strict=True):
         for metric in METRICS:
-            sim, ncu = one.counts[metric.name], metric.of_ncu(counts, one.copies)
+            sim, parts = one.counts[metric.name], [counts.get(name) for name in metric.names(one.copies)]
+            ncu = None if None in parts else sum(parts)
             gated = metric.gated and (metric.copies_gated or not one.copies)
             rows.append(Row(one.rung, metric.name, gated, sim, ncu, _percent(sim, ncu)))
     return rows

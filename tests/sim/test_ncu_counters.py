@@ -86,16 +86,6 @@ def test_another_kernel_than_the_one_expected_is_an_error(ncu_counters):
         ncu_counters.compare([], [("fill", {})])
 
 
-def test_copies_are_added_by_the_names_that_ncu_has(ncu_counters):
-    metric = ncu_counters.METRICS[0]
-    whole, (access, bypass) = metric.copies[0][0], metric.copies[1]
-    assert metric.of_ncu({metric.ncu: 5.0}, copies=False) == 5.0
-    assert metric.of_ncu({metric.ncu: 5.0}, copies=True) is None
-    assert metric.of_ncu({metric.ncu: 5.0, access: 1.0}, copies=True) is None
-    assert metric.of_ncu({metric.ncu: 5.0, access: 1.0, bypass: 2.0}, copies=True) == 8.0
-    assert metric.of_ncu({metric.ncu: 5.0, whole: 4.0, access: 1.0, bypass: 2.0}, copies=True) == 9.0
-
-
 @pytest.mark.parametrize(
     ("sim", "ncu", "percent"), [(103, 100, 3.0), (0, 0, 0.0), (5, 0, 100.0), (0, 5, None), (7, None, None)]
 )
@@ -112,11 +102,9 @@ def fake_ncu(ncu_counters, tmp_path, monkeypatch):
         one = simulate(*how)
         counts = {}
         for metric in ncu_counters.METRICS:  # of a kernel with asynchronous copies, they have a quarter
-            count = one.counts[metric.name]
-            share = 0.25 * count if one.copies and metric.copies else 0.0
-            counts[metric.ncu] = count - share
-            for group in metric.copies:
-                counts |= dict.fromkeys(group, share / len(group))
+            names, count = metric.names(copies=True), one.counts[metric.name]
+            share = 0.25 * count if one.copies and len(names) == 2 else 0.0
+            counts |= {names[0]: count - share} | dict.fromkeys(names[1:], share)
         known[one.rung] = counts | {"kernel": one.kernel}
         (tmp_path / "known.json").write_text(json.dumps(known))
         return one
