@@ -42,7 +42,7 @@ def draw(data: Data, path: Path) -> None:
         own = name.startswith("fastsgemm")
         axes.plot(tflops, error, "o", color=_OWN if own else _OTHERS, markersize=9 if own else 6)
         axes.annotate(
-            name, (tflops, error), xytext=(7, 5), textcoords="offset points", color=_OWN if own else _OTHERS,
+            name, (tflops, error), xytext=(7, 6 if own else -14), textcoords="offset points", color=_OWN if own else _OTHERS,
             fontweight="bold" if own else "normal",
         )  # fmt: skip
     axes.set(
@@ -51,7 +51,8 @@ def draw(data: Data, path: Path) -> None:
     )  # fmt: skip
     ticks = [20, 50, 100, 200, 400]
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.set_xlim(20, 600)
+    axes.set_xlim(20, 900)  # room for names on the right
+    axes.margins(y=0.15)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     figure.savefig(path, format="svg", metadata={"Date": None})
