@@ -41,10 +41,8 @@ def draw(data: Data, path: Path) -> None:
     for name, (tflops, error) in found.items():
         own = name.startswith("fastsgemm")
         axes.plot(tflops, error, "o", color=_OWN if own else _OTHERS, markersize=9 if own else 6)
-        axes.annotate(
-            name, (tflops, error), xytext=(7, 6 if own else -14), textcoords="offset points", color=_OWN if own else _OTHERS,
-            fontweight="bold" if own else "normal",
-        )  # fmt: skip
+        style = {"color": _OWN, "fontweight": "bold"} if own else {"color": _OTHERS}
+        axes.annotate(name, (tflops, error), xytext=(7, 6 if own else -14), textcoords="offset points", **style)
     axes.set(
         xscale="log", yscale="log", xlabel="TFLOP/s (faster to the right)", ylabel="error (more accurate below)",
         title=f"{n} x {n} x {n} on one {data['device']}, {data['date']}",

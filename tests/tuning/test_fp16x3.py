@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from fastsgemm.device import DeviceInfo
+from fastsgemm.device import DeviceInfo, open_gpu
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
@@ -91,7 +91,7 @@ def test_the_plan_says_what_is_measured():
 
 
 @pytest.mark.gpu
-def test_a_device_is_measured(gpu):
-    with tuner.evaluating(gpu) as evaluator:
+def test_a_device_is_measured():
+    with tuner.evaluating(open_gpu(0)) as evaluator:
         found = evaluator.fp16x3_rates()
     assert 0.1 < found.times.split_rows_tb_s < 20 and all(tile.step_us < 100 for tile in found.tiles)

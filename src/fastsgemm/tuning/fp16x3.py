@@ -191,9 +191,9 @@ class DeviceTimer:
 
     def _work(self, config: TileConfig, problem: Problem, split: Split) -> Callable[[], None]:
         given, arrays = self._operands(problem)
-        splits = tuple(
-            None if within else split_operand(array, side)
-            for array, side, within in zip(arrays[:2], ("A", "B"), split, strict=True)
+        splits = (
+            None if split[0] else split_operand(arrays[0], "A"),
+            None if split[1] else split_operand(arrays[1], "B"),
         )
         one, zero = np.float32(1.0), np.float32(0.0)
         return lambda: multiply(self._gpu, LEGACY_STREAM, *given, one, zero, config, splits, forced=True)
