@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from fastsgemm import Fp16x3Config, PipelinedConfig, SkinnyConfig, device, rungs, split
-from fastsgemm.call import fp16x3
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.product import multiply
 from fastsgemm.config import Fp16x3MmaConfig
@@ -102,10 +101,9 @@ def wrong_fp16x3(gpu, config, shape, layout, alpha, beta, presplit, generator):
     C = DeviceArray((M, N), gpu, LEGACY_STREAM)
     if beta:
         C.upload(c)
-    splits = (split(Lent(A, view_a[1]), "A"), split(Lent(B, view_b[1]), "B")) if presplit else (None, None)
-    fp16x3.multiply(
-        gpu, LEGACY_STREAM, view_a, view_b, C.view, np.float32(alpha), np.float32(beta), config, splits, forced=True
-    )
+    splits = {"split_a": split(Lent(A, view_a[1]), "A"), "split_b": split(Lent(B, view_b[1]), "B")} if presplit else {}
+    rung = rungs.find("fp16x3")
+    multiply(gpu, LEGACY_STREAM, view_a, view_b, C.view, alpha, beta, rung, config, **splits)
     out = np.empty((M, N), np.float32)
     C.download(out)
     for array in (A, B, C):

@@ -19,6 +19,7 @@ from fastsgemm.heuristics import choose as ieee
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.choose import Choice, DeviceTraits
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile
+from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem
 
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
@@ -26,11 +27,6 @@ _HOPPER = "sm_90"  # the architecture with wgmma
 MAX_EXTENT = 2**31 - 4096  # of M, N and K: offsets of tiles are 32-bit in the kernels
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
-
-
-def number(arch: str) -> int:
-    """Return 90 for ``sm_90``."""
-    return int(arch.removeprefix("sm_"))
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ def kinds_of(arch: str) -> tuple[type[TileConfig], ...]:
 
 def supported(arch: str) -> bool:
     """Return whether the kernels of fp16x3 run on an architecture."""
-    return number(arch) >= FIRST
+    return compute_capability(arch) >= FIRST
 
 
 def require_tensor_cores(device: DeviceTraits) -> None:

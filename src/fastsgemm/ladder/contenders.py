@@ -17,7 +17,6 @@ import numpy as np
 
 from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray
-from fastsgemm.call.fp16x3 import multiply as multiply_fp16x3
 from fastsgemm.call.product import multiply
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import ShapeError
@@ -39,7 +38,7 @@ _LEAST_RUNS, _MOST_RUNS = 5, 100  # timed runs of a product on the host
 _HOST_COPIES = 4.0  # memory of a ladder, in float32 copies of A, B and C: the values, the float64 reference
 _HOST_FLOPS = 10**13  # limit of a product on the host: minutes on two cores, and Ctrl-C cannot interrupt NumPy
 _CGROUP = Path("/sys/fs/cgroup")
-_ONE, _ZERO = np.float32(1.0), np.float32(0.0)  # alpha and beta
+_ONE, _ZERO = 1.0, 0.0  # alpha and beta
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int 
         A.upload(lines[0])
         B.upload(lines[1])
         as_given = views(problem, (A, B, C))
-        call = (gpu, LEGACY_STREAM, *as_given, _ONE, _ZERO)
+        launch = partial(multiply, gpu, LEGACY_STREAM, *as_given, _ONE, _ZERO)
         asked = variants.dense_call(problem).problem
 
         def product(rung: Rung | None) -> Product:
@@ -144,10 +143,9 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int 
                 fp16x3.require_tensor_cores(gpu)
                 tile = fp16x3.choose(gpu, asked, forced=True).config
                 constants = {} if tile is None else tile.constants
-                work = partial(multiply_fp16x3, *call, forced=True)
-                return Product(rung.name, rung.number, constants, work, rung.precision)
+                return Product(rung.name, rung.number, constants, partial(launch, rung), rung.precision)
             found = choose(gpu, rung, asked)
-            return Product(found.rung.name, found.rung.number, found.config.constants, partial(multiply, *call, rung))
+            return Product(found.rung.name, found.rung.number, found.config.constants, partial(launch, rung))
 
         def result(work: Work) -> np.ndarray:
             C.buffer.fill(_POISON, stream=C.stream)

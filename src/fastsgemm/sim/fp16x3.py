@@ -13,6 +13,7 @@ from fastsgemm.geometry.fp16x3 import TileConfig, column_cluster
 from fastsgemm.geometry.layout import stored
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import source
+from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import kernel_name
 from fastsgemm.sim.global_memory import Region, misalignment
@@ -113,7 +114,7 @@ def _split_rows(X: Matrix, ldx: int, machine: Machine, operands: dict[str, Regio
 
 def _split_columns(X: Matrix, ldx: int, machine: Machine, operands: dict[str, Region]) -> tuple[Report, ...]:
     lines, K = X.shape
-    clusters = int(machine.device.arch.removeprefix("sm_")) >= _CLUSTERS
+    clusters = compute_capability(machine.device.arch) >= _CLUSTERS
     cluster = column_cluster(K) if clusters else 1
     constants = {"VEC": _width(X, ldx)}
     text = source_of("split_columns.cu", constants | {"CLUSTER": cluster})

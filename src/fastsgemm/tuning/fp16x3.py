@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from fastsgemm import rungs
 from fastsgemm.call.arrays import View
-from fastsgemm.call.fp16x3 import multiply
+from fastsgemm.call.product import multiply
 from fastsgemm.call.split_operand import split as split_operand
 from fastsgemm.device import LEGACY_STREAM, DeviceInfo
 from fastsgemm.geometry import fp16x3 as geometry
@@ -195,5 +196,7 @@ class DeviceTimer:
             None if split[0] else split_operand(arrays[0], "A"),
             None if split[1] else split_operand(arrays[1], "B"),
         )
-        one, zero = np.float32(1.0), np.float32(0.0)
-        return lambda: multiply(self._gpu, LEGACY_STREAM, *given, one, zero, config, splits, forced=True)
+        rung = rungs.find("fp16x3")
+        return lambda: multiply(
+            self._gpu, LEGACY_STREAM, *given, 1.0, 0.0, rung, config, split_a=splits[0], split_b=splits[1]
+        )
