@@ -52,16 +52,28 @@ def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitte
         Shared memory that a block may opt in to on the device, in bytes.
     fitted : Fitted
     """
-    if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS > 1:
+    if not is_long(problem, fitted) or split(config, problem.K)[0] >= fewest_parts(config, shared_limit):
         return config
+    return config.replace(PARTIAL_ACCUMULATORS=ACCUMULATORS)
+
+
+def is_long(problem: Problem, fitted: Fitted) -> bool:
+    """Return whether a sum of the problem is long, that is, errs more than that of cuBLAS if it is one chain."""
     size = problem.M * problem.N
     begins = next((steps for elements, steps in fitted.long_sums if elements is None or size <= elements), math.inf)
-    if begins > problem.K:
-        return config
-    if split(config, problem.K)[0] * config.SLICED_K >= ACCUMULATORS:
-        return config
-    shorter = config.replace(PARTIAL_ACCUMULATORS=ACCUMULATORS)
-    return config if shorter.shared_bytes > shared_limit else shorter
+    return begins <= problem.K
+
+
+def fewest_parts(config: Config, shared_limit: int) -> int:
+    """Return the parts of K from which on a config has short chains without partial accumulators.
+
+    It is 0 for a config that has partial accumulators already or cannot get them.
+    """
+    if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS > 1:
+        return 0
+    if config.replace(PARTIAL_ACCUMULATORS=ACCUMULATORS).shared_bytes > shared_limit:
+        return 0
+    return -(-ACCUMULATORS // config.SLICED_K)
 
 
 def cost(config: Config, fitted: Fitted) -> float:
