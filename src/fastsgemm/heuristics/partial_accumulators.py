@@ -9,6 +9,7 @@ not fill the device, and from about 1000 where it does, there for one problem in
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.grid import split
@@ -17,6 +18,7 @@ from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
 _FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
+_MOST_CONFIGS = 4096  # of which answers are kept
 ACCUMULATORS = 4  # of an element: halves the error
 
 
@@ -54,7 +56,7 @@ def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitte
     """
     if not is_long(problem, fitted) or split(config, problem.K)[0] >= fewest_parts(config, shared_limit):
         return config
-    return config.replace(PARTIAL_ACCUMULATORS=ACCUMULATORS)
+    return _accumulating(config)
 
 
 def is_long(problem: Problem, fitted: Fitted) -> bool:
@@ -64,6 +66,7 @@ def is_long(problem: Problem, fitted: Fitted) -> bool:
     return begins <= problem.K
 
 
+@lru_cache(maxsize=_MOST_CONFIGS)
 def fewest_parts(config: Config, shared_limit: int) -> int:
     """Return the parts of K from which on a config has short chains without partial accumulators.
 
@@ -71,9 +74,14 @@ def fewest_parts(config: Config, shared_limit: int) -> int:
     """
     if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS > 1:
         return 0
-    if config.replace(PARTIAL_ACCUMULATORS=ACCUMULATORS).shared_bytes > shared_limit:
+    if _accumulating(config).shared_bytes > shared_limit:
         return 0
     return -(-ACCUMULATORS // config.SLICED_K)
+
+
+@lru_cache(maxsize=_MOST_CONFIGS)
+def _accumulating(config: Config) -> Config:
+    return config.replace(PARTIAL_ACCUMULATORS=ACCUMULATORS)
 
 
 def cost(config: Config, fitted: Fitted) -> float:
