@@ -1,7 +1,7 @@
-"""Predicting a config's time on a problem from its measured curve. ``docs/tuning.md`` explains the rule.
+"""The cost model as Python functions of one config and one problem, to check the arrays of the package against.
 
-A curve has times at chosen *loads*, the blocks of a grid over the device's multiprocessors, each at two depths of K.
-At a given load the time is a straight line in K: what a block costs once, and what each step of k costs.
+It reads like the rules of ``docs/tuning.md`` and takes a hundred times as long. It shares no code with
+`fastsgemm.heuristics.cost_model` or `fastsgemm.heuristics.curve_fit`.
 """
 
 from __future__ import annotations

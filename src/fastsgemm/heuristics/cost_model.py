@@ -37,7 +37,6 @@ _PAIRED = 1 / 3
 _LEAST_WAVE = 1e-9  # the least part of a wave that counts as one
 _MOST_DEPTHS = 64  # values of K, of which a model keeps what depends on K alone
 _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
-_FEW_STEPS = 4  # of k, up to which sharing out a sum may be ruled out; see `partial_accumulators.splits_few`
 
 
 def splits(config: Config, problem: Problem, multiprocessors: float) -> list[int]:
@@ -116,7 +115,7 @@ class CostModel:
         problem : Problem
             As the caller passes it.
         """
-        if problem.K <= _FEW_STEPS:
+        if problem.K <= partial_accumulators.FEW:
             return next(iter(self.ranking(problem)), None)
         ms = self._times(problem)
         place = int(ms.argmin())

@@ -100,7 +100,7 @@ class _Fitting:
 
     def __init__(self, curve: Curve) -> None:
         self._curve = curve
-        self._probes = probes.probes(curve.config, curve.blocks_per_sm, curve.multiprocessors)
+        self._probes = probes.probes_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
         self._known = {point.problem: point.ms for point in curve.points}
         # A quick curve has fewer points; see `Probes.problems`.
         self._quick = self._probes.quick_leaves_out_tails and self._known.keys().isdisjoint(self._probes.tails())

@@ -17,7 +17,7 @@ from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
-_FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
+FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
 _MOST_CONFIGS = 4096  # of which answers are kept
 ACCUMULATORS = 4  # of an element: halves the error
 
@@ -32,10 +32,10 @@ def splits_few(rung: Rung, config: Config, problem: Problem) -> bool:
     problem : Problem
         As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     """
-    if problem.K > _FEW:
+    if problem.K > FEW:
         return False
     if rung.narrow:  # neighbouring threads take neighbouring k where B is read along it, float by float
-        return problem.layout[1] == "T" and problem.K < _FEW
+        return problem.layout[1] == "T" and problem.K < FEW
     return config.sliced_k > 1
 
 

@@ -162,7 +162,7 @@ def form(config: Config) -> type[Probes]:
     return _FORMS.get(type(config), Probes)
 
 
-def probes(config: Config, blocks_per_sm: int, multiprocessors: int) -> Probes:
+def probes_of(config: Config, blocks_per_sm: int, multiprocessors: int) -> Probes:
     """Return the problems on which the curve of a config is measured."""
     return form(config)(config, blocks_per_sm, multiprocessors)
 
