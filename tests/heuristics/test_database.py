@@ -140,7 +140,7 @@ def test_a_good_curve_has_no_faults():
             "constants ['TN'] of VectorizedConfig are missing",
         ),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"XX": 1}}, "unknown constants"),
-        (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": "128"}}, "Expected `int`, got `str` - at `$.constants"),
+        (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": "128"}}, "Expected `int`, got `str`"),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": 100}}, "TM divides BM"),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BK": 1024}}, "shared memory of a block"),
         (MEASURED | {"ms": -1.0}, "1e-06 - at `$.ms`"),
@@ -219,6 +219,27 @@ def test_a_bad_file_is_one_warning_and_a_miss(tuning_folder, text):
     with pytest.warns(RuntimeWarning, match="left out") as caught:
         found = [database.load("sm_90") for _ in range(2)]
     assert len(caught) == 1 and found[0].records == ()
+
+
+def test_a_bad_line_of_a_rung_is_one_warning_when_the_rung_is_asked_for(tuning_folder):
+    """Lines of other rungs are not looked at. Those that name no rung belong to the first that is asked for."""
+    bad = [without(PUBLISHED, "source"), None, PUBLISHED | {"rung": "fastest"}]
+    (tuning_folder / "sm_90.json").write_text(file_text([PUBLISHED, *bad], [CURVE | {"device": 1}]))
+    with pytest.warns(RuntimeWarning, match=r"2 line\(s\).*left out") as caught:
+        assert database.of_rung("sm_90", "skinny").records == ()
+    assert len(caught) == 1
+    with pytest.warns(RuntimeWarning, match=r"[12] line\(s\).*left out") as caught:
+        found = [database.of_rung("sm_90", rung) for rung in (PUBLISHED["rung"], CURVE["rung"]) for _ in range(2)]
+    assert len(caught) == len({PUBLISHED["rung"], CURVE["rung"]})
+    assert len(found[0].records) == 1 and found[-1].curves == ()
+
+
+@pytest.mark.parametrize("arch", FILES)
+@pytest.mark.parametrize("rung", rungs.IEEE, ids=lambda rung: rung.name)
+def test_a_rung_alone_is_read_as_with_the_others(arch, rung):
+    whole, alone = database.load(arch), database.of_rung(arch, rung.name)
+    assert alone.records == tuple(record for record in whole.records if record.rung == rung.name)
+    assert alone.curves == tuple(curve for curve in whole.curves if curve.rung == rung.name)
 
 
 def test_a_file_that_is_not_text_is_a_miss(tuning_folder):

@@ -246,7 +246,7 @@ def _config(rung: Rung, constants: Any) -> Config:
     if not isinstance(constants, dict):
         raise RecordError("the constants are no object")
     old = OLD_NAMES.keys() & constants.keys()
-    renamed: dict[str, Any] = {OLD_NAMES.get(name, name): constants[name] for name in constants} if old else constants
+    renamed: dict[Any, Any] = {OLD_NAMES.get(name, name): constants[name] for name in constants} if old else constants
     if len(renamed) < len(constants):
         raise ConfigError(f"constants {sorted(old)} are given by their new names too")
     return rung.config.from_constants(renamed)
