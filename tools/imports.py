@@ -36,6 +36,7 @@ ROOMS = {
     "tuning": "search, check, time and store configs; opens a device and tunes an unknown one",
     "host": "`sgemm` for arrays in host memory",
     "gemm": "`sgemm`, the public function",
+    "preparation": "`prepare`: compiles and loads kernels before their first call",
     "ladder": "the ladder measured or simulated, and what `info` shows",
     "": "the public names",
     "command_line": "`fastsgemm` on the command line",
