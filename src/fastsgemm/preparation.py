@@ -159,10 +159,10 @@ def parse(text: str) -> tuple[range, range, range, str]:
 def _problems(M: Any, N: Any, K: Any, layout: Any) -> list[Problem]:
     extents = [_extents(name, values) for name, values in (("M", M), ("N", N), ("K", K))]
     layouts = [layout] if isinstance(layout, str) else list(layout)
-    count = math.prod(map(len, (*extents, layouts)))
+    count = math.prod(len(values) for values in extents) * len(layouts)
     if not 1 <= count <= MOST_PROBLEMS:
         raise ShapeError(f"prepare takes 1 to {MOST_PROBLEMS} problems, got {'more' if count else 'none'}")
-    return [checked(Problem(*each)) for each in product(*extents, layouts)]
+    return [checked(Problem(m, n, k, which)) for m, n, k in product(*extents) for which in layouts]
 
 
 def _extents(name: str, values: Any) -> list[int]:

@@ -140,7 +140,7 @@ def test_a_good_curve_has_no_faults():
             "constants ['TN'] of VectorizedConfig are missing",
         ),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"XX": 1}}, "unknown constants"),
-(PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": "128"}}, "Expected `int`, got `str`"),
+        (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": "128"}}, "Expected `int`, got `str`"),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": 100}}, "BM must be a multiple of TM = 8, got 100"),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BK": 1024}}, "shared memory of a block"),
         (MEASURED | {"ms": -1.0}, "1e-06 - at `$.ms`"),
