@@ -36,6 +36,8 @@ _PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << 
 _FEWER = [0, *_PARTS[:-1]]  # the number before each of them
 # Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = 1 / 3
+# Two predicted times that differ by less are equal: the model errs more than that.
+CLOSE = 1.02
 _LEAST_WAVE = 1e-9  # the least part of a wave that counts as one
 _MOST_DEPTHS = 64  # values of K, of which a model keeps what depends on K alone
 _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
@@ -92,7 +94,7 @@ class CostModel:
     Parameters
     ----------
     fits : sequence of Fit
-        At least one.
+        At least one, the most useful first.
     multiprocessors : float
         Of the device.
     shared_limit : int
@@ -110,7 +112,10 @@ class CostModel:
         self._at: dict[tuple[int, int], _AtK] = {}
 
     def best(self, problem: Problem) -> Prediction | None:
-        """Return the config with the least predicted time, or None if no config has a grid for the problem.
+        """Return the best config, or None if no config has a grid for the problem.
+
+        Of the configs whose predicted time is close to the least, the best is the one that comes first. So problems of
+        similar shapes share kernels, and fewer have to be compiled.
 
         Parameters
         ----------
@@ -120,9 +125,12 @@ class CostModel:
         if problem.K <= partial_accumulators.FEW:
             return next(iter(self.ranking(problem)), None)
         ms = self._times(problem)
-        place = int(ms.argmin())
-        least = float(ms[place])
-        return self._prediction(problem, place, least) if least < np.inf else None
+        least = float(ms.min())
+        if least == np.inf:
+            return None
+        close = np.flatnonzero(ms <= CLOSE * least).tolist()
+        place = min(close, key=lambda place: (place % len(self._every.fits), ms[place]))
+        return self._prediction(problem, place, float(ms[place]))
 
     def ranking(self, problem: Problem) -> list[Prediction]:
         """Return each config with the SPLIT_K that gives its least time, the best first."""
