@@ -38,6 +38,7 @@ ROOMS = {
     "torch": "the operator in PyTorch, and the switch that replaces PyTorch's own products",
     "gemm": "`sgemm`, the public function",
     "blas": "`sgemm` with SciPy's signature",
+    "preparation": "`prepare`: compiles and loads kernels before their first call",
     "ladder": "the ladder measured or simulated, and what `info` shows",
     "": "the public names",
     "command_line": "`fastsgemm` on the command line",

@@ -7,17 +7,18 @@ their sums in shared memory costs less than one percent. K is not split, or each
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 from functools import partial
 
 from fastsgemm import rungs
 from fastsgemm.config import SEGMENT, Config, PipelinedConfig
-from fastsgemm.errors import ConfigError, ShapeError
+from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choose import EXACT, NEAREST, PREDICTED, Choice, DeviceTraits, Option, distance, kept
 from fastsgemm.heuristics.cost_model import CostModel
+from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.database_entries import GENERIC, Curve, Record
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import BATCH_INVARIANT
@@ -78,21 +79,23 @@ def _choose(place: _Place, problem: Problem) -> Choice:
 @kept
 def _records(place: _Place) -> tuple[Record, ...]:
     """Return the records for the device, then those for all."""
-    found = (*database.load(place.arch).records, *database.load(GENERIC).records)
-    ours = (record for record in found if record.rung == BATCH_INVARIANT.name and place.allows(record.config))
+    files = [database.of_rung(arch, BATCH_INVARIANT.name) for arch in (place.arch, GENERIC)]
+    ours = (record for file in files for record in file.records if place.allows(record.config))
     return tuple(sorted(ours, key=lambda record: record.device != place.name))
 
 
 @kept
-def _models(place: _Place) -> tuple[tuple[Curve, CostModel], ...]:
-    """Return the curves that count and their cost models; those of the device itself, if there are any."""
-    curves = [curve for curve in database.load(place.arch).curves if _sums_in_order(curve.config)]
+def _model(place: _Place) -> CostModel | None:
+    """Return the cost model of the curves that count: those of the device itself, if there are any."""
+    files = [database.of_rung(place.arch, rung.name) for rung in (BATCH_INVARIANT, rungs.RUNGS[8])]
+    curves = [curve for file in files for curve in file.curves if _sums_in_order(curve.config)]
     own = [curve for curve in curves if curve.device == place.name]
-    found = {}
+    fits = {}
     for curve in own or curves:
-        if curve.config not in found:  # the user's own take the place of what was shipped
-            found[curve.config] = curve, CostModel(curve)
-    return tuple(found.values())
+        fits.setdefault(curve.config, fit(curve))  # the user's own take the place of what was shipped
+    if not fits:
+        return None
+    return CostModel([*fits.values()], place.multiprocessors, place.shared_limit, database.fitted(place.arch))
 
 
 def _sums_in_order(config: Config) -> bool:
@@ -100,26 +103,25 @@ def _sums_in_order(config: Config) -> bool:
 
 
 def _predictions(place: _Place, problem: Problem) -> list[tuple[float, Config, Curve]]:
-    found = []
-    for curve, model in _models(place):
-        try:
-            options = [
-                (model.predict_split(problem, config, place.multiprocessors), config)
-                for config in _splits(curve.config, problem)
-                if place.allows(config)
-            ]
-        except ShapeError:  # so many blocks of this size do not fit a grid
+    """Return each legal config that counts with its predicted time, the quickest first.
+
+    The model knows the times of a few numbers of parts; that of the segments is taken for the nearest of them.
+    """
+    model = _model(place)
+    if model is None:
+        return []
+    segments = max(1, -(-problem.K // SEGMENT))
+    best: dict[Config, tuple[float, Config, Curve]] = {}
+    times = model.times(problem)
+    nearest = min({parts for _, parts, _ in times} or {1}, key=lambda parts: abs(math.log(parts / segments)))
+    for of, parts, ms in times:
+        if parts not in (1, nearest):
             continue
-        if options:
-            ms, config = min(options, key=lambda option: option[0])
-            found.append((ms, config, curve))
-    return sorted(found, key=lambda one: one[0])
-
-
-def _splits(config: Config, problem: Problem) -> Iterator[Config]:
-    """Yield the config with K in one part and with a part for each segment."""
-    for parts in (1, 2) if problem.K > SEGMENT else (2,):
-        yield rungs.in_order(config.replace(SPLIT_K=parts), problem.K)
+        curve = of.curve
+        config = rungs.in_order(curve.config.replace(SPLIT_K=min(parts, 2)), problem.K)
+        if place.allows(config) and (curve.config not in best or ms < best[curve.config][0]):
+            best[curve.config] = ms, config, curve
+    return sorted(best.values(), key=lambda one: one[0])
 
 
 def _options(place: _Place, problem: Problem) -> tuple[Option, ...]:

@@ -1,0 +1,203 @@
+"""From the measured points of a curve to the numbers that predict any problem: lines in K, and factors of their times.
+
+Every config has the same numbers. Where its kernel lacks an effect, the number says so: a factor of 1, a share of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fastsgemm import rungs
+from fastsgemm.geometry.grid import tiles
+from fastsgemm.heuristics import probes
+from fastsgemm.heuristics.database_entries import Curve
+from fastsgemm.heuristics.probes import LAYOUTS, STACKED, TINY, Probes
+from fastsgemm.problem import Problem
+from fastsgemm.rungs import Rung
+
+
+@dataclass(frozen=True)
+class Line:
+    """Time at one load in ms: ``start + slope * K``, and ``extra * (K - bend)`` more where K is less than `bend`.
+
+    Attributes
+    ----------
+    start, slope : float
+    bend : float
+        0 if the time is one straight line.
+    extra : float
+    """
+
+    start: float
+    slope: float
+    bend: float = 0.0
+    extra: float = 0.0
+
+    def at(self, depth: float) -> float:
+        """Return the time at this depth."""
+        return self.start + self.slope * depth + self.extra * min(depth - self.bend, 0.0)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What the cost model knows of one config.
+
+    Attributes
+    ----------
+    curve : Curve
+    rung : Rung
+    probes : Probes
+    tail : (float, float)
+        What a ragged last tile costs, in steps of k: once, and for each of its steps.
+    lines : tuple of tuple of Line
+        Of aligned and of ragged operands, one for each of `fastsgemm.heuristics.probes.loads`.
+    layouts : Mapping of str to tuple of (float, float)
+        For each layout except NN its time relative to NN, for aligned and for ragged operands: at a load of 1 and of a
+        full wave.
+    bandwidth : float
+        Bytes of A and B that a ms reads, at most.
+    guard : float
+        Slowdown of reading where C is smaller than a tile and the copies check bounds.
+    shared : float
+        Share of the time of reading that rows of tiles have in common, because they read the same part of B.
+    """
+
+    curve: Curve
+    rung: Rung
+    probes: Probes
+    tail: tuple[float, float]
+    lines: tuple[tuple[Line, ...], tuple[Line, ...]]
+    layouts: Mapping[str, tuple[tuple[float, float], tuple[float, float]]]
+    bandwidth: float
+    guard: float
+    shared: float
+
+    def depth(self, K: int) -> float:
+        """Return K with the steps of a ragged last tile weighted by what they cost."""
+        return _depth(self.tail, self.curve.config.tile_k, K)
+
+
+def fit(curve: Curve) -> Fit:
+    """Return the numbers of a curve.
+
+    Raises
+    ------
+    ValueError
+        The curve lacks a point that every prediction needs.
+    """
+    return _Fitting(curve).result()
+
+
+def _depth(tail: tuple[float, float], step: int, K: int) -> float:
+    rest = K % step
+    once, each = tail
+    return K - rest + (once + each * rest if rest else 0.0)
+
+
+class _Fitting:
+    """The steps of `fit`, which read the measured times."""
+
+    def __init__(self, curve: Curve) -> None:
+        self._curve = curve
+        self._step = curve.config.tile_k
+        self._probes = probes.probes_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
+        self._times = curve.times
+        self._loads = {load: self._probes.extents(load) for load in probes.loads(curve.blocks_per_sm)}
+        # A quick curve has fewer points; see `Probes.problems`.
+        tails = (self._known(problem) for problem in self._probes.tails())
+        self._quick = self._probes.quick_leaves_out_tails and not any(tails)
+
+    def result(self) -> Fit:
+        form = self._probes
+        aligned, ragged = self._straight(0), self._straight(1)
+        tail = self._tail(aligned[1].slope, ragged[1].slope)
+        # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.
+        extra = _depth(tail, self._step, form.deep + 1) - (form.deep + 1)
+        ragged = [Line(max(0.0, line.start - line.slope * extra), line.slope) for line in ragged]
+        stream = form.stream()
+        return Fit(
+            self._curve,
+            rungs.find(self._curve.rung),
+            form,
+            tail,
+            (self._bent(aligned, tail, 0), self._bent(ragged, tail, 1)),
+            {layout: (self._factors(layout, 0), self._factors(layout, 1)) for layout in LAYOUTS},
+            4.0 * (stream.M + stream.N) * stream.K / self._ms(stream),
+            self._guard(stream),
+            self._shared(stream),
+        )
+
+    def _known(self, problem: Problem) -> float | None:
+        return self._times.get((problem.M, problem.N, problem.K, problem.layout))
+
+    def _ms(self, problem: Problem) -> float:
+        return self._needed((problem.M, problem.N, problem.K, problem.layout))
+
+    def _needed(self, place: tuple[int, int, int, str]) -> float:
+        try:
+            return self._times[place]
+        except KeyError:
+            raise ValueError(f"the curve has no time for {Problem(*place)}") from None
+
+    def _place(self, load: float, K: int, ragged: int, layout: str = "NN") -> tuple[int, int, int, str]:
+        """Return what `Probes.at` returns, as a key of the times."""
+        M, N = self._loads[load]
+        return max(1, M - ragged), N - ragged, K + ragged, layout
+
+    def _straight(self, ragged: int) -> list[Line]:
+        """Return for each load the straight line through the times at two depths."""
+        shallow = TINY if ragged and self._quick else self._probes.shallow
+        deep = self._probes.deep
+        found = []
+        for load in self._loads:
+            less, more = (self._needed(self._place(load, K, ragged)) for K in (shallow, deep))
+            slope = max(0.0, more - less) / (deep - shallow)
+            found.append(Line(max(0.0, less - slope * (shallow + ragged)), slope))
+        return found
+
+    def _bent(self, lines: list[Line], tail: tuple[float, float], ragged: int) -> tuple[Line, ...]:
+        """Return the lines through the times at a tiny K as well, where the curve has these."""
+        low, shallow, bend = _depth(tail, self._step, TINY + ragged), float(self._probes.shallow), self._probes.bend
+        found = []
+        for load, line in zip(self._loads, lines, strict=True):
+            ms = self._times.get(self._place(load, TINY, ragged))
+            if ms is not None and low < shallow:
+                # The line must not predict less than was measured.
+                end = shallow if low >= bend or line.at(bend) < ms else bend
+                line = Line(line.start, line.slope, end, (line.at(end) - ms) / (end - low) - line.slope)
+            found.append(line)
+        return tuple(found)
+
+    def _factors(self, layout: str, ragged: int) -> tuple[float, float]:
+        """Return the time in this layout relative to NN, at a load of 1 and of a full wave."""
+        deep = self._probes.deep
+        if self._place(1.0, deep, ragged, layout) not in self._times:
+            ragged = 0  # a quick curve
+        light, heavy = (
+            self._needed(self._place(load, deep, ragged, layout)) / self._needed(self._place(load, deep, ragged))
+            for load in (1.0, float(self._curve.blocks_per_sm))
+        )
+        return light, heavy
+
+    def _tail(self, aligned: float, ragged: float) -> tuple[float, float]:
+        """Return what a ragged last tile costs, in steps of k, given what a step costs in both cases."""
+        if self._step < 3 or self._quick:
+            return 0.0, 1.0
+        four, shortest, longest = map(self._ms, self._probes.tails())
+        each = max(0.0, longest - shortest) / (self._step - 2) / (ragged or 1e-9)
+        whole = self._needed(self._place(1.0, self._probes.shallow, 0))
+        return max(0.0, (four - whole) / (aligned or 1e-9) - 4 * each), each
+
+    def _guard(self, stream: Problem) -> float:
+        guarded = self._probes.guarded()
+        return 1.0 if guarded is None else max(1.0, (self._known(guarded) or 0.0) / self._ms(stream))
+
+    def _shared(self, stream: Problem) -> float:
+        stacked = self._probes.stacked()
+        ms = None if stacked is None else self._known(stacked)
+        if stacked is None or ms is None:
+            return 0.0
+        whole = self._curve.config.kernel
+        low, high = self._ms(stream) / tiles(whole, stream), ms / tiles(whole, stacked)
+        return min(1.0, max(0.0, (1 - high / low) / (1 - 1 / STACKED)))
