@@ -18,7 +18,7 @@ from fastsgemm.geometry.grid import tiles
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choose import EXACT, NEAREST, PREDICTED, Choice, DeviceTraits, Option, distance, kept
 from fastsgemm.heuristics.cost_model import CostModel
-from fastsgemm.heuristics.curve_fit import fit
+from fastsgemm.heuristics.curve_fit import Fit, fit
 from fastsgemm.heuristics.database_entries import GENERIC, Curve, Record
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import BATCH_INVARIANT
@@ -90,7 +90,7 @@ def _model(place: _Place) -> CostModel | None:
     files = [database.of_rung(place.arch, rung.name) for rung in (BATCH_INVARIANT, rungs.RUNGS[8])]
     curves = [curve for file in files for curve in file.curves if _sums_in_order(curve.config)]
     own = [curve for curve in curves if curve.device == place.name]
-    fits = {}
+    fits: dict[Config, Fit] = {}
     for curve in own or curves:
         fits.setdefault(curve.config, fit(curve))  # the user's own take the place of what was shipped
     if not fits:
