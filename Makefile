@@ -84,6 +84,7 @@ lint: $(READY)
 	$(BIN)clang-format --dry-run -Werror $(DEVICE_CODE)
 	$(RUN) tools/write_tables.py --check
 	$(RUN) tools/draw_rooms.py --check
+	$(RUN) tools/draw_figures.py --check
 
 bench: $(READY)
 	mkdir -p $(dir $(BENCH_JSON))
@@ -110,6 +111,7 @@ hostile: $(READY)
 
 tables: $(READY)
 	$(RUN) tools/write_tables.py $(BENCH_JSON)
+	$(RUN) tools/draw_figures.py
 
 # Pinned to the CPU build by name: plain `torch` would bring gigabytes of CUDA libraries.
 torch: $(READY)

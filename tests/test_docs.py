@@ -32,6 +32,10 @@ def test_links_of_the_readme_work_outside_a_checkout():
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text())
     assert [link for link in links if not link.startswith("https://")] == []
     ours = [link.removeprefix(f"{home}/blob/main/") for link in links if "fastsgemm" in link]
+    raw = "https://raw.githubusercontent.com/" + home.removeprefix("https://github.com/") + "/main/"
+    pictures = re.findall(r'(?:src|srcset)="([^"]+)"', (ROOT / "README.md").read_text())
+    assert len(pictures) >= 4
+    ours += [picture.removeprefix(raw) for picture in pictures]
     assert len(ours) > 10
     assert [path for path in ours if not (ROOT / path).exists()] == []
 

@@ -58,7 +58,7 @@ def figures(data: Data) -> dict[str, Figure]:
     """Return the figures in the output of `reduce` by name. A figure has the same name in every run."""
     found = {}
     for name in SETS:
-        of_set = {f"{name} {_problem(row)}": _figure(row["percent"] / 100, row) for row in data[name]}
+        of_set = {f"{name} {_problem(row)}": _figure(row["percent"] / 100, row) for row in data.get(name, ())}
         if of_set:
             mean = statistics.geometric_mean(one.ratio for one in of_set.values())
             noise = math.hypot(*(one.noise for one in of_set.values())) / len(of_set)

@@ -38,7 +38,14 @@ REPEATED = "of stores, with repeats"  # the metric's name in tests/sim/ncu_count
 # Preferred; if ncu did not report it, the page shows the first FMA pipe metric that it did.
 PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"
 
-SETS = ("shapes", "layouts", "narrow", "random", "large")  # benchmark groups of tests/benchmarks/test_shapes.py
+SETS = (
+    "shapes",
+    "layouts",
+    "narrow",
+    "squares",
+    "random",
+    "large",
+)  # benchmark groups of tests/benchmarks/test_shapes.py
 UNKNOWN_DEVICE = "sgemm, unknown device"  # its name in tests/benchmarks/test_first_result.py
 
 _KEPT = ("M", "N", "K", "layout", "lda", "ldb", "ldc", "load_bytes", "size", "rung", "rule", "ms", "cublas_ms")

@@ -110,6 +110,9 @@ NAMED = tuple(
     )
 )
 LAYOUTS = tuple(Sample(Problem(4096, 4096, 4096, layout)) for layout in OPERAND_LAYOUTS)
+# For the figure of the rate against the size: every multiple of 256 to 2048, then every 1024.
+_SIDES = (*range(256, 2048, 256), *range(2048, 9216, 1024))
+SQUARES = tuple(Sample(Problem(n, n, n, layout)) for n in _SIDES for layout in OPERAND_LAYOUTS)
 _NARROW = (1, 8, 32)
 NARROW = (
     *(Sample(Problem(rows, 4096, 4096, layout)) for rows in _NARROW for layout in OPERAND_LAYOUTS),

@@ -6,7 +6,7 @@
 from contextlib import closing
 
 import pytest
-from problem_sets import LAYOUTS, NAMED, NARROW, all_sizes, large
+from problem_sets import LAYOUTS, NAMED, NARROW, SQUARES, all_sizes, large
 from versus import Versus, compile_ahead
 
 from fastsgemm import device
@@ -14,9 +14,10 @@ from fastsgemm.measure.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.gpu
 
-SETS = {"shapes": NAMED, "layouts": LAYOUTS, "narrow": NARROW, "random": all_sizes(), "large": large()}
+SETS = {"shapes": NAMED, "layouts": LAYOUTS, "narrow": NARROW, "squares": SQUARES}
+SETS |= {"random": all_sizes(), "large": large()}
 # Seconds spent on timing each of the two.
-_SECONDS = {"shapes": 0.3, "layouts": 0.5, "narrow": 0.1, "random": 0.06, "large": 0.08}
+_SECONDS = {"shapes": 0.3, "layouts": 0.5, "narrow": 0.1, "squares": 0.1, "random": 0.06, "large": 0.08}
 _TRIED = 4  # samples of each set, if nothing is measured
 _SMALL = 10**11  # FLOP; larger samples are skipped if nothing is measured
 
