@@ -25,7 +25,7 @@ endif
 DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
 
 .NOTPARALLEL:
-.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch clean
+.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch docs site clean
 
 help:
 	@echo 'make test    set up .venv on first use, then run the tests, those that need a GPU where there is one'
@@ -40,6 +40,7 @@ help:
 	@echo 'make sass    count the instructions of rung 9, and write docs/sass.md from that (needs nvdisasm)'
 	@echo 'make hostile count what the tests in tests/hostile try, and write docs/hostile.md from that'
 	@echo 'make tables  write the tables of README.md and docs/ from $(BENCH_JSON)'
+	@echo 'make docs    build the site in build/site, in an environment of its own; a dead link or a missing docstring fails'
 	@echo 'make torch   add a CPU build of PyTorch to .venv, so that its tests run where there is no GPU'
 	@echo 'make clean   remove what these targets made'
 
@@ -83,6 +84,7 @@ lint: $(READY)
 	$(RUN) -m mypy
 	$(BIN)clang-format --dry-run -Werror $(DEVICE_CODE)
 	$(RUN) tools/write_tables.py --check
+	$(RUN) tools/write_commands.py --check
 	$(RUN) tools/draw_rooms.py --check
 	$(RUN) tools/draw_figures.py --check
 
@@ -117,6 +119,17 @@ tables: $(READY)
 torch: $(READY)
 	$(RUN) -m pip install --retries 1 --timeout 30 --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu'
 
+# In an environment without NVRTC: the pages and docstrings need no compiler.
+docs:
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(MAKE) --no-print-directory site VENV= PYTHON=.venv-docs/bin/python
+
+site:
+	$(RUN) -m sphinx --quiet --fail-on-warning --keep-going -c docs -b html . build/site
+	$(RUN) tools/check_site.py build/site
+	@echo 'the site is in build/site/index.html'
+
 ifneq ($(VENV),)
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("fastsgemm needs Python 3.10 or later, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
@@ -127,5 +140,5 @@ $(READY): pyproject.toml
 endif
 
 clean:
-	rm -rf .venv .venv-cu12 build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-cu12 .venv-docs build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

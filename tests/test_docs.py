@@ -1,5 +1,6 @@
 """What the pages name exists: files, rungs, errors, modules, commands, links. Their examples run."""
 
+import inspect
 import pkgutil
 import re
 import shlex
@@ -74,8 +75,8 @@ def test_every_make_target_of_the_pages_exists():
 def commands():
     """Every command line of the program in the code blocks of the pages, without its comment."""
     for page in PAGES:
-        for block in re.findall(r"^```\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
-            for line in re.findall(r"^(?:python -m )?fastsgemm (?=[a-z])(.*)$", block, re.MULTILINE):
+        for block in re.findall(r"^ *```\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL):
+            for line in re.findall(r"^ *(?:python -m )?fastsgemm (?=[a-z])(.*)$", block, re.MULTILINE):
                 command = re.split(r" {2,}", line)[0]
                 yield pytest.param(command, id=f"{page.name}: {command}")
 
@@ -98,12 +99,36 @@ def test_every_module_exists(page):
 
 
 def programs():
-    """The Python examples of the simulated device's page."""
-    for page in (page for page in PAGES if page.name == "simulated-device.md"):
-        yield from re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    """The Python examples of the simulated device's page, and the course, whose experiments share their first lines."""
+    for name in ("simulated-device.md", "course.md"):
+        text = (ROOT / "docs" / name).read_text()
+        found = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        for number, program in enumerate(["\n".join(found)] if name == "course.md" else found):
+            yield pytest.param(program, id=f"{name}-{number}")
 
 
-@pytest.mark.parametrize("program", list(programs()))
+@pytest.mark.parametrize("program", list(programs()) if (ROOT / "docs").is_dir() else [])
 def test_the_examples_of_the_simulated_device_run(program, capsys):
     exec(program, {})
     assert capsys.readouterr().out
+
+
+def test_every_public_name_is_on_the_page_of_the_api():
+    text = (ROOT / "docs" / "api.rst").read_text()
+    missing = {name for name in fastsgemm.__all__ if not name.endswith("Error") and f"fastsgemm.{name}" not in text}
+    assert missing == {"__version__"}
+    assert "automodule:: fastsgemm.errors\n   :members:" in text
+
+
+@pytest.mark.parametrize("name", ["sgemm", "split", "explain", "tune"])
+def test_every_parameter_is_documented(name):
+    function = getattr(fastsgemm, name)
+    section = function.__doc__.split("Parameters\n")[1].split("Returns\n")[0]
+    described = {word for line in re.findall(r"^ *([\w, ]+?) : ", section, re.MULTILINE) for word in line.split(", ")}
+    assert set(inspect.signature(function).parameters) == described
+
+
+def test_every_page_is_in_the_navigation():
+    listed = re.findall(r"^([\w./-]+)$", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE)
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} | {"api"}
+    assert pages - {*listed} == {"index"}

@@ -424,6 +424,28 @@ def hostile_texts(tried: Mapping[str, int] | None) -> dict[str, str]:
     return {"hostile": "\n".join([*_header("attack", "times tried"), *rows])}
 
 
+def generic_texts(found: Data) -> dict[str, str]:
+    """Return what is known of the generic records on devices that nobody has measured."""
+    heads = ("device", "architecture", "registers", "spilled bytes", "blocks an SM", "warps an SM")
+    lines = [
+        f"Compiled by NVRTC {found['nvrtc']}; counted on the simulated device.",
+        "",
+        *_header("rung", *heads, "FMAs a wavefront", "needed", "quick candidates"),
+    ]
+    for row in found["rows"]:
+        cells = (
+            row["device"],
+            row["arch"],
+            row["registers"],
+            row["spilled"],
+            row["blocks_per_sm"],
+            row["warps_per_sm"],
+        )
+        counted = (f"{row['fmas_per_wavefront']:.1f}", row["fmas_per_cycle"] // 32, row["quick_candidates"])
+        lines.append(_line(row["rung"], *cells, *counted))
+    return {"generic-records": "\n".join(lines)}
+
+
 def contents(
     data: Data | None,
     counts: Table,
@@ -431,11 +453,12 @@ def contents(
     ncu: Data | None,
     counters: Data | None,
     hostile: Data | None,
+    generic: Data | None = None,
 ) -> dict[str, str]:
     """Return the text of every table by its name."""
     measured = {name: NOT_MEASURED if data is None else table(data) for name, table in TABLES.items()}
     counted = counts_texts(counts) | counters_texts(counters) | hostile_texts(hostile)
-    return measured | counted | sass_texts(sass) | ncu_texts(ncu)
+    return measured | counted | sass_texts(sass) | ncu_texts(ncu) | (generic_texts(generic) if generic else {})
 
 
 def fill(text: str, contents: Mapping[str, str]) -> str:
@@ -477,15 +500,16 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         except (OSError, ValueError) as error:
             parser.error(f"{options.run}: {error}")
         kept.write_text(json.dumps(reduced, indent=1) + "\n", encoding="utf-8")
-    data, sass, ncu, counters, hostile = (
-        _read(kept.with_name(name)) for name in (kept.name, "sass.json", "ncu.json", "counters.json", "hostile.json")
+    data, sass, ncu, counters, hostile, generic = (
+        _read(kept.with_name(f"{name}.json"))
+        for name in ("benchmarks", "sass", "ncu", "counters", "hostile", "generic_records")
     )
     literature, trial, counts = (
         json.loads(kept.with_name(f"{name}.json").read_text(encoding="utf-8"))
         for name in ("literature", "trial", "counts")
     )
     measured = None if data is None else data | {"literature": literature, "trial": trial}
-    texts = contents(measured, from_json(counts), sass, ncu, counters, hostile)
+    texts = contents(measured, from_json(counts), sass, ncu, counters, hostile, generic)
     stale = []
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")

@@ -240,7 +240,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Show which constants a problem gets on a device, and why.",
         epilog=_EPILOG,
     )
-    why.add_argument("problem", type=_problem, metavar="M,N,K[,LAYOUT]")
+    why.add_argument("problem", type=_problem, metavar="M,N,K[,LAYOUT]", help="the problem")
     why.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
     why.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
     _finish(why, _explain)
