@@ -25,7 +25,7 @@ endif
 DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
 
 .NOTPARALLEL:
-.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch docs site clean
+.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch docs site release-check clean
 
 help:
 	@echo 'make test    set up .venv on first use, then run the tests, those that need a GPU where there is one'
@@ -41,6 +41,7 @@ help:
 	@echo 'make hostile count what the tests in tests/hostile try, and write docs/hostile.md from that'
 	@echo 'make tables  write the tables of README.md and docs/ from $(BENCH_JSON)'
 	@echo 'make docs    build the site in build/site, in an environment of its own; a dead link or a missing docstring fails'
+	@echo 'make release-check  build the wheel and try it in a new environment of every supported Python'
 	@echo 'make torch   add a CPU build of PyTorch to .venv, so that its tests run where there is no GPU'
 	@echo 'make clean   remove what these targets made'
 
@@ -120,15 +121,21 @@ torch: $(READY)
 	$(RUN) -m pip install --retries 1 --timeout 30 --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu'
 
 # In an environment without NVRTC: the pages and docstrings need no compiler.
-docs:
+docs: .venv-docs/.ready
+	$(MAKE) --no-print-directory site VENV= PYTHON=.venv-docs/bin/python
+
+.venv-docs/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
-	$(MAKE) --no-print-directory site VENV= PYTHON=.venv-docs/bin/python
+	touch $@
 
 site:
 	$(RUN) -m sphinx --quiet --fail-on-warning --keep-going -c docs -b html . build/site
 	$(RUN) tools/check_site.py build/site
 	@echo 'the site is in build/site/index.html'
+
+release-check: $(READY)
+	$(RUN) tools/check_release.py
 
 ifneq ($(VENV),)
 $(READY): pyproject.toml

@@ -29,6 +29,7 @@ numpydoc_show_class_members = False
 numpydoc_validation_checks = {"GL08", "SS01"}
 numpydoc_validation_exclude = {r"\.__init__$", r"\.__eq__$", r"\.__hash__$", r"\.__repr__$", r"\.__str__$"}
 
+highlight_language = "none"  # most blocks without a language are commands
 html_theme = "furo"
 html_title = f"fastsgemm {release}"
 html_show_sphinx = False

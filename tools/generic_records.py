@@ -3,9 +3,9 @@
 
     tools/generic_records.py && tools/write_tables.py
 
-For one device of each architecture: registers and spills as ptxas reports them, the blocks that an SM holds, the FMAs for
-each pass over shared memory as the simulated device counts them, and how many quick candidates are legal. Needs NVRTC and
-no device.
+For one device of each architecture: registers and spills as ptxas reports them, the blocks that an SM holds, the FMAs
+for each pass over shared memory as the simulated device counts them, and how many quick candidates are legal. Needs
+NVRTC and no device.
 """
 
 from __future__ import annotations
