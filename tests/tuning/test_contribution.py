@@ -1,0 +1,168 @@
+"""A contributed file holds what makes it believable, and a file that is not believable is refused with the reason."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fastsgemm import device
+from fastsgemm.errors import DeviceError, RecordError
+from fastsgemm.heuristics import database
+from fastsgemm.tuning import contribution, tuner
+
+ROOT = Path(__file__).resolve().parents[2]
+TUNE = ("--rung", "autotuned", "--no-progress", "--size", "512,512,512")
+CONTRIBUTED = sorted((ROOT / "contributions").glob("*.json"))
+
+
+@pytest.fixture
+def exported(cli, evaluator, tmp_path, monkeypatch):
+    """A contribution of a tuning run on the fake device, and a function that verifies a changed one."""
+    monkeypatch.setattr(contribution, "clocks", lambda gpu: (1980.0, 3201.0, None))
+    monkeypatch.setattr(contribution, "cublas", lambda: "torch 2.11.0")
+    evaluator.baseline_ms, evaluator.cublas_error = 0.05, 3e-7
+    path = tmp_path / "contribution.json"
+    code, _, err = cli(*TUNE, "--size", "1024,1024,1024,TN", "--export", str(path))
+    assert code == 0 and "exported" in err
+    return json.loads(path.read_text())
+
+
+@pytest.fixture
+def verify(cli, tmp_path, monkeypatch):
+    def absent(name):
+        raise DeviceError(f"this machine has no device {name!r}")
+
+    monkeypatch.setattr(device, "ordinal", absent)
+
+    def call(data):
+        path = tmp_path / "changed.json"
+        path.write_text(json.dumps(data))
+        return cli("--verify", str(path))
+
+    return call
+
+
+def test_a_file_says_where_it_is_from(exported):
+    assert exported["machine"] == {
+        "device": "Fake 9000",
+        "arch": "sm_90",
+        "multiprocessors": 132,
+        "clock_mhz": 1980.0,
+        "memory_clock_mhz": 3201.0,
+        "power_limit_w": None,
+        "driver": "580.0",
+        "nvrtc": "13.0",
+        "cublas": "torch 2.11.0",
+        "date": "2026-01-01",
+    }
+    assert {one["problem"] for one in exported["checks"]} == {"512,512,512", "1024,1024,1024,TN"}
+    assert all(len(one["ms"]) == len(one["cublas_ms"]) == contribution.REPEATS for one in exported["checks"])
+
+
+def test_a_whole_file_is_in_order(exported, verify):
+    code, out, _ = verify(exported)
+    assert code == 0, out
+    assert "2 records" in out and "no device 'Fake 9000'" in out
+
+
+def spread(data):
+    data["checks"][0]["ms"] = [0.1 * (1 + place) for place in range(9)]
+
+
+def shifted(data):
+    data["checks"][0]["ms"] = [2.0 * ms for ms in data["checks"][0]["ms"]]
+
+
+def tf32(data):
+    data["checks"][0]["error"] = 3e-4
+
+
+def illegal(data):
+    data["content"]["records"][0]["constants"]["TM"] = 7
+
+
+def of_another_device(data):
+    data["machine"]["device"] = "NVIDIA X"
+
+
+def without_checks(data):
+    data["checks"] = []
+
+
+def without_cublas(data):
+    for record in data["content"]["records"]:
+        record["cublas_ratio"] = None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (spread, "repeats spread by"),
+        (shifted, "but the record has"),
+        (tf32, "the error is 3.00e-04, the limit is"),
+        (illegal, "TM"),
+        (of_another_device, "not of NVIDIA X"),
+        (without_checks, "not checked"),
+        (without_cublas, "no speed relative to cuBLAS"),
+    ],
+)
+def test_a_file_that_is_not_believable_is_refused(exported, verify, change, reason):
+    change(exported)
+    code, out, err = verify(exported)
+    assert code == 1
+    assert reason in out + err and "refused: " in out
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.update(schema=99),
+        lambda data: data.update(extra=1),
+        lambda data: data["machine"].pop("driver"),
+        lambda data: data["content"]["records"][0].update(ms="fast"),
+        lambda data: data["content"].update(arch="sm_80"),
+    ],
+)
+def test_a_file_of_another_format_is_one_line(exported, verify, change):
+    change(exported)
+    code, _, err = verify(exported)
+    assert code == 2 and err.count("\n") == 1
+
+
+def test_a_missing_file_is_one_line(cli, tmp_path):
+    code, _, err = cli("--verify", str(tmp_path / "none.json"))
+    assert code == 2 and err.count("\n") == 1 and "cannot be read" in err
+
+
+def test_on_its_device_a_sample_is_timed_again(exported, verify, evaluator, monkeypatch):
+    monkeypatch.setattr(device, "ordinal", lambda name: 0)
+    code, out, _ = verify(exported)
+    assert code == 0 and out.count(" OK") == 2
+    monkeypatch.setattr(type(evaluator), "formula", lambda self, config, problem: 9.0)
+    code, out, _ = verify(exported)
+    assert code == 1 and out.count(" DIFFERS") == 2
+
+
+def test_a_sample_has_the_quickest_and_the_slowest_record():
+    records = database.shipped("sm_90").records
+    found = contribution.sample(records)
+    times = [one.ms for one in records]
+    assert len(found) == contribution.SAMPLE
+    assert found[0].ms == min(times) and found[-1].ms == max(times)
+
+
+def test_the_clocks_are_read_from_a_line_of_nvidia_smi():
+    assert contribution.parsed_clocks("1980, 3201, 700.00\n") == (1980.0, 3201.0, 700.0)
+    assert contribution.parsed_clocks("1590, 5001, [N/A]\n") == (1590.0, 5001.0, None)
+    assert contribution.parsed_clocks("") == (None, None, None)
+
+
+@pytest.mark.parametrize("path", CONTRIBUTED, ids=lambda path: path.stem)
+def test_every_contributed_file_is_in_order(path):
+    assert contribution.faults(*contribution.read(path)) == []
+
+
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path, evaluator):
+    outcome = tuner.Outcome(evaluator.device, evaluator.tools)
+    with pytest.raises(RecordError, match="cannot be written"):
+        contribution.write(tmp_path / "none" / "x.json", outcome, [], (None, None, None))
