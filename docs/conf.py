@@ -15,7 +15,8 @@ project_copyright = author
 release = version = fastsgemm.__version__
 
 root_doc = "docs/index"
-include_patterns = ["docs/*.md", "docs/*.rst", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "*/README.md"]
+include_patterns = ["docs/*.md", "docs/*.rst", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
+include_patterns += ["cuda_src/README.md", "tuning_db/README.md"]
 exclude_patterns = [".*", "build", "dist", "docs/data", "examples"]
 
 extensions = ["sphinx.ext.autodoc", "numpydoc", "myst_parser", "sphinx_copybutton"]

@@ -223,8 +223,9 @@ def write(
     """
     info, tools = outcome.device, outcome.tools
     library = cublas() if any(one.cublas_ms for one in checks) else None
-    stated = (tools.driver, tools.nvrtc, library, tools.date)
-    made_on = Machine(info.name, info.arch, info.multiprocessors, *numbers, *stated)
+    made_on = Machine(
+        info.name, info.arch, info.multiprocessors, *numbers, tools.driver, tools.nvrtc, library, tools.date
+    )
     content = msgspec.Raw(database_writing.dumps(outcome.content).encode())
     failures = {reason.splitlines()[0][:200]: count for reason, count in outcome.failures.items()}
     whole = Contribution(
@@ -260,7 +261,7 @@ def read(path: Path) -> tuple[Contribution, Content]:
 def faults(found: Contribution, content: Content) -> list[str]:
     """Return everything that speaks against a contribution, as far as the file itself shows it."""
     lines = database_reading.faults(database_writing.dumps(content), found.machine.arch)
-    devices = {entry.device for entry in (*content.records, *content.curves)}
+    devices = {one.device for one in content.records} | {one.device for one in content.curves}
     if devices != {found.machine.device}:
         lines.append(f"its records and curves are of {sorted(map(str, devices))}, not of {found.machine.device}")
     lines += [f"{one.rung}: a record is {one.origin}, not measured" for one in content.records if one.ms is None]
