@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from fastsgemm import __version__, device, rungs
+from fastsgemm.bench import command as bench
 from fastsgemm.errors import DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
@@ -201,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")
     parser.set_defaults(json=False)
     _finish(parser, _everything)
-    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,tune,cache}")
+    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,tune,bench,cache}")
 
     found = commands.add_parser(
         "info", help="show devices, driver, NVRTC, kernel cache and the tuning record in use", epilog=_EPILOG
@@ -262,6 +263,20 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument("--rung", type=_rung, help=f"the rung: {', '.join(tunable())}; default: all of them")
     add_options(search)
     _finish(search, tune_as_asked)
+
+    beside = commands.add_parser(
+        "bench", help="time sgemm beside cuBLAS on many problems", description=bench.DESCRIPTION, epilog=_EPILOG
+    )
+    beside.add_argument(
+        "--size",
+        action="append",
+        type=_problem,
+        default=[],
+        metavar="M,N,K[,LAYOUT]",
+        help="time this problem instead of the sets; repeatable",
+    )
+    bench.add_options(beside)
+    _finish(beside, bench.bench_as_asked)
 
     stored = commands.add_parser("cache", help="show or empty the folder of compiled kernels")
     stored.add_argument("--clear", action="store_true", help="delete all compiled kernels; calls compile them again")
