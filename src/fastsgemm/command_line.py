@@ -13,7 +13,7 @@ from fastsgemm.bench import command as bench
 from fastsgemm.errors import DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
-from fastsgemm.ladder import contenders, info, measured
+from fastsgemm.ladder import bars, contenders, info, measured
 from fastsgemm.problem import Problem, parse
 from fastsgemm.progress import say
 from fastsgemm.rungs import RUNGS, Rung
@@ -134,6 +134,8 @@ def _ladder(options: argparse.Namespace) -> int:
         _print_json(climbed.json())
     else:
         print(climbed.text())
+        if options.plot:
+            print(f"\n{bars.text(climbed.json())}")
     return 0 if climbed.ok else _WRONG_RESULT
 
 
@@ -233,6 +235,7 @@ def _parser() -> argparse.ArgumentParser:
         '(default "NVIDIA H200"); or the name or architecture of a device to simulate. Default: FASTSGEMM_DEVICE, '
         "else the first device, else host",
     )
+    climb.add_argument("--plot", action="store_true", help="also draw the rates, or the simulated counts, as bars")
     _finish(climb, _ladder)
 
     why = commands.add_parser(

@@ -89,6 +89,7 @@ def test_problems_can_be_given(bench, results, monkeypatch):
     [
         ({"new": "[]"}, "Expected `object`"),
         ({"new": "{}"}, "holds no results of bench"),
+        ({"new": '{"schema": 2, "date": 1, "device": 1, "driver": 1, "nvrtc": 1, "packages": 1}'}, "has schema 2"),
         (
             {"new": '{"date": 1, "device": 1, "driver": 1, "nvrtc": 1, "packages": 1, "shapes": [1]}'},
             "holds no results",

@@ -82,7 +82,7 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """Return the results in a file, with every field that a report needs."""
     from fastsgemm import private_files, strict_json
-    from fastsgemm.bench import comparison
+    from fastsgemm.bench import comparison, suite
 
     try:
         text = private_files.read(path, _MOST_BYTES, private=False)
@@ -92,6 +92,8 @@ def _read(path: Path) -> dict[str, Any]:
     missing = {"date", "device", "driver", "nvrtc", "packages"} - data.keys()
     if missing:
         raise RecordError(f"{path} holds no results of bench: {sorted(missing)} are missing")
+    if data.get("schema", suite.SCHEMA) != suite.SCHEMA:
+        raise RecordError(f"{path} has schema {data['schema']!r}; this version reads {suite.SCHEMA}")
     try:
         comparison.figures({"ladder": [], "calls": [], **data})
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -14,6 +14,7 @@ from fastsgemm.errors import MissingExtraError
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.progress import say, track
 
+SCHEMA = 1  # of the results
 # Seconds spent on timing each of the two, for one problem of a set.
 SECONDS = {"shapes": 0.3, "layouts": 0.5, "narrow": 0.1, "squares": 0.1, "random": 0.06, "large": 0.08, "given": 0.5}
 
@@ -55,6 +56,7 @@ def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[st
         if switched:
             gpu.leave()
     return {
+        "schema": SCHEMA,
         "date": datetime.date.today().isoformat(),
         "device": gpu.name,
         "driver": device.driver_text() or "unknown",
