@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from cuda.bindings import driver
+from python_kernels import PythonKernel
 
 from fastsgemm import device, rungs
 from fastsgemm.call.arrays import DeviceArray
@@ -84,13 +85,10 @@ class CountingWatch:
 
 
 class HostDriver:
-    """What the evaluator asks of the CUDA driver. `local_bytes` and `context` can be set."""
+    """What the evaluator asks of the CUDA driver. `context` can be set."""
 
     def __init__(self):
-        self.local_bytes, self.context = 0, driver.CUresult.CUDA_SUCCESS
-
-    def attribute(self, attribute, handle, ordinal):
-        return driver.CUresult.CUDA_SUCCESS, self.local_bytes
+        self.context = driver.CUresult.CUDA_SUCCESS
 
     def copy(self, target, source, size):
         ctypes.memmove(target, source, size)
@@ -105,16 +103,9 @@ def device_info(request):
 @pytest.fixture
 def host_driver(monkeypatch):
     made = HostDriver()
-    monkeypatch.setattr(driver, "cuKernelGetAttribute", made.attribute)
     monkeypatch.setattr(driver, "cuMemcpyDtoD", made.copy)
     monkeypatch.setattr(driver, "cuCtxSynchronize", lambda: (made.context,))
     return made
-
-
-def with_handle(kernel):
-    """Give a kernel made of Python what the driver is asked about it by."""
-    kernel.handle = 0
-    return kernel
 
 
 def recorded(monkeypatch, make):
@@ -133,8 +124,6 @@ def arrays(monkeypatch):
 @pytest.fixture
 def python_evaluator(device_info, arrays, host_driver, monkeypatch):
     """A `DeviceEvaluator` on the device made of Python."""
-    load = device_info.load
-    monkeypatch.setattr(device_info, "load", lambda *how: with_handle(load(*how)))
     monkeypatch.setattr(evaluator, "Stopwatch", CountingWatch)
     return DeviceEvaluator(device_info)
 
@@ -256,7 +245,7 @@ def matrix_at(pointer, rows, columns, leading):
 
 
 def replace_kernel(gpu, job, function):
-    gpu.kernels[kernel.key(job.rung, job.config, job.variant)] = with_handle(function)
+    gpu.kernels[kernel.key(job.rung, job.config, job.variant)] = PythonKernel("replaced", function, "iiifPqPqfPq")
 
 
 def refusing(*arguments):
@@ -275,8 +264,8 @@ def test_a_kernel_that_breaks_the_context_ends_the_run(python_evaluator, device_
         python_evaluator.check(job_64())
 
 
-def test_a_kernel_that_uses_local_memory_is_refused(python_evaluator, host_driver):
-    host_driver.local_bytes = 16
+def test_a_kernel_that_uses_local_memory_is_refused(python_evaluator, monkeypatch):
+    monkeypatch.setattr(PythonKernel, "local_bytes", 16)
     assert python_evaluator.check(job_64()) == "it spills: 16 bytes of local memory a thread"
 
 
@@ -411,7 +400,7 @@ def test_good_kernels_pass(real, problem):
 def test_a_wrong_kernel_is_found_out(real, monkeypatch):
     job = job_of("sm_90", WARP, GOOD, Problem(512, 512, 512))
     other = Variant(True, False, *([job.variant.vec_a] * 3))  # the same geometry, but A is read as if column-major
-    wrong = kernel.get(real.gpu, WARP, GOOD, other, real.gpu.stream(LEGACY_STREAM))
+    wrong = kernel.get(real.gpu, WARP, GOOD, other, LEGACY_STREAM)
     monkeypatch.setitem(real.gpu.kernels, kernel.key(WARP, GOOD, job.variant), wrong)
     assert "wrong result" in real.check(job)
 
