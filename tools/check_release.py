@@ -10,6 +10,7 @@ docs/release.md is the whole checklist.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -64,7 +65,8 @@ def contradictions(root: Path = ROOT) -> list[str]:
 
 def _run(*command: object, cwd: Path | None = None) -> None:
     print("+", *command, flush=True)
-    subprocess.run([str(part) for part in command], cwd=cwd, check=True)
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # the wheel, not this checkout
+    subprocess.run([str(part) for part in command], cwd=cwd, env=alone, check=True)
 
 
 def build(folder: Path) -> Path:
@@ -77,6 +79,14 @@ def build(folder: Path) -> Path:
         if wanted not in names:
             raise ValueError(f"{wheel.name} does not have {wanted}")
     return wheel
+
+
+def interpreter(wanted: str) -> str | None:
+    """Return the path of this version of Python if it is on PATH and starts."""
+    found = shutil.which(f"python{wanted}")
+    if found is None or subprocess.run([found, "-c", ""], capture_output=True).returncode:
+        return None  # some version managers have a command that starts nothing
+    return found
 
 
 def try_wheel(wheel: Path, python: str) -> None:
@@ -104,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     wheel = build(dist)
-    wanted = {one: shutil.which(f"python{one}") for one in supported()}
+    wanted = {one: interpreter(one) for one in supported()}
     tried = {one: python for one, python in wanted.items() if python}
     for python in tried.values():
         try_wheel(wheel, python)
