@@ -137,7 +137,7 @@ docs: .venv-docs/.ready
 	touch $@
 
 site:
-	$(RUN) -m sphinx --quiet --fail-on-warning --keep-going -c docs -b html . build/site
+	$(RUN) -m sphinx --fresh-env --quiet --fail-on-warning --keep-going -c docs -b html . build/site
 	$(RUN) tools/check_site.py build/site
 	@echo 'the site is in build/site/index.html'
 

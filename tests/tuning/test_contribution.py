@@ -7,7 +7,7 @@ import pytest
 
 from fastsgemm import device
 from fastsgemm.errors import DeviceError, RecordError
-from fastsgemm.heuristics import database
+from fastsgemm.heuristics import database, database_reading, database_writing
 from fastsgemm.tuning import contribution, tuner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,3 +166,21 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path, evaluator):
     outcome = tuner.Outcome(evaluator.device, evaluator.tools)
     with pytest.raises(RecordError, match="cannot be written"):
         contribution.write(tmp_path / "none" / "x.json", outcome, [], (None, None, None))
+
+
+def test_a_believable_file_can_be_added_to_the_shipped_database(exported, tmp_path, monkeypatch, capsys):
+    add_contribution = pytest.importorskip("add_contribution", reason="tools/ is part of a checkout only")
+    shipped = database.shipped("sm_90")
+    monkeypatch.setattr(database, "shipped_path", lambda arch: tmp_path / f"{arch}.json")
+    database_writing.write(tmp_path / "sm_90.json", shipped)
+    path = tmp_path / "contribution.json"
+    assert add_contribution.main([str(path)]) == 0
+    text = (tmp_path / "sm_90.json").read_text()
+    assert database_reading.faults(text, "sm_90") == []
+    content, _ = database_reading.parse(text.encode(), "sm_90")
+    assert len(content.records) == len(shipped.records) + 2
+    assert content.fitted == shipped.fitted and len(content.curves) == len(shipped.curves)
+    illegal(exported)
+    path.write_text(json.dumps(exported))
+    assert add_contribution.main([str(path)]) == 1
+    assert "TM" in capsys.readouterr().err
