@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytorch_tables
+
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.ladder.simulated import Row, Table, from_json
 from fastsgemm.rungs import find
@@ -510,6 +512,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     )
     measured = None if data is None else data | {"literature": literature, "trial": trial}
     texts = contents(measured, from_json(counts), sass, ncu, counters, hostile, generic)
+    texts |= pytorch_tables.texts(_read(kept.with_name("pytorch.json")))
     stale = []
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")
