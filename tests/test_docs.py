@@ -1,9 +1,12 @@
 """What the pages name exists: files, rungs, errors, modules, commands, links. Their examples run."""
 
 import inspect
+import os
 import pkgutil
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,6 +118,14 @@ def programs():
 def test_the_examples_of_the_simulated_device_run(program, capsys):
     exec(program, {})
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("page", "backend"), [("start", "host"), ("arrays", "host"), ("reproducible", "sim")])
+def test_the_numpy_examples_run(page, backend):
+    found = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL)
+    (program,) = (one for one in found if "import numpy" in one)
+    environment = {**os.environ, "FASTSGEMM_DEVICE": backend, "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, timeout=100)
 
 
 def test_every_public_name_is_on_the_page_of_the_api():

@@ -13,6 +13,7 @@ from fastsgemm.bench.versus import Versus, compile_ahead
 from fastsgemm.errors import MissingExtraError
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.progress import say, track
+from fastsgemm.tuning import first_use
 
 SCHEMA = 1  # of the results
 # Seconds spent on timing each of the two, for one problem of a set.
@@ -39,8 +40,8 @@ def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[st
         A result is wrong.
     """
     ordinal = device.ordinal(place)
-    gpu = device.open_gpu(ordinal)
     torch = _torch()
+    gpu = first_use.open_device(ordinal)  # tunes a device without records, as a first call does
     switched = gpu.enter()
     try:
         every = [sample for chosen in samples.values() for sample in chosen]
