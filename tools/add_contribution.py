@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fastsgemm.errors import RecordError
-from fastsgemm.heuristics import database, database_writing
+from fastsgemm.heuristics import database, database_writing, fp16x3_rates
+from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.tuning import contribution
 
 
@@ -36,7 +37,19 @@ def add(path: Path) -> Path:
     merged = replace(database_writing.merged(shipped, content), fitted=shipped.fitted)
     database_writing.write(database.shipped_path(arch), merged)
     database.forget()
+    rates = contribution.rates_of(found)
+    if rates is not None:
+        _add_rates(rates)
     return database.shipped_path(arch)
+
+
+def _add_rates(rates: Rates) -> None:
+    """Write the file of rung 11 for an architecture, unless one of another device is shipped."""
+    path = database.shipped_path(rates.arch).parent / "fp16x3" / f"{rates.arch}.json"
+    if path.exists() and fp16x3_rates.parse(path, path.read_bytes()).device != rates.device:
+        print(f"the rates of rung fp16x3 stay out: {path} is of another device")
+    else:
+        path.write_text(fp16x3_rates.dumps(rates), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

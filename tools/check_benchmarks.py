@@ -19,7 +19,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from write_tables import ROOT, reduce
+from page_tables.benchmarks import reduce
+from write_tables import ROOT
 
 from fastsgemm.bench.comparison import Figure, fallen, figures
 

@@ -29,7 +29,11 @@ A, B = np.ones((70, 50), np.float32), np.ones((50, 60), np.float32)
 assert (fastsgemm.sgemm(A, B) == 50).all()
 print("fastsgemm", fastsgemm.__version__)
 """
-_COMMANDS = (["info"], ["explain", "1000,1000,1000", "--device", "sm_90"], ["ladder", "--device", "sim", "--rung", "1"])
+_COMMANDS = (
+    ["info"],
+    ["explain", "--size", "1000,1000,1000", "--device", "sm_90"],
+    ["ladder", "--device", "sim", "--rung", "1"],
+)
 
 
 def version(root: Path = ROOT) -> str:

@@ -126,7 +126,7 @@ def draw_ladder(figure: Any, data: Any, theme: Theme) -> None:
         if rate is not None:
             axes.axvline(rate, color=theme.cublas, linestyle=style, linewidth=1.2, zorder=0)
             axes.text(rate, 1.02, f"{name} {rate:.1f}", transform=above, ha="center", va="bottom", color=theme.cublas)
-    axes.set_xlim(0, data["peak"] or 1.15 * max(rates))
+    axes.set_xlim(0, max(data["peak"] or 0.0, 1.08 * max(rates)))
     axes.set_xlabel(f"TFLOP/s: {data['title']}")
     axes.tick_params(axis="y", length=0)
     for side in ("top", "right", "left"):

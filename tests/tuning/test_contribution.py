@@ -7,7 +7,7 @@ import pytest
 
 from fastsgemm import device
 from fastsgemm.errors import DeviceError, RecordError
-from fastsgemm.heuristics import database, database_reading, database_writing
+from fastsgemm.heuristics import database, database_reading, database_writing, fp16x3_rates
 from fastsgemm.tuning import contribution, tuner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,6 +111,16 @@ def test_a_file_that_is_not_believable_is_refused(exported, verify, change, reas
     code, out, err = verify(exported)
     assert code == 1
     assert reason in out + err and "refused: " in out
+
+
+def test_rates_of_rung_11_are_read_and_must_be_of_the_device(exported, verify):
+    rates = json.loads(fp16x3_rates.dumps(fp16x3_rates.load("sm_90")))
+    code, out, _ = verify(exported | {"rates": rates | {"device": "Fake 9000"}})
+    assert code == 0 and "rates of rung fp16x3" in out
+    code, out, _ = verify(exported | {"rates": rates})
+    assert code == 1 and "its rates of rung fp16x3 are of NVIDIA H200" in out
+    code, _, err = verify(exported | {"rates": rates | {"tiles": []}})
+    assert code == 2 and "it has no tiles" in err
 
 
 @pytest.mark.parametrize(

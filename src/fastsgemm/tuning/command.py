@@ -12,14 +12,15 @@ from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.progress import say
 from fastsgemm.tuning import plot, tuner
 from fastsgemm.tuning.outcome import Outcome
-from fastsgemm.tuning.plan import plan_run
-from fastsgemm.tuning.search_spaces import SPACES, tunable
+from fastsgemm.tuning.plan import plan_run, tunable
+from fastsgemm.tuning.search_spaces import SPACES
 
 __all__ = ["DESCRIPTION", "add_options", "tunable", "tune_as_asked"]
 
 DESCRIPTION = (
     "Search for the fastest config of each problem on this device and store it for `sgemm`. Without --size, tune the "
-    "standard problem set of each rung. Ctrl-C keeps all measurements: run the same command again to resume."
+    "standard problem set of each rung, and measure the tiles and rates of rung fp16x3. Ctrl-C keeps all measurements: "
+    "run the same command again to resume."
 )
 
 _REFUSED = 1  # the exit code for a file that is not believed
@@ -92,6 +93,8 @@ def _verify(path: Path) -> int:
     made_on = found.machine
     print(f"{made_on.device} ({made_on.arch}), driver {made_on.driver}, NVRTC {made_on.nvrtc}, {made_on.date}")
     print(f"{len(content.records)} records, {len(content.curves)} curves, {len(found.checks)} records checked")
+    if found.rates is not None:
+        print("rates of rung fp16x3")
     wrong = contribution.faults(found, content)
     for line in wrong:
         print(f"refused: {line}")

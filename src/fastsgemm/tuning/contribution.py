@@ -18,8 +18,9 @@ import msgspec
 
 from fastsgemm import __version__, private_files, rungs, strict_json
 from fastsgemm.errors import FastsgemmError, RecordError
-from fastsgemm.heuristics import database_reading, database_writing
+from fastsgemm.heuristics import database_reading, database_writing, fp16x3_rates
 from fastsgemm.heuristics.database_entries import Content, Record
+from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.problem import Problem, spell
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ class Contribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checks : tuple of Check
     content : msgspec.Raw
         A file of the tuning database.
+    rates : msgspec.Raw or None
+        A file of ``tuning_db/fp16x3``, if rung 11 was measured.
     """
 
     schema: int
@@ -126,6 +129,7 @@ class Contribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failures: dict[str, int]
     checks: tuple[Check, ...]
     content: msgspec.Raw
+    rates: msgspec.Raw | None = None
 
 
 def sample(records: Sequence[Record]) -> list[Record]:
@@ -227,9 +231,10 @@ def write(
         info.name, info.arch, info.multiprocessors, *numbers, tools.driver, tools.nvrtc, library, tools.date
     )
     content = msgspec.Raw(database_writing.dumps(outcome.content).encode())
+    rates = None if outcome.rates is None else msgspec.Raw(fp16x3_rates.dumps(outcome.rates).encode())
     failures = {reason.splitlines()[0][:200]: count for reason, count in outcome.failures.items()}
     whole = Contribution(
-        SCHEMA, __version__, made_on, outcome.seconds, outcome.complete, failures, tuple(checks), content
+        SCHEMA, __version__, made_on, outcome.seconds, outcome.complete, failures, tuple(checks), content, rates
     )
     try:
         private_files.replace(path, msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n", 0o644)
@@ -258,13 +263,26 @@ def read(path: Path) -> tuple[Contribution, Content]:
     return found, content
 
 
+def rates_of(found: Contribution) -> Rates | None:
+    """Return what a contribution says of rung 11, if it does.
+
+    Raises
+    ------
+    RecordError
+        It cannot be read.
+    """
+    return None if found.rates is None else fp16x3_rates.parse(Path("rates"), bytes(found.rates))
+
+
 def faults(found: Contribution, content: Content) -> list[str]:
     """Return everything that speaks against a contribution, as far as the file itself shows it."""
     lines = database_reading.faults(database_writing.dumps(content), found.machine.arch)
     devices = {one.device for one in content.records} | {one.device for one in content.curves}
-    if devices != {found.machine.device}:
+    if devices - {found.machine.device}:
         lines.append(f"its records and curves are of {sorted(map(str, devices))}, not of {found.machine.device}")
     lines += [f"{one.rung}: a record is {one.origin}, not measured" for one in content.records if one.ms is None]
+    if not content.records and found.rates is None:
+        lines.append("it has neither records nor rates of rung fp16x3")
     if not all(one.cublas_ratio for one in content.records):
         lines.append(
             "records have no speed relative to cuBLAS: tune without --quick, and with PyTorch or CuPy installed"
@@ -273,6 +291,9 @@ def faults(found: Contribution, content: Content) -> list[str]:
     wanted = {(one.rung, spell(_problem(one))) for one in sample(content.records)}
     checked = {(one.rung, one.problem) for one in found.checks}
     lines += [f"{rung} {problem}: not checked" for rung, problem in sorted(wanted - checked)]
+    rates = rates_of(found)
+    if rates is not None and (rates.arch, rates.device) != (found.machine.arch, found.machine.device):
+        lines.append(f"its rates of rung fp16x3 are of {rates.device} ({rates.arch}), not of {found.machine.device}")
     for one in found.checks:
         record = records.get((one.rung, one.problem))
         name = f"{one.rung} {one.problem}"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from page_tables.markdown import Data, header, line
 
 NOT_MEASURED = "*Not measured yet: run `tests/benchmarks/programs/run.py --json docs/data/pytorch.json` on a GPU.*"
-
-Data = dict[str, Any]
 
 
 def texts(found: Data | None) -> dict[str, str]:
@@ -30,20 +28,20 @@ def _calls(found: Data) -> str:
     lines = [
         f"On one {found['device']}, torch {found['torch']}, {found['date']}; 64 x 64 operands.",
         "",
-        *_header("call", "PyTorch's kernel, µs", "with the switch on, µs", "ratio"),
+        *header("call", "PyTorch's kernel, µs", "with the switch on, µs", "ratio"),
     ]
     for name, row in calls["host_us"].items():
         plain, ours = row["PyTorch"], row["fastsgemm"]
-        lines.append(_line(f"`{name}`", f"{plain:.1f}", f"{ours:.1f}", f"{ours / plain:.2f}"))
-    lines += ["", *_header("call without the switch", "host time, µs")]
-    lines += [_line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
+        lines.append(line(f"`{name}`", f"{plain:.1f}", f"{ours:.1f}", f"{ours / plain:.2f}"))
+    lines += ["", *header("call without the switch", "host time, µs")]
+    lines += [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
     lines += [
         "",
-        *_header("compiled MLP, 1024 wide, forward and backward", "PyTorch, ms", "with the switch on, ms", "ratio"),
+        *header("compiled MLP, 1024 wide, forward and backward", "PyTorch, ms", "with the switch on, ms", "ratio"),
     ]
     for batch, row in found["compiled"].items():
         plain, ours = row["PyTorch"], row["fastsgemm"]
-        lines.append(_line(f"batch {batch}", f"{plain:.3f}", f"{ours:.3f}", f"{ours / plain:.2f}"))
+        lines.append(line(f"batch {batch}", f"{plain:.3f}", f"{ours:.3f}", f"{ours / plain:.2f}"))
     return "\n".join(lines)
 
 
@@ -54,11 +52,11 @@ def _opinfo(found: Data) -> str:
         f"All {total} samples agree to {opinfo['tolerance']:.0e}, on one {found['device']}, torch {found['torch']}, "
         f"{found['date']}.",
         "",
-        *_header("operator", "samples", "calls replaced", "passed on", "largest difference"),
+        *header("operator", "samples", "calls replaced", "passed on", "largest difference"),
     ]
     for row in opinfo["operators"]:
         cells = row["samples"], row["replaced"], row["passed_on"], f"{row['worst']:.1e}"
-        lines.append(_line(f"`{row['operator']}`", *cells))
+        lines.append(line(f"`{row['operator']}`", *cells))
     return "\n".join(lines)
 
 
@@ -67,37 +65,37 @@ def _programs(found: Data) -> str:
     lines = [
         f"On one {found['device']}, torch {found['torch']}, {found['date']}.",
         "",
-        *_header("program", "products", "time", "difference from PyTorch", "FLOPs replaced"),
+        *header("program", "products", "time", "difference from PyTorch", "FLOPs replaced"),
     ]
     for name, ms in gpt2["ms"].items():
         what = "GPT-2 (124M), {} x {} tokens, a step".format(*gpt2["batch"])
         difference = gpt2["difference"].get(name)
         shown = "" if difference is None else f"loss {difference:.1e}"
-        lines.append(_line(what, name, f"{ms:.1f} ms", shown, _percent(gpt2["share"].get(name))))
+        lines.append(line(what, name, f"{ms:.1f} ms", shown, _percent(gpt2["share"].get(name))))
     for name, seconds in process["seconds"].items():
         what = f"Gaussian process, n = {process['n']}, {process['iterations']} steps"
         difference = process["difference"].get(name)
         shown = "" if difference is None else f"hyperparameters {difference:.1e}"
-        lines.append(_line(what, name, f"{seconds:.2f} s", shown, _percent(process["share"].get(name))))
+        lines.append(line(what, name, f"{seconds:.2f} s", shown, _percent(process["share"].get(name))))
     lines += [
         "",
-        *_header(
+        *header(
             f"one prompt of {prompts['tokens']} tokens, alone and among {prompts['prompts']}", "logits that differ"
         ),
     ]
     for name, count in prompts["differing"].items():
         shown = f"{count:,} of {prompts['elements']:,}" if isinstance(count, int) else count
-        lines.append(_line(name, shown))
+        lines.append(line(name, shown))
     return "\n".join(lines)
 
 
 def _losses(found: Data) -> str:
     gpt2 = found["gpt2"]
     names = list(gpt2["losses"])
-    lines = _header("step", *names)
+    lines = header("step", *names)
     for step in sorted({0, 1, 4, 9, 14, gpt2["steps"] - 1}):
         if step < gpt2["steps"]:
-            lines.append(_line(step + 1, *(f"{gpt2['losses'][name][step]:.6f}" for name in names)))
+            lines.append(line(step + 1, *(f"{gpt2['losses'][name][step]:.6f}" for name in names)))
     return "\n".join(lines)
 
 
@@ -106,33 +104,23 @@ def _gpus(found: Data) -> str:
     lines = [
         f"On {two['dtensor']['devices']} {two['device']}, torch {two['torch']}, {two['date']}.",
         "",
-        *_header("work", "ms", "share of the ideal", "same bits as one GPU"),
+        *header("work", "ms", "share of the ideal", "same bits as one GPU"),
     ]
     dtensor, n = two["dtensor"], two["dtensor"]["devices"]
     alone = dtensor["ms"]["one device"]
     for name, ms in dtensor["ms"].items():
         what = f"{dtensor['size']}^3, {name}"
         share = "" if name == "one device" else _percent(alone / n / ms)
-        lines.append(
-            _line(what, f"{ms:.1f}", share, {True: "yes", False: "no"}.get(dtensor["same bits"].get(name), ""))
-        )
+        lines.append(line(what, f"{ms:.1f}", share, {True: "yes", False: "no"}.get(dtensor["same bits"].get(name), "")))
     mlp = two["mlp"]
     alone = mlp["ms"]["one device"]
     for name, ms in mlp["ms"].items():
         what = f"MLP, width {mlp['width']}, batch {mlp['batch']}, forward and backward, {name}"
         share = "" if name == "one device" else _percent(alone / n / ms)
         same = "" if name == "one device" else f"to {max(mlp['difference'].values()):.0e}"
-        lines.append(_line(what, f"{ms:.1f}", share, same))
+        lines.append(line(what, f"{ms:.1f}", share, same))
     return "\n".join(lines)
 
 
 def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f}%"
-
-
-def _header(first: str, *rest: str) -> list[str]:
-    return [_line(first, *rest), "|---|" + "---:|" * len(rest)]
-
-
-def _line(*cells: object) -> str:
-    return "| " + " | ".join(map(str, cells)) + " |"
