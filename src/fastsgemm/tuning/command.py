@@ -93,7 +93,7 @@ def _verify(path: Path) -> int:
     made_on = found.machine
     print(f"{made_on.device} ({made_on.arch}), driver {made_on.driver}, NVRTC {made_on.nvrtc}, {made_on.date}")
     print(f"{len(content.records)} records, {len(content.curves)} curves, {len(found.checks)} records checked")
-    if found.rates is not None:
+    if contribution.rates_of(found) is not None:
         print("rates of rung fp16x3")
     wrong = contribution.faults(found, content)
     for line in wrong:

@@ -38,6 +38,7 @@ _UNIT = 2.0**-24  # float32's unit roundoff
 _MOST_BYTES = 64 * 1024 * 1024
 _QUERY = ("clocks.max.sm", "clocks.max.memory", "power.limit")
 _QUERY_SECONDS = 10.0
+_NULL = msgspec.Raw(b"null")
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,8 +118,8 @@ class Contribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checks : tuple of Check
     content : msgspec.Raw
         A file of the tuning database.
-    rates : msgspec.Raw or None
-        A file of ``tuning_db/fp16x3``, if rung 11 was measured.
+    rates : msgspec.Raw
+        A file of ``tuning_db/fp16x3`` if rung 11 was measured, else null.
     """
 
     schema: int
@@ -129,7 +130,7 @@ class Contribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failures: dict[str, int]
     checks: tuple[Check, ...]
     content: msgspec.Raw
-    rates: msgspec.Raw | None = None
+    rates: msgspec.Raw = _NULL
 
 
 def sample(records: Sequence[Record]) -> list[Record]:
@@ -231,7 +232,7 @@ def write(
         info.name, info.arch, info.multiprocessors, *numbers, tools.driver, tools.nvrtc, library, tools.date
     )
     content = msgspec.Raw(database_writing.dumps(outcome.content).encode())
-    rates = None if outcome.rates is None else msgspec.Raw(fp16x3_rates.dumps(outcome.rates).encode())
+    rates = _NULL if outcome.rates is None else msgspec.Raw(fp16x3_rates.dumps(outcome.rates).encode())
     failures = {reason.splitlines()[0][:200]: count for reason, count in outcome.failures.items()}
     whole = Contribution(
         SCHEMA, __version__, made_on, outcome.seconds, outcome.complete, failures, tuple(checks), content, rates
@@ -271,7 +272,7 @@ def rates_of(found: Contribution) -> Rates | None:
     RecordError
         It cannot be read.
     """
-    return None if found.rates is None else fp16x3_rates.parse(Path("rates"), bytes(found.rates))
+    return None if found.rates == _NULL else fp16x3_rates.parse(Path("rates"), bytes(found.rates))
 
 
 def faults(found: Contribution, content: Content) -> list[str]:
@@ -281,7 +282,7 @@ def faults(found: Contribution, content: Content) -> list[str]:
     if devices - {found.machine.device}:
         lines.append(f"its records and curves are of {sorted(map(str, devices))}, not of {found.machine.device}")
     lines += [f"{one.rung}: a record is {one.origin}, not measured" for one in content.records if one.ms is None]
-    if not content.records and found.rates is None:
+    if not content.records and found.rates == _NULL:
         lines.append("it has neither records nor rates of rung fp16x3")
     if not all(one.cublas_ratio for one in content.records):
         lines.append(
