@@ -40,6 +40,7 @@ ROOMS = {
     "preparation": "`prepare`: compiles and loads kernels before their first call",
     "blas": "`sgemm` with SciPy's signature",
     "ladder": "the ladder measured or simulated, and what `info` shows",
+    "bench": "the benchmark against cuBLAS, its report, and the comparison of two runs",
     "": "the public names",
     "command_line": "`fastsgemm` on the command line",
     "__main__": "starts the command line, and answers Ctrl-C while it loads",
