@@ -83,6 +83,14 @@ def test_every_kernel_of_a_batched_layer_is_loaded_once(gpu, compiled):
     assert str(found).startswith(f"{found.kernels} kernels for 64 problems loaded on NVIDIA H200 in ")
 
 
+def test_the_kernels_of_one_order_are_prepared_too(gpu, compiled):
+    preparation.prepare([1, 64, 4096], 4096, [512, 8192], batch_invariant=True, progress=False)
+    problems = [Problem(M, 4096, K) for M in (1, 64, 4096) for K in (512, 8192)]
+    keys = [key_of(problem, rungs.BATCH_INVARIANT) for problem in problems]
+    assert any(split for _, split in keys)
+    assert gpu.kernels.keys() == {key for key, _ in keys} | {"reduce_segments"}
+
+
 def test_a_kernel_that_is_loaded_is_not_compiled_again(gpu, compiled):
     first = preparation.prepare(BATCH, 4096, 4096, progress=False)
     again = preparation.prepare(BATCH, 4096, 4096, progress=False)

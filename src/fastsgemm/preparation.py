@@ -26,7 +26,6 @@ from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 
 MOST_PROBLEMS = 65536  # of one `prepare`: as many choices as a process keeps
-_SUM = "reduce_parts"  # the kernel that adds the partial sums of split-K
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,7 @@ def prepare(
     *,
     rung: str | int | Rung | None = None,
     precision: str = "ieee",
+    batch_invariant: bool = False,
     device: int | str = 0,
     progress: bool = True,
 ) -> Preparation:
@@ -82,6 +82,8 @@ def prepare(
         As in `sgemm`. Default: the rung that `sgemm` uses for each problem.
     precision : str
         Only ``ieee`` can be prepared.
+    batch_invariant : bool
+        As in `sgemm`.
     device : int or str
         CUDA's number of a device in this machine, or ``cuda:1``. For a device that is named, such as
         ``"NVIDIA H200"`` or ``"sm_90"``, kernels are compiled into the cache only, and no device is needed.
@@ -117,6 +119,8 @@ def prepare(
     if precision != "ieee":
         raise PrecisionError(f"prepare compiles kernels of precision 'ieee', got {precision!r}")
     asked = None if rung is None else rungs.find(rung)
+    if batch_invariant:
+        asked, _ = rungs.batch_invariant(asked, None, precision)
     problems = _problems(M, N, K, layout)
     began = time.perf_counter()
     bar = Bar(progress)
@@ -200,7 +204,7 @@ def _jobs(device: DeviceTraits, asked: Rung | None, problems: Sequence[Problem],
         launch = dispatch.kernel_launch(device.arch, rung, config, call)
         found.setdefault(kernel.key(rung, config, launch.variant), _Job(rung.kernel, launch))
         if launch.parts > 1:
-            found.setdefault(_SUM, _Job(_SUM))
+            found.setdefault(launch.reduction, _Job(launch.reduction))
         bar.step()
     return found
 

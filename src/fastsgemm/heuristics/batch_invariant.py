@@ -7,7 +7,6 @@ their sums in shared memory costs less than one percent. K is not split, or each
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -103,24 +102,18 @@ def _sums_in_order(config: Config) -> bool:
 
 
 def _predictions(place: _Place, problem: Problem) -> list[tuple[float, Config, Curve]]:
-    """Return each legal config that counts with its predicted time, the quickest first.
-
-    The model knows the times of a few numbers of parts; that of the segments is taken for the nearest of them.
-    """
+    """Return each legal config that counts with its predicted time, the quickest first."""
     model = _model(place)
     if model is None:
         return []
-    segments = max(1, -(-problem.K // SEGMENT))
     best: dict[Config, tuple[float, Config, Curve]] = {}
-    times = model.times(problem)
-    nearest = min({parts for _, parts, _ in times} or {1}, key=lambda parts: abs(math.log(parts / segments)))
-    for of, parts, ms in times:
-        if parts not in (1, nearest):
-            continue
-        curve = of.curve
-        config = rungs.in_order(curve.config.replace(SPLIT_K=min(parts, 2)), problem.K)
-        if place.allows(config) and (curve.config not in best or ms < best[curve.config][0]):
-            best[curve.config] = ms, config, curve
+    # K in one part, or a part for each segment.
+    for parts, steps in ((1, problem.K), (2, SEGMENT)) if problem.K > SEGMENT else ((2, SEGMENT),):
+        for of, ms in model.in_parts(problem, steps):
+            curve = of.curve
+            config = rungs.in_order(curve.config.replace(SPLIT_K=parts), problem.K)
+            if place.allows(config) and (curve.config not in best or ms < best[curve.config][0]):
+                best[curve.config] = ms, config, curve
     return sorted(best.values(), key=lambda one: one[0])
 
 

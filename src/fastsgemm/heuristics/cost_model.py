@@ -92,7 +92,7 @@ class CostModel:
         self._sms = multiprocessors
         self._shared_limit = shared_limit
         self._fitted = fitted
-        self._options: dict[int, Options] = {}
+        self._options: dict[tuple[int, ...], Options] = {}
         self._at: dict[tuple[int, int], AtK] = {}
 
     def best(self, problem: Problem) -> Prediction | None:
@@ -140,16 +140,33 @@ class CostModel:
         faced = with_swap_ab(fit.rung, problem)
         return Prediction(ms, partial_accumulators.shortened(config, faced, self._shared_limit, self._fitted), fit)
 
+    def in_parts(self, problem: Problem, steps: int) -> list[tuple[Fit, float]]:
+        """Return the predicted time in ms of every config with K in parts of so many steps, or in one part."""
+        one = steps >= problem.K
+        options = self._with((1,) if one else (2,))
+        at = AtK(options, problem.K, self._sms, None if one else steps)
+        ms = self._times_at(problem, at, self._tiles(problem)[options.of]).tolist()
+        return [(fit, time) for fit, time in zip(self._every.fits, ms, strict=True) if time < np.inf]
+
+    def _with(self, numbers: tuple[int, ...]) -> Options:
+        """Return the options with these numbers of parts."""
+        if numbers not in self._options:
+            self._options[numbers] = Options(self._every, numbers)
+        return self._options[numbers]
+
     def _at_k(self, K: int, rows: int) -> AtK:
         found = self._at.get((K, rows))
         if found is None:
-            options = self._options.get(rows)
-            if options is None:
-                options = self._options[rows] = Options(self._every, rows)
             if len(self._at) >= _MOST_DEPTHS:
                 self._at.clear()
-            found = self._at[K, rows] = AtK(options, K, self._sms)
+            found = self._at[K, rows] = AtK(self._with(tuple(PARTS[:rows])), K, self._sms)
         return found
+
+    def _tiles(self, problem: Problem) -> Floats:
+        """Return the number of tiles of C for each config."""
+        tall, wide = self._every.extents[problem.N < problem.M]
+        count: Floats = np.ceil(problem.M / tall) * np.ceil(problem.N / wide)
+        return count
 
     def _times(self, problem: Problem, accumulators: bool = True) -> Floats:
         """Return the time of each option; infinite where the problem rules it out.
@@ -157,16 +174,22 @@ class CostModel:
         Options are in the order of parts, then of configs. As many numbers of parts are looked at as the config with
         the fewest tiles allows.
         """
-        M, N, K, every = problem.M, problem.N, problem.K, self._every
-        swap_ab = N < M  # on the rungs for few rows
-        tall, wide = every.extents[swap_ab]
-        count = np.ceil(M / tall) * np.ceil(N / wide)
+        count = self._tiles(problem)
         limit = _MOST_WAVES * self._sms
-        rows = min(bisect_left(FEWER, limit / float(count.min())), every.most_rows(K))
-        at = self._at_k(K, rows)
-        options = at.options
-        count = count[options.of]
+        rows = min(bisect_left(FEWER, limit / float(count.min())), self._every.most_rows(problem.K))
+        at = self._at_k(problem.K, rows)
+        count = count[at.options.of]
+        ms = self._times_at(problem, at, count)
+        if accumulators and partial_accumulators.is_long(problem, self._fitted):
+            ms *= at.slowdown
+        if rows > 1:
+            np.putmask(ms, at.too_shallow | (at.options.fewer * count >= limit), np.inf)
+        return ms
 
+    def _times_at(self, problem: Problem, at: AtK, count: Floats) -> Floats:
+        """Return the time of options with so many tiles each; infinite where a grid cannot have as many."""
+        M, N, every, options = problem.M, problem.N, self._every, at.options
+        swap_ab = N < M  # on the rungs for few rows
         # Times of all steps of k and of nearly none (first axis), with aligned and with ragged operands (second).
         load = count / at.sms
         time = at.times.of_load(load, options)
@@ -176,6 +199,7 @@ class CostModel:
         share = options.ragged_share(problem)
         read = mixed(time[0] - time[1], share)
         if min(M, N) < every.largest:
+            tall, wide = every.extents[swap_ab]
             read *= np.where((tall > M) | (wide > N), every.guard, 1.0)[options.of]
         if every.any_shared:
             high = np.minimum(np.ceil(min(M, N) / every.extents[False][0]), STACKED)
@@ -183,15 +207,11 @@ class CostModel:
             alone = mixed(at.alone if factors is None else at.alone * factors.light, share)
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
             read = np.minimum(read, np.maximum(read * (1.0 - shared), alone))
-        ms = read + options.stored(time[1], problem, swap_ab)
+        ms: Floats = read + options.stored(time[1], problem, swap_ab)
         np.maximum(ms, 4.0 * (M + N) * at.per_byte, out=ms)
-        if rows > 1:
+        if options.split:
             ms += options.reduction
             ms += 4.0 * M * N * at.reduction_per_byte
-        if accumulators and partial_accumulators.is_long(problem, self._fitted):
-            ms *= at.slowdown
-        if rows > 1:
-            np.putmask(ms, at.too_shallow | (options.fewer * count >= limit), np.inf)
         if M * N > MAX_BLOCKS:
             np.putmask(ms, count > MAX_BLOCKS, np.inf)
         return ms

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from fastsgemm import rungs, strict_json
 from fastsgemm.config import Config
-from fastsgemm.errors import ConfigError, FastsgemmError, RecordError
+from fastsgemm.errors import ConfigError, FastsgemmError, RecordError, UnknownRungError
 from fastsgemm.heuristics.database_entries import (
     MS_LIMITS,
     SCHEMA,
@@ -96,13 +96,11 @@ class File:
     @cached_property
     def _by_rung(self) -> dict[str, dict[str, list[Any]]]:
         """The lines of records and of curves by the rung that they name; "" for those that name none."""
-        known = {rung.name for rung in (*rungs.RUNGS, rungs.BATCH_INVARIANT)}
         found: dict[str, dict[str, list[Any]]] = {}
         for key, lines in self._lines.items():
             groups = found.setdefault(key, {})
             for line in lines:
-                name = _rung_of(line)
-                groups.setdefault(name if name in known else "", []).append(line)
+                groups.setdefault(_rung_of(line), []).append(line)
         return found
 
     def _each(self, key: str, lines: Iterable[Any], faults: list[str], unread: list[Unread]) -> Iterator[Any]:
@@ -111,11 +109,12 @@ class File:
 
 
 def _rung_of(line: Any) -> str:
+    """Return the name of the rung that a line is of, "" if there is none."""
     from fastsgemm.heuristics.database_lines import ANY
 
     try:
-        return str(strict_json.decode_with(ANY, bytes(line)).rung)
-    except RecordError:
+        return rungs.find(strict_json.decode_with(ANY, bytes(line)).rung).name
+    except (RecordError, UnknownRungError):
         return ""
 
 

@@ -91,13 +91,21 @@ class Configs:
 
 
 class Options:
-    """The configs with each of the first few numbers of parts of K: arrays with an element for each option."""
+    """The configs with each of some numbers of parts of K: arrays with an element for each option.
 
-    def __init__(self, every: Configs, rows: int) -> None:
-        self.of = np.tile(np.arange(len(every.fits)), rows)
-        parts = np.repeat(PARTS[:rows], len(every.fits)).astype(np.float64)
-        self.fewer = np.repeat(FEWER[:rows], len(every.fits)).astype(np.float64)
-        self.whole = len(every.fits)  # the first so many options do not split K
+    Parameters
+    ----------
+    every : Configs
+    numbers : sequence of int
+        Ascending, from `PARTS`.
+    """
+
+    def __init__(self, every: Configs, numbers: Sequence[int]) -> None:
+        self.of = np.tile(np.arange(len(every.fits)), len(numbers))
+        parts = np.repeat(numbers, len(every.fits)).astype(np.float64)
+        self.fewer = np.repeat([FEWER[PARTS.index(n)] for n in numbers], len(every.fits)).astype(np.float64)
+        self.whole = len(every.fits) if numbers[0] == 1 else 0  # the first so many options do not split K
+        self.split = numbers[-1] > 1
         self.tile = every.tile[self.of]
         self.tile_parts = self.tile * parts
         self.least_depth = np.where(parts > 1, every.least_depth[self.of] * parts, 0.0)
@@ -166,6 +174,14 @@ class _Factors:
 class AtK:
     """What a prediction takes from K alone.
 
+    Parameters
+    ----------
+    options : Options
+    K : int
+    multiprocessors : float
+    part : int, optional
+        Steps of a part, where K is split. Default: as few as make the number of parts in whole tiles.
+
     Attributes
     ----------
     options : Options
@@ -182,10 +198,12 @@ class AtK:
         Cost of the second kernel for each byte of C.
     """
 
-    def __init__(self, options: Options, K: int, multiprocessors: float) -> None:
+    def __init__(self, options: Options, K: int, multiprocessors: float, part: int | None = None) -> None:
         self.options = options
         self.too_shallow = options.least_depth > K
         steps = np.ceil(K / options.tile_parts) * options.tile
+        if part is not None:
+            steps[:] = part
         count = np.ceil(K / steps)
         unsplit = slice(options.whole)
         steps[unsplit] = K
