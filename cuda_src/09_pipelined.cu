@@ -163,6 +163,13 @@ __device__ __forceinline__ void multiply_end(Stages<Traits> &stages, float (&acc
     }
 }
 
+// The rows of A (or columns of B) that can be read: a packed operand is padded to whole vectors.
+template <class Operand>
+__device__ __forceinline__ int whole_vectors(int extent, Operand) {
+    constexpr int VEC = Operand::K_CONTIGUOUS ? 1 : Operand::VEC;
+    return (extent + VEC - 1) / VEC * VEC;
+}
+
 template <bool MANY>
 struct Choose {
     using Pipeline = TwoStages<Traits>;
@@ -181,7 +188,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
-    const Tile tile = GUARD ? own : Tile{min(own.m, M - BM), min(own.n, N - BN)};
+    const Tile tile =
+        GUARD ? own : Tile{min(own.m, whole_vectors(M, TraitsA{}) - BM), min(own.n, whole_vectors(N, TraitsB{}) - BN)};
     const int k_first = part * k_chunk;
     const int depth = max(0, min(K - k_first, k_chunk));
     const int slice = SLICED_K > 1 ? threadIdx.x / THREADS_PER_SLICE : 0;
@@ -190,6 +198,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int warp_m = warp / (BN / WN) * WM, warp_n = warp % (BN / WN) * WN;
     const int row = warp_m + lane / (Traits::WSUBN / TN) * TM;  // of the first sub-tile, in the block tile
     const int col = warp_n + lane % (Traits::WSUBN / TN) * TN;
+    wait_for_results();  // of the kernel that packs A or B
     PipelinedCopy<TraitsA> copy_a(A + element_offset<TRANS_A>(0, k_first, lda), lda, tile.m, M);
     PipelinedCopy<TraitsB> copy_b(B + element_offset<TRANS_B>(k_first, 0, ldb), ldb, tile.n, N);
     Choose<MANY_STAGES>::Pipeline stages(shared, copy_a, copy_b, slice, row, col);

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastsgemm.config import Config
+from fastsgemm.config import VECTOR, Config
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.grid import split
 from fastsgemm.geometry.layout import Pair, Stored, stored, vector_width
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
+
+_PACKED_LINE = 32  # floats: a line of a packed operand begins with a cache line
 
 
 @dataclass(frozen=True)
@@ -25,21 +27,30 @@ class Operand:
     how : Stored
     misalignment : int
         The address of element (0, 0) modulo 16, in bytes.
+    padded : bool
+        After each line, memory up to the end of a whole vector can be read; see `packed`.
     """
 
     shape: Pair
     how: Stored
     misalignment: int = 0
+    padded: bool = False
 
     @property
     def transposed(self) -> Operand:
         """The same memory seen as the transposed matrix."""
-        return Operand(self.shape[::-1], Stored(not self.how.trans, self.how.ld), self.misalignment)
+        return Operand(self.shape[::-1], Stored(not self.how.trans, self.how.ld), self.misalignment, self.padded)
 
     @property
     def width(self) -> int:
         """Floats that a load of this operand may have: 4, 2 or 1."""
-        return vector_width(self.how, self.shape, self.misalignment)
+        shape = tuple(-(-extent // VECTOR) * VECTOR for extent in self.shape) if self.padded else self.shape
+        return vector_width(self.how, shape, self.misalignment)
+
+    def packed(self, trans: bool) -> Operand:
+        """Return a copy of this operand in aligned lines of whole vectors, column-major if `trans`."""
+        line = self.shape[0] if trans else self.shape[1]
+        return Operand(self.shape, Stored(trans, -(-line // _PACKED_LINE) * _PACKED_LINE), padded=True)
 
 
 @dataclass(frozen=True)
