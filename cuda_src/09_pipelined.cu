@@ -198,7 +198,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int warp_m = warp / (BN / WN) * WM, warp_n = warp % (BN / WN) * WN;
     const int row = warp_m + lane / (Traits::WSUBN / TN) * TM;  // of the first sub-tile, in the block tile
     const int col = warp_n + lane % (Traits::WSUBN / TN) * TN;
-    wait_for_results();  // of the kernel that packs A or B
     PipelinedCopy<TraitsA> copy_a(A + element_offset<TRANS_A>(0, k_first, lda), lda, tile.m, M);
     PipelinedCopy<TraitsB> copy_b(B + element_offset<TRANS_B>(k_first, 0, ldb), ldb, tile.n, N);
     Choose<MANY_STAGES>::Pipeline stages(shared, copy_a, copy_b, slice, row, col);

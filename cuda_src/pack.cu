@@ -13,8 +13,6 @@ constexpr int TILE = 64;      // lines, and floats of a line, that a block copie
 constexpr int VECTOR = 4;     // floats: lines are padded to a multiple of it
 // constants:end
 
-#include "device/dependent_launch.cuh"
-
 constexpr int PITCH = TILE + 1;  // floats: lanes along a line and lanes across lines meet no bank conflicts
 constexpr int COUNT = TILE * TILE / THREADS;  // floats of a thread, all of them read before any is written
 constexpr int ROWS = THREADS / TILE;          // of the tile, that the block copies at a time
@@ -64,7 +62,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                    const float *from2, long long from_line2, long long from_step2, float *to2,
                    long long to_line2) {
     __shared__ float shared[TILE * PITCH];
-    let_dependents_begin();
     const Operand first{lines, length, from, from_line, from_step, to, to_line};
     const Operand second{lines2, length2, from2, from_line2, from_step2, to2, to_line2};
     if (blockIdx.x < blocks)
