@@ -110,9 +110,10 @@ def _prepare(
     ready = _described(metas)
     if ready.empty or any(ready.packing):
         return ready
-    call = variants.call_for(*_operands(metas, misaligned))
-    rung, config = dispatch.choose_config(gpu, rung, config, call.problem)
-    launch = dispatch.kernel_launch(gpu.arch, rung, config, call)
+    operands = _operands(metas, misaligned)
+    chosen = dispatch.choose_config(gpu, rung, config, *operands)
+    rung, config = chosen.rung, chosen.config
+    launch = dispatch.kernel_launch(gpu.arch, rung, config, variants.call_for(chosen.a, chosen.b, operands[2]))
     stream = gpu.stream(handle)
     reduction = split_k.reduction(gpu, launch, stream) if launch.parts > 1 else None
     return Prepared(

@@ -5,16 +5,16 @@ Pure arithmetic, used by the device and the simulated device alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fastsgemm.config import VECTOR, Config
+from fastsgemm.config import VECTOR, WIDTHS, Config
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.grid import split
 from fastsgemm.geometry.layout import Pair, Stored, stored, vector_width
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
-_PACKED_LINE = 32  # floats: a line of a packed operand begins with a cache line
+_CACHE_LINE = 32  # floats: of which each line of a packed operand begins with a new one
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,20 @@ class Operand:
         return Operand(self.shape[::-1], Stored(not self.how.trans, self.how.ld), self.misalignment, self.padded)
 
     @property
+    def line(self) -> int:
+        """Elements of a line that can be read."""
+        line = self.shape[0] if self.how.trans else self.shape[1]
+        return -(-line // VECTOR) * VECTOR if self.padded else line
+
+    @property
     def width(self) -> int:
         """Floats that a load of this operand may have: 4, 2 or 1."""
-        shape = tuple(-(-extent // VECTOR) * VECTOR for extent in self.shape) if self.padded else self.shape
-        return vector_width(self.how, shape, self.misalignment)
+        return vector_width(self.how.ld, self.line, self.misalignment)
 
     def packed(self, trans: bool) -> Operand:
         """Return a copy of this operand in aligned lines of whole vectors, column-major if `trans`."""
         line = self.shape[0] if trans else self.shape[1]
-        return Operand(self.shape, Stored(trans, -(-line // _PACKED_LINE) * _PACKED_LINE), padded=True)
+        return Operand(self.shape, Stored(trans, -(-line // _CACHE_LINE) * _CACHE_LINE), padded=True)
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,26 @@ def call_for(a: Operand, b: Operand, c: Operand) -> Call:
     variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width)
     problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout)
     return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld)
+
+
+def as_dense(call: Call) -> Problem:
+    """Return the nearest problem whose operands, if they are dense, allow loads as wide as those of a call.
+
+    The database speaks of dense operands. Padded lines, an odd address or packing make loads narrower or wider.
+    """
+    problem, variant = call.problem, call.variant
+    widths: dict[str, int] = {}
+    for extent, width in (
+        ("M" if variant.trans_a else "K", variant.vec_a),
+        ("K" if variant.trans_b else "N", variant.vec_b),
+    ):
+        widths[extent] = min(width, widths.get(extent, width))
+    return replace(problem, **{name: _of_width(getattr(problem, name), width) for name, width in widths.items()})
+
+
+def _of_width(extent: int, width: int) -> int:
+    """Return the least extent, from this one on, of which a vector of this width is the widest that divides it."""
+    return next(e for e in range(extent, extent + 2 * VECTOR) if max(w for w in WIDTHS if e % w == 0) == width)
 
 
 def _needs_swap_ab(rung: Rung, M: int, N: int) -> bool:

@@ -142,6 +142,10 @@ class Fitted:
         Most tiles of K for which rung 9 computes the end of K first, where the end is less than a tile. With few tiles
         that saves a wait for a copy; with more, the main loop without it is faster, because the compiler makes better
         code of it.
+    packing_ms : float
+        Time of packing an operand of no elements, which is mostly the launch.
+    packing_bytes_per_ms : float
+        Rate at which operands are packed, in bytes read and written. 0: not measured, and no operand is packed.
     """
 
     accumulators_cost: float = 1.0
@@ -149,6 +153,8 @@ class Fitted:
     reduction_ms: float = 0.0
     reduction_bytes_per_ms: float = 1e12
     peeled_tiles: int = 0
+    packing_ms: float = 0.0
+    packing_bytes_per_ms: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,92 @@
+"""Whether A and B are packed: copied before the product to where rung 9 reads them fastest.
+
+That is in aligned lines of whole vectors, along m and along n. ``docs/tuning.md`` states the rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastsgemm import rungs
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.variants import Operand
+from fastsgemm.heuristics import choose, database
+from fastsgemm.heuristics.choose import Choice, DeviceTraits
+from fastsgemm.heuristics.database_entries import Fitted
+
+Which = tuple[bool, bool]  # A, B
+
+NOTHING: Which = (False, False)
+_WAYS: tuple[Which, ...] = ((True, False), (False, True), (True, True))
+_MOST_SHARE = 1 / 3  # of a product's time that copying may take to be considered: no layout costs rung 9 more
+_READER = next(rung for rung in rungs.DEFAULTS if not rung.narrow)  # the rung that reads packed operands
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The choice for a product, and which of its operands are packed first.
+
+    Attributes
+    ----------
+    choice : Choice
+    packed : (bool, bool)
+        Whether A and B are packed.
+    ms : float
+        Time of packing that the prediction counts with; 0 if nothing is packed.
+    """
+
+    choice: Choice
+    packed: Which = NOTHING
+    ms: float = 0.0
+
+
+def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> Selection:
+    """Return the quickest way to compute a product, as far as is known or predicted, for a caller who names no rung.
+
+    Parameters
+    ----------
+    device : Device
+    a, b, c : Operand
+        As the caller passes them.
+    """
+    best = Selection(choose.choose(device, None, _problem(a, b, c)))
+    if best.choice.ms is None:
+        return best
+    fitted, least = database.fitted(device.arch), best.choice.ms
+    limit = _MOST_SHARE * least
+    for which in _WAYS:
+        ms = _cost(fitted, which, a, b)
+        if ms < limit and not _in_vain(which, a, b):
+            choice = choose.choose(device, _READER, _problem(*operands(which, a, b), c))
+            if choice.ms is not None and choice.ms + ms < least:
+                best, least = Selection(choice, which, ms), choice.ms + ms
+    return best
+
+
+def operands(which: Which, a: Operand, b: Operand) -> tuple[Operand, Operand]:
+    """Return A and B as the kernel gets them: A column-major if it is packed, and B row-major.
+
+    That holds for a column-major C, too: there the kernel computes C^T = B^T A^T, and its A is the caller's B transposed.
+    """
+    return a.packed(trans=True) if which[0] else a, b.packed(trans=False) if which[1] else b
+
+
+def _problem(a: Operand, b: Operand, c: Operand) -> variants.Problem:
+    return variants.as_dense(variants.call_for(a, b, c))
+
+
+def _in_vain(which: Which, a: Operand, b: Operand) -> bool:
+    """Whether an operand would be packed that lies as a packed one does."""
+    return any(
+        chosen and operand.how.trans is trans and operand.width == packed.width
+        for chosen, operand, packed, trans in zip(which, (a, b), operands(_WAYS[-1], a, b), (True, False), strict=True)
+    )
+
+
+def _cost(fitted: Fitted, which: Which, a: Operand, b: Operand) -> float:
+    """Return the time of packing in ms; infinite where it was never measured."""
+    if not fitted.packing_bytes_per_ms:
+        return float("inf")
+    floats = sum(one.shape[0] * one.shape[1] for chosen, one in zip(which, (a, b), strict=True) if chosen)
+    return fitted.packing_ms + 2 * ITEM * floats / fitted.packing_bytes_per_ms  # each is read and written
