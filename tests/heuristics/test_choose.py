@@ -6,8 +6,9 @@ from fastsgemm import rungs
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import MAX_BLOCKS
-from fastsgemm.heuristics import choose, cost_model, database, database_writing
+from fastsgemm.heuristics import choose, database, database_writing
 from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
+from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.search_spaces import PIPELINED, REFINED, SKINNY
 
@@ -34,7 +35,7 @@ def curve(config, scale=1.0, device="Fake 9000"):
     def ms(problem):
         return 0.004 + scale * 1e-8 * problem.M * problem.N * problem.K / 1000
 
-    points = tuple(Point(problem, ms(problem)) for problem in cost_model.probes(config, 2, 132))
+    points = tuple(Point(problem, ms(problem)) for problem in probes_of(config, 2, 132).problems())
     return Curve("sm_90", device, 132, "warptiled", config, 2, points, TOOLS)
 
 
@@ -184,7 +185,8 @@ def test_the_second_question_reads_and_computes_nothing(shipped, monkeypatch):
     first = pick()
     with monkeypatch.context() as patch:
         patch.setattr(database, "load", None)
-        patch.setattr(choose, "_predictions", None)
+        patch.setattr(choose, "CostModel", None)
+        patch.setattr(choose._Knowledge, "model", None)
         assert pick() is first
 
 
@@ -219,7 +221,7 @@ def of(rung, problem=NARROW, ms=0.5, origin="measured", arch="sm_90"):
 
 def curve_of(rung, ms):
     config = OF[rung]
-    points = tuple(Point(problem, ms) for problem in cost_model.probes(config, 2, 132))
+    points = tuple(Point(problem, ms) for problem in probes_of(config, 2, 132).problems())
     return Curve("sm_90", "Fake 9000", 132, rung, config, 2, points, TOOLS)
 
 

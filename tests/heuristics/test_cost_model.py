@@ -7,9 +7,11 @@ import pytest
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.grid import blocks
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import cost_model, database, partial_accumulators
+from fastsgemm.heuristics import cost_model, database, partial_accumulators, probes
 from fastsgemm.heuristics.cost_model import CostModel
-from fastsgemm.heuristics.database_entries import Curve, Point, Tools
+from fastsgemm.heuristics.curve_fit import fit
+from fastsgemm.heuristics.database_entries import Curve, Fitted, Point, Tools
+from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
@@ -17,6 +19,27 @@ from fastsgemm.tuning.search_spaces import PIPELINED, REFINED, SKINNY
 
 SMS = 132
 BIG, SMALL = REFINED.quick[0], REFINED.quick[15]  # 128x128x8 and 32x32x16
+
+
+class OneConfig:
+    """The cost model of one curve."""
+
+    def __init__(self, curve):
+        self.fit = fit(curve)
+
+    def split_times(self, problem, multiprocessors):
+        model = CostModel([self.fit], multiprocessors, 232448, Fitted())
+        return {parts: ms for _, parts, ms in model.times(problem)}
+
+    def predict(self, problem, multiprocessors):
+        return self.split_times(problem, multiprocessors)[1]
+
+    def predict_split(self, problem, config, multiprocessors):
+        return self.split_times(problem, multiprocessors)[config.split_k]
+
+    def best(self, problem, multiprocessors):
+        found = CostModel([self.fit], multiprocessors, 232448, Fitted()).best(problem)
+        return found.ms, found.config
 
 
 def ideal(config, full, start=0.004, slope=1e-3, tail=2.0, ragged=1.25):
@@ -46,7 +69,7 @@ RUNG_OF = {rung.config: rung.name for rung in RUNGS}
 
 
 def curve(config, full, ms):
-    points = tuple(Point(problem, ms(problem)) for problem in cost_model.probes(config, full, SMS))
+    points = tuple(Point(problem, ms(problem)) for problem in probes_of(config, full, SMS).problems())
     return Curve("sm_90", "Fake 9000", SMS, RUNG_OF[type(config)], config, full, points, Tools("1", "2", "2026-01-01"))
 
 
@@ -65,7 +88,7 @@ BY_HAND = [
 @pytest.mark.parametrize(("problem", "multiprocessors", "ms"), BY_HAND, ids=str)
 def test_whole_waves_are_predicted_as_computed_by_hand(problem, multiprocessors, ms):
     measured = curve(BIG, 1, lambda p: (0.004 + 1e-5 * p.K) * math.ceil(blocks(BIG, p) / SMS))
-    assert CostModel(measured).predict(problem, multiprocessors) == pytest.approx(ms, rel=0.01)
+    assert OneConfig(measured).predict(problem, multiprocessors) == pytest.approx(ms, rel=0.01)
 
 
 # Points of the shipped curves with a transposed operand and a ragged K that a model can do without: their number, and
@@ -84,10 +107,10 @@ def test_a_measured_point_that_is_left_out_is_predicted_from_the_rest(rung, leas
     errors = []
     for whole in database.shipped("sm_90").curves:
         for point in whole.points if whole.rung == rung else ():
-            if point.problem.layout != "NN" and cost_model.depths(whole.config)[1] + 1 == point.problem.K:
+            if point.problem.layout != "NN" and probes.form(whole.config).deep + 1 == point.problem.K:
                 rest = tuple(other for other in whole.points if other != point)
                 try:
-                    model = CostModel(dataclasses.replace(whole, points=rest))
+                    model = OneConfig(dataclasses.replace(whole, points=rest))
                 except ValueError:  # the model needs this point
                     continue
                 errors.append(abs(model.predict(point.problem, whole.multiprocessors) / point.ms - 1))
@@ -99,8 +122,8 @@ def test_a_measured_point_that_is_left_out_is_predicted_from_the_rest(rung, leas
 def test_the_measured_points_are_predicted(full):
     """Whole loads, aligned and ragged, shallow and deep: the model goes through its own data."""
     ms = ideal(SMALL, full)
-    predicted = CostModel(curve(SMALL, full, ms))
-    for problem in cost_model.probes(SMALL, full, SMS):
+    predicted = OneConfig(curve(SMALL, full, ms))
+    for problem in probes_of(SMALL, full, SMS).problems():
         assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
 
 
@@ -110,18 +133,18 @@ def test_the_measured_points_are_predicted(full):
 def test_a_quick_curve_of_rung_9_has_one_line_for_a_ragged_k(problem):
     config = PIPELINED.quick[0]
     ms = ideal(config, 1)
-    few = cost_model.probes(config, 1, SMS, quick=True)
+    few = probes_of(config, 1, SMS).problems(quick=True)
     assert len({job_of("sm_90", find("pipelined"), config, one).variant for one in few}) == 5
-    quick = CostModel(dataclasses.replace(curve(config, 1, ms), points=tuple(Point(one, ms(one)) for one in few)))
-    assert quick.predict(problem, SMS) == pytest.approx(CostModel(curve(config, 1, ms)).predict(problem, SMS), rel=0.1)
+    quick = OneConfig(dataclasses.replace(curve(config, 1, ms), points=tuple(Point(one, ms(one)) for one in few)))
+    assert quick.predict(problem, SMS) == pytest.approx(OneConfig(curve(config, 1, ms)).predict(problem, SMS), rel=0.1)
 
 
 def test_a_quick_curve_takes_the_aligned_factor_of_a_layout():
     ms = ideal(BIG, 2)
-    few = cost_model.probes(BIG, 2, SMS, quick=True)
-    assert set(few) < set(cost_model.probes(BIG, 2, SMS))
+    few = probes_of(BIG, 2, SMS).problems(quick=True)
+    assert set(few) < set(probes_of(BIG, 2, SMS).problems())
     points = tuple(Point(problem, ms(problem)) for problem in few)
-    quick = CostModel(dataclasses.replace(curve(BIG, 2, ms), points=points))
+    quick = OneConfig(dataclasses.replace(curve(BIG, 2, ms), points=points))
     problem = Problem(2111, 2111, 2111, "TT")
     assert quick.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05)
 
@@ -129,19 +152,19 @@ def test_a_quick_curve_takes_the_aligned_factor_of_a_layout():
 def test_one_more_block_starts_another_wave():
     whole = Problem(11 * 128, 12 * 128, 1024)
     more = Problem(11 * 128, 12 * 128 + 4, 1024)
-    predicted = CostModel(curve(BIG, 1, ideal(BIG, 1)))
+    predicted = OneConfig(curve(BIG, 1, ideal(BIG, 1)))
     assert blocks(BIG, whole) == SMS
     assert predicted.predict(more, SMS) > 1.05 * predicted.predict(whole, SMS)
 
 
 def test_another_count_of_multiprocessors_changes_the_waves():
     problem = Problem(11 * 128, 12 * 128, 1024)
-    predicted = CostModel(curve(BIG, 1, ideal(BIG, 1)))
+    predicted = OneConfig(curve(BIG, 1, ideal(BIG, 1)))
     assert predicted.predict(problem, 66) == pytest.approx(2 * predicted.predict(problem, 132), rel=0.1)
 
 
 def test_more_work_never_takes_less_time():
-    predicted = CostModel(curve(SMALL, 8, ideal(SMALL, 8)))
+    predicted = OneConfig(curve(SMALL, 8, ideal(SMALL, 8)))
     for layout in LAYOUTS:
         times = [predicted.predict(Problem(n, n, 512, layout), SMS) for n in range(64, 4096, 64)]
         assert all(later >= sooner - 1e-12 for sooner, later in itertools.pairwise(times))
@@ -153,7 +176,7 @@ def test_nothing_is_faster_than_its_operands_are_read():
     def slow_stream(problem):
         return 50.0 if problem.N == BIG.BN else ideal(BIG, 2)(problem)
 
-    predicted = CostModel(curve(BIG, 2, slow_stream))
+    predicted = OneConfig(curve(BIG, 2, slow_stream))
     stream = Problem(2 * SMS * 128, 128, 1024)
     assert predicted.predict(stream, SMS) == pytest.approx(50.0)
 
@@ -169,14 +192,14 @@ def test_a_curve_with_a_point_missing_is_refused():
     for index in needed:
         points = (*whole.points[:index], *whole.points[index + 1 :])
         with pytest.raises(ValueError, match="no time for"):
-            CostModel(Curve(**{**vars(whole), "points": points}))
+            OneConfig(Curve(**{**vars(whole), "points": points}))
 
 
 @pytest.mark.parametrize("config", [BIG, SMALL], ids=str)
 @pytest.mark.parametrize("full", [1, 2, 16])
 @pytest.mark.parametrize("sms", [1, 7, 108, 132, 131, 148])
 def test_probes_are_few_and_near_their_load(config, full, sms):
-    found = cost_model.probes(config, full, sms)
+    found = probes_of(config, full, sms).problems()
     assert len(found) == len(set(found)) < 60
     heaviest = max(blocks(config, problem) for problem in found)
     assert 0.75 * 4 * full * sms <= heaviest <= 4 * full * sms
@@ -184,7 +207,7 @@ def test_probes_are_few_and_near_their_load(config, full, sms):
 
 def test_times_without_noise_or_sense_do_not_break_it():
     """Even constant times give a prediction: a slope of zero is no division by it."""
-    predicted = CostModel(curve(BIG, 2, lambda problem: 0.01))
+    predicted = OneConfig(curve(BIG, 2, lambda problem: 0.01))
     assert predicted.predict(Problem(333, 555, 777), SMS) > 0
     assert predicted.predict(Problem(8192, 8192, 8192), SMS) > 0
 
@@ -221,7 +244,7 @@ def flat(config, full):
 def test_the_time_in_parts_is_that_of_more_blocks_with_less_to_do_and_a_sum():
     """Four times the blocks at a quarter of the depth, and bytes to add up."""
     ms = flat(PIPE.kernel, 2)
-    predicted = CostModel(curve(PIPE, 2, ms))
+    predicted = OneConfig(curve(PIPE, 2, ms))
     problem = Problem(64 * 11, 128 * 6, 4096)  # half a block for each multiprocessor
     best, config = predicted.best(problem, SMS)
     assert config.SPLIT_K == 4 and dataclasses.replace(config, SPLIT_K=1) == PIPE
@@ -234,20 +257,20 @@ def test_the_time_in_parts_is_that_of_more_blocks_with_less_to_do_and_a_sum():
 
 
 def test_where_blocks_are_many_k_stays_whole():
-    predicted = CostModel(curve(PIPE, 2, flat(PIPE.kernel, 2)))
+    predicted = OneConfig(curve(PIPE, 2, flat(PIPE.kernel, 2)))
     for problem in (Problem(4096, 4096, 4096), Problem(8192, 8192, 64), Problem(64, 128, 16)):
         best, config = predicted.best(problem, SMS)
         assert config == PIPE and best == predicted.predict(problem, SMS)
 
 
 def test_a_config_that_cannot_divide_k_is_returned_as_it_is():
-    predicted = CostModel(curve(BIG, 2, ideal(BIG, 2)))
+    predicted = OneConfig(curve(BIG, 2, ideal(BIG, 2)))
     problem = Problem(64, 64, 65536)
     assert predicted.best(problem, SMS) == (predicted.predict(problem, SMS), BIG)
 
 
 def test_the_best_division_is_the_least_of_all():
-    predicted = CostModel(curve(PIPE, 2, flat(PIPE.kernel, 2)))
+    predicted = OneConfig(curve(PIPE, 2, flat(PIPE.kernel, 2)))
     for problem in (Problem(64, 64, 65536), Problem(256, 256, 16384, "TT"), Problem(333, 555, 7777, "NT")):
         best, config = predicted.best(problem, SMS)
         assert config.SPLIT_K in cost_model.splits(PIPE, problem, SMS)[1:]
@@ -278,13 +301,13 @@ def narrow_curve(full, ms):
 )
 def test_a_narrow_problem_is_predicted_from_a_row_of_tiles(full, problem):
     ms = narrow_machine(full)
-    predicted = CostModel(narrow_curve(full, ms))
+    predicted = OneConfig(narrow_curve(full, ms))
     assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.15)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_few_columns_take_the_time_of_few_rows(layout):
-    predicted = CostModel(narrow_curve(2, narrow_machine(2)))
+    predicted = OneConfig(narrow_curve(2, narrow_machine(2)))
     for problem in (Problem(4096, 3, 2000, layout), Problem(555, 4, 65536, layout), Problem(64, 64, 500, layout)):
         turned = with_swap_ab(find("skinny"), problem)
         assert turned.M <= turned.N
@@ -296,9 +319,9 @@ def test_few_columns_take_the_time_of_few_rows(layout):
 
 def test_the_measured_points_of_a_row_are_predicted():
     ms = narrow_machine(4)
-    predicted = CostModel(narrow_curve(4, ms))
-    for problem in cost_model.probes(NARROW, 4, SMS):
-        assert problem.M <= 4 * NARROW.BM and (cost_model.depths(NARROW)[0] <= problem.K or problem.K <= 9)
+    predicted = OneConfig(narrow_curve(4, ms))
+    for problem in probes_of(NARROW, 4, SMS).problems():
+        assert problem.M <= 4 * NARROW.BM and (probes.form(NARROW).shallow <= problem.K or problem.K <= 9)
         if problem.layout == "TN":
             continue  # quicker on this machine than its operands are read
         assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
@@ -314,7 +337,7 @@ def test_a_narrow_problem_is_divided_until_the_device_is_full():
     def flat_row(problem):
         return (0.004 + 1e-5 * problem.K) * math.ceil(blocks(NARROW.kernel, problem) / SMS / 2)
 
-    predicted = CostModel(narrow_curve(2, flat_row))
+    predicted = OneConfig(narrow_curve(2, flat_row))
     for problem in (Problem(4, 64 * 33, 8192), Problem(64 * 33, 4, 8192, "TT")):
         best, config = predicted.best(problem, SMS)
         assert config.SPLIT_K > 1 and best < 0.6 * predicted.predict(problem, SMS)
@@ -327,9 +350,9 @@ def test_what_a_block_costs_once_is_measured_where_there_is_nothing_else():
         return max(1, math.ceil(blocks(BIG, problem) / SMS)) * (0.005 + 1e-4 * max(0, problem.K - 40))
 
     whole = curve(BIG, 1, ms)
-    assert CostModel(whole).predict(Problem(1024, 1024, 16), SMS) == pytest.approx(0.005, rel=0.15)
+    assert OneConfig(whole).predict(Problem(1024, 1024, 16), SMS) == pytest.approx(0.005, rel=0.15)
     without = dataclasses.replace(whole, points=tuple(p for p in whole.points if p.problem.K > 9))
-    assert CostModel(without).predict(Problem(1024, 1024, 16), SMS) < 0.004  # an older curve is used as it is
+    assert OneConfig(without).predict(Problem(1024, 1024, 16), SMS) < 0.004  # an older curve is used as it is
 
 
 def test_from_the_third_tile_on_every_step_of_k_counts_the_same():
@@ -341,7 +364,7 @@ def test_from_the_third_tile_on_every_step_of_k_counts_the_same():
         units = max(1, math.ceil(blocks(config, problem) / SMS))
         return units * ((0.008 if problem.K >= config.BK else 0.004) + 1e-4 * problem.K)
 
-    predicted = CostModel(dataclasses.replace(curve(config, 1, ms), rung="pipelined"))
+    predicted = OneConfig(dataclasses.replace(curve(config, 1, ms), rung="pipelined"))
     for K in (48, 64, 96, 256):
         problem = Problem(1024, 1024, K)
         assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.01)
@@ -356,7 +379,7 @@ def test_only_rows_of_c_that_cannot_be_stored_by_vectors_cost_what_storing_them_
         units = max(1, math.ceil(blocks(BIG, problem) / SMS))
         return units * (0.004 + 1e-4 * problem.K + (0.02 if problem.N % 4 else 0.0))
 
-    predicted = CostModel(curve(BIG, 1, ms))
+    predicted = OneConfig(curve(BIG, 1, ms))
     for M, N, K in ((1280, 1280, 640), (1281, 1280, 641), (1279, 1278, 640), (1279, 1278, 641)):
         assert predicted.predict(Problem(M, N, K), SMS) == pytest.approx(ms(Problem(M, N, K)), rel=0.02)
 
@@ -366,12 +389,12 @@ def test_a_matrix_smaller_than_a_tile_costs_what_its_edges_do():
         units = max(1, math.ceil(blocks(BIG, problem) / SMS))
         return units * (0.004 + (1.5e-4 if problem.N < BIG.BN else 1e-4) * problem.K)
 
-    predicted = CostModel(curve(BIG, 1, ms))
+    predicted = OneConfig(curve(BIG, 1, ms))
     filled, short = (predicted.predict(Problem(1280, n, 4096), SMS) for n in (128, 64))
     assert filled == pytest.approx(0.4136, rel=0.01) and short == pytest.approx(0.6184, rel=0.03)
     whole = curve(BIG, 1, ms)
     without = dataclasses.replace(whole, points=tuple(p for p in whole.points if p.problem.N != BIG.BN - 4))
-    assert CostModel(without).predict(Problem(1280, 64, 4096), SMS) == pytest.approx(filled)  # taken for granted
+    assert OneConfig(without).predict(Problem(1280, 64, 4096), SMS) == pytest.approx(filled)  # taken for granted
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])
@@ -383,7 +406,7 @@ def test_rows_of_tiles_share_what_they_read_of_b(rows):
         wide, high = math.ceil(turned.N / NARROW.BN), math.ceil(turned.M / NARROW.BM)
         return 0.004 + 1e-7 * turned.K * (2 * wide + wide * high)
 
-    predicted = CostModel(narrow_curve(1, ms))
+    predicted = OneConfig(narrow_curve(1, ms))
     one, many = (Problem(n * NARROW.BM, SMS // n * NARROW.BN, 4096) for n in (1, rows))
     share = (1 + 2 / min(rows, 4)) / 3  # of more rows it says no more than of four
     found = (predicted.predict(many, SMS) - 0.004) / (predicted.predict(one, SMS) - 0.004)
@@ -399,7 +422,7 @@ def test_few_rows_of_tiles_that_wait_for_memory_gain_nothing_by_sharing():
         return 0.004 + 1e-7 * turned.K * max(1.5 * SMS, 2 * wide + wide * high)
 
     few = Problem(4 * NARROW.BM, SMS // 8 * NARROW.BN, 4096)
-    assert CostModel(narrow_curve(1, ms)).predict(few, SMS) == pytest.approx(ms(few), rel=0.05)
+    assert OneConfig(narrow_curve(1, ms)).predict(few, SMS) == pytest.approx(ms(few), rel=0.05)
 
 
 @pytest.mark.parametrize("number", [7, 8, 9])
@@ -407,7 +430,7 @@ def test_more_tiles_of_k_never_take_less_by_the_shipped_curves(number):
     """Where K is shallow the line leaves what was measured deeper; a ragged tile may cost more than a whole one."""
     for known in database.load("sm_90").curves:
         if known.rung == find(number).name:
-            predicted, step = CostModel(known), known.config.BK
+            predicted, step = OneConfig(known), known.config.BK
             times = [predicted.predict(Problem(4096, 4096, K), SMS) for K in (8, *(step << n for n in range(8)))]
             assert all(0.99 * before <= after for before, after in itertools.pairwise(times)), (known.config, times)
             assert predicted.predict(Problem(4096, 4096, 1), SMS) > 4 * 4096 * 4096 / 8e9  # ms: C is written
@@ -421,7 +444,7 @@ def test_what_rung_9_reads_in_pairs_counts_a_third_of_what_is_read_float_by_floa
         return units * (0.004 + 1e-4 * (1.5 if problem.K % 4 or problem.N % 4 else 1.0) * problem.K)
 
     for rung, share in (("pipelined", 1 / 3), ("warptiled", 1.0)):
-        predicted = CostModel(dataclasses.replace(curve(config, 1, ms), rung=rung))
+        predicted = OneConfig(dataclasses.replace(curve(config, 1, ms), rung=rung))
         whole, pairs, odd = (predicted.predict(Problem(1280, n, 4096), SMS) for n in (1280, 1278, 1279))
         assert pairs - whole == pytest.approx(share * (odd - whole), rel=0.05) and odd > 1.1 * whole
 
@@ -440,7 +463,7 @@ ERRORS = [
 def test_the_time_of_shipped_records_is_predicted_within_a_bound(rung, least, mean, worst):
     """The times were measured on an H200 apart from the curves, mostly on problems that no curve has."""
     content, fitted = database.shipped("sm_90"), database.fitted("sm_90")
-    models = {curve.config: (CostModel(curve), curve.multiprocessors) for curve in content.curves if curve.rung == rung}
+    models = {curve.config: (OneConfig(curve), curve.multiprocessors) for curve in content.curves if curve.rung == rung}
     errors = []
     for record in content.records:
         whole = record.config.kernel

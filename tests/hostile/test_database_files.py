@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsgemm.errors import RecordError
-from fastsgemm.heuristics import cost_model, database, database_entries, database_reading
+from fastsgemm.heuristics import database, database_entries, database_reading
 from fastsgemm.heuristics.cost_model import CostModel
-from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
+from fastsgemm.heuristics.curve_fit import fit
+from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Point, Record, Tools
+from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.search_spaces import REFINED
@@ -242,7 +244,7 @@ def test_any_json_in_any_field_is_read_or_left_out_and_never_lost(path, line, tr
 def test_any_times_in_a_curve_give_a_prediction_or_a_value_error(rung, tried):
     """The choice turns that error into a warning and leaves the curve out."""
     config = next(r.config for r in database.shipped(database_entries.GENERIC).records if r.rung == rung)
-    asked = cost_model.probes(config, 2, 132)
+    asked = probes_of(config, 2, 132).problems()
 
     @settings(max_examples=CURVES, derandomize=True, deadline=None, database=None)
     @given(st.lists(st.floats(1e-6, 1e9), min_size=len(asked), max_size=len(asked)))
@@ -252,12 +254,11 @@ def test_any_times_in_a_curve_give_a_prediction_or_a_value_error(rung, tried):
         )
         curve = Curve("sm_90", "Fake 9000", 132, rung, config, 2, points, TOOLS)
         try:
-            predicted = CostModel(curve)
+            known = fit(curve)
         except ValueError:
             return
         for problem in (PROBLEM, Problem(1, 4096, 4096), Problem(4097, 333, 5)):
-            ms, _ = predicted.best(problem, 132)
-            assert ms >= 0
+            assert CostModel([known], 132, 232448, Fitted()).best(problem).ms >= 0
 
     look()
     tried("any times in a tuning curve", CURVES)

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Protocol
 
 from fastsgemm import rungs
 from fastsgemm.config import Config
-from fastsgemm.errors import ConfigError, ShapeError
+from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.cost_model import CostModel
-from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Fitted, Record
+from fastsgemm.heuristics.curve_fit import Fit, fit
+from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Record
 from fastsgemm.problem import Problem, octaves
 from fastsgemm.rungs import Rung
 
@@ -129,26 +130,14 @@ def choose(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str 
     ConfigError
         The database has none that is legal on this device.
     """
-    place = (device.name, device.arch, device.shared_limit, device.multiprocessors)
-    if rung is not None:
-        return _choose(*place, rung, problem, only)
-    suited = (rung for rung in rungs.DEFAULTS if rung.suits(problem.M, problem.N))
-    return min((_choose(*place, rung, problem, only) for rung in suited), key=partial(_rank, problem))
-
-
-def _rank(problem: Problem, choice: Choice) -> tuple[bool, int, float, int]:
-    """Return a sort key: error, rule, time, then rung number.
-
-    Choices without a time sort last within their rule. Of equals the higher rung wins, because it is the more special.
-    """
-    split = partial_accumulators.splits_few(choice.rung, choice.config, with_swap_ab(choice.rung, problem))
-    return split, _RULES.index(choice.rule), math.inf if choice.ms is None else choice.ms, -choice.rung.number
+    place = (device.name, device.arch, device.shared_limit, device.multiprocessors, only)
+    return _choose(_knowledge(*place), None if rung is None else rung.name, problem)
 
 
 def forget() -> None:
     """Forget what was chosen, because the database has changed."""
     database.forget()
-    _known.cache_clear()
+    _knowledge.cache_clear()
     _choose.cache_clear()
 
 
@@ -159,97 +148,133 @@ def knows(device: DeviceTraits) -> bool:
     return not known.isdisjoint(rung.name for rung in rungs.DEFAULTS)
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What one tier of the database knows of a rung."""
+class _Knowledge:
+    """What the database knows that holds on one device, and the cost models of its curves."""
 
-    records: tuple[Record, ...]
-    curves: tuple[Curve, ...]
+    def __init__(self, name: str, arch: str, shared_limit: int, multiprocessors: int, only: str | None) -> None:
+        self._name, self._arch, self._only = name, arch, only
+        self._multiprocessors = multiprocessors
+        self.shared_limit = shared_limit
+        self.fitted = database.fitted(arch)
+        self._tiers: dict[str, tuple[_Tier, ...]] = {}
+        self._models: dict[tuple[_Tier, ...], CostModel] = {}
+
+    def tiers(self, rung: Rung) -> tuple[_Tier, ...]:
+        """Return what is known of a rung: on this very device, on its architecture, and everywhere.
+
+        In each tier the user's own results come first.
+        """
+        if rung.name not in self._tiers:
+            own, generic = database.load(self._arch), database.load(GENERIC)
+            self._tiers[rung.name] = (
+                self._tier(own, rung, True), self._tier(own, rung, False), self._tier(generic, rung, False)
+            )  # fmt: skip
+        return self._tiers[rung.name]
+
+    def _tier(self, content: Content, rung: Rung, here: bool) -> _Tier:
+        def usable(entry: Record | Curve) -> bool:
+            if entry.rung != rung.name or (entry.device == self._name) is not here:
+                return False
+            if self._only is not None and entry.arch != GENERIC and entry.user is not (self._only == "user"):
+                return False
+            return not rung.violations(entry.config, self.shared_limit)
+
+        return _Tier(tuple(filter(usable, content.records)), tuple(filter(usable, content.curves)))
+
+    def model(self, *tiers: _Tier) -> CostModel:
+        """Return the cost model of the curves of one or more tiers."""
+        if tiers not in self._models:
+            fits = [fit for tier in tiers for fit in tier.fits]
+            self._models[tiers] = CostModel(fits, self._multiprocessors, self.shared_limit, self.fitted)
+        return self._models[tiers]
+
+
+class _Tier:
+    """The records and curves of one rung that hold equally well on the device."""
+
+    def __init__(self, records: tuple[Record, ...], curves: tuple[Curve, ...]) -> None:
+        self.records = records
+        self._curves = curves
+        # Of two records of a problem the first counts: the user's own.
+        self.exact = {r.problem: r for r in reversed(records) if r.origin != "hand-picked"}
 
     @cached_property
-    def models(self) -> tuple[tuple[Curve, CostModel], ...]:
-        """The cost models of the curves, made when first needed."""
-        return tuple(_models(self.curves))
+    def fits(self) -> tuple[Fit, ...]:
+        """The fits of the curves, made when first needed."""
+        found: dict[Config, Fit | None] = {}
+        for curve in self._curves:
+            if curve.config not in found:  # the user's own take the place of what was shipped
+                found[curve.config] = None
+                try:
+                    found[curve.config] = fit(curve)
+                except ValueError as error:
+                    warnings.warn(f"a curve of {curve.device} is left out: {error}", RuntimeWarning, stacklevel=2)
+        return tuple(one for one in found.values() if one is not None)
+
+
+@lru_cache(maxsize=64)
+def _knowledge(name: str, arch: str, shared_limit: int, multiprocessors: int, only: str | None) -> _Knowledge:
+    return _Knowledge(name, arch, shared_limit, multiprocessors, only)
 
 
 @lru_cache(maxsize=_MOST_PROBLEMS)
-def _choose(
-    name: str, arch: str, shared_limit: int, multiprocessors: int, rung: Rung, problem: Problem, only: str | None
-) -> Choice:
-    tiers = _known(name, arch, shared_limit, rung, only)
-    for tier in tiers:
-        place = (tier, problem, multiprocessors, rung, shared_limit, database.fitted(arch))
-        exact = next((r for r in tier.records if r.problem == problem and r.origin != "hand-picked"), None)
-        if exact is not None:
-            return Choice(rung, exact.config, EXACT, exact, exact.ms, partial(_alternatives, *place))
-        predicted = _predictions(*place)
-        if predicted:
-            ms, config, curve = predicted[0]
-            return Choice(rung, config, PREDICTED, curve, ms, partial(_alternatives, *place))
-    for tier in tiers:
-        if tier.records:
-            near = min(tier.records, key=lambda record: _distance(record.problem, problem))
-            others = tuple(Option(record.config, None) for record in tier.records if record is not near)
-            config = partial_accumulators.shortened(
-                near.config, with_swap_ab(rung, problem), shared_limit, database.fitted(arch)
-            )
-            return Choice(rung, config, NEAREST, near, None, partial(tuple, others))
-    raise ConfigError(f"no record of rung {rung.name} is legal with {shared_limit} bytes of shared memory")
+def _choose(known: _Knowledge, name: str | None, problem: Problem) -> Choice:
+    """Return the choice for a problem among the default rungs that suit it, or of the named rung."""
+    if name is not None:
+        suited: tuple[Rung, ...] = (rungs.find(name),)
+    else:
+        suited = tuple(rung for rung in rungs.DEFAULTS if rung.suits(problem.M, problem.N))
+    found: list[Choice] = []
+    curves: dict[str, _Tier] = {}
+    for rung in suited:
+        tier = next((tier for tier in known.tiers(rung) if problem in tier.exact or tier.fits), None)
+        if tier is not None and problem in tier.exact:
+            record = tier.exact[problem]
+            look = partial(_options, known, tier, problem)
+            found.append(Choice(rung, record.config, EXACT, record, record.ms, look))
+        elif tier is not None:
+            curves[rung.name] = tier
+    # A measured time beats a predicted one, unless the sum is one that threads should not share out.
+    if curves and (not found or problem.K <= partial_accumulators.FEW):
+        best = known.model(*curves.values()).best(problem)
+        if best is not None:
+            look = partial(_options, known, curves[best.fit.rung.name], problem)
+            found.append(Choice(best.fit.rung, best.config, PREDICTED, best.fit.curve, best.ms, look))
+    if not found:
+        found = [_nearest(known, rung, problem) for rung in suited]
+    return min(found, key=partial(_rank, problem))
 
 
-@lru_cache(maxsize=256)
-def _known(name: str, arch: str, shared_limit: int, rung: Rung, only: str | None) -> tuple[_Known, ...]:
-    """Return the tiers: this very device, its architecture, and what holds everywhere; the user's own come first."""
-    own, generic = database.load(arch), database.load(GENERIC)
-
-    def usable(entry: Record | Curve) -> bool:
-        if only is not None and entry.arch != GENERIC and entry.user is not (only == "user"):
-            return False
-        return entry.rung == rung.name and not rung.violations(entry.config, shared_limit)
-
-    def tier(content: Content, here: bool) -> _Known:
-        records = tuple(entry for entry in content.records if (entry.device == name) is here and usable(entry))
-        curves = tuple(entry for entry in content.curves if (entry.device == name) is here and usable(entry))
-        return _Known(records, curves)
-
-    return tier(own, True), tier(own, False), tier(generic, False)
+def _options(known: _Knowledge, tier: _Tier, problem: Problem) -> tuple[Option, ...]:
+    ranking = known.model(tier).ranking(problem) if tier.fits else ()
+    return tuple(Option(one.config, one.ms) for one in ranking)
 
 
-def _models(curves: Iterable[Curve]) -> Iterator[tuple[Curve, CostModel]]:
-    seen: set[Config] = set()
-    for curve in curves:
-        if curve.config not in seen:  # the user's own take the place of what was shipped
-            seen.add(curve.config)
-            try:
-                yield curve, CostModel(curve)
-            except ValueError as error:
-                warnings.warn(f"a curve of {curve.device} is left out: {error}", RuntimeWarning, stacklevel=2)
+def _nearest(known: _Knowledge, rung: Rung, problem: Problem) -> Choice:
+    """Return the choice where no times are known: the record of the nearest problem.
 
-
-def _predictions(
-    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int, fitted: Fitted
-) -> list[tuple[float, Config, Curve]]:
+    Raises
+    ------
+    ConfigError
+        There is no record that is legal on the device.
+    """
+    records = next((tier.records for tier in known.tiers(rung) if tier.records), None)
+    if records is None:
+        raise ConfigError(f"no record of rung {rung.name} is legal with {known.shared_limit} bytes of shared memory")
+    near = min(records, key=lambda record: _distance(record.problem, problem))
+    others = tuple(Option(record.config, None) for record in records if record is not near)
     faced = with_swap_ab(rung, problem)
-
-    def complete(config: Config) -> tuple[float, Config]:
-        config = partial_accumulators.shortened(config, faced, shared_limit, fitted)
-        return partial_accumulators.cost(config, fitted), config
-
-    found = []
-    for curve, model in tier.models:
-        try:
-            ms, config = model.best(problem, multiprocessors, complete)
-        except ShapeError:  # so many blocks of this size do not fit a grid
-            continue
-        found.append((ms, config, curve))
-    return sorted(found, key=lambda one: (partial_accumulators.splits_few(rung, one[1], faced), one[0]))
+    config = partial_accumulators.shortened(near.config, faced, known.shared_limit, known.fitted)
+    return Choice(rung, config, NEAREST, near, None, partial(tuple, others))
 
 
-def _alternatives(
-    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int, fitted: Fitted
-) -> tuple[Option, ...]:
-    predicted = _predictions(tier, problem, multiprocessors, rung, shared_limit, fitted)
-    return tuple(Option(config, ms) for ms, config, _ in predicted)
+def _rank(problem: Problem, choice: Choice) -> tuple[bool, int, float, int]:
+    """Return a sort key: error, rule, time, then rung number.
+
+    Choices without a time sort last within their rule. Of equals the higher rung wins, because it is the more special.
+    """
+    split = partial_accumulators.splits_few(choice.rung, choice.config, with_swap_ab(choice.rung, problem))
+    return split, _RULES.index(choice.rule), math.inf if choice.ms is None else choice.ms, -choice.rung.number
 
 
 def _distance(known: Problem | None, problem: Problem) -> tuple[int, float]:

@@ -1,46 +1,45 @@
-"""Predicting a config's time on a problem from its measured curve. ``docs/tuning.md`` explains the rule.
+"""Predicting the times of many configs on a problem at once, from their curves. ``docs/tuning.md`` explains the rule.
 
-A curve has times at chosen *loads*, the blocks of a grid over the device's multiprocessors, each at two depths of K.
-At a given load the time is a straight line in K: what a block costs once, and what each step of k costs.
+At a given load, the blocks of a grid over the multiprocessors, the time of a config is a straight line in K with a
+bend; `fastsgemm.heuristics.curve_fit` gives the lines. A prediction is arithmetic on NumPy arrays with an element for
+each number of parts of K and each config, so that a call on a new shape waits for some sixty array operations and not
+for a Python function per config. All configs go through the same arithmetic, whatever their rung.
 """
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
-from fastsgemm import rungs
-from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
-from fastsgemm.geometry.grid import blocks, split, tiles
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsgemm.config import Config
+from fastsgemm.geometry.grid import MAX_BLOCKS, tiles
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database_entries import Curve
+from fastsgemm.heuristics import database, partial_accumulators, probes
+from fastsgemm.heuristics.curve_fit import Fit, Line
+from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.probes import LAYOUTS, SPARSE, STACKED, STEADY, TINY, TRANSACTION
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import Rung
 
-_DEPTHS = (128, 1024)  # the two K that every load is measured at
-_SKINNY_DEPTHS = (512, 2048)  # the same for rung 10, whose BK is large
-_TINY = 8  # a third K, at which nearly all time is what a block costs once
-_SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
-_STEADY = 4  # the heaviest is this many full waves
-# Limits of split-K: most parts, most waves of blocks, least tiles of a part.
-_MOST_PARTS, _MOST_WAVES, _LEAST_TILES = 256, 8, 2
-_LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, as factors of the time of NN
-_STACKED = 4  # rows of tiles in the point that shows how much they share of B on rung 10
+Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+# Limits of split-K: most parts, and most waves of blocks.
+_MOST_PARTS, _MOST_WAVES = 256, 8
+_PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i <= _MOST_PARTS)})
+_FEWER = [0, *_PARTS[:-1]]  # the number before each of them
 # Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = 1 / 3
-_TRANSACTION = 4  # floats of a 16-byte load, which needs extents that are multiples of it
+_LEAST_WAVE = 1e-9  # the least part of a wave that counts as one
+_MOST_DEPTHS = 64  # values of K, of which a model keeps what depends on K alone
+_MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
 
 
-def loads(blocks_per_sm: int) -> list[float]:
-    """Return the loads that a curve is measured at, for a config of which so many blocks fit on a multiprocessor."""
-    powers = [float(2**i) for i in range(blocks_per_sm.bit_length()) if 2**i < blocks_per_sm]
-    return [1 / _SPARSE, *powers, float(blocks_per_sm), float(_STEADY * blocks_per_sm)]
-
-
-def splits(config: Config, problem: Problem, multiprocessors: int) -> list[int]:
+def splits(config: Config, problem: Problem, multiprocessors: float) -> list[int]:
     """Return the numbers of parts of K to consider: 1, and 2^i and 3 * 2^i while there are few blocks.
 
     Parameters
@@ -50,356 +49,411 @@ def splits(config: Config, problem: Problem, multiprocessors: int) -> list[int]:
         As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     multiprocessors : int
     """
-    count = tiles(config, problem)
-    depth = config.tile_k * (1 if isinstance(config, SkinnyConfig) else _LEAST_TILES)
-    found = [1]
-    for parts in sorted(base << i for base in (2, 3) for i in range(_MOST_PARTS.bit_length())):
-        if parts > _MOST_PARTS or found[-1] * count >= _MOST_WAVES * multiprocessors or parts * depth > problem.K:
-            break
-        found.append(parts)
-    return found
-
-
-def depths(config: Config) -> tuple[int, int]:
-    """Return the two depths of K that a curve is measured at."""
-    return _SKINNY_DEPTHS if isinstance(config, SkinnyConfig) else _DEPTHS
-
-
-def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool = False) -> list[Problem]:
-    """Return the problems that a curve is measured on.
-
-    Parameters
-    ----------
-    config : Config
-    blocks_per_sm : int
-    multiprocessors : int
-    quick : bool
-        Leave out points that need kernels of their own. The model then assumes that transposed operands with odd
-        extents behave like aligned ones, that edges cost nothing, and that rows of tiles share nothing. On rung 9,
-        which may compute the end of K first, it also assumes that this end costs as much as its steps, and that the
-        time is one straight line in a ragged K.
-    """
-    shallow, deep = depths(config)
-    peels = quick and isinstance(config, PipelinedConfig)
-    found = [
-        _probe(config, load * multiprocessors, depth + ragged, ragged)
-        for ragged in (0, 1)
-        for load in loads(blocks_per_sm)
-        for depth in (_TINY, shallow, deep)
-        if not (peels and ragged and depth == shallow)
+    count, deep = tiles(config, problem), _least_depth(config)
+    return [
+        parts
+        for fewer, parts in zip(_FEWER, _PARTS, strict=True)
+        if parts == 1 or (fewer * count < _MOST_WAVES * multiprocessors and parts * deep <= problem.K)
     ]
-    ends = (1.0, float(blocks_per_sm))
-    found += [
-        _probe(config, load * multiprocessors, deep + ragged, ragged, layout)
-        for ragged in ((0,) if quick else (0, 1))
-        for load in dict.fromkeys(ends)
-        for layout in _LAYOUTS
-    ]
-    if not peels:
-        found += _tails(config, multiprocessors)
-    stream = _stream(config, blocks_per_sm, multiprocessors)
-    found.append(stream)
-    if not quick:
-        found.append(_stacked(config, stream) if isinstance(config, SkinnyConfig) else _guarded(stream))
-    return list(dict.fromkeys(found))
 
 
-def _probe(config: Config, count: float, K: int, ragged: int, layout: str = "NN") -> Problem:
-    """Return a problem of about `count` tiles, nearly square or, on rung 10, in a row; a ragged one has odd extents."""
-    whole = max(1, round(count))
-    if isinstance(config, SkinnyConfig):
-        return Problem(max(1, config.BM - ragged), whole * config.BN - ragged, K, layout)
-    rows = _near_root(whole)
-    return Problem(rows * config.BM - ragged, whole // rows * config.BN - ragged, K, layout)
+def _least_depth(config: Config) -> int:
+    """Return the least steps of k of a part."""
+    return config.tile_k * probes.form(config).least_tiles
 
 
-def _tails(config: Config, multiprocessors: int) -> tuple[Problem, Problem, Problem]:
-    """Return problems with an aligned K of four steps in a last tile, a ragged one of one step, and of all but one.
-
-    They have the smaller depth, at which the cost of a last tile stands out from the noise.
-    """
-    shallow, step = depths(config)[0], config.tile_k
-    return (
-        _probe(config, multiprocessors, shallow + 4, 0),
-        _probe(config, multiprocessors, shallow + 1, 1),
-        _probe(config, multiprocessors, shallow + step - 1, 1),
-    )
+@lru_cache(maxsize=_MOST_CONFIGS)
+def _in_parts(config: Config, parts: int) -> Config:
+    return config.replace(SPLIT_K=parts)
 
 
-def _stream(config: Config, blocks_per_sm: int, multiprocessors: int) -> Problem:
-    """Return a problem that reads memory most: no two blocks share a tile of A, or of B on rung 10."""
-    blocks, deep = blocks_per_sm * multiprocessors, depths(config)[1]
-    if isinstance(config, SkinnyConfig):
-        return _probe(config, blocks, deep, 0)
-    return Problem(blocks * config.BM, config.BN, deep)
-
-
-def _guarded(stream: Problem) -> Problem:
-    """Return the same with too few columns for a tile, so that the copies must check bounds."""
-    return replace(stream, N=stream.N - _TRANSACTION)
-
-
-def _stacked(config: Config, stream: Problem) -> Problem:
-    """Return about as many tiles in several rows, which share what they read of B."""
-    M = _STACKED * config.BM
-    return replace(stream, M=M, N=max(M, stream.N // _STACKED))
-
-
-def _near_root(count: int) -> int:
-    """Return the largest divisor of `count` up to its root, or the root where that is far off."""
-    root = math.isqrt(count)
-    divisor = next(d for d in range(root, 0, -1) if count % d == 0)
-    return divisor if 2 * divisor >= root else root
-
-
-@dataclass(frozen=True)
-class _Line:
-    """Time at one load: ``start + slope * K`` ms, and below `bend` a second line to the time at a tiny K.
+class Prediction(NamedTuple):
+    """One config on a problem.
 
     Attributes
     ----------
-    load, start, slope : float
-    bend : float
-    tiny : tuple of float
-        A depth and the time there.
+    ms : float
+        Predicted device time, the reduction of split-K included.
+    config : Config
+        With the SPLIT_K that this time is for, and partial accumulators where the problem needs them.
+    fit : Fit
     """
 
-    load: float
-    start: float
-    slope: float
-    bend: float = 0.0
-    tiny: tuple[float, float] = (0.0, 0.0)
-
-    def at(self, depth: float) -> float:
-        """Return the time at this depth."""
-        if depth >= self.bend:
-            return self.start + self.slope * depth
-        low, below = self.tiny
-        above = self.start + self.slope * self.bend
-        return below + (above - below) * (depth - low) / (self.bend - low)
+    ms: float
+    config: Config
+    fit: Fit
 
 
 class CostModel:
-    """Predicts one config from its curve.
+    """Predicts the times of configs on one device.
 
     Parameters
     ----------
-    curve : Curve
-
-    Raises
-    ------
-    ValueError
-        The curve lacks the points that every prediction needs.
+    fits : sequence of Fit
+        At least one.
+    multiprocessors : float
+        Of the device.
+    shared_limit : int
+        Shared memory that a block may opt in to on the device, in bytes.
+    fitted : Fitted
+        The fitted numbers of the device's architecture, which say when sums get partial accumulators.
     """
 
-    def __init__(self, curve: Curve) -> None:
-        self._rung, self._config = rungs.find(curve.rung), curve.config
-        self._fitted = database.fitted(curve.arch)
-        self._shallow, self._deep = depths(curve.config)
-        self._full = float(curve.blocks_per_sm)
-        self._known = {point.problem: point.ms for point in curve.points}
-        self._sms = curve.multiprocessors
-        # On rung 9, a quick curve has fewer points; see `probes`.
-        tails = _tails(curve.config, self._sms)
-        self._quick = isinstance(curve.config, PipelinedConfig) and self._known.keys().isdisjoint(tails)
-        self._lines = (self._measured_lines(0), self._measured_lines(1))
-        self._factors = {layout: tuple(self._layout_factors(layout, r) for r in (0, 1)) for layout in _LAYOUTS}
-        self._tail = self._tail_steps()
-        self._tiny = self._depth(_TINY)
-        # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.
-        extra = self._depth(self._deep + 1) - (self._deep + 1)
-        ragged_lines = tuple(replace(line, start=max(0.0, line.start - line.slope * extra)) for line in self._lines[1])
-        self._lines = (
-            tuple(self._bent(line, 0) for line in self._lines[0]),
-            tuple(self._bent(line, 1) for line in ragged_lines),
-        )
-        stream = _stream(self._config, int(self._full), self._sms)
-        self._bandwidth = 4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)  # bytes a ms
-        # Slowdown by checking bounds, where C is smaller than a tile; rung 10 always checks.
-        self._guard = max(1.0, self._known.get(_guarded(stream), 0.0) / self._ms(stream))
-        self._shared = self._shared_part(stream)
+    def __init__(self, fits: Sequence[Fit], multiprocessors: float, shared_limit: int, fitted: Fitted) -> None:
+        self._every = _Configs(fits, shared_limit, fitted)
+        self._sms = multiprocessors
+        self._shared_limit = shared_limit
+        self._fitted = fitted
+        self._options: dict[int, _Options] = {}
+        self._at: dict[tuple[int, int], _AtK] = {}
 
-    def best(
-        self, problem: Problem, multiprocessors: int, complete: Callable[[Config], tuple[float, Config]] | None = None
-    ) -> tuple[float, Config]:
-        """Return the least predicted device time in ms, and the config with the SPLIT_K that gives it.
+    def best(self, problem: Problem) -> Prediction | None:
+        """Return the config with the least predicted time, or None if no config has a grid for the problem.
 
         Parameters
         ----------
         problem : Problem
-        multiprocessors : int
-        complete : callable, optional
-            Returns, for a config with a SPLIT_K, the slowdown and the config: the config as launched, and its time
-            relative to the one given.
+            As the caller passes it.
         """
-        problem = with_swap_ab(self._rung, problem)
-        if not self._rung.splits:
-            return self.predict(problem, multiprocessors), self._config
+        if problem.K <= partial_accumulators.FEW:
+            return next(iter(self.ranking(problem)), None)
+        ms = self._times(problem)
+        place = int(ms.argmin())
+        least = float(ms[place])
+        return self._prediction(problem, place, least) if least < np.inf else None
+
+    def ranking(self, problem: Problem) -> list[Prediction]:
+        """Return each config with the SPLIT_K that gives its least time, the best first."""
+        ms = self._times(problem).reshape(-1, len(self._every.fits))
+        places = ms.argmin(axis=0) * ms.shape[1] + np.arange(ms.shape[1])
+        found = ((int(place), float(ms.flat[place])) for place in places)
+        ranked = [self._prediction(problem, place, least) for place, least in found if least < np.inf]
+        return sorted(ranked, key=lambda one: (_splits_few(problem, one), one.ms))
+
+    def times(self, problem: Problem) -> list[tuple[Fit, int, float]]:
+        """Return config, parts of K and predicted time in ms of every option, without the cost of accumulators."""
         found = []
-        for parts in splits(self._config, problem, multiprocessors):
-            option = self._config.replace(SPLIT_K=parts)
-            factor, used = complete(option) if complete else (1.0, option)
-            found.append((factor * self.predict_split(problem, option, multiprocessors), used))
-        return min(found, key=lambda pair: pair[0])
+        for place, ms in enumerate(self._times(problem, accumulators=False).tolist()):
+            row, column = divmod(place, len(self._every.fits))
+            if ms < np.inf:
+                found.append((self._every.fits[column], _PARTS[row], ms))
+        return found
 
-    def predict_split(self, problem: Problem, config: Config, multiprocessors: int) -> float:
-        """Return the predicted device time in ms with the SPLIT_K of `config`, the reduction included."""
-        problem = with_swap_ab(self._rung, problem)
-        count, chunk = split(config, problem.K)
-        if count == 1:
-            return self._part(problem, problem.K, multiprocessors)
-        whole = self._part(problem, chunk, multiprocessors / count)
-        outputs = 4.0 * problem.M * problem.N  # bytes
-        return whole + self._fitted.reduction_ms + outputs * (count + 2) / self._fitted.reduction_bytes_per_ms
+    def _prediction(self, problem: Problem, place: int, ms: float) -> Prediction:
+        row, column = divmod(place, len(self._every.fits))
+        fit = self._every.fits[column]
+        config = _in_parts(fit.curve.config, _PARTS[row]) if row else fit.curve.config
+        faced = with_swap_ab(fit.rung, problem)
+        return Prediction(ms, partial_accumulators.shortened(config, faced, self._shared_limit, self._fitted), fit)
 
-    def predict(self, problem: Problem, multiprocessors: float) -> float:
-        """Return the predicted device time in ms, with K in one part, on a device with so many multiprocessors."""
-        return self._part(with_swap_ab(self._rung, problem), problem.K, multiprocessors)
+    def _at_k(self, K: int, rows: int) -> _AtK:
+        found = self._at.get((K, rows))
+        if found is None:
+            options = self._options.get(rows)
+            if options is None:
+                options = self._options[rows] = _Options(self._every, rows)
+            if len(self._at) >= _MOST_DEPTHS:
+                self._at.clear()
+            found = self._at[K, rows] = _AtK(options, K, self._sms)
+        return found
 
-    def _part(self, problem: Problem, K: int, multiprocessors: float) -> float:
-        """Return the time of all tiles of C, each over K steps of those that the problem has."""
-        load = blocks(self._config.kernel, problem) / multiprocessors
-        stored = self._time(load, self._tiny, int(problem.N % _TRANSACTION != 0), problem.layout)
-        read = self._read(load, problem, K)
-        if problem.M < self._config.BM or problem.N < self._config.BN:
-            read *= self._guard
-        if self._shared:
-            shared = self._shared * (1 - 1 / min(_STACKED, -(-problem.M // self._config.BM)))
+    def _times(self, problem: Problem, accumulators: bool = True) -> Floats:
+        """Return the time of each option; infinite where the problem rules it out.
+
+        Options are in the order of parts, then of configs. As many numbers of parts are looked at as the config with
+        the fewest tiles allows.
+        """
+        M, N, K, every = problem.M, problem.N, problem.K, self._every
+        swap_ab = N < M  # on the rungs for few rows
+        tall, wide = every.extents[swap_ab]
+        count = np.ceil(M / tall) * np.ceil(N / wide)
+        limit = _MOST_WAVES * self._sms
+        rows = min(bisect_left(_FEWER, limit / float(count.min())), every.most_rows(K))
+        at = self._at_k(K, rows)
+        options = at.options
+        count = count[options.of]
+
+        # Times of all steps of k and of nearly none (first axis), with aligned and with ragged operands (second).
+        load = count / at.sms
+        time = at.times.of_load(load, options)
+        factors = options.factors(problem.layout, swap_ab)
+        if factors is not None:
+            time *= factors.at(load)
+        share = options.ragged_share(problem)
+        read = _mixed(time[0] - time[1], share)
+        if min(M, N) < every.largest:
+            read *= np.where((tall > M) | (wide > N), every.guard, 1.0)[options.of]
+        if every.any_shared:
+            high = np.minimum(np.ceil(min(M, N) / every.extents[False][0]), STACKED)
+            shared = (every.shared * (1.0 - 1.0 / high))[options.of]
+            alone = _mixed(at.alone if factors is None else at.alone * factors.light, share)
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
-            read = min(read, max(read * (1 - shared), self._read(1 / _SPARSE, problem, K)))
-        traffic = 4.0 * (problem.M + problem.N) * K / self._bandwidth
-        return max(stored + read, traffic)
+            read = np.minimum(read, np.maximum(read * (1.0 - shared), alone))
+        ms = read + options.stored(time[1], problem, swap_ab)
+        np.maximum(ms, 4.0 * (M + N) * at.per_byte, out=ms)
+        if rows > 1:
+            ms += options.reduction
+            ms += 4.0 * M * N * at.reduction_per_byte
+        if accumulators:
+            ms *= at.slowdown(partial_accumulators.is_long(problem, self._fitted))
+        if rows > 1:
+            np.putmask(ms, at.too_shallow | (options.fewer * count >= limit), np.inf)
+        if M * N > MAX_BLOCKS:
+            np.putmask(ms, count > MAX_BLOCKS, np.inf)
+        return ms
 
-    def _read(self, load: float, problem: Problem, K: int) -> float:
-        """Return the time at this load less what blocks cost once."""
-        depth, narrow, layout = self._depth(K), _narrow(self._rung, problem), problem.layout
-        if K >= _TINY:
-            depth = max(depth, self._tiny)  # a whole tile has fewer steps than a ragged one counts as
-        return sum(
-            share * (self._time(load, depth, ragged, layout) - self._time(load, self._tiny, ragged, layout))
-            for ragged, share in ((0, 1 - narrow), (1, narrow))
-            if share
+
+def _splits_few(problem: Problem, one: Prediction) -> bool:
+    return partial_accumulators.splits_few(one.fit.rung, one.config, with_swap_ab(one.fit.rung, problem))
+
+
+class _Configs:
+    """The fits of many configs as arrays, with an element for each config.
+
+    The lines of a config are kept at each whole load up to a full wave, where those between two measured loads are
+    interpolated. First comes the lightest load, and last the heaviest.
+    """
+
+    def __init__(self, fits: Sequence[Fit], shared_limit: int, fitted: Fitted) -> None:
+        self.fits = tuple(fits)
+        configs = [fit.curve.config for fit in fits]
+        self.narrow = np.array([fit.rung.narrow for fit in fits])
+        self.pairs = np.array([fit.rung.pairs for fit in fits])
+        BM, BN = _floats(c.BM for c in configs), _floats(c.BN for c in configs)
+        turned = np.where(self.narrow, BN, BM), np.where(self.narrow, BM, BN)
+        self.extents = {False: (BM, BN), True: turned}  # rows and columns of a tile of the caller's C, by swap_ab
+        self.largest = float(np.max(self.extents[False]))
+        self.guard = _floats(fit.guard for fit in fits)
+        self.shared = _floats(fit.shared for fit in fits)
+        self.any_shared = bool(self.shared.any())
+        self.tile = _floats(c.tile_k for c in configs)
+        self.least_depth = _floats(_least_depth(fit.curve.config) if fit.rung.splits else np.inf for fit in fits)
+        self._least = float(self.least_depth.min())
+        self.tail = np.array([fit.tail for fit in fits]).T
+        self.bandwidth = _floats(fit.bandwidth for fit in fits)
+        of_arch = [database.fitted(fit.curve.arch) for fit in fits]
+        self.reduction_ms = _floats(one.reduction_ms for one in of_arch)
+        self.reduction_rate = _floats(one.reduction_bytes_per_ms for one in of_arch)
+        self.slowdown = np.array([_slowdown(c, shared_limit, fitted) for c in configs]).T
+        self.full = _floats(fit.curve.blocks_per_sm for fit in fits)
+        self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
+        tables = [_whole_loads(fit) for fit in fits]
+        self.lines = np.concatenate(tables, axis=2)
+        widths = [table.shape[2] for table in tables]
+        self.place = np.cumsum([0, *widths[:-1]])
+        full = self.place + self.full.astype(np.intp)
+        self.ends = np.stack([self.lines[:, :, n] for n in (self.place, self.place + 1, full, full + 1)], axis=1)
+        # The depth of a K of nearly no steps is known, so its times are.
+        self.few_steps = _floats(fit.depth(TINY) for fit in fits)
+        powers = _powers(self.few_steps, self.bends)
+        self.few_lines = (self.lines * np.repeat(powers, widths, axis=1)[:, None]).sum(axis=0)
+        self.few_ends = (self.ends * powers[:, None, None]).sum(axis=0)
+        self.layouts = {
+            layout: np.array([fit.layouts[layout] for fit in fits]).transpose(2, 1, 0) for layout in LAYOUTS
+        }
+        self.layouts["NN"] = np.ones_like(self.layouts["TT"])
+
+    def most_rows(self, K: int) -> int:
+        """Return how many of the numbers of parts leave a part of some config deep enough."""
+        return max(1, bisect_right(_PARTS, K / self._least))
+
+
+class _Options:
+    """The configs with each of the first few numbers of parts of K: arrays with an element for each option."""
+
+    def __init__(self, every: _Configs, rows: int) -> None:
+        self.of = np.tile(np.arange(len(every.fits)), rows)
+        parts = np.repeat(_PARTS[:rows], len(every.fits)).astype(np.float64)
+        self.fewer = np.repeat(_FEWER[:rows], len(every.fits)).astype(np.float64)
+        self.whole = len(every.fits)  # the first so many options do not split K
+        self.tile = every.tile[self.of]
+        self.tile_parts = self.tile * parts
+        self.least_depth = np.where(parts > 1, every.least_depth[self.of] * parts, 0.0)
+        self.tail = every.tail.take(self.of, axis=1)
+        self.bandwidth = every.bandwidth[self.of]
+        self.reduction = np.where(parts > 1, every.reduction_ms[self.of], 0.0)
+        self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
+        self.slowdown = every.slowdown.take(self.of, axis=1)
+        self.full = every.full[self.of]
+        self.place = every.place[self.of].astype(np.float64)
+        self.bends = every.bends.take(self.of, axis=1)
+        self.few_steps = every.few_steps[self.of]
+        self.lines, self.ends = every.lines, every.ends.take(self.of, axis=3)
+        self.few_lines, self.few_ends = every.few_lines, every.few_ends.take(self.of, axis=2)
+        self._layouts = {layout: factors.take(self.of, axis=2) for layout, factors in every.layouts.items()}
+        self._narrow, self._pairs = every.narrow[self.of], every.pairs[self.of]
+        self._factors: dict[tuple[str, bool], _Factors] = {}
+
+    def ragged_share(self, problem: Problem) -> Floats | float:
+        """Return the share of A and B that cannot be read 16 bytes at a time, if they are dense."""
+        lines = (
+            problem.M if problem.layout[0] == "T" else problem.K,
+            problem.K if problem.layout[1] == "T" else problem.N,
         )
+        plain = sum(line % TRANSACTION != 0 for line in lines) / len(lines)
+        paired = sum((line % TRANSACTION != 0) * (1.0 if line % 2 else _PAIRED) for line in lines) / len(lines)
+        return plain if plain == paired else np.where(self._pairs, paired, plain)
 
-    def _time(self, load: float, depth: float, ragged: int, layout: str) -> float:
-        return self._nn_time(load, depth, ragged) * self._layout_factor(layout, load, ragged)
+    def stored(self, times: Floats, problem: Problem, swap_ab: bool) -> Floats:
+        """Return the times of aligned operands where rows of C can be stored by 16 bytes, else of ragged ones."""
+        ragged, turned = problem.N % TRANSACTION != 0, problem.M % TRANSACTION != 0
+        if not swap_ab or ragged == turned:
+            return times[int(ragged)]
+        return np.where(self._narrow, times[int(turned)], times[int(ragged)])
 
-    def _nn_time(self, load: float, depth: float, ragged: int) -> float:
-        """Return the time of all waves; the last one takes as long as its multiprocessor with most blocks."""
-        lines = self._lines[ragged]
-        first = self._at(lines, self._full, depth)
-        if load <= self._full:
-            return self._at(lines, load if load <= 1 else math.ceil(load), depth)
-        steady = lines[-1]
-        wave = max(0.0, steady.at(depth) - first) / (_STEADY - 1)
-        waves = int(load / self._full)
-        rest = load - waves * self._full
-        part = self._at(lines, math.ceil(rest) if rest > 1 else rest, depth) / first if rest > 1e-9 and first else 0.0
-        return first + (waves - 1 + part) * wave
-
-    def _at(self, lines: tuple[_Line, ...], load: float, depth: float) -> float:
-        """Interpolate between the measured loads up to a full wave."""
-        place = max(1, bisect_left(lines, load, key=lambda line: line.load))
-        low, high = lines[place - 1], lines[place]
-        below, above = low.at(depth), high.at(depth)
-        return below + (above - below) * max(0.0, (load - low.load) / (high.load - low.load))
-
-    def _depth(self, K: int) -> float:
-        """Return K with the steps of a ragged last tile weighted by what they cost."""
-        step = self._config.tile_k
-        rest = K % step
-        once, each = self._tail
-        return K - rest + (once + each * rest if rest else 0.0)
-
-    def _layout_factor(self, layout: str, load: float, ragged: int) -> float:
-        if layout == "NN":
-            return 1.0
-        light, heavy = self._factors[layout][ragged]
-        if self._full <= 1 or load <= 1:
-            return light
-        share = min(1.0, math.log(load) / math.log(self._full))
-        return light + (heavy - light) * share
-
-    # From the measured points
-
-    def _ms(self, problem: Problem) -> float:
-        try:
-            return self._known[problem]
-        except KeyError:
-            raise ValueError(f"the curve has no time for {problem}") from None
-
-    def _measured_lines(self, ragged: int) -> tuple[_Line, ...]:
-        return tuple(self._line(load, ragged) for load in loads(int(self._full)))
-
-    def _line(self, load: float, ragged: int) -> _Line:
-        def probe(depth: int) -> Problem:
-            return _probe(self._config, load * self._sms, depth + ragged, ragged)
-
-        depth = self._shallow
-        if ragged and self._quick:
-            depth = _TINY
-        shallow, deep = self._ms(probe(depth)), self._ms(probe(self._deep))
-        slope = max(0.0, deep - shallow) / (self._deep - depth)
-        return _Line(load, max(0.0, shallow - slope * (depth + ragged)), slope)
-
-    def _bent(self, line: _Line, ragged: int) -> _Line:
-        """Return a line with the time at a tiny K, where the curve has it."""
-        ms = self._known.get(_probe(self._config, line.load * self._sms, _TINY + ragged, ragged))
-        low = self._depth(_TINY + ragged)
-        if ms is None or low >= self._shallow:
-            return line
-        # On rung 9 every tile costs the same once all stages are full and one more copy is in flight.
-        bend = self._shallow
-        if isinstance(self._config, PipelinedConfig):
-            bend = min(bend, (self._config.STAGES + 1) * self._config.BK)
-        if low >= bend or line.at(bend) < ms:  # the line would predict less than was measured
-            bend = self._shallow
-        return replace(line, bend=float(bend), tiny=(low, ms))
-
-    def _layout_factors(self, layout: str, ragged: int) -> tuple[float, float]:
-        deep = self._deep
-        if _probe(self._config, self._sms, deep + ragged, ragged, layout) not in self._known:
-            ragged = 0  # a quick curve
-        light, heavy = (
-            self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged, layout))
-            / self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged))
-            for load in (1.0, self._full)
-        )
-        return light, heavy
-
-    def _tail_steps(self) -> tuple[float, float]:
-        """Return what a ragged last tile costs, in steps of k: once, and for each of its steps."""
-        step = self._config.tile_k
-        if step < 3:
-            return 0.0, 1.0
-        tails = _tails(self._config, self._sms)
-        if self._quick:
-            return 0.0, 1.0
-        four, shortest, longest = map(self._ms, tails)
-        aligned, ragged = (lines[1].slope or 1e-9 for lines in self._lines)
-        each = max(0.0, longest - shortest) / (step - 2) / ragged
-        whole = self._ms(_probe(self._config, self._sms, self._shallow, 0))
-        return max(0.0, (four - whole) / aligned - 4 * each), each
-
-    def _shared_part(self, stream: Problem) -> float:
-        """Return the part of the time that rows of tiles share on rung 10, reading B once, where it was measured."""
-        stacked = _stacked(self._config, stream)
-        if not isinstance(self._config, SkinnyConfig) or stacked not in self._known:
-            return 0.0
-        per_tile = [self._ms(p) / blocks(self._config.kernel, p) for p in (stream, stacked)]
-        return min(1.0, max(0.0, (1 - per_tile[1] / per_tile[0]) / (1 - 1 / _STACKED)))
+    def factors(self, layout: str, swap_ab: bool) -> _Factors | None:
+        """Return the times of a layout relative to those of NN, or None if all are 1."""
+        if layout == "NN" and not swap_ab:
+            return None
+        found = self._factors.get((layout, swap_ab))
+        if found is None:
+            turned = Problem(1, 1, 1, layout).transposed.layout if swap_ab else layout
+            both = np.where(self._narrow, self._layouts[turned], self._layouts[layout])
+            found = self._factors[layout, swap_ab] = _Factors(both, self.full)
+        return found
 
 
-def _narrow(rung: Rung, problem: Problem) -> float:
-    """Return the share of A and B that cannot be read 16 bytes at a time, if they are dense."""
-    lines = (
-        problem.M if problem.layout[0] == "T" else problem.K,
-        problem.K if problem.layout[1] == "T" else problem.N,
+class _Factors:
+    """Times of a layout relative to those of NN, which change with the logarithm of the load up to a full wave."""
+
+    def __init__(self, light_and_heavy: Floats, full: Floats) -> None:
+        self.light, heavy = light_and_heavy
+        per_log = np.divide(1.0, np.log(full), out=np.zeros_like(full), where=full > 1.0)
+        self._more = (heavy - self.light) * per_log
+        self._full = full
+
+    def at(self, load: Floats) -> Floats:
+        """Return the factors at these loads, for aligned and for ragged operands."""
+        logarithm = np.log(np.minimum(np.maximum(load, 1.0), self._full))
+        return self.light + self._more * logarithm
+
+
+class _AtK:
+    """What a prediction takes from K alone.
+
+    Attributes
+    ----------
+    options : _Options
+    too_shallow : array of bool
+        A part would have too few steps.
+    sms : array
+        Multiprocessors for each part.
+    times : _Times
+    alone : array
+        Time of reading A and B at the lightest load, for aligned and for ragged operands.
+    per_byte : array
+        Steps of a part relative to the bandwidth.
+    reduction_per_byte : array
+        Cost of the second kernel for each byte of C.
+    """
+
+    def __init__(self, options: _Options, K: int, multiprocessors: float) -> None:
+        self.options = options
+        self.too_shallow = options.least_depth > K
+        steps = np.ceil(K / options.tile_parts) * options.tile
+        count = np.ceil(K / steps)
+        unsplit = slice(options.whole)
+        steps[unsplit] = K
+        depth = steps.copy()
+        rest = K % options.tile[unsplit]
+        once, each = options.tail[:, unsplit]
+        depth[unsplit] += np.where(rest > 0.0, once + (each - 1.0) * rest, 0.0)
+        # A whole tile of few steps has fewer than a ragged one counts as.
+        np.maximum(depth, options.few_steps, out=depth, where=steps >= TINY)
+        self.sms = multiprocessors / count
+        self.times = _Times(options, depth)
+        self.alone = self.times.lightest[0] - self.times.lightest[1]
+        self.per_byte = steps / options.bandwidth
+        self.reduction_per_byte = (count + 2.0) / options.reduction_rate
+        short, long, enough = options.slowdown
+        self._slowdown = short, np.where(count < enough, long, short)
+
+    def slowdown(self, long: bool) -> Floats:
+        """Return the cost of the partial accumulators that configs get if the sums of the problem are long."""
+        return self._slowdown[long]
+
+
+class _Times:
+    """Times of options by load, with all steps of k and with nearly none, for aligned and for ragged operands.
+
+    Attributes
+    ----------
+    lightest : array, shape (2, 2, options)
+        At the lightest load.
+    """
+
+    def __init__(self, options: _Options, depth: Floats) -> None:
+        self._lines, self._few_lines = options.lines, options.few_lines
+        self._powers = _powers(depth, options.bends)[:, None]
+        ends = np.empty((4, 2, 2, len(depth)))
+        np.sum(options.ends * self._powers[:, None], axis=0, out=ends[:, 0])
+        ends[:, 1] = options.few_ends
+        self.lightest, one, full, steady = ends
+        # A wave after the first costs less than it. One that is not full takes the share that it takes of the first.
+        self._wave = np.maximum(steady - full, 0.0) / (STEADY - 1)
+        ratio = self._wave / np.where(full == 0.0, np.inf, full)
+        self._first, self._less = full - self._wave, ratio - 1.0
+        self._lighter = (self.lightest - one) * (SPARSE / (SPARSE - 1))  # for each 1 that the load is less than 1
+
+    def of_load(self, load: Floats, options: _Options) -> Floats:
+        """Return the times of all waves."""
+        before = np.ceil(load / options.full - _LEAST_WAVE) - 1.0  # waves before the last one
+        last = np.minimum(load - before * options.full, options.full)
+        # The last wave takes as long as its multiprocessor with most blocks. Between the two lightest loads, times are
+        # interpolated.
+        place = (options.place + np.ceil(last)).astype(np.intp)
+        time = np.empty_like(self._wave)
+        np.sum(self._lines.take(place, axis=2) * self._powers, axis=0, out=time[0])
+        self._few_lines.take(place, axis=1, out=time[1])
+        time += self._lighter * (1.0 - np.minimum(np.maximum(last, 1 / SPARSE), 1.0))
+        time += np.minimum(before, 1.0) * (self._less * time + self._first)
+        time += before * self._wave
+        return time
+
+
+def _powers(depth: Floats, bends: Floats) -> Floats:
+    """Return what the four rows of lines are multiplied by at these depths of K: 1, K and what K is short of a bend."""
+    found = np.empty((4, len(depth)))
+    found[0], found[1] = 1.0, depth
+    np.minimum(depth - bends, 0.0, out=found[2:])
+    return found
+
+
+def _whole_loads(fit: Fit) -> Floats:
+    """Return start, slope and both bends of the lines of a config, at each whole load, for both kinds of operands.
+
+    The result has the shape (4, 2, loads): the lightest load, 1, 2 and so on up to a full wave, and the heaviest.
+    """
+    measured = probes.loads(fit.curve.blocks_per_sm)
+    rows = np.array([[_row(fit, line) for line in lines] for lines in fit.lines])  # (2, measured loads, 4)
+    loads = [measured[0], *range(1, fit.curve.blocks_per_sm + 1), measured[-1]]
+    high = np.maximum(np.searchsorted(measured, loads), 1)
+    low_loads, high_loads = (np.array(measured)[at] for at in (high - 1, high))
+    share = ((loads - low_loads) / (high_loads - low_loads))[:, None]
+    return (rows[:, high - 1] + (rows[:, high] - rows[:, high - 1]) * share).transpose(2, 0, 1)
+
+
+def _row(fit: Fit, line: Line) -> tuple[float, float, float, float]:
+    near = line.bend == fit.probes.bend
+    return line.start, line.slope, line.extra if near else 0.0, 0.0 if near else line.extra
+
+
+def _slowdown(config: Config, shared_limit: int, fitted: Fitted) -> tuple[float, float, float]:
+    """Return the cost of accumulators for short and for long sums, and the parts of K that make a sum short."""
+    return (
+        partial_accumulators.cost(config, fitted),
+        fitted.accumulators_cost,
+        partial_accumulators.fewest_parts(config, shared_limit),
     )
-    return sum(_narrowness(rung, line) for line in lines) / len(lines)
 
 
-def _narrowness(rung: Rung, line: int) -> float:
-    if line % _TRANSACTION == 0:
-        return 0.0
-    return _PAIRED if rung.pairs and line % 2 == 0 else 1.0
+def _mixed(times: Floats, share: Floats | float) -> Floats:
+    """Return the mean of the times of aligned and of ragged operands, given the share of the latter."""
+    aligned, ragged = times
+    if isinstance(share, float) and share == 0.0:
+        return aligned
+    return (1.0 - share) * aligned + share * ragged
+
+
+def _floats(values: Iterable[float]) -> Floats:
+    return np.array([*values], np.float64)

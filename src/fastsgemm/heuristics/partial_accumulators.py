@@ -9,6 +9,7 @@ not fill the device, and from about 1000 where it does, there for one problem in
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.grid import split
@@ -16,7 +17,8 @@ from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
-_FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
+FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
+_MOST_CONFIGS = 4096  # of which answers are kept
 ACCUMULATORS = 4  # of an element: halves the error
 
 
@@ -30,10 +32,10 @@ def splits_few(rung: Rung, config: Config, problem: Problem) -> bool:
     problem : Problem
         As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     """
-    if problem.K > _FEW:
+    if problem.K > FEW:
         return False
     if rung.narrow:  # neighbouring threads take neighbouring k where B is read along it, float by float
-        return problem.layout[1] == "T" and problem.K < _FEW
+        return problem.layout[1] == "T" and problem.K < FEW
     return config.sliced_k > 1
 
 
@@ -52,16 +54,34 @@ def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitte
         Shared memory that a block may opt in to on the device, in bytes.
     fitted : Fitted
     """
-    if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS > 1:
+    if not is_long(problem, fitted) or split(config, problem.K)[0] >= fewest_parts(config, shared_limit):
         return config
+    return _accumulating(config)
+
+
+def is_long(problem: Problem, fitted: Fitted) -> bool:
+    """Return whether a sum of the problem is long, that is, errs more than that of cuBLAS if it is one chain."""
     size = problem.M * problem.N
     begins = next((steps for elements, steps in fitted.long_sums if elements is None or size <= elements), math.inf)
-    if begins > problem.K:
-        return config
-    if split(config, problem.K)[0] * config.SLICED_K >= ACCUMULATORS:
-        return config
-    shorter = config.replace(PARTIAL_ACCUMULATORS=ACCUMULATORS)
-    return config if shorter.shared_bytes > shared_limit else shorter
+    return begins <= problem.K
+
+
+@lru_cache(maxsize=_MOST_CONFIGS)
+def fewest_parts(config: Config, shared_limit: int) -> int:
+    """Return the parts of K from which on a config has short chains without partial accumulators.
+
+    It is 0 for a config that has partial accumulators already or cannot get them.
+    """
+    if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS > 1:
+        return 0
+    if _accumulating(config).shared_bytes > shared_limit:
+        return 0
+    return -(-ACCUMULATORS // config.SLICED_K)
+
+
+@lru_cache(maxsize=_MOST_CONFIGS)
+def _accumulating(config: Config) -> Config:
+    return config.replace(PARTIAL_ACCUMULATORS=ACCUMULATORS)
 
 
 def cost(config: Config, fitted: Fitted) -> float:

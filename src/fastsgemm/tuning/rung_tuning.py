@@ -9,8 +9,9 @@ from typing import TypeVar
 from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import choose, cost_model, database, partial_accumulators
+from fastsgemm.heuristics import choose, database, partial_accumulators
 from fastsgemm.heuristics.database_entries import Curve, Point
+from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.tuning.candidates import distinct, of_suitable_size, with_each_split, with_filling_split, worth_trying
 from fastsgemm.tuning.evaluator import Job, job_of, largest_job
@@ -264,7 +265,7 @@ class RungTuning:
         for config, jobs in needed.items():
             if all(ready.get(job, "") is None for job in jobs):
                 blocks = sweep.evaluator.blocks_per_sm(jobs[0])
-                probes = cost_model.probes(config, blocks, device_info.multiprocessors, self._plan.quick)
+                probes = probes_of(config, blocks, device_info.multiprocessors).problems(self._plan.quick)
                 measurable.append((config, blocks, probes))
             else:
                 self._outcome.complete &= all(job in ready for job in jobs)
@@ -288,7 +289,7 @@ class RungTuning:
 
     def _curve_kernels(self, config: Config) -> list[Job]:
         """Return the kernels of the probes, which are the same for any occupancy, and the one that spills first."""
-        probes = cost_model.probes(config, 1, self._plan.device.multiprocessors, self._plan.quick)
+        probes = probes_of(config, 1, self._plan.device.multiprocessors).problems(self._plan.quick)
         jobs = [
             *(job_of(self._arch, self._rung, config, problem) for problem in probes),
             largest_job(self._rung, config),

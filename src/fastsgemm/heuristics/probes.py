@@ -1,0 +1,174 @@
+"""The problems that a curve is measured on. ``docs/tuning.md`` explains what each of them shows.
+
+They are at chosen *loads*, the blocks of a grid over the device's multiprocessors, and at chosen depths of K. Kernels
+for square and for narrow results are measured on grids of another form and at other depths; each form is a class here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
+from fastsgemm.problem import Problem
+
+TINY = 8  # a third K, at which nearly all time is what a block costs once
+SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
+STEADY = 4  # the heaviest load is this many full waves
+STACKED = 4  # rows of tiles in the point that shows how much rows share of B on rung 10
+LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, as factors of the time of NN
+TRANSACTION = 4  # floats of a 16-byte load, which needs extents that are multiples of it
+
+
+def loads(blocks_per_sm: int) -> list[float]:
+    """Return the loads that a curve is measured at, for a config of which so many blocks fit on a multiprocessor."""
+    powers = [float(2**i) for i in range(blocks_per_sm.bit_length()) if 2**i < blocks_per_sm]
+    return [1 / SPARSE, *powers, float(blocks_per_sm), float(STEADY * blocks_per_sm)]
+
+
+@dataclass(frozen=True)
+class Probes:
+    """The problems of the curve of one config, on nearly square grids: rungs 1 to 8.
+
+    Attributes
+    ----------
+    config : Config
+    blocks_per_sm : int
+        Blocks that fit on a multiprocessor at a time.
+    multiprocessors : int
+    """
+
+    config: Config
+    blocks_per_sm: int
+    multiprocessors: int
+
+    shallow: ClassVar[int] = 128  # the two K that every load is measured at
+    deep: ClassVar[int] = 1024
+    least_tiles: ClassVar[int] = 2  # of a part of K
+    quick_leaves_out_tails: ClassVar[bool] = False
+
+    def problems(self, quick: bool = False) -> list[Problem]:
+        """Return the problems that a curve is measured on.
+
+        Parameters
+        ----------
+        quick : bool
+            Leave out points that need kernels of their own. The model then assumes that transposed operands with odd
+            extents behave like aligned ones, that edges cost nothing, and that rows of tiles share nothing. On rung 9,
+            which may compute the end of K first, it also assumes that this end costs as much as its steps, and that
+            the time is one straight line in a ragged K.
+        """
+        fewer = quick and self.quick_leaves_out_tails
+        found = [
+            self.at(load, depth + ragged, ragged)
+            for ragged in (0, 1)
+            for load in loads(self.blocks_per_sm)
+            for depth in (TINY, self.shallow, self.deep)
+            if not (fewer and ragged and depth == self.shallow)
+        ]
+        found += [
+            self.at(load, self.deep + ragged, ragged, layout)
+            for ragged in ((0,) if quick else (0, 1))
+            for load in dict.fromkeys((1.0, float(self.blocks_per_sm)))
+            for layout in LAYOUTS
+        ]
+        if not fewer:
+            found += self.tails()
+        found.append(self.stream())
+        if not quick:
+            found += [one for one in (self.guarded(), self.stacked()) if one is not None]
+        return list(dict.fromkeys(found))
+
+    def at(self, load: float, K: int, ragged: int, layout: str = "NN") -> Problem:
+        """Return a problem of about this load; a ragged one has odd extents."""
+        whole = max(1, round(load * self.multiprocessors))
+        rows = _near_root(whole)
+        return Problem(rows * self.config.BM - ragged, whole // rows * self.config.BN - ragged, K, layout)
+
+    def tails(self) -> tuple[Problem, Problem, Problem]:
+        """Return problems with an aligned K of four steps in a last tile, a ragged one of one step, and of all but one.
+
+        They have the smaller depth, at which the cost of a last tile stands out from the noise.
+        """
+        return (
+            self.at(1.0, self.shallow + 4, 0),
+            self.at(1.0, self.shallow + 1, 1),
+            self.at(1.0, self.shallow + self.config.tile_k - 1, 1),
+        )
+
+    def stream(self) -> Problem:
+        """Return the problem that reads memory most: no two blocks share a tile of A, or of B on rung 10."""
+        return Problem(self.blocks_per_sm * self.multiprocessors * self.config.BM, self.config.BN, self.deep)
+
+    def guarded(self) -> Problem | None:
+        """Return the same with too few columns for a tile, so that the copies must check bounds."""
+        stream = self.stream()
+        return replace(stream, N=stream.N - TRANSACTION)
+
+    def stacked(self) -> Problem | None:
+        """Return about as many tiles in several rows, which share what they read of B; None if nothing is shared."""
+        return None
+
+    @property
+    def bend(self) -> float:
+        """The K from which on the time is one straight line."""
+        return float(self.shallow)
+
+
+class PipelinedProbes(Probes):
+    """Rung 9: every tile costs the same once all stages are full and one more copy is in flight."""
+
+    quick_leaves_out_tails = True  # the kernels that compute the end of K first
+
+    @property
+    def bend(self) -> float:
+        """The K from which on the time is one straight line."""
+        assert isinstance(self.config, PipelinedConfig)
+        return float(min(self.shallow, (self.config.STAGES + 1) * self.config.BK))
+
+
+class NarrowProbes(Probes):
+    """Rung 10: one row of tiles, and deep ones."""
+
+    shallow = 512
+    deep = 2048
+    least_tiles = 1
+
+    def at(self, load: float, K: int, ragged: int, layout: str = "NN") -> Problem:
+        """Return a problem of about this load; a ragged one has odd extents."""
+        whole = max(1, round(load * self.multiprocessors))
+        return Problem(max(1, self.config.BM - ragged), whole * self.config.BN - ragged, K, layout)
+
+    def stream(self) -> Problem:
+        """Return the problem that reads memory most: a full wave."""
+        return self.at(self.blocks_per_sm, self.deep, 0)
+
+    def guarded(self) -> Problem | None:
+        """Return None, because rung 10 always checks bounds."""
+        return None
+
+    def stacked(self) -> Problem | None:
+        """Return about as many tiles in several rows, which share what they read of B."""
+        M = STACKED * self.config.BM
+        return Problem(M, max(M, self.stream().N // STACKED), self.deep)
+
+
+_FORMS: dict[type[Config], type[Probes]] = {PipelinedConfig: PipelinedProbes, SkinnyConfig: NarrowProbes}
+
+
+def form(config: Config) -> type[Probes]:
+    """Return the class of the probes of a config."""
+    return _FORMS.get(type(config), Probes)
+
+
+def probes_of(config: Config, blocks_per_sm: int, multiprocessors: int) -> Probes:
+    """Return the problems on which the curve of a config is measured."""
+    return form(config)(config, blocks_per_sm, multiprocessors)
+
+
+def _near_root(count: int) -> int:
+    """Return the largest divisor of `count` up to its root, or the root where that is far off."""
+    root = math.isqrt(count)
+    divisor = next(d for d in range(root, 0, -1) if count % d == 0)
+    return divisor if 2 * divisor >= root else root

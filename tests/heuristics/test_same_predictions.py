@@ -1,0 +1,81 @@
+"""The arrays of the cost model against the rule written out for one config and one problem."""
+
+import random
+
+import pytest
+import scalar_cost_model
+
+from fastsgemm import rungs
+from fastsgemm.device import DeviceInfo
+from fastsgemm.errors import ShapeError
+from fastsgemm.geometry.variants import with_swap_ab
+from fastsgemm.heuristics import choose, database, partial_accumulators
+from fastsgemm.heuristics.cost_model import CostModel
+from fastsgemm.heuristics.curve_fit import fit
+from fastsgemm.problem import LAYOUTS, Problem
+
+H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
+FITTED = database.fitted("sm_90")
+BATCHES, PROBLEMS = 100, 100
+CURVES = {rung.name: [c for c in database.shipped("sm_90").curves if c.rung == rung.name] for rung in rungs.RUNGS[6:10]}
+SCALAR = {name: [(c.config, scalar_cost_model.CostModel(c)) for c in curves] for name, curves in CURVES.items()}
+
+
+def drawn(seed):
+    """Return problems with extents of 1 to 2^20, small, narrow and large, aligned and odd, in all layouts."""
+    generator = random.Random(seed)
+    for _ in range(PROBLEMS):
+        most = generator.choice((4, 8, 13, 20))
+        steps = generator.choices((1, 2, 4, 64), k=3)
+        M, N, K = (max(1, int(2 ** generator.uniform(0, most)) // step * step) for step in steps)
+        yield Problem(M, N, K, generator.choice(LAYOUTS))
+
+
+def scalar_options(rung, problem):
+    """Return every option of a rung with its time: (sums that should not be shared out, ms), config."""
+    faced = with_swap_ab(rung, problem)
+    for config, model in SCALAR[rung.name]:
+        try:
+            for parts in scalar_cost_model.splits(config, faced, H200.multiprocessors) if rung.splits else [1]:
+                option = config.replace(SPLIT_K=parts) if rung.splits else config
+                ms = model.predict_split(problem, option, H200.multiprocessors)
+                used = partial_accumulators.shortened(option, faced, H200.shared_limit, FITTED)
+                few = partial_accumulators.splits_few(rung, used, faced)
+                yield (few, ms * partial_accumulators.cost(used, FITTED)), used
+        except ShapeError:  # so many blocks of this size do not fit a grid
+            continue
+
+
+@pytest.mark.sampled(every=50)
+@pytest.mark.parametrize("seed", range(BATCHES))
+def test_a_problem_gets_the_config_with_the_least_time_by_the_written_rule(seed):
+    for problem in drawn(seed):
+        found = choose.choose(H200, None, problem, only="shipped")
+        if found.rule != choose.PREDICTED:
+            continue
+        suited = [rung for rung in rungs.DEFAULTS if rung.suits(problem.M, problem.N)]
+        options = {config: time for rung in suited for time, config in scalar_options(rung, problem)}
+        best = min(options, key=options.__getitem__)
+        # Only two options whose times differ by a rounding error may change places.
+        assert found.config == best or options[found.config] == pytest.approx(options[best], rel=1e-12), problem
+        assert found.ms == pytest.approx(options[best][1], rel=1e-12), problem
+
+
+@pytest.mark.sampled(every=50)
+@pytest.mark.parametrize("seed", range(BATCHES))
+@pytest.mark.parametrize("name", CURVES)
+def test_every_option_has_the_time_of_the_written_rule(name, seed):
+    rung = rungs.find(name)
+    model = CostModel([fit(curve) for curve in CURVES[name]], H200.multiprocessors, H200.shared_limit, FITTED)
+    for problem in list(drawn(seed))[:25]:
+        expected = {}
+        for config, scalar in SCALAR[name]:
+            faced = with_swap_ab(rung, problem)
+            try:
+                for parts in scalar_cost_model.splits(config, faced, H200.multiprocessors) if rung.splits else [1]:
+                    option = config.replace(SPLIT_K=parts) if rung.splits else config
+                    expected[config, parts] = scalar.predict_split(problem, option, H200.multiprocessors)
+            except ShapeError:
+                continue
+        found = {(fit.curve.config, parts): ms for fit, parts, ms in model.times(problem)}
+        assert found == pytest.approx(expected, rel=1e-12), problem

@@ -1,0 +1,405 @@
+"""The cost model as Python functions of one config and one problem, to check the arrays of the package against.
+
+It reads like the rules of ``docs/tuning.md`` and takes a hundred times as long. It shares no code with
+`fastsgemm.heuristics.cost_model` or `fastsgemm.heuristics.curve_fit`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fastsgemm import rungs
+from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
+from fastsgemm.geometry.grid import blocks, split, tiles
+from fastsgemm.geometry.variants import with_swap_ab
+from fastsgemm.heuristics import database
+from fastsgemm.heuristics.database_entries import Curve
+from fastsgemm.problem import Problem
+from fastsgemm.rungs import Rung
+
+_DEPTHS = (128, 1024)  # the two K that every load is measured at
+_SKINNY_DEPTHS = (512, 2048)  # the same for rung 10, whose BK is large
+_TINY = 8  # a third K, at which nearly all time is what a block costs once
+_SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
+_STEADY = 4  # the heaviest is this many full waves
+# Limits of split-K: most parts, most waves of blocks, least tiles of a part.
+_MOST_PARTS, _MOST_WAVES, _LEAST_TILES = 256, 8, 2
+_LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, as factors of the time of NN
+_STACKED = 4  # rows of tiles in the point that shows how much they share of B on rung 10
+# Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
+_PAIRED = 1 / 3
+_TRANSACTION = 4  # floats of a 16-byte load, which needs extents that are multiples of it
+
+
+def loads(blocks_per_sm: int) -> list[float]:
+    """Return the loads that a curve is measured at, for a config of which so many blocks fit on a multiprocessor."""
+    powers = [float(2**i) for i in range(blocks_per_sm.bit_length()) if 2**i < blocks_per_sm]
+    return [1 / _SPARSE, *powers, float(blocks_per_sm), float(_STEADY * blocks_per_sm)]
+
+
+def splits(config: Config, problem: Problem, multiprocessors: int) -> list[int]:
+    """Return the numbers of parts of K to consider: 1, and 2^i and 3 * 2^i while there are few blocks.
+
+    Parameters
+    ----------
+    config : Config
+    problem : Problem
+        As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
+    multiprocessors : int
+    """
+    count = tiles(config, problem)
+    depth = config.tile_k * (1 if isinstance(config, SkinnyConfig) else _LEAST_TILES)
+    found = [1]
+    for parts in sorted(base << i for base in (2, 3) for i in range(_MOST_PARTS.bit_length())):
+        if parts > _MOST_PARTS or found[-1] * count >= _MOST_WAVES * multiprocessors or parts * depth > problem.K:
+            break
+        found.append(parts)
+    return found
+
+
+def depths(config: Config) -> tuple[int, int]:
+    """Return the two depths of K that a curve is measured at."""
+    return _SKINNY_DEPTHS if isinstance(config, SkinnyConfig) else _DEPTHS
+
+
+def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool = False) -> list[Problem]:
+    """Return the problems that a curve is measured on.
+
+    Parameters
+    ----------
+    config : Config
+    blocks_per_sm : int
+    multiprocessors : int
+    quick : bool
+        Leave out points that need kernels of their own. The model then assumes that transposed operands with odd
+        extents behave like aligned ones, that edges cost nothing, and that rows of tiles share nothing. On rung 9,
+        which may compute the end of K first, it also assumes that this end costs as much as its steps, and that the
+        time is one straight line in a ragged K.
+    """
+    shallow, deep = depths(config)
+    peels = quick and isinstance(config, PipelinedConfig)
+    found = [
+        _probe(config, load * multiprocessors, depth + ragged, ragged)
+        for ragged in (0, 1)
+        for load in loads(blocks_per_sm)
+        for depth in (_TINY, shallow, deep)
+        if not (peels and ragged and depth == shallow)
+    ]
+    ends = (1.0, float(blocks_per_sm))
+    found += [
+        _probe(config, load * multiprocessors, deep + ragged, ragged, layout)
+        for ragged in ((0,) if quick else (0, 1))
+        for load in dict.fromkeys(ends)
+        for layout in _LAYOUTS
+    ]
+    if not peels:
+        found += _tails(config, multiprocessors)
+    stream = _stream(config, blocks_per_sm, multiprocessors)
+    found.append(stream)
+    if not quick:
+        found.append(_stacked(config, stream) if isinstance(config, SkinnyConfig) else _guarded(stream))
+    return list(dict.fromkeys(found))
+
+
+def _probe(config: Config, count: float, K: int, ragged: int, layout: str = "NN") -> Problem:
+    """Return a problem of about `count` tiles, nearly square or, on rung 10, in a row; a ragged one has odd extents."""
+    whole = max(1, round(count))
+    if isinstance(config, SkinnyConfig):
+        return Problem(max(1, config.BM - ragged), whole * config.BN - ragged, K, layout)
+    rows = _near_root(whole)
+    return Problem(rows * config.BM - ragged, whole // rows * config.BN - ragged, K, layout)
+
+
+def _tails(config: Config, multiprocessors: int) -> tuple[Problem, Problem, Problem]:
+    """Return problems with an aligned K of four steps in a last tile, a ragged one of one step, and of all but one.
+
+    They have the smaller depth, at which the cost of a last tile stands out from the noise.
+    """
+    shallow, step = depths(config)[0], config.tile_k
+    return (
+        _probe(config, multiprocessors, shallow + 4, 0),
+        _probe(config, multiprocessors, shallow + 1, 1),
+        _probe(config, multiprocessors, shallow + step - 1, 1),
+    )
+
+
+def _stream(config: Config, blocks_per_sm: int, multiprocessors: int) -> Problem:
+    """Return a problem that reads memory most: no two blocks share a tile of A, or of B on rung 10."""
+    blocks, deep = blocks_per_sm * multiprocessors, depths(config)[1]
+    if isinstance(config, SkinnyConfig):
+        return _probe(config, blocks, deep, 0)
+    return Problem(blocks * config.BM, config.BN, deep)
+
+
+def _guarded(stream: Problem) -> Problem:
+    """Return the same with too few columns for a tile, so that the copies must check bounds."""
+    return replace(stream, N=stream.N - _TRANSACTION)
+
+
+def _stacked(config: Config, stream: Problem) -> Problem:
+    """Return about as many tiles in several rows, which share what they read of B."""
+    M = _STACKED * config.BM
+    return replace(stream, M=M, N=max(M, stream.N // _STACKED))
+
+
+def _near_root(count: int) -> int:
+    """Return the largest divisor of `count` up to its root, or the root where that is far off."""
+    root = math.isqrt(count)
+    divisor = next(d for d in range(root, 0, -1) if count % d == 0)
+    return divisor if 2 * divisor >= root else root
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Time at one load: ``start + slope * K`` ms, and below `bend` a second line to the time at a tiny K.
+
+    Attributes
+    ----------
+    load, start, slope : float
+    bend : float
+    tiny : tuple of float
+        A depth and the time there.
+    """
+
+    load: float
+    start: float
+    slope: float
+    bend: float = 0.0
+    tiny: tuple[float, float] = (0.0, 0.0)
+
+    def at(self, depth: float) -> float:
+        """Return the time at this depth."""
+        if depth >= self.bend:
+            return self.start + self.slope * depth
+        low, below = self.tiny
+        above = self.start + self.slope * self.bend
+        return below + (above - below) * (depth - low) / (self.bend - low)
+
+
+class CostModel:
+    """Predicts one config from its curve.
+
+    Parameters
+    ----------
+    curve : Curve
+
+    Raises
+    ------
+    ValueError
+        The curve lacks the points that every prediction needs.
+    """
+
+    def __init__(self, curve: Curve) -> None:
+        self._rung, self._config = rungs.find(curve.rung), curve.config
+        self._fitted = database.fitted(curve.arch)
+        self._shallow, self._deep = depths(curve.config)
+        self._full = float(curve.blocks_per_sm)
+        self._known = {point.problem: point.ms for point in curve.points}
+        self._sms = curve.multiprocessors
+        # On rung 9, a quick curve has fewer points; see `probes`.
+        tails = _tails(curve.config, self._sms)
+        self._quick = isinstance(curve.config, PipelinedConfig) and self._known.keys().isdisjoint(tails)
+        self._lines = (self._measured_lines(0), self._measured_lines(1))
+        self._factors = {layout: tuple(self._layout_factors(layout, r) for r in (0, 1)) for layout in _LAYOUTS}
+        self._tail = self._tail_steps()
+        self._tiny = self._depth(_TINY)
+        # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.
+        extra = self._depth(self._deep + 1) - (self._deep + 1)
+        ragged_lines = tuple(replace(line, start=max(0.0, line.start - line.slope * extra)) for line in self._lines[1])
+        self._lines = (
+            tuple(self._bent(line, 0) for line in self._lines[0]),
+            tuple(self._bent(line, 1) for line in ragged_lines),
+        )
+        stream = _stream(self._config, int(self._full), self._sms)
+        self._bandwidth = 4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)  # bytes a ms
+        # Slowdown by checking bounds, where C is smaller than a tile; rung 10 always checks.
+        self._guard = max(1.0, self._known.get(_guarded(stream), 0.0) / self._ms(stream))
+        self._shared = self._shared_part(stream)
+
+    def best(
+        self, problem: Problem, multiprocessors: int, complete: Callable[[Config], tuple[float, Config]] | None = None
+    ) -> tuple[float, Config]:
+        """Return the least predicted device time in ms, and the config with the SPLIT_K that gives it.
+
+        Parameters
+        ----------
+        problem : Problem
+        multiprocessors : int
+        complete : callable, optional
+            Returns, for a config with a SPLIT_K, the slowdown and the config: the config as launched, and its time
+            relative to the one given.
+        """
+        problem = with_swap_ab(self._rung, problem)
+        if not self._rung.splits:
+            return self.predict(problem, multiprocessors), self._config
+        found = []
+        for parts in splits(self._config, problem, multiprocessors):
+            option = self._config.replace(SPLIT_K=parts)
+            factor, used = complete(option) if complete else (1.0, option)
+            found.append((factor * self.predict_split(problem, option, multiprocessors), used))
+        return min(found, key=lambda pair: pair[0])
+
+    def predict_split(self, problem: Problem, config: Config, multiprocessors: int) -> float:
+        """Return the predicted device time in ms with the SPLIT_K of `config`, the reduction included."""
+        problem = with_swap_ab(self._rung, problem)
+        count, chunk = split(config, problem.K)
+        if count == 1:
+            return self._part(problem, problem.K, multiprocessors)
+        whole = self._part(problem, chunk, multiprocessors / count)
+        outputs = 4.0 * problem.M * problem.N  # bytes
+        return whole + self._fitted.reduction_ms + outputs * (count + 2) / self._fitted.reduction_bytes_per_ms
+
+    def predict(self, problem: Problem, multiprocessors: float) -> float:
+        """Return the predicted device time in ms, with K in one part, on a device with so many multiprocessors."""
+        return self._part(with_swap_ab(self._rung, problem), problem.K, multiprocessors)
+
+    def _part(self, problem: Problem, K: int, multiprocessors: float) -> float:
+        """Return the time of all tiles of C, each over K steps of those that the problem has."""
+        load = blocks(self._config.kernel, problem) / multiprocessors
+        stored = self._time(load, self._tiny, int(problem.N % _TRANSACTION != 0), problem.layout)
+        read = self._read(load, problem, K)
+        if problem.M < self._config.BM or problem.N < self._config.BN:
+            read *= self._guard
+        if self._shared:
+            shared = self._shared * (1 - 1 / min(_STACKED, -(-problem.M // self._config.BM)))
+            # Few blocks do not saturate the memory, so sharing reads saves them nothing.
+            read = min(read, max(read * (1 - shared), self._read(1 / _SPARSE, problem, K)))
+        traffic = 4.0 * (problem.M + problem.N) * K / self._bandwidth
+        return max(stored + read, traffic)
+
+    def _read(self, load: float, problem: Problem, K: int) -> float:
+        """Return the time at this load less what blocks cost once."""
+        depth, narrow, layout = self._depth(K), _narrow(self._rung, problem), problem.layout
+        if K >= _TINY:
+            depth = max(depth, self._tiny)  # a whole tile has fewer steps than a ragged one counts as
+        return sum(
+            share * (self._time(load, depth, ragged, layout) - self._time(load, self._tiny, ragged, layout))
+            for ragged, share in ((0, 1 - narrow), (1, narrow))
+            if share
+        )
+
+    def _time(self, load: float, depth: float, ragged: int, layout: str) -> float:
+        return self._nn_time(load, depth, ragged) * self._layout_factor(layout, load, ragged)
+
+    def _nn_time(self, load: float, depth: float, ragged: int) -> float:
+        """Return the time of all waves; the last one takes as long as its multiprocessor with most blocks."""
+        lines = self._lines[ragged]
+        first = self._at(lines, self._full, depth)
+        if load <= self._full:
+            return self._at(lines, load if load <= 1 else math.ceil(load), depth)
+        steady = lines[-1]
+        wave = max(0.0, steady.at(depth) - first) / (_STEADY - 1)
+        waves = int(load / self._full)
+        rest = load - waves * self._full
+        part = self._at(lines, math.ceil(rest) if rest > 1 else rest, depth) / first if rest > 1e-9 and first else 0.0
+        return first + (waves - 1 + part) * wave
+
+    def _at(self, lines: tuple[_Line, ...], load: float, depth: float) -> float:
+        """Interpolate between the measured loads up to a full wave."""
+        place = max(1, bisect_left(lines, load, key=lambda line: line.load))
+        low, high = lines[place - 1], lines[place]
+        below, above = low.at(depth), high.at(depth)
+        return below + (above - below) * max(0.0, (load - low.load) / (high.load - low.load))
+
+    def _depth(self, K: int) -> float:
+        """Return K with the steps of a ragged last tile weighted by what they cost."""
+        step = self._config.tile_k
+        rest = K % step
+        once, each = self._tail
+        return K - rest + (once + each * rest if rest else 0.0)
+
+    def _layout_factor(self, layout: str, load: float, ragged: int) -> float:
+        if layout == "NN":
+            return 1.0
+        light, heavy = self._factors[layout][ragged]
+        if self._full <= 1 or load <= 1:
+            return light
+        share = min(1.0, math.log(load) / math.log(self._full))
+        return light + (heavy - light) * share
+
+    # From the measured points
+
+    def _ms(self, problem: Problem) -> float:
+        try:
+            return self._known[problem]
+        except KeyError:
+            raise ValueError(f"the curve has no time for {problem}") from None
+
+    def _measured_lines(self, ragged: int) -> tuple[_Line, ...]:
+        return tuple(self._line(load, ragged) for load in loads(int(self._full)))
+
+    def _line(self, load: float, ragged: int) -> _Line:
+        def probe(depth: int) -> Problem:
+            return _probe(self._config, load * self._sms, depth + ragged, ragged)
+
+        depth = self._shallow
+        if ragged and self._quick:
+            depth = _TINY
+        shallow, deep = self._ms(probe(depth)), self._ms(probe(self._deep))
+        slope = max(0.0, deep - shallow) / (self._deep - depth)
+        return _Line(load, max(0.0, shallow - slope * (depth + ragged)), slope)
+
+    def _bent(self, line: _Line, ragged: int) -> _Line:
+        """Return a line with the time at a tiny K, where the curve has it."""
+        ms = self._known.get(_probe(self._config, line.load * self._sms, _TINY + ragged, ragged))
+        low = self._depth(_TINY + ragged)
+        if ms is None or low >= self._shallow:
+            return line
+        # On rung 9 every tile costs the same once all stages are full and one more copy is in flight.
+        bend = self._shallow
+        if isinstance(self._config, PipelinedConfig):
+            bend = min(bend, (self._config.STAGES + 1) * self._config.BK)
+        if low >= bend or line.at(bend) < ms:  # the line would predict less than was measured
+            bend = self._shallow
+        return replace(line, bend=float(bend), tiny=(low, ms))
+
+    def _layout_factors(self, layout: str, ragged: int) -> tuple[float, float]:
+        deep = self._deep
+        if _probe(self._config, self._sms, deep + ragged, ragged, layout) not in self._known:
+            ragged = 0  # a quick curve
+        light, heavy = (
+            self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged, layout))
+            / self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged))
+            for load in (1.0, self._full)
+        )
+        return light, heavy
+
+    def _tail_steps(self) -> tuple[float, float]:
+        """Return what a ragged last tile costs, in steps of k: once, and for each of its steps."""
+        step = self._config.tile_k
+        if step < 3:
+            return 0.0, 1.0
+        tails = _tails(self._config, self._sms)
+        if self._quick:
+            return 0.0, 1.0
+        four, shortest, longest = map(self._ms, tails)
+        aligned, ragged = (lines[1].slope or 1e-9 for lines in self._lines)
+        each = max(0.0, longest - shortest) / (step - 2) / ragged
+        whole = self._ms(_probe(self._config, self._sms, self._shallow, 0))
+        return max(0.0, (four - whole) / aligned - 4 * each), each
+
+    def _shared_part(self, stream: Problem) -> float:
+        """Return the part of the time that rows of tiles share on rung 10, reading B once, where it was measured."""
+        stacked = _stacked(self._config, stream)
+        if not isinstance(self._config, SkinnyConfig) or stacked not in self._known:
+            return 0.0
+        per_tile = [self._ms(p) / blocks(self._config.kernel, p) for p in (stream, stacked)]
+        return min(1.0, max(0.0, (1 - per_tile[1] / per_tile[0]) / (1 - 1 / _STACKED)))
+
+
+def _narrow(rung: Rung, problem: Problem) -> float:
+    """Return the share of A and B that cannot be read 16 bytes at a time, if they are dense."""
+    lines = (
+        problem.M if problem.layout[0] == "T" else problem.K,
+        problem.K if problem.layout[1] == "T" else problem.N,
+    )
+    return sum(_narrowness(rung, line) for line in lines) / len(lines)
+
+
+def _narrowness(rung: Rung, line: int) -> float:
+    if line % _TRANSACTION == 0:
+        return 0.0
+    return _PAIRED if rung.pairs and line % 2 == 0 else 1.0
