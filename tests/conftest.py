@@ -12,10 +12,11 @@ import compilations
 import missing_device
 import numpy as np
 import pytest
+import python_kernels
 from hypothesis import settings
 
 from fastsgemm import device, host, private_files, resources, rungs
-from fastsgemm.call import arrays
+from fastsgemm.call import arrays, tensor_map
 from fastsgemm.config import SkinnyConfig, VectorizedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import grid, variants
@@ -154,8 +155,6 @@ def product_kernel(constants):
     """What every rung computes, in NumPy, from a rung's own arguments."""
 
     def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc):
-        assert [type(x) for x in (M, N, K)] == [np.int32] * 3  # cuda.core passes a plain int in 64 bits
-        assert [type(x) for x in (alpha, beta)] == [np.float32] * 2  # and a plain float as a double
         A = at(pa, (M, K), (1, lda) if constants.TRANS_A else (lda, 1))
         B = at(pb, (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1))
         C = at(pc, (M, N), (ldc, 1))
@@ -169,7 +168,6 @@ def parts_kernel(constants):
     """The same for a rung that splits K: which part a block computes follows from the grid."""
 
     def kernel(blocks, M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, k_chunk, split_stride):
-        assert [type(x) for x in (M, N, K, k_chunk)] == [np.int32] * 4
         A = at(pa, (M, K), (1, lda) if constants.TRANS_A else (lda, 1))
         B = at(pb, (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1))
         trans_c = getattr(constants, "TRANS_C", 0)  # rung 9 does not have it
@@ -186,8 +184,6 @@ def parts_kernel(constants):
 
 
 def reduce_kernel(M, N, count, pw, part_stride, alpha, beta, pc, *strides):
-    assert [type(x) for x in (M, N, count)] == [np.int32] * 3
-    assert [type(x) for x in (alpha, beta)] == [np.float32] * 2
     total = alpha * sum(at(pw + 4 * part * part_stride, (M, N), (N, 1)) for part in range(count))
     C = at(pc, (M, N), strides)
     C[...] = total + beta * C if beta else total
@@ -206,7 +202,9 @@ class PythonDevice:
     def __init__(self):
         self.prepared, self.kernels = {}, {}
         self.capturing = set()  # handles of streams
+        self.streams = set()
         self.launched = []  # (handle, arguments)
+        self.early = []  # of each launch, whether it may begin before the one before it has ended
         self.made = []  # every workspace
         self.room = 1 << 30  # bytes of one
         self.compiled = []
@@ -217,13 +215,19 @@ class PythonDevice:
 
     def load(self, code, name, shared_bytes):
         """Make a NumPy kernel of a source, which is what the fixture's compiler returns."""
-        name = name.removeprefix("fastsgemm_")
+        entry, name = name, name.removeprefix("fastsgemm_")
         self.compiled.append(name)
         if code.startswith(b"\x7fELF"):  # compiled past the fixture; nothing here can run it
             return SimpleNamespace(name=name)
+        text = code.decode()
         helpers = {"copy_strided": copy_kernel, "reduce_parts": reduce_kernel}
         product = parts_kernel if name in ("pipelined", "skinny") else product_kernel
-        return helpers.get(name) or product(constants_of(code.decode()))
+        return python_kernels.PythonKernel(
+            entry, helpers.get(name) or product(constants_of(text)), python_kernels.parameters_of(text, entry)
+        )
+
+    def adopt(self, handle):
+        self.streams.add(handle)
 
     def stream(self, handle):
         return SimpleNamespace(handle=handle)
@@ -245,12 +249,18 @@ class PythonDevice:
         found.open = False
         return (0,)
 
-    def launch(self, stream, config, kernel, *arguments):
-        self.launched.append((stream.handle, arguments))
-        if getattr(kernel, "asks_for_grid", False):
-            kernel(config.grid[0], *arguments)
+    def launch_config(self, grid, threads, shared_bytes, early):
+        return SimpleNamespace(grid=grid, threads=threads, shared_bytes=shared_bytes, early=early, hStream=None)
+
+    def launch(self, config, kernel, pointers, extra):
+        arguments = kernel.arguments(pointers)
+        self.launched.append((config.hStream, arguments))
+        self.early.append(config.early)
+        if getattr(kernel.run, "asks_for_grid", False):
+            kernel.run(config.grid[0], *arguments)
         else:
-            kernel(*arguments)
+            kernel.run(*arguments)
+        return (0,)
 
 
 class OnDevice:
@@ -295,7 +305,8 @@ def python_device(monkeypatch):
     monkeypatch.setitem(first_use.opened, 0, gpu)
     monkeypatch.setattr(compiler, "cubin", lambda source, name, arch: source.encode())
     monkeypatch.setitem(arrays._by_type, OnDevice, DeviceLibrary())
-    monkeypatch.setattr(device, "is_capturing", lambda stream: stream.handle in gpu.capturing)
+    monkeypatch.setattr(device, "is_capturing", lambda handle: handle in gpu.capturing)
+    monkeypatch.setattr(tensor_map, "encode", python_kernels.encode)
     return gpu
 
 

@@ -11,7 +11,7 @@ from cuda.bindings import driver, nvrtc
 
 import fastsgemm
 from fastsgemm import device, sgemm
-from fastsgemm.errors import DeviceError, DriverTooOldError, NoDriverError, NoNvrtcError
+from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError, NoDriverError, NoNvrtcError
 
 OK = driver.CUresult.CUDA_SUCCESS
 ONES = np.ones((2, 2), np.float32)
@@ -148,28 +148,26 @@ def test_capture_is_asked_of_the_driver(monkeypatch):
         ((driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, None), True),
     ):
         monkeypatch.setattr(driver, "cuStreamIsCapturing", lambda handle, answer=answer: answer)
-        assert device.is_capturing(SimpleNamespace(handle=1)) is expected
-
-
-class Event:
-    def __init__(self):
-        self.is_done = False
+        assert device.is_capturing(1) is expected
 
 
 @pytest.fixture
 def keeper(monkeypatch):
-    """A device of which only the list of kept operands is real; its stream records the events in `made`."""
+    """A device of which only the list of kept operands is real; `recorded` has the stream of each event."""
     gpu = object.__new__(device.Gpu)
-    made = []
+    found = SimpleNamespace(gpu=gpu, recorded=[], made=[], done=set())
 
-    def record():
-        made.append(Event())
-        return made[-1]
+    def make(flags):
+        found.made.append(len(found.made))
+        return OK, found.made[-1]
 
-    gpu._kept, gpu._keeping = collections.deque(), threading.Lock()
-    gpu._streams = {7: SimpleNamespace(handle=7, record=record)}
-    monkeypatch.setattr(device, "is_capturing", lambda stream: False)
-    return SimpleNamespace(gpu=gpu, made=made)
+    gpu._kept, gpu._keeping, gpu._spare_events = collections.deque(), threading.Lock(), []
+    monkeypatch.setattr(device, "is_capturing", lambda handle: False)
+    monkeypatch.setattr(driver, "cuEventCreate", make)
+    monkeypatch.setattr(driver, "cuEventRecord", lambda event, handle: found.recorded.append((event, handle)) or (OK,))
+    not_ready = driver.CUresult.CUDA_ERROR_NOT_READY
+    monkeypatch.setattr(driver, "cuEventQuery", lambda event: (OK if event in found.done else not_ready,))
+    return found
 
 
 def test_operands_are_kept_until_the_work_on_them_is_done(keeper):
@@ -182,34 +180,36 @@ def test_operands_are_kept_until_the_work_on_them_is_done(keeper):
         keeper.gpu.keep_alive(7, operand)
     del operand, operands
     assert all(reference() for reference in alive)
-    keeper.made[0].is_done = True
+    keeper.done.add(0)
     keeper.gpu.keep_alive(7, "a later call")
     assert [reference() is not None for reference in alive] == [False, True, True]
-    for event in keeper.made:
-        event.is_done = True
-    keeper.gpu.keep_alive(7, "a later call")
+    assert keeper.recorded == [(0, 7), (1, 7), (2, 7), (0, 7)]  # the event of the first is used again
+    keeper.done.update(keeper.made)
+    keeper.gpu.keep_alive(0, "a later call")
     assert [reference() for reference in alive] == [None] * 3
+    assert keeper.recorded[-1][1] == device.LEGACY_STREAM and keeper.made == [0, 1, 2]
 
 
-def test_the_pool_is_made_to_keep_memory_at_the_first_allocation_only(monkeypatch):
-    class Device:
-        asked = 0
-
-        @property
-        def memory_resource(self):
-            self.asked += 1
-
+@pytest.mark.parametrize("threshold", [0, 4096])
+def test_the_pool_is_made_to_keep_memory_at_the_first_allocation_only(monkeypatch, threshold):
     gpu = object.__new__(device.Gpu)
-    gpu.device, gpu.allocate = Device(), gpu._allocate_first
+    gpu.ordinal, gpu.name, gpu.allocate = 3, "a device", gpu._allocate_first
+    monkeypatch.setattr(driver, "cuDeviceGet", lambda ordinal: (OK, ordinal))
+    monkeypatch.setattr(driver, "cuDeviceGetMemPool", lambda number: (OK, f"pool {number}"))
+    monkeypatch.setattr(driver, "cuMemPoolGetAttribute", lambda pool, which: (OK, threshold))
+    kept = []
+    monkeypatch.setattr(
+        driver, "cuMemPoolSetAttribute", lambda pool, which, value: kept.append((pool, int(value))) or (OK,)
+    )
     monkeypatch.setattr(driver, "cuMemAllocAsync", lambda size, handle: (OK, size + handle))
     assert [gpu.allocate(100, 1), gpu.allocate(200, 2)] == [(OK, 101), (OK, 202)]
-    assert gpu.device.asked == 1
+    assert kept == ([] if threshold else [("pool 3", 2**64 - 1)])  # what somebody has chosen stays
 
 
 def test_in_a_capture_nothing_is_kept(keeper, monkeypatch):
-    monkeypatch.setattr(device, "is_capturing", lambda stream: True)
+    monkeypatch.setattr(device, "is_capturing", lambda handle: True)
     keeper.gpu.keep_alive(7, "an operand")
-    assert keeper.made == [] and not keeper.gpu._kept
+    assert keeper.recorded == [] and not keeper.gpu._kept
 
 
 def test_the_version_is_public():
@@ -232,3 +232,19 @@ def test_a_device_that_is_not_here_is_refused_with_those_that_are(monkeypatch):
     monkeypatch.setattr(device, "described", lambda ordinal: ("NVIDIA A", "sm_80"))
     with pytest.raises(DeviceError, match=r"no device 'sm_90'; it has NVIDIA A \(sm_80\)"):
         device.ordinal("sm_90")
+
+
+@pytest.mark.parametrize(("context", "ordinal", "mine"), [(1, 0, True), (2, 0, True), (3, 1, False)])
+def test_a_stream_is_asked_once_for_its_device(monkeypatch, context, ordinal, mine):
+    gpu = object.__new__(device.Gpu)
+    current = []
+    gpu.ordinal, gpu.streams, gpu._context_id = 0, set(), 1
+    gpu._push, gpu._pop = current.append, current.pop
+    monkeypatch.setattr(driver, "cuStreamGetCtx", lambda handle: (OK, context))
+    monkeypatch.setattr(driver, "cuCtxGetDevice", lambda: (OK, ordinal) if current == [context] else None)
+    if mine:
+        gpu.adopt(7)
+    else:
+        with pytest.raises(DeviceMismatchError, match="the stream is on cuda:1, the operands on cuda:0"):
+            gpu.adopt(7)
+    assert (7 in gpu.streams) is mine and current == []

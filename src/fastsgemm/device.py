@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import threading
+import weakref
 from collections import deque
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from fastsgemm.config import STATIC_SHARED
 from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError, NoDriverError, NoNvrtcError
 
 if TYPE_CHECKING:
-    from cuda.core import Kernel, Stream
+    from cuda.core import Stream
 
 _RELEASE = Path("/proc/driver/nvidia/version")  # on Linux
 
@@ -24,13 +25,63 @@ _PRESENT = re.compile(r"(?:cuda:)?([0-9]{1,4})|cuda")
 BACKENDS = ("cuda", "host", "sim")  # what can multiply host arrays
 
 LEGACY_STREAM = 1  # CUDA's and DLPack's number for the legacy default stream, which torch and CuPy call 0
+_PER_THREAD_STREAM = 2  # CUDA's number for the default stream of each thread, of whatever device is current
 
 gpus: dict[int, Gpu] = {}  # the devices opened so far
 _lock = threading.Lock()
 
 
+class Kernel:
+    """A kernel that has been loaded on a device, until nothing refers to it.
+
+    Attributes
+    ----------
+    name : str
+        The ``extern "C"`` name.
+    function : cuda.bindings.driver.CUfunction
+        What is launched.
+    """
+
+    def __init__(self, gpu: Gpu, cubin: bytes, name: str, shared_bytes: int) -> None:
+        from cuda.bindings import driver
+
+        answer = driver.cuLibraryLoadData(cubin, [], [], 0, [], [], 0)
+        succeed(f"loading {name} on {gpu.name}", answer)
+        weakref.finalize(self, driver.cuLibraryUnload, answer[1]).atexit = False
+        answer = driver.cuLibraryGetKernel(answer[1], name.encode())
+        succeed(f"finding {name} in its machine code", answer)
+        if shared_bytes > STATIC_SHARED:
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            what = f"asking {gpu.name} for {shared_bytes} bytes of shared memory (limit {gpu.shared_limit})"
+            succeed(what, driver.cuKernelSetAttribute(attribute, shared_bytes, answer[1], gpu.ordinal))
+        answer = driver.cuKernelGetFunction(answer[1])
+        succeed(f"loading {name} on {gpu.name}", answer)
+        self.name, self.function = name, answer[1]
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of a thread, in bytes."""
+        from cuda.bindings import driver
+
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        answer = driver.cuFuncGetAttribute(attribute, self.function)
+        succeed(f"asking for the local memory of {self.name}", answer)
+        return int(answer[1])
+
+    def blocks_per_sm(self, threads: int, shared_bytes: int) -> int:
+        """Return how many blocks of so many threads and bytes of dynamic shared memory one SM holds at a time."""
+        from cuda.bindings import driver
+
+        answer = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self.function, threads, shared_bytes)
+        succeed(f"asking for the occupancy of {self.name}", answer)
+        return int(answer[1])
+
+
 class Gpu:
     """One device, opened: its limits, its context, and what has been prepared and loaded for it.
+
+    Kernels are loaded and launched by the driver's own functions, because importing cuda.core takes longer than
+    everything else in the first call of a process.
 
     Attributes
     ----------
@@ -47,46 +98,59 @@ class Gpu:
         The problems seen so far; see `fastsgemm.call.product`.
     kernels : dict
         The kernels loaded so far; see `fastsgemm.jit.kernel`.
+    streams : set of int
+        Raw handles of the streams that are known to be of this device; see `adopt`.
     launch, allocate, free : callable
-        cuda.core's ``launch`` and the driver's ``cuMemAllocAsync`` and ``cuMemFreeAsync``, held here because an import
-        in each call costs time.
+        The driver's ``cuLaunchKernelEx``, ``cuMemAllocAsync`` and ``cuMemFreeAsync``, held here because an import in
+        each call costs time.
     """
 
     def __init__(self, ordinal: int) -> None:
         from cuda.bindings import driver
-        from cuda.core import Device, launch
 
         self.ordinal = ordinal
-        self.device = Device(ordinal)
         previous = driver.cuCtxGetCurrent()[1]
-        self.device.set_current()
-        self._context = driver.cuCtxGetCurrent()[1]
+        answer = driver.cuDevicePrimaryCtxRetain(_device_at(ordinal))
+        succeed(f"opening cuda:{ordinal}", answer)
+        self._context = answer[1]
         self._context_id = int(self._context)
-        if int(previous) not in (0, self._context_id):
-            driver.cuCtxSetCurrent(previous)  # the caller's device stays the current one
-        properties = self.device.properties
-        self.name = self.device.name
-        self.arch = f"sm_{self.device.arch}"
-        self.shared_limit = int(properties.max_shared_memory_per_block_optin)
-        self.multiprocessors = int(properties.multiprocessor_count)
+        if int(previous) == 0:  # else the caller's device stays the current one
+            succeed(f"opening cuda:{ordinal}", driver.cuCtxSetCurrent(self._context))
+        self.name, self.arch = described(ordinal)
+        limit = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        self.shared_limit = _attribute(limit, ordinal)
+        self.multiprocessors = _attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal)
         self.prepared: dict[Any, Any] = {}
         self.kernels: dict[Any, Any] = {}
-        self._streams: dict[int, Stream] = {}
+        self.streams = {0, LEGACY_STREAM, _PER_THREAD_STREAM}
+        self._core_streams: dict[int, Stream] = {}
         self._kept: deque[tuple[Any, Any]] = deque()
+        self._spare_events: list[Any] = []
         self._keeping = threading.Lock()
-        self.launch = launch
+        self.launch = driver.cuLaunchKernelEx
         self.allocate = self._allocate_first
         self.free = driver.cuMemFreeAsync
         self._get_current = driver.cuCtxGetCurrent
         self._push = driver.cuCtxPushCurrent
         self._pop = driver.cuCtxPopCurrent
 
+    @cached_property
+    def device(self) -> Any:
+        """The ``cuda.core.Device``, for what is not on the way of a known call: events, buffers, properties."""
+        from cuda.core import Device
+
+        return Device(self.ordinal)
+
     def _allocate_first(self, size: int, handle: int) -> Any:
+        """Allocate, after setting the driver's pool to keep freed memory; else each call would map new pages."""
         from cuda.bindings import driver
 
-        _ = (
-            self.device.memory_resource
-        )  # sets the driver's pool to keep freed memory; otherwise each call would map new pages
+        answer = driver.cuDeviceGetMemPool(_device_at(self.ordinal))
+        succeed(f"asking for the memory pool of {self.name}", answer)
+        threshold = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        if int(driver.cuMemPoolGetAttribute(answer[1], threshold)[1]) == 0:  # else somebody has chosen one
+            everything = driver.cuuint64_t(2**64 - 1)
+            succeed("keeping freed memory", driver.cuMemPoolSetAttribute(answer[1], threshold, everything))
         self.allocate = driver.cuMemAllocAsync
         return self.allocate(size, handle)
 
@@ -101,16 +165,68 @@ class Gpu:
         """Undo `enter`: make the device current that was current before it."""
         self._pop()
 
-    def stream(self, handle: int) -> Stream:
-        """Return cuda.core's object for a raw stream handle of this device.
+    def adopt(self, handle: int) -> None:
+        """Take up a stream into `streams`.
 
         Raises
         ------
         DeviceMismatchError
             The stream belongs to another device.
         """
-        found = self._streams.get(handle)
-        return self._adopt(handle) if found is None else found
+        from cuda.bindings import driver
+
+        answer = driver.cuStreamGetCtx(handle)
+        succeed(f"asking for the device of stream {handle:#x}", answer)
+        if int(answer[1]) != self._context_id:
+            self._push(answer[1])
+            try:
+                ordinal = int(driver.cuCtxGetDevice()[1])
+            finally:
+                self._pop()
+            if ordinal != self.ordinal:
+                raise DeviceMismatchError(f"the stream is on cuda:{ordinal}, the operands on cuda:{self.ordinal}")
+        self.streams.add(handle)
+
+    def stream(self, handle: int) -> Stream:
+        """Return cuda.core's object for a raw stream handle of this device; see `adopt`."""
+        found = self._core_streams.get(handle)
+        if found is None:
+            from cuda.core import LEGACY_DEFAULT_STREAM, Stream
+
+            if handle not in self.streams:
+                self.adopt(handle)
+            legacy = handle in (0, LEGACY_STREAM)
+            found = self._core_streams[handle] = LEGACY_DEFAULT_STREAM if legacy else Stream.from_handle(handle)
+        return found
+
+    def launch_config(self, grid: tuple[int, ...], threads: int, shared_bytes: int, early: bool) -> Any:
+        """Return the driver's description of a launch, but for the stream, which is its `hStream`.
+
+        Parameters
+        ----------
+        grid : tuple of int
+            Blocks, in one to three dimensions.
+        threads : int
+            Of a block.
+        shared_bytes : int
+            Dynamic shared memory of a block.
+        early : bool
+            Whether the kernel may begin before the one launched before it has ended (programmatic dependent launch,
+            from sm_90 on).
+        """
+        from cuda.bindings import driver
+
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes = shared_bytes
+        if early:
+            attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            value.programmaticStreamSerializationAllowed = 1
+            attribute.value = value
+            config.attrs, config.numAttrs = [attribute], 1
+        return config
 
     def keep_alive(self, handle: int, objects: Any) -> None:
         """Hold `objects` until the work now on this stream is done.
@@ -118,15 +234,19 @@ class Gpu:
         This is for arrays of a library that does not track the stream and might reuse their memory too early. Nothing
         waits: the next call releases the objects whose work is done.
         """
-        stream = self.stream(handle)
-        if is_capturing(stream):
+        from cuda.bindings import driver
+
+        if is_capturing(handle):
             return  # a graph outlives any event; its owner keeps the operands alive, as for every captured kernel
-        with (
-            self._keeping
-        ):  # otherwise two threads could see that one entry is done, and the second would drop the next entry
-            while self._kept and self._kept[0][0].is_done:
-                self._kept.popleft()
-            self._kept.append((stream.record(), objects))
+        done = []  # released without the lock, because a destructor may call sgemm
+        with self._keeping:  # else two threads could take the same entry for done, and one would drop the next entry
+            while self._kept and int(driver.cuEventQuery(self._kept[0][0])[0]) == 0:
+                done.append(self._kept.popleft())
+                self._spare_events.append(done[-1][0])
+            event = self._spare_events.pop() if self._spare_events else _new_event()
+            answer = driver.cuEventRecord(event, handle or LEGACY_STREAM)
+            self._kept.append((event, objects))
+        succeed("recording an event", answer)
 
     def load(self, cubin: bytes, name: str, shared_bytes: int) -> Kernel:
         """Load a kernel and allow it the dynamic shared memory that it is launched with.
@@ -143,31 +263,17 @@ class Gpu:
         Raises
         ------
         DeviceError
-            The device refuses that much shared memory.
+            The device refuses the machine code or that much shared memory.
         """
-        from cuda.bindings import driver
-        from cuda.core import ObjectCode
+        return Kernel(self, cubin, name, shared_bytes)
 
-        kernel = ObjectCode.from_cubin(cubin, name=name).get_kernel(name)
-        if shared_bytes > STATIC_SHARED:
-            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            answer = driver.cuKernelSetAttribute(attribute, shared_bytes, int(kernel.handle), self.ordinal)
-            what = f"asking {self.name} for {shared_bytes} bytes of shared memory (limit {self.shared_limit})"
-            succeed(what, answer)
-        return kernel
 
-    def _adopt(self, handle: int) -> Stream:
-        from cuda.core import LEGACY_DEFAULT_STREAM, Stream
+def _new_event() -> Any:
+    from cuda.bindings import driver
 
-        if handle in (0, LEGACY_STREAM):
-            stream = LEGACY_DEFAULT_STREAM
-        else:
-            stream = Stream.from_handle(handle)
-            ordinal = stream.device.device_id
-            if handle != 2 and ordinal != self.ordinal:  # 2 is the per-thread default stream of the current device
-                raise DeviceMismatchError(f"the stream is on cuda:{ordinal}, the operands on cuda:{self.ordinal}")
-        self._streams[handle] = stream
-        return stream
+    answer = driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+    succeed("making an event", answer)
+    return answer[1]
 
 
 def open_gpu(ordinal: int) -> Gpu:
@@ -228,16 +334,26 @@ def described(ordinal: int) -> tuple[str, str]:
     """Return name and architecture of a device without opening it."""
     from cuda.bindings import driver
 
-    handle = driver.cuDeviceGet(ordinal)[1]
-    attribute = driver.CUdevice_attribute
-    major, minor = (
-        int(driver.cuDeviceGetAttribute(which, handle)[1])
-        for which in (
-            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-        )
-    )
-    return driver.cuDeviceGetName(256, handle)[1].split(b"\0")[0].decode(), f"sm_{major}{minor}"
+    which = driver.CUdevice_attribute
+    major = _attribute(which.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, ordinal)
+    minor = _attribute(which.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, ordinal)
+    return driver.cuDeviceGetName(256, _device_at(ordinal))[1].split(b"\0")[0].decode(), f"sm_{major}{minor}"
+
+
+def _device_at(ordinal: int) -> Any:
+    from cuda.bindings import driver
+
+    answer = driver.cuDeviceGet(ordinal)
+    succeed(f"asking for cuda:{ordinal}", answer)
+    return answer[1]
+
+
+def _attribute(which: Any, ordinal: int) -> int:
+    from cuda.bindings import driver
+
+    answer = driver.cuDeviceGetAttribute(which, _device_at(ordinal))
+    succeed(f"asking cuda:{ordinal} for {which.name}", answer)
+    return int(answer[1])
 
 
 @cache
@@ -271,11 +387,11 @@ def probe() -> int:
     return count
 
 
-def is_capturing(stream: Any) -> bool:
-    """Whether work on this stream is being recorded into a CUDA graph."""
+def is_capturing(handle: int) -> bool:
+    """Whether work on the stream with this raw handle is being recorded into a CUDA graph."""
     from cuda.bindings import driver
 
-    result, status = driver.cuStreamIsCapturing(int(stream.handle))
+    result, status = driver.cuStreamIsCapturing(handle or LEGACY_STREAM)
     return int(result) != 0 or int(status) != 0
 
 

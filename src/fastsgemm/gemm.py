@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from fastsgemm import device, host, rungs
-from fastsgemm.call import arrays, checks, fp16x3, packing, streams
+from fastsgemm.call import arrays, checks, packing, streams
 from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
 from fastsgemm.call.product import multiply
 from fastsgemm.call.split_operand import SplitOperand, array_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     # The result is of the kind of C, or of A without C. For other libraries a type checker sees Any.
     Array = TypeVar("Array", NDArray[np.float32], torch.Tensor, cupy.ndarray, jax.Array)
 
-_FLOAT32 = {0.0: np.float32(0.0), 1.0: np.float32(1.0)}  # the usual alpha and beta, converted once
+_USUAL = (1.0, 0.0)  # of alpha and beta, which need no rounding
 
 
 @overload
@@ -188,14 +188,12 @@ def sgemm(
     lead = A if C is None else C
     library = arrays.library(lead)
     ordinal = library.device_of(lead)
-    alpha32 = _FLOAT32.get(alpha) if type(alpha) is float else None
-    if alpha32 is None:
-        alpha32 = checks.scalar("alpha", alpha)
-    beta32 = _FLOAT32.get(beta) if type(beta) is float else None
-    if beta32 is None:
-        beta32 = checks.scalar("beta", beta)
+    if type(alpha) is not float or alpha not in _USUAL:
+        alpha = checks.scalar("alpha", alpha)
+    if type(beta) is not float or beta not in _USUAL:
+        beta = checks.scalar("beta", beta)
     if C is None:
-        checks.no_output(beta32)
+        checks.no_output(beta)
     if out is not None:
         raise ArgumentError(
             "sgemm has no out=; pass the output as C= instead (with beta=0, the default, C is not read)"
@@ -203,17 +201,19 @@ def sgemm(
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
     if ordinal == HOST:
-        return host.sgemm(A, B, alpha32, beta32, C, rung, config, stream, precision)
+        return host.sgemm(A, B, alpha, beta, C, rung, config, stream, precision)
 
     gpu = opened.get(ordinal) or _open(ordinal, library, stream)
     switched = gpu.enter()
     try:
         handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
+        if handle not in gpu.streams:
+            gpu.adopt(handle)
         of_a, of_b = arrays.library(A), arrays.library(B)
         # All operands are of one library, on its current stream: its own ordering and lifetimes suffice.
         at_home = library.has_streams and of_a is library and of_b is library
         if stream is not None:
-            at_home = at_home and device.is_capturing(gpu.stream(handle))
+            at_home = at_home and device.is_capturing(handle)
         a = of_a.view(A, handle, at_home)
         b = of_b.view(B, handle, at_home)
         result = C
@@ -221,15 +221,14 @@ def sgemm(
             result = library.empty(lead, _new_shape(a, b), gpu, handle)
         c = result.view if type(result) is DeviceArray else library.view(result, handle, at_home)
         if C is not None and library.immutable:
-            _copy_values(gpu, handle, library.view(C, handle, False), c, beta32)
+            _copy_values(gpu, handle, library.view(C, handle, False), c, beta)
         kept: tuple[SplitOperand, ...] = ()  # whose memory the stream must not lose
-        if precision == "ieee":
-            multiply(gpu, handle, a, b, c, alpha32, beta32, rung, config)
+        if split_a is None and split_b is None:
+            multiply(gpu, handle, a, b, c, alpha, beta, rung, config, precision)
         else:
-            splits = (split_a, split_b)
-            kept = tuple(one for one in splits if one is not None and one.ready_on(gpu, handle))
+            kept = tuple(each for each in (split_a, split_b) if each is not None and each.ready_on(gpu, handle))
             at_home = at_home and not kept
-            fp16x3.multiply(gpu, handle, a, b, c, alpha32, beta32, config, splits, rung is not None)
+            multiply(gpu, handle, a, b, c, alpha, beta, rung, config, precision, split_a, split_b)
         if not at_home:
             gpu.keep_alive(handle, (A, B, C, result, *kept))
         if result is not C:
@@ -259,7 +258,7 @@ def _new_shape(a: View, b: View) -> tuple[int, int]:
     return M, N
 
 
-def _copy_values(gpu: Gpu, handle: int, old: View, new: View, beta: np.float32) -> None:
+def _copy_values(gpu: Gpu, handle: int, old: View, new: View, beta: float) -> None:
     """Copy an immutable C into the new one, if beta makes its values matter."""
     (shape, _, ordinal, fault, _), (new_shape, _, new_ordinal, _, _) = old[1], new[1]
     if fault is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastsgemm import device
-from fastsgemm.call import arrays, checks, fp16x3
+from fastsgemm.call import arrays, checks
 from fastsgemm.call.arrays import HOST, DeviceArray, View
 from fastsgemm.call.product import multiply
 from fastsgemm.config import Config
@@ -25,8 +25,8 @@ _warned = False
 def sgemm(
     A: Any,
     B: Any,
-    alpha: np.float32,
-    beta: np.float32,
+    alpha: float,
+    beta: float,
     C: Any,
     rung: Rung | None,
     config: Any,
@@ -107,7 +107,7 @@ def _say_once() -> None:
         )
 
 
-def _through_blas(a: np.ndarray, b: np.ndarray, alpha: np.float32, beta: np.float32, c: np.ndarray) -> None:
+def _through_blas(a: np.ndarray, b: np.ndarray, alpha: float, beta: float, c: np.ndarray) -> None:
     with np.errstate(all="ignore"):  # NaN and Inf are ordinary values, as on a device
         if beta == 0.0:
             c[...] = 0.0
@@ -126,22 +126,22 @@ def _through_blas(a: np.ndarray, b: np.ndarray, alpha: np.float32, beta: np.floa
 def _through_simulation(
     a: np.ndarray,
     b: np.ndarray,
-    alpha: np.float32,
-    beta: np.float32,
+    alpha: float,
+    beta: float,
     c: np.ndarray,
     rung: Rung | None,
     config: Config | None,
 ) -> None:
     from fastsgemm import sim  # imported late: few calls need it
 
-    sim.sgemm(rung, config, a, b, float(alpha), float(beta), c)
+    sim.sgemm(rung, config, a, b, alpha, beta, c)
 
 
 def _through_device(
     a: np.ndarray,
     b: np.ndarray,
-    alpha: np.float32,
-    beta: np.float32,
+    alpha: float,
+    beta: float,
     c: np.ndarray,
     rung: Rung | None,
     config: Any,
@@ -159,11 +159,7 @@ def _through_device(
             if read and lines.size:
                 array.upload(lines)
             views.append(_flip(array.view) if flipped else array.view)
-        if precision == "ieee":
-            multiply(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, rung, config)
-        else:
-            forced = rung is not None
-            fp16x3.multiply(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, config, forced=forced)
+        multiply(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, rung, config, precision)
         _download(made[2], c)
     finally:
         for array in made:

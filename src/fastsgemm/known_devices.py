@@ -1,4 +1,4 @@
-"""The devices that can be simulated, read from ``known_devices.json``."""
+"""Architectures, and the devices that can be simulated, read from ``known_devices.json``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ from typing import Any
 from fastsgemm.errors import DeviceError
 
 _DEFAULT = "NVIDIA H200"
+
+
+def compute_capability(arch: str) -> int:
+    """Return the number in the name of an architecture: 90 for ``sm_90``."""
+    return int(arch.removeprefix("sm_"))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import ctypes
 
 import numpy as np
+from python_kernels import Map
 
 SPARSE, DENSE, SMALLEST = 4, 1 << 20, 2.0**-14
 LINE = np.dtype([("exponent", np.int32), ("left_out", np.int32)])
@@ -78,6 +79,9 @@ def product(BM, BN, TRANS_C, VEC_C, **rest):
     def kernel(
         pairs_a, pairs_b, M, N, k_blocks, part_blocks, alpha, rows, columns, beta, C, ldc, part_stride, exceptions
     ):
+        for pairs, lines in ((pairs_a, M), (pairs_b, N)):
+            if isinstance(pairs, Map):
+                assert (pairs.lines, pairs.blocks) == (lines, k_blocks)
         assert part_blocks % 4 == 0 and C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
         down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)
         strides = (1, ldc) if TRANS_C else (ldc, 1)

@@ -175,8 +175,8 @@ def test_a_scalar_that_rounds_to_the_largest_float32(value):
 )
 def test_every_real_number_is_rounded_to_float32(value):
     rounded = checks.scalar("alpha", value)
-    assert type(rounded) is np.float32
-    assert rounded.tobytes() == np.float32(float(value)).tobytes()
+    assert type(rounded) is float
+    assert np.float64(rounded).tobytes() == np.float64(np.float32(float(value))).tobytes()
     assert math.isnan(checks.scalar("alpha", math.nan))
 
 

@@ -2,16 +2,15 @@
 
 import gc
 import itertools
-import re
 from types import SimpleNamespace
 
 import fp16x3_kernels
 import numpy as np
 import pytest
+from python_kernels import PythonKernel, parameters_of
 
 from fastsgemm import SplitOperand, resources, sgemm, split
-from fastsgemm.call import fp16x3 as module
-from fastsgemm.call.packed_launch import PackedLaunch
+from fastsgemm.call import product as module
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, VectorizedConfig
 from fastsgemm.errors import (
     ArgumentError,
@@ -66,7 +65,7 @@ class Stream(SimpleNamespace):
 @pytest.fixture
 def gpu(device, monkeypatch):
     """The Python device with the kernels of rung 11."""
-    device.recorded, device.waited, device.files, device.early = [], [], [], []
+    device.recorded, device.waited, device.files = [], [], []
     device.stream = lambda handle: Stream(handle=handle, gpu=device)
     others = kernel._load
 
@@ -75,47 +74,13 @@ def gpu(device, monkeypatch):
             return others(gpu, key, cubin, name, shared_bytes)
         file, constants = key
         gpu.files.append(file)
-        gpu.kernels[key] = fp16x3_kernels.make(file, dict(constants))
+        text = (resources.folder("cuda_src") / file).read_text()
+        run = fp16x3_kernels.make(file, dict(constants))
+        gpu.kernels[key] = PythonKernel(name, run, parameters_of(text, kernel_name(file)))
         return gpu.kernels[key]
 
-    def launch_packed(self, gpu, handle, *arguments, to=()):
-        packed = self.arguments.unpack(self.arguments.pack(*arguments))
-        if self.maps:
-            rows, columns = self.maps
-            M, N, k_blocks, *_ = packed
-            assert (rows.lines, columns.lines) == (M, N) and rows.blocks == columns.blocks == k_blocks
-        gpu.launched.append((handle, packed))
-        gpu.early.append(self.early)
-        self.kernel(*to, *packed)
-
     monkeypatch.setattr("fastsgemm.jit.kernel._load", load)
-    monkeypatch.setattr(PackedLaunch, "__call__", launch_packed)
     return device
-
-
-TYPES = {"int": "i", "float": "f", "long long": "q"}
-
-
-@pytest.mark.parametrize(
-    ("file", "given"),
-    [
-        ("split_rows.cu", "iiPqPPP"),
-        ("split_columns.cu", "iiPqPiPPP"),
-        ("column_maxima.cu", "iiPqPP"),
-        ("11_fp16x3.cu", module._PRODUCT_ARGUMENTS),
-        ("11_fp16x3_mma.cu", "PP" + module._PRODUCT_ARGUMENTS),
-        ("reduce_fp16x3.cu", module._REDUCE_ARGUMENTS),
-        ("guard_fp16x3.cu", module._GUARD_ARGUMENTS),
-    ],
-)
-def test_the_arguments_are_those_of_the_kernel(file, given):
-    text = (resources.folder("cuda_src") / file).read_text()
-    parameters = re.search(kernel_name(file) + r"\((.*?)\)", text, re.DOTALL)[1].split(",")
-    kinds = [re.sub(r"const |__grid_constant__ |\s*\w+$", "", one.strip()).strip() for one in parameters]
-    found = [
-        "P" if "*" in one else TYPES[kind] for one, kind in zip(parameters, kinds, strict=True) if kind != "TensorMap"
-    ]
-    assert "".join(found) == given
 
 
 def laid_out(how, values):
@@ -234,7 +199,7 @@ def test_a_call_seen_before_prepares_nothing_and_takes_one_workspace(gpu, on_dev
     a, b = random(50, 60), random(60, 70)
     first = sgemm(on_device(a), on_device(b), **HOW)
     made = len(gpu.made)
-    monkeypatch.setattr(module, "prepare", None)
+    monkeypatch.setattr(module, "_prepare", None)
     again = sgemm(on_device(a), on_device(b), **HOW)
     np.testing.assert_array_equal(first.values, again.values)
     assert len(gpu.made) == made + 1

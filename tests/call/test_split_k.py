@@ -7,7 +7,7 @@ import pytest
 from cuda.bindings import driver
 
 from fastsgemm import PipelinedConfig, SkinnyConfig, sgemm
-from fastsgemm.call import split_k
+from fastsgemm.call import ieee
 from fastsgemm.errors import CaptureError, DeviceMemoryError, ShapeError
 from fastsgemm.geometry import grid
 from fastsgemm.heuristics import database
@@ -37,7 +37,7 @@ def test_the_parts_go_to_workspace_and_their_sum_to_c(device, on_device, abc):
     sgemm(on_device(A), on_device(B), 1.5, -0.5, on_device(C), **HOW)
     np.testing.assert_allclose(C, wanted, rtol=1e-5, atol=1e-5)
     (workspace,) = device.made
-    assert (workspace.size, workspace.handle, workspace.open) == (4 * 3 * M * N, STREAM, False)
+    assert (workspace.size, workspace.handle, workspace.open) == (512, STREAM, False)  # for 4 * 3 * M * N bytes
     (first, parts), (second, total) = device.launched
     assert first == second == STREAM
     assert parts[3] == 1 and parts[8] == 0  # alpha and beta belong to the sum
@@ -62,7 +62,7 @@ def test_divisions_share_a_kernel(device, on_device, abc, monkeypatch):
         result = sgemm(on_device(A), on_device(B), rung="pipelined", config=config)
         np.testing.assert_allclose(result.values, expected(abc, 1, 0), rtol=1e-5, atol=1e-5)
     assert device.compiled == ["pipelined", "reduce_parts"]
-    assert [workspace.size // (4 * M * N) for workspace in device.made] == [2, 3, 9]
+    assert [workspace.size // (4 * M * N) for workspace in device.made] == [2, 4, 10]  # 2, 3 and 9, and up to 256 bytes
 
 
 @pytest.mark.parametrize("how_c", ["row-major", "column-major", "padded", "strided"])
@@ -108,7 +108,7 @@ def test_workspace_is_given_back_when_a_launch_fails(device, on_device, abc, mon
     def fail(*arguments):
         if len(device.launched) == fails:
             raise RuntimeError("no launch")
-        launch(*arguments)
+        return launch(*arguments)
 
     monkeypatch.setattr(device, "launch", fail)
     with pytest.raises(RuntimeError, match="no launch"):
@@ -119,9 +119,9 @@ def test_workspace_is_given_back_when_a_launch_fails(device, on_device, abc, mon
 
 def test_without_room_nothing_is_launched_and_the_error_says_what_for(device, on_device, abc, monkeypatch):
     monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 100, 2000))
-    device.room = 4 * 3 * M * N - 1
+    device.room = 4 * 3 * M * N
     before = abc[2].copy()
-    message = "Python has no room for the partial sums of split-K: 360 bytes are needed, 100 of 2000 are free"
+    message = "Python has no room for the partial sums of split-K: 512 bytes are needed, 100 of 2000 are free"
     with pytest.raises(DeviceMemoryError, match=message):
         sgemm(on_device(abc[0]), on_device(abc[1]), 1.0, 1.0, on_device(abc[2]), **HOW)
     assert device.launched == [] and device.made == []
@@ -209,16 +209,16 @@ def test_without_a_rung_a_narrow_result_is_rung_10s(device, on_device, random):
 
 def test_a_sum_that_needs_too_many_blocks_is_refused():
     for count, elements in ((8, 1024), (9, 128)):  # of a block
-        largest = split_k.reduction_config(2**20, elements * (2**11 - 1), count, "sm_90")
-        assert largest.grid[0] == 2**31 - 2**20 and largest.block[0] == 256
+        assert ieee.reduction_grid(2**20, elements * (2**11 - 1), count) == (2**31 - 2**20, 256)
         with pytest.raises(ShapeError, match=f"the limit of a grid is {grid.MAX_BLOCKS}"):
-            split_k.reduction_config(2**20, elements * 2**11, count, "sm_90")
+            ieee.reduction_grid(2**20, elements * 2**11, count)
 
 
 @pytest.mark.parametrize(("arch", "early"), [("sm_75", False), ("sm_89", False), ("sm_90", True), ("sm_120", True)])
-def test_where_the_device_can_the_sum_is_launched_before_the_parts_are_there(arch, early):
-    config = split_k.reduction_config(100, 100, 4, arch)
-    assert getattr(config, "programmatic_stream_serialization", early) is early  # cuda.core 1.1 does not have it
+def test_where_the_device_can_the_sum_is_launched_before_the_parts_are_there(device, on_device, abc, arch, early):
+    device.arch = arch
+    sgemm(on_device(abc[0]), on_device(abc[1]), **HOW)
+    assert device.early == [False, early]
 
 
 def test_what_is_packed_may_be_divided_too(device, on_device, abc):

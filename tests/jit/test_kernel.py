@@ -1,7 +1,8 @@
 """Kernels are made once a device, never inside a capture, and get the shared memory they need."""
 
+import gc
+import itertools
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from cuda.bindings import driver
@@ -14,30 +15,31 @@ from fastsgemm.jit import compiler, kernel
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.search_spaces import PIPELINED
 
-STREAM = SimpleNamespace(handle=5)
+STREAM = 5
+OK = driver.CUresult.CUDA_SUCCESS
 LARGE = VectorizedConfig(128, 128, 64, 8, 8)  # 64 KB of shared memory
 
 
-class Loaded:
-    """What cuda.core makes of a cubin: here, without a driver."""
-
-    def __init__(self, name):
-        self.name, self.handle = name, 77
-
-    @classmethod
-    def from_cubin(cls, code, *, name):
-        assert code.startswith(b"\x7fELF")
-        return cls(name)
-
-    def get_kernel(self, name):
-        assert name == self.name
-        return self
+@pytest.fixture
+def unloaded():
+    """The libraries that the driver was told to unload."""
+    return []
 
 
 @pytest.fixture
-def gpu(monkeypatch):
-    monkeypatch.setattr("cuda.core.ObjectCode", Loaded)
-    monkeypatch.setattr(device, "is_capturing", lambda stream: False)
+def gpu(monkeypatch, unloaded):
+    """A device of which the driver's loader is missing: library n has kernel 10 n and function 100 n."""
+    numbers = itertools.count(1)
+
+    def load(code, *options):
+        assert code.startswith(b"\x7fELF")
+        return OK, next(numbers)
+
+    monkeypatch.setattr(driver, "cuLibraryLoadData", load)
+    monkeypatch.setattr(driver, "cuLibraryGetKernel", lambda library, name: (OK, 10 * library))
+    monkeypatch.setattr(driver, "cuKernelGetFunction", lambda kernel: (OK, 10 * kernel))
+    monkeypatch.setattr(driver, "cuLibraryUnload", unloaded.append)
+    monkeypatch.setattr(device, "is_capturing", lambda handle: False)
     gpu = object.__new__(device.Gpu)
     gpu.kernels, gpu.arch, gpu.name, gpu.ordinal, gpu.shared_limit = {}, "sm_90", "a device", 3, 232448
     return gpu
@@ -50,7 +52,7 @@ def asked(monkeypatch):
 
     def set_attribute(attribute, value, handle, ordinal):
         seen.append((attribute.name, value, handle, ordinal))
-        return (driver.CUresult.CUDA_SUCCESS,)
+        return (OK,)
 
     monkeypatch.setattr(driver, "cuKernelSetAttribute", set_attribute)
     return seen
@@ -90,7 +92,7 @@ def test_divisions_of_k_share_a_kernel(gpu, asked):
 
 def test_inside_a_capture_nothing_is_compiled_but_what_is_loaded_is_used(gpu, monkeypatch):
     loaded = kernel.get(gpu, find("naive"), BlockConfig(32, 32), Variant(), STREAM)
-    monkeypatch.setattr(device, "is_capturing", lambda stream: True)
+    monkeypatch.setattr(device, "is_capturing", lambda handle: True)
     monkeypatch.setattr(compiler, "cubin", lambda *arguments: pytest.fail("compiled inside a capture"))
     assert kernel.get(gpu, find("naive"), BlockConfig(32, 32), Variant(), STREAM) is loaded
     with pytest.raises(CaptureError, match=r"kernel coalesced is not loaded yet .* call sgemm once"):
@@ -102,7 +104,26 @@ def test_inside_a_capture_nothing_is_compiled_but_what_is_loaded_is_used(gpu, mo
 
 def test_more_than_48_kb_of_shared_memory_is_asked_for(gpu, asked):
     kernel.get(gpu, find("blocktile_2d"), LARGE, Variant(), STREAM)
-    assert asked == [("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 65536, 77, 3)]
+    assert asked == [("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 65536, 10, 3)]
+
+
+def test_a_kernel_is_unloaded_when_nothing_refers_to_it(gpu, unloaded):
+    found = kernel.helper(gpu, "copy_strided", STREAM)
+    assert found.function == 100
+    gpu.kernels.clear()
+    assert unloaded == []
+    del found
+    gc.collect()
+    assert unloaded == [1]
+
+
+def test_machine_code_that_the_device_refuses(gpu, monkeypatch):
+    monkeypatch.setattr(
+        driver, "cuLibraryLoadData", lambda *given: (driver.CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU, None)
+    )
+    with pytest.raises(DeviceError, match=r"loading fastsgemm_copy_strided on a device failed: .*NO_BINARY_FOR_GPU"):
+        kernel.helper(gpu, "copy_strided", STREAM)
+    assert gpu.kernels == {}
 
 
 def test_a_device_that_refuses_the_shared_memory_is_named(gpu, monkeypatch):

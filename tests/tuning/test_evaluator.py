@@ -3,6 +3,7 @@ import itertools
 
 import numpy as np
 import pytest
+from python_kernels import PythonKernel
 
 from fastsgemm import device, rungs
 from fastsgemm.config import BlockConfig, WarptiledConfig
@@ -148,7 +149,6 @@ def python_evaluator(device_info, monkeypatch):
     monkeypatch.setattr(evaluator, "DeviceArray", HostArray)
     monkeypatch.setattr(evaluator, "Stopwatch", CountingWatch)
     monkeypatch.setattr(evaluator, "_tools", lambda: None)
-    monkeypatch.setattr(DeviceEvaluator, "_local_bytes", lambda self, job: 0)
     monkeypatch.setattr(DeviceEvaluator, "survive", lambda self, error: None)
     return DeviceEvaluator(device_info)
 
@@ -166,12 +166,12 @@ def test_a_wrong_kernel_is_refused(python_evaluator, device_info, damage):
         if damage == "raised":
             raise RuntimeError("too many resources requested")
         if damage == "a wrong element":
-            right(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc)
+            right.run(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc)
             python_evaluator._memory[2].values.reshape(-1)[77] += np.float32(0.01)
 
     job = job_of("sm_90", WARP, search_spaces.REFINED.quick[0], Problem(64, 64, 64))
     right = python_evaluator._kernel(job)
-    device_info.kernels[kernel.key(WARP, job.config, job.variant)] = damaged
+    device_info.kernels[kernel.key(WARP, job.config, job.variant)] = PythonKernel(right.name, damaged, right.types)
     device_info.prepared.clear()
     expected = {
         "nothing written": "200208 of 200208",
@@ -182,7 +182,7 @@ def test_a_wrong_kernel_is_refused(python_evaluator, device_info, damage):
 
 
 def test_a_kernel_that_uses_local_memory_is_refused(python_evaluator, monkeypatch):
-    monkeypatch.setattr(DeviceEvaluator, "_local_bytes", lambda self, job: 16)
+    monkeypatch.setattr(PythonKernel, "local_bytes", 16)
     job = job_of("sm_90", WARP, search_spaces.REFINED.quick[0], Problem(64, 64, 64))
     assert python_evaluator.check(job) == "it spills: 16 bytes of local memory a thread"
 
@@ -302,7 +302,7 @@ def test_good_kernels_pass(real, problem):
 def test_a_wrong_kernel_is_found_out(real, monkeypatch):
     job = job_of("sm_90", WARP, GOOD, Problem(512, 512, 512))
     other = Variant(True, False, *([job.variant.vec_a] * 3))  # the same geometry, but A is read as if column-major
-    wrong = kernel.get(real.gpu, WARP, GOOD, other, real.gpu.stream(LEGACY_STREAM))
+    wrong = kernel.get(real.gpu, WARP, GOOD, other, LEGACY_STREAM)
     monkeypatch.setitem(real.gpu.kernels, kernel.key(WARP, GOOD, job.variant), wrong)
     assert "wrong result" in real.check(job)
 

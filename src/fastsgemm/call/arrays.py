@@ -366,7 +366,7 @@ class DeviceArray:
         try:
             return gpu.device.allocate(size, stream=self.stream)
         except Exception as error:  # cuda.core's errors share no public base
-            if device.is_capturing(self.stream):
+            if device.is_capturing(int(self.stream.handle)):
                 where = "inside a CUDA graph capture, whose memory does not outlive a replay"
                 raise CaptureError(f"{what} cannot be made {where}; pass a C that is no JAX array") from error
             if "CUDA_ERROR_OUT_OF_MEMORY" in str(error):

@@ -19,7 +19,7 @@ _FLOAT32_MAX = 3.4028235e38  # shown in messages
 _ROUNDS_TO_INFINITY = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity in float32
 
 
-def scalar(name: str, value: Any) -> np.float32:
+def scalar(name: str, value: Any) -> float:
     """Return alpha or beta, rounded to float32.
 
     Raises
@@ -41,14 +41,14 @@ def scalar(name: str, value: Any) -> np.float32:
         raise _beyond_float32(name, shown) from None
     if math.isfinite(number) and abs(number) >= _ROUNDS_TO_INFINITY:
         raise _beyond_float32(name, repr(number))
-    return np.float32(number)
+    return float(np.float32(number))
 
 
 def _beyond_float32(name: str, value: str) -> ScalarRangeError:
     return ScalarRangeError(f"{name} must fit float32, whose largest number is {_FLOAT32_MAX}, got {value}")
 
 
-def no_output(beta: np.float32) -> None:
+def no_output(beta: float) -> None:
     """Raise an error if beta != 0 and there is no C to scale."""
     if beta != 0.0:
         raise ScalarRangeError(f"beta must be 0 when C is not given, got {beta:g}; pass C to accumulate into it")

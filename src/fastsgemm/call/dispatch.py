@@ -66,24 +66,23 @@ class KernelLaunch:
     parts_apart: int
     strides_c: tuple[int, int]
 
-    def arguments(self, a: Any, b: Any, c: Any, alpha: np.float32, beta: np.float32) -> tuple[Any, ...]:
-        """Return the kernel's arguments for the caller's A, B and C, which are addresses or, simulated, names."""
-        K = self.K
-        if not (K and alpha):
-            K, alpha = grid.steps(K, alpha, beta)
+    def arguments(self, a: Any, b: Any, c: Any, K: Any, alpha: Any, beta: Any) -> tuple[Any, ...]:
+        """Return the kernel's arguments.
+
+        Parameters
+        ----------
+        a, b, c : object
+            What stands for the caller's A, B and C: addresses of a later call or, simulated, names.
+        K, alpha, beta : object
+            As `fastsgemm.geometry.grid.steps` has them, or what stands for them.
+        """
         if self.swap_ab:
             a, b = b, a
-        if not self.rung.splits:
-            return (self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc)
-        return (
-            self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc, self.chunk, self.parts_apart
-        )  # fmt: skip
+        given = (self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc)
+        return (*given, self.chunk, self.parts_apart) if self.rung.splits else given
 
-    def partial_arguments(self, a: Any, b: Any, workspace: Any, alpha: np.float32) -> tuple[Any, ...]:
+    def partial_arguments(self, a: Any, b: Any, workspace: Any, K: Any) -> tuple[Any, ...]:
         """Return the same for a product whose partial sums go to `workspace`; alpha and beta are applied later."""
-        K = self.K
-        if not alpha:
-            K, _ = grid.steps(K, alpha, _ZERO)
         if self.swap_ab:
             a, b = b, a
         return (
@@ -91,10 +90,8 @@ class KernelLaunch:
             self.chunk, self.parts_apart,
         )  # fmt: skip
 
-    def reduction_arguments(self, workspace: Any, c: Any, alpha: np.float32, beta: np.float32) -> tuple[Any, ...]:
+    def reduction_arguments(self, workspace: Any, c: Any, alpha: Any, beta: Any) -> tuple[Any, ...]:
         """Return the arguments of ``reduce_parts``, which adds the partial sums up and applies alpha and beta."""
-        if not (self.K and alpha):
-            _, alpha = grid.steps(self.K, alpha, beta)
         return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c)
 
 

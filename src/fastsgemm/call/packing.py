@@ -1,16 +1,21 @@
-"""Packing: operands without a unit stride are copied to row-major workspace, and C is copied back afterwards."""
+"""Packing: operands are copied to workspace that a kernel can read, or reads faster.
+
+Those without a unit stride are copied to row-major workspace, and C is copied back afterwards. A and B of a large product
+may be copied to aligned lines; `fastsgemm.heuristics.packing` says when.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastsgemm.call import workspace
+from fastsgemm.call import dispatch
 from fastsgemm.call.arrays import View
+from fastsgemm.call.matrix import Matrix
+from fastsgemm.call.plan import Address, Base, Draft
 from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import kernel
 from fastsgemm.jit.source import HELPERS
 
@@ -20,56 +25,58 @@ if TYPE_CHECKING:
 _COPY = "copy_strided"
 _THREADS = HELPERS[_COPY]["THREADS"]
 
-Three = tuple[bool, bool, bool]
 
-
-@contextmanager
-def packed(gpu: Gpu, handle: int, views: tuple[View, View, View], which: Three, read: Three) -> Iterator[list[View]]:
-    """Yield A, B and C with packed copies of those that `which` marks; afterwards copy a packed C back.
+def add_packed(draft: Draft, operand: Matrix, only_for: str) -> Matrix:
+    """Add the step that copies an operand to workspace, and return the copy.
 
     Parameters
     ----------
-    gpu : Gpu
-    handle : int
-        The raw stream.
-    views : tuple of View
-        A, B and C.
-    which : tuple of bool
-        Which operands to copy.
-    read : tuple of bool
-        Which operands the product reads; copies of the others are not initialised.
+    draft : Draft
+    operand : Matrix
+    only_for : str
+        The scalar without which it is not read; the copy is then not initialised.
     """
-    kernel.helper(gpu, _COPY, gpu.stream(handle))  # raises in a capture, before anything is captured
-    taken = []
-    given = list(views)
-    try:
-        for i, name in enumerate("ABC"):
-            if which[i]:
-                (rows, columns), _, ordinal, *_ = views[i][1]
-                what = f"a packed copy of {name}, which an operand with a unit stride does not need"
-                address = workspace.allocate(gpu, handle, ITEM * rows * columns, what)
-                taken.append(address)
-                given[i] = address, ((rows, columns), (columns, 1), ordinal, None, False)
-                if read[i]:
-                    copy(gpu, handle, views[i], given[i])
-        yield given
-        if which[2]:
-            copy(gpu, handle, given[2], views[2])
-    finally:
-        for address in taken:
-            workspace.free(gpu, handle, address)
+    rows, columns = operand.shape
+    address = draft.reserve(ITEM * rows * columns, "packed copies of operands without a unit stride")
+    copy = Matrix(address, operand.shape, (columns, 1))
+    add_copy(draft, operand, copy, only_for)
+    return copy
+
+
+def add_copy(draft: Draft, source: Matrix, target: Matrix, only_for: str = "") -> None:
+    """Add the step that copies a matrix, between any strides."""
+    rows, columns = source.shape
+    count = rows * columns
+    copying = kernel.helper(draft.gpu, _COPY, draft.handle)
+    if count > 0:
+        draft.add(
+            copying, (-(-count // _THREADS),), _THREADS, np.int32(rows), np.int32(columns),
+            source.address, *source.strides, target.address, *target.strides, only_for=only_for,
+        )  # fmt: skip
+
+
+def add_lines(draft: Draft, address: Address, operand: Operand, packed: Operand) -> Address:
+    """Add the step that copies A or B to aligned lines, and return where they are.
+
+    Parameters
+    ----------
+    draft : Draft
+    address : Address
+        Of the operand.
+    operand : Operand
+    packed : Operand
+        What `Operand.packed` returned.
+    """
+    launch = dispatch.pack_launch(operand, packed)
+    lines = draft.reserve(launch.size, "packed copies of A and B")
+    packing = kernel.helper(draft.gpu, "pack", draft.handle)
+    draft.add(packing, (launch.blocks,), launch.threads, *launch.arguments(address, lines), only_for="alpha")
+    return lines
 
 
 def copy(gpu: Gpu, handle: int, source: View, target: View) -> None:
-    """Copy a matrix on the device, between any strides."""
-    from cuda.core import LaunchConfig
-
-    rows, columns = source[1][0]
-    count = rows * columns
-    if count == 0:
-        return
-    stream = gpu.stream(handle)
-    grid = LaunchConfig(grid=-(-count // _THREADS), block=_THREADS)
-    extents = (np.int32(rows), np.int32(columns))
-    from_, to = (source[0], *source[1][1]), (target[0], *target[1][1])
-    gpu.launch(stream, grid, kernel.helper(gpu, _COPY, stream), *extents, *from_, *to)
+    """Copy a matrix on the device now, between any strides."""
+    draft = Draft(gpu, handle)
+    matrices = [Matrix(Address(base), *view[1][:2]) for base, view in ((Base.A, source), (Base.C, target))]
+    add_copy(draft, *matrices)
+    draft.plan(0).launch(gpu, handle, source[0], 0, target[0], 0.0, 0.0)

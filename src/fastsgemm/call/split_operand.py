@@ -6,13 +6,14 @@ What the arrays hold is described in ``cuda_src/device/split_format.cuh``.
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fastsgemm import device
 from fastsgemm.call import arrays, packing, streams, workspace
 from fastsgemm.call.arrays import HOST
-from fastsgemm.call.packed_launch import PackedLaunch
+from fastsgemm.call.matrix import Matrix
+from fastsgemm.call.plan import Address, Base, Draft
+from fastsgemm.call.splitting import add_split, maxima_bytes, place_at
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import (
     ArgumentError,
@@ -24,131 +25,22 @@ from fastsgemm.errors import (
     ShapeError,
 )
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.geometry import layout
 from fastsgemm.geometry.fp16x3 import SplitArrays
 from fastsgemm.geometry.layout import Pair, Stored
-from fastsgemm.heuristics.fp16x3 import FIRST, number
-from fastsgemm.jit import kernel
+from fastsgemm.heuristics.fp16x3 import FIRST
+from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import MAX_EXTENT
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
-CLUSTERS = 90  # the first with clusters of blocks
-_CLUSTER = 8  # blocks that share out K of the same lines
-_ROW_THREADS = 256  # of a block of split_rows.cu, at least
-_COLUMN_THREADS = 512  # of a block of split_columns.cu
-_COLUMN_LINES = 32  # of a block of split_columns.cu
-_MAXIMA_THREADS, _MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
 SIDES = ("A", "B")
 
 
 def require_tensor_cores(gpu: Gpu) -> None:
     """Raise `DeviceError` on a device that the kernels of fp16x3 are not written for."""
-    if number(gpu.arch) < FIRST:
+    if compute_capability(gpu.arch) < FIRST:
         raise DeviceError(f"fp16x3 needs a device of sm_{FIRST} or later, {gpu.name} is {gpu.arch}")
-
-
-class Place(NamedTuple):
-    """The device addresses of a split operand's arrays."""
-
-    pairs: int
-    info: int
-    where: int
-
-
-def place_at(address: int, parts: SplitArrays) -> Place:
-    """Return the addresses of arrays that begin at `address`."""
-    return Place(address + parts.pairs, address + parts.info, address + parts.where)
-
-
-@dataclass(frozen=True)
-class Splitter:
-    """Launches that split an operand, or a panel of its lines.
-
-    Attributes
-    ----------
-    lines, K : int
-    trans : bool
-        Neighbouring lines are neighbours in memory; else neighbouring k are.
-    ld : int
-        Floats from line to line, or with `trans` from k to k.
-    maxima_parts : int
-        Parts of K whose largest magnitudes a first kernel finds; 0 where one kernel does all.
-    finding : PackedLaunch or None
-        The kernel that finds them.
-    splitting : PackedLaunch
-    """
-
-    lines: int
-    K: int
-    trans: bool
-    ld: int
-    maxima_parts: int
-    finding: PackedLaunch | None
-    splitting: PackedLaunch
-
-    @property
-    def maxima_bytes(self) -> int:
-        """Bytes of workspace for the largest magnitudes."""
-        return 4 * self.maxima_parts * self.lines
-
-    def run(self, gpu: Gpu, handle: int, source: int, place: Place, maxima: int) -> None:
-        """Split what lies at `source` into the arrays at `place`."""
-        if not self.trans:
-            self.splitting(gpu, handle, self.lines, self.K, source, self.ld, *place)
-            return
-        if self.finding is None:
-            maxima = 0
-        else:
-            self.finding(gpu, handle, self.lines, self.K, source, self.ld, maxima, place.info)
-        self.splitting(gpu, handle, self.lines, self.K, source, self.ld, maxima, self.maxima_parts, *place)
-
-
-def splitter(
-    gpu: Gpu, stream: Any, lines: int, K: int, trans: bool, ld: int, misalignment: int, early: bool
-) -> Splitter:
-    """Return how an operand is split, its kernels compiled and loaded.
-
-    Parameters
-    ----------
-    gpu : Gpu
-    stream : cuda.core.Stream
-        It may be capturing.
-    lines, K : int
-    trans : bool
-        See `Splitter`.
-    ld : int
-    misalignment : int
-        The operand's address modulo 16, in bytes.
-    early : bool
-        Whether another kernel of the same call comes before.
-
-    Raises
-    ------
-    CaptureError
-        A kernel is not loaded yet and `stream` is being captured.
-    """
-    vec = 4 if misalignment == 0 and ld % 4 == 0 else 1
-    if not trans:
-        per_line = geometry.line_threads(K)
-        threads = max(per_line, _ROW_THREADS)
-        rows = kernel.with_constants(gpu, "split_rows.cu", {"LINE_THREADS": per_line, "VEC": vec}, stream)
-        blocks = -(-lines // (threads // per_line))
-        return Splitter(lines, K, trans, ld, 0, None, PackedLaunch(gpu, rows, (blocks,), threads, "iiPqPPP", early))
-    cluster = _CLUSTER if number(gpu.arch) >= CLUSTERS else 1
-    across = -(-lines // _COLUMN_LINES)
-    finding, parts, down = None, 0, cluster
-    if cluster == 1:
-        parts = geometry.maxima_parts(lines, K, gpu.multiprocessors)
-        maxima = kernel.with_constants(gpu, "column_maxima.cu", {"VEC": vec}, stream)
-        grid = (-(-lines // _MAXIMA_LINES), parts)
-        finding = PackedLaunch(gpu, maxima, grid, _MAXIMA_THREADS, "iiPqPP", early)
-        early, down = True, max(1, -(-4 * gpu.multiprocessors // across))
-    constants = {"VEC": vec, "CLUSTER": cluster, "THREADS": _COLUMN_THREADS}
-    columns = kernel.with_constants(gpu, "split_columns.cu", constants, stream)
-    splitting = PackedLaunch(gpu, columns, (across, down), _COLUMN_THREADS, "iiPqPiPPP", early)
-    return Splitter(lines, K, trans, ld, parts, finding, splitting)
 
 
 class SplitOperand:
@@ -170,6 +62,8 @@ class SplitOperand:
         CUDA's number of the device.
     nbytes : int
         Device memory of the pairs and what belongs to them; that of `array` comes on top.
+    address : int
+        Where that memory begins.
     """
 
     __slots__ = (
@@ -178,8 +72,7 @@ class SplitOperand:
         "_event",
         "_gpu",
         "_handle",
-        "_lines",
-        "_place",
+        "address",
         "array",
         "nbytes",
         "shape",
@@ -190,7 +83,7 @@ class SplitOperand:
         self, array: Any, side: str, shape: Pair, gpu: Gpu, handle: int, address: int, parts: SplitArrays
     ) -> None:
         self.array, self.side, self.shape, self.nbytes = array, side, shape, parts.end
-        self._gpu, self._handle, self._place = gpu, handle, place_at(address, parts)
+        self._gpu, self._handle, self.address = gpu, handle, address
         self._event: Any = None
         self._done = False
         weakref.finalize(self, _release, gpu, handle, address).atexit = False
@@ -199,11 +92,6 @@ class SplitOperand:
     def device(self) -> int:
         """CUDA's number of the device."""
         return self._gpu.ordinal
-
-    @property
-    def place(self) -> Place:
-        """The device addresses of its arrays."""
-        return self._place
 
     def __repr__(self) -> str:
         rows, columns = self.shape
@@ -217,14 +105,13 @@ class SplitOperand:
         if handle == self._handle:
             return False
         if not self._done:
-            stream = gpu.stream(handle)
-            if device.is_capturing(stream):  # where the event must not even be asked
+            if device.is_capturing(handle):  # where the event must not even be asked
                 _wait_in_capture(self._event)
                 self._done = True
             elif self._event.is_done:
                 self._done = True
             else:
-                stream.wait(self._event)
+                gpu.stream(handle).wait(self._event)
         return True
 
 
@@ -306,7 +193,7 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
         if fault is not None:
             raise fault("X")
         _check_shape(shape)
-        if device.is_capturing(gpu.stream(handle)):
+        if device.is_capturing(handle):
             raise CaptureError(
                 "split inside a CUDA graph capture, whose memory does not outlive a replay; split before it"
             )
@@ -328,36 +215,23 @@ def _split(
     gpu: Gpu, handle: int, X: Any, side: str, shape: Pair, address: int, extents: Pair, strides: Pair
 ) -> SplitOperand:
     """Split a matrix seen as (lines, K), on a stream that is not capturing."""
-    stream = gpu.stream(handle)
     lines, K = extents
     parts = geometry.split_arrays(lines, K)
     own = workspace.allocate(gpu, handle, parts.end, f"a split operand of {shape[0]} x {shape[1]}")
     made = SplitOperand(X, side, shape, gpu, handle, own, parts)
     if lines and K:
-        how = layout.stored(extents, strides)
-        if how is not None:
-            _fill(gpu, handle, made.place, extents, address, how)
-        else:
-            view = (address, (extents, strides, gpu.ordinal, None, True))
-            copied = (True, False, False)
-            with packing.packed(gpu, handle, (view, view, view), copied, copied) as given:
-                _fill(gpu, handle, made.place, extents, given[0][0], Stored(False, K))
-    made._event = stream.record()
+        draft = Draft(gpu, handle)
+        source = Matrix(Address(Base.A), extents, strides, address & 15)
+        how = source.how
+        if how is None:
+            source, how = packing.add_packed(draft, source, "alpha"), Stored(False, K)
+        maxima = draft.reserve(maxima_bytes(draft, lines, K, how.trans), "the largest magnitudes of an operand")
+        place = place_at(Address(Base.SPLIT_A), parts)
+        add_split(draft, source.address, lines, K, how, source.misalignment, place, maxima, early=False)
+        draft.plan(K).launch(gpu, handle, address, 0, 0, 1.0, 0.0, own)
+    made._event = gpu.stream(handle).record()
     gpu.keep_alive(handle, X)
     return made
-
-
-def _fill(gpu: Gpu, handle: int, place: Place, extents: Pair, source: int, how: Stored) -> None:
-    stream = gpu.stream(handle)
-    how_to = splitter(gpu, stream, *extents, how.trans, how.ld, source & 15, early=False)
-    if not how_to.maxima_parts:
-        how_to.run(gpu, handle, source, place, 0)
-        return
-    maxima = workspace.allocate(gpu, handle, how_to.maxima_bytes, "the largest magnitudes of an operand")
-    try:
-        how_to.run(gpu, handle, source, place, maxima)
-    finally:
-        workspace.free(gpu, handle, maxima)
 
 
 def array_of(name: str, x: SplitOperand, precision: str) -> Any:

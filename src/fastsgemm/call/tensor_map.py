@@ -13,6 +13,7 @@ from fastsgemm.geometry.fp16x3 import LINE_BYTES
 
 _BYTES, _ALIGNMENT = 128, 64  # of a tensor map
 _HALVES = LINE_BYTES // 2  # FP16 numbers of a line
+_MOST_KNOWN = 64  # addresses whose maps are kept: workspace comes back from the pool at few of them
 
 
 class TensorMap:
@@ -30,6 +31,7 @@ class TensorMap:
         self._room = ctypes.create_string_buffer(_BYTES + _ALIGNMENT)
         self.place = -(-ctypes.addressof(self._room) // _ALIGNMENT) * _ALIGNMENT  # of the 128 bytes, on the host
         self._address = 0
+        self._known: dict[int, bytes] = {}
 
     def point_to(self, address: int) -> None:
         """Let it describe the pairs at this device address, a multiple of 16.
@@ -41,22 +43,32 @@ class TensorMap:
         """
         if address == self._address:
             return
-        from cuda.bindings import driver
-
-        u64, u32 = driver.cuuint64_t, driver.cuuint32_t
-        answer = driver.cuTensorMapEncodeTiled(
-            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-            3,
-            address,
-            [u64(_HALVES), u64(self.lines), u64(self.blocks)],
-            [u64(LINE_BYTES), u64(LINE_BYTES * self.lines)],
-            [u32(_HALVES), u32(self.box), u32(1)],
-            [u32(1)] * 3,
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
-        device.succeed(f"describing {self.blocks} blocks of {self.lines} lines to the copy engine", answer)
-        ctypes.memmove(self.place, answer[1].getPtr(), _BYTES)
+        found = self._known.get(address)
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[address] = encode(address, self.lines, self.blocks, self.box)
+        ctypes.memmove(self.place, found, _BYTES)
         self._address = address
+
+
+def encode(address: int, lines: int, blocks: int, box: int) -> bytes:
+    """Return the 128 bytes of the map for pairs at a device address; see `TensorMap`."""
+    from cuda.bindings import driver
+
+    u64, u32 = driver.cuuint64_t, driver.cuuint32_t
+    answer = driver.cuTensorMapEncodeTiled(
+        driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        3,
+        address,
+        [u64(_HALVES), u64(lines), u64(blocks)],
+        [u64(LINE_BYTES), u64(LINE_BYTES * lines)],
+        [u32(_HALVES), u32(box), u32(1)],
+        [u32(1)] * 3,
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    device.succeed(f"describing {blocks} blocks of {lines} lines to the copy engine", answer)
+    return ctypes.string_at(answer[1].getPtr(), _BYTES)

@@ -17,9 +17,7 @@ from fastsgemm.jit import compiler, source
 from fastsgemm.rungs import Rung, kernel_name
 
 if TYPE_CHECKING:
-    from cuda.core import Kernel
-
-    from fastsgemm.device import Gpu
+    from fastsgemm.device import Gpu, Kernel
 
 _lock = threading.Lock()
 
@@ -37,20 +35,20 @@ def key(rung: Rung, config: Config, variant: Variant) -> Key:
     return Key(rung.file, config.kernel, variant)
 
 
-def get(gpu: Gpu, rung: Rung, config: Config, variant: Variant, stream: Any) -> Kernel:
+def get(gpu: Gpu, rung: Rung, config: Config, variant: Variant, handle: int) -> Kernel:
     """Return the kernel of `rung` for this device, compiling and loading it on first use.
 
     Raises
     ------
     CaptureError
-        It is not loaded yet and `stream` is being captured into a graph.
+        It is not loaded yet and the stream is being captured into a graph.
     CompileError, NoNvrtcError
         See `fastsgemm.jit.compiler.cubin`.
     """
     known = key(rung, config, variant)
     found = gpu.kernels.get(known)
     if found is None:
-        _refuse_in_capture(rung.name, stream)
+        _refuse_in_capture(rung.name, handle)
         text = source.generate(rung, config, variant)
         found = _load(gpu, known, lambda: compiler.cubin(text, rung.kernel, gpu.arch), rung.kernel, config.shared_bytes)
     return found
@@ -61,7 +59,7 @@ def load(gpu: Gpu, rung: Rung, config: Config, variant: Variant, cubin: bytes) -
     return _load(gpu, key(rung, config, variant), lambda: cubin, rung.kernel, config.shared_bytes)
 
 
-def helper(gpu: Gpu, name: str, stream: Any) -> Kernel:
+def helper(gpu: Gpu, name: str, handle: int) -> Kernel:
     """Return a kernel that has no config: ``copy_strided`` or ``reduce_parts``, the name of its file.
 
     Raises
@@ -71,26 +69,26 @@ def helper(gpu: Gpu, name: str, stream: Any) -> Kernel:
     """
     found = gpu.kernels.get(name)
     if found is None:
-        _refuse_in_capture(name, stream)
+        _refuse_in_capture(name, handle)
         text, entry = source.helper(name), kernel_name(name)
         found = _load(gpu, name, lambda: compiler.cubin(text, entry, gpu.arch), entry, 0)
     return found
 
 
-def with_constants(gpu: Gpu, file: str, constants: Mapping[str, int], stream: Any, shared_bytes: int = 0) -> Kernel:
+def with_constants(gpu: Gpu, file: str, constants: Mapping[str, int], handle: int, shared_bytes: int = 0) -> Kernel:
     """Return the kernel in `file` with these constants, compiling and loading it on first use."""
     known = (file, tuple(constants.items()))
     found = gpu.kernels.get(known)
     if found is None:
         entry = kernel_name(file)
-        _refuse_in_capture(entry, stream)
+        _refuse_in_capture(entry, handle)
         text, arch = source.with_constants(file, constants), source.target(file, gpu.arch)
         found = _load(gpu, known, lambda: compiler.cubin(text, entry, arch), entry, shared_bytes)
     return found
 
 
-def _refuse_in_capture(name: str, stream: Any) -> None:
-    if device.is_capturing(stream):
+def _refuse_in_capture(name: str, handle: int) -> None:
+    if device.is_capturing(handle):
         raise CaptureError(
             f"kernel {name} is not loaded yet and the stream is being captured into a CUDA graph, where nothing "
             "can be compiled; call sgemm once on operands of these shapes before the capture"

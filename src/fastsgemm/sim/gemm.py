@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from fastsgemm import rungs
 from fastsgemm.call import checks, dispatch
 from fastsgemm.config import Config
-from fastsgemm.geometry import variants
-from fastsgemm.geometry.grid import reduction_blocks
+from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import ITEM, Stored, stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import source
@@ -93,11 +92,12 @@ def _launch(
     rung, config = chosen.rung, chosen.config
     call = variants.call_for(chosen.a, chosen.b, as_they_lie[2])
     launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
-    read = bool(launch.K and alpha)
+    steps, alpha = grid.steps(launch.K, alpha, beta)
+    read = bool(steps)
     if read:
         a, b = (
             _packed(machine, x, how, to) if to.padded else x
-            for x, how, to in zip((a, b), as_they_lie, (chosen.a, chosen.b))
+            for x, how, to in zip((a, b), as_they_lie, (chosen.a, chosen.b), strict=False)
         )
     operands = {
         "A": Region(a, read=read),
@@ -107,13 +107,13 @@ def _launch(
     kernel = (source.generate(rung, config, launch.variant), rung.kernel)
     shape = (launch.blocks, config.threads, config.shared_bytes)
     if launch.parts == 1:
-        return machine.launch(*kernel, *shape, launch.arguments("A", "B", "C", alpha, beta), operands)
+        return machine.launch(*kernel, *shape, launch.arguments("A", "B", "C", steps, alpha, beta), operands)
     M, N, parts = int(launch.M), int(launch.N), int(launch.parts)
     partial_sums = np.empty((parts * M, N), np.float32)
     into = {"A": operands["A"], "B": operands["B"], "W": Region(partial_sums, write=True, complete=True)}
-    report = machine.launch(*kernel, *shape, launch.partial_arguments("A", "B", "W", alpha), into)
+    report = machine.launch(*kernel, *shape, launch.partial_arguments("A", "B", "W", steps), into)
     reduction = (source.helper("reduce_parts"), rungs.kernel_name("reduce_parts"))
-    shape = (*reduction_blocks(M, N, parts), 0)
+    shape = (*grid.reduction_blocks(M, N, parts), 0)
     arguments = launch.reduction_arguments("W", "C", alpha, beta)
     machine.launch(*reduction, *shape, arguments, {"W": Region(partial_sums), "C": operands["C"]})
     return report

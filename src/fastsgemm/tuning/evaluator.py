@@ -31,7 +31,7 @@ from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
 if TYPE_CHECKING:
-    from fastsgemm.device import Gpu
+    from fastsgemm.device import Gpu, Kernel
 from fastsgemm.device import DeviceInfo, info_of
 
 _POISON = 0xFF  # C is filled with this byte; four of them are a NaN, which shows elements that were not written
@@ -168,7 +168,7 @@ class DeviceEvaluator:
 
     def check(self, job: Job) -> str | None:
         """See `Evaluator`. C is filled with NaN first, and each element of the result is compared with float64."""
-        local = self._local_bytes(job)
+        local = self._kernel(job).local_bytes
         if local:
             return f"it spills: {local} bytes of local memory a thread"
         try:
@@ -184,8 +184,7 @@ class DeviceEvaluator:
 
     def blocks_per_sm(self, job: Job) -> int:
         """See `Evaluator`."""
-        occupancy = self._kernel(job).occupancy
-        return int(occupancy.max_active_blocks_per_multiprocessor(job.config.threads, job.config.shared_bytes))
+        return self._kernel(job).blocks_per_sm(job.config.threads, job.config.shared_bytes)
 
     def operands(self, problem: Problem) -> Timer:
         """See `Evaluator`. All problems share the same memory, which grows to the largest of them."""
@@ -206,19 +205,11 @@ class DeviceEvaluator:
     def _numbers(self) -> np.ndarray:
         return np.random.default_rng(0).standard_normal(_DRAWN, np.float32)
 
-    def _kernel(self, job: Job) -> Any:
+    def _kernel(self, job: Job) -> Kernel:
         cubin = self._cubins.pop(job, None)
         if cubin is not None:
             return kernel.load(self.gpu, job.rung, job.config, job.variant, cubin)
-        return kernel.get(self.gpu, job.rung, job.config, job.variant, self.gpu.stream(LEGACY_STREAM))
-
-    def _local_bytes(self, job: Job) -> int:
-        from cuda.bindings import driver
-
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
-        answer = driver.cuKernelGetAttribute(attribute, int(self._kernel(job).handle), self.gpu.ordinal)
-        device.succeed(f"asking for the local memory of {job.rung.name} {job.config}", answer)
-        return int(answer[1])
+        return kernel.get(self.gpu, job.rung, job.config, job.variant, LEGACY_STREAM)
 
     def _checked_product(self, job: Job) -> np.ndarray:
         reference = self._reference(job)

@@ -86,7 +86,7 @@ def allowed() -> bool:
 
 def _capturing(gpu: Gpu, handle: int) -> bool:
     """Whether the call's stream, or the legacy stream on which tuning runs, is being captured."""
-    return any(device.is_capturing(gpu.stream(each)) for each in (handle, LEGACY_STREAM))
+    return device.is_capturing(handle) or device.is_capturing(LEGACY_STREAM)
 
 
 def _tune(gpu: Gpu) -> None:

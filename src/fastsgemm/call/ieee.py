@@ -1,0 +1,76 @@
+"""One product by a kernel of precision ``ieee``.
+
+With split-K, each part of K writes its partial sums to workspace, and a second kernel adds them up in a fixed order, so
+that the same call gives the same bits every time.
+"""
+
+from __future__ import annotations
+
+from fastsgemm.call import dispatch, packing
+from fastsgemm.call.matrix import Matrix
+from fastsgemm.call.plan import Draft, Scalar
+from fastsgemm.config import Config
+from fastsgemm.errors import ShapeError
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.grid import MAX_BLOCKS, reduction_blocks
+from fastsgemm.geometry.layout import ITEM, Stored
+from fastsgemm.geometry.variants import Operand
+from fastsgemm.jit import kernel
+from fastsgemm.rungs import Rung
+
+
+def add_product(draft: Draft, a: Matrix, b: Matrix, c: Matrix, rung: Rung | None, config: Config | None) -> None:
+    """Add the steps of C <- alpha * A @ B + beta * C; each operand has a unit stride.
+
+    Parameters
+    ----------
+    draft : Draft
+    a, b, c : Matrix
+    rung : Rung or None
+        None: the heuristics choose.
+    config : Config or None
+        None: the heuristics choose. Else legal for the rung on the device.
+
+    Raises
+    ------
+    ShapeError
+        A grid would have more blocks than the hardware allows.
+    CaptureError
+        A kernel is not loaded yet and the stream is being captured.
+    """
+    gpu, handle = draft.gpu, draft.handle
+    operands = [Operand(each.shape, each.how or Stored(False, 0), each.misalignment) for each in (a, b, c)]
+    chosen = dispatch.choose_config(gpu, rung, config, *operands)
+    rung, config = chosen.rung, chosen.config
+    launch = dispatch.kernel_launch(gpu.arch, rung, config, variants.call_for(chosen.a, chosen.b, operands[2]))
+    from_a, from_b = (
+        packing.add_lines(draft, each.address, how, to) if to.padded else each.address
+        for each, how, to in zip((a, b), operands, (chosen.a, chosen.b), strict=False)
+    )
+    K, alpha, beta = Scalar.STEPS, Scalar.ALPHA, Scalar.BETA
+    grid, threads, shared_bytes = (launch.blocks,), config.threads, config.shared_bytes
+    if launch.parts == 1:
+        product = kernel.get(gpu, rung, config, launch.variant, handle)
+        draft.add(product, grid, threads, *launch.arguments(from_a, from_b, c.address, K, alpha, beta), shared_bytes=shared_bytes)
+        return
+    blocks, adders = reduction_grid(int(launch.M), int(launch.N), int(launch.parts))
+    reduction = kernel.helper(gpu, "reduce_parts", handle)
+    product = kernel.get(gpu, rung, config, launch.variant, handle)
+    sums = draft.reserve(ITEM * int(launch.parts) * launch.parts_apart, "the partial sums of split-K")
+    arguments = launch.partial_arguments(from_a, from_b, sums, K)
+    draft.add(product, grid, threads, *arguments, shared_bytes=shared_bytes)
+    draft.add(reduction, (blocks,), adders, *launch.reduction_arguments(sums, c.address, alpha, beta), early=True)
+
+
+def reduction_grid(M: int, N: int, parts: int) -> tuple[int, int]:
+    """Return blocks, and threads of a block, that add up the partial sums of an (M, N) product.
+
+    Raises
+    ------
+    ShapeError
+        The grid would have more blocks than the hardware allows.
+    """
+    blocks, threads = reduction_blocks(M, N, parts)
+    if blocks > MAX_BLOCKS:
+        raise ShapeError(f"split-K of {M} x {N} needs {blocks} blocks to add up, the limit of a grid is {MAX_BLOCKS}")
+    return blocks, threads

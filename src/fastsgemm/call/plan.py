@@ -1,0 +1,288 @@
+"""Plans: what a call on a problem that was seen before launches.
+
+A plan has the kernels of a call with their grids and arguments. Most arguments are the same for every call on one
+A plan has the kernels of a call with their grids and arguments. Most arguments are the same for every call on one
+problem. The others are the addresses of A, B, C and of the workspace, alpha, beta and the steps of k, which are 0 where
+alpha is. They have places in one buffer, to which the arguments of all kernels point. So a call packs that buffer once,
+and then asks the driver once for each kernel.
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastsgemm import device
+from fastsgemm.call import workspace
+from fastsgemm.call.tensor_map import TensorMap
+from fastsgemm.geometry import grid
+from fastsgemm.known_devices import compute_capability
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu, Kernel
+
+EARLY = 90  # the first architecture on which a kernel can be launched before the one that it waits for has ended
+_ALIGNMENT = 256  # bytes: of every array in workspace
+
+
+class Base(IntEnum):
+    """What an address is counted from, in the order in which `Plan.launch` gets these addresses."""
+
+    A = 0
+    B = 1
+    C = 2
+    SPLIT_A = 3
+    SPLIT_B = 4
+    WORKSPACE = 5
+
+
+@dataclass(frozen=True)
+class Address:
+    """A device address of a later call: some bytes after the first element of an operand, or in the workspace."""
+
+    base: Base
+    offset: int = 0
+
+    def __add__(self, count: int) -> Address:
+        return Address(self.base, self.offset + count)
+
+
+class Scalar(Enum):
+    """A number of a later call. STEPS is K, or 0 where A and B are not to be read."""
+
+    ALPHA = "alpha"
+    BETA = "beta"
+    STEPS = "steps"
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """The pairs of a split operand, as a tensor map describes them; see `TensorMap`."""
+
+    address: Address
+    lines: int
+    blocks: int
+    box: int
+
+
+Argument = Address | Scalar | Boxes | np.int32 | np.float32 | int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch of a plan.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    grid : tuple of int
+        Blocks, in one to three dimensions.
+    threads : int
+        Of a block.
+    arguments : tuple of Argument
+        A `numpy.int32` is passed as ``int``, a `numpy.float32` as ``float``, an int as ``long long``.
+    shared_bytes : int
+        Dynamic shared memory of a block.
+    early : bool
+        Whether it may begin before the launch before it has ended, where the device can do that.
+    only_for : str
+        ``alpha`` or ``beta``: launched only where that is not 0; ``no alpha``: where alpha is 0; empty: always.
+    """
+
+    kernel: Kernel
+    grid: tuple[int, ...]
+    threads: int
+    arguments: tuple[Argument, ...]
+    shared_bytes: int = 0
+    early: bool = False
+    only_for: str = ""
+
+    def is_for(self, alpha: bool, beta: bool) -> bool:
+        """Whether it is launched where alpha and beta are not 0, or are."""
+        return {"": True, "alpha": alpha, "beta": beta, "no alpha": not alpha}[self.only_for]
+
+
+class Draft:
+    """A plan in the making.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    handle : int
+        The raw stream of the first call, which may be capturing: then no kernel can be loaded.
+    """
+
+    def __init__(self, gpu: Gpu, handle: int) -> None:
+        self.gpu, self.handle = gpu, handle
+        self.steps: list[Step] = []
+        self.size = 0
+        self._purposes: list[str] = []
+
+    def reserve(self, size: int, purpose: str) -> Address:
+        """Return the address of an array in the workspace, a multiple of 256.
+
+        Parameters
+        ----------
+        size : int
+            In bytes.
+        purpose : str
+            For the message where the device has no room for it.
+        """
+        address = Address(Base.WORKSPACE, self.size)
+        self.size += -(-size // _ALIGNMENT) * _ALIGNMENT
+        if purpose not in self._purposes:
+            self._purposes.append(purpose)
+        return address
+
+    def add(self, kernel: Kernel, grid: tuple[int, ...], threads: int, *arguments: Argument, **more: Any) -> None:
+        """Append a launch; see `Step`."""
+        self.steps.append(Step(kernel, grid, threads, arguments, **more))
+
+    def plan(self, K: int, ranges: Iterable[int] = ()) -> Plan:
+        """Return the plan; see `Plan`."""
+        return Plan(self.gpu, K, tuple(ranges), self.steps, self.size, " and ".join(self._purposes))
+
+
+_CALL = struct.Struct("6Q2fi")  # the addresses in the order of `Base`; alpha, beta, steps
+_PLACES = {Scalar.ALPHA: 48, Scalar.BETA: 52, Scalar.STEPS: 56}  # in it, in bytes
+_DERIVED = 64  # where addresses with an offset begin
+
+_Launches = tuple[tuple[Any, Any, int, Step], ...]  # the driver's description, function, pointers to the arguments
+
+
+class Plan:
+    """A problem that is ready to be launched, by many threads.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    K : int
+    ranges : tuple of int
+        First and one-past-last byte of A, B and C, relative to their first elements.
+    steps : sequence of Step
+        None for a C without elements.
+    size : int
+        Bytes of workspace.
+    purpose : str
+        What it is for.
+    """
+
+    def __init__(
+        self, gpu: Gpu, K: int, ranges: tuple[int, ...], steps: Iterable[Step], size: int, purpose: str
+    ) -> None:
+        self.ranges, self.steps, self.size = ranges, tuple(steps), size
+        self._K, self._purpose = K, purpose
+        self._lock = threading.Lock()  # threads share the buffer; the driver has copied it when a launch returns
+        self._handle = -1
+        self._maps: list[tuple[TensorMap, int, int]] = []  # base and offset of each
+        offsets = {each for step in self.steps for each in step.arguments if isinstance(each, Address) and each.offset}
+        self._offsets = [(each.base, each.offset) for each in offsets]
+        self._derived = struct.Struct(f"{len(offsets)}Q")
+        self._buffer = ctypes.create_string_buffer(_DERIVED + self._derived.size)
+        first = ctypes.addressof(self._buffer)
+        places: dict[Argument, int] = {Address(base): first + 8 * base for base in Base}
+        places |= {which: first + place for which, place in _PLACES.items()}
+        places |= {each: first + _DERIVED + 8 * i for i, each in enumerate(offsets)}
+        self._kept: list[Any] = []  # the memory that the driver reads
+        launches = [(step, self._prepared(gpu, step, places)) for step in self.steps]
+        cases = [(alpha, beta) for alpha in (False, True) for beta in (False, True)]
+        self._launches: list[tuple[_Launches, int]] = []  # and bytes of workspace, by 2 * (alpha != 0) + (beta != 0)
+        for case in cases:
+            chosen = tuple(launch for step, launch in launches if step.is_for(*case))
+            self._launches.append((chosen, size if any(_uses_workspace(launch[3]) for launch in chosen) else 0))
+        self._all = [launch[0] for _, launch in launches]
+
+    def _prepared(self, gpu: Gpu, step: Step, places: dict[Argument, int]) -> tuple[Any, Any, int, Step]:
+        pointers = (ctypes.c_void_p * len(step.arguments))(*(self._place(each, places) for each in step.arguments))
+        self._kept.append(pointers)
+        early = step.early and compute_capability(gpu.arch) >= EARLY
+        config = gpu.launch_config(step.grid, step.threads, step.shared_bytes, early)
+        return config, step.kernel.function, ctypes.addressof(pointers), step
+
+    def _place(self, argument: Argument, places: dict[Argument, int]) -> int:
+        """Return where an argument lies on the host."""
+        if isinstance(argument, Address | Scalar):
+            return places[argument]
+        if isinstance(argument, Boxes):
+            tensor_map = TensorMap(argument.lines, argument.blocks, argument.box)
+            self._maps.append((tensor_map, argument.address.base, argument.address.offset))
+            return tensor_map.place
+        kinds: dict[type, Any] = {np.int32: ctypes.c_int, np.float32: ctypes.c_float, int: ctypes.c_longlong}
+        constant = kinds[type(argument)](argument)
+        self._kept.append(constant)
+        return ctypes.addressof(constant)
+
+    def launch(
+        self,
+        gpu: Gpu,
+        handle: int,
+        a: int,
+        b: int,
+        c: int,
+        alpha: float,
+        beta: float,
+        split_a: int = 0,
+        split_b: int = 0,
+    ) -> None:
+        """Launch the kernels.
+
+        Parameters
+        ----------
+        gpu : Gpu
+            The device, current in this thread.
+        handle : int
+            The raw stream.
+        a, b, c : int
+            The addresses of A, B and C.
+        alpha, beta : float
+            Rounded to float32.
+        split_a, split_b : int
+            The addresses of A and B where they were split before.
+
+        Raises
+        ------
+        DeviceMemoryError
+            The device has no room for the workspace.
+        DeviceError
+            The driver refuses a launch.
+        """
+        steps: Any = self._K
+        if not (alpha and steps):
+            steps, alpha = grid.steps(steps, alpha, beta)
+        launches, size = self._launches[(2 if steps else 0) + (1 if beta else 0)]
+        work = workspace.allocate(gpu, handle, size, self._purpose) if size else 0
+        try:
+            with self._lock:
+                _CALL.pack_into(self._buffer, 0, a, b, c, split_a, split_b, work, alpha, beta, steps)
+                if self._offsets:
+                    bases = (a, b, c, split_a, split_b, work)
+                    derived = [bases[base] + offset for base, offset in self._offsets]
+                    self._derived.pack_into(self._buffer, _DERIVED, *derived)
+                if self._maps and steps:
+                    bases = (a, b, c, split_a, split_b, work)
+                    for tensor_map, base, offset in self._maps:
+                        tensor_map.point_to(bases[base] + offset)
+                if handle != self._handle:
+                    for config in self._all:
+                        config.hStream = handle
+                    self._handle = handle
+                launch = gpu.launch
+                for config, function, pointers, step in launches:
+                    answer = launch(config, function, pointers, 0)
+                    if answer[0]:
+                        what = f"launching {step.kernel.name} with {step.grid} blocks of {step.threads} threads"
+                        device.succeed(what, answer)
+        finally:
+            if size:
+                workspace.free(gpu, handle, work)
+
+
+def _uses_workspace(step: Step) -> bool:
+    addresses = (each.address if isinstance(each, Boxes) else each for each in step.arguments)
+    return any(isinstance(each, Address) and each.base is Base.WORKSPACE for each in addresses)

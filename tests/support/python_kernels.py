@@ -1,0 +1,49 @@
+"""Kernels of the Python device, which read their arguments as a device does: by the parameters that are declared."""
+
+import ctypes
+import re
+import struct
+
+import numpy as np
+
+
+class Map(int):
+    """The address in a tensor map of the Python device, with the lines and blocks that the map is for."""
+
+
+def encode(address, lines, blocks, box):
+    """Take the place of `fastsgemm.call.tensor_map.encode`, which asks the driver."""
+    return struct.pack("4Q", address, lines, blocks, box).ljust(128)
+
+
+def parameters_of(source, entry):
+    """Return the types of a kernel's parameters: i int, f float, q long long, P pointer, M tensor map."""
+    found = re.search(rf"\b{entry}\((.*?)\)", source, re.DOTALL)[1].split(",")
+    kinds = {"int": "i", "float": "f", "long long": "q", "TensorMap": "M"}
+    plain = [re.sub(r"const |__grid_constant__ |\s*\w+$", "", " ".join(one.split())).strip() for one in found]
+    return "".join("P" if "*" in one else kinds[kind] for one, kind in zip(found, plain, strict=True))
+
+
+def argument(kind, address):
+    """Return what a kernel finds at a pointer to its argument."""
+    if kind == "M":
+        value, lines, blocks, _ = struct.unpack("4Q", ctypes.string_at(address, 32))
+        found = Map(value)
+        found.lines, found.blocks = lines, blocks
+        return found
+    (value,) = struct.unpack(kind, ctypes.string_at(address, struct.calcsize(kind)))
+    return {"i": np.int32, "f": np.float32}.get(kind, int)(value)
+
+
+class PythonKernel:
+    """A kernel in NumPy that reads its arguments as the CUDA C++ source declares them."""
+
+    local_bytes = 0
+
+    def __init__(self, name, run, types):
+        self.name, self.run, self.types = name, run, types
+        self.function = self
+
+    def arguments(self, pointers):
+        places = (ctypes.c_void_p * len(self.types)).from_address(pointers)
+        return tuple(argument(kind, place) for kind, place in zip(self.types, places, strict=True))
