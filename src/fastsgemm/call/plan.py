@@ -1,10 +1,10 @@
 """Plans: what a call on a problem that was seen before launches.
 
 A plan has the kernels of a call with their grids and arguments. Most arguments are the same for every call on one
-A plan has the kernels of a call with their grids and arguments. Most arguments are the same for every call on one
 problem. The others are the addresses of A, B, C and of the workspace, alpha, beta and the steps of k, which are 0 where
 alpha is. They have places in one buffer, to which the arguments of all kernels point. So a call packs that buffer once,
 and then asks the driver once for each kernel.
+"""
 
 from __future__ import annotations
 
