@@ -176,11 +176,16 @@ class CostModel:
         # Times of all steps of k and of nearly none (first axis), with aligned and with ragged operands (second).
         load = count / at.sms
         time = at.times.of_load(load, options)
+        reading = time[0] - time[1]
         factors = options.factors(problem.layout, swap_ab)
         if factors is not None:
-            time *= factors.at(load)
+            reading *= factors.at(load)
+        # The multiprocessor with most blocks has no higher rate than one with many, whatever the factors of a layout say.
+        steady = at.times.per_block if factors is None else at.times.per_block * factors.heavy
+        np.maximum(reading, np.ceil(load) * steady, out=reading)
+        reading *= options.calibration
         share = options.ragged_share(problem)
-        read = _mixed(time[0] - time[1], share)
+        read = _mixed(reading, share)
         if min(M, N) < every.largest:
             read *= np.where((tall > M) | (wide > N), every.guard, 1.0)[options.of]
         if every.any_shared:
@@ -235,6 +240,7 @@ class _Configs:
         self.reduction_ms = _floats(one.reduction_ms for one in of_arch)
         self.reduction_rate = _floats(one.reduction_bytes_per_ms for one in of_arch)
         self.slowdown = np.array([_slowdown(c, shared_limit, fitted) for c in configs]).T
+        self.calibration = _floats(fit.curve.calibration for fit in fits)
         self.full = _floats(fit.curve.blocks_per_sm for fit in fits)
         self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
         tables = [_whole_loads(fit) for fit in fits]
@@ -274,6 +280,7 @@ class _Options:
         self.reduction = np.where(parts > 1, every.reduction_ms[self.of], 0.0)
         self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
         self.slowdown = every.slowdown.take(self.of, axis=1)
+        self.calibration = every.calibration[self.of]
         self.full = every.full[self.of]
         self.place = every.place[self.of].astype(np.float64)
         self.bends = every.bends.take(self.of, axis=1)
@@ -317,9 +324,9 @@ class _Factors:
     """Times of a layout relative to those of NN, which change with the logarithm of the load up to a full wave."""
 
     def __init__(self, light_and_heavy: Floats, full: Floats) -> None:
-        self.light, heavy = light_and_heavy
+        self.light, self.heavy = light_and_heavy
         per_log = np.divide(1.0, np.log(full), out=np.zeros_like(full), where=full > 1.0)
-        self._more = (heavy - self.light) * per_log
+        self._more = (self.heavy - self.light) * per_log
         self._full = full
 
     def at(self, load: Floats) -> Floats:
@@ -380,6 +387,8 @@ class _Times:
     ----------
     lightest : array, shape (2, 2, options)
         At the lightest load.
+    per_block : array, shape (2, options)
+        Of a block among many, without what it costs once.
     """
 
     def __init__(self, options: _Options, depth: Floats) -> None:
@@ -393,6 +402,7 @@ class _Times:
         self._wave = np.maximum(steady - full, 0.0) / (STEADY - 1)
         ratio = self._wave / np.where(full == 0.0, np.inf, full)
         self._first, self._less = full - self._wave, ratio - 1.0
+        self.per_block = (steady[0] - steady[1]) / (STEADY * options.full)
         self._lighter = (self.lightest - one) * (SPARSE / (SPARSE - 1))  # for each 1 that the load is less than 1
 
     def of_load(self, load: Floats, options: _Options) -> Floats:

@@ -108,6 +108,8 @@ class Curve:
     tools : Tools
     user : bool
         It comes from the user's own tuning.
+    calibration : float
+        How many times longer the steps of K take on other problems than the points say, as measured on some.
     """
 
     arch: str
@@ -119,6 +121,7 @@ class Curve:
     points: tuple[Point, ...]
     tools: Tools
     user: bool = False
+    calibration: float = 1.0
 
 
 @dataclass(frozen=True)

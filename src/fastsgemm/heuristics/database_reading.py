@@ -39,6 +39,7 @@ OLD_NAMES = {"ASYNC": "CP_ASYNC", "SLICES": "SLICED_K", "CHAINS": "PARTIAL_ACCUM
 
 _MS = (1e-6, 1e9)  # limits of a time: a nanosecond and 12 days
 _RATE = (1e-12, 1e12)  # limits of a rate in TFLOP/s, and of a speed relative to cuBLAS
+_CALIBRATION = (0.1, 10.0)
 _MOST_SHARED = 2**24  # bytes of shared memory of a block
 _MOST_MULTIPROCESSORS = 2**16
 _MOST_BLOCKS = 32  # resident blocks of a multiprocessor, on every architecture
@@ -48,7 +49,7 @@ _KEYS = frozenset((*_HEADER, "records", "curves"))
 _RECORD = frozenset(("rung", "device", "problem", "constants", "origin"))
 _MEASURED = frozenset(("ms", "tflops", "cublas_ratio", "driver", "nvrtc", "date"))
 _CURVE = frozenset(
-    ("rung", "device", "multiprocessors", "constants", "blocks_per_sm", "points", "driver", "nvrtc", "date")
+    ("rung", "device", "multiprocessors", "constants", "blocks_per_sm", "calibration", "points", "driver", "nvrtc", "date")
 )
 
 
@@ -171,7 +172,7 @@ def _measured(record: Record, fields: dict[str, Any]) -> Record:
 
 def parse_curve(line: Any, arch: str) -> Curve:
     """Make a `Curve` of one line of a file, or raise `RecordError` or `ConfigError`."""
-    fields = _fields(line)
+    fields = {"calibration": 1.0} | _fields(line)  # curves of earlier versions have none
     _exactly(fields, _CURVE)
     rung = rungs.find(fields["rung"])
     return Curve(
@@ -183,6 +184,7 @@ def parse_curve(line: Any, arch: str) -> Curve:
         _count(fields["blocks_per_sm"], "blocks_per_sm", _MOST_BLOCKS),
         _points(fields["points"]),
         _tools(fields),
+        calibration=_number(fields["calibration"], "calibration", _CALIBRATION),
     )
 
 

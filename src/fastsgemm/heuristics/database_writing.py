@@ -100,6 +100,7 @@ def _curve_line(curve: Curve) -> dict[str, Any]:
         "multiprocessors": curve.multiprocessors,
         "constants": curve.config.constants,
         "blocks_per_sm": curve.blocks_per_sm,
+        "calibration": round(curve.calibration, 3),
         "points": points,
         **_tools_line(curve.tools),
     }
