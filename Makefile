@@ -1,9 +1,9 @@
-# make test and make demo are all that is needed from a fresh clone: nothing but Python >= 3.10 and make.
+# `make test` and `make demo` work in a fresh clone that has Python 3.10 or later and make. `make` lists the targets.
 #
-# PYTHON=python3.12  the interpreter that .venv is made from
-# CUDA=12            the CUDA line of the NVRTC that is installed into .venv (13 needs a driver of the 580 line or later)
-# EXTRAS=test        what of the package's extras .venv gets beside NVRTC
-# VENV=              use PYTHON's own packages as they are, and install nothing
+# PYTHON=python3.12  the interpreter that makes .venv
+# CUDA=12            the CUDA version of the NVRTC in .venv; 13, the default, needs driver 580 or later
+# EXTRAS=test        the extras of the package that .venv gets besides NVRTC
+# VENV=              use PYTHON's own packages and install nothing
 
 PYTHON ?= python3
 CUDA ?= 13
@@ -27,24 +27,31 @@ DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
 .NOTPARALLEL:
 .PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch clean
 
-help:
-	@echo 'make test    set up .venv on first use, then run the tests, those that need a GPU where there is one'
-	@echo 'make test-all  the same with the slow tests: every architecture, every shipped config, every barrier left out'
-	@echo 'make test-gpu  only the tests that need a GPU'
-	@echo 'make demo    the same set-up, then show what was found on this machine and climb the ladder, simulated where there is no GPU'
-	@echo 'make check   lint, types, documentation that matches its data, and the tests'
-	@echo 'make nvrtc   run every rung on every simulated architecture with both lines of NVRTC, 12 and 13'
-	@echo 'make bench   run the benchmarks and write $(BENCH_JSON)'
-	@echo 'make bench-check  run the benchmarks and fail where a figure fell by 5 % against docs/data/benchmarks.json'
-	@echo 'make counts  count what the rungs do on the simulated device, and write docs/ladder.md from that'
-	@echo 'make sass    count the instructions of rung 9, and write docs/sass.md from that (needs nvdisasm)'
-	@echo 'make hostile count what the tests in tests/hostile try, and write docs/hostile.md from that'
-	@echo 'make tables  write the tables of README.md and docs/ from $(BENCH_JSON)'
-	@echo 'make torch   add a CPU build of PyTorch to .venv, so that its tests run where there is no GPU'
-	@echo 'make clean   remove what these targets made'
+# target: what it does
+define HELP
+test         set up .venv on first use, then run the quick tests; GPU tests run if there is a GPU
+test-all     the same, then the slow tests: every architecture, every shipped config, every barrier left out
+test-gpu     only the tests that need a GPU
+demo         set up .venv on first use, show this machine, run the ladder on its GPU or on the simulated device
+check        lint, types, documentation against its data, then the quick tests
+lint         the same without the tests
+nvrtc        run every rung on every simulated architecture with NVRTC 12 and NVRTC 13
+bench        run the benchmarks and write $(BENCH_JSON)
+bench-check  the same; fail if a figure fell by 5 % against docs/data/benchmarks.json
+tables       write the tables of README.md and docs/ from $(BENCH_JSON)
+counts       count what the rungs do on the simulated device, and write docs/ladder.md
+sass         count the instructions of rung 9's main loop, and write docs/sass.md; needs nvdisasm
+hostile      count what the tests in tests/hostile try, and write docs/hostile.md
+torch        add a CPU build of PyTorch to .venv, for the tests that use PyTorch
+clean        remove what these targets made
+endef
+export HELP
 
-# By several processes where pytest-xdist is installed. The tests that need no GPU come last, so that the last line of
-# the output counts tests that ran.
+help:
+	@echo "$$HELP"
+
+# Several processes if pytest-xdist is installed. The tests without a GPU run last, so that the last line of the output
+# counts tests that ran.
 XDIST = $$($(RUN) -c "import xdist" 2>/dev/null && echo "$(1)")
 
 test: test-gpu test-cpu
@@ -68,7 +75,7 @@ demo: $(READY)
 check: lint
 	$(MAKE) --no-print-directory test
 
-# An environment for each line: the bindings of one do not load the NVRTC of the other.
+# One environment per CUDA version: the bindings of one do not load the NVRTC of the other.
 nvrtc:
 	$(MAKE) --no-print-directory nvrtc-line CUDA=12 VENV=.venv-cu12 EXTRAS=test
 	$(MAKE) --no-print-directory nvrtc-line CUDA=13 VENV=.venv
@@ -92,8 +99,8 @@ bench: $(READY)
 bench-check: bench
 	$(RUN) tools/check_benchmarks.py $(BENCH_JSON)
 
-# The shipped constants for the default device, whatever this machine has found or asks for. Rung 9's tile there is
-# 128 x 256: on a smaller C a kernel would be counted that checks bounds, and not the one that a large problem uses.
+# With the shipped constants of the default simulated device, not with this machine's own tuning results. Rung 9's tile
+# there is 128 x 256. For a smaller C it has a guarded variant, which is not the kernel of a large problem.
 counts: $(READY)
 	mkdir -p build
 	FASTSGEMM_DATA_DIR=build/no-tuning FASTSGEMM_SIM_DEVICE= $(RUN) -m fastsgemm ladder --device sim --size 128,256,128 --json > build/counts.json
@@ -111,7 +118,7 @@ hostile: $(READY)
 tables: $(READY)
 	$(RUN) tools/write_tables.py $(BENCH_JSON)
 
-# Pinned to the CPU build by name: plain `torch` would bring gigabytes of CUDA libraries.
+# The version names the CPU build, because plain `torch` downloads gigabytes of CUDA libraries.
 torch: $(READY)
 	$(RUN) -m pip install --retries 1 --timeout 30 --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu'
 

@@ -5,6 +5,7 @@ import itertools
 import math
 import re
 
+import compilations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from fastsgemm.config import (
     BlockConfig,
     Config,
     Fp16x3Config,
+    Fp16x3MmaConfig,
     PipelinedConfig,
     SharedTileConfig,
     SkinnyConfig,
@@ -104,19 +106,19 @@ def unrolled(config):
 def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(rung):
     legal, illegal = set(), set()
 
-    @settings(max_examples=600, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=250, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(configs_of(rung), variants_of(rung))
     def look(config, variant):
         found = rung.violations(config, SHARED_LIMIT)
         if found:
             illegal.add(config)
-            assert all(violation.rule and violation.limit and violation.value for violation in found)
+            assert all(violation.quantity and violation.limit and violation.value for violation in found)
             with pytest.raises(ConfigError) as caught:
                 rung.check(config, SHARED_LIMIT)
             assert all(str(violation) in str(caught.value) for violation in found)
         elif config not in legal and len(legal) < MOST_COMPILED and unrolled(config) <= MOST_UNROLLED:
             legal.add(config)
-            compiler.report(source.generate(rung, config, variant), rung.kernel, "sm_90")
+            compilations.report(source.generate(rung, config, variant), rung.kernel, "sm_90")
 
     look()
     assert len(legal) == MOST_COMPILED and len(illegal) >= MOST_COMPILED  # both were reached
@@ -148,7 +150,7 @@ def test_the_copies_of_rung_9_share_out_exactly_where_the_predicate_says():
         calls = "".join(f"copy{at}(X);" for at in range(len(copies)))
         text = f'{header}{"".join(copies)}extern "C" __global__ void copies(float *X) {{{calls}}}'
         try:
-            compiler.report(text, "copies", "sm_90")
+            compilations.report(text, "copies", "sm_90")
         except CompileError as error:
             if "teams share the lines" in str(error) or "copies the same number" in str(error):
                 return False
@@ -158,10 +160,9 @@ def test_the_copies_of_rung_9_share_out_exactly_where_the_predicate_says():
     @settings(max_examples=600, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(configs_of(rung))
     def look(config):
-        broken = {violation.rule for violation in rung.violations(config, 2**40)}
-        broken -= {"accumulators and fragments in registers"}
+        broken = [found for found in rung.violations(config, 2**40) if "registers" not in found.quantity]
         legal = not broken
-        if not all("share" in rule and "out" in rule for rule in broken):
+        if not all("threads" in found.limit and ("copy" in found.limit or "load" in found.limit) for found in broken):
             return  # something else is wrong with it
         tiles = (config.BM, config.BN, config.BK, config.threads)
         if tiles in seen[legal] or len(seen[legal]) == 24:
@@ -184,7 +185,7 @@ def test_rung_10_compiles_exactly_where_the_predicate_says_with_the_shared_memor
         expected = config.static_shared_bytes // 4
         body = f'static_assert(SHARED_FLOATS == {expected}, "formula"); extern "C" __global__ void empty() {{}}'
         try:
-            compiler.report(head + body, "empty", "sm_90")
+            compilations.report(head + body, "empty", "sm_90")
         except CompileError as error:
             if '"formula"' in str(error) and "48 KB" not in str(error):
                 raise
@@ -194,10 +195,9 @@ def test_rung_10_compiles_exactly_where_the_predicate_says_with_the_shared_memor
     @settings(max_examples=600, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(configs_of(rung))
     def look(config):
-        broken = {violation.rule for violation in rung.violations(config, SHARED_LIMIT)}
-        if any(rule.startswith("value of") for rule in broken):
-            return  # a constant outside its range, which the kernel does not check
-        legal = not broken - {"accumulators and loads in registers"}
+        if config.out_of_range():
+            return  # the kernel does not check this
+        legal = all("registers" in found.quantity for found in rung.violations(config, SHARED_LIMIT))
         if config.kernel in seen[legal] or len(seen[legal]) == 32:
             return
         seen[legal].add(config.kernel)
@@ -210,80 +210,76 @@ def test_rung_10_compiles_exactly_where_the_predicate_says_with_the_shared_memor
 # One broken rule each: the constants changed, and the violation they must give. Where the kernel itself can see
 # the fault, `proof` is the text of its static_assert (or of the compiler's error).
 BROKEN = [
-    ("naive", BlockConfig(64, 32), "threads of a block", "64 to 1024, a multiple of 32", "2048",
+    ("naive", BlockConfig(64, 32), "threads of a block, BM * BN,", "a multiple of 32 from 64 to 1024", "2048",
      "at most 1024 threads"),
-    ("naive", BlockConfig(8, 4), "threads of a block", "64 to 1024, a multiple of 32", "32", None),
-    ("coalesced", BlockConfig(7, 16), "threads of a block", "64 to 1024, a multiple of 32", "112", None),
-    ("smem_tiled", SharedTileConfig(32, 32, 2048), "shared memory of a block", "at most 232448 bytes on this device",
-     "524288 bytes", None),
-    ("blocktile_1d", ThreadColumnConfig(64, 64, 0, 8), "value of BK", "1 to 65536", "0", None),
-    ("blocktile_1d", ThreadColumnConfig(60, 64, 8, 8), "TM divides BM", "a multiple of TM = 8", "BM = 60",
-     "cover the block tile"),
-    ("blocktile_2d", ThreadTileConfig(128, 132, 8, 8, 8), "TN divides BN", "a multiple of TN = 8", "BN = 132",
-     "cover the block tile"),
-    ("blocktile_2d", ThreadTileConfig(128, 128, 8, 16, 16), "accumulators and fragments in registers", "at most 255",
+    ("naive", BlockConfig(8, 4), "threads of a block, BM * BN,", "a multiple of 32 from 64 to 1024", "32", None),
+    ("coalesced", BlockConfig(7, 16), "threads of a block, BM * BN,", "a multiple of 32 from 64 to 1024", "112", None),
+    ("smem_tiled", SharedTileConfig(32, 32, 2048), "shared memory of a block, set by BM, BN and BK,",
+     "at most 232448 bytes on this device", "524288 bytes", None),
+    ("blocktile_1d", ThreadColumnConfig(64, 64, 0, 8), "BK", "1 to 65536", "0", None),
+    ("blocktile_1d", ThreadColumnConfig(60, 64, 8, 8), "BM", "a multiple of TM = 8", "60", "cover the block tile"),
+    ("blocktile_1d", ThreadColumnConfig(2048, 64, 8, 128), "registers of a thread, set by TM,", "at most 255",
+     "at least 281", None),
+    ("blocktile_2d", ThreadTileConfig(128, 132, 8, 8, 8), "BN", "a multiple of TN = 8", "132", "cover the block tile"),
+    ("blocktile_2d", ThreadTileConfig(128, 128, 8, 16, 16), "registers of a thread, set by TM and TN,", "at most 255",
      "at least 312", None),
-    ("vectorized", VectorizedConfig(128, 128, 4, 8, 8), "BM * BK shares out in 128-bit loads",
-     "a multiple of 4 * threads = 1024", "512", "128-bit loads share out evenly"),
-    ("vectorized", VectorizedConfig(96, 96, 8, 6, 4), "TM is whole 128-bit vectors", "a multiple of 4", "6",
+    ("vectorized", VectorizedConfig(128, 128, 4, 8, 8), "BM * BK",
+     "a multiple of 1024, the floats that the 256 threads load at a time", "512", "128-bit loads share out evenly"),
+    ("vectorized", VectorizedConfig(96, 96, 8, 6, 4), "TM", "a multiple of 4, the floats of a 128-bit load", "6",
      "fragments are read 16 bytes at a time"),
-    ("autotuned", VectorizedConfig(64, 64, 10, 8, 4), "BK is whole 128-bit vectors", "a multiple of 4", "10", None),
-    ("warptiled", dataclasses.replace(WARP_TILED, WM=48), "WM divides BM", "a multiple of WM = 48", "BM = 128",
+    ("autotuned", VectorizedConfig(64, 64, 10, 8, 4), "BK", "a multiple of 4, the floats of a 128-bit load", "10",
+     None),
+    ("warptiled", dataclasses.replace(WARP_TILED, WM=48), "BM", "a multiple of WM = 48", "128",
      "warp tiles cover the block tile"),
     ("warptiled", dataclasses.replace(WARP_TILED, WNITER=3),
-     "WMITER = WM * WN / (32 * TM * TN * WNITER) is whole", "a multiple of 3072", "WM * WN = 4096",
-     "WMITER is whole"),
-    ("warptiled", dataclasses.replace(WARP_TILED, BN=192, WN=96, WNITER=1), "WMITER divides WM",
-     "a multiple of WMITER = 6", "WM = 64", "sub-tiles cover the warp tile"),
+     "WM * WN", "a multiple of 32 * TM * TN * WNITER = 3072", "4096", "WMITER is whole"),
+    ("warptiled", dataclasses.replace(WARP_TILED, BN=192, WN=96, WNITER=1), "WM",
+     "a multiple of WM * WN / (32 * TM * TN * WNITER) = 6", "64", "sub-tiles cover the warp tile"),
     ("warptiled", dataclasses.replace(WARP_TILED, BM=96, WM=24, WN=128, TM=4, TN=8, WNITER=3, BK=12),
-     "WNITER divides WN", "a multiple of WNITER = 3", "WN = 128", "sub-tiles cover the warp tile"),
+     "WN", "a multiple of WNITER = 3", "128", "sub-tiles cover the warp tile"),
     ("warptiled", dataclasses.replace(WARP_TILED, TM=8, TN=4, WM=16, WN=256, WNITER=1, BN=256),
-     "TM divides WM / WMITER", "a multiple of TM = 8", "WM / WMITER = 4", "thread tiles cover a sub-tile"),
-    ("warptiled", dataclasses.replace(WARP_TILED, PREFETCH=2), "value of PREFETCH", "0 or 1", "2", None),
-    ("warptiled", dataclasses.replace(WARP_TILED, GROUP_M=0), "value of GROUP_M", "1 to 65536", "0", None),
-    ("pipelined", dataclasses.replace(PIPELINED, ORDER=6), "value of ORDER", "0 or 1 or 2 or 3 or 4 or 5", "6",
+     "32 * TM * TN * WNITER / WN", "a multiple of TM = 8", "4", "thread tiles cover a sub-tile"),
+    ("warptiled", dataclasses.replace(WARP_TILED, PREFETCH=2), "PREFETCH", "0 or 1", "2", None),
+    ("warptiled", dataclasses.replace(WARP_TILED, GROUP_M=0), "GROUP_M", "1 to 65536", "0", None),
+    ("pipelined", dataclasses.replace(PIPELINED, ORDER=6), "ORDER", "0 or 1 or 2 or 3 or 4 or 5", "6", None),
+    ("pipelined", dataclasses.replace(PIPELINED, SPREAD=3), "SPREAD", "0 or 1 or 2", "3", None),
+    ("pipelined", dataclasses.replace(PIPELINED, STAGES=3), "CP_ASYNC", "2 where STAGES is above 2",
+     "CP_ASYNC=0 STAGES=3", "more than two stages are copied past the registers"),
+    ("pipelined", dataclasses.replace(PIPELINED, SLICED_K=3), "SLICED_K", "1 or 2 or 4 or 8", "3", None),
+    ("pipelined", dataclasses.replace(PIPELINED, BM=64, BN=64, SLICED_K=4), "BK / SLICED_K", "even and at least 4",
+     "8 / 4", "land where it looks for them"),
+    ("pipelined", dataclasses.replace(PIPELINED, BK=16, TM=4, WNITER=8, SLICED_K=4),
+     "partial sums of the slices, set by SLICED_K, TN and WNITER,", "at most the 32768 bytes of 2 stages",
+     "49152 bytes", "fit into shared memory"),
+    ("pipelined", dataclasses.replace(PIPELINED, FRAGMENTS=3), "FRAGMENTS", "1 or 2", "3", None),
+    ("pipelined", dataclasses.replace(PIPELINED, SPLIT_K=0), "SPLIT_K", "1 to 1024", "0", None),
+    ("pipelined", dataclasses.replace(PIPELINED, BK=10), "BK", "a multiple of 4, the floats of a 128-bit load", "10",
      None),
-    ("pipelined", dataclasses.replace(PIPELINED, SPREAD=3), "value of SPREAD", "0 or 1 or 2", "3", None),
-    ("pipelined", dataclasses.replace(PIPELINED, STAGES=3), "more than two STAGES are copied past the registers",
-     "CP_ASYNC = 2",
-     "CP_ASYNC = 0", "more than two stages are copied past the registers"),
-    ("pipelined", dataclasses.replace(PIPELINED, SLICED_K=3), "value of SLICED_K", "1 or 2 or 4 or 8", "3", None),
-    ("pipelined", dataclasses.replace(PIPELINED, BM=64, BN=64, SLICED_K=4), "BK / SLICED_K is pairs of steps",
-     "an even number from 4", "8 / 4", "land where it looks for them"),
-    ("pipelined", dataclasses.replace(PIPELINED, BK=16, TM=4, WNITER=8, SLICED_K=4), "partial sums of the slices",
-     "at most 32768 bytes", "49152 bytes", "fit into shared memory"),
-    ("pipelined", dataclasses.replace(PIPELINED, FRAGMENTS=3), "value of FRAGMENTS", "1 or 2", "3", None),
-    ("pipelined", dataclasses.replace(PIPELINED, SPLIT_K=0), "value of SPLIT_K", "1 to 1024", "0", None),
-    ("pipelined", dataclasses.replace(PIPELINED, BK=10), "BK is whole 128-bit vectors", "a multiple of 4", "10", None),
     ("pipelined", PipelinedConfig(96, 32, 16, 4, 4, 16, 32, 1, CP_ASYNC=0),
-     "BK * BN shares out in 128-bit loads", "a multiple of 4 * threads = 768", "512",
+     "BK * BN", "a multiple of 768, the floats that the 192 threads load at a time", "512",
      "every thread copies the same number of vectors"),
     ("pipelined", PipelinedConfig(96, 96, 16, 4, 4, 16, 96, 3, CP_ASYNC=0),
-     "BM and BK share out among teams", "whole teams of 32 threads for 16 lines of 96 vectors", "192 threads",
+     "BK", "a multiple of 6, the lines that 192 threads copy at a time", "16",
      "teams share the lines of the tile out"),
-    ("skinny", dataclasses.replace(SKINNY, BM=3), "BM of few rows", "a power of two up to 32", "3",
-     "stay in registers"),
-    ("skinny", dataclasses.replace(SKINNY, BM=64), "BM of few rows", "a power of two up to 32", "64",
-     "stay in registers"),
-    ("skinny", dataclasses.replace(SKINNY, BN=34), "TN divides BN", "a multiple of TN = 4", "BN = 34",
-     "threads cover the block tile"),
-    ("skinny", dataclasses.replace(SKINNY, TK=6, BK=96), "TK is whole groups of k", "a multiple of 4", "6",
+    ("skinny", dataclasses.replace(SKINNY, BM=3), "BM", "a power of two up to 32", "3", "stay in registers"),
+    ("skinny", dataclasses.replace(SKINNY, BM=64), "BM", "a power of two up to 32", "64", "stay in registers"),
+    ("skinny", dataclasses.replace(SKINNY, BN=34), "BN", "a multiple of TN = 4", "34", "threads cover the block tile"),
+    ("skinny", dataclasses.replace(SKINNY, TK=6, BK=96), "TK", "a multiple of 4", "6",
      "k is taken in groups of four"),
-    ("skinny", dataclasses.replace(SKINNY, BK=96), "BK / TK shares out partial sums", "a power of two", "6",
-     "partial sums share out evenly"),
-    ("skinny", dataclasses.replace(SKINNY, BN=16, BK=64), "threads of a block", "32 to 1024", "16",
-     "32 to 1024 threads a block"),
-    ("skinny", dataclasses.replace(SKINNY, BM=32, BK=512), "shared memory of a block",
+    ("skinny", dataclasses.replace(SKINNY, BK=96), "BK / TK", "a power of two", "6", "partial sums share out evenly"),
+    ("skinny", dataclasses.replace(SKINNY, BN=16, BK=64), "threads of a block, (BN / TN) * (BK / TK),", "32 to 1024",
+     "16", "32 to 1024 threads a block"),
+    ("skinny", dataclasses.replace(SKINNY, BM=32, BK=512), "shared memory of a block, set by BM, BN, BK, TN and TK,",
      "at most 49152 bytes, the limit of static shared memory", "135168 bytes", "48 KB of static shared memory"),
-    ("skinny", dataclasses.replace(SKINNY, TN=8, BM=32), "accumulators and loads in registers", "at most 255",
+    ("skinny", dataclasses.replace(SKINNY, TN=8, BM=32), "registers of a thread, set by BM, TN and TK,", "at most 255",
      "at least 412", None),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "config", "rule", "limit", "value", "proof"), BROKEN)
-def test_each_rule_states_its_limit_and_the_value(name, config, rule, limit, value, proof):
+@pytest.mark.parametrize(("name", "config", "quantity", "limit", "value", "proof"), BROKEN)
+def test_each_rule_states_its_limit_and_the_value(name, config, quantity, limit, value, proof):
     rung = find(name)
-    assert Violation(rule, limit, value) in rung.violations(config, SHARED_LIMIT)
+    assert Violation(quantity, limit, value) in rung.violations(config, SHARED_LIMIT)
     if proof:
         with pytest.raises((CompileError, ConfigError), match=proof):  # ours: a constant that is not set
             compiler.report(source.generate(rung, config, Variant()), rung.kernel, "sm_90")
@@ -298,7 +294,22 @@ def test_shared_memory_is_limited_by_the_device():
 
 def test_every_constant_out_of_range_is_named_at_once():
     found = ThreadTileConfig(0, -1, 8, 8, 2**17).violations(SHARED_LIMIT)
-    assert [violation.rule for violation in found] == ["value of BM", "value of BN", "value of TN"]
+    assert [violation.quantity for violation in found] == ["BM", "BN", "TN"]
+
+
+@pytest.mark.parametrize("changed", [{}, {"BM": 256, "WNITER": 4}, {"SLICED_K": 2, "BK": 16}], ids=str)
+def test_messages_say_how_the_constants_give_the_threads_of_a_block(configs, changed):
+    found = [*configs.values(), Fp16x3Config(), Fp16x3MmaConfig()]
+    found = [config.replace(**changed) for config in found if changed.keys() <= config.constants.keys()]
+    assert found and all(eval(config.THREADS, config.constants) == config.threads for config in found)
+
+
+def test_a_message_reads_as_a_sentence():
+    with pytest.raises(ConfigError) as caught:
+        find("blocktile_1d").check(ThreadColumnConfig(60, 64, 8, 8), SHARED_LIMIT)
+    assert str(caught.value) == (
+        "illegal config for rung blocktile_1d (BM=60 BN=64 BK=8 TM=8): BM must be a multiple of TM = 8, got 60"
+    )
 
 
 def test_derived_numbers():
@@ -374,19 +385,19 @@ def test_a_family_declares_the_constants_and_the_defaults_of_its_kernel(file, fa
 
 FP16X3 = [
     ({}, None),
-    ({"BM": 96}, "value of BM"),
-    ({"BN": 48}, "value of BN"),
-    ({"SETS": 4}, "value of SETS"),
-    ({"STAGES": 3}, "value of STAGES"),
-    ({"STAGES": 8}, "shared memory of a block"),
+    ({"BM": 96}, "BM"),
+    ({"BN": 48}, "BN"),
+    ({"SETS": 4}, "SETS"),
+    ({"STAGES": 3}, "STAGES"),
+    ({"STAGES": 8}, "shared memory of a block, set by BM, BN and STAGES,"),
     ({"BN": 192, "SETS": 2, "STAGES": 5}, None),
-    ({"BN": 192, "STAGES": 5}, "SETS of BN / 2 registers"),
+    ({"BN": 192, "STAGES": 5}, "registers of a thread, set by SETS and BN,"),
 ]
 
 
-@pytest.mark.parametrize(("changed", "rule"), FP16X3)
-def test_the_rules_of_rung_11_are_those_of_its_kernel(changed, rule):
+@pytest.mark.parametrize(("changed", "quantity"), FP16X3)
+def test_the_rules_of_rung_11_are_those_of_its_kernel(changed, quantity):
     config = Fp16x3Config(**changed)
-    assert [violation.rule for violation in config.violations(SHARED_LIMIT)] == ([rule] if rule else [])
-    if rule is None:
+    assert [found.quantity for found in config.violations(SHARED_LIMIT)] == ([quantity] if quantity else [])
+    if quantity is None:
         assert config.threads == 384 and config.shared_bytes <= SHARED_LIMIT

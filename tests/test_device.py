@@ -238,7 +238,7 @@ def test_a_device_that_is_not_here_is_refused_with_those_that_are(monkeypatch):
 def test_a_stream_is_asked_once_for_its_device(monkeypatch, context, ordinal, mine):
     gpu = object.__new__(device.Gpu)
     current = []
-    gpu.ordinal, gpu.streams, gpu._context_id = 0, set(), 1
+    gpu.ordinal, gpu.streams, gpu._context = 0, set(), 1
     gpu._push, gpu._pop = current.append, current.pop
     monkeypatch.setattr(driver, "cuStreamGetCtx", lambda handle: (OK, context))
     monkeypatch.setattr(driver, "cuCtxGetDevice", lambda: (OK, ordinal) if current == [context] else None)

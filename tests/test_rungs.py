@@ -66,7 +66,9 @@ def test_a_config_of_no_default_rung_needs_a_rung_and_the_message_lists_them(con
 
 
 def test_a_rung_refuses_the_config_of_another_family():
-    with pytest.raises(ConfigError, match=r"rung naive .*class of the config: needs BlockConfig, got SharedTileConfig"):
+    with pytest.raises(
+        ConfigError, match=r"rung naive .*class of the config must be BlockConfig, got SharedTileConfig"
+    ):
         rungs.find("naive").check(SharedTileConfig(32, 32, 8), 49152)
 
 

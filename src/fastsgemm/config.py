@@ -36,14 +36,24 @@ ROWS_PER_WARPGROUP = 64  # of C, that a warpgroup of rung 11 multiplies
 
 @dataclass(frozen=True)
 class Violation:
-    """A broken rule: what the rule is, what it allows and what was found."""
+    """A broken rule.
 
-    rule: str
+    Attributes
+    ----------
+    quantity : str
+        What is limited: a constant, or what several constants give, with their names.
+    limit : str
+        What the rule allows; it continues "must be".
+    value : str
+        What the config has.
+    """
+
+    quantity: str
     limit: str
     value: str
 
     def __str__(self) -> str:
-        return f"{self.rule}: needs {self.limit}, got {self.value}"
+        return f"{self.quantity} must be {self.limit}, got {self.value}"
 
 
 @dataclass(frozen=True)
@@ -68,10 +78,10 @@ class Constant:
         """Return the violation of a value outside the range, or None."""
         if self.values:
             limit = " or ".join(map(str, self.values))
-            return None if value in self.values else Violation(f"value of {name}", limit, _shown(value))
+            return None if value in self.values else Violation(name, limit, _shown(value))
         if self.least <= value <= self.most:
             return None
-        return Violation(f"value of {name}", f"{self.least} to {self.most}", _shown(value))
+        return Violation(name, f"{self.least} to {self.most}", _shown(value))
 
 
 SWITCH = (0, 1)
@@ -98,6 +108,11 @@ class Config:
 
     BM: Annotated[int, Constant("rows of C that a block computes")]
     BN: Annotated[int, Constant("columns of C that a block computes")]
+
+    # For messages: what gives the threads of a block, and which constants set what else a block needs.
+    THREADS: ClassVar[str]
+    SHARED_SET_BY: ClassVar[str]
+    REGISTERS_SET_BY: ClassVar[str]
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Refuse the base class, which no kernel takes."""
@@ -220,25 +235,34 @@ class Config:
         found = self._thread_violations()
         if self.threads:
             found += self._copy_violations()
-        if self.shared_bytes > shared_limit:
-            limit = f"at most {shared_limit} bytes on this device"
-            found.append(Violation("shared memory of a block", limit, f"{self.shared_bytes} bytes"))
-        return found + self._register_violations()
+        return found + self._shared_violations(shared_limit) + self._register_violations()
 
     def _thread_violations(self) -> list[Violation]:
         least = 2 * WARP
         if least <= self.threads <= MAX_THREADS and self.threads % WARP == 0:
             return []
-        limit = f"{least} to {MAX_THREADS}, a multiple of {WARP}"
-        return [Violation("threads of a block", limit, str(self.threads))]
+        return [self._threads_must_be(f"a multiple of {WARP} from {least} to {MAX_THREADS}")]
+
+    def _threads_must_be(self, limit: str) -> Violation:
+        return Violation(f"threads of a block, {self.THREADS},", limit, str(self.threads))
 
     def _copy_violations(self) -> list[Violation]:
         return []
 
-    def _register_violations(self, rule: str = "accumulators and fragments in registers") -> list[Violation]:
-        if self.least_registers <= MAX_REGISTERS:
+    def _shared_violations(self, shared_limit: int) -> list[Violation]:
+        if self.shared_bytes <= shared_limit:
             return []
-        return [Violation(rule, f"at most {MAX_REGISTERS}", f"at least {self.least_registers}")]
+        limit = f"at most {shared_limit} bytes on this device"
+        return [self._shared_must_be(limit, self.shared_bytes)]
+
+    def _shared_must_be(self, limit: str, found: int) -> Violation:
+        return Violation(f"shared memory of a block, set by {self.SHARED_SET_BY},", limit, f"{found} bytes")
+
+    def _register_violations(self, limit: int = MAX_REGISTERS) -> list[Violation]:
+        if self.least_registers <= limit:
+            return []
+        quantity = f"registers of a thread, set by {self.REGISTERS_SET_BY},"
+        return [Violation(quantity, f"at most {limit}", f"at least {self.least_registers}")]
 
     def __str__(self) -> str:
         """Return the constants, without those at their defaults."""
@@ -263,6 +287,8 @@ def _declared(cls: Any) -> dict[str, Constant]:
 class BlockConfig(Config):
     """Rungs 1 and 2: a thread computes one element of C."""
 
+    THREADS: ClassVar[str] = "BM * BN"
+
     @property
     def threads(self) -> int:
         """Threads of a block."""
@@ -280,7 +306,8 @@ class SharedTileConfig(BlockConfig):
 
     BK: Annotated[int, Constant("steps of k in a tile")]
 
-    load_floats: ClassVar[int] = 1  # of a load from global memory
+    SHARED_SET_BY: ClassVar[str] = "BM, BN and BK"
+    LOAD_FLOATS: ClassVar[int] = 1  # of a load from global memory
 
     @property
     def tile_k(self) -> int:
@@ -293,11 +320,12 @@ class SharedTileConfig(BlockConfig):
         return 4 * self.BK * (self.BM + self.BN)
 
     def _copy_violations(self) -> list[Violation]:
-        width, found = self.load_floats, []
+        found = []
         for name, value in (("BM * BK", self.BM * self.BK), ("BK * BN", self.BK * self.BN)):
-            if value % (width * self.threads):
-                limit = f"a multiple of {width} * threads = {width * self.threads}"
-                found.append(Violation(f"{name} shares out in {32 * width}-bit loads", limit, str(value)))
+            step = self.LOAD_FLOATS * self.threads
+            if value % step:
+                limit = f"a multiple of {step}, the floats that the {self.threads} threads load at a time"
+                found.append(Violation(name, limit, str(value)))
         return found
 
 
@@ -306,6 +334,9 @@ class ThreadColumnConfig(SharedTileConfig):
     """Rung 4: a thread computes TM rows of one column."""
 
     TM: Annotated[int, Constant("rows of C that a thread computes in a thread tile")]
+
+    THREADS: ClassVar[str] = "BM * BN / TM"
+    REGISTERS_SET_BY: ClassVar[str] = "TM"
 
     @property
     def threads(self) -> int:
@@ -327,6 +358,9 @@ class ThreadTileConfig(ThreadColumnConfig):
 
     TN: Annotated[int, Constant("columns of C that a thread computes in a thread tile")]
 
+    THREADS: ClassVar[str] = "BM * BN / (TM * TN)"
+    REGISTERS_SET_BY: ClassVar[str] = "TM and TN"
+
     @property
     def threads(self) -> int:
         """Threads of a block."""
@@ -345,14 +379,14 @@ class ThreadTileConfig(ThreadColumnConfig):
 class VectorizedConfig(ThreadTileConfig):
     """Rungs 6 and 7: the constants of rung 5, and tiles of whole 128-bit vectors."""
 
-    load_floats: ClassVar[int] = VECTOR
+    LOAD_FLOATS: ClassVar[int] = VECTOR
 
     def _copy_violations(self) -> list[Violation]:
         found = super()._copy_violations()
         for name in ("BK", "BM", "BN", "TM", "TN"):
             extent = getattr(self, name)
             if extent % VECTOR:
-                found.append(Violation(f"{name} is whole 128-bit vectors", f"a multiple of {VECTOR}", str(extent)))
+                found.append(Violation(name, f"a multiple of {VECTOR}, the floats of a 128-bit load", str(extent)))
         return found
 
 
@@ -363,6 +397,9 @@ class _WarpTileConfig(VectorizedConfig):
     WM: Annotated[int, Constant("rows of C that a warp computes")]
     WN: Annotated[int, Constant("columns of C that a warp computes")]
     WNITER: Annotated[int, Constant("sub-tiles of a warp tile along n")]
+
+    THREADS: ClassVar[str] = "32 * (BM / WM) * (BN / WN)"
+    REGISTERS_SET_BY: ClassVar[str] = "WM * WN and the copied tiles"
 
     @property
     def threads(self) -> int:
@@ -390,14 +427,15 @@ class _WarpTileConfig(VectorizedConfig):
         found = _divides("WM", self.WM, "BM", self.BM) + _divides("WN", self.WN, "BN", self.BN)
         if not self.wmiter:
             area = WARP * self.TM * self.TN * self.WNITER
-            rule = "WMITER = WM * WN / (32 * TM * TN * WNITER) is whole"
-            return [*found, Violation(rule, f"a multiple of {area}", f"WM * WN = {self.WM * self.WN}")]
-        found += _divides("WMITER", self.wmiter, "WM", self.WM)
+            limit = f"a multiple of 32 * TM * TN * WNITER = {area}"
+            return [*found, Violation("WM * WN", limit, str(self.WM * self.WN))]
+        found += _divides("WM * WN / (32 * TM * TN * WNITER)", self.wmiter, "WM", self.WM)
         found += _divides("WNITER", self.WNITER, "WN", self.WN)
         if found:
             return found
         rows, columns = self.WM // self.wmiter, self.WN // self.WNITER
-        return _divides("TM", self.TM, "WM / WMITER", rows) + _divides("TN", self.TN, "WN / WNITER", columns)
+        rows_name = "32 * TM * TN * WNITER / WN"
+        return _divides("TM", self.TM, rows_name, rows) + _divides("TN", self.TN, "WN / WNITER", columns)
 
 
 @dataclass(frozen=True, repr=False)
@@ -429,6 +467,8 @@ class PipelinedConfig(_WarpTileConfig):
     PARTIAL_ACCUMULATORS: Annotated[int, Constant("chains of FMAs of a sum, about", (1, 2, 4, 8, 16))] = 1
     SPLIT_K: SplitK = 1
 
+    THREADS: ClassVar[str] = _WarpTileConfig.THREADS + " * SLICED_K"
+    SHARED_SET_BY: ClassVar[str] = "BM, BN, BK, STAGES and PARTIAL_ACCUMULATORS"
     FEWEST_STAGES: ClassVar[int] = 2
 
     @property
@@ -463,23 +503,27 @@ class PipelinedConfig(_WarpTileConfig):
         if not found:
             found = self._team_violations() + self._slice_violations()
             if self.STAGES > self.FEWEST_STAGES and self.CP_ASYNC != 2:
-                rule = "more than two STAGES are copied past the registers"
-                found.append(Violation(rule, "CP_ASYNC = 2", f"CP_ASYNC = {self.CP_ASYNC}"))
-        if self.shared_bytes > shared_limit:
-            limit = f"at most {shared_limit} bytes on this device"
-            found.append(Violation("shared memory of a block", limit, f"{self.shared_bytes} bytes"))
-        return found + self._register_violations()
+                limit = f"2 where STAGES is above {self.FEWEST_STAGES}"
+                found.append(Violation("CP_ASYNC", limit, f"CP_ASYNC={self.CP_ASYNC} STAGES={self.STAGES}"))
+        return found + self._shared_violations(shared_limit) + self._register_violations()
 
     def _team_violations(self) -> list[Violation]:
-        """Return the rule of the copies: teams of threads share out the lines of a tile evenly."""
+        """Return the first copy of a tile that the threads cannot divide evenly: a team of threads copies a line."""
         for name, extent in (("BM", self.BM), ("BN", self.BN)):
-            for lines, line, least in ((extent, self.BK, 8), (self.BK, extent, 32)):  # k contiguous, then m or n
+            contiguous = ((name, extent, "BK", self.BK, 8), ("BK", self.BK, name, extent, 32))  # in k, then in m or n
+            for lines_name, lines, line_name, line, least in contiguous:
                 for width in WIDTHS:
                     vectors = line // width
                     team = min(vectors, max(self.threads // lines, least // width))
-                    if vectors % team or self.threads % team or lines % (self.threads // team):
-                        limit = f"whole teams of {team} threads for {lines} lines of {vectors} vectors"
-                        return [Violation(f"{name} and BK share out among teams", limit, f"{self.threads} threads")]
+                    if vectors % team:
+                        limit = f"a multiple of {team}, the threads that copy a line of {vectors} vectors"
+                        return [Violation(f"{line_name} / {width}", limit, str(vectors))]
+                    if self.threads % team:
+                        return [self._threads_must_be(f"a multiple of {team}, the threads that copy a line of a tile")]
+                    if lines % (self.threads // team):
+                        at_a_time = self.threads // team
+                        limit = f"a multiple of {at_a_time}, the lines that {self.threads} threads copy at a time"
+                        return [Violation(lines_name, limit, str(lines))]
         return []
 
     def _slice_violations(self) -> list[Violation]:
@@ -488,11 +532,13 @@ class PipelinedConfig(_WarpTileConfig):
         steps = self.BK // self.SLICED_K
         if steps < 4 or steps % 2:
             value = f"{self.BK} / {self.SLICED_K}"
-            found.append(Violation("BK / SLICED_K is pairs of steps", "an even number from 4", value))
+            found.append(Violation("BK / SLICED_K", "even and at least 4", value))
         sums = 4 * (self.threads - self.threads // self.SLICED_K) * self.TN * self.WNITER
         room = 4 * self.FEWEST_STAGES * self.BK * (self.BM + self.BN)
         if sums > room:
-            found.append(Violation("partial sums of the slices", f"at most {room} bytes", f"{sums} bytes"))
+            quantity = "partial sums of the slices, set by SLICED_K, TN and WNITER,"
+            limit = f"at most the {room} bytes of {self.FEWEST_STAGES} stages"
+            found.append(Violation(quantity, limit, f"{sums} bytes"))
         return found
 
 
@@ -505,6 +551,10 @@ class SkinnyConfig(Config):
     TK: Annotated[int, Constant("steps of BK that a thread computes, and has on their way")]
     MIN_BLOCKS: MinBlocks = 1
     SPLIT_K: SplitK = 1
+
+    THREADS: ClassVar[str] = "(BN / TN) * (BK / TK)"
+    SHARED_SET_BY: ClassVar[str] = "BM, BN, BK, TN and TK"
+    REGISTERS_SET_BY: ClassVar[str] = "BM, TN and TK"
 
     @property
     def tile_k(self) -> int:
@@ -552,23 +602,23 @@ class SkinnyConfig(Config):
     def _tile_violations(self) -> list[Violation]:
         found = _divides("TN", self.TN, "BN", self.BN) + _divides("TK", self.TK, "BK", self.BK)
         if self.BM > MAX_SKINNY or not _power_of_two(self.BM):
-            found.append(Violation("BM of few rows", f"a power of two up to {MAX_SKINNY}", str(self.BM)))
+            found.append(Violation("BM", f"a power of two up to {MAX_SKINNY}", str(self.BM)))
         if self.TK % K_GROUP:
-            found.append(Violation("TK is whole groups of k", f"a multiple of {K_GROUP}", str(self.TK)))
+            found.append(Violation("TK", f"a multiple of {K_GROUP}", str(self.TK)))
         return found
 
     def _block_violations(self, shared_limit: int) -> list[Violation]:
         found = []
         for name, value in (("TN", self.TN), ("BN / TN", self.BN // self.TN), ("BK / TK", self.sliced_k)):
             if not _power_of_two(value):
-                found.append(Violation(f"{name} shares out partial sums", "a power of two", str(value)))
+                found.append(Violation(name, "a power of two", str(value)))
         least = max(WARP, self.BM)
         if not least <= self.threads <= MAX_THREADS:
-            found.append(Violation("threads of a block", f"{least} to {MAX_THREADS}", str(self.threads)))
+            found.append(self._threads_must_be(f"{least} to {MAX_THREADS}"))
         if self.static_shared_bytes > STATIC_SHARED:
             limit = f"at most {STATIC_SHARED} bytes, the limit of static shared memory"
-            found.append(Violation("shared memory of a block", limit, f"{self.static_shared_bytes} bytes"))
-        return found + self._register_violations("accumulators and loads in registers")
+            found.append(self._shared_must_be(limit, self.static_shared_bytes))
+        return found + self._register_violations()
 
 
 @dataclass(frozen=True, repr=False)
@@ -583,6 +633,9 @@ class Fp16x3Config(Config):
     GROUP_M: GroupM = 8
     SPLIT_K: SplitK = 1
 
+    THREADS: ClassVar[str] = "128 * (BM / 64 + 1)"
+    SHARED_SET_BY: ClassVar[str] = "BM, BN and STAGES"
+    REGISTERS_SET_BY: ClassVar[str] = "SETS and BN"
     LINE_BYTES: ClassVar[int] = 128  # of a row of A or a column of B in a stage: 32 steps of hi and of lo
     SWIZZLE_BYTES: ClassVar[int] = 1024  # tiles begin at multiples of it
     BARRIER_BYTES: ClassVar[int] = 16  # of the two barriers of a stage
@@ -614,10 +667,8 @@ class Fp16x3Config(Config):
         """A lower bound of the registers of a thread that multiplies."""
         return self.SETS * self.BN // 2 + 32
 
-    def _register_violations(self, rule: str = "SETS of BN / 2 registers") -> list[Violation]:
-        if self.least_registers <= self.MULTIPLY_REGISTERS:
-            return []
-        return [Violation(rule, f"at most {self.MULTIPLY_REGISTERS}", f"at least {self.least_registers}")]
+    def _register_violations(self, limit: int = MULTIPLY_REGISTERS) -> list[Violation]:
+        return super()._register_violations(limit)
 
 
 @dataclass(frozen=True, repr=False)
@@ -632,6 +683,9 @@ class Fp16x3MmaConfig(Config):
     GROUP_M: GroupM = 8
     SPLIT_K: SplitK = 1
 
+    THREADS: ClassVar[str] = _WarpTileConfig.THREADS
+    SHARED_SET_BY: ClassVar[str] = "BM, BN and STAGES"
+    REGISTERS_SET_BY: ClassVar[str] = "WM and WN"
     LINE_BYTES: ClassVar[int] = 128  # of a row of A or a column of B in a stage: 32 steps of hi and of lo
 
     @property
@@ -673,7 +727,7 @@ def _shown(value: int) -> str:
 def _divides(small: str, by: int, large: str, value: int) -> list[Violation]:
     if value % by == 0:
         return []
-    return [Violation(f"{small} divides {large}", f"a multiple of {small} = {by}", f"{large} = {value}")]
+    return [Violation(large, f"a multiple of {small} = {by}", str(value))]
 
 
 def _power_of_two(value: int) -> bool:

@@ -113,7 +113,6 @@ class Gpu:
         answer = driver.cuDevicePrimaryCtxRetain(_device_at(ordinal))
         succeed(f"opening cuda:{ordinal}", answer)
         self._context = answer[1]
-        self._context_id = int(self._context)
         if int(previous) == 0:  # else the caller's device stays the current one
             succeed(f"opening cuda:{ordinal}", driver.cuCtxSetCurrent(self._context))
         self.name, self.arch = described(ordinal)
@@ -121,7 +120,7 @@ class Gpu:
         self.shared_limit = _attribute(limit, ordinal)
         self.multiprocessors = _attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal)
         self.prepared: dict[Any, Any] = {}
-        self.kernels: dict[Any, Any] = {}
+        self.kernels: dict[Any, Kernel] = {}
         self.streams = {0, LEGACY_STREAM, _PER_THREAD_STREAM}
         self._core_streams: dict[int, Stream] = {}
         self._kept: deque[tuple[Any, Any]] = deque()
@@ -137,9 +136,14 @@ class Gpu:
     @cached_property
     def device(self) -> Any:
         """The ``cuda.core.Device``, for what is not on the way of a known call: events, buffers, properties."""
+        from cuda.bindings import driver
         from cuda.core import Device
 
-        return Device(self.ordinal)
+        found = Device(self.ordinal)
+        previous = driver.cuCtxGetCurrent()[1]
+        found.set_current()  # without this it refuses everything else
+        driver.cuCtxSetCurrent(previous)
+        return found
 
     def _allocate_first(self, size: int, handle: int) -> Any:
         """Allocate, after setting the driver's pool to keep freed memory; else each call would map new pages."""
@@ -156,7 +160,7 @@ class Gpu:
 
     def enter(self) -> bool:
         """Make this device current in the calling thread. Return whether `leave` must be called to undo it."""
-        if int(self._get_current()[1]) == self._context_id:
+        if self._get_current()[1] == self._context:
             return False
         self._push(self._context)
         return True
@@ -177,7 +181,7 @@ class Gpu:
 
         answer = driver.cuStreamGetCtx(handle)
         succeed(f"asking for the device of stream {handle:#x}", answer)
-        if int(answer[1]) != self._context_id:
+        if answer[1] != self._context:
             self._push(answer[1])
             try:
                 ordinal = int(driver.cuCtxGetDevice()[1])

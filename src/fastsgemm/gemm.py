@@ -209,7 +209,8 @@ def sgemm(
         handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
         if handle not in gpu.streams:
             gpu.adopt(handle)
-        of_a, of_b = arrays.library(A), arrays.library(B)
+        of_a = library if type(A) is type(lead) else arrays.library(A)
+        of_b = library if type(B) is type(lead) else arrays.library(B)
         # All operands are of one library, on its current stream: its own ordering and lifetimes suffice.
         at_home = library.has_streams and of_a is library and of_b is library
         if stream is not None:
@@ -248,8 +249,11 @@ def _open(ordinal: int, library: Library, stream: Any) -> Gpu:
 
 
 def _new_shape(a: View, b: View) -> tuple[int, int]:
+    of_a, of_b = a[1][0], b[1][0]
+    if len(of_a) == len(of_b) == 2 and of_a[1] == of_b[0] and a[1][3] is b[1][3] is None:
+        return of_a[0], of_b[1]
     try:
-        M, N, _ = checks.shapes(a[1][0], b[1][0], None)
+        M, N, _ = checks.shapes(of_a, of_b, None)
     except ShapeError:
         for name, (_, (_, _, _, fault, _)) in (("A", a), ("B", b)):
             if fault is not None:  # why the array cannot be used matters more than its shape

@@ -141,7 +141,7 @@ def test_a_good_curve_has_no_faults():
         ),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"XX": 1}}, "unknown constants"),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": "128"}}, "must be an int"),
-        (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": 100}}, "TM divides BM"),
+        (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": 100}}, "BM must be a multiple of TM = 8, got 100"),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BK": 1024}}, "shared memory of a block"),
         (MEASURED | {"ms": -1.0}, "ms must be"),
         (MEASURED | {"ms": True}, "ms must be"),

@@ -81,7 +81,7 @@ def test_two_entries_that_were_swapped_are_compiled_again(stored, tried):
     stored[1].write_bytes(one)
     misses("damaged entry")
     assert cache.read(OTHER_KEY) is None
-    tried("cache entries swap_ab", 2)
+    tried("cache entry in place of another", 2)
 
 
 @pytest.mark.parametrize(

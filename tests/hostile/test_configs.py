@@ -56,7 +56,7 @@ OUT_OF_RANGE = [
 @pytest.mark.parametrize(("rung", "name", "value", "said"), OUT_OF_RANGE, ids=[f"{r}-{n}" for r, n, *_ in OUT_OF_RANGE])
 def test_a_constant_out_of_range_is_refused_with_its_limit(rung, name, value, said, tried):
     config = find(rung).config(**constants(rung, **{name: value}))
-    with pytest.raises(ConfigError, match=f"value of {name}.*{said}"):
+    with pytest.raises(ConfigError, match=rf"\b{name} must be .*{said}"):
         find(rung).check(config, SHARED_LIMIT)
     with pytest.raises(ConfigError, match=name):
         find(rung).config.from_constants(config.constants)
@@ -99,7 +99,7 @@ def test_a_record_with_it_is_left_out_with_one_warning(data_folder, rung, name, 
     path.parent.mkdir(parents=True, mode=0o700)
     data_folder.chmod(0o700)
     path.write_text(json.dumps({"schema": 2, "arch": "sm_90", "shared_limit": SHARED_LIMIT, "records": [line]}))
-    with pytest.warns(RuntimeWarning, match=rf"1 line\(s\).*value of {name}") as caught:
+    with pytest.warns(RuntimeWarning, match=rf"1 line\(s\).*\b{name} must be") as caught:
         assert not [record for record in database.load("sm_90").records if record.user]
     assert len(caught) == 1
     tried("a tuning record with a constant out of range", 1)

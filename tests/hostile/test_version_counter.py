@@ -74,7 +74,7 @@ def test_an_older_torch_that_raises_for_inference_tensors(torch, place, monkeypa
 def test_a_torch_without_the_quicker_function(torch):
     from types import SimpleNamespace
 
-    from fastsgemm.call import arrays
+    from fastsgemm.call.arrays.torch import _version_counter
 
     def one_tensor(x):
         assert isinstance(x, torch.Tensor), "increment_version(): argument 'tensor' must be Tensor, not tuple"
@@ -90,7 +90,7 @@ def test_a_torch_without_the_quicker_function(torch):
     x = torch.ones(1)
     for version in (older, torch):
         before = x._version
-        arrays._version_counter(version)((x,))
+        _version_counter(version)((x,))
         assert x._version > before
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+import compilations
 import pytest
 
 from fastsgemm import resources
@@ -87,7 +88,7 @@ def test_every_kernel_compiles_alone_with_its_defaults(file):
     block = text.partition("// constants:begin")[2].partition("// constants:end")[0]
     lines = [line for line in block.splitlines()[1:] if not line.startswith(" ")]  # others go on with a comment
     assert lines and all(re.fullmatch(r"constexpr int \w+ = -?\d+; +// \w.*", line) for line in lines)
-    report = compiler.report(source.plain(file), kernel_name(file), source.target(file, "sm_90"))
+    report = compilations.report(source.plain(file), kernel_name(file), source.target(file, "sm_90"))
     assert report.spill_stores == report.spill_loads == report.stack_bytes == 0
 
 
@@ -95,7 +96,7 @@ def test_every_kernel_compiles_alone_with_its_defaults(file):
 def test_a_header_depends_on_nothing_that_is_defined_before_it(file):
     """Each compiles alone, with all that its templates do not depend on."""
     text = source.plain(f"device/{file}") + 'extern "C" __global__ void empty() {}\n'
-    compiler.report(text, "empty", "sm_90")
+    compilations.report(text, "empty", "sm_90")
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file[0].isdigit()])

@@ -173,7 +173,7 @@ def test_a_wrong_result_is_seen(monkeypatch, launchless, fault):
     json.dumps(climbed.json(), allow_nan=False)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("name", [rung.name for rung in rungs.IEEE])
 def test_a_rung_takes_less_than_a_gigabyte(name):
     """In a process of its own, so that memory is its own; the compilation is included."""

@@ -131,6 +131,7 @@ def test_one_array_may_be_both_operands(random, reference):
 NARROW = SkinnyConfig(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize(("rows", "columns"), [(45, 6), (6, 45), (40, 8)])

@@ -139,6 +139,7 @@ def test_an_ncu_that_cannot_measure_is_one_message(ncu_counters, tmp_path, monke
     broken = tmp_path / "ncu"
     broken.write_text("#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM'\nexit 7\n")
     broken.chmod(0o755)
+    monkeypatch.setattr(rungs, "IEEE", rungs.IEEE[:1])  # what is simulated before ncu runs
     monkeypatch.setattr(sys, "argv", ["ncu_counters.py", "--size", "33", "--ncu", str(broken)])
     assert ncu_counters.main() == 2
     assert "ncu ended with 7" in capsys.readouterr().err

@@ -1,13 +1,20 @@
+"""The evaluator, on a device made of Python and on a real one: what it checks, times and leaves behind."""
+
+import ctypes
 import dataclasses
 import itertools
+import re
 
 import numpy as np
 import pytest
+from cuda.bindings import driver
 from python_kernels import PythonKernel
 
 from fastsgemm import device, rungs
+from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.config import BlockConfig, WarptiledConfig
 from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import choose
@@ -18,6 +25,7 @@ from fastsgemm.tuning import evaluator, search_spaces, tuner
 from fastsgemm.tuning.evaluator import DeviceEvaluator, Job, job_of
 
 WARP = rungs.find("warptiled")
+GOOD, QUICK_TO_COMPILE = search_spaces.REFINED.quick[0], search_spaces.REFINED.quick[15]
 VARIANTS = [
     Variant(a, b, *widths)
     for a in (False, True)
@@ -32,69 +40,6 @@ def reachable(wanted):
     along_b = "K" if wanted.trans_b else "N"
     widths = [(along_a, wanted.vec_a), (along_b, wanted.vec_b), ("N", wanted.vec_c)]
     return len(set(widths)) == len({extent for extent, _ in widths})
-
-
-@pytest.mark.parametrize("wanted", [each for each in VARIANTS if reachable(each)], ids=str)
-def test_the_check_is_of_the_variant_that_is_asked_for(wanted):
-    problem = evaluator._problem_of("sm_90", Job(WARP, search_spaces.REFINED.quick[0], wanted))
-    assert variants.dense_call(problem).variant == wanted
-    for config in search_spaces.REFINED.quick:
-        assert problem.M > config.BM and problem.N > config.BN and problem.K > config.BK
-        assert problem.M % config.BM and problem.N % config.BN and problem.K % config.BK
-
-
-def test_a_rung_without_vectors_is_checked_in_its_layout():
-    job = job_of("sm_90", rungs.find("naive"), BlockConfig(32, 32), Problem(64, 64, 64, "TN"))
-    assert evaluator._problem_of("sm_90", job).layout == "TN"
-
-
-PIPELINE = rungs.find("pipelined")
-
-
-@pytest.mark.parametrize("config", search_spaces.PIPELINED.quick, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("parts", [1, 4])
-def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_others_larger(config, layout, parts):
-    for shape in (
-        (2048, 2048, 2048),
-        (2047, 2045, 2043),
-        (2046, 2042, 2038),
-        (8, 8, 4096),
-        (8, 2046, 4094),
-        (2048, 9, 4095),
-        (7, 2048, 4096),
-    ):
-        job = job_of("sm_90", PIPELINE, dataclasses.replace(config, SPLIT_K=parts), Problem(*shape, layout))
-        assert job.config == config.kernel and job.config.SPLIT_K == 1
-        problem = evaluator._problem_of("sm_90", job)
-        assert job_of("sm_90", PIPELINE, config, problem) == job
-        smaller = problem.M < config.BM or problem.N < config.BN
-        assert smaller is job.variant.guard is (shape[0] < config.BM or shape[1] < config.BN)
-        assert problem.K > config.BK and problem.K % config.BK
-        if not smaller:
-            assert problem.M % config.BM and problem.N % config.BN
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_reference_is_the_float64_product_of_what_is_stored(layout):
-    reference = evaluator._reference(Problem(8, 12, 16, layout))
-    a = reference.a.T if layout[0] == "T" else reference.a
-    b = reference.b.T if layout[1] == "T" else reference.b
-    assert a.shape == (8, 16) and b.shape == (16, 12) and a.dtype == np.float32
-    np.testing.assert_allclose(reference.exact, a.astype(np.float64) @ b.astype(np.float64), rtol=0, atol=1e-12)
-
-
-def test_the_bound_holds_for_float32_and_for_nothing_else():
-    reference = evaluator._reference(Problem(64, 64, 132))
-    product = np.zeros((64, 64), np.float32)
-    for k in range(132):  # one product after the other: the worst order
-        product += reference.a[:, k : k + 1] * reference.b[k : k + 1]
-    assert (np.abs(product - reference.exact) <= reference.bound).all()
-    dropped = product - reference.a[:, 77:78] * reference.b[77:78]
-    assert (np.abs(dropped - reference.exact) > reference.bound).mean() > 0.95
-
-
-# On the device made of Python
 
 
 class HostArray:
@@ -139,102 +84,246 @@ class CountingWatch:
         pass
 
 
+class HostDriver:
+    """What the evaluator asks of the CUDA driver. `context` can be set."""
+
+    def __init__(self):
+        self.context = driver.CUresult.CUDA_SUCCESS
+
+    def copy(self, target, source, size):
+        ctypes.memmove(target, source, size)
+        return (driver.CUresult.CUDA_SUCCESS,)
+
+
 @pytest.fixture
 def device_info(request):
     return request.getfixturevalue("device")  # by this name, as `device` is the module here
 
 
 @pytest.fixture
-def python_evaluator(device_info, monkeypatch):
-    monkeypatch.setattr(evaluator, "DeviceArray", HostArray)
+def host_driver(monkeypatch):
+    made = HostDriver()
+    monkeypatch.setattr(driver, "cuMemcpyDtoD", made.copy)
+    monkeypatch.setattr(driver, "cuCtxSynchronize", lambda: (made.context,))
+    return made
+
+
+def recorded(monkeypatch, make):
+    """Return a list of all operands that evaluators allocate from now on, in order."""
+    made = []
+    monkeypatch.setattr(evaluator, "DeviceArray", lambda *given: made.append(make(*given)) or made[-1])
+    return made
+
+
+@pytest.fixture
+def arrays(monkeypatch):
+    """The operands that evaluators have allocated: A, B and C, and again those that grew."""
+    return recorded(monkeypatch, HostArray)
+
+
+@pytest.fixture
+def python_evaluator(device_info, arrays, host_driver, monkeypatch):
+    """A `DeviceEvaluator` on the device made of Python."""
     monkeypatch.setattr(evaluator, "Stopwatch", CountingWatch)
-    monkeypatch.setattr(evaluator, "_tools", lambda: None)
-    monkeypatch.setattr(DeviceEvaluator, "survive", lambda self, error: None)
     return DeviceEvaluator(device_info)
+
+
+@pytest.fixture
+def checked_problem(python_evaluator, monkeypatch):
+    """Return a function that returns the problem on which a job is checked."""
+    seen = []
+
+    def multiply(gpu, handle, a, b, c, alpha, beta, rung, config):
+        (M, K), (_, N) = a[1][0], b[1][0]
+        seen.append(Problem(M, N, K, "".join("N" if view[1][1][1] == 1 else "T" for view in (a, b))))
+
+    monkeypatch.setattr(evaluator, "multiply", multiply)
+
+    def find(job):
+        assert "wrong result" in python_evaluator.check(job)  # nothing was multiplied
+        return seen[-1]
+
+    return find
+
+
+def test_the_check_is_of_the_variant_that_is_asked_for(checked_problem):
+    for wanted in filter(reachable, VARIANTS):
+        problem = checked_problem(Job(WARP, GOOD, wanted))
+        assert variants.dense_call(problem).variant == wanted
+        for config in search_spaces.REFINED.quick:
+            assert problem.M > config.BM and problem.N > config.BN and problem.K > config.BK
+            assert problem.M % config.BM and problem.N % config.BN and problem.K % config.BK
+
+
+def test_a_rung_without_vectors_is_checked_in_its_layout(checked_problem):
+    job = job_of("sm_90", rungs.find("naive"), BlockConfig(32, 32), Problem(64, 64, 64, "TN"))
+    assert checked_problem(job).layout == "TN"
+
+
+PIPELINE = rungs.find("pipelined")
+
+
+SHAPES = [
+    (2048, 2048, 2048),
+    (2047, 2045, 2043),
+    (2046, 2042, 2038),
+    (8, 8, 4096),
+    (8, 2046, 4094),
+    (2048, 9, 4095),
+    (7, 2048, 4096),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_others_larger(checked_problem, layout):
+    for config, shape, parts in itertools.product(search_spaces.PIPELINED.quick, SHAPES, (1, 4)):
+        job = job_of("sm_90", PIPELINE, config.replace(SPLIT_K=parts), Problem(*shape, layout))
+        assert job.config == config.kernel and job.config.SPLIT_K == 1
+        problem = checked_problem(job)
+        assert job_of("sm_90", PIPELINE, config, problem) == job
+        smaller = problem.M < config.BM or problem.N < config.BN
+        assert smaller is job.variant.guard is (shape[0] < config.BM or shape[1] < config.BN)
+        assert problem.K > config.BK and problem.K % config.BK
+        if not smaller:
+            assert problem.M % config.BM and problem.N % config.BN
+
+
+def job_64(layout="NN", config=None):
+    return job_of("sm_90", WARP, config or GOOD, Problem(64, 64, 64, layout))
 
 
 @pytest.mark.parametrize("extents", [(64, 64, 64), (63, 61, 59)])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_right_kernel_passes_in_every_layout(python_evaluator, layout, extents):
-    job = job_of("sm_90", WARP, search_spaces.REFINED.quick[0], Problem(*extents, layout))
+    job = job_of("sm_90", WARP, GOOD, Problem(*extents, layout))
     assert python_evaluator.check(job) is None
 
 
-@pytest.mark.parametrize("damage", ["nothing written", "a wrong element", "raised"])
-def test_a_wrong_kernel_is_refused(python_evaluator, device_info, damage):
-    def damaged(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc):
-        if damage == "raised":
-            raise RuntimeError("too many resources requested")
-        if damage == "a wrong element":
-            right.run(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc)
-            python_evaluator._memory[2].values.reshape(-1)[77] += np.float32(0.01)
+def in_the_worst_order(a, b):
+    """One product after the other in float32: the order of summation that errs most."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        total += a[:, k : k + 1] * b[k : k + 1]
+    return total
 
-    job = job_of("sm_90", WARP, search_spaces.REFINED.quick[0], Problem(64, 64, 64))
-    right = python_evaluator._kernel(job)
-    device_info.kernels[kernel.key(WARP, job.config, job.variant)] = PythonKernel(right.name, damaged, right.types)
-    device_info.prepared.clear()
-    expected = {
-        "nothing written": "200208 of 200208",
-        "a wrong element": "wrong result: 1 of",
-        "raised": "too many resources",
-    }
-    assert expected[damage] in python_evaluator.check(job)
+
+def with_one_element_off(a, b):
+    product = a @ b
+    product[0, 77] += 0.01
+    return product
+
+
+def without_one_product(a, b):
+    return a @ b - a[:, 77:78] * b[77:78]
+
+
+@pytest.mark.parametrize(
+    ("result", "wrong"),
+    [
+        (in_the_worst_order, (0, 0)),
+        (with_one_element_off, (1, 1)),
+        (without_one_product, (190_000, 200_208)),
+        (lambda a, b: np.nan, (200_208, 200_208)),
+    ],
+    ids=["the worst order", "an element off by 0.01", "one product of 132 left out", "nothing written"],
+)
+def test_elements_are_wrong_that_are_further_off_than_rounding_can_be(python_evaluator, device_info, result, wrong):
+    def replaced(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc):
+        assert np.isnan(matrix_at(pc, M, N, ldc)).all()
+        matrix_at(pc, M, N, ldc)[...] = result(matrix_at(pa, M, K, lda), matrix_at(pb, K, N, ldb))
+
+    replace_kernel(device_info, job_64(), replaced)
+    found = python_evaluator.check(job_64())
+    counted = re.fullmatch("wrong result: ([0-9]+) of 200208 elements beyond the rounding bound", found or "")
+    assert (found is None) is (wrong == (0, 0))
+    assert found is None or wrong[0] <= int(counted[1]) <= wrong[1]
+
+
+def matrix_at(pointer, rows, columns, leading):
+    whole = np.ctypeslib.as_array((ctypes.c_float * (rows * leading)).from_address(pointer))
+    return whole.reshape(rows, leading)[:, :columns]
+
+
+def replace_kernel(gpu, job, function):
+    gpu.kernels[kernel.key(job.rung, job.config, job.variant)] = PythonKernel("replaced", function, "iiifPqPqfPq")
+
+
+def refusing(*arguments):
+    raise RuntimeError("too many resources requested")
+
+
+def test_a_kernel_that_cannot_be_launched_is_refused(python_evaluator, device_info):
+    replace_kernel(device_info, job_64(), refusing)
+    assert python_evaluator.check(job_64()) == "launch failed: too many resources requested"
+
+
+def test_a_kernel_that_breaks_the_context_ends_the_run(python_evaluator, device_info, host_driver):
+    replace_kernel(device_info, job_64(), refusing)
+    host_driver.context = driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(TuningError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+        python_evaluator.check(job_64())
 
 
 def test_a_kernel_that_uses_local_memory_is_refused(python_evaluator, monkeypatch):
     monkeypatch.setattr(PythonKernel, "local_bytes", 16)
-    job = job_of("sm_90", WARP, search_spaces.REFINED.quick[0], Problem(64, 64, 64))
-    assert python_evaluator.check(job) == "it spills: 16 bytes of local memory a thread"
+    assert python_evaluator.check(job_64()) == "it spills: 16 bytes of local memory a thread"
 
 
-def test_products_are_timed_on_memory_that_grows_and_is_shared(python_evaluator, device_info):
+def test_products_are_timed_on_memory_that_grows_and_is_shared(python_evaluator, arrays):
     small = python_evaluator.operands(Problem(8, 8, 8))
-    assert small.once(WARP, search_spaces.REFINED.quick[0]) == 0.25
-    first = list(python_evaluator._memory)
+    assert small.once(WARP, GOOD) == 0.25
+    first = list(arrays)
     python_evaluator.operands(Problem(4, 4, 4))
-    assert python_evaluator._memory == first
-    python_evaluator.operands(Problem(16, 8, 8, "TN")).once(WARP, search_spaces.REFINED.quick[0])
-    assert python_evaluator._memory[1] is first[1] and python_evaluator._memory[0] is not first[0]
-    assert not first[0].open and not first[2].open
-    assert python_evaluator._memory[0].values.any() and python_evaluator.stopwatch.runs == 2
+    assert arrays == first
+    python_evaluator.operands(Problem(16, 8, 8, "TN")).once(WARP, GOOD)
+    assert [array.shape[1] for array in arrays] == [64, 64, 64, 128, 128]
+    assert [array.open for array in arrays] == [False, True, False, True, True]  # B did not grow
+    assert arrays[3].values.any() and python_evaluator.stopwatch.runs == 2
 
 
-@pytest.mark.parametrize(("problem", "runs"), [(Problem(64, 64, 64), 2), (Problem(64, 64, 4 * 10**6), 1)], ids=str)
-def test_a_short_product_is_timed_when_the_host_and_the_code_are_ready_for_it(
-    python_evaluator, monkeypatch, problem, runs
-):
-    """Else the first of its times is that of the host, which takes longer than the kernel."""
-    seen = []
-    monkeypatch.setattr(evaluator, "multiply", lambda *given: seen.append(python_evaluator.stopwatch.runs))
-    monkeypatch.setattr(CountingWatch, "once", lambda watch, work: (setattr(watch, "runs", 1), work(), 0.25)[2])
-    monkeypatch.setattr(evaluator, "views", lambda *given: ())
-    monkeypatch.setattr(DeviceEvaluator, "_allocate", lambda self, size, place: HostArray((1, 1), None, 0))
-    python_evaluator.operands(problem).once(WARP, search_spaces.REFINED.quick[0])
-    assert seen == [0, 1][2 - runs :]
+def test_operands_are_random_numbers_to_the_last_element(python_evaluator, arrays):
+    """They are drawn once and repeated: 2.1 times here, for a matrix of 9 million elements."""
+    python_evaluator.operands(Problem(3000, 3, 3000))
+    for array in arrays[:2]:
+        values = array.values.reshape(-1)
+        assert 0.9 < values[-1000:].std() < 1.1 and (values != 0).mean() > 0.99
 
 
-def test_afterwards_nothing_is_left(python_evaluator, device_info):
+LONG = Problem(2154, 2154, 2156)
+
+
+@pytest.mark.parametrize(("problem", "runs"), [(Problem(64, 64, 64), 2), (LONG, 1)], ids=["short", "long"])
+def test_only_a_product_of_less_than_20_gflop_is_warmed_up(python_evaluator, monkeypatch, problem, runs):
+    """Preparing the first call takes the host longer than a short kernel runs."""
+    timed = []  # how many runs had been timed when each product was launched
+    monkeypatch.setattr(evaluator, "multiply", lambda *given: timed.append(python_evaluator.stopwatch.runs))
+    timer = python_evaluator.operands(problem)
+    assert timer.once(WARP, GOOD) == 0.25
+    assert timed == [0] * runs and python_evaluator.stopwatch.runs == 1
+
+
+def test_afterwards_nothing_is_left(python_evaluator, device_info, arrays):
     timer = python_evaluator.operands(Problem(8, 8, 8))
-    timer.once(WARP, search_spaces.REFINED.quick[0])
+    timer.once(WARP, GOOD)
     assert device_info.kernels and device_info.prepared
     python_evaluator.close()
     assert device_info.kernels == {} and device_info.prepared == {}
-    assert not any(array.open for array in python_evaluator._memory)
+    assert arrays and not any(array.open for array in arrays)
 
 
 def test_real_kernels_compile_side_by_side_and_failures_are_values(python_evaluator):
-    good = job_of("sm_90", WARP, search_spaces.REFINED.quick[15], Problem(64, 64, 64))
+    good = job_64(config=QUICK_TO_COMPILE)
     bad = dataclasses.replace(good, config=WarptiledConfig(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1))
     found = dict(python_evaluator.compile([good, bad]))
     assert found[good] is None
     assert "static" in found[bad]
 
 
-def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_once(
+def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_and_loaded_once(
     python_evaluator, device_info, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
-    job = job_of("sm_90", WARP, search_spaces.REFINED.quick[15], Problem(64, 64, 64))
+    job = job_64(config=QUICK_TO_COMPILE)
     assert list(python_evaluator.compile([job])) == [(job, None)]
     assert cache.entries() == (0, 0)
 
@@ -243,29 +332,41 @@ def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_once(
 
     monkeypatch.setattr("fastsgemm.jit.compiler.cubin", again)
     monkeypatch.setattr("fastsgemm.jit.compiler.compiled", again)
-    loaded = python_evaluator._kernel(job)
-    assert python_evaluator._kernel(job) is loaded is device_info.kernels[kernel.key(WARP, job.config, job.variant)]
+    for _ in range(2):
+        python_evaluator.check(job)
+        assert device_info.compiled == ["warptiled"]
+    assert [*device_info.kernels] == [kernel.key(WARP, job.config, job.variant)]
+
+
+@pytest.fixture
+def cublas_with(monkeypatch):
+    """Return a function that makes `error` cuBLAS's, or takes cuBLAS away."""
+    monkeypatch.setattr(evaluator, "Lent", lambda array, meta: None)
+
+    def use(error):
+        baseline = error and cublas.Baseline("cuBLAS", lambda: None, error)
+        monkeypatch.setattr(cublas, "product", lambda *operands: baseline)
+
+    return use
 
 
 @pytest.mark.parametrize("found", [None, (3e-7, 2e-7)], ids=["no cuBLAS", "both"])
-def test_errors_are_those_of_the_config_and_of_cublas(python_evaluator, monkeypatch, found):
+def test_errors_are_those_of_the_config_and_of_cublas(python_evaluator, cublas_with, found):
+    cublas_with(found and iter(found).__next__)
     timer = python_evaluator.operands(Problem(64, 64, 64))
-    written = iter(found or ())
-    beside = None if found is None else cublas.Baseline("cuBLAS", lambda: None, lambda: next(written))
-    monkeypatch.setitem(timer.__dict__, "_beside", beside)
-    assert timer.errors(WARP, search_spaces.REFINED.quick[15]) == found
+    assert timer.errors(WARP, QUICK_TO_COMPILE) == found
 
 
-def test_without_room_for_float64_the_errors_are_not_known(python_evaluator, monkeypatch):
+def test_without_room_for_float64_the_errors_are_not_known(python_evaluator, cublas_with, host_driver):
     def error():
         raise MemoryError("6 GB")
 
-    survived = []
-    monkeypatch.setattr(python_evaluator, "survive", survived.append)
+    cublas_with(error)
     timer = python_evaluator.operands(Problem(64, 64, 64))
-    monkeypatch.setitem(timer.__dict__, "_beside", cublas.Baseline("cuBLAS", lambda: None, error))
-    assert timer.errors(WARP, search_spaces.REFINED.quick[15]) is None
-    assert [str(one) for one in survived] == ["6 GB"]
+    assert timer.errors(WARP, QUICK_TO_COMPILE) is None
+    host_driver.context = driver.CUresult.CUDA_ERROR_LAUNCH_FAILED
+    with pytest.raises(TuningError, match="CUDA_ERROR_LAUNCH_FAILED"):
+        timer.errors(WARP, QUICK_TO_COMPILE)
 
 
 # On a device
@@ -280,9 +381,6 @@ def real():
     made.close()
     if switched:
         gpu.leave()
-
-
-GOOD = search_spaces.REFINED.quick[0]
 
 
 @pytest.mark.gpu
@@ -324,17 +422,18 @@ def test_what_does_not_compile_is_a_value(real):
 @pytest.mark.parametrize(
     "problem", [Problem(300, 200, 100), Problem(300, 200, 100, "TN"), Problem(1, 64, 64)], ids=spell
 )
-def test_cublas_runs_on_the_same_operands(real, problem):
+def test_cublas_runs_on_the_same_operands(real, problem, monkeypatch):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("this PyTorch sees no device")
+    made = recorded(monkeypatch, DeviceArray)
     timer = real.operands(problem)
     assert timer.once(WARP, GOOD) > 0
     ours = np.empty((problem.M, problem.N), np.float32)
-    real._memory[2].download(ours)
+    made[2].download(ours)
     assert timer.baseline() > 0
     theirs = np.empty_like(ours)
-    real._memory[2].download(theirs)
+    made[2].download(theirs)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3)
     assert all(0 < error < 1e-6 for error in timer.errors(WARP, GOOD))
 

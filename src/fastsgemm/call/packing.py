@@ -77,6 +77,5 @@ def add_lines(draft: Draft, address: Address, operand: Operand, packed: Operand)
 def copy(gpu: Gpu, handle: int, source: View, target: View) -> None:
     """Copy a matrix on the device now, between any strides."""
     draft = Draft(gpu, handle)
-    matrices = [Matrix(Address(base), *view[1][:2]) for base, view in ((Base.A, source), (Base.C, target))]
-    add_copy(draft, *matrices)
+    add_copy(draft, Matrix(Address(Base.A), *source[1][:2]), Matrix(Address(Base.C), *target[1][:2]))
     draft.plan(0).launch(gpu, handle, source[0], 0, target[0], 0.0, 0.0)

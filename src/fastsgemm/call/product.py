@@ -63,7 +63,8 @@ def multiply(
     pb, b_meta = b
     pc, c_meta = c
     key = (
-        a_meta, b_meta, c_meta, pa & 15, pb & 15, pc & 15, rung, config, precision, split_a is None, split_b is None
+        a_meta, b_meta, c_meta, pa & 15, pb & 15, pc & 15, None if rung is None else rung.name, config, precision,
+        split_a is None, split_b is None,
     )  # fmt: skip
     plan: Plan | None = gpu.prepared.get(key)
     if plan is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fastsgemm.config import Config
@@ -27,7 +29,7 @@ def split(config: Config, K: int) -> tuple[int, int]:
     return max(1, -(-K // chunk)), chunk
 
 
-def steps(K: np.int32, alpha: np.float32, beta: np.float32) -> tuple[np.int32, np.float32]:
+def steps(K: Any, alpha: Any, beta: Any) -> tuple[Any, Any]:
     """Return the K and the alpha that a kernel is launched with: no steps where A and B are not to be read."""
     if K and alpha:
         return K, alpha

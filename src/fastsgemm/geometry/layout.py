@@ -11,21 +11,21 @@ import numpy as np
 from fastsgemm.config import WIDTHS
 
 ITEM = 4  # bytes of a float32
-MOST_OVERLAP_WORK = 10_000  # steps of the search for a shared element, at most about 2 us each
+MOST_OVERLAP_WORK = 10_000  # steps of the search for a shared element; a step takes up to about 2 us
 
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A matrix as the kernels address it: one unit stride, the other is `ld`.
+    """A matrix as the kernels address it: one stride is 1, the other is `ld`.
 
     Attributes
     ----------
     trans : bool
         False: row-major, element (i, j) at i * ld + j. True: column-major, at j * ld + i.
     ld : int
-        The leading dimension. It may be smaller than a line, zero or negative: a view decides, not BLAS.
+        The leading dimension. Unlike in BLAS it may be smaller than a line, zero or negative, because a view may.
     """
 
     trans: bool
@@ -33,7 +33,7 @@ class Stored:
 
 
 def stored(shape: Pair, strides: Pair) -> Stored | None:
-    """Return how the kernels can read this matrix, or None where neither stride is one."""
+    """Return how the kernels can read this matrix, or None if neither stride is 1."""
     (rows, columns), (down, right) = shape, strides
     if columns <= 1 and rows <= 1:
         return Stored(False, 0)
@@ -47,7 +47,7 @@ def stored(shape: Pair, strides: Pair) -> Stored | None:
 
 
 def vector_width(ld: int, line: int, misalignment: int) -> int:
-    """Return how many floats, 4, 2 or 1, make a vector of which every line of a matrix is whole, aligned ones.
+    """Return the widest load, in floats, that divides every line of a matrix into whole, aligned loads: 4, 2 or 1.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def overlap(distance: int, shape: Pair, strides: Pair, other_shape: Pair, other_
     distance : int
         Bytes from element (0, 0) of the first matrix to that of the second.
     """
-    base = 1 << 46  # any address will do, as long as none below it is negative
+    base = 1 << 46  # any address that is large enough for the second matrix to have one too
     try:
         one = np.asarray(_Ghost(base, *_once(shape, strides)))
         two = np.asarray(_Ghost(base + distance, *_once(other_shape, other_strides)))
@@ -118,17 +118,17 @@ def overlap(distance: int, shape: Pair, strides: Pair, other_shape: Pair, other_
 
 
 def _once(shape: Pair, strides: Pair) -> tuple[Pair, Pair]:
-    """Return the matrix without the repeats that a stride of 0 makes: as many elements as there is memory for."""
+    """Return shape and strides with one element along each stride of 0, which only repeats the same memory."""
     rows, columns = (min(extent, 1) if stride == 0 else extent for extent, stride in zip(shape, strides, strict=True))
     return (rows, columns), strides
 
 
 def shares_memory(one: np.ndarray, two: np.ndarray) -> bool | None:
-    """Whether two arrays share an element, or None where that is not found out in bounded time.
+    """Whether two arrays share an element, or None if the search for one gives up.
 
-    The answer is exact: interleaved views of one buffer do not overlap. The question is a bounded linear Diophantine
-    equation in the four indices, which NumPy solves by a search (see `numpy.shares_memory`). Strides that are
-    multiples of each other take microseconds; for others the search stops after `MOST_OVERLAP_WORK` steps.
+    The answer is exact: interleaved views of one buffer do not overlap. NumPy searches for a solution of a bounded
+    linear Diophantine equation in the four indices (see `numpy.shares_memory`). That takes microseconds if the strides
+    are multiples of each other. Otherwise the search gives up after `MOST_OVERLAP_WORK` steps.
     """
     try:
         return bool(np.shares_memory(one, two, max_work=MOST_OVERLAP_WORK))  # type: ignore[arg-type]  # NumPy's stub knows two values

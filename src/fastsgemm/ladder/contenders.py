@@ -37,7 +37,7 @@ _LEAST_RUNS, _MOST_RUNS = 5, 100  # timed runs of a product on the host
 _HOST_COPIES = 4.0  # memory of a ladder, in float32 copies of A, B and C: the values, the float64 reference
 _HOST_FLOPS = 10**13  # limit of a product on the host: minutes on two cores, and Ctrl-C cannot interrupt NumPy
 _CGROUP = Path("/sys/fs/cgroup")
-_ONE, _ZERO = np.float32(1.0), np.float32(0.0)  # alpha and beta
+_ONE, _ZERO = 1.0, 0.0  # alpha and beta
 
 
 @dataclass(frozen=True)

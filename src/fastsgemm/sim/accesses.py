@@ -1,4 +1,4 @@
-"""The last accesses to each unit of global memory, from which races are found.
+"""The last accesses to each unit of global memory, which show races.
 
 For every unit it stores the thread that wrote it last, the threads that have read it since, the threads that updated
 it atomically, and the number of asynchronous copies that are reading it. `fastsgemm.sim.clock` says which of these
@@ -42,9 +42,9 @@ class Accesses:
     Parameters
     ----------
     units : int
-        Memory is taken from the system only for those that are touched.
+        The system provides memory only for those that are accessed.
     describe : callable
-        From an address to words.
+        Returns an address in words, for messages.
     """
 
     def __init__(self, units: int, describe: Callable[[int], str]) -> None:
@@ -69,7 +69,7 @@ class Accesses:
         Raises
         ------
         RaceError
-            Another thread has read or written one of the units by a plain access, which no barrier has put in order.
+            Another thread has read or written one of the units by a plain access, and no barrier orders the two.
         """
         thread = lanes.gather(lanes.identity)[:, None]
         self._refuse(
@@ -96,7 +96,7 @@ class Accesses:
         Raises
         ------
         RaceError
-            Another thread has written one of them, and no barrier has put that in order.
+            Another thread has written one of them, and no barrier orders the two.
         """
         thread = lanes.gather(lanes.identity)[:, None]
         self._refuse(lanes, at, address, self._met_writer(lanes, thread, units), self._writer[units], "reads", "wrote")
@@ -147,7 +147,7 @@ class Accesses:
         np.add.at(self._copies, units, 1)
 
     def finish_copy(self, lanes: Lanes, thread: Array, units: Array) -> None:
-        """Note that copies have read these units on behalf of their threads, one for each unit."""
+        """Record that copies have read these units, each for its thread."""
         np.subtract.at(self._copies, units, 1)
         self._note_read(lanes, thread, units)
 
@@ -164,12 +164,12 @@ class Accesses:
         np.maximum.at(self._group, units[several], group[several])
 
     def _met_writer(self, lanes: Lanes, thread: Array, units: Array) -> Array:
-        """Return where somebody else's write is not in order for `thread`."""
+        """Return where another thread's write is not ordered before an access by `thread`."""
         return self._unordered(lanes, self._writer[units], self._written_at[units], np.zeros(1, np.int8), thread)
 
     @staticmethod
     def _unordered(lanes: Lanes, who: Array, when: Array, group: Array, thread: Array) -> Array:
-        """Return where an earlier access, by thread `who` - 1, is not in order for `thread`."""
+        """Return where an earlier access by thread `who` - 1 is not ordered before an access by `thread`."""
         suspect = (who != _NOBODY) & ((who != thread + 1) | (group > clock.THREAD))
         if suspect.any():
             chosen = [np.broadcast_to(x, suspect.shape)[suspect] for x in (who - 1, when, group, thread)]

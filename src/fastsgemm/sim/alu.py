@@ -1,4 +1,4 @@
-"""The instructions that only compute: a table from opcode to a function of arrays.
+"""The instructions that only compute: a table from opcode to a function on arrays.
 
 `TABLE` maps every opcode, with all its dots, to its source types, its result type and the function. An opcode
 that is not in it (or in the tables of the other modules) is an error when the kernel is decoded.
@@ -17,7 +17,7 @@ from fastsgemm.sim.slots import DTYPES
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 BITS = ("b16", "b32", "b64")
-SHARED_WINDOW = np.uint64(1 << 36)  # where shared memory appears among the generic addresses
+SHARED_WINDOW = np.uint64(1 << 36)  # generic address of the first byte of shared memory
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 
@@ -41,7 +41,7 @@ class Operation:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Divide integers as C does, towards zero; x / 0 is all ones, as on the device."""
+    """Divide integers with truncation, as C does; x / 0 is all ones, as on the device."""
     safe = np.where(b == 0, b.dtype.type(1), b)
     quotient = a // safe
     if quotient.dtype.kind == "i":
@@ -60,7 +60,7 @@ def _shift_left(a: Array, count: Array) -> Array:
 
 
 def _shift_right(a: Array, count: Array) -> Array:
-    """Shift right; counts past the width give zero, or the sign."""
+    """Shift right; a count beyond the width gives zero, or the sign if the type is signed."""
     bits = 8 * a.dtype.itemsize
     shifted = a >> np.minimum(count, bits - 1).astype(a.dtype)
     return np.asarray(shifted if a.dtype.kind == "i" else np.where(count < bits, shifted, a.dtype.type(0)))
@@ -76,7 +76,7 @@ def _insert_field(a: Array, b: Array, start: Array, length: Array) -> Array:
 
 
 def _extract_field(a: Array, start: Array, length: Array) -> Array:
-    """Return the `length` bits of an unsigned a from bit `start` on (bfe)."""
+    """Return `length` bits of an unsigned a, starting at bit `start` (bfe)."""
     start, length = start & np.uint32(255), length & np.uint32(255)
     field = _shift_left(np.broadcast_to(np.uint64(1), length.shape), length) - np.uint64(1)
     return (_shift_right(a.astype(np.uint64), start) & field).astype(a.dtype)
@@ -105,7 +105,7 @@ def _permute(a: Array, b: Array, selector: Array) -> Array:
 
 
 def _leading_zeros(a: Array) -> Array:
-    """Return the zeros above the highest one; 32 for zero (clz)."""
+    """Count the zero bits above the highest set bit; 32 for zero (clz)."""
     zeros = np.full(a.shape, 32, np.uint32)
     for bit in range(32):
         zeros[(a >> np.uint32(bit) & np.uint32(1)).astype(np.bool_)] = 31 - bit
@@ -113,7 +113,7 @@ def _leading_zeros(a: Array) -> Array:
 
 
 def _shift_to_top(a: Array) -> Array:
-    """Return by how much to shift left so that the highest one is at the top; all ones for zero (bfind.shiftamt)."""
+    """Return the left shift that moves the highest set bit to the top; all ones for zero (bfind.shiftamt)."""
     return np.where(a == 0, np.uint32(0xFFFFFFFF), _leading_zeros(a))
 
 
@@ -126,7 +126,7 @@ def _reverse(a: Array) -> Array:
 
 
 def _to_halves(high: Array, low: Array) -> Array:
-    """Round two float32 to float16, to nearest even, and put them into one register."""
+    """Round two float32 to float16, to nearest even, and pack them into one register."""
     return _to_half(low).astype(np.uint32) | _to_half(high).astype(np.uint32) << np.uint32(16)
 
 

@@ -22,7 +22,7 @@ class GlobalTraffic:
     sectors : int
         32-byte sectors that they touched, each counted once a request.
     bytes : int
-        What the threads moved.
+        Bytes that the threads moved.
     """
 
     requests: int = 0
@@ -100,7 +100,7 @@ class Counters:
         self.lanes[start:stop] += lanes.active_lanes
 
     def guarded(self, index: int, refused: int) -> None:
-        """Take back the lanes that the guard of an instruction kept out."""
+        """Subtract the lanes that the guard of an instruction excluded."""
         self.lanes[index] -= refused
 
     def accessed_global(self, index: int, lanes: Lanes, address: Array, owner: Array, size: int) -> None:
@@ -122,7 +122,7 @@ class Counters:
         count.words += lanes.active_warps * max(1, used // 4)
 
     def copied_box(self, index: int, operand: int, size: int) -> None:
-        """Count a tensor copy that read so many bytes of an operand."""
+        """Count a tensor copy that read this many bytes of an operand."""
         count = self.global_[index, operand]
         count.requests += 1
         count.sectors += size // SECTOR

@@ -2,7 +2,7 @@
 
 Each operand is a strided matrix with an address range of its own, so far from the others that no wrong index leads
 from one to another. A map with one byte per element says which bytes belong to an element of which operand, so that a
-gap between the rows of a view is known to be outside. `fastsgemm.sim.accesses` knows who touched what is written.
+gap between the rows of a view is known to be outside. `fastsgemm.sim.accesses` stores the accesses to what is written.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from fastsgemm.sim.tensor_map import SWIZZLE, TensorMap
 from fastsgemm.sim.updates import update_in_turn
 
 SPACING = 1 << 40  # bytes from one operand's address to the next one's: more than 64 GB, as far as float4 and int reach
-NULL = 1 << 20  # addresses below are said to be null and what is near it
-_DESCRIPTORS = 1 << 32  # where the tensor maps of a launch stand, one a byte: they cannot be read
+NULL = 1 << 20  # addresses below this are reported as null pointers plus an offset
+_DESCRIPTORS = 1 << 32  # address of the first tensor map of a launch, one per byte; the kernel cannot read them
 ALIGNMENT = 512  # bytes, of an allocation
-READ, WRITE = 1, 2  # in the map: what may be done; the operand's number is in the bits above
+READ, WRITE = 1, 2  # in the map: the allowed accesses; the bits above are the number of the operand
 NUMBER_SHIFT = 2
 MOST_OPERANDS = 255 >> NUMBER_SHIFT  # what an entry of the map can name
 
@@ -44,7 +44,7 @@ class Region:
     Attributes
     ----------
     array : ndarray
-        A matrix or vector with any strides; updated by the launch where it may be written.
+        A matrix or vector with any strides; the launch updates it if it may be written.
     read, write : bool
         What the kernel may do with it.
     complete : bool
@@ -119,7 +119,7 @@ class GlobalMemory:
         return self._starts[self.names.index(name)]
 
     def describe_tensor(self, tensor: TensorMap) -> int:
-        """Check and store a tensor map; return the address that stands for its descriptor.
+        """Check and store a tensor map; return the address of its descriptor.
 
         Raises
         ------
@@ -144,7 +144,7 @@ class GlobalMemory:
         return _DESCRIPTORS + len(self._tensors) - 1
 
     def tensor(self, lanes: Lanes, at: Instruction, nth: int, descriptor: int) -> tuple[TensorMap, int, int]:
-        """Return the tensor map that stands at an address, the address of its tensor and the bytes of an element."""
+        """Return the tensor map at an address, the address of its tensor, and the size of an element in bytes."""
         if not _DESCRIPTORS <= descriptor < _DESCRIPTORS + len(self._tensors):
             lanes.fail(GlobalAccessError, at, nth, f"takes {descriptor:#x} for the address of a tensor map")
         tensor = self._tensors[descriptor - _DESCRIPTORS]
@@ -158,7 +158,7 @@ class GlobalMemory:
         ----------
         lanes : Lanes
         at : Instruction
-            Named in the error if an access is not allowed.
+            The error names it if an access is not allowed.
         address : array of uint64
             Of the lanes that execute.
         dtype : dtype
@@ -198,7 +198,7 @@ class GlobalMemory:
         Returns
         -------
         old : array
-            The elements before.
+            The elements as they were before.
         owner : array
             The operands' numbers.
         """
@@ -225,7 +225,7 @@ class GlobalMemory:
         return units
 
     def finish_copy(self, lanes: Lanes, thread: Array, units: Array) -> None:
-        """Note that copies have read these units on behalf of their threads."""
+        """Record that copies have read these units for their threads."""
         self._accesses.finish_copy(lanes, thread, units)
 
     def finish(self) -> None:
@@ -272,7 +272,7 @@ class GlobalMemory:
     def _positions(self, address: Array, size: int) -> tuple[Array, Array | None]:
         """Return the offset of each access in the buffer, and a mask of the accesses inside it (None: all are)."""
         number = int(address[0]) + SPACING // 2 >> SPACING.bit_length() - 1
-        if 1 <= number <= len(self.names):  # as a rule all are of one operand
+        if 1 <= number <= len(self.names):  # the usual case: all accesses are to one operand
             offset = address - np.uint64(self._lows[number - 1])
             if int(offset.max()) + size <= self._extents[number - 1]:
                 return offset.astype(np.int64) + self._offsets[number - 1], None
@@ -293,7 +293,7 @@ class GlobalMemory:
         return rows[:, None] * per + np.arange(per)
 
     def _check(self, lanes: Lanes, at: Instruction, address: Array, size: int, wanted: int) -> tuple[Array, Array]:
-        """Return the index of each access in units of its size, and what the map says of it."""
+        """Return the index of each access in units of its size, and its entry in the map."""
         if (address % np.uint64(size)).any():
             nth = int(np.flatnonzero(address % np.uint64(size))[0])
             what = f"accesses {size} bytes at {self.describe(int(address[nth]))}, which is not a multiple of {size}"
@@ -319,7 +319,7 @@ class GlobalMemory:
         lanes.fail(error, at, nth, f"{verb} {size} bytes at {self.describe(int(address[nth]))}, which {reason}")
 
     def describe(self, address: int) -> str:
-        """Return an address in words: relative to the operand whose range is nearest."""
+        """Return an address for messages, relative to the operand whose range is nearest."""
         if address < NULL:
             return f"{address:#x} (a null pointer + {address} bytes)"
         if not self.names:

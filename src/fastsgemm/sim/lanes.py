@@ -1,7 +1,7 @@
-"""The threads that run in lockstep, one lane a thread: which of them execute, and their registers.
+"""The threads that run in lockstep, one lane per thread: which of them execute, and their registers.
 
-A register is an array of one value a lane, or of one value for all of them (shape ``(1,)``), which costs as
-much as a scalar and broadcasts by itself.
+A register is an array with one value per lane, or with shape ``(1,)`` if all lanes have the same value. The latter
+costs as much as a scalar, and NumPy broadcasts it.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ Array = NDArray[Any]
 
 
 class Lanes:
-    """The threads of some consecutive blocks of a launch, each block filled up to whole warps.
+    """The threads of consecutive blocks of a launch; the lanes of each block are padded to whole warps.
 
     Attributes
     ----------
     registers : list of array
         By slot; see `fastsgemm.sim.slots`.
     count : int
-        Blocks times threads, each block filled up to whole warps.
+        Lanes of all blocks.
     first_block, blocks : int
         Which blocks of the grid.
     mask : array of bool or None
-        The lanes that execute the current instruction; None where all do.
+        The lanes that execute the current instruction; None if all do.
     partial : bool
-        Lanes that are still alive do not execute: a result must be merged into the old register.
+        Whether some lanes that are alive do not execute. A result is then merged into the old register.
     alive : array of bool
-        The lanes that are threads and have not returned.
+        The lanes whose thread exists and has not returned.
     executing_warps : array of bool, shape (warps,), or None
-        The warps that have lanes in `mask`; None where all do.
+        The warps that have lanes in `mask`; None if all do.
     cluster : int
-        Blocks of a cluster; 1 without clusters. The blocks of a cluster are neighbours here, and all of them are there.
+        Blocks of a cluster; 1 without clusters. All blocks of a cluster are in the batch, next to each other.
     clock : Clock
-        What the barriers have put in order.
+        Which accesses the barriers have ordered.
     """
 
     def __init__(self, first_block: int, blocks: int, threads: int, registers: list[Array], cluster: int = 1) -> None:
@@ -79,7 +79,7 @@ class Lanes:
             self.active_warps = int(np.count_nonzero(self.executing_warps))
 
     def only(self, mask: Array, step: Callable[[Self], None]) -> None:
-        """Execute a step in the lanes of `mask` alone, which all execute now; none of them: not at all."""
+        """Execute a step only in the lanes of `mask`, a subset of those that execute now; do nothing if it is empty."""
         if not mask.any():
             return
         before, whole = self.mask, self.current_mask
@@ -110,18 +110,18 @@ class Lanes:
 
     @property
     def current_mask(self) -> Array:
-        """The lanes that execute, as an array in every case."""
+        """The lanes that execute; unlike `mask` never None."""
         return np.ones(self.count, np.bool_) if self.mask is None else self.mask
 
     def fail(self, error: type[KernelFault], instruction: Instruction, nth: int, what: str) -> NoReturn:
-        """Raise `error` for the `nth` of the lanes that execute."""
+        """Raise `error` with the name of the `nth` lane among those that execute."""
         lane = int(np.flatnonzero(self.current_mask)[nth])
         raise error(f"{self.name_of(lane)} {what}, at {instruction.place}: {instruction.text}")
 
     def name_of(self, lane: int) -> str:
-        """Return the thread of a lane in words."""
+        """Return the name of a lane's thread for messages."""
         return self.name_of_thread(int(self.identity[lane]))
 
     def name_of_thread(self, identity: int) -> str:
-        """Return a thread of the grid, by its entry of `identity`, in words."""
+        """Return the name of the thread with this entry of `identity`."""
         return f"thread {identity % self.width} of block {identity // self.width}"

@@ -25,12 +25,12 @@ from fastsgemm.sim.slots import DTYPES, Slots
 from fastsgemm.sim.tensor_map import TensorMap
 
 MAX_THREADS = 1024  # of a block
-_MOST_THREADS = 1 << 31  # of a launch: each has a number of 32 bits
-_MOST_LANES = 1 << 15  # of a batch: enough to hide what an instruction costs in Python
+_MOST_THREADS = 1 << 31  # of a launch; thread numbers are 32-bit
+_MOST_LANES = 1 << 15  # of a batch: with so many, the cost of an instruction in Python no longer matters
 _MOST_BYTES = 1 << 28  # of a batch's registers
-_LEAST_LIMIT = 100_000  # instructions of a warp that every launch is allowed,
-_LIMIT_PER_STEP = 500  # and for each step along the longest extent of an operand: loops run along those
-_PATIENCE = 3.0  # seconds before a bar shows how far a launch is
+_LEAST_LIMIT = 100_000  # instructions that a warp may execute in any launch
+_LIMIT_PER_STEP = 500  # and for each step along the longest extent of an operand, because loops run along extents
+_PATIENCE = 3.0  # seconds before a progress bar is shown
 
 
 class Machine:
@@ -46,7 +46,7 @@ class Machine:
     Raises
     ------
     DeviceError
-        The device is not in ``devices.json``.
+        The device is not in ``known_devices.json``.
     """
 
     def __init__(self, device: str | None = None) -> None:
@@ -64,7 +64,7 @@ class Machine:
         limit: int | None = None,
         arch: str | None = None,
     ) -> Report:
-        """Compile a kernel, run it, and say what it did.
+        """Compile a kernel, run it, and return the counts of the launch.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class Machine:
         LaunchError
             The launch does not fit the kernel or the architecture.
         KernelFault
-            The kernel did what it must not do; nothing has been written to the operands.
+            The kernel made an illegal access or broke another rule; nothing has been written to the operands.
         """
         binary = nvrtc.compile_source(source, arch or self.device.arch)
         decoded = _decoded(binary.ptx, kernel)
@@ -114,7 +114,7 @@ class Machine:
         values = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
         cluster = decoded.kernel.cluster[1]
-        with np.errstate(all="ignore"):  # Inf and NaN are values here, as on a device
+        with np.errstate(all="ignore"):  # Inf and NaN are ordinary values, as on a device
             for first in track(range(0, blocks_of_grid, step), "blocks", _PATIENCE):
                 blocks = min(step, blocks_of_grid - first)
                 registers = list(decoded.slots.initial)
@@ -140,7 +140,7 @@ class Machine:
         if kernel.cluster[::2] != (1, 1):
             raise LaunchError(f"only clusters along y are simulated, got {kernel.cluster}")
         if extent[1] % kernel.cluster[1]:
-            raise LaunchError(f"a grid of {extent[1]} blocks along y is no whole clusters of {kernel.cluster[1]}")
+            raise LaunchError(f"the grid must have a multiple of {kernel.cluster[1]} blocks along y, got {extent[1]}")
         if grid * (block + WARP) > _MOST_THREADS:
             raise LaunchError(f"at most {_MOST_THREADS} threads are simulated, got {grid} blocks of {block}")
         limit = self.device.shared_limit
@@ -163,7 +163,7 @@ def _decoded(text: str, name: str) -> Program:
 
 
 def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> dict[int, Array]:
-    """Return what the slots of the parameters hold."""
+    """Return the values of the parameters, by slot."""
     parameters = slots.kernel.parameters
     if len(args) != len(parameters):
         raise LaunchError(f"kernel {slots.kernel.name} has {len(parameters)} parameters, got {len(args)} arguments")
@@ -193,7 +193,7 @@ def _blocks_of_batch(decoded: Program, block: int) -> int:
 
 
 def _special(slots: Slots, batch: Batch, extent: tuple[int, int]) -> dict[int, Array]:
-    """Return what the slots of the special registers hold.
+    """Return the values of the special registers, by slot.
 
     Blocks are numbered so that those of a cluster, which lie along y, are neighbours.
     """

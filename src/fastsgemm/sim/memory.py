@@ -17,7 +17,7 @@ from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.ptx import Address, Constant, Instruction, Operand, Symbol, Vector
 from fastsgemm.sim.slots import DTYPES, Slots
 
-_HINTS = r"(?:\.c[agsvu]|\.cs|\.lu|\.wb|\.wt|\.L1::\w+|\.L2::\w+)*"  # cache hints: no effect on what is moved
+_HINTS = r"(?:\.c[agsvu]|\.cs|\.lu|\.wb|\.wt|\.L1::\w+|\.L2::\w+)*"  # cache hints, which do not change what is moved
 _ACCESS = re.compile(
     r"(ld|st)(?:\.volatile)?(?:\.(param|global|shared)(?:::cta)?)?(?:\.nc)?" + _HINTS + r"(?:\.v([24]))?\.([busf]\d+)"
 )
@@ -28,7 +28,7 @@ _SHARED_BITS = np.uint64(0xFFFFFFFF)  # of a shared address
 
 
 def narrowest(instructions: list[Instruction], space: str) -> int:
-    """Return the bytes of the narrowest access to global or shared memory among the instructions, at most 4."""
+    """Return the size in bytes of the narrowest access to a memory space among the instructions, at most 4."""
     matches = (_ACCESS.fullmatch(instruction.opcode) for instruction in instructions)
     sizes = (int(np.dtype(DTYPES[m[4]]).itemsize) for m in matches if m and m[2] in (space, None) and m[4] in DTYPES)
     return min([4, *sizes])
@@ -112,7 +112,7 @@ def _store(instruction: Instruction, index: int, slots: Slots, space: str, dtype
 
 
 def _copy(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
-    """cp.async, with the optional number of bytes to read; the rest of the target becomes zero."""
+    """cp.async, optionally with the number of bytes to read; the rest of the target is set to zero."""
     target, source, width, *rest = operands(instruction, 3, 4)
     if not isinstance(width, Constant) or width.bits not in _COPY_SIZES:
         raise unknown(instruction, f"it copies one of {_COPY_SIZES} bytes")
@@ -151,14 +151,14 @@ def _groups(instruction: Instruction, index: int, slots: Slots, match: re.Match[
 
 
 def _bytes_to_read(value: Array, size: int) -> Array:
-    """A predicate says to ignore the source, a number how many bytes of it to read."""
+    """The last operand of a copy: a predicate says whether to ignore the source, a number how many bytes to read."""
     return np.where(value, 0, size) if value.dtype == np.bool_ else np.minimum(value, size).astype(np.int64)
 
 
 def _fetch(
     instruction: Instruction, index: int, batch: Batch, address: Array, read: Array, size: int
 ) -> tuple[Array, Array | None]:
-    """Read what the copies of the lanes that execute move.
+    """Return the bytes that the copies of the executing lanes move.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def _fetch(
     if (address % np.uint64(size)).any():
         nth = int(np.flatnonzero(address % np.uint64(size))[0])
         batch.fail(MisalignedError, instruction, nth, f"copies {size} bytes from {int(address[nth]):#x}, no multiple")
-    if (read == size).all():  # as a rule
+    if (read == size).all():  # the usual case
         _fetch_alike(batch, instruction, index, address, data)
         return data, batch.memory.start_copy(address, size)
     lanes = np.flatnonzero(batch.current_mask)
@@ -191,9 +191,9 @@ def _fetch(
 
 
 def _fetch_alike(batch: Batch, instruction: Instruction, index: int, address: Array, data: Array) -> None:
-    """Read as many bytes in each lane that executes as `data` has."""
+    """Fill the rows of `data` with bytes from the address of each executing lane."""
     amount = data.shape[1]
-    unit = amount & -amount  # the widest access that the amount is whole multiples of
+    unit = amount & -amount  # the widest access that divides the amount
     for at in range(0, amount, unit):
         part, owner = batch.memory.load(batch, instruction, address + np.uint64(at), np.uint8, unit)
         data[:, at : at + unit] = part.T
@@ -201,7 +201,7 @@ def _fetch_alike(batch: Batch, instruction: Instruction, index: int, address: Ar
 
 
 def _address(instruction: Instruction, operand: Operand, slots: Slots) -> Callable[[Batch], Array]:
-    """Return a function from a batch to the addresses of all lanes, or to one that is the same for all."""
+    """Return a function from a batch to the address of each lane, or to one address for all lanes."""
     if not isinstance(operand, Address):
         raise unknown(instruction, "an operand of it is no address")
     slot = slots.reading(operand.base, "u64")
@@ -225,7 +225,7 @@ def _items(instruction: Instruction, operand: Operand, count: int) -> tuple[Oper
 
 
 def _fit(values: Array, dtype: Any) -> Array:
-    """Return values in a register or memory cell of another type: the same bits, cut or extended."""
+    """Return the values as a register or memory cell of another type holds them: their bits, cut or extended."""
     return values.view(dtype) if values.dtype.itemsize == np.dtype(dtype).itemsize else values.astype(dtype)
 
 

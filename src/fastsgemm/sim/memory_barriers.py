@@ -1,10 +1,12 @@
 """Memory barriers in shared memory (mbarrier), and what they put in order: tensor copies and the reads of wgmma.
 
-Every warp and every memory barrier of a block is an agent with a time. A warp knows, of each agent, up to which time
-the agent's accesses are in order before the warp's next one. It learns by waiting for a memory barrier (what those who
-arrived knew, and the copies that the barrier counted) and at a barrier of the block (what every warp knew).
-A tensor copy is an access by its memory barrier, at the time at which the current phase ends. So whoever reads what the
-copy brought must have waited for that phase; and who copies must know of the reads of what was there before.
+Every warp and every memory barrier of a block is an agent with a clock. Each warp stores, for each agent, the time up
+to which that agent's accesses are ordered before the warp's next access: its knowledge, as in a vector clock. A warp
+that waits for a memory barrier takes over the knowledge of the warps that arrived there, and the copies that the
+barrier counted. At a barrier of the block, every warp takes over the knowledge of all.
+
+A tensor copy is an access by its memory barrier at the end of the barrier's current phase. So a warp must wait for that
+phase before it reads the data, and a warp must know of all reads of the old data before it starts a copy.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from fastsgemm.sim.lanes import Array, Lanes
 from fastsgemm.sim.ptx import Instruction
 
 BYTES = 8  # of a memory barrier
-UNIT = 16  # bytes of shared memory that are kept track of together
+UNIT = 16  # bytes of shared memory that share one entry
 _MOST = 64  # memory barriers of a block
 _NOBODY = -1
 
@@ -32,7 +34,7 @@ class _Barrier:
     Attributes
     ----------
     agent : int
-        Its number among the agents of its block.
+        The number of this agent in its block.
     expected : int
         Arrivals of a phase.
     left : int
@@ -42,7 +44,7 @@ class _Barrier:
     phase : int
         Phases that have ended.
     gathered, released : array of int
-        What those knew who arrived in the current phase, and in those that have ended.
+        The knowledge of the warps that arrived in the current phase, and in the phases that have ended.
     made_by, made_at : int
         The warp that made it, and when.
     """
@@ -60,11 +62,11 @@ class _Barrier:
 
 @dataclass
 class _Block:
-    """The memory barriers of a block, by their addresses, and what its warps know of each agent."""
+    """The memory barriers of a block, by address, and what its warps know of each agent."""
 
     barriers: dict[int, _Barrier]
     known: Array  # (warps, agents)
-    writer: Array  # the agent that brought each unit
+    writer: Array  # the agent that wrote each unit
     written_at: Array
     read_at: Array  # (units, warps)
     readers: Array = field(init=False)  # products in flight that read each unit
@@ -74,7 +76,7 @@ class _Block:
 
 
 class MemoryBarriers:
-    """The memory barriers of a batch, and the accesses that they put in order.
+    """The memory barriers of a batch, and the accesses that they order.
 
     Parameters
     ----------
@@ -103,7 +105,7 @@ class MemoryBarriers:
             )
 
     def arrive(self, lanes: Lanes, at: Instruction, addresses: Array, expecting: Array | None) -> None:
-        """Let each lane that executes arrive, and say how many bytes more the phase is to count."""
+        """Let each executing lane arrive, and add its number of bytes to those that the phase expects."""
         for nth, (lane, address) in enumerate(zip(_executing(lanes), addresses, strict=True)):
             block, barrier, warp = self._find(lanes, at, nth, lane, address)
             np.maximum(barrier.gathered, block.known[warp], out=barrier.gathered)
@@ -115,7 +117,7 @@ class MemoryBarriers:
             _end_phase(barrier)
 
     def poll(self, lanes: Lanes, at: Instruction, addresses: Array, parities: Array) -> Array:
-        """Return, for the lanes that execute, whether the phase of each parity has ended; those learn what it knows."""
+        """Return, for the executing lanes, whether the phase has ended; if it has, they take over its knowledge."""
         done = np.zeros(len(addresses), np.bool_)
         for nth, (lane, address) in enumerate(zip(_executing(lanes), addresses, strict=True)):
             block, barrier, warp = self._find(lanes, at, nth, lane, address)
@@ -125,7 +127,7 @@ class MemoryBarriers:
         return done
 
     def block_barrier(self, blocks: Array | None) -> None:
-        """Let all warps of these blocks (None: of all) know what each knows."""
+        """Let all warps of these blocks (None: of all) take over each other's knowledge."""
         for row, block in self._blocks.items():
             if blocks is None or blocks[row]:
                 block.known[:] = block.known.max(axis=0)
@@ -137,7 +139,7 @@ class MemoryBarriers:
         Raises
         ------
         RaceError
-            The lane has not waited for those who read, or for the copy of, what is there.
+            The lane has not waited for a read of the old data, or for the copy that wrote it.
         """
         lane = int(_executing(lanes)[nth])
         block, barrier, warp = self._find(lanes, at, nth, lane, address)
@@ -158,12 +160,12 @@ class MemoryBarriers:
         _end_phase(barrier)
 
     def check_read(self, lanes: Lanes, at: Instruction, lane: int, units: Array) -> None:
-        """Check that what a lane's warp reads was brought by tensor copies for which it has waited.
+        """Check that a lane's warp has waited for the tensor copies that wrote what it reads.
 
         Raises
         ------
         UnwrittenSharedError
-            No tensor copy brought it.
+            No tensor copy wrote it.
         RaceError
             The warp has not waited for the copy.
         """

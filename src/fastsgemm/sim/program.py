@@ -46,12 +46,12 @@ class Stretch:
     start, stop : int
         Its instructions.
     steps : tuple of callable
-        Its instructions but the one that ends it.
+        Its instructions, without the one that ends it.
     end : End
     last : Instruction or None
         The instruction that ends it, if one does.
     condition : int or None
-        Slot of the predicate that decides whether the last instruction happens; None where it always does.
+        Slot of the predicate of the last instruction; None if it is executed always.
     negated : bool
     target : int
         The stretch that a branch goes to.
@@ -100,9 +100,9 @@ def decode(kernel: Kernel) -> Program:
     Raises
     ------
     UnknownInstructionError
-        One of them is not known; the message names it and its source line.
+        An instruction is not simulated; the message names it and its source line.
     PtxError
-        One of them has operands that do not fit it.
+        An instruction has the wrong operands.
     """
     kernel = _closed(kernel)
     slots = Slots(kernel)

@@ -1,6 +1,6 @@
 """PTX text to plain data: the kernels of a module and their instructions, each with its CUDA source line.
 
-Only syntax: which instructions exist is for `fastsgemm.sim.program` to say.
+This is syntax only; `fastsgemm.sim.program` decides which instructions exist.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Instruction:
         The line that the function around `where` was inlined at.
     text : str
     used_bytes : int or None
-        How many of the bytes that it loads are ever used, where the compiler says so.
+        How many of the loaded bytes are used, if the compiler notes it.
     """
 
     opcode: str
@@ -118,7 +118,7 @@ class Instruction:
 
     @property
     def place(self) -> str:
-        """The source line, in words."""
+        """The source line, for messages."""
         if self.where is None:
             return "an unknown line"
         return f"{self.where}" + (f" (inlined at {self.caller})" if self.caller else "")
@@ -132,7 +132,7 @@ class Parameter:
     ----------
     name : str
     type : str
-        PTX type; of an element, where it is an array.
+        PTX type; if it is an array, of an element.
     extent : int
         Elements of an array, which is how PTX has a struct; 0 for a scalar.
     """
@@ -158,7 +158,7 @@ class Kernel:
         Bytes that those variables need.
     instructions : list of Instruction
     labels : dict
-        Index of the instruction that each label stands before.
+        Index of the instruction that follows each label.
     cluster : tuple of int
         Blocks of a cluster along x, y and z.
     max_threads : int or None
@@ -190,7 +190,7 @@ _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+)\s
 _SHARED = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(\[\d*\])?")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr[^,]*?\s)?([\w$]+)(\[\d+\])?\s*$")
-_USED = re.compile(r'\.pragma\s+"used_bytes_mask\s+(\w+)"')  # the compiler's note on the load that follows
+_USED = re.compile(r'\.pragma\s+"used_bytes_mask\s+(\w+)"')  # the compiler's note on the next load
 _CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+),\s*(\d+),\s*(\d+)")
 _MAX_THREADS = re.compile(r"\.maxntid\s+(\d+)")
 _LABEL = re.compile(r"([\w$]+):")
@@ -255,12 +255,12 @@ class _Body:
         self.dynamic: list[str] = []
 
     def read(self, text: str, at: int) -> None:
-        """Read the statements of a body that begins at or behind `at`."""
+        """Read the statements of the body that begins at `at` or later."""
         statement = "the end of the text"
         try:
             for statement in _statements(text, text.index("{", at) + 1):
                 self._statement(statement)
-        except (ValueError, LookupError) as error:  # numbers that are none, and what is not there
+        except (ValueError, LookupError) as error:  # malformed numbers, and unknown names
             raise PtxError(f"cannot read kernel {self.kernel.name} at or after {statement!r}") from error
 
     def _statement(self, statement: str) -> None:
@@ -292,7 +292,7 @@ class _Body:
 
     def declare_shared(self, align: str, kind: str, name: str, extent: str) -> None:
         size = SIZES[kind] * int(extent[1:-1] or 0 if extent else 1)
-        if not size:  # extern: as large as the launch says
+        if not size:  # extern: the launch gives the size
             self.dynamic.append(name)
             return
         step = int(align or SIZES[kind])
@@ -304,7 +304,7 @@ class _Body:
         match = _LOC.match(statement)
         if match is None:
             raise PtxError(f"cannot read {statement!r}")
-        if match[2] == "0":  # made by the compiler: belongs to what came before
+        if match[2] == "0":  # line 0: code that the compiler added to the line before
             return
         self.where = SourceLine(self.files.get(int(match[1]), "?"), int(match[2]))
         self.caller = SourceLine(self.files.get(int(match[3]), "?"), int(match[4])) if match[3] else None

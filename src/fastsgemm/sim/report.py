@@ -49,11 +49,6 @@ class Activity:
         """FMAs for each shared load instruction; 0 without such loads."""
         return self.fmas / self.shared_loads.requests if self.shared_loads.requests else 0.0
 
-    @property
-    def fmas_per_shared_word(self) -> float:
-        """FMAs for each 32-bit word loaded from shared memory; 0 without such loads."""
-        return self.fmas / self.shared_loads.words if self.shared_loads.words else 0.0
-
 
 @dataclass(frozen=True)
 class Report:

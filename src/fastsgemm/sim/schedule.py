@@ -1,4 +1,4 @@
-"""Running a batch: which lanes execute which stretch next.
+"""The scheduler of a batch: which lanes execute which stretch next.
 
 A stretch is a basic block. Every lane waits at the start of some stretch. The scheduler runs the first of these
 stretches in the order of the text, with all lanes that wait there. So lanes that diverged meet again where the later
@@ -55,7 +55,7 @@ class _Scheduler:
             self._leave(number, stretch, mask)
 
     def _count(self, stretch: Stretch) -> None:
-        """Count the instructions of the warps that execute, and stop those that have had too many."""
+        """Count the instructions of the executing warps, and stop the launch if one exceeds the limit."""
         warps = self.batch.executing_warps
         self.executed[... if warps is None else warps] += stretch.stop - stretch.start
         if self.executed.max() > self.limit:
@@ -100,7 +100,7 @@ class _Scheduler:
             self.ready[number] = mask if there is None else there | mask
 
     def _split(self, stretch: Stretch, mask: Array) -> tuple[Array | None, Array | None]:
-        """Return the lanes that do what the last instruction says, and those that do not."""
+        """Return the lanes that execute the last instruction, and those that its predicate excludes."""
         if stretch.condition is None:
             return mask, None
         condition = self.batch.registers[stretch.condition] != stretch.negated
@@ -126,7 +126,7 @@ class _Scheduler:
         self._go(number + 1, mask)
 
     def _poll(self) -> bool:
-        """Let the lanes go on whose phase of a memory barrier has ended; return whether there are any."""
+        """Release the lanes whose phase of a memory barrier has ended; return whether there are any."""
         polling, self.polling = self.polling, {}
         for number, mask in polling.items():
             poll = self.program.stretches[number].poll
@@ -140,9 +140,9 @@ class _Scheduler:
         return bool(self.ready)
 
     def _release(self) -> None:
-        """Let the blocks go on that wait: each must wait with all its threads at one barrier.
+        """Release the blocks at a barrier; all threads of each must wait at the same one.
 
-        Clusters go on when no block waits at a barrier of its own.
+        Barriers of a cluster are released when no block waits at a barrier of its own.
         """
         stretches = self.program.stretches
         of_blocks = [n for n in self.waiting if stretches[n].end is End.BARRIER]

@@ -1,9 +1,9 @@
 """Shared memory of the blocks of a batch, and the accesses to it since the last barrier.
 
-Beside the bytes it keeps, for every unit of four bytes (fewer where the kernel has narrower accesses): whether it
-was written at all, the thread that wrote it since the last barrier, the thread that read it since, and whether an
-asynchronous copy to it is still in flight. A barrier of a warp puts the warp in the place of its thread: what came
-before is then in order for the threads of this warp, and for no other.
+Besides the bytes, it stores for every unit of four bytes (fewer if the kernel has narrower accesses) whether it was
+ever written, which thread wrote it and which read it since the last barrier, and whether an asynchronous copy to it is
+in flight. A warp barrier replaces these threads by their warp, because it orders earlier accesses for the threads of
+that warp and for no others.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fastsgemm.sim.updates import update_in_turn
 
 _MANY = -1  # more than one thread
 _FIRST_WARP = -2
-RANK_SHIFT = 24  # in an address of a cluster's shared memory: where the rank of the block + 1 stands
+RANK_SHIFT = 24  # bit at which an address in a cluster's shared memory has the rank of the block, plus 1
 
 
 class SharedMemory:
-    """The shared memory of every block of a lanes.
+    """The shared memory of all blocks of a batch.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class SharedMemory:
     grain : int
         Bytes of the narrowest access, at most 4.
     cluster : int
-        Blocks of a cluster, neighbours here.
+        Blocks of a cluster, which are next to each other.
     """
 
     def __init__(self, blocks: int, size: int, grain: int, cluster: int = 1) -> None:
@@ -121,7 +121,7 @@ class SharedMemory:
         self._writer[units] = threads[:, None] + 1
 
     def barrier(self, blocks: Array | None) -> None:
-        """Forget who touched what in these blocks (None: in all)."""
+        """Forget the accesses to these blocks (None: to all), because a barrier has ordered them."""
         for kept in self._kept:
             if blocks is None:
                 kept.fill(0)
@@ -154,29 +154,29 @@ class SharedMemory:
         self._bytes.reshape(-1, data.shape[1])[(row * self.stride + address) // data.shape[1]] = data
 
     def get(self, row: int, address: Array) -> Array:
-        """Return the 16-byte pieces at these addresses of a block, one after the other along the last dimension."""
+        """Return the 16-byte pieces at these addresses of a block, concatenated along the last dimension."""
         pieces = self._bytes.reshape(-1, 16)[(row * self.stride + address) // 16]
         return np.asarray(pieces.reshape(*address.shape[:-1], -1))
 
     def cluster_barrier(self, blocks: Array) -> None:
-        """Forget who touched what in these blocks, whole clusters of them."""
+        """Forget the accesses to these blocks, which are whole clusters."""
         self.barrier(blocks)
         for kept in (self._fresh, self._read_from_afar):
             kept.reshape(self._blocks, -1)[blocks] = False
 
     def finish(self) -> None:
-        """Check, at the end of the blocks, that no shared memory has gone while another block may still read it.
+        """Check that no block ends while another block of its cluster may still read its shared memory.
 
         Raises
         ------
         RaceError
-            The cluster has not passed a barrier since.
+            There was no barrier of the cluster after such a read.
         """
         if self._read_from_afar.any():
             raise RaceError("a block may end while others of its cluster read its shared memory: no barrier follows")
 
     def _note_write(self, lanes: Lanes, at: Instruction, address: Array, units: Array) -> None:
-        """Note a write for the other blocks of the cluster."""
+        """Record a write for the checks of the other blocks of the cluster."""
         if self._cluster == 1:
             return
         afar = self._read_from_afar[units]
@@ -189,7 +189,7 @@ class SharedMemory:
         self._fresh[units] = True
 
     def warp_barrier(self, lanes: Lanes) -> None:
-        """Put what the warps that execute have touched in order for their own threads."""
+        """Order the accesses of the executing warps for their own threads."""
         executing: Array = np.logical_or.reduce(lanes.current_mask.reshape(self._blocks, -1, WARP), axis=2)
         for kept in self._kept:
             units = kept.reshape(self._blocks, -1)
@@ -237,7 +237,7 @@ class SharedMemory:
         return rows[:, None] * per + np.arange(per)
 
     def _claim(self, lanes: Lanes, at: Instruction, address: Array, rows: Array, size: int) -> Array:
-        """Check that a write meets nobody, and note the writer."""
+        """Check that a write races with no earlier access, and record the writer."""
         units = self._units(rows, size)
         me = lanes.gather(lanes.thread)[:, None] + 1
         self._check_in_flight(lanes, at, address, units)
@@ -272,7 +272,7 @@ class SharedMemory:
 
 
 def _others(who: Array, me: Array) -> Array:
-    """Return where anybody but this thread, or its own warp before a barrier of that, has touched a unit."""
+    """Return where a unit was accessed by another thread and no barrier of the block or the warp came after."""
     others: Array = (who != 0) & (who != me) & (who != _FIRST_WARP - (me - 1) // WARP)
     return others
 

@@ -20,12 +20,12 @@ _LAST_LANE = np.uint32(WARP - 1)
 
 
 def check_whole_warps(batch: Batch, instruction: Instruction) -> None:
-    """Check that every warp that executes an instruction does so with all its living lanes.
+    """Check that each warp that executes an instruction does so with all lanes that have not returned.
 
     Raises
     ------
     BarrierError
-        One does not; the message names the first lane that is missing.
+        A lane is missing; the message names the first one.
     """
     executing = batch.current_mask.reshape(-1, WARP)
     missing = executing.any(axis=1, keepdims=True) & batch.alive.reshape(-1, WARP) & ~executing

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 from fastsgemm.device import DeviceInfo, info_of
 
 _POISON = 0xFF  # C is filled with this byte; four of them are a NaN, which shows elements that were not written
-_ONE, _ZERO = np.float32(1.0), np.float32(0.0)  # alpha and beta
+_ONE, _ZERO = 1.0, 0.0  # alpha and beta
 _CHECKED = (516, 388, 132)  # M, N, K of the check: several tiles and a ragged one each way, multiples of 4
 _GUARDED = (12, 12, 132)  # the same for kernels that are compiled for less than a tile of C
 _NARROW = (12, 388, 2180)  # the same for rung 10, whose tiles are deep

@@ -1,0 +1,165 @@
+"""What a call needs from an array library, and how it gets it from any object with DLPack."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import DeviceMismatchError, DTypeError, FastsgemmError, OperandError
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+
+HOST = -1  # the device number of host memory
+_DLPACK_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
+_DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
+
+Meta = tuple[Any, Any, int, Callable[[str], FastsgemmError] | None, bool]
+View = tuple[int, Meta]
+
+
+class Library:
+    """What `sgemm` needs from an array library. This base class handles any object with DLPack.
+
+    An object of the caller may return or raise anything when a protocol is used. So each protocol is used in one place
+    of this module, which turns a wrong answer into an `OperandError` that names the object's type and the answer.
+    """
+
+    immutable = False  # whether its arrays must never be written
+    has_streams = False  # whether work on `current_stream` runs after the work that the library has queued
+
+    def refusal(self, cls: type) -> str | None:
+        """Return why no array of this class can be used, or None."""
+        return None
+
+    def device_of(self, x: Any) -> int:
+        """Return the number of the CUDA device that holds `x`, or `HOST`."""
+        kind, number = _dlpack_device(x)
+        if kind in _DLPACK_HOST:
+            return HOST
+        if kind in _DLPACK_CUDA and number >= 0:  # a negative number could be mistaken for HOST
+            return number
+        if kind in _DLPACK_CUDA:
+            raise DeviceMismatchError(f"{type_name(x)} reports CUDA device {number}; device numbers begin at 0")
+        raise DeviceMismatchError(f"{type_name(x)} is on a device that is neither host nor CUDA (DLPack {kind})")
+
+    def current_stream(self, device: int) -> int:
+        """Return the raw handle of the caller's current stream."""
+        return LEGACY_STREAM
+
+    def view(self, x: Any, handle: int, ordered: bool) -> View:
+        """Return address and meta of a device array for work on stream `handle`.
+
+        If `ordered` is false, the stream is first made to wait for the work that the library has queued on `x`.
+        """
+        from cuda.core.utils import StridedMemoryView
+
+        stream = -1 if ordered else handle or LEGACY_STREAM
+        try:
+            view = StridedMemoryView.from_any_interface(self._exporter(x), stream_ptr=stream)
+        except FastsgemmError:
+            raise
+        except Exception as error:
+            if self.device_of(x) == HOST:  # exports of host memory reject a stream
+                place = f"a {type_name(x)} on the host among arrays on a device"
+                raise DeviceMismatchError(f"all operands must be on one device, got {place}") from error
+            raise OperandError(f"{type_name(x)} could not be exported: {said(error)}") from error
+        shape = view.shape
+        strides = view.strides or row_major(shape)
+        fault = None if view.dtype == np.float32 else wrong_dtype(view.dtype)
+        return view.ptr, (shape, strides, view.device_id, fault, view.readonly)
+
+    def _exporter(self, x: Any) -> Any:
+        """Return the object through which cuda.core reads `x`."""
+        return x
+
+    def empty(self, like: Any, shape: tuple[int, int], gpu: Gpu, handle: int) -> Any:
+        """Return a new array of the same library and on the same device as `like`."""
+        namespace = _namespace(like)
+        return namespace.empty(shape, dtype=namespace.float32, device=like.device)
+
+    def finish(self, made: Any) -> Any:
+        """Return the caller's array for one that `empty` made, once it has been written."""
+        return made
+
+    def written(self, x: Any) -> None:
+        """Tell the library that the caller's array `x` has been written, or will be by work already in its stream."""
+
+    def to_numpy(self, x: Any, name: str) -> np.ndarray:
+        """Return host array `x` as a NumPy view of the same memory."""
+        try:
+            return np.from_dlpack(x)
+        except Exception as error:
+            raise OperandError(f"{name} ({type_name(x)}) could not be read: {said(error)}") from error
+
+    def from_numpy(self, result: np.ndarray, like: Any) -> Any:
+        """Return a new host array as an array of the same library as `like`."""
+        return _namespace(like).from_dlpack(result)
+
+
+def _dlpack_device(x: Any) -> tuple[int, int]:
+    answer = "nothing"
+    try:
+        answer = x.__dlpack_device__()
+        kind, number = answer
+        return operator.index(kind), operator.index(number)
+    except Exception as error:
+        rule = "must return a device type and a device number"
+        raise OperandError(f"{type_name(x)}.__dlpack_device__ {rule}, got {answer!r} ({said(error)})") from error
+
+
+def _namespace(like: Any) -> Any:
+    try:
+        return like.__array_namespace__()
+    except Exception as error:
+        raise OperandError(f"cannot make a new {type_name(like)}; pass C") from error
+
+
+class Fault:
+    """The reason why an array cannot be used. Calling it with the operand's name returns the error."""
+
+    def __init__(self, error: type[FastsgemmError], reason: str) -> None:
+        self._error, self._reason = error, reason
+
+    def __call__(self, name: str) -> FastsgemmError:
+        return self._error(f"{name} {self._reason}")
+
+
+def wrong_dtype(dtype: Any) -> Fault:
+    hint = "; float64 is not converted silently, cast it yourself" if "float64" in str(dtype) else ""
+    return Fault(DTypeError, f"must be float32, got {dtype}{hint}")
+
+
+NO_MEMORY = Fault(
+    OperandError, "has no memory: it is lazy, was freed, or is seen from inside a transform (vmap, jvp, functionalize)"
+)
+
+
+def host_fault(x: np.ndarray) -> Fault | None:
+    """Return why a host array cannot be used, or None."""
+    return None if x.dtype == np.float32 and x.dtype.isnative else wrong_dtype(x.dtype)
+
+
+def row_major(shape: Any) -> tuple[int, ...]:
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def type_name(x: Any) -> str:
+    return class_name(type(x))
+
+
+def class_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def said(error: Exception) -> str:
+    """Return the message of another library's error, or its type if the message is empty."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,41 @@
+"""CuPy."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastsgemm.call.arrays.base import Library, View, wrong_dtype
+from fastsgemm.geometry.layout import ITEM
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+class CuPy(Library):
+    has_streams = True
+
+    def __init__(self) -> None:
+        self._cupy = sys.modules["cupy"]
+
+    def device_of(self, x: Any) -> int:
+        return int(x.device.id)
+
+    def current_stream(self, device: int) -> int:
+        return int(self._cupy.cuda.get_current_stream().ptr)
+
+    def view(self, x: Any, handle: int, ordered: bool) -> View:
+        """Read attribute by attribute, because DLPack in CuPy 14 divides a negative stride as an unsigned number."""
+        if not ordered:
+            super().view(x, handle, ordered)
+        fault = None if x.dtype == _FLOAT32 else wrong_dtype(x.dtype)
+        strides = tuple([step // ITEM for step in x.strides])
+        return x.data.ptr, (x.shape, strides, x.device.id, fault, False)
+
+    def empty(self, like: Any, shape: tuple[int, int], gpu: Gpu, handle: int) -> Any:
+        with like.device:
+            return self._cupy.empty(shape, dtype=np.float32)

@@ -1,0 +1,96 @@
+"""Matrices of our own on a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastsgemm import device
+from fastsgemm.call import workspace
+from fastsgemm.call.arrays.base import View, row_major
+from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import CaptureError
+from fastsgemm.geometry.layout import ITEM
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+
+
+class DeviceArray:
+    """A row-major float32 matrix in the device's memory pool, exported by DLPack. It may outlive the call.
+
+    Parameters
+    ----------
+    shape : (int, int)
+    gpu : Gpu
+    handle : int
+        The raw stream on which it is allocated, written and freed.
+
+    Raises
+    ------
+    DeviceMemoryError
+        The device has no room for it.
+    CaptureError
+        The stream is being captured, and memory of a graph does not outlive a replay.
+    """
+
+    def __init__(self, shape: tuple[int, int], gpu: Gpu, handle: int) -> None:
+        from cuda.core.utils import StridedMemoryView
+
+        self.shape = shape
+        self.stream = gpu.stream(handle)
+        self.buffer = self._allocate(gpu, max(ITEM, ITEM * shape[0] * shape[1]))
+        self._ordinal = gpu.ordinal
+        self._view = StridedMemoryView.from_buffer(self.buffer, shape, row_major(shape), dtype=np.dtype(np.float32))
+
+    def _allocate(self, gpu: Gpu, size: int) -> Any:
+        what = f"a new matrix of {self.shape[0]} x {self.shape[1]}"
+        try:
+            return gpu.device.allocate(size, stream=self.stream)
+        except Exception as error:  # cuda.core's errors share no public base
+            if device.is_capturing(int(self.stream.handle)):
+                where = "inside a CUDA graph capture, whose memory does not outlive a replay"
+                raise CaptureError(f"{what} cannot be made {where}; pass a C that is no JAX array") from error
+            if "CUDA_ERROR_OUT_OF_MEMORY" in str(error):
+                raise workspace.no_room(gpu, size, what) from error
+            raise
+
+    @property
+    def pointer(self) -> int:
+        """The address of element (0, 0)."""
+        return int(self.buffer.handle)
+
+    @property
+    def view(self) -> View:
+        """Address and meta, as `Library.view` gives them."""
+        return self.pointer, (self.shape, row_major(self.shape), self._ordinal, None, False)
+
+    def upload(self, source: np.ndarray) -> None:
+        """Fill it from a contiguous host array with the same number of elements."""
+        from cuda.bindings import driver
+
+        answer = driver.cuMemcpyHtoD(self.pointer, source.ctypes.data, source.nbytes)
+        device.succeed("copying an operand to the device", answer)
+
+    def download(self, target: np.ndarray) -> None:
+        """Copy it into a contiguous host array with the same number of elements."""
+        from cuda.bindings import driver
+
+        answer = driver.cuMemcpyDtoH(target.ctypes.data, self.pointer, target.nbytes)
+        device.succeed("copying C from the device", answer)
+
+    def close(self) -> None:
+        """Free the memory, in stream order."""
+        self.buffer.close(self.stream)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, self._ordinal)
+
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        if stream is not None and stream != -1:
+            from cuda.core import LEGACY_DEFAULT_STREAM, Stream
+
+            consumer = LEGACY_DEFAULT_STREAM if stream == LEGACY_STREAM else Stream.from_handle(stream)
+            consumer.wait(self.stream)
+        return self._view.__dlpack__(stream=-1, **options)

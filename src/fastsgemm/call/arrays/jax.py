@@ -1,0 +1,50 @@
+"""JAX: its arrays are immutable, so a result is always a new array, handed over by DLPack."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastsgemm.call.arrays.base import Library, said, type_name
+from fastsgemm.call.arrays.device_array import DeviceArray
+from fastsgemm.errors import DeviceMismatchError, DTypeError, OperandError
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+
+
+class Jax(Library):
+    """Arrays of JAX."""
+
+    immutable = True
+
+    def __init__(self) -> None:
+        self._jax = sys.modules["jax"]
+
+    def device_of(self, x: Any) -> int:
+        if isinstance(x, self._jax.core.Tracer):
+            raise OperandError("a JAX tracer has no memory; call sgemm outside jit, grad and vmap")
+        if x.is_deleted():
+            raise OperandError("a JAX array was deleted (or donated to a jit function) and has no memory")
+        if self._jax.dtypes.issubdtype(x.dtype, self._jax.dtypes.extended):
+            raise DTypeError(f"a JAX array must be float32, got {x.dtype}")
+        if len(x.devices()) != 1:
+            raise DeviceMismatchError(f"a JAX array must be on one device, got {len(x.devices())}")
+        return super().device_of(x)
+
+    def empty(self, like: Any, shape: tuple[int, int], gpu: Gpu, handle: int) -> Any:
+        return DeviceArray(shape, gpu, handle)
+
+    def finish(self, made: Any) -> Any:
+        return self._jax.dlpack.from_dlpack(made)
+
+    def to_numpy(self, x: Any, name: str) -> np.ndarray:
+        try:
+            return np.asarray(x)
+        except Exception as error:
+            raise OperandError(f"{name} ({type_name(x)}) could not be read: {said(error)}") from error
+
+    def from_numpy(self, result: np.ndarray, like: Any) -> Any:
+        return self._jax.device_put(result, next(iter(like.devices())))

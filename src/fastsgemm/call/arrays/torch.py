@@ -1,0 +1,133 @@
+"""PyTorch, read attribute by attribute: this is faster than a protocol, and the protocols omit the negative bit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastsgemm.call.arrays.base import HOST, NO_MEMORY, Fault, Library, View, wrong_dtype
+from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import DeviceMismatchError, OperandError
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+
+
+class Torch(Library):
+    """Tensors of PyTorch."""
+
+    has_streams = True
+
+    def __init__(self) -> None:
+        self._torch = torch = sys.modules["torch"]
+        self._float32 = torch.float32
+        self._current = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent in CPU builds
+        self._forward_ad = torch.autograd.forward_ad
+        self._increment_version = _version_counter(torch)
+
+    def refusal(self, cls: type) -> str | None:
+        """Refuse subclasses that redefine operations: fake, nested, masked and distributed tensors."""
+        plain = {"__torch_dispatch__": [], "__torch_function__": [self._torch._C._disabled_torch_function_impl]}
+        for method, harmless in plain.items():
+            if _function(cls, method) not in (_function(self._torch.Tensor, method), *harmless):
+                return f"redefines operations ({method}); pass the torch.Tensor that it wraps"
+        return None
+
+    def device_of(self, x: Any) -> int:
+        if x.is_cuda:
+            return x.get_device()  # type: ignore[no-any-return]
+        if x.device.type != "cpu":
+            raise DeviceMismatchError(f"a torch tensor on {x.device} is neither on the host nor on a CUDA device")
+        return HOST
+
+    def current_stream(self, device: int) -> int:
+        return self._current(device)  # type: ignore[no-any-return, misc]
+
+    def view(self, x: Any, handle: int, ordered: bool) -> View:
+        if x.dtype is not self._float32 or x.requires_grad or x.is_neg() or self._forward_ad._current_level >= 0:
+            fault = self._fault(x)
+            if fault is not None:
+                return self._unusable(x, fault)
+        try:
+            address, meta = x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False)
+        except RuntimeError:
+            return self._unusable(x, self._fault(x) or NO_MEMORY)
+        if not address and x.numel():
+            return self._unusable(x, NO_MEMORY)
+        if not ordered:
+            self._order(x, handle)
+        return address, meta
+
+    def _unusable(self, x: Any, fault: Fault) -> View:
+        shape = () if x.is_nested else x.shape  # a nested tensor has no shape
+        return 0, (shape, (), x.get_device(), fault, False)
+
+    def empty(self, like: Any, shape: tuple[int, int], gpu: Gpu, handle: int) -> Any:
+        strides = (shape[1] or 1, 1)  # `empty` itself takes longer to read its arguments
+        return self._torch.empty_strided(shape, strides, dtype=self._float32, device=like.device)
+
+    def to_numpy(self, x: Any, name: str) -> np.ndarray:
+        fault = self._fault(x)
+        if fault is not None:
+            raise fault(name)
+        try:
+            address = x.data_ptr()
+            values = x.numpy()
+        except RuntimeError as error:
+            raise NO_MEMORY(name) from error
+        if not address and values.size:  # the storage was freed; NumPy would read whatever is at address 0
+            raise NO_MEMORY(name)
+        return values  # type: ignore[no-any-return]
+
+    def from_numpy(self, result: np.ndarray, like: Any) -> Any:
+        return self._torch.from_numpy(result)
+
+    def _fault(self, x: Any) -> Fault | None:
+        if x.dtype is not self._float32:
+            return wrong_dtype(x.dtype)
+        if x.is_nested:
+            return Fault(OperandError, "is a nested tensor; pass its tensors one by one")
+        if x.layout is not self._torch.strided:
+            return Fault(OperandError, f"is stored as {x.layout}; only strided tensors can be used")
+        if x.requires_grad:
+            return Fault(OperandError, "requires grad, and sgemm computes no gradient; pass .detach()")
+        if x.is_neg():
+            return Fault(OperandError, "has the negative bit set (a lazy -x); pass .resolve_neg()")
+        if self._forward_ad._current_level >= 0 and self._forward_ad.unpack_dual(x).tangent is not None:
+            return Fault(OperandError, "has a tangent (forward-mode AD), and sgemm computes none; pass its primal")
+        return None
+
+    def written(self, x: Any) -> None:
+        """Increment the version counter, so that autograd refuses to use the overwritten value."""
+        try:
+            self._increment_version((x,))
+        except RuntimeError:  # PyTorch before 2.5: inference tensors have no counter, and autograd does not save them
+            if not x.is_inference():
+                raise
+
+    def _order(self, x: Any, handle: int) -> None:
+        current = self._torch.cuda.current_stream(x.device)
+        if current.cuda_stream != (0 if handle == LEGACY_STREAM else handle):
+            self._torch.cuda.ExternalStream(handle, device=x.device).wait_stream(current)
+
+
+def _version_counter(torch: Any) -> Callable[[tuple[Any]], None]:
+    """Return a function that increments the version counter of the tensor in a tuple.
+
+    It is the C function that `torch.autograd.graph.increment_version` calls since PyTorch 2.5, which takes half the
+    time, or that function in older versions.
+    """
+    try:
+        torch._C._increment_version((torch.empty(0),))
+    except (AttributeError, TypeError):
+        return lambda tensors: torch.autograd.graph.increment_version(*tensors)
+    return torch._C._increment_version  # type: ignore[no-any-return]
+
+
+def _function(cls: type, method: str) -> Any:
+    """Return the function of a method; it is the same object for every class that inherits the method."""
+    found = getattr(cls, method)
+    return getattr(found, "__func__", found)

@@ -1,0 +1,79 @@
+"""Plans: what reaches the driver, and what is said when it refuses."""
+
+import threading
+
+import numpy as np
+import pytest
+from cuda.bindings import driver
+from python_kernels import PythonKernel
+
+from fastsgemm import BlockConfig, sgemm
+from fastsgemm.call.plan import Address, Base, Draft, Scalar
+from fastsgemm.errors import DeviceError
+
+HOW = {"rung": "naive", "config": BlockConfig(32, 32)}
+
+
+def test_a_launch_that_the_driver_refuses_is_an_error_with_its_numbers(device, on_device, random, monkeypatch):
+    refused = driver.CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+    monkeypatch.setattr(device, "launch", lambda *given: (refused,))
+    message = r"launching fastsgemm_naive with \(2,\) blocks of 1024 threads failed: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
+    with pytest.raises(DeviceError, match=message):
+        sgemm(on_device(random(40, 8)), on_device(random(8, 5)), **HOW)
+
+
+def test_one_plan_serves_streams_in_turns(device, on_device, random):
+    class Stream:
+        def __init__(self, handle):
+            self.handle = handle
+
+        def __cuda_stream__(self):
+            return 0, self.handle
+
+    A, B = on_device(random(4, 8)), on_device(random(8, 5))
+    for handle in (7, 9, 9, 7):
+        sgemm(A, B, stream=Stream(handle), **HOW)
+    assert [handle for handle, _ in device.launched] == [7, 9, 9, 7] and len(device.prepared) == 1
+
+
+def test_threads_that_share_a_plan_do_not_mix_their_arguments(device, on_device, random):
+    """The Python device gives way to other threads between any two instructions, as a real launch does."""
+    operands = [(random(6, 8), random(8, 5)) for _ in range(4)]
+    wrong = []
+
+    def work(a, b):
+        A, B, C = on_device(a), on_device(b), on_device(np.empty((6, 5), np.float32))
+        for _ in range(50):
+            sgemm(A, B, C=C, **HOW)
+            wrong.extend([1] * (not np.allclose(C.values, a @ b, rtol=1e-5, atol=1e-5)))
+
+    threads = [threading.Thread(target=work, args=each) for each in operands]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and len(device.launched) == 200
+
+
+@pytest.mark.parametrize("beta", [0.0, 2.0])
+@pytest.mark.parametrize(("alpha", "K"), [(1.0, 3), (0.0, 3), (1.0, 0)])
+def test_steps_are_launched_where_their_scalar_is_not_zero_and_get_what_they_name(device, alpha, K, beta):
+    found = []
+
+    def launch(config, kernel, pointers, extra):
+        found.append((kernel.name, kernel.arguments(pointers)))
+        return (0,)
+
+    device.launch = launch
+    draft = Draft(device, 5)
+    sums = draft.reserve(100, "sums")
+    for only_for in ("", "alpha", "beta", "no alpha"):
+        arguments = (Address(Base.A), sums + 8, Scalar.STEPS, Scalar.ALPHA, Scalar.BETA, np.float32(0.5), 1 << 40)
+        draft.add(PythonKernel(only_for, None, "PPifffq"), (1,), 32, *arguments, only_for=only_for)
+    draft.plan(K).launch(device, 5, 0x1000, 0x2000, 0x3000, alpha, beta)
+    reads = bool(alpha and K)
+    wanted = {"", "alpha" if reads else "no alpha"} | ({"beta"} if beta else set())
+    assert {which for which, _ in found} == wanted
+    [memory] = device.made
+    expected = (0x1000, memory.address + 8, K if reads else 0, alpha if reads else 0.0, beta, 0.5, 1 << 40)
+    assert all(arguments == expected for _, arguments in found) and not memory.open
