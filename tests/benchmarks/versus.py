@@ -16,6 +16,7 @@ from fastsgemm.call import dispatch
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import packing
 from fastsgemm.jit import compiler, source
+from fastsgemm.rungs import kernel_name
 
 _CHECKED_ROWS = 2048  # of C that are compared, at most
 _UNIT = 2.0**-24  # float32's unit roundoff
@@ -125,12 +126,14 @@ def standard_error(times: Sequence[float]) -> float:
 
 def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     """Compile the kernels of `samples` into the cache on all cores, and return their number."""
-    wanted = {(source.helper("pack"), "fastsgemm_pack")}
+    wanted = set()
     for sample in samples:
         a, b, c = sample.described
         chosen = dispatch.choose_config(gpu, None, None, a, b, c)
         launch = dispatch.kernel_launch(gpu.arch, chosen.rung, chosen.config, variants.call_for(chosen.a, chosen.b, c))
         wanted.add((source.generate(chosen.rung, chosen.config, launch.variant), chosen.rung.kernel))
+        if chosen.a.padded or chosen.b.padded:
+            wanted.add((source.helper("pack"), kernel_name("pack")))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
         done = list(pool.map(lambda one: compiler.cubin(*one, gpu.arch), wanted))
     return len(done)
