@@ -124,7 +124,7 @@ class Config:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for name, value in self.constants.items():
+        for name, value in vars(self).items():
             if type(value) is not int:
                 raise ConfigError(f"constant {name} must be an int, got {value!r}")
 
@@ -212,7 +212,12 @@ class Config:
 
     def out_of_range(self) -> list[Violation]:
         """Return a violation for each constant outside its range."""
-        found = (declared.violation(name, getattr(self, name)) for name, declared in self.declared().items())
+        outside = [
+            name
+            for name, least, most, values in _ranges(type(self))  # type: ignore[arg-type]  # mypy takes the __hash__ of the instances
+            if not least <= getattr(self, name) <= most or (values and getattr(self, name) not in values)
+        ]
+        found = (self.declared()[name].violation(name, getattr(self, name)) for name in outside)
         return [violation for violation in found if violation is not None]
 
     def violations(self, shared_limit: int) -> list[Violation]:
@@ -281,6 +286,15 @@ class Config:
 def _declared(cls: Any) -> dict[str, Constant]:
     hints = get_type_hints(cls, include_extras=True)
     return {field.name: hints[field.name].__metadata__[0] for field in dataclasses.fields(cls)}
+
+
+@cache
+def _ranges(cls: Any) -> tuple[tuple[str, int, int, tuple[int, ...]], ...]:
+    """Return name, least, most and values of each constant, to check thousands of configs quickly."""
+    return tuple(
+        (name, min(c.values, default=c.least), max(c.values, default=c.most), c.values)
+        for name, c in _declared(cls).items()
+    )
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,7 +15,6 @@ import random
 import statistics
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +51,11 @@ def draw(count: int) -> list[Problem]:
 
 def divided(rung: Rung, config: Config, problem: Problem, device_info: DeviceInfo) -> list[Config]:
     """Return the config with every SPLIT_K that the cost model considers, and the partial accumulators of a choice."""
-    if config.SPLIT_K is None:
+    if not rung.splits:
         return [config]
-    seen = variants.with_swap_ab(rung, problem)
-    parts = (replace(config, SPLIT_K=count) for count in cost_model.splits(config, seen, device_info.multiprocessors))
-    return [partial_accumulators.shortened(rung, one, seen, device_info.shared_limit) for one in parts]
+    seen, fitted = variants.with_swap_ab(rung, problem), database.fitted(device_info.arch)
+    parts = (config.replace(SPLIT_K=count) for count in cost_model.splits(config, seen, device_info.multiprocessors))
+    return [partial_accumulators.shortened(one, seen, device_info.shared_limit, fitted) for one in parts]
 
 
 def suited(rungs: list[Rung], problem: Problem) -> list[Rung]:

@@ -9,6 +9,7 @@ from fastsgemm import VectorizedConfig, rungs, sgemm
 from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.variants import Operand, Variant
 from fastsgemm.heuristics.choose import choose as choose_any
+from fastsgemm.heuristics.choose import forget
 from fastsgemm.jit import source
 from fastsgemm.ladder import info, simulated
 from fastsgemm.ladder.info import DeviceRow
@@ -32,15 +33,34 @@ def choose():
 
 
 def choose_default():
-    """Choose as `sgemm` does for a new shape."""
-    return choose_any(H200, None, Problem(4096, 4096, next(never_seen)))
+    """Choose as `sgemm` does for a new shape of which nothing has been seen."""
+    return choose_any(H200, None, Problem(1000, 2000, next(never_seen)))
+
+
+def choose_batch():
+    """Choose for another batch of a layer, of which N and K have been seen."""
+    return choose_any(H200, None, Problem(next(never_seen), 4096, 4096, "NT"))
+
+
+def choose_narrow():
+    """Choose between two rungs."""
+    return choose_any(H200, None, Problem(17, next(never_seen), 4096, "NT"))
+
+
+def read_database():
+    """Read the tuning database and make the cost model of the default rungs, as the first call of a process does."""
+    forget()
+    return choose_any(H200, None, Problem(17, 4096, next(never_seen)))
 
 
 def generate():
     return source.generate(RUNG, CONFIG, Variant())
 
 
-@pytest.mark.parametrize("part", [plan_a_call, choose, choose_default, generate], ids=lambda part: part.__name__)
+PARTS = [plan_a_call, choose, choose_default, choose_batch, choose_narrow, read_database, generate]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
 def test_part(part, benchmark):
     benchmark.group = "host parts"
     assert benchmark(part)

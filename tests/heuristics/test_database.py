@@ -132,19 +132,19 @@ def test_a_good_curve_has_no_faults():
         (PUBLISHED | {"device": ""}, "device"),
         (PUBLISHED | {"source": None}, "source"),
         (PUBLISHED | {"problem": {"M": 1, "N": 1, "K": 1}}, "layout"),
-        (PUBLISHED | {"problem": {"M": 1, "N": 1, "K": 1.5, "layout": "NN"}}, "M, N and K"),
+        (PUBLISHED | {"problem": {"M": 1, "N": 1, "K": 1.5, "layout": "NN"}}, "problem.K"),
         (PUBLISHED | {"problem": {"M": 1, "N": 1, "K": 1, "layout": "XX"}}, "layout"),
-        (PUBLISHED | {"constants": [128, 128, 16, 8, 8]}, "no object"),
+        (PUBLISHED | {"constants": [128, 128, 16, 8, 8]}, "constants"),
         (
             PUBLISHED | {"constants": {"BM": 128, "BN": 128, "BK": 16, "TM": 8}},
             "constants ['TN'] of VectorizedConfig are missing",
         ),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"XX": 1}}, "unknown constants"),
-        (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": "128"}}, "must be an int"),
+        (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": "128"}}, "Expected `int`, got `str`"),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BM": 100}}, "BM must be a multiple of TM = 8, got 100"),
         (PUBLISHED | {"constants": PUBLISHED["constants"] | {"BK": 1024}}, "shared memory of a block"),
-        (MEASURED | {"ms": -1.0}, "ms must be"),
-        (MEASURED | {"ms": True}, "ms must be"),
+        (MEASURED | {"ms": -1.0}, "1e-06 - at `$.ms`"),
+        (MEASURED | {"ms": True}, "Expected `float`, got `bool` - at `$.ms`"),
         (MEASURED | {"tflops": 14.5}, "TFLOP/s"),
         (MEASURED | {"cublas_ratio": 0}, "cublas_ratio"),
         (MEASURED | {"date": "yesterday"}, "date"),
@@ -152,8 +152,8 @@ def test_a_good_curve_has_no_faults():
         (MEASURED | {"device": None}, "device"),
         (MEASURED | {"problem": None}, "problem"),
         (without(MEASURED, "nvrtc"), "nvrtc"),
-        ([1, 2, 3], "no object"),
-        (None, "no object"),
+        ([1, 2, 3], "Expected `object`, got `array`"),
+        (None, "Expected `object`, got `null`"),
     ],
 )
 def test_a_bad_record_is_named(line, fault):
@@ -168,10 +168,10 @@ def test_a_bad_record_is_named(line, fault):
         (CURVE | {"blocks_per_sm": 1.5}, "blocks_per_sm"),
         (CURVE | {"points": {"NN": [[1, 2, 3]]}}, "point"),
         (CURVE | {"points": {"NN": {}}}, "point"),
-        (CURVE | {"points": {"XX": [[1, 2, 3, 0.5]]}}, "layout"),
-        (CURVE | {"points": {"NN": [[1, 2, 3, 0]]}}, "ms must be"),
+        (CURVE | {"points": {"XX": [[1, 2, 3, 0.5]]}}, "Invalid enum value 'XX'"),
+        (CURVE | {"points": {"NN": [[1, 2, 3, 0]]}}, "1e-06 - at `$.points"),
         (without(CURVE, "driver"), "driver"),
-        ("a curve", "no object"),
+        ("a curve", "Expected `object`, got `str`"),
     ],
 )
 def test_a_bad_curve_is_named(line, fault):
@@ -219,6 +219,27 @@ def test_a_bad_file_is_one_warning_and_a_miss(tuning_folder, text):
     with pytest.warns(RuntimeWarning, match="left out") as caught:
         found = [database.load("sm_90") for _ in range(2)]
     assert len(caught) == 1 and found[0].records == ()
+
+
+def test_a_bad_line_of_a_rung_is_one_warning_when_the_rung_is_asked_for(tuning_folder):
+    """Lines of other rungs are not looked at. Those that name no rung belong to the first that is asked for."""
+    bad = [without(PUBLISHED, "source"), None, PUBLISHED | {"rung": "fastest"}]
+    (tuning_folder / "sm_90.json").write_text(file_text([PUBLISHED, *bad], [CURVE | {"device": 1}]))
+    with pytest.warns(RuntimeWarning, match=r"2 line\(s\).*left out") as caught:
+        assert database.of_rung("sm_90", "skinny").records == ()
+    assert len(caught) == 1
+    with pytest.warns(RuntimeWarning, match=r"[12] line\(s\).*left out") as caught:
+        found = [database.of_rung("sm_90", rung) for rung in (PUBLISHED["rung"], CURVE["rung"]) for _ in range(2)]
+    assert len(caught) == len({PUBLISHED["rung"], CURVE["rung"]})
+    assert len(found[0].records) == 1 and found[-1].curves == ()
+
+
+@pytest.mark.parametrize("arch", FILES)
+@pytest.mark.parametrize("rung", rungs.IEEE, ids=lambda rung: rung.name)
+def test_a_rung_alone_is_read_as_with_the_others(arch, rung):
+    whole, alone = database.load(arch), database.of_rung(arch, rung.name)
+    assert alone.records == tuple(record for record in whole.records if record.rung == rung.name)
+    assert alone.curves == tuple(curve for curve in whole.curves if curve.rung == rung.name)
 
 
 def test_a_file_that_is_not_text_is_a_miss(tuning_folder):

@@ -31,9 +31,9 @@ def compiled(monkeypatch):
     """The names of the kernels that NVRTC has compiled."""
     seen, real = [], compiler._compile
 
-    def count(source, options, log=None):
-        seen.append(options.name)
-        return real(source, options, log)
+    def count(source, name, options):
+        seen.append(name)
+        return real(source, name, options)
 
     monkeypatch.setattr(compiler, "_compile", count)
     return seen
@@ -42,7 +42,7 @@ def compiled(monkeypatch):
 @pytest.fixture(scope="module")
 def right():
     """The machine code as NVRTC gives it, without the cache."""
-    return compiler._compile(TEXT, compiler._options("naive", "sm_90"))
+    return compiler.compiled(TEXT, "naive", "sm_90")
 
 
 def fetch(expected_warning=None):
@@ -84,13 +84,23 @@ def test_each_architecture_and_each_constant_is_its_own_kernel(folder, compiled)
     assert len(compiled) == 3
 
 
+def test_the_key_has_all_that_a_kernel_follows_from(folder, compiled, monkeypatch):
+    fetch()
+    compiler.cubin(TEXT, "renamed", "sm_90")
+    monkeypatch.setattr(compiler, "_options", lambda arch: [f"-arch={arch}", "--std=c++17", "--fmad=false"])
+    compiler.cubin(TEXT, "naive", "sm_90")
+    assert compiled == ["naive", "renamed", "naive"]
+    assert cache.entries()[0] == 3
+
+
 def test_a_later_process_finds_the_kernel(folder, right):
     fetch()
     script = (
         "import sys, hashlib\nfrom fastsgemm.jit import compiler\n"
         "def never(*_): raise SystemExit('it was compiled again')\n"
         "compiler._compile = never\n"
-        "print(hashlib.sha256(compiler.cubin(sys.stdin.read(), 'naive', 'sm_90')).hexdigest())"
+        "print(hashlib.sha256(compiler.cubin(sys.stdin.read(), 'naive', 'sm_90')).hexdigest())\n"
+        "assert 'cuda.core' not in sys.modules"
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", script], input=TEXT, capture_output=True, text=True, check=True

@@ -82,13 +82,20 @@ def test_an_nvrtc_that_answers_an_error_says_which(monkeypatch):
         device.nvrtc_version()
 
 
+def test_a_call_that_nvrtc_refuses_says_what_it_answered(monkeypatch):
+    answer = nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY
+    monkeypatch.setattr(nvrtc, "nvrtcCreateProgram", lambda *_: (answer, None))
+    with pytest.raises(CompileError, match="NVRTC_ERROR_OUT_OF_MEMORY"):
+        compiler.compiled(NAIVE, "naive", "sm_90")
+
+
 def test_the_version_is_that_of_the_library():
     major, minor = device.nvrtc_version()
     assert major >= 12 and minor >= 0
 
 
 def test_the_first_compilations_of_a_process_may_be_side_by_side():
-    """cuda.core cannot be imported by two threads at once."""
+    """Each thread has to import what calls NVRTC."""
     script = (
         "from concurrent.futures import ThreadPoolExecutor; from threading import Barrier\n"
         "from fastsgemm.jit import compiler, source; from fastsgemm.rungs import find\n"

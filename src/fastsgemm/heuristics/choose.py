@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Protocol
@@ -143,9 +143,8 @@ def forget() -> None:
 
 def knows(device: DeviceTraits) -> bool:
     """Whether the database has records or curves of a default rung for this architecture, generic ones apart."""
-    content = database.load(device.arch)
-    known = {record.rung for record in content.records} | {curve.rung for curve in content.curves}
-    return not known.isdisjoint(rung.name for rung in rungs.DEFAULTS)
+    found = (database.of_rung(device.arch, rung.name) for rung in rungs.DEFAULTS)
+    return any(content.records or content.curves for content in found)
 
 
 class _Knowledge:
@@ -156,24 +155,24 @@ class _Knowledge:
         self._multiprocessors = multiprocessors
         self.shared_limit = shared_limit
         self.fitted = database.fitted(arch)
-        self._tiers: dict[str, tuple[_Tier, ...]] = {}
+        self._tiers: dict[tuple[str, int], _Tier] = {}
         self._models: dict[tuple[_Tier, ...], CostModel] = {}
 
-    def tiers(self, rung: Rung) -> tuple[_Tier, ...]:
-        """Return what is known of a rung: on this very device, on its architecture, and everywhere.
+    def tiers(self, rung: Rung) -> Iterator[_Tier]:
+        """Yield what is known of a rung: on this very device, on its architecture, and everywhere.
 
-        In each tier the user's own results come first.
+        In each tier the user's own results come first. A file is read when its tier is asked for.
         """
-        if rung.name not in self._tiers:
-            own, generic = database.load(self._arch), database.load(GENERIC)
-            self._tiers[rung.name] = (
-                self._tier(own, rung, True), self._tier(own, rung, False), self._tier(generic, rung, False)
-            )  # fmt: skip
-        return self._tiers[rung.name]
+        for number, (arch, here) in enumerate(((self._arch, True), (self._arch, False), (GENERIC, False))):
+            tier = self._tiers.get((rung.name, number))
+            if tier is None:
+                content = database.of_rung(arch, rung.name)
+                tier = self._tiers[rung.name, number] = self._tier(content, rung, here)
+            yield tier
 
     def _tier(self, content: Content, rung: Rung, here: bool) -> _Tier:
         def usable(entry: Record | Curve) -> bool:
-            if entry.rung != rung.name or (entry.device == self._name) is not here:
+            if (entry.device == self._name) is not here:
                 return False
             if self._only is not None and entry.arch != GENERIC and entry.user is not (self._only == "user"):
                 return False

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from fastsgemm.problem import Problem
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
+Row = tuple[float, ...]
 
 # Limits of split-K: most parts, and most waves of blocks.
 _MOST_PARTS, _MOST_WAVES = 256, 8
@@ -244,8 +246,9 @@ class _Configs:
         self.full = _floats(fit.curve.blocks_per_sm for fit in fits)
         self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
         tables = [_whole_loads(fit) for fit in fits]
-        self.lines = np.concatenate(tables, axis=2)
-        widths = [table.shape[2] for table in tables]
+        both = ([row for table in tables for row in table[ragged]] for ragged in (0, 1))
+        self.lines = np.ascontiguousarray(np.array([*both]).transpose(2, 0, 1))
+        widths = [len(aligned) for aligned, _ in tables]
         self.place = np.cumsum([0, *widths[:-1]])
         full = self.place + self.full.astype(np.intp)
         self.ends = np.stack([self.lines[:, :, n] for n in (self.place, self.place + 1, full, full + 1)], axis=1)
@@ -305,8 +308,10 @@ class _Options:
         """Return the times of aligned operands where rows of C can be stored by 16 bytes, else of ragged ones."""
         ragged, turned = problem.N % TRANSACTION != 0, problem.M % TRANSACTION != 0
         if not swap_ab or ragged == turned:
-            return times[int(ragged)]
-        return np.where(self._narrow, times[int(turned)], times[int(ragged)])
+            found: Floats = times[int(ragged)]
+        else:
+            found = np.where(self._narrow, times[int(turned)], times[int(ragged)])
+        return found
 
     def factors(self, layout: str, swap_ab: bool) -> _Factors | None:
         """Return the times of a layout relative to those of NN, or None if all are 1."""
@@ -332,7 +337,8 @@ class _Factors:
     def at(self, load: Floats) -> Floats:
         """Return the factors at these loads, for aligned and for ragged operands."""
         logarithm = np.log(np.minimum(np.maximum(load, 1.0), self._full))
-        return self.light + self._more * logarithm
+        factors: Floats = self.light + self._more * logarithm
+        return factors
 
 
 class _AtK:
@@ -373,7 +379,7 @@ class _AtK:
         self.per_byte = steps / options.bandwidth
         self.reduction_per_byte = (count + 2.0) / options.reduction_rate
         short, long, enough = options.slowdown
-        self._slowdown = short, np.where(count < enough, long, short)
+        self._slowdown: tuple[Floats, Floats] = (short, np.where(count < enough, long, short))
 
     def slowdown(self, long: bool) -> Floats:
         """Return the cost of the partial accumulators that configs get if the sums of the problem are long."""
@@ -429,21 +435,23 @@ def _powers(depth: Floats, bends: Floats) -> Floats:
     return found
 
 
-def _whole_loads(fit: Fit) -> Floats:
-    """Return start, slope and both bends of the lines of a config, at each whole load, for both kinds of operands.
+def _whole_loads(fit: Fit) -> list[list[Row]]:
+    """Return the lines of a config, of aligned and of ragged operands: the lightest load, 1, 2, ..., full, heaviest."""
+    found = []
+    for lines in fit.lines:
+        lightest, *between, heaviest = (_row(fit, line) for line in lines)
+        loads = probes.loads(fit.curve.blocks_per_sm)[1:-1]
+        whole = [between[0]]
+        for (low, below), (high, above) in pairwise(zip(loads, between, strict=True)):
+            for load in range(int(low) + 1, int(high) + 1):
+                share = (load - low) / (high - low)
+                whole.append(tuple(a + (b - a) * share for a, b in zip(below, above, strict=True)))
+        found.append([lightest, *whole, heaviest])
+    return found
 
-    The result has the shape (4, 2, loads): the lightest load, 1, 2 and so on up to a full wave, and the heaviest.
-    """
-    measured = probes.loads(fit.curve.blocks_per_sm)
-    rows = np.array([[_row(fit, line) for line in lines] for lines in fit.lines])  # (2, measured loads, 4)
-    loads = [measured[0], *range(1, fit.curve.blocks_per_sm + 1), measured[-1]]
-    high = np.maximum(np.searchsorted(measured, loads), 1)
-    low_loads, high_loads = (np.array(measured)[at] for at in (high - 1, high))
-    share = ((loads - low_loads) / (high_loads - low_loads))[:, None]
-    return (rows[:, high - 1] + (rows[:, high] - rows[:, high - 1]) * share).transpose(2, 0, 1)
 
-
-def _row(fit: Fit, line: Line) -> tuple[float, float, float, float]:
+def _row(fit: Fit, line: Line) -> Row:
+    """Return start, slope and what both bends add."""
     near = line.bend == fit.probes.bend
     return line.start, line.slope, line.extra if near else 0.0, 0.0 if near else line.extra
 
@@ -460,9 +468,10 @@ def _slowdown(config: Config, shared_limit: int, fitted: Fitted) -> tuple[float,
 def _mixed(times: Floats, share: Floats | float) -> Floats:
     """Return the mean of the times of aligned and of ragged operands, given the share of the latter."""
     aligned, ragged = times
-    if isinstance(share, float) and share == 0.0:
-        return aligned
-    return (1.0 - share) * aligned + share * ragged
+    found: Floats = aligned
+    if not isinstance(share, float) or share:
+        found = (1.0 - share) * aligned + share * ragged
+    return found
 
 
 def _floats(values: Iterable[float]) -> Floats:

@@ -100,20 +100,22 @@ class _Fitting:
 
     def __init__(self, curve: Curve) -> None:
         self._curve = curve
+        self._step = curve.config.tile_k
         self._probes = probes.probes_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
-        self._known = {point.problem: point.ms for point in curve.points}
+        self._times = curve.times
+        self._loads = {load: self._probes.extents(load) for load in probes.loads(curve.blocks_per_sm)}
         # A quick curve has fewer points; see `Probes.problems`.
-        self._quick = self._probes.quick_leaves_out_tails and self._known.keys().isdisjoint(self._probes.tails())
+        tails = (self._known(problem) for problem in self._probes.tails())
+        self._quick = self._probes.quick_leaves_out_tails and not any(tails)
 
     def result(self) -> Fit:
         form = self._probes
         aligned, ragged = self._straight(0), self._straight(1)
         tail = self._tail(aligned[1].slope, ragged[1].slope)
         # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.
-        extra = self._depth(tail, form.deep + 1) - (form.deep + 1)
+        extra = _depth(tail, self._step, form.deep + 1) - (form.deep + 1)
         ragged = [Line(max(0.0, line.start - line.slope * extra), line.slope) for line in ragged]
         stream = form.stream()
-        bandwidth = 4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)
         return Fit(
             self._curve,
             rungs.find(self._curve.rung),
@@ -121,76 +123,81 @@ class _Fitting:
             tail,
             (self._bent(aligned, tail, 0), self._bent(ragged, tail, 1)),
             {layout: (self._factors(layout, 0), self._factors(layout, 1)) for layout in LAYOUTS},
-            bandwidth,
+            4.0 * (stream.M + stream.N) * stream.K / self._ms(stream),
             self._guard(stream),
             self._shared(stream),
         )
 
-    def _ms(self, problem: Problem) -> float:
-        try:
-            return self._known[problem]
-        except KeyError:
-            raise ValueError(f"the curve has no time for {problem}") from None
+    def _known(self, problem: Problem) -> float | None:
+        return self._times.get((problem.M, problem.N, problem.K, problem.layout))
 
-    def _depth(self, tail: tuple[float, float], K: int) -> float:
-        return _depth(tail, self._curve.config.tile_k, K)
+    def _ms(self, problem: Problem) -> float:
+        return self._needed((problem.M, problem.N, problem.K, problem.layout))
+
+    def _needed(self, place: tuple[int, int, int, str]) -> float:
+        try:
+            return self._times[place]
+        except KeyError:
+            raise ValueError(f"the curve has no time for {Problem(*place)}") from None
+
+    def _place(self, load: float, K: int, ragged: int, layout: str = "NN") -> tuple[int, int, int, str]:
+        """Return what `Probes.at` returns, as a key of the times."""
+        M, N = self._loads[load]
+        return max(1, M - ragged), N - ragged, K + ragged, layout
 
     def _straight(self, ragged: int) -> list[Line]:
         """Return for each load the straight line through the times at two depths."""
-        form = self._probes
-        depth = TINY if ragged and self._quick else form.shallow
+        shallow = TINY if ragged and self._quick else self._probes.shallow
+        deep = self._probes.deep
         found = []
-        for load in probes.loads(self._curve.blocks_per_sm):
-            shallow, deep = (self._ms(form.at(load, K + ragged, ragged)) for K in (depth, form.deep))
-            slope = max(0.0, deep - shallow) / (form.deep - depth)
-            found.append(Line(max(0.0, shallow - slope * (depth + ragged)), slope))
+        for load in self._loads:
+            less, more = (self._needed(self._place(load, K, ragged)) for K in (shallow, deep))
+            slope = max(0.0, more - less) / (deep - shallow)
+            found.append(Line(max(0.0, less - slope * (shallow + ragged)), slope))
         return found
 
     def _bent(self, lines: list[Line], tail: tuple[float, float], ragged: int) -> tuple[Line, ...]:
         """Return the lines through the times at a tiny K as well, where the curve has these."""
-        low = self._depth(tail, TINY + ragged)
+        low, shallow, bend = _depth(tail, self._step, TINY + ragged), float(self._probes.shallow), self._probes.bend
         found = []
-        for load, line in zip(probes.loads(self._curve.blocks_per_sm), lines, strict=True):
-            ms = self._known.get(self._probes.at(load, TINY + ragged, ragged))
-            if ms is not None and low < self._probes.shallow:
-                bend = self._probes.bend
-                if low >= bend or line.at(bend) < ms:  # the line would predict less than was measured
-                    bend = float(self._probes.shallow)
-                line = Line(line.start, line.slope, bend, (line.at(bend) - ms) / (bend - low) - line.slope)
+        for load, line in zip(self._loads, lines, strict=True):
+            ms = self._times.get(self._place(load, TINY, ragged))
+            if ms is not None and low < shallow:
+                # The line must not predict less than was measured.
+                end = shallow if low >= bend or line.at(bend) < ms else bend
+                line = Line(line.start, line.slope, end, (line.at(end) - ms) / (end - low) - line.slope)
             found.append(line)
         return tuple(found)
 
     def _factors(self, layout: str, ragged: int) -> tuple[float, float]:
         """Return the time in this layout relative to NN, at a load of 1 and of a full wave."""
-        form = self._probes
-        if form.at(1.0, form.deep + ragged, ragged, layout) not in self._known:
+        deep = self._probes.deep
+        if self._place(1.0, deep, ragged, layout) not in self._times:
             ragged = 0  # a quick curve
         light, heavy = (
-            self._ms(form.at(load, form.deep + ragged, ragged, layout))
-            / self._ms(form.at(load, form.deep + ragged, ragged))
+            self._needed(self._place(load, deep, ragged, layout)) / self._needed(self._place(load, deep, ragged))
             for load in (1.0, float(self._curve.blocks_per_sm))
         )
         return light, heavy
 
     def _tail(self, aligned: float, ragged: float) -> tuple[float, float]:
         """Return what a ragged last tile costs, in steps of k, given what a step costs in both cases."""
-        step = self._curve.config.tile_k
-        if step < 3 or self._quick:
+        if self._step < 3 or self._quick:
             return 0.0, 1.0
-        form = self._probes
-        four, shortest, longest = map(self._ms, form.tails())
-        each = max(0.0, longest - shortest) / (step - 2) / (ragged or 1e-9)
-        whole = self._ms(form.at(1.0, form.shallow, 0))
+        four, shortest, longest = map(self._ms, self._probes.tails())
+        each = max(0.0, longest - shortest) / (self._step - 2) / (ragged or 1e-9)
+        whole = self._needed(self._place(1.0, self._probes.shallow, 0))
         return max(0.0, (four - whole) / (aligned or 1e-9) - 4 * each), each
 
     def _guard(self, stream: Problem) -> float:
         guarded = self._probes.guarded()
-        return 1.0 if guarded is None else max(1.0, self._known.get(guarded, 0.0) / self._ms(stream))
+        return 1.0 if guarded is None else max(1.0, (self._known(guarded) or 0.0) / self._ms(stream))
 
     def _shared(self, stream: Problem) -> float:
         stacked = self._probes.stacked()
-        if stacked is None or stacked not in self._known:
+        ms = None if stacked is None else self._known(stacked)
+        if stacked is None or ms is None:
             return 0.0
         whole = self._curve.config.kernel
-        low, high = (self._ms(problem) / tiles(whole, problem) for problem in (stream, stacked))
+        low, high = self._ms(stream) / tiles(whole, stream), ms / tiles(whole, stacked)
         return min(1.0, max(0.0, (1 - high / low) / (1 - 1 / STACKED)))

@@ -15,8 +15,8 @@ from pathlib import Path
 from fastsgemm import private_files, resources
 from fastsgemm.config import Config
 from fastsgemm.errors import RecordError
-from fastsgemm.heuristics import database_reading
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Fitted, SearchLimits
+from fastsgemm.heuristics.database_reading import File
 from fastsgemm.heuristics.database_writing import merged, write
 
 _LOCK_SECONDS = 60.0  # how long a process waits for another one to finish writing
@@ -84,6 +84,29 @@ def load(arch: str) -> Content:
     return Content(arch, limit, (*user.records, *ours.records), (*user.curves, *ours.curves))
 
 
+@cache
+def of_rung(arch: str, rung: str) -> Content:
+    """Return the records and curves of one rung: the user's results first, then what was shipped.
+
+    The lines of other rungs are not looked at, because a first call should not wait for them.
+    """
+    own_path = _own_path(arch)
+    own = Content(arch, 0) if own_path is None else _of_rung(own_path, arch, rung, True)
+    ours = _of_rung(shipped_path(arch), arch, rung, False)
+    limit = ours.shared_limit or own.shared_limit
+    return Content(arch, limit, (*own.records, *ours.records), (*own.curves, *ours.curves))
+
+
+def _of_rung(path: Path, arch: str, rung: str, user: bool) -> Content:
+    file = _file(path, arch, user)
+    if file is None:
+        return Content(arch, 0)
+    found, faults = file.of_rung(rung)
+    if faults:
+        _warn(f"{len(faults)} line(s) of tuning file {path} are left out; the first: {faults[0]}")
+    return found
+
+
 def shipped(arch: str) -> Content:
     """Return what the package knows about one architecture."""
     return _read(shipped_path(arch), arch, False)
@@ -104,11 +127,10 @@ def fitted(arch: str) -> Fitted:
 def _fitted(arch: str) -> Fitted | None:
     """Return the fitted numbers of a shipped file without parsing its records and curves."""
     path = shipped_path(arch)
+    file = _file(path, arch, False)
     try:
-        return database_reading.parse_fitted(private_files.read(path, _MOST_BYTES), arch)
-    except FileNotFoundError:
-        return None
-    except (OSError, RecordError) as error:
+        return None if file is None else file.fitted
+    except RecordError as error:
         _warn(f"the fitted numbers of tuning file {path} are left out: {error}")
         return None
 
@@ -120,8 +142,14 @@ def search_limits() -> SearchLimits:
 
 
 def _own(arch: str) -> Content:
+    path = _own_path(arch)
+    return Content(arch, 0) if path is None else _read(path, arch, True)
+
+
+def _own_path(arch: str) -> Path | None:
+    """Return the user's file, or None if there is no folder or it is not safe."""
     path = user_path(arch)
-    return _read(path, arch, True) if path is not None and _safe(path.parent) else Content(arch, 0)
+    return path if path is not None and _safe(path.parent) else None
 
 
 @cache
@@ -140,24 +168,34 @@ def _safe(folder: Path) -> bool:
 
 def forget() -> None:
     """Forget what was read, so that it is read again."""
-    load.cache_clear()
-    fitted.cache_clear()
-    candidates.cache_clear()
-    search_limits.cache_clear()
-    _safe.cache_clear()
+    for kept in (load, of_rung, fitted, candidates, search_limits, _safe, _file):
+        kept.cache_clear()
 
 
 def _read(path: Path, arch: str, user: bool) -> Content:
-    try:
-        found, faults = database_reading.parse(private_files.read(path, _MOST_BYTES, private=user), arch, user)
-    except FileNotFoundError:
+    file = _file(path, arch, user)
+    if file is None:
         return Content(arch, 0)
-    except (OSError, RecordError) as error:
+    try:
+        found, faults = file.content()
+    except RecordError as error:
         _warn(f"tuning file {path} is left out: {error}")
         return Content(arch, 0)
     if faults:
         _warn(f"{len(faults)} line(s) of tuning file {path} are left out; the first: {faults[0]}")
     return found
+
+
+@cache
+def _file(path: Path, arch: str, user: bool) -> File | None:
+    """Return a file before its lines are read, or None if it is missing or, with one warning, no tuning file."""
+    try:
+        return File(private_files.read(path, _MOST_BYTES, private=user), arch, user)
+    except FileNotFoundError:
+        return None
+    except (OSError, RecordError) as error:
+        _warn(f"tuning file {path} is left out: {error}")
+        return None
 
 
 def _warn(message: str) -> None:
@@ -180,6 +218,7 @@ def save(new: Content) -> Path:
     path = folder_to_write("tuning_db") / f"{new.arch}.json"
     try:
         with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+            _file.cache_clear()  # another process may have written since
             old = _read(path, new.arch, True)
             if os.path.lexists(path) and not old.shared_limit:  # unreadable: keep it for its owner
                 path.rename(_aside(path))

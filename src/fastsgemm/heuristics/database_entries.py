@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from fastsgemm.config import Config
 from fastsgemm.problem import Problem
 
 SCHEMA = 3  # of the files that are written
 GENERIC = "generic"  # the file whose records are legal on every architecture
-ORIGINS = ("measured", "published", "hand-picked")
+MS_LIMITS = (1e-6, 1e9)  # of a time in ms: a nanosecond and 12 days
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,35 @@ class Point:
     ms: float
 
 
+class Points(Sequence[Point]):
+    """The points of a curve as a file has them, which become `Point` only when they are asked for.
+
+    Parameters
+    ----------
+    rows : Mapping of str to sequence of (int, int, int, float)
+        By layout, M, N, K and ms.
+    """
+
+    def __init__(self, rows: Mapping[str, Sequence[tuple[int, int, int, float]]]) -> None:
+        self.rows = rows
+
+    @cached_property
+    def _points(self) -> tuple[Point, ...]:
+        return tuple(Point(Problem(M, N, K, layout), ms) for layout, rows in self.rows.items() for M, N, K, ms in rows)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.rows.values()))
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._points[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self._points == (other._points if isinstance(other, Points) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._points)
+
+
 @dataclass(frozen=True)
 class Curve:
     """Times of one config over many shapes, from which its time on others is predicted.
@@ -104,7 +136,7 @@ class Curve:
     config : Config
     blocks_per_sm : int
         That fit on one of them at a time.
-    points : tuple of Point
+    points : sequence of Point
     tools : Tools
     user : bool
         It comes from the user's own tuning.
@@ -118,10 +150,18 @@ class Curve:
     rung: str
     config: Config
     blocks_per_sm: int
-    points: tuple[Point, ...]
+    points: Sequence[Point]
     tools: Tools
     user: bool = False
     calibration: float = 1.0
+
+    @property
+    def times(self) -> dict[tuple[int, int, int, str], float]:
+        """The time in ms at each M, N, K and layout."""
+        if isinstance(self.points, Points):
+            return {(M, N, K, layout): ms for layout, rows in self.points.rows.items() for M, N, K, ms in rows}
+        found = ((point.problem, point.ms) for point in self.points)
+        return {(problem.M, problem.N, problem.K, problem.layout): ms for problem, ms in found}
 
 
 @dataclass(frozen=True)

@@ -6,29 +6,27 @@ A line that cannot be used is a fault with a reason. It is kept as text, so that
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any, TypeVar
 
 from fastsgemm import rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import ConfigError, FastsgemmError, RecordError
 from fastsgemm.heuristics.database_entries import (
-    ORIGINS,
+    MS_LIMITS,
     SCHEMA,
     Candidate,
     Content,
     Curve,
     Fitted,
-    Point,
+    Points,
     Record,
     SearchLimits,
     Tools,
     Unread,
     tflops,
 )
-from fastsgemm.problem import Problem, checked
 from fastsgemm.rungs import Rung
 
 _Numbers = TypeVar("_Numbers", Fitted, SearchLimits)
@@ -37,49 +35,99 @@ _READ = (2, SCHEMA)  # the schemas that are read
 # Constants that have another name in schema 2, where they may also be missing.
 OLD_NAMES = {"ASYNC": "CP_ASYNC", "SLICES": "SLICED_K", "CHAINS": "PARTIAL_ACCUMULATORS"}
 
-_MS = (1e-6, 1e9)  # limits of a time: a nanosecond and 12 days
-_RATE = (1e-12, 1e12)  # limits of a rate in TFLOP/s, and of a speed relative to cuBLAS
-_CALIBRATION = (0.1, 10.0)
 _MOST_SHARED = 2**24  # bytes of shared memory of a block
-_MOST_MULTIPROCESSORS = 2**16
-_MOST_BLOCKS = 32  # resident blocks of a multiprocessor, on every architecture
 _HEADER = ("schema", "arch", "shared_limit")
 _SHIPPED = frozenset(("fitted", "search_limits", "candidates"))  # keys that only shipped files have
 _KEYS = frozenset((*_HEADER, "records", "curves"))
-_RECORD = frozenset(("rung", "device", "problem", "constants", "origin"))
-_MEASURED = frozenset(("ms", "tflops", "cublas_ratio", "driver", "nvrtc", "date"))
-_CURVE = frozenset(
-    ("rung", "device", "multiprocessors", "constants", "blocks_per_sm", "calibration", "points", "driver", "nvrtc", "date")
-)
+
+
+class File:
+    """A tuning file of which only the outer level has been decoded.
+
+    Parameters
+    ----------
+    text : bytes
+    arch : str
+        What its name says it is for.
+    user : bool
+        It is the user's own.
+
+    Raises
+    ------
+    RecordError
+        It is no such file.
+    """
+
+    def __init__(self, text: bytes, arch: str, user: bool = False) -> None:
+        import msgspec
+
+        self._data = strict_json.decode(text, dict[str, msgspec.Raw])
+        self._arch, self._user = arch, user
+        self._limit = _header(self._data, arch)
+        self._lines = {key: _lines(self._data, key) for key in ("records", "curves")}
+
+    def content(self) -> tuple[Content, list[str]]:
+        """Return all that the file holds and what is wrong with its lines."""
+        data, faults = self._data, list[str]()
+        unread = [Unread(key, strict_json.one_line(bytes(data[key]))) for key in data if key not in _KEYS | _SHIPPED]
+        records = tuple(self._each("records", self._lines["records"], faults, unread))
+        curves = tuple(self._each("curves", self._lines["curves"], faults, unread))
+        listed = tuple(_each(_lines(data, "candidates"), _parse_candidate, "candidates", faults, unread))
+        limits = _numbers(data, "search_limits", SearchLimits)
+        return Content(self._arch, self._limit, records, curves, tuple(unread), self.fitted, limits, listed), faults
+
+    def of_rung(self, name: str) -> tuple[Content, list[str]]:
+        """Return the records and curves of one rung, and what is wrong with its lines.
+
+        Lines that name no rung are read with those of the first rung that is asked for, and are wrong.
+        """
+        faults: list[str] = []
+        records, curves = (
+            tuple(self._each(key, (*groups.get(name, ()), *groups.pop("", ())), faults, []))
+            for key, groups in self._by_rung.items()
+        )
+        return Content(self._arch, self._limit, records, curves), faults
+
+    @cached_property
+    def fitted(self) -> Fitted | None:
+        """The fitted numbers, if there are any."""
+        return _numbers(self._data, "fitted", Fitted)
+
+    @cached_property
+    def _by_rung(self) -> dict[str, dict[str, list[Any]]]:
+        """The lines of records and of curves by the rung that they name; "" for those that name none."""
+        known = {rung.name for rung in rungs.RUNGS}
+        found: dict[str, dict[str, list[Any]]] = {}
+        for key, lines in self._lines.items():
+            groups = found.setdefault(key, {})
+            for line in lines:
+                name = _rung_of(line)
+                groups.setdefault(name if name in known else "", []).append(line)
+        return found
+
+    def _each(self, key: str, lines: Iterable[Any], faults: list[str], unread: list[Unread]) -> Iterator[Any]:
+        parse = {"records": parse_record, "curves": parse_curve}[key]
+        return _each(lines, lambda line: parse(line, self._arch, self._user), key, faults, unread)
+
+
+def _rung_of(line: Any) -> str:
+    from fastsgemm.heuristics.database_lines import AnyLine
+
+    try:
+        return str(strict_json.decode(bytes(line), AnyLine).rung)
+    except RecordError:
+        return ""
 
 
 def parse(text: bytes, arch: str, user: bool = False) -> tuple[Content, list[str]]:
     """Return what a file holds and what is wrong with its lines, or raise `RecordError` where it is no such file."""
-    import msgspec
-
-    data = strict_json.decode(text, dict[str, msgspec.Raw])
-    limit = _header(data, arch)
-    faults: list[str] = []
-    unread = [Unread(key, strict_json.one_line(bytes(data[key]))) for key in data if key not in _KEYS | _SHIPPED]
-    records = tuple(replace(one, user=user) for one in _each(data, "records", arch, parse_record, faults, unread))
-    curves = tuple(replace(one, user=user) for one in _each(data, "curves", arch, parse_curve, faults, unread))
-    fitted = _numbers(data, "fitted", Fitted)
-    limits = _numbers(data, "search_limits", SearchLimits)
-    listed = tuple(_each(data, "candidates", arch, _parse_candidate, faults, unread))
-    return Content(arch, limit, records, curves, tuple(unread), fitted, limits, listed), faults
+    return File(text, arch, user).content()
 
 
-def parse_fitted(text: bytes, arch: str) -> Fitted | None:
-    """Return only the fitted numbers of a file, or None where it has none; raise `RecordError` as `parse` does."""
-    import msgspec
-
-    data = strict_json.decode(text, dict[str, msgspec.Raw])
-    _header(data, arch)
-    return _numbers(data, "fitted", Fitted)
-
-
-def _parse_candidate(line: Any, _: str) -> Candidate:
-    fields = _fields(line)
+def _parse_candidate(line: bytes) -> Candidate:
+    fields = strict_json.decode(line)
+    if not isinstance(fields, dict):
+        raise RecordError("a line is no object")
     _exactly(fields, ("space", "rung", "use", "constants"))
     rung = rungs.find(fields["rung"])
     return Candidate(_text(fields, "space"), rung.name, _text(fields, "use"), _config(rung, fields["constants"]))
@@ -91,7 +139,7 @@ def _numbers(data: dict[str, Any], key: str, kind: type[_Numbers]) -> _Numbers |
 
     if key not in data:
         return None
-    fields = _fields(strict_json.decode(bytes(data[key])))
+    fields = strict_json.decode(bytes(data[key]), dict[str, Any])
     _exactly(fields, [field.name for field in dataclasses.fields(kind)])
     try:
         return msgspec.convert(fields, kind)
@@ -108,90 +156,59 @@ def _header(data: dict[str, Any], arch: str) -> int:
     return _count(limit, "shared_limit", _MOST_SHARED)
 
 
-def _each(
-    data: dict[str, Any], key: str, arch: str, parse: Any, faults: list[str], unread: list[Unread]
-) -> Iterator[Any]:
-    """Yield the lines that `parse` can read, and note the others in `faults` and `unread`."""
+def _lines(data: dict[str, Any], key: str) -> list[Any]:
     import msgspec
 
     if key not in data:
-        return
+        return []
     try:
-        lines = strict_json.decode(bytes(data[key]), list[msgspec.Raw])
+        found: list[Any] = strict_json.decode(bytes(data[key]), list[msgspec.Raw])
     except RecordError:
         raise RecordError(f"its {key} are no list") from None
+    return found
+
+
+def _each(
+    lines: Iterable[Any], parse: Callable[[bytes], Any], key: str, faults: list[str], unread: list[Unread]
+) -> Iterator[Any]:
+    """Yield the lines that `parse` can read, and note the others in `faults` and `unread`."""
     for line in lines:
         try:
-            yield parse(strict_json.decode(bytes(line)), arch)
+            yield parse(bytes(line))
         except FastsgemmError as error:
             text = strict_json.one_line(bytes(line))
             faults.append(f"{error} in {text[:300]}")
             unread.append(Unread(key, text))
 
 
-def parse_record(line: Any, arch: str) -> Record:
+def parse_record(line: bytes, arch: str, user: bool = False) -> Record:
     """Make a `Record` of one line of a file, or raise `RecordError` or `ConfigError`."""
-    fields = _fields(line)
-    origin = fields.get("origin")
-    if origin not in ORIGINS:
-        raise RecordError(f"origin must be one of {ORIGINS}, got {origin!r}")
-    measured = origin == "measured"
-    _exactly(fields, _RECORD | (_MEASURED if measured else {"source"}))
-    rung = rungs.find(fields["rung"])
-    problem = None if fields["problem"] is None else _problem(fields["problem"])
-    device = None if fields["device"] is None else _text(fields, "device")
-    record = Record(
-        arch,
-        device,
-        rung.name,
-        problem,
-        _config(rung, fields["constants"]),
-        origin,
-        "" if measured else _text(fields, "source"),
-    )
-    return _measured(record, fields) if measured else record
+    from fastsgemm.heuristics.database_lines import MeasuredLine, RecordLine
 
-
-def _measured(record: Record, fields: dict[str, Any]) -> Record:
-    if record.device is None or record.problem is None:
-        raise RecordError("a measured record names its device and its problem")
-    ms = checked_ms(fields["ms"])
-    rate = _number(fields["tflops"], "tflops", _RATE)
-    if abs(rate - tflops(record.problem, ms)) > 0.02 * rate + 0.001:
-        raise RecordError(f"{ms} ms are {tflops(record.problem, ms):.3f} TFLOP/s, not {rate}")
-    ratio = fields["cublas_ratio"]
-    tools = _tools(fields)
-    return replace(
-        record,
-        ms=ms,
-        cublas_ratio=None if ratio is None else _number(ratio, "cublas_ratio", _RATE),
-        tools=tools,
-        source=str(tools),
+    read: Any = strict_json.decode(line, RecordLine)
+    rung = rungs.find(read.rung)
+    problem: Any = None if read.problem is None else read.problem.problem
+    config = _config(rung, read.constants)
+    if not isinstance(read, MeasuredLine):
+        origin = read.__struct_config__.tag
+        return Record(arch, read.device, rung.name, problem, config, origin, read.source, user=user)
+    if abs(read.tflops - tflops(problem, read.ms)) > 0.02 * read.tflops + 0.001:
+        raise RecordError(f"{read.ms} ms are {tflops(problem, read.ms):.3f} TFLOP/s, not {read.tflops}")
+    tools = Tools(read.driver, read.nvrtc, read.date)
+    return Record(
+        arch, read.device, rung.name, problem, config, "measured", str(tools), read.ms, read.cublas_ratio, tools, user
     )
 
 
-def parse_curve(line: Any, arch: str) -> Curve:
+def parse_curve(line: bytes, arch: str, user: bool = False) -> Curve:
     """Make a `Curve` of one line of a file, or raise `RecordError` or `ConfigError`."""
-    fields = {"calibration": 1.0} | _fields(line)  # curves of earlier versions have none
-    _exactly(fields, _CURVE)
-    rung = rungs.find(fields["rung"])
-    return Curve(
-        arch,
-        _text(fields, "device"),
-        _count(fields["multiprocessors"], "multiprocessors", _MOST_MULTIPROCESSORS),
-        rung.name,
-        _config(rung, fields["constants"]),
-        _count(fields["blocks_per_sm"], "blocks_per_sm", _MOST_BLOCKS),
-        _points(fields["points"]),
-        _tools(fields),
-        calibration=_number(fields["calibration"], "calibration", _CALIBRATION),
-    )
+    from fastsgemm.heuristics.database_lines import CurveLine
 
-
-def _fields(line: Any) -> dict[str, Any]:
-    if not isinstance(line, dict):
-        raise RecordError("a line is no object")
-    return line
+    read = strict_json.decode(line, CurveLine)
+    rung = rungs.find(read.rung)
+    config, tools = _config(rung, read.constants), Tools(read.driver, read.nvrtc, read.date)
+    sizes = read.multiprocessors, rung.name, config, read.blocks_per_sm
+    return Curve(arch, read.device, *sizes, Points(read.points), tools, user, read.calibration)
 
 
 def _exactly(fields: dict[str, Any], expected: Iterable[str]) -> None:
@@ -209,7 +226,7 @@ def _text(fields: dict[str, Any], name: str) -> str:
 
 def checked_ms(value: Any) -> float:
     """Return a time in ms, or raise `RecordError` where it is not a number from 1e-6 to 1e9."""
-    return _number(value, "ms", _MS)
+    return _number(value, "ms", MS_LIMITS)
 
 
 def _number(value: Any, name: str, limits: tuple[float, float]) -> float:
@@ -225,36 +242,14 @@ def _count(value: Any, name: str, most: int) -> int:
     return value
 
 
-def _problem(value: Any) -> Problem:
-    fields = _fields(value)
-    _exactly(fields, ("M", "N", "K", "layout"))
-    return checked(Problem(fields["M"], fields["N"], fields["K"], fields["layout"]))
-
-
 def _config(rung: Rung, constants: Any) -> Config:
-    fields = _fields(constants)
-    renamed = {OLD_NAMES.get(name, name): value for name, value in fields.items()}
-    if len(renamed) < len(fields):
-        raise ConfigError(f"constants {sorted(OLD_NAMES.keys() & fields.keys())} are given by their new names too")
+    if not isinstance(constants, dict):
+        raise RecordError("the constants are no object")
+    old = OLD_NAMES.keys() & constants.keys()
+    renamed: dict[Any, Any] = {OLD_NAMES.get(name, name): constants[name] for name in constants} if old else constants
+    if len(renamed) < len(constants):
+        raise ConfigError(f"constants {sorted(old)} are given by their new names too")
     return rung.config.from_constants(renamed)
-
-
-def _tools(fields: dict[str, Any]) -> Tools:
-    date = _text(fields, "date")
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d", date):
-        raise RecordError(f"date must be YYYY-MM-DD, got {date!r}")
-    return Tools(_text(fields, "driver"), _text(fields, "nvrtc"), date)
-
-
-def _points(value: Any) -> tuple[Point, ...]:
-    found = []
-    for layout, rows in _fields(value).items():
-        for row in rows if isinstance(rows, list) else [None]:
-            if not isinstance(row, list) or len(row) != 4:
-                raise RecordError(f"a point of a curve is [M, N, K, ms], got {row!r}")
-            M, N, K, ms = row
-            found.append(Point(checked(Problem(M, N, K, layout)), checked_ms(ms)))
-    return tuple(found)
 
 
 def faults(text: str, arch: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
@@ -82,9 +83,14 @@ class Probes:
 
     def at(self, load: float, K: int, ragged: int, layout: str = "NN") -> Problem:
         """Return a problem of about this load; a ragged one has odd extents."""
+        M, N = self.extents(load)
+        return Problem(max(1, M - ragged), N - ragged, K, layout)
+
+    def extents(self, load: float) -> tuple[int, int]:
+        """Return M and N of about this load, in whole tiles."""
         whole = max(1, round(load * self.multiprocessors))
         rows = _near_root(whole)
-        return Problem(rows * self.config.BM - ragged, whole // rows * self.config.BN - ragged, K, layout)
+        return rows * self.config.BM, whole // rows * self.config.BN
 
     def tails(self) -> tuple[Problem, Problem, Problem]:
         """Return problems with an aligned K of four steps in a last tile, a ragged one of one step, and of all but one.
@@ -135,10 +141,9 @@ class NarrowProbes(Probes):
     deep = 2048
     least_tiles = 1
 
-    def at(self, load: float, K: int, ragged: int, layout: str = "NN") -> Problem:
-        """Return a problem of about this load; a ragged one has odd extents."""
-        whole = max(1, round(load * self.multiprocessors))
-        return Problem(max(1, self.config.BM - ragged), whole * self.config.BN - ragged, K, layout)
+    def extents(self, load: float) -> tuple[int, int]:
+        """Return M and N of about this load, in whole tiles."""
+        return self.config.BM, max(1, round(load * self.multiprocessors)) * self.config.BN
 
     def stream(self) -> Problem:
         """Return the problem that reads memory most: a full wave."""
@@ -167,6 +172,7 @@ def probes_of(config: Config, blocks_per_sm: int, multiprocessors: int) -> Probe
     return form(config)(config, blocks_per_sm, multiprocessors)
 
 
+@lru_cache(maxsize=1024)
 def _near_root(count: int) -> int:
     """Return the largest divisor of `count` up to its root, or the root where that is far off."""
     root = math.isqrt(count)

@@ -2,8 +2,8 @@
 
 No failure of the cache makes a call fail. The kernel is compiled instead, and one warning per process states why.
 
-The keys are cuda.core's; its file cache is not used. That cache reads any file in its folder, whoever wrote it, and
-its caller cannot check a file because it never sees one.
+cuda.core's file cache is not used. It reads any file in its folder, whoever wrote it, and its caller cannot check a
+file because it never sees one. Importing it also takes longer than reading a kernel here.
 """
 
 from __future__ import annotations

@@ -1,24 +1,23 @@
-"""Compile CUDA C++ to a cubin for one architecture, with NVRTC through cuda.core."""
+"""Compile CUDA C++ to a cubin for one architecture, with NVRTC through cuda.bindings.
+
+A cubin follows from the source, the options, the name that messages have for the source, and NVRTC. These are the key
+of the cache; sources have no includes, so nothing else on the machine matters.
+"""
 
 from __future__ import annotations
 
-import io
 import re
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastsgemm.device import nvrtc_version
 from fastsgemm.errors import CompileError
 from fastsgemm.jit import cache
 
-if TYPE_CHECKING:
-    from cuda.core import ProgramOptions
-
 # A second thread that needs the same kernel waits for the first and finds the kernel in the cache. Different kernels
 # compile in parallel, unless their keys happen to share a lock.
 _locks = tuple(threading.Lock() for _ in range(256))
-_importing = threading.Lock()  # importing cuda.core selects its build for CUDA 12 or 13, which is not thread-safe
 
 CACHING = (12, 9)  # the first NVRTC with a cache of its own, whose hits come without a report
 
@@ -51,50 +50,65 @@ def cubin(source: str, name: str, arch: str) -> bytes:
     CompileError
         NVRTC rejected the source or does not support the architecture; the message has its log.
     """
-    nvrtc_version()
-    options = _options(name, arch)
-    from cuda.core.utils import make_program_cache_key
-
-    key = make_program_cache_key(code=source, code_type="c++", options=options, target_type="cubin")
+    options = _options(arch)
+    key = repr((nvrtc_version(), name, options, source)).encode()
     with _locks[hash(key) % len(_locks)]:
         code = cache.read(key)
         if code is None:
-            code = _compile(source, options)
+            code, _ = _compile(source, name, options)
             cache.write(key, code)
     return code
 
 
 def compiled(source: str, name: str, arch: str) -> bytes:
     """Return the machine code as `cubin` does, but without the cache."""
-    nvrtc_version()
-    return _compile(source, _options(name, arch))
+    return _compile(source, name, _options(arch))[0]
 
 
 def report(source: str, name: str, arch: str) -> Report:
     """Compile without the cache and return what ptxas reports. This needs NVRTC but neither driver nor GPU."""
-    no_cache = True if nvrtc_version() >= CACHING else None
-    log = io.StringIO()
-    _compile(source, _options(name, arch, ptxas_options=["-v"], no_cache=no_cache), log)
-    text = log.getvalue()
-    registers = re.search(r"Used (\d+) registers", text)
-    memory = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", text)
+    more = ["--ptxas-options=-v"]
+    if nvrtc_version() >= CACHING:
+        more.append("--no-cache")
+    _, log = _compile(source, name, [*_options(arch), *more])
+    registers = re.search(r"Used (\d+) registers", log)
+    memory = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
     if registers is None or memory is None:
-        raise CompileError(f"ptxas printed no report for {name} on {arch}:\n{text}")
+        raise CompileError(f"ptxas printed no report for {name} on {arch}:\n{log}")
     return Report(int(registers[1]), int(memory[1]), int(memory[2]), int(memory[3]))
 
 
-def _options(name: str, arch: str, **more: Any) -> ProgramOptions:
-    with _importing:
-        from cuda.core import ProgramOptions
-
-    return ProgramOptions(name=name, arch=arch, std="c++17", **more)
+def _options(arch: str) -> list[str]:
+    return [f"-arch={arch}", "--std=c++17"]
 
 
-def _compile(source: str, options: ProgramOptions, log: io.StringIO | None = None) -> bytes:
-    from cuda.core import Program
+def _compile(source: str, name: str, options: list[str]) -> tuple[bytes, str]:
+    """Return the cubin and the log. NVRTC compiles without the interpreter's lock, so threads compile side by side."""
+    version = nvrtc_version()
+    from cuda.bindings import nvrtc
 
+    program = _value(nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []))
     try:
-        program = Program(source, "c++", options)
-        return bytes(program.compile("cubin", logs=log).code)
-    except Exception as error:  # cuda.core's errors carry NVRTC's log but share no public base
-        raise CompileError(f"NVRTC {nvrtc_version()} refused {options.name} for {options.arch}:\n{error}") from error
+        (done,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).rstrip(b"\0").decode()
+        if int(done) != 0:
+            what = f"NVRTC {version} refused {name} for {options[0].removeprefix('-arch=')}"
+            raise CompileError(f"{what}:\n{done.name}\n{log}")
+        return _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _read(size_of: Any, read: Any, program: Any) -> bytes:
+    """Return what NVRTC writes into a buffer whose size it says first."""
+    buffer = bytes(_value(size_of(program)))
+    _value((*read(program, buffer), None))
+    return buffer
+
+
+def _value(answer: tuple[Any, Any]) -> Any:
+    """Return what a call of NVRTC gives; raise `CompileError` if it failed."""
+    result, value = answer
+    if int(result) != 0:
+        raise CompileError(f"NVRTC answers {result.name}")
+    return value

@@ -1,0 +1,91 @@
+"""The lines of a tuning file as msgspec types, which check the type and range of every field while they decode it.
+
+Only `fastsgemm.heuristics.database_reading` uses them. ``tuning_db/README.md`` describes the format.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from fastsgemm.heuristics.database_entries import MS_LIMITS
+from fastsgemm.problem import MAX_EXTENT, Problem
+
+Text = Annotated[str, Meta(min_length=1)]
+Date = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
+Extent = Annotated[int, Meta(ge=1, le=MAX_EXTENT)]
+Layout = Literal["NN", "NT", "TN", "TT"]
+Ms = Annotated[float, Meta(ge=MS_LIMITS[0], le=MS_LIMITS[1])]
+Rate = Annotated[float, Meta(ge=1e-12, le=1e12)]  # TFLOP/s, or a speed relative to cuBLAS
+Multiprocessors = Annotated[int, Meta(ge=1, le=2**16)]
+Blocks = Annotated[int, Meta(ge=1, le=32)]  # resident on a multiprocessor, on every architecture
+Calibration = Annotated[float, Meta(ge=0.1, le=10.0)]
+Row = tuple[Extent, Extent, Extent, Ms]  # M, N, K and the time
+
+
+class AnyLine(Struct):
+    """A line of any kind: only its rung is read."""
+
+    rung: Text
+
+
+class ProblemLine(Struct, forbid_unknown_fields=True):
+    """A problem."""
+
+    M: Extent
+    N: Extent
+    K: Extent
+    layout: Layout
+
+    @property
+    def problem(self) -> Problem:
+        """The same as `Problem`."""
+        return Problem(self.M, self.N, self.K, self.layout)
+
+
+class MeasuredLine(Struct, tag_field="origin", tag="measured", forbid_unknown_fields=True):
+    """A record that was measured."""
+
+    rung: Text
+    device: Text
+    problem: ProblemLine
+    constants: dict[str, int]
+    ms: Ms
+    tflops: Rate
+    cublas_ratio: Rate | None
+    driver: Text
+    nvrtc: Text
+    date: Date
+
+
+class PublishedLine(Struct, tag_field="origin", tag="published", forbid_unknown_fields=True):
+    """A record from somebody else."""
+
+    rung: Text
+    device: Text | None
+    problem: ProblemLine | None
+    constants: dict[str, int]
+    source: Text
+
+
+class HandPickedLine(PublishedLine, tag="hand-picked"):
+    """A record that nobody measured."""
+
+
+class CurveLine(Struct, forbid_unknown_fields=True):
+    """A curve."""
+
+    rung: Text
+    device: Text
+    multiprocessors: Multiprocessors
+    constants: dict[str, int]
+    blocks_per_sm: Blocks
+    points: dict[Layout, list[Row]]
+    driver: Text
+    nvrtc: Text
+    date: Date
+    calibration: Calibration = 1.0  # a curve of an earlier version has none
+
+
+RecordLine = MeasuredLine | PublishedLine | HandPickedLine
