@@ -64,7 +64,7 @@ def main() -> int:
     parser.add_argument("--configs", type=Path)
     arguments = parser.parse_args()
     content = measured(arguments.configs)
-    database_writing.write(arguments.out, content)
+    arguments.out.write_text(database_writing.dumps(content), encoding="utf-8")
     for curve in content.curves:
         print(f"{curve.rung:10} {curve.calibration:6.3f}  {curve.config}")
     return 0
