@@ -47,7 +47,7 @@ def test_a_packed_operand_has_every_element_and_zeros_up_to_a_whole_vector(shape
 
 
 @pytest.mark.parametrize(
-    "which, layout, M, N",
+    ("which", "layout", "M", "N"),
     [
         ((True, True), "NN", 70, 34),
         ((True, True), "TT", 33, 47),

@@ -51,7 +51,8 @@ def add_product(draft: Draft, a: Matrix, b: Matrix, c: Matrix, rung: Rung | None
     grid, threads, shared_bytes = (launch.blocks,), config.threads, config.shared_bytes
     if launch.parts == 1:
         product = kernel.get(gpu, rung, config, launch.variant, handle)
-        draft.add(product, grid, threads, *launch.arguments(from_a, from_b, c.address, K, alpha, beta), shared_bytes=shared_bytes)
+        arguments = launch.arguments(from_a, from_b, c.address, K, alpha, beta)
+        draft.add(product, grid, threads, *arguments, shared_bytes=shared_bytes)
         return
     blocks, adders = reduction_grid(int(launch.M), int(launch.N), int(launch.parts))
     reduction = kernel.helper(gpu, "reduce_parts", handle)

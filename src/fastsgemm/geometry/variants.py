@@ -5,7 +5,7 @@ Pure arithmetic, used by the device and the simulated device alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fastsgemm.config import VECTOR, WIDTHS, Config
 from fastsgemm.geometry import variants
@@ -99,14 +99,12 @@ def as_dense(call: Call) -> Problem:
 
     The database speaks of dense operands. Padded lines, an odd address or packing make loads narrower or wider.
     """
-    problem, variant = call.problem, call.variant
-    widths: dict[str, int] = {}
-    for extent, width in (
-        ("M" if variant.trans_a else "K", variant.vec_a),
-        ("K" if variant.trans_b else "N", variant.vec_b),
-    ):
-        widths[extent] = min(width, widths.get(extent, width))
-    return replace(problem, **{name: _of_width(getattr(problem, name), width) for name, width in widths.items()})
+    problem, v = call.problem, call.variant
+    along_a, along_b = "M" if v.trans_a else "K", "K" if v.trans_b else "N"
+    widths = {along_a: v.vec_a, along_b: v.vec_b} if along_a != along_b else {along_a: min(v.vec_a, v.vec_b)}
+    extents = {"M": problem.M, "N": problem.N, "K": problem.K}
+    extents |= {name: _of_width(extents[name], width) for name, width in widths.items()}
+    return Problem(extents["M"], extents["N"], extents["K"], problem.layout)
 
 
 def _of_width(extent: int, width: int) -> int:

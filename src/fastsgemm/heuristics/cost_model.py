@@ -182,7 +182,7 @@ class CostModel:
         factors = options.factors(problem.layout, swap_ab)
         if factors is not None:
             reading *= factors.at(load)
-        # The multiprocessor with most blocks has no higher rate than one with many, whatever the factors of a layout say.
+        # The multiprocessor with most blocks is no faster than one with many, whatever the factors of a layout say.
         steady = at.times.per_block if factors is None else at.times.per_block * factors.heavy
         np.maximum(reading, np.ceil(load) * steady, out=reading)
         reading *= options.calibration

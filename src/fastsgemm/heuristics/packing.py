@@ -14,6 +14,7 @@ from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import choose, database
 from fastsgemm.heuristics.choose import Choice, DeviceTraits
 from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.problem import Problem
 
 Which = tuple[bool, bool]  # A, B
 
@@ -67,12 +68,12 @@ def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> Selectio
 def operands(which: Which, a: Operand, b: Operand) -> tuple[Operand, Operand]:
     """Return A and B as the kernel gets them: A column-major if it is packed, and B row-major.
 
-    That holds for a column-major C, too: there the kernel computes C^T = B^T A^T, and its A is the caller's B transposed.
+    That holds for a column-major C, too: there the kernel computes C^T = B^T A^T, whose A is the caller's B transposed.
     """
     return a.packed(trans=True) if which[0] else a, b.packed(trans=False) if which[1] else b
 
 
-def _problem(a: Operand, b: Operand, c: Operand) -> variants.Problem:
+def _problem(a: Operand, b: Operand, c: Operand) -> Problem:
     return variants.as_dense(variants.call_for(a, b, c))
 
 

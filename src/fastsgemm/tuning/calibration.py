@@ -1,7 +1,7 @@
 """How much longer other problems take than the points of a curve say: the calibration of the cost model.
 
-Curves are measured on nearly square grids of moderate depth. Cold operands, deep sums and narrow grids take longer, by a
-factor that differs from config to config.
+Curves are measured on nearly square grids of moderate depth. Cold operands, deep sums and narrow grids take longer, by
+a factor that differs from config to config.
 """
 
 from __future__ import annotations

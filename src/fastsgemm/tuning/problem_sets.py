@@ -93,8 +93,8 @@ def _drawn(count: int) -> tuple[Problem, ...]:
     found: list[Problem] = []
     while len(found) < count:
         turn, layout = divmod(len(found), len(LAYOUTS))
-        extents = (32 * round(2 ** generator.uniform(3.0, 7.5)) + turn % 2 for _ in range(3))
-        problem = Problem(*extents, LAYOUTS[layout])
+        M, N, K = (32 * round(2 ** generator.uniform(3.0, 7.5)) + turn % 2 for _ in range(3))
+        problem = Problem(M, N, K, LAYOUTS[layout])
         if 5 * 10**8 <= problem.flops <= 2 * 10**10:
             found.append(problem)
     return tuple(found)
