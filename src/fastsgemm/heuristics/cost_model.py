@@ -182,9 +182,10 @@ class CostModel:
         factors = options.factors(problem.layout, swap_ab)
         if factors is not None:
             reading *= factors.at(load)
-        # The multiprocessor with most blocks is no faster than one with many, whatever the factors of a layout say.
+        # Where arithmetic is the limit, the multiprocessor with most blocks is no faster than one with many, whatever the
+        # factors of a layout say.
         steady = at.times.per_block if factors is None else at.times.per_block * factors.heavy
-        np.maximum(reading, np.ceil(load) * steady, out=reading)
+        np.maximum(reading, np.ceil(load) * steady, out=reading, where=options.computes & (load > 1.0))
         reading *= options.calibration
         share = options.ragged_share(problem)
         read = _mixed(reading, share)
@@ -292,6 +293,7 @@ class _Options:
         self.few_lines, self.few_ends = every.few_lines, every.few_ends.take(self.of, axis=2)
         self._layouts = {layout: factors.take(self.of, axis=2) for layout, factors in every.layouts.items()}
         self._narrow, self._pairs = every.narrow[self.of], every.pairs[self.of]
+        self.computes = ~self._narrow
         self._factors: dict[tuple[str, bool], _Factors] = {}
 
     def ragged_share(self, problem: Problem) -> Floats | float:
@@ -375,7 +377,7 @@ class _AtK:
         np.maximum(depth, options.few_steps, out=depth, where=steps >= TINY)
         self.sms = multiprocessors / count
         self.times = _Times(options, depth)
-        self.alone = self.times.lightest[0] - self.times.lightest[1]
+        self.alone = (self.times.lightest[0] - self.times.lightest[1]) * options.calibration
         self.per_byte = steps / options.bandwidth
         self.reduction_per_byte = (count + 2.0) / options.reduction_rate
         short, long, enough = options.slowdown
