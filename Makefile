@@ -40,7 +40,7 @@ bench        run the benchmarks and write $(BENCH_JSON)
 bench-check  the same; fail if a figure fell by 5 % against docs/data/benchmarks.json
 tables       write the tables of README.md and docs/ from $(BENCH_JSON)
 counts       count what the rungs do on the simulated device, and write docs/ladder.md
-sass         count the instructions of rung 9's main loop, and write docs/sass.md; needs nvdisasm
+sass         count the instructions of the main loops of rungs 9 and 11, and write docs/sass.md; needs nvdisasm
 hostile      count what the tests in tests/hostile try, and write docs/hostile.md
 torch        add a CPU build of PyTorch to .venv, for the tests that use PyTorch
 clean        remove what these targets made

@@ -83,7 +83,7 @@ def test_every_command_is_spelled_right(command):
 
 def test_a_misspelled_command_is_found():
     with pytest.raises(SystemExit):
-        _parser().parse_args(["explain", "--size", "64"])
+        _parser().parse_args(["explain", "64"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -15,8 +15,7 @@ from fastsgemm.jit import cache
 from fastsgemm.ladder import contenders, info, measured
 from fastsgemm.problem import Problem, parse
 from fastsgemm.progress import say
-from fastsgemm.rungs import RUNGS, Rung
-from fastsgemm.rungs import ladder as ladder_of
+from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
 from fastsgemm.tuning.command import DESCRIPTION, add_options, tunable, tune_as_asked
 
 DEFAULT_SIZE = Problem(2048, 2048, 2048)
@@ -41,7 +40,7 @@ class Climbed(Protocol):
 
 
 def _on_cuda(problem: Problem, chosen: Sequence[Rung], ordinal: int = 0) -> Climbed:
-    with contenders.on_device(problem, chosen or ladder_of(problem.M, problem.N), ordinal) as place:
+    with contenders.on_device(problem, chosen, ordinal) as place:
         return measured.climb(place)
 
 
@@ -54,7 +53,7 @@ def _on_simulation(problem: Problem, chosen: Sequence[Rung], name: str | None = 
     from fastsgemm.ladder import simulated  # other commands do not need it
     from fastsgemm.sim import Machine
 
-    return simulated.climb(problem, chosen or ladder_of(problem.M, problem.N), Machine(name))
+    return simulated.climb(problem, chosen, Machine(name))
 
 
 # How to run the ladder, by value of FASTSGEMM_DEVICE.
@@ -137,8 +136,8 @@ def _ladder(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    p = options.problem
-    found = explain(p.M, p.N, p.K, p.layout, options.rung, options.device)
+    p = options.size
+    found = explain(p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision)
     if options.json:
         _print_json(found.json())
     else:
@@ -240,8 +239,14 @@ def _parser() -> argparse.ArgumentParser:
         description="Show which constants a problem gets on a device, and why.",
         epilog=_EPILOG,
     )
-    why.add_argument("problem", type=_problem, metavar="M,N,K[,LAYOUT]")
+    _size(why, "the problem", required=True)
     why.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
+    why.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default=PRECISIONS[0],
+        help="the precision of sgemm; with fp16x3, also whether rung 11 is used; default %(default)s",
+    )
     why.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
     _finish(why, _explain)
 
@@ -275,5 +280,5 @@ def _finish(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespa
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
 
 
-def _size(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--size", type=_problem, metavar="M,N,K[,LAYOUT]", help=what)
+def _size(parser: argparse.ArgumentParser, what: str, required: bool = False) -> None:
+    parser.add_argument("--size", type=_problem, metavar="M,N,K[,LAYOUT]", help=what, required=required)

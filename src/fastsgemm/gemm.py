@@ -8,7 +8,7 @@ import numpy as np
 
 from fastsgemm import device, host, rungs
 from fastsgemm.call import arrays, checks, packing, streams
-from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
+from fastsgemm.call.arrays import HOST, DeviceArray, Library, TrackedError, View
 from fastsgemm.call.product import multiply
 from fastsgemm.call.split_operand import SplitOperand, array_of
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
@@ -200,8 +200,14 @@ def sgemm(
         )
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
+    plain = rung is None and config is None and stream is None and split_a is None and split_b is None
     if ordinal == HOST:
-        return host.sgemm(A, B, alpha, beta, C, rung, config, stream, precision)
+        try:
+            return host.sgemm(A, B, alpha, beta, C, rung, config, stream, precision)
+        except TrackedError:
+            if not plain or not _all_of(library, A, B):
+                raise
+        return _by_dispatcher(A, B, alpha, beta, C, precision)
 
     gpu = opened.get(ordinal) or _open(ordinal, library, stream)
     switched = gpu.enter()
@@ -236,9 +242,24 @@ def sgemm(
             return library.finish(result)
         library.written(C)
         return C
+    except TrackedError:
+        if not plain or not _all_of(library, A, B):
+            raise
+        return _by_dispatcher(A, B, alpha, beta, C, precision)
     finally:
         if switched:
             gpu.leave()
+
+
+def _all_of(library: Library, *operands: Any) -> bool:
+    return all(arrays.library(x) is library for x in operands)
+
+
+def _by_dispatcher(A: Any, B: Any, alpha: float, beta: float, C: Any, precision: str) -> Any:
+    """Compute the product of tensors that have a gradient, a tangent or, inside a transform of PyTorch, no memory."""
+    from fastsgemm.torch import operator
+
+    return operator.sgemm(A, B, alpha, beta, C, precision)
 
 
 def _open(ordinal: int, library: Library, stream: Any) -> Gpu:

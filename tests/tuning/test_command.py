@@ -78,10 +78,10 @@ def test_an_export_that_cannot_be_written_is_one_line(cli, tmp_path):
 
 def test_show_explains_what_was_tuned(cli):
     cli(*QUICK)
-    code, out, _ = cli("512,512,512", "--rung", "autotuned", command="explain")
+    code, out, _ = cli("--size", "512,512,512", "--rung", "autotuned", command="explain")
     assert code == 0
     assert "exact: this problem was tuned" in out and "measured record for Fake 9000 at 512,512,512 (yours" in out
-    _, out, _ = cli("--json", "explain", "512,512,512,TT", "--rung", "autotuned", command=None)
+    _, out, _ = cli("--json", "explain", "--size", "512,512,512,TT", "--rung", "autotuned", command=None)
     assert json.loads(out)["problem"]["layout"] == "TT"
 
 
@@ -158,8 +158,8 @@ def test_a_dry_run_needs_no_device():
 
 
 def test_json_may_stand_before_the_command(cli):
-    before = cli("--json", "explain", "64", "--device", "sm_86", command=None)
-    after = cli("64", "--device", "sm_86", "--json", command="explain")
+    before = cli("--json", "explain", "--size", "64", "--device", "sm_86", command=None)
+    after = cli("--size", "64", "--device", "sm_86", "--json", command="explain")
     assert before == after and json.loads(before[1])["arch"] == "sm_86"
 
 

@@ -69,15 +69,15 @@ def multiply(
     plan: Plan | None = gpu.prepared.get(key)
     if plan is None:
         split = (split_a is not None, split_b is not None)
-        plan = _prepare(gpu, handle, key[:3], key[3:6], rung, config, precision, split)
+        plan = prepare(gpu, handle, key[:3], key[3:6], rung, config, precision, split)
         if len(gpu.prepared) >= _MOST_PREPARED:
             gpu.prepared.clear()
         gpu.prepared[key] = plan
     a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
     if pc + c_low < pa + a_high and pa + a_low < pc + c_high:
-        _check_overlap("A", pa - pc, c_meta, a_meta)
+        check_overlap("A", pa - pc, c_meta, a_meta)
     if pc + c_low < pb + b_high and pb + b_low < pc + c_high:
-        _check_overlap("B", pb - pc, c_meta, b_meta)
+        check_overlap("B", pb - pc, c_meta, b_meta)
     if split_a is None and split_b is None:
         plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
     else:
@@ -85,7 +85,7 @@ def multiply(
         plan.launch(gpu, handle, pa, pb, pc, alpha, beta, *addresses)
 
 
-def _prepare(
+def prepare(
     gpu: Gpu,
     handle: int,
     metas: Metas,
@@ -153,6 +153,6 @@ def _check_operands(metas: Metas) -> None:
     checks.output(c[0], c[1], readonly=c[4])
 
 
-def _check_overlap(name: str, distance: int, c: Meta, other: Meta) -> None:
+def check_overlap(name: str, distance: int, c: Meta, other: Meta) -> None:
     """Refuse C sharing an element with operand `name`, whose first element lies `distance` bytes from that of C."""
     checks.apart(name, layout.overlap(distance, c[0], c[1], other[0], other[1]))

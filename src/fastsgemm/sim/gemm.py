@@ -15,6 +15,7 @@ from fastsgemm.geometry.layout import ITEM, Stored, stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import source
 from fastsgemm.rungs import Rung
+from fastsgemm.sim import fp16x3
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
@@ -24,15 +25,16 @@ Matrix = NDArray[np.float32]
 
 def sgemm(
     rung: Rung | None,
-    config: Config | None,
+    config: Any,
     A: Matrix,
     B: Matrix,
     alpha: float = 1.0,
     beta: float = 0.0,
     C: Matrix | None = None,
     machine: Machine | None = None,
+    precision: str = "ieee",
 ) -> tuple[Matrix, Report | None]:
-    """Compute C <- alpha * A @ B + beta * C by running the kernel of a rung on the simulated device.
+    """Compute C <- alpha * A @ B + beta * C by running the kernels of a rung on the simulated device.
 
     Parameters
     ----------
@@ -47,12 +49,14 @@ def sgemm(
         Updated in place. Without it the result is a new array.
     machine : Machine, optional
         Default: see `Machine`.
+    precision : str
+        As in `fastsgemm.sgemm`.
 
     Returns
     -------
     C : ndarray
     report : Report or None
-        None where C has no elements and nothing is launched.
+        Of the kernel that multiplies. None where C has no elements and nothing is launched.
 
     Raises
     ------
@@ -67,11 +71,20 @@ def sgemm(
     M, N, _ = checks.shapes(A.shape, B.shape, None if C is None else C.shape)
     out = np.empty((M, N), np.float32) if C is None else C
     checks.output(out.shape, _strides(out), readonly=not out.flags.writeable)
-    rung = checks.config(rung, config, machine.device.shared_limit)
+    precision = rungs.precision_of(rung, precision)
+    if precision == "ieee":
+        rung = checks.config(rung, config, machine.device.shared_limit)
     if out.size == 0:
         return out, None
     a, b, c = (_readable(x) for x in (A, B, out))
-    report = _launch(machine, rung, config, a, b, np.float32(alpha), np.float32(beta), c)
+    report = None
+    if precision == "fp16x3":
+        if alpha and a.shape[1]:
+            reports = fp16x3.sgemm(config, a, b, alpha, beta, c, machine, forced=rung is not None)
+            report = next((one for one in reports if one.kernel in fp16x3.PRODUCTS), None)
+        rung = config = None  # what is left is for an IEEE kernel
+    if report is None:
+        report = _launch(machine, rung, config, a, b, np.float32(alpha), np.float32(beta), c)
     if c is not out:
         out[...] = c
     return out, report

@@ -7,19 +7,20 @@ import json
 from pathlib import Path
 
 from fastsgemm.errors import RecordError
-from fastsgemm.heuristics import database, database_writing
+from fastsgemm.heuristics import database, database_writing, fp16x3_rates
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.progress import say
 from fastsgemm.tuning import plot, tuner
 from fastsgemm.tuning.outcome import Outcome
-from fastsgemm.tuning.plan import plan_run
-from fastsgemm.tuning.search_spaces import SPACES, tunable
+from fastsgemm.tuning.plan import plan_run, tunable
+from fastsgemm.tuning.search_spaces import SPACES
 
 __all__ = ["DESCRIPTION", "add_options", "tunable", "tune_as_asked"]
 
 DESCRIPTION = (
     "Search for the fastest config of each problem on this device and store it for `sgemm`. Without --size, tune the "
-    "standard problem set of each rung. Ctrl-C keeps all measurements: run the same command again to resume."
+    "standard problem set of each rung, and measure the tiles and rates of rung fp16x3. Ctrl-C keeps all measurements: "
+    "run the same command again to resume."
 )
 
 _INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
@@ -63,9 +64,17 @@ def tune_as_asked(options: argparse.Namespace) -> int:
 
 
 def _export(path: Path, outcome: Outcome) -> None:
-    """Write the shipped database file with the results of this run merged in, ready to contribute."""
+    """Write the shipped database file with the results of this run merged in, ready to contribute.
+
+    Rung 11 has files of its own; one is written if nothing else was tuned.
+    """
     try:
-        database_writing.write(path, database_writing.merged(database.shipped(outcome.device.arch), outcome.content))
+        if outcome.rates is not None and not outcome.tuned:
+            path.write_text(fp16x3_rates.dumps(outcome.rates), encoding="utf-8")
+        else:
+            database_writing.write(
+                path, database_writing.merged(database.shipped(outcome.device.arch), outcome.content)
+            )
     except OSError as error:
         raise RecordError(f"{path} cannot be written: {error}") from error
     say(f"exported to {path}")
