@@ -212,11 +212,16 @@ def dense(problem: Problem) -> tuple[tuple[Pair, Pair], ...]:
     )
 
 
+def dense_operands(problem: Problem) -> tuple[Operand, Operand, Operand]:
+    """Return A, B and C of a problem in dense, aligned arrays."""
+    a, b, c = (Operand(shape, stored(shape, strides) or Stored(False, 0)) for shape, strides in dense(problem))
+    return a, b, c
+
+
 def dense_call(problem: Problem) -> Call:
     """Return how a kernel is called for a problem in dense, aligned arrays.
 
     The database is asked for the problem of this call: a vector fits both layouts, and a C with one column is computed
     as its transpose.
     """
-    a, b, c = (Operand(shape, stored(shape, strides) or Stored(False, 0)) for shape, strides in dense(problem))
-    return variants.call_for(a, b, c)
+    return variants.call_for(*dense_operands(problem))

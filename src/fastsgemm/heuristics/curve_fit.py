@@ -125,7 +125,10 @@ class _Fitting:
             form,
             tail,
             lines,
-            {layout: (self._factors(layout, 0, lines, tail), self._factors(layout, 1, lines, tail)) for layout in LAYOUTS},
+            {
+                layout: (self._factors(layout, 0, lines, tail), self._factors(layout, 1, lines, tail))
+                for layout in LAYOUTS
+            },
             4.0 * (stream.M + stream.N) * stream.K / self._ms(stream),
             self._guard(stream),
             self._shared(stream),
