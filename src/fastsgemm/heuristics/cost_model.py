@@ -182,8 +182,8 @@ class CostModel:
         factors = options.factors(problem.layout, swap_ab)
         if factors is not None:
             reading *= factors.at(load)
-        # Where arithmetic is the limit, the multiprocessor with most blocks is no faster than one with many, whatever the
-        # factors of a layout say.
+        # Where arithmetic is the limit, the multiprocessor with most blocks is no faster than one with many, whatever
+        # the factors of a layout say.
         steady = at.times.per_block if factors is None else at.times.per_block * factors.heavy
         np.maximum(reading, np.ceil(load) * steady, out=reading, where=options.computes & (load > 1.0))
         reading *= options.calibration
