@@ -69,6 +69,17 @@ def test_an_odd_leading_dimension_counts_as_narrow_loads(times):
     assert (found.packed, found.choice.ms) == ((True, False), 60.0)
 
 
+def test_a_c_that_is_stored_float_by_float_costs_more_where_its_columns_are_packed(times, monkeypatch):
+    """The prediction for packed columns is that of a C that is stored 16 bytes at a time."""
+    times |= {("NT", True): 100.0, ("NN", True): 98.0}
+    a, b = operand(1000, 1000), operand(1000, 999, "T")
+    assert packing.select(Device, a, b, operand(1000, 999)).packed == (False, True)
+    rate = 4.0 * 1000 * 999  # C takes 1 ms
+    slow = Fitted(packing_ms=0.5, packing_bytes_per_ms=8e6, odd_store_bytes_per_ms=rate)
+    monkeypatch.setattr(database, "fitted", lambda arch: slow)
+    assert packing.select(Device, a, b, operand(1000, 999)).packed == (False, False)
+
+
 def test_nothing_is_packed_where_copying_was_not_measured(times, monkeypatch):
     times |= {("NN", True): 100.0, ("TN", True): 1.0}
     monkeypatch.setattr(database, "fitted", lambda arch: Fitted())

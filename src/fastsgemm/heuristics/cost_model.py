@@ -22,7 +22,7 @@ from fastsgemm.geometry.grid import MAX_BLOCKS, tiles
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators, probes
 from fastsgemm.heuristics.curve_fit import Fit, Line
-from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.database_entries import Curve, Fitted
 from fastsgemm.heuristics.probes import LAYOUTS, SPARSE, STACKED, STEADY, TINY, TRANSACTION
 from fastsgemm.problem import Problem
 
@@ -242,7 +242,7 @@ class _Configs:
         of_arch = [database.fitted(fit.curve.arch) for fit in fits]
         self.reduction_ms = _floats(one.reduction_ms for one in of_arch)
         self.reduction_rate = _floats(one.reduction_bytes_per_ms for one in of_arch)
-        self.slowdown = np.array([_slowdown(c, shared_limit, fitted) for c in configs]).T
+        self.slowdown = np.array([_slowdown(fit.curve, shared_limit, fitted) for fit in fits]).T
         self.calibration = _floats(fit.curve.calibration for fit in fits)
         self.full = _floats(fit.curve.blocks_per_sm for fit in fits)
         self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
@@ -458,12 +458,12 @@ def _row(fit: Fit, line: Line) -> Row:
     return line.start, line.slope, line.extra if near else 0.0, 0.0 if near else line.extra
 
 
-def _slowdown(config: Config, shared_limit: int, fitted: Fitted) -> tuple[float, float, float]:
+def _slowdown(curve: Curve, shared_limit: int, fitted: Fitted) -> tuple[float, float, float]:
     """Return the cost of accumulators for short and for long sums, and the parts of K that make a sum short."""
     return (
-        partial_accumulators.cost(config, fitted),
-        fitted.accumulators_cost,
-        partial_accumulators.fewest_parts(config, shared_limit),
+        partial_accumulators.cost(curve.config, fitted, curve.accumulators_cost),
+        curve.accumulators_cost or fitted.accumulators_cost,
+        partial_accumulators.fewest_parts(curve.config, shared_limit),
     )
 
 

@@ -101,6 +101,7 @@ def _curve_line(curve: Curve) -> dict[str, Any]:
         "constants": curve.config.constants,
         "blocks_per_sm": curve.blocks_per_sm,
         "calibration": round(curve.calibration, 3),
+        "accumulators_cost": round(curve.accumulators_cost, 3),
         "points": points,
         **_tools_line(curve.tools),
     }

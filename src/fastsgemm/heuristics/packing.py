@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastsgemm import rungs
+from fastsgemm.config import VECTOR
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.variants import Operand
@@ -34,7 +35,7 @@ class Selection:
     packed : (bool, bool)
         Whether A and B are packed.
     ms : float
-        Time of packing that the prediction counts with; 0 if nothing is packed.
+        What packing adds to the time of the choice; 0 if nothing is packed.
     """
 
     choice: Choice
@@ -57,7 +58,7 @@ def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> Selectio
     fitted, least = database.fitted(device.arch), best.choice.ms
     limit = _MOST_SHARE * least
     for which in _WAYS:
-        ms = _cost(fitted, which, a, b)
+        ms = _cost(fitted, which, a, b, c)
         if ms < limit and not _in_vain(which, a, b):
             choice = choose.choose(device, _READER, _problem(*operands(which, a, b), c))
             if choice.ms is not None and choice.ms + ms < least:
@@ -85,9 +86,13 @@ def _in_vain(which: Which, a: Operand, b: Operand) -> bool:
     )
 
 
-def _cost(fitted: Fitted, which: Which, a: Operand, b: Operand) -> float:
-    """Return the time of packing in ms; infinite where it was never measured."""
+def _cost(fitted: Fitted, which: Which, a: Operand, b: Operand, c: Operand) -> float:
+    """Return what packing adds to the predicted time in ms; infinite where it was never measured."""
     if not fitted.packing_bytes_per_ms:
         return float("inf")
     floats = sum(one.shape[0] * one.shape[1] for chosen, one in zip(which, (a, b), strict=True) if chosen)
-    return fitted.packing_ms + 2 * ITEM * floats / fitted.packing_bytes_per_ms  # each is read and written
+    ms = fitted.packing_ms + 2 * ITEM * floats / fitted.packing_bytes_per_ms  # each is read and written
+    across = which[0] if c.how.trans else which[1]  # the operand whose lines run along those of C
+    if across and c.width < VECTOR:
+        ms += ITEM * c.shape[0] * c.shape[1] / fitted.odd_store_bytes_per_ms
+    return ms
