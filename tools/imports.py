@@ -39,6 +39,7 @@ ROOMS = {
     "gemm": "`sgemm`, the public function",
     "blas": "`sgemm` with SciPy's signature",
     "ladder": "the ladder measured or simulated, and what `info` shows",
+    "bench": "the benchmark against cuBLAS, its report, and the comparison of two runs",
     "": "the public names",
     "command_line": "`fastsgemm` on the command line",
     "__main__": "starts the command line, and answers Ctrl-C while it loads",

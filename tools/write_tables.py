@@ -24,7 +24,18 @@ from page_tables.markdown import NOT_MEASURED, Data, header, line
 from fastsgemm.ladder.simulated import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
-_FILES = ("benchmarks", "counters", "counts", "fp16x3", "hostile", "literature", "ncu", "pytorch", "sass")
+_FILES = (
+    "benchmarks",
+    "counters",
+    "counts",
+    "fp16x3",
+    "generic_records",
+    "hostile",
+    "literature",
+    "ncu",
+    "pytorch",
+    "sass",
+)
 NOT_ATTACKED = "*Not counted yet: run `make hostile`.*"
 
 
@@ -45,6 +56,7 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
         measured
         | simulation.counts_texts(from_json(counts))
         | simulation.counters_texts(data["counters"])
+        | simulation.generic_texts(data["generic_records"])
         | machine_code.sass_texts(data["sass"])
         | machine_code.ncu_texts(data["ncu"])
         | fp16x3.texts(data["fp16x3"])

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from fastsgemm import __version__, device, rungs
+from fastsgemm.bench import command as bench
 from fastsgemm.errors import DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
-from fastsgemm.ladder import contenders, info, measured
+from fastsgemm.ladder import bars, contenders, info, measured
 from fastsgemm.problem import Problem, parse
 from fastsgemm.progress import say
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
@@ -132,6 +133,8 @@ def _ladder(options: argparse.Namespace) -> int:
         _print_json(climbed.json())
     else:
         print(climbed.text())
+        if options.plot:
+            print(f"\n{bars.text(climbed.json())}")
     return 0 if climbed.ok else _WRONG_RESULT
 
 
@@ -200,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")
     parser.set_defaults(json=False)
     _finish(parser, _everything)
-    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,tune,cache}")
+    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,tune,bench,cache}")
 
     found = commands.add_parser(
         "info", help="show devices, driver, NVRTC, kernel cache and the tuning record in use", epilog=_EPILOG
@@ -231,6 +234,7 @@ def _parser() -> argparse.ArgumentParser:
         '(default "NVIDIA H200"); or the name or architecture of a device to simulate. Default: FASTSGEMM_DEVICE, '
         "else the first device, else host",
     )
+    climb.add_argument("--plot", action="store_true", help="also draw the rates, or the simulated counts, as bars")
     _finish(climb, _ladder)
 
     why = commands.add_parser(
@@ -267,6 +271,20 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument("--rung", type=_rung, help=f"the rung: {', '.join(tunable())}; default: all of them")
     add_options(search)
     _finish(search, tune_as_asked)
+
+    beside = commands.add_parser(
+        "bench", help="time sgemm beside cuBLAS on many problems", description=bench.DESCRIPTION, epilog=_EPILOG
+    )
+    beside.add_argument(
+        "--size",
+        action="append",
+        type=_problem,
+        default=[],
+        metavar="M,N,K[,LAYOUT]",
+        help="time this problem instead of the sets; repeatable",
+    )
+    bench.add_options(beside)
+    _finish(beside, bench.bench_as_asked)
 
     stored = commands.add_parser("cache", help="show or empty the folder of compiled kernels")
     stored.add_argument("--clear", action="store_true", help="delete all compiled kernels; calls compile them again")

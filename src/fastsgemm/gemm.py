@@ -164,7 +164,7 @@ def sgemm(
     order, which is fixed but rounds differently. The default may use them.
 
     **Precision.** With "fp16x3", operands are split into pairs of FP16 numbers; tensor cores sum their products. Every
-    element differs from the exact one by at most max(K, 100 + K / 64) u (|A| |B|), u = 2^-24, on sm_90;
+    element differs from the exact one by at most ``max(K, 100 + K / 64) u (|A| |B|)``, u = 2^-24, on sm_90;
     ``docs/precision.md`` derives the bound and states that of other devices. An IEEE kernel is used where it is faster
     and on devices older than sm_80; `explain` says which.
 

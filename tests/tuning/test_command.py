@@ -1,39 +1,17 @@
 import json
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pytest
 
-from fastsgemm import command_line
-from fastsgemm.heuristics import database, database_reading
-from fastsgemm.tuning import tuner
+from fastsgemm.heuristics import database
+from fastsgemm.problem import spell
+from fastsgemm.tuning import contribution, tuner
 from fastsgemm.tuning.search_spaces import CLASSIC
 
 
 def run(*arguments, env=None):
     return subprocess.run([sys.executable, "-m", "fastsgemm.tune", *arguments], capture_output=True, text=True, env=env)
-
-
-@pytest.fixture
-def cli(evaluator, data_folder, monkeypatch, capsys):
-    """Return a function that runs the command line on the fake evaluator and returns code, stdout and stderr."""
-
-    @contextmanager
-    def on_fake(gpu):
-        yield evaluator
-
-    monkeypatch.setattr("fastsgemm.device.open_gpu", lambda ordinal: evaluator.device)
-    monkeypatch.setattr(tuner, "evaluating", on_fake)
-
-    def call(*arguments, command="tune"):
-        try:
-            code = command_line.main([*([command] if command else []), *arguments])
-        except SystemExit as ended:  # by argparse
-            code = ended.code
-        return (code, *capsys.readouterr())
-
-    return call
 
 
 QUICK = ("--quick", "--rung", "autotuned", "--no-progress", "--size", "512,512,512")
@@ -63,17 +41,17 @@ def test_progress_goes_to_stderr(cli):
     assert "autotuned 512,512,512 time" in err and "it/s" not in out
 
 
-def test_an_export_is_ready_to_contribute(cli, tmp_path):
-    code, _, err = cli(*QUICK, "--export", str(tmp_path / "sm_90.json"))
+def test_an_export_has_what_was_found(cli, tmp_path):
+    code, _, err = cli(*QUICK, "--export", str(tmp_path / "contribution.json"))
     assert code == 0 and "exported" in err
-    text = (tmp_path / "sm_90.json").read_text()
-    assert database_reading.faults(text, "sm_90") == []
-    assert '"M": 512' in text
+    _, content = contribution.read(tmp_path / "contribution.json")
+    assert [spell(one.problem) for one in content.records] == ["512,512,512"]
 
 
 def test_an_export_that_cannot_be_written_is_one_line(cli, tmp_path):
-    code, _, err = cli(*QUICK, "--export", str(tmp_path / "missing" / "sm_90.json"))
+    code, out, err = cli(*QUICK, "--export", str(tmp_path / "missing" / "contribution.json"))
     assert code == 2 and err.count("\n") == 1 and "cannot be written" in err
+    assert out == ""  # known before anything is tuned
 
 
 def test_show_explains_what_was_tuned(cli):

@@ -5,9 +5,17 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
+from fastsgemm.bench.suite import SCHEMA
 from page_tables.markdown import NOT_MEASURED, Data, header, line, machine
 
-SETS = ("shapes", "layouts", "narrow", "random", "large")  # benchmark groups of tests/benchmarks/test_shapes.py
+SETS = (
+    "shapes",
+    "layouts",
+    "narrow",
+    "squares",
+    "random",
+    "large",
+)  # benchmark groups of tests/benchmarks/test_shapes.py
 UNKNOWN_DEVICE = "sgemm, unknown device"  # its name in tests/benchmarks/test_first_result.py
 
 _KEPT = ("M", "N", "K", "layout", "lda", "ldb", "ldc", "load_bytes", "size", "rung", "rule", "ms", "cublas_ms")
@@ -46,6 +54,7 @@ def reduce(run: Data, ladder: bool = True) -> Data:
         raise ValueError("the run has no ladder: run make bench on a machine with a device")
     machine = run["machine_info"]["fastsgemm"]
     return {
+        "schema": SCHEMA,
         "date": run["datetime"][:10],
         "device": (machine.get("devices") or machine["devices"])[0]["name"],
         "driver": machine["driver"],

@@ -124,7 +124,7 @@ def load(arch: str, device: str | None = None) -> Rates:
         return own
     folder = resources.folder("tuning_db") / _FOLDER
     path = next(path for name in (arch, GENERIC) if (path := folder / f"{name}.json").is_file())
-    return _parsed(path, path.read_bytes())
+    return parse(path, path.read_bytes())
 
 
 def config_of(constants: dict[str, int]) -> TileConfig:
@@ -190,7 +190,7 @@ def _own(arch: str, device: str) -> Rates | None:
     try:
         for each in (folder, path.parent):
             private_files.check_folder(each)
-        found = _parsed(path, private_files.read(path, _MOST_BYTES))
+        found = parse(path, private_files.read(path, _MOST_BYTES))
     except (FileNotFoundError, NotADirectoryError):  # nothing to read
         return None
     except (OSError, RecordError) as error:
@@ -199,7 +199,14 @@ def _own(arch: str, device: str) -> Rates | None:
     return found if (found.arch, found.device) == (arch, device) else None
 
 
-def _parsed(path: Path, text: bytes) -> Rates:
+def parse(path: Path, text: bytes) -> Rates:
+    """Return what a file says.
+
+    Raises
+    ------
+    RecordError
+        Something is wrong with it; the message begins with `path`.
+    """
     try:
         data = strict_json.decode(text, dict[str, Any])
         if data["schema"] != _SCHEMA:

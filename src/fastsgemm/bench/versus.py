@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from problem_sets import Sample, size_class
-
-from fastsgemm import sgemm
+from fastsgemm.bench.problem_sets import Sample, size_class
 from fastsgemm.call import dispatch
+from fastsgemm.errors import FastsgemmError
+from fastsgemm.gemm import sgemm
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import packing
 from fastsgemm.jit import compiler, source
@@ -22,7 +22,7 @@ _CHECKED_ROWS = 2048  # of C that are compared, at most
 _UNIT = 2.0**-24  # float32's unit roundoff
 
 
-class WrongResultError(Exception):
+class WrongResultError(FastsgemmError, RuntimeError):
     """A result is wrong, so it is not timed."""
 
 
@@ -135,5 +135,5 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
         if chosen.a.padded or chosen.b.padded:
             wanted.add((source.helper("pack"), kernel_name("pack")))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
-        done = list(pool.map(lambda one: compiler.cubin(*one, gpu.arch), wanted))
+        done = list(pool.map(lambda one: compiler.cubin(one[0], one[1], gpu.arch), wanted))
     return len(done)
