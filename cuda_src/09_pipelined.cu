@@ -10,8 +10,7 @@
 //   Split-K (k_chunk < K): the grid has more blocks than C has tiles, and part p computes k_chunk steps from
 //   p * k_chunk on and writes its sums to C + p * split_stride.
 // - PARTIAL_ACCUMULATORS divides a sum into several chains of FMAs, for less rounding error. With one of
-// them,
-//   and without sliced-K and split-K, a sum is one chain of FMAs in ascending k, as in rungs 1 to 8.
+//   them, without sliced-K and split-K, a sum is one chain of FMAs in ascending k, as in rungs 1 to 8.
 // Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see device/pipelined_copy.cuh), else 1.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
@@ -163,13 +162,6 @@ __device__ __forceinline__ void multiply_end(Stages<Traits> &stages, float (&acc
     }
 }
 
-// The rows of A (or columns of B) that can be read: a packed operand is padded to whole vectors.
-template <class Operand>
-__device__ __forceinline__ int whole_vectors(int extent, Operand) {
-    constexpr int VEC = Operand::K_CONTIGUOUS ? 1 : Operand::VEC;
-    return (extent + VEC - 1) / VEC * VEC;
-}
-
 template <bool MANY>
 struct Choose {
     using Pipeline = TwoStages<Traits>;
@@ -188,9 +180,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
-    const Tile tile = GUARD ? own
-                            : Tile{min(own.m, whole_vectors(M, TraitsA{}) - BM),
-                                   min(own.n, whole_vectors(N, TraitsB{}) - BN)};
+    const int rows = PipelinedCopy<TraitsA>::readable(M), columns = PipelinedCopy<TraitsB>::readable(N);
+    const Tile tile = GUARD ? own : Tile{min(own.m, rows - BM), min(own.n, columns - BN)};
     const int k_first = part * k_chunk;
     const int depth = max(0, min(K - k_first, k_chunk));
     const int slice = SLICED_K > 1 ? threadIdx.x / THREADS_PER_SLICE : 0;

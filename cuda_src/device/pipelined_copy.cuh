@@ -79,6 +79,11 @@ struct PipelinedCopy {
         place = 4 * (first_k * LD + mn);
     }
 
+    // Return how many rows of A (or columns of B) can be read: a packed operand is padded to whole vectors.
+    static __device__ __forceinline__ int readable(int MN) {
+        return K_CONTIGUOUS ? MN : (MN + VEC - 1) / VEC * VEC;
+    }
+
     // Vector i of this thread, as distances from its first: along a line, and across lines.
     static __device__ __forceinline__ int along(int i) { return i % PER_LINE * TEAM * VEC; }
     static __device__ __forceinline__ int across(int i) { return i / PER_LINE * LINE_DISTANCE; }

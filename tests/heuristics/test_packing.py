@@ -1,5 +1,7 @@
 """Which operands are packed: what the copy costs against what it gains."""
 
+from dataclasses import replace
+
 import pytest
 
 from fastsgemm import rungs
@@ -47,6 +49,20 @@ def test_an_operand_is_packed_where_the_product_gains_more_than_the_copy_costs(t
     assert (found.packed, found.ms, found.choice.ms) == ((True, False), 1.5, 98.0)
     times["TN", True] = 98.6
     assert packing.select(Device, operand(*SQUARE), operand(*SQUARE), operand(*SQUARE)).packed == (False, False)
+
+
+def test_a_record_is_given_up_only_for_a_clear_gain(times, monkeypatch):
+    answer = choose.choose
+
+    def measured(device, rung, problem, only=None):
+        found = answer(device, rung, problem)
+        return replace(found, rule=choose.EXACT) if rung is None else found
+
+    monkeypatch.setattr(choose, "choose", measured)
+    times |= {("NN", True): 100.0, ("TN", True): 96.0}
+    assert packing.select(Device, operand(*SQUARE), operand(*SQUARE), operand(*SQUARE)).packed == (False, False)
+    times["TN", True] = 95.0
+    assert packing.select(Device, operand(*SQUARE), operand(*SQUARE), operand(*SQUARE)).packed == (True, False)
 
 
 def test_both_are_packed_where_that_is_least(times):

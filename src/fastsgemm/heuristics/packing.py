@@ -22,6 +22,7 @@ Which = tuple[bool, bool]  # A, B
 NOTHING: Which = (False, False)
 _WAYS: tuple[Which, ...] = ((True, False), (False, True), (True, True))
 _MOST_SHARE = 1 / 3  # of a product's time that copying may take to be considered: no layout costs rung 9 more
+_LEAST_GAIN = 0.03  # of a measured time, for which the record of a problem is given up: records are no more exact
 _READER = next(rung for rung in rungs.DEFAULTS if not rung.narrow)  # the rung that reads packed operands
 
 
@@ -55,8 +56,8 @@ def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> Selectio
     best = Selection(choose.choose(device, None, _problem(a, b, c)))
     if best.choice.ms is None:
         return best
-    fitted, least = database.fitted(device.arch), best.choice.ms
-    limit = _MOST_SHARE * least
+    fitted, limit = database.fitted(device.arch), _MOST_SHARE * best.choice.ms
+    least = best.choice.ms * (1.0 - _LEAST_GAIN if best.choice.rule == choose.EXACT else 1.0)
     for which in _WAYS:
         ms = _cost(fitted, which, a, b, c)
         if ms < limit and not _in_vain(which, a, b):
