@@ -37,6 +37,7 @@ ROOMS = {
     "host": "`sgemm` for arrays in host memory",
     "torch": "the operator in PyTorch, and the switch that replaces PyTorch's own products",
     "gemm": "`sgemm`, the public function",
+    "preparation": "`prepare`: compiles and loads kernels before their first call",
     "blas": "`sgemm` with SciPy's signature",
     "ladder": "the ladder measured or simulated, and what `info` shows",
     "bench": "the benchmark against cuBLAS, its report, and the comparison of two runs",

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from fastsgemm.gemm import sgemm
     from fastsgemm.heuristics.explanation import explain
+    from fastsgemm.preparation import prepare
     from fastsgemm.rungs import RUNGS
     from fastsgemm.tuning.tuner import tune
 
@@ -87,6 +88,7 @@ __all__ = [
     "WarptiledConfig",
     "__version__",
     "explain",
+    "prepare",
     "sgemm",
     "split",
     "tune",
@@ -111,6 +113,7 @@ _HOMES = {
     "RUNGS": "rungs",
     "SplitOperand": "call.split_operand",
     "explain": "heuristics.explanation",
+    "prepare": "preparation",
     "sgemm": "gemm",
     "split": "call.split_operand",
     "tune": "tuning.tuner",

@@ -24,8 +24,13 @@ def decode(text: bytes, type: Any = Any) -> Any:
     """
     import msgspec
 
+    return decode_with(msgspec.json.Decoder(type), text)
+
+
+def decode_with(decoder: Any, text: bytes) -> Any:
+    """Return the same by a decoder of msgspec, for many texts of one type."""
     try:
-        return msgspec.json.decode(text, type=type)
+        return decoder.decode(text)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise RecordError(str(error)) from error
 

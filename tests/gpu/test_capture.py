@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastsgemm import BlockConfig, sgemm
+from fastsgemm import BlockConfig, prepare, sgemm
 from fastsgemm.errors import CaptureError
 from fastsgemm.rungs import IEEE
 
@@ -25,6 +25,19 @@ def test_a_graph_replays_with_new_inputs(torch, rung):
         torch.cuda.synchronize()
         added = 2 * 130 * value * 2
         assert C.unique().tolist() == [5 + 2 * added]
+
+
+@pytest.mark.parametrize("size", [(8, 333, 333), (100, 333, 333), (5, 7, 20000), (300, 300, 20000)], ids=str)
+def test_what_was_prepared_can_be_captured_at_once(torch, size):
+    M, N, K = size
+    prepare(M, N, K, progress=False)
+    A, B, C = torch.ones(M, K, device="cuda"), torch.ones(K, N, device="cuda"), torch.zeros(M, N, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        sgemm(A, B, C=C)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (C == K).all()
 
 
 def test_a_new_result_inside_a_graph(torch):

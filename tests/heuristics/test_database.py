@@ -254,6 +254,14 @@ def test_an_unknown_architecture_is_empty(tuning_folder):
         assert database.load("sm_42") == Content("sm_42", 0)
 
 
+def test_curves_keep_their_order(tuning_folder):
+    """Of two configs that are about as fast the first is used."""
+    for configs in ((ONE, TWO), (TWO, ONE)):
+        database_writing.write(tuning_folder / "sm_90.json", content(curves=tuple(curve(one) for one in configs)))
+        database.forget()
+        assert tuple(found.config for found in database.load("sm_90").curves) == configs
+
+
 def test_the_users_own_come_first(tuning_folder):
     database_writing.write(tuning_folder / "sm_90.json", content(record(config=ONE)))
     database.save(content(record(config=TWO)))

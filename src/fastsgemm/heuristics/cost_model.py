@@ -2,42 +2,33 @@
 
 At a given load, the blocks of a grid over the multiprocessors, the time of a config is a straight line in K with a
 bend; `fastsgemm.heuristics.curve_fit` gives the lines. A prediction is arithmetic on NumPy arrays with an element for
-each number of parts of K and each config, so that a call on a new shape waits for some sixty array operations and not
-for a Python function per config. All configs go through the same arithmetic, whatever their rung.
+each number of parts of K and each config, so that a call on a new shape waits for about a hundred array operations and
+not for Python functions of each config. All configs go through the same arithmetic, whatever their rung.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastsgemm.config import Config
 from fastsgemm.geometry.grid import MAX_BLOCKS, tiles
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import database, partial_accumulators, probes
-from fastsgemm.heuristics.curve_fit import Fit, Line
-from fastsgemm.heuristics.database_entries import Curve, Fitted
-from fastsgemm.heuristics.probes import LAYOUTS, SPARSE, STACKED, STEADY, TINY, TRANSACTION
+from fastsgemm.heuristics import partial_accumulators
+from fastsgemm.heuristics.curve_fit import Fit
+from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, Configs, Floats, Options, least_depth, mixed
+from fastsgemm.heuristics.probes import STACKED
 from fastsgemm.problem import Problem
 
-Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
-Row = tuple[float, ...]
-
-# Limits of split-K: most parts, and most waves of blocks.
-_MOST_PARTS, _MOST_WAVES = 256, 8
-_PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i <= _MOST_PARTS)})
-_FEWER = [0, *_PARTS[:-1]]  # the number before each of them
-# Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
-_PAIRED = 1 / 3
-_LEAST_WAVE = 1e-9  # the least part of a wave that counts as one
-_MOST_DEPTHS = 64  # values of K, of which a model keeps what depends on K alone
+_MOST_WAVES = 8  # of blocks that split-K makes
+# Two predicted times that differ by less are equal: the model errs more than that.
+CLOSE = 1.02
+_MOST_DEPTHS = 32  # values of K, of which a model keeps what depends on K alone
 _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
 
 
@@ -51,17 +42,12 @@ def splits(config: Config, problem: Problem, multiprocessors: float) -> list[int
         As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     multiprocessors : int
     """
-    count, deep = tiles(config, problem), _least_depth(config)
+    count, deep = tiles(config, problem), least_depth(config)
     return [
         parts
-        for fewer, parts in zip(_FEWER, _PARTS, strict=True)
+        for fewer, parts in zip(FEWER, PARTS, strict=True)
         if parts == 1 or (fewer * count < _MOST_WAVES * multiprocessors and parts * deep <= problem.K)
     ]
-
-
-def _least_depth(config: Config) -> int:
-    """Return the least steps of k of a part."""
-    return config.tile_k * probes.form(config).least_tiles
 
 
 @lru_cache(maxsize=_MOST_CONFIGS)
@@ -92,7 +78,7 @@ class CostModel:
     Parameters
     ----------
     fits : sequence of Fit
-        At least one.
+        At least one, the most useful first.
     multiprocessors : float
         Of the device.
     shared_limit : int
@@ -102,15 +88,18 @@ class CostModel:
     """
 
     def __init__(self, fits: Sequence[Fit], multiprocessors: float, shared_limit: int, fitted: Fitted) -> None:
-        self._every = _Configs(fits, shared_limit, fitted)
+        self._every = Configs(fits, shared_limit, fitted)
         self._sms = multiprocessors
         self._shared_limit = shared_limit
         self._fitted = fitted
-        self._options: dict[int, _Options] = {}
-        self._at: dict[tuple[int, int], _AtK] = {}
+        self._options: dict[int, Options] = {}
+        self._at: dict[tuple[int, int], AtK] = {}
 
     def best(self, problem: Problem) -> Prediction | None:
-        """Return the config with the least predicted time, or None if no config has a grid for the problem.
+        """Return the best config, or None if no config has a grid for the problem.
+
+        Of the configs whose predicted time is close to the least, the best is the one that comes first. So problems of
+        similar shapes share kernels, and fewer have to be compiled.
 
         Parameters
         ----------
@@ -120,9 +109,12 @@ class CostModel:
         if problem.K <= partial_accumulators.FEW:
             return next(iter(self.ranking(problem)), None)
         ms = self._times(problem)
-        place = int(ms.argmin())
-        least = float(ms[place])
-        return self._prediction(problem, place, least) if least < np.inf else None
+        least = float(ms.min())
+        if least == np.inf:
+            return None
+        close = np.flatnonzero(ms <= CLOSE * least).tolist()
+        place = min(close, key=lambda place: (place % len(self._every.fits), ms[place]))
+        return self._prediction(problem, place, float(ms[place]))
 
     def ranking(self, problem: Problem) -> list[Prediction]:
         """Return each config with the SPLIT_K that gives its least time, the best first."""
@@ -138,25 +130,25 @@ class CostModel:
         for place, ms in enumerate(self._times(problem, accumulators=False).tolist()):
             row, column = divmod(place, len(self._every.fits))
             if ms < np.inf:
-                found.append((self._every.fits[column], _PARTS[row], ms))
+                found.append((self._every.fits[column], PARTS[row], ms))
         return found
 
     def _prediction(self, problem: Problem, place: int, ms: float) -> Prediction:
         row, column = divmod(place, len(self._every.fits))
         fit = self._every.fits[column]
-        config = _in_parts(fit.curve.config, _PARTS[row]) if row else fit.curve.config
+        config = _in_parts(fit.curve.config, PARTS[row]) if row else fit.curve.config
         faced = with_swap_ab(fit.rung, problem)
         return Prediction(ms, partial_accumulators.shortened(config, faced, self._shared_limit, self._fitted), fit)
 
-    def _at_k(self, K: int, rows: int) -> _AtK:
+    def _at_k(self, K: int, rows: int) -> AtK:
         found = self._at.get((K, rows))
         if found is None:
             options = self._options.get(rows)
             if options is None:
-                options = self._options[rows] = _Options(self._every, rows)
+                options = self._options[rows] = Options(self._every, rows)
             if len(self._at) >= _MOST_DEPTHS:
                 self._at.clear()
-            found = self._at[K, rows] = _AtK(options, K, self._sms)
+            found = self._at[K, rows] = AtK(options, K, self._sms)
         return found
 
     def _times(self, problem: Problem, accumulators: bool = True) -> Floats:
@@ -170,7 +162,7 @@ class CostModel:
         tall, wide = every.extents[swap_ab]
         count = np.ceil(M / tall) * np.ceil(N / wide)
         limit = _MOST_WAVES * self._sms
-        rows = min(bisect_left(_FEWER, limit / float(count.min())), every.most_rows(K))
+        rows = min(bisect_left(FEWER, limit / float(count.min())), every.most_rows(K))
         at = self._at_k(K, rows)
         options = at.options
         count = count[options.of]
@@ -188,13 +180,13 @@ class CostModel:
         np.maximum(reading, np.ceil(load) * steady, out=reading, where=options.computes & (load > 1.0))
         reading *= options.calibration
         share = options.ragged_share(problem)
-        read = _mixed(reading, share)
+        read = mixed(reading, share)
         if min(M, N) < every.largest:
             read *= np.where((tall > M) | (wide > N), every.guard, 1.0)[options.of]
         if every.any_shared:
             high = np.minimum(np.ceil(min(M, N) / every.extents[False][0]), STACKED)
             shared = (every.shared * (1.0 - 1.0 / high))[options.of]
-            alone = _mixed(at.alone if factors is None else at.alone * factors.light, share)
+            alone = mixed(at.alone if factors is None else at.alone * factors.light, share)
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
             read = np.minimum(read, np.maximum(read * (1.0 - shared), alone))
         ms = read + options.stored(time[1], problem, swap_ab)
@@ -202,8 +194,8 @@ class CostModel:
         if rows > 1:
             ms += options.reduction
             ms += 4.0 * M * N * at.reduction_per_byte
-        if accumulators:
-            ms *= at.slowdown(partial_accumulators.is_long(problem, self._fitted))
+        if accumulators and partial_accumulators.is_long(problem, self._fitted):
+            ms *= at.slowdown
         if rows > 1:
             np.putmask(ms, at.too_shallow | (options.fewer * count >= limit), np.inf)
         if M * N > MAX_BLOCKS:
@@ -213,268 +205,3 @@ class CostModel:
 
 def _splits_few(problem: Problem, one: Prediction) -> bool:
     return partial_accumulators.splits_few(one.fit.rung, one.config, with_swap_ab(one.fit.rung, problem))
-
-
-class _Configs:
-    """The fits of many configs as arrays, with an element for each config.
-
-    The lines of a config are kept at each whole load up to a full wave, where those between two measured loads are
-    interpolated. First comes the lightest load, and last the heaviest.
-    """
-
-    def __init__(self, fits: Sequence[Fit], shared_limit: int, fitted: Fitted) -> None:
-        self.fits = tuple(fits)
-        configs = [fit.curve.config for fit in fits]
-        self.narrow = np.array([fit.rung.narrow for fit in fits])
-        self.pairs = np.array([fit.rung.pairs for fit in fits])
-        BM, BN = _floats(c.BM for c in configs), _floats(c.BN for c in configs)
-        turned = np.where(self.narrow, BN, BM), np.where(self.narrow, BM, BN)
-        self.extents = {False: (BM, BN), True: turned}  # rows and columns of a tile of the caller's C, by swap_ab
-        self.largest = float(np.max(self.extents[False]))
-        self.guard = _floats(fit.guard for fit in fits)
-        self.shared = _floats(fit.shared for fit in fits)
-        self.any_shared = bool(self.shared.any())
-        self.tile = _floats(c.tile_k for c in configs)
-        self.least_depth = _floats(_least_depth(fit.curve.config) if fit.rung.splits else np.inf for fit in fits)
-        self._least = float(self.least_depth.min())
-        self.tail = np.array([fit.tail for fit in fits]).T
-        self.bandwidth = _floats(fit.bandwidth for fit in fits)
-        of_arch = [database.fitted(fit.curve.arch) for fit in fits]
-        self.reduction_ms = _floats(one.reduction_ms for one in of_arch)
-        self.reduction_rate = _floats(one.reduction_bytes_per_ms for one in of_arch)
-        self.slowdown = np.array([_slowdown(fit.curve, shared_limit, fitted) for fit in fits]).T
-        self.calibration = _floats(fit.curve.calibration for fit in fits)
-        self.full = _floats(fit.curve.blocks_per_sm for fit in fits)
-        self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
-        tables = [_whole_loads(fit) for fit in fits]
-        both = ([row for table in tables for row in table[ragged]] for ragged in (0, 1))
-        self.lines = np.ascontiguousarray(np.array([*both]).transpose(2, 0, 1))
-        widths = [len(aligned) for aligned, _ in tables]
-        self.place = np.cumsum([0, *widths[:-1]])
-        full = self.place + self.full.astype(np.intp)
-        self.ends = np.stack([self.lines[:, :, n] for n in (self.place, self.place + 1, full, full + 1)], axis=1)
-        # The depth of a K of nearly no steps is known, so its times are.
-        self.few_steps = _floats(fit.depth(TINY) for fit in fits)
-        powers = _powers(self.few_steps, self.bends)
-        self.few_lines = (self.lines * np.repeat(powers, widths, axis=1)[:, None]).sum(axis=0)
-        self.few_ends = (self.ends * powers[:, None, None]).sum(axis=0)
-        self.layouts = {
-            layout: np.array([fit.layouts[layout] for fit in fits]).transpose(2, 1, 0) for layout in LAYOUTS
-        }
-        self.layouts["NN"] = np.ones_like(self.layouts["TT"])
-
-    def most_rows(self, K: int) -> int:
-        """Return how many of the numbers of parts leave a part of some config deep enough."""
-        return max(1, bisect_right(_PARTS, K / self._least))
-
-
-class _Options:
-    """The configs with each of the first few numbers of parts of K: arrays with an element for each option."""
-
-    def __init__(self, every: _Configs, rows: int) -> None:
-        self.of = np.tile(np.arange(len(every.fits)), rows)
-        parts = np.repeat(_PARTS[:rows], len(every.fits)).astype(np.float64)
-        self.fewer = np.repeat(_FEWER[:rows], len(every.fits)).astype(np.float64)
-        self.whole = len(every.fits)  # the first so many options do not split K
-        self.tile = every.tile[self.of]
-        self.tile_parts = self.tile * parts
-        self.least_depth = np.where(parts > 1, every.least_depth[self.of] * parts, 0.0)
-        self.tail = every.tail.take(self.of, axis=1)
-        self.bandwidth = every.bandwidth[self.of]
-        self.reduction = np.where(parts > 1, every.reduction_ms[self.of], 0.0)
-        self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
-        self.slowdown = every.slowdown.take(self.of, axis=1)
-        self.calibration = every.calibration[self.of]
-        self.full = every.full[self.of]
-        self.place = every.place[self.of].astype(np.float64)
-        self.bends = every.bends.take(self.of, axis=1)
-        self.few_steps = every.few_steps[self.of]
-        self.lines, self.ends = every.lines, every.ends.take(self.of, axis=3)
-        self.few_lines, self.few_ends = every.few_lines, every.few_ends.take(self.of, axis=2)
-        self._layouts = {layout: factors.take(self.of, axis=2) for layout, factors in every.layouts.items()}
-        self._narrow, self._pairs = every.narrow[self.of], every.pairs[self.of]
-        self.computes = ~self._narrow
-        self._factors: dict[tuple[str, bool], _Factors] = {}
-
-    def ragged_share(self, problem: Problem) -> Floats | float:
-        """Return the share of A and B that cannot be read 16 bytes at a time, if they are dense."""
-        lines = (
-            problem.M if problem.layout[0] == "T" else problem.K,
-            problem.K if problem.layout[1] == "T" else problem.N,
-        )
-        plain = sum(line % TRANSACTION != 0 for line in lines) / len(lines)
-        paired = sum((line % TRANSACTION != 0) * (1.0 if line % 2 else _PAIRED) for line in lines) / len(lines)
-        return plain if plain == paired else np.where(self._pairs, paired, plain)
-
-    def stored(self, times: Floats, problem: Problem, swap_ab: bool) -> Floats:
-        """Return the times of aligned operands where rows of C can be stored by 16 bytes, else of ragged ones."""
-        ragged, turned = problem.N % TRANSACTION != 0, problem.M % TRANSACTION != 0
-        if not swap_ab or ragged == turned:
-            found: Floats = times[int(ragged)]
-        else:
-            found = np.where(self._narrow, times[int(turned)], times[int(ragged)])
-        return found
-
-    def factors(self, layout: str, swap_ab: bool) -> _Factors | None:
-        """Return the times of a layout relative to those of NN, or None if all are 1."""
-        if layout == "NN" and not swap_ab:
-            return None
-        found = self._factors.get((layout, swap_ab))
-        if found is None:
-            turned = Problem(1, 1, 1, layout).transposed.layout if swap_ab else layout
-            both = np.where(self._narrow, self._layouts[turned], self._layouts[layout])
-            found = self._factors[layout, swap_ab] = _Factors(both, self.full)
-        return found
-
-
-class _Factors:
-    """Times of a layout relative to those of NN, which change with the logarithm of the load up to a full wave."""
-
-    def __init__(self, light_and_heavy: Floats, full: Floats) -> None:
-        self.light, self.heavy = light_and_heavy
-        per_log = np.divide(1.0, np.log(full), out=np.zeros_like(full), where=full > 1.0)
-        self._more = (self.heavy - self.light) * per_log
-        self._full = full
-
-    def at(self, load: Floats) -> Floats:
-        """Return the factors at these loads, for aligned and for ragged operands."""
-        logarithm = np.log(np.minimum(np.maximum(load, 1.0), self._full))
-        factors: Floats = self.light + self._more * logarithm
-        return factors
-
-
-class _AtK:
-    """What a prediction takes from K alone.
-
-    Attributes
-    ----------
-    options : _Options
-    too_shallow : array of bool
-        A part would have too few steps.
-    sms : array
-        Multiprocessors for each part.
-    times : _Times
-    alone : array
-        Time of reading A and B at the lightest load, for aligned and for ragged operands.
-    per_byte : array
-        Steps of a part relative to the bandwidth.
-    reduction_per_byte : array
-        Cost of the second kernel for each byte of C.
-    """
-
-    def __init__(self, options: _Options, K: int, multiprocessors: float) -> None:
-        self.options = options
-        self.too_shallow = options.least_depth > K
-        steps = np.ceil(K / options.tile_parts) * options.tile
-        count = np.ceil(K / steps)
-        unsplit = slice(options.whole)
-        steps[unsplit] = K
-        depth = steps.copy()
-        rest = K % options.tile[unsplit]
-        once, each = options.tail[:, unsplit]
-        depth[unsplit] += np.where(rest > 0.0, once + (each - 1.0) * rest, 0.0)
-        # A whole tile of few steps has fewer than a ragged one counts as.
-        np.maximum(depth, options.few_steps, out=depth, where=steps >= TINY)
-        self.sms = multiprocessors / count
-        self.times = _Times(options, depth)
-        self.alone = (self.times.lightest[0] - self.times.lightest[1]) * options.calibration
-        self.per_byte = steps / options.bandwidth
-        self.reduction_per_byte = (count + 2.0) / options.reduction_rate
-        short, long, enough = options.slowdown
-        self._slowdown: tuple[Floats, Floats] = (short, np.where(count < enough, long, short))
-
-    def slowdown(self, long: bool) -> Floats:
-        """Return the cost of the partial accumulators that configs get if the sums of the problem are long."""
-        return self._slowdown[long]
-
-
-class _Times:
-    """Times of options by load, with all steps of k and with nearly none, for aligned and for ragged operands.
-
-    Attributes
-    ----------
-    lightest : array, shape (2, 2, options)
-        At the lightest load.
-    per_block : array, shape (2, options)
-        Of a block among many, without what it costs once.
-    """
-
-    def __init__(self, options: _Options, depth: Floats) -> None:
-        self._lines, self._few_lines = options.lines, options.few_lines
-        self._powers = _powers(depth, options.bends)[:, None]
-        ends = np.empty((4, 2, 2, len(depth)))
-        np.sum(options.ends * self._powers[:, None], axis=0, out=ends[:, 0])
-        ends[:, 1] = options.few_ends
-        self.lightest, one, full, steady = ends
-        # A wave after the first costs less than it. One that is not full takes the share that it takes of the first.
-        self._wave = np.maximum(steady - full, 0.0) / (STEADY - 1)
-        ratio = self._wave / np.where(full == 0.0, np.inf, full)
-        self._first, self._less = full - self._wave, ratio - 1.0
-        self.per_block = (steady[0] - steady[1]) / (STEADY * options.full)
-        self._lighter = (self.lightest - one) * (SPARSE / (SPARSE - 1))  # for each 1 that the load is less than 1
-
-    def of_load(self, load: Floats, options: _Options) -> Floats:
-        """Return the times of all waves."""
-        before = np.ceil(load / options.full - _LEAST_WAVE) - 1.0  # waves before the last one
-        last = np.minimum(load - before * options.full, options.full)
-        # The last wave takes as long as its multiprocessor with most blocks. Between the two lightest loads, times are
-        # interpolated.
-        place = (options.place + np.ceil(last)).astype(np.intp)
-        time = np.empty_like(self._wave)
-        np.sum(self._lines.take(place, axis=2) * self._powers, axis=0, out=time[0])
-        self._few_lines.take(place, axis=1, out=time[1])
-        time += self._lighter * (1.0 - np.minimum(np.maximum(last, 1 / SPARSE), 1.0))
-        time += np.minimum(before, 1.0) * (self._less * time + self._first)
-        time += before * self._wave
-        return time
-
-
-def _powers(depth: Floats, bends: Floats) -> Floats:
-    """Return what the four rows of lines are multiplied by at these depths of K: 1, K and what K is short of a bend."""
-    found = np.empty((4, len(depth)))
-    found[0], found[1] = 1.0, depth
-    np.minimum(depth - bends, 0.0, out=found[2:])
-    return found
-
-
-def _whole_loads(fit: Fit) -> list[list[Row]]:
-    """Return the lines of a config, of aligned and of ragged operands: the lightest load, 1, 2, ..., full, heaviest."""
-    found = []
-    for lines in fit.lines:
-        lightest, *between, heaviest = (_row(fit, line) for line in lines)
-        loads = probes.loads(fit.curve.blocks_per_sm)[1:-1]
-        whole = [between[0]]
-        for (low, below), (high, above) in pairwise(zip(loads, between, strict=True)):
-            for load in range(int(low) + 1, int(high) + 1):
-                share = (load - low) / (high - low)
-                whole.append(tuple(a + (b - a) * share for a, b in zip(below, above, strict=True)))
-        found.append([lightest, *whole, heaviest])
-    return found
-
-
-def _row(fit: Fit, line: Line) -> Row:
-    """Return start, slope and what both bends add."""
-    near = line.bend == fit.probes.bend
-    return line.start, line.slope, line.extra if near else 0.0, 0.0 if near else line.extra
-
-
-def _slowdown(curve: Curve, shared_limit: int, fitted: Fitted) -> tuple[float, float, float]:
-    """Return the cost of accumulators for short and for long sums, and the parts of K that make a sum short."""
-    return (
-        partial_accumulators.cost(curve.config, fitted, curve.accumulators_cost),
-        curve.accumulators_cost or fitted.accumulators_cost,
-        partial_accumulators.fewest_parts(curve.config, shared_limit),
-    )
-
-
-def _mixed(times: Floats, share: Floats | float) -> Floats:
-    """Return the mean of the times of aligned and of ragged operands, given the share of the latter."""
-    aligned, ragged = times
-    found: Floats = aligned
-    if not isinstance(share, float) or share:
-        found = (1.0 - share) * aligned + share * ragged
-    return found
-
-
-def _floats(values: Iterable[float]) -> Floats:
-    return np.array([*values], np.float64)

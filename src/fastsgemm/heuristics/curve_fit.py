@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fastsgemm import rungs
 from fastsgemm.geometry.grid import tiles
@@ -19,8 +20,7 @@ from fastsgemm.rungs import Rung
 _LEAST_FACTOR = 0.1  # of a layout: less is a mishap of one measurement
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """Time at one load in ms: ``start + slope * K``, and ``extra * (K - bend)`` more where K is less than `bend`.
 
     Attributes
@@ -97,6 +97,10 @@ def _depth(tail: tuple[float, float], step: int, K: int) -> float:
     return K - rest + (once + each * rest if rest else 0.0)
 
 
+def _no_time(place: tuple[int, int, int, str]) -> ValueError:
+    return ValueError(f"the curve has no time for {Problem(*place)}")
+
+
 class _Fitting:
     """The steps of `fit`, which read the measured times."""
 
@@ -105,6 +109,7 @@ class _Fitting:
         self._step = curve.config.tile_k
         self._probes = probes.probes_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
         self._times = curve.times
+        self._full = float(curve.blocks_per_sm)
         self._loads = {load: self._probes.extents(load) for load in probes.loads(curve.blocks_per_sm)}
         # A quick curve has fewer points; see `Probes.problems`.
         tails = (self._known(problem) for problem in self._probes.tails())
@@ -144,20 +149,26 @@ class _Fitting:
         try:
             return self._times[place]
         except KeyError:
-            raise ValueError(f"the curve has no time for {Problem(*place)}") from None
+            raise _no_time(place) from None
 
     def _place(self, load: float, K: int, ragged: int, layout: str = "NN") -> tuple[int, int, int, str]:
         """Return what `Probes.at` returns, as a key of the times."""
         M, N = self._loads[load]
         return max(1, M - ragged), N - ragged, K + ragged, layout
 
+    def _at(self, K: int, ragged: int) -> list[float | None]:
+        """Return the time at each load and this depth."""
+        get, depth = self._times.get, K + ragged
+        return [get((max(1, M - ragged), N - ragged, depth, "NN")) for M, N in self._loads.values()]
+
     def _straight(self, ragged: int) -> list[Line]:
         """Return for each load the straight line through the times at two depths."""
         shallow = TINY if ragged and self._quick else self._probes.shallow
         deep = self._probes.deep
         found = []
-        for load in self._loads:
-            less, more = (self._needed(self._place(load, K, ragged)) for K in (shallow, deep))
+        for load, less, more in zip(self._loads, self._at(shallow, ragged), self._at(deep, ragged), strict=True):
+            if less is None or more is None:
+                raise _no_time(self._place(load, shallow if less is None else deep, ragged))
             slope = max(0.0, more - less) / (deep - shallow)
             found.append(Line(max(0.0, less - slope * (shallow + ragged)), slope))
         return found
@@ -165,10 +176,11 @@ class _Fitting:
     def _bent(self, lines: list[Line], tail: tuple[float, float], ragged: int) -> tuple[Line, ...]:
         """Return the lines through the times at a tiny K as well, where the curve has these."""
         low, shallow, bend = _depth(tail, self._step, TINY + ragged), float(self._probes.shallow), self._probes.bend
+        if low >= shallow:
+            return tuple(lines)
         found = []
-        for load, line in zip(self._loads, lines, strict=True):
-            ms = self._times.get(self._place(load, TINY, ragged))
-            if ms is not None and low < shallow:
+        for line, ms in zip(lines, self._at(TINY, ragged), strict=True):
+            if ms is not None:
                 # The line must not predict less than was measured.
                 end = shallow if low >= bend or line.at(bend) < ms else bend
                 line = Line(line.start, line.slope, end, (line.at(end) - ms) / (end - low) - line.slope)
@@ -184,7 +196,7 @@ class _Fitting:
             ragged = 0  # a quick curve
         few = _depth(tail, self._step, TINY)
         found = []
-        for load, line in ((1.0, lines[ragged][1]), (float(self._curve.blocks_per_sm), lines[ragged][-2])):
+        for load, line in ((1.0, lines[ragged][1]), (self._full, lines[ragged][-2])):
             once = line.at(few)  # what blocks cost once, whatever the layout
             whole = self._needed(self._place(load, deep, ragged)) - once
             steps = self._needed(self._place(load, deep, ragged, layout)) - once

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.json import Decoder
 
 from fastsgemm.heuristics.database_entries import MS_LIMITS
 from fastsgemm.problem import MAX_EXTENT, Problem
@@ -90,4 +91,7 @@ class CurveLine(Struct, forbid_unknown_fields=True):
     accumulators_cost: AccumulatorsCost = 0.0
 
 
-RecordLine = MeasuredLine | PublishedLine | HandPickedLine
+# A decoder looks at a type once.
+ANY = Decoder(AnyLine)
+RECORD = Decoder(MeasuredLine | PublishedLine | HandPickedLine)
+CURVE = Decoder(CurveLine)

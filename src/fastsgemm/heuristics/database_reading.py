@@ -111,10 +111,10 @@ class File:
 
 
 def _rung_of(line: Any) -> str:
-    from fastsgemm.heuristics.database_lines import AnyLine
+    from fastsgemm.heuristics.database_lines import ANY
 
     try:
-        return str(strict_json.decode(bytes(line), AnyLine).rung)
+        return str(strict_json.decode_with(ANY, bytes(line)).rung)
     except RecordError:
         return ""
 
@@ -183,9 +183,9 @@ def _each(
 
 def parse_record(line: bytes, arch: str, user: bool = False) -> Record:
     """Make a `Record` of one line of a file, or raise `RecordError` or `ConfigError`."""
-    from fastsgemm.heuristics.database_lines import MeasuredLine, RecordLine
+    from fastsgemm.heuristics.database_lines import RECORD, MeasuredLine
 
-    read: Any = strict_json.decode(line, RecordLine)
+    read = strict_json.decode_with(RECORD, line)
     rung = rungs.find(read.rung)
     problem: Any = None if read.problem is None else read.problem.problem
     config = _config(rung, read.constants)
@@ -202,9 +202,9 @@ def parse_record(line: bytes, arch: str, user: bool = False) -> Record:
 
 def parse_curve(line: bytes, arch: str, user: bool = False) -> Curve:
     """Make a `Curve` of one line of a file, or raise `RecordError` or `ConfigError`."""
-    from fastsgemm.heuristics.database_lines import CurveLine
+    from fastsgemm.heuristics.database_lines import CURVE
 
-    read = strict_json.decode(line, CurveLine)
+    read = strict_json.decode_with(CURVE, line)
     rung = rungs.find(read.rung)
     config, tools = _config(rung, read.constants), Tools(read.driver, read.nvrtc, read.date)
     sizes = read.multiprocessors, rung.name, config, read.blocks_per_sm

@@ -67,7 +67,8 @@ def _order(record: Record) -> tuple[Any, ...]:
 
 
 def _curve_order(curve: Curve) -> tuple[Any, ...]:
-    return (rungs.find(curve.rung).number, curve.device, tuple(curve.config.constants.values()))
+    """Return a sort key. Curves of one rung and device stay in their order, the most useful config first."""
+    return (rungs.find(curve.rung).number, curve.device)
 
 
 def _record_line(record: Record) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def _of_rung_11(problem: Problem, found: Fp16x3Choice) -> list[str]:
 
 _RULES = {
     choose.EXACT: "this problem was tuned",
-    choose.PREDICTED: "of the configs with a measured curve, the one with the least predicted time",
+    choose.PREDICTED: "of the configs with a measured curve, the first within 2 % of the least predicted time",
     choose.NEAREST: "no times are known here; the record of the nearest problem",
 }
 

@@ -100,3 +100,8 @@ def _load(gpu: Gpu, known: Any, cubin: Callable[[], bytes], name: str, shared_by
         if known not in gpu.kernels:
             gpu.kernels[known] = gpu.load(cubin(), name, shared_bytes)
     return gpu.kernels[known]
+
+
+def load_helper(gpu: Gpu, name: str, cubin: bytes) -> Kernel:
+    """Load a kernel without a config that has been compiled, so that `helper` finds it."""
+    return _load(gpu, name, lambda: cubin, kernel_name(name), 0)

@@ -1,0 +1,192 @@
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import fastsgemm
+from fastsgemm import preparation, rungs
+from fastsgemm.call import dispatch
+from fastsgemm.command_line import main
+from fastsgemm.device import DeviceInfo
+from fastsgemm.errors import ArgumentError, CompileError, ConfigError, DeviceError, PrecisionError, ShapeError
+from fastsgemm.geometry import variants
+from fastsgemm.jit import compiler, kernel
+from fastsgemm.problem import LAYOUTS, Problem
+from fastsgemm.tuning import first_use
+
+H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
+BATCH = range(1, 65)
+
+
+def key_of(problem, rung=None):
+    """Return what `sgemm` looks its kernel up by, and whether it splits K."""
+    call = variants.dense_call(problem)
+    rung, config = dispatch.choose_config(H200, rung, None, call.problem)
+    launch = dispatch.kernel_launch("sm_90", rung, config, call)
+    return kernel.key(rung, config, launch.variant), launch.parts > 1
+
+
+class FakeGpu(DeviceInfo):
+    """A device on which a kernel is loaded by keeping its code."""
+
+    def __init__(self):
+        super().__init__("NVIDIA H200", "sm_90", 232448, 132)
+        self.__dict__.update(kernels={}, entered=0)
+
+    def load(self, cubin, name, shared_bytes):
+        assert self.entered == 1
+        return cubin, name, shared_bytes
+
+    def enter(self):
+        self.__dict__["entered"] += 1
+        return True
+
+    def leave(self):
+        self.__dict__["entered"] -= 1
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The names of the kernels that were compiled, and instead of their code the source."""
+    seen = []
+
+    def cubin(source, name, arch):
+        assert arch == "sm_90"
+        seen.append(name)
+        return source
+
+    monkeypatch.setattr(compiler, "cubin", cubin)
+    return seen
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    found = FakeGpu()
+    monkeypatch.setattr(first_use, "open_device", lambda ordinal: found)
+    return found
+
+
+def test_every_kernel_of_a_batched_layer_is_loaded_once(gpu, compiled):
+    found = preparation.prepare(BATCH, 4096, 4096, "NT", progress=False)
+    keys = [key_of(Problem(M, 4096, 4096, "NT")) for M in BATCH]
+    assert any(split for _, split in keys)
+    assert gpu.kernels.keys() == {key for key, _ in keys} | {"reduce_parts"}
+    assert (found.problems, found.kernels, found.loaded) == (64, len(gpu.kernels), True)
+    assert len(compiled) == found.kernels and gpu.entered == 0
+    source, name, shared = gpu.kernels["reduce_parts"]
+    assert name == "fastsgemm_reduce_parts" and name in source and shared == 0
+    for key, _ in keys:
+        source, name, shared = gpu.kernels[key]
+        assert name in source and shared == key.config.shared_bytes
+    assert str(found).startswith(f"{found.kernels} kernels for 64 problems loaded on NVIDIA H200 in ")
+
+
+def test_a_kernel_that_is_loaded_is_not_compiled_again(gpu, compiled):
+    first = preparation.prepare(BATCH, 4096, 4096, progress=False)
+    again = preparation.prepare(BATCH, 4096, 4096, progress=False)
+    assert again.kernels == first.kernels == len(compiled)
+
+
+def test_extents_and_layouts_are_combined(gpu, compiled):
+    found = preparation.prepare([64, np.int64(100)], (333,), range(64, 66), LAYOUTS, rung="warptiled", progress=False)
+    problems = [Problem(M, 333, K, layout) for M in (64, 100) for K in (64, 65) for layout in LAYOUTS]
+    assert found.problems == len(problems)
+    assert gpu.kernels.keys() == {key_of(problem, rungs.find("warptiled"))[0] for problem in problems}
+
+
+def test_for_a_named_device_kernels_are_compiled_and_none_is_loaded(gpu, compiled):
+    found = fastsgemm.prepare(BATCH, 4096, 4096, device="sm_90", progress=False)
+    assert len(compiled) == found.kernels and not found.loaded and not gpu.kernels
+    assert "compiled for NVIDIA H200" in str(found)
+
+
+def test_kernels_are_compiled_side_by_side(gpu, monkeypatch):
+    monkeypatch.setattr(preparation.os, "cpu_count", lambda: 3)
+    together = threading.Barrier(3)
+
+    def cubin(source, name, arch):
+        together.wait(30)
+        return source
+
+    monkeypatch.setattr(compiler, "cubin", cubin)
+    problems = [Problem(M, 64, 64) for M in (1, 64, 1000)]
+    assert len({key_of(problem) for problem in problems}) == 3
+    monkeypatch.setattr(
+        preparation, "_jobs", lambda *_: {key_of(p): preparation._Job("reduce_parts") for p in problems}
+    )
+    preparation.prepare([1, 64, 1000], 64, 64, progress=False)
+
+
+def test_a_kernel_that_cannot_be_compiled_is_an_error_and_ends_the_others(gpu, monkeypatch):
+    def refused(source, name, arch):
+        time.sleep(0.01)
+        raise CompileError("NVRTC refused it")
+
+    monkeypatch.setattr(compiler, "cubin", refused)
+    with pytest.raises(CompileError, match="refused it"):
+        preparation.prepare(BATCH, 4096, 4096, progress=False)
+    assert gpu.entered == 0 and not gpu.kernels
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((range(8), 64, 64), ShapeError, "got \\(0, 64, 64\\)"),
+        ((64, 64, 64, "NX"), ShapeError, "NX"),
+        ((range(1, 1), 64, 64), ShapeError, "1 to 65536 problems, got none"),
+        ((range(1, 10**9), range(1, 10**9), 64), ShapeError, "1 to 65536 problems, got more"),
+        ((64, 64.0, 64), ArgumentError, "N must be an int .* got 64.0"),
+        ((64, 64, ["64"]), ArgumentError, "K must be an int .* got '64'"),
+        (("64", 64, 64), ArgumentError, "M must be an int .* got '64'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_prepared_is_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        preparation.prepare(*arguments, device="sm_90", progress=False)
+
+
+def test_another_precision_is_refused():
+    with pytest.raises(PrecisionError, match="'ieee', got 'fp16x3'"):
+        preparation.prepare(64, 64, 64, precision="fp16x3")
+
+
+def test_a_device_that_is_not_there_is_an_error():
+    with pytest.raises(ConfigError, match="no device 'Fake 9000'"):
+        preparation.prepare(64, 64, 64, device="Fake 9000", progress=False)
+
+
+def test_the_simulated_device_has_nothing_to_prepare(monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    with pytest.raises(DeviceError, match="FASTSGEMM_DEVICE=sim"):
+        preparation.prepare(64, 64, 64, progress=False)
+
+
+# The command
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1..8192,4096,4096", (range(1, 8193), range(4096, 4097), range(4096, 4097), "NN")),
+        ("64, 1..3 ,5,nt", (range(64, 65), range(1, 4), range(5, 6), "NT")),
+    ],
+)
+def test_a_range_includes_its_ends(text, expected):
+    assert preparation.parse(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "64", "1..2..3,4,5", "1...3,4,5", "a,4,5", "1,2,3,XX", "-1,2,3", "1,2", "..,2,3"])
+def test_what_is_no_range_is_refused(text):
+    with pytest.raises(ShapeError, match=r"1\.\.8192"):
+        preparation.parse(text)
+
+
+def test_the_command_prints_what_it_did(compiled, capsys):
+    assert main(["prepare", "1..64,4096,4096,NT", "--device", "sm_90"]) == 0
+    assert f"{len(compiled)} kernels for 64 problems compiled for NVIDIA H200" in capsys.readouterr().out
+    assert main(["prepare", "1..64,4096,4096,NT", "--device", "sm_90", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problems"] == 64
+    assert main(["prepare", "1..64,4096", "--device", "sm_90"]) == 2
