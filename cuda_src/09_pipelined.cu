@@ -1,8 +1,8 @@
 // Rung 9, pipelined: rung 8 with two or more stages of shared memory, so that copies and arithmetic overlap.
 // - While one stage is multiplied, the next tiles are copied into the others. Each tile needs one barrier
 //   instead of two; device/pipeline.cuh explains why one suffices.
-// - With FRAGMENTS = 2, fragments are read one step of k ahead, so no FMA waits for shared memory. At the end
-//   of a tile they come from the next tile, so the barrier stands before the last step of the tile.
+// - With FRAGMENTS > 1, fragments are read FRAGMENTS - 1 steps of k ahead, so no FMA waits for shared memory.
+//   At the end of a tile they come from the next tile, so the barrier stands before these steps.
 // - The main loop checks no bounds. With GUARD = 0, a tile that would reach past the edge of C is moved back
 //   inside and stores only the elements of its original place. If K is not a multiple of BK, the remaining
 //   steps are multiplied last, or first with PEEL = 1.
@@ -10,7 +10,8 @@
 //   Split-K (k_chunk < K): the grid has more blocks than C has tiles, and part p computes k_chunk steps from
 //   p * k_chunk on and writes its sums to C + p * split_stride.
 // - PARTIAL_ACCUMULATORS divides a sum into several chains of FMAs, for less rounding error. With one of
-//   them, without sliced-K and split-K, a sum is one chain of FMAs in ascending k, as in rungs 1 to 8.
+//   them, and without sliced-K and split-K, a sum is one chain of FMAs in ascending k, as in rungs 1 to 8.
+//   With SEGMENT a chain has so many steps of k, whatever K is: see docs/order-of-summation.md.
 // Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see device/pipelined_copy.cuh), else 1.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
@@ -20,17 +21,18 @@ constexpr int BK = 8;          // steps of k per tile: SLICED_K times an even nu
 constexpr int WM = 64;         // rows of C per warp
 constexpr int WN = 64;         // columns of C per warp
 constexpr int WNITER = 2;      // sub-tiles of a warp tile along n
-constexpr int TM = 8;          // rows of C per thread in one sub-tile: a multiple of 4
-constexpr int TN = 4;          // columns of C per thread in one sub-tile: a multiple of 4
+constexpr int TM = 8;          // rows of C per thread in one sub-tile: 1, 2 or a multiple of 4
+constexpr int TN = 4;          // columns of C per thread in one sub-tile: 1, 2 or a multiple of 4
 constexpr int GROUP_M = 8;     // tile rows of C that are walked together, for L2: 1 or more
 constexpr int MIN_BLOCKS = 1;  // blocks that fit on an SM together, at least: 1 or more
 constexpr int ORDER = 1;       // order of the FMAs: 0 to 5, see device/outer_product.cuh
-constexpr int FRAGMENTS = 2;   // register buffers for fragments: 1, or 2 to read one step of k ahead
+constexpr int FRAGMENTS = 2;   // register buffers for fragments: 1, or 2, 4, 8 to read ahead
 constexpr int CP_ASYNC = 1;    // operands copied by cp.async (sm_80): 0 none, 1 those not transposed, 2 both
 constexpr int SPREAD = 0;  // how a copy is spread over a tile's steps: 0, 1, 2, see device/pipelined_copy.cuh
 constexpr int STAGES = 2;  // tiles in shared memory: 2, or 3 and more with CP_ASYNC = 2
 constexpr int SLICED_K = 1;  // groups of threads that share out the steps of each tile: 1, 2, 4, 8
 constexpr int PARTIAL_ACCUMULATORS = 1;  // chains of FMAs in a sum, approximately: 1 to 16
+constexpr int SEGMENT = 0;  // steps of k in each chain of FMAs: a multiple of BK; 0: PARTIAL_ACCUMULATORS
 constexpr int PAD = 4;      // floats after a line of a transposed tile, to spread its stores over the banks
 constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;  // 1: B is column-major
@@ -38,8 +40,7 @@ constexpr int VEC_A = 1;    // floats per read of A: 1, 2, 4
 constexpr int VEC_B = 1;    // floats per read of B: 1, 2, 4
 constexpr int VEC_C = 1;    // floats per store of C: 1, 4
 constexpr int GUARD = 0;    // 1: M < BM or N < BN, and the copies check the edges
-constexpr int PEEL = 0;  // 1: the remainder of K is multiplied first, while the first whole tile is copied.
-                         // But the main loop of a large tile is then up to 8 % slower on an H200
+constexpr int PEEL = 0;     // 1: the end of K is multiplied first, while the first whole tile is copied
 // constants:end
 
 #include "device/dependent_launch.cuh"
@@ -54,6 +55,7 @@ constexpr int PEEL = 0;  // 1: the remainder of K is multiplied first, while the
 
 constexpr int THREADS_PER_SLICE = BM / WM * (BN / WN) * 32;  // one slice covers the block tile
 constexpr int THREADS = SLICED_K * THREADS_PER_SLICE;
+constexpr int STEPS = BK / SLICED_K;  // of k per thread and tile
 constexpr int AHEAD = FRAGMENTS - 1;  // steps of k that fragments are read ahead
 constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
 #if __CUDA_ARCH__ >= 800
@@ -67,40 +69,44 @@ static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
 static_assert(WM * WN % (32 * TM * TN * WNITER) == 0, "WMITER is whole");
 static_assert(WM % WMITER == 0 && WN % WNITER == 0, "sub-tiles cover the warp tile");
 static_assert(WM / WMITER % TM == 0 && WN / WNITER % TN == 0, "thread tiles cover a sub-tile");
-static_assert(TM % 4 == 0 && TN % 4 == 0, "fragments are read 16 bytes at a time");
+static_assert((TM < 3 || TM % 4 == 0) && (TN < 3 || TN % 4 == 0), "fragments are read in whole vectors");
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
 static_assert(STAGES == 2 || CP_ASYNC == 2, "more than two stages are copied past the registers");
-static_assert(BK % SLICED_K == 0 && BK / SLICED_K % 2 == 0 && BK / SLICED_K >= 4,
-              "the fragments of the next tile's first step land where it looks for them, copies before it");
+static_assert(BK % SLICED_K == 0 && STEPS % larger(FRAGMENTS, 2) == 0 && STEPS >= 2 * larger(FRAGMENTS, 2),
+              "fragments of the next tile's first steps land where it looks for them, copies before that");
+static_assert(!SEGMENT || (SEGMENT % BK == 0 && SLICED_K * PARTIAL_ACCUMULATORS == 1 && !PEEL),
+              "a segment is whole tiles in ascending k");
 
 // What the headers of this rung are templates on.
 struct CopyTraits {
-    static constexpr int TILE_K = BK, THREADS = ::THREADS, STEPS = BK / SLICED_K, SPREAD = ::SPREAD;
+    static constexpr int TILE_K = BK, THREADS = ::THREADS, STEPS = ::STEPS, SPREAD = ::SPREAD;
+    static constexpr int LAST = larger(AHEAD, 1);
     static constexpr bool GUARDED = GUARD;
 };
 struct TraitsA : CopyTraits {
-    static constexpr int TILE_MN = BM, PAD = TRANS_A ? 0 : ::PAD, VEC = ASYNC_A && !TRANS_A ? 1 : VEC_A;
+    static constexpr int TILE_MN = BM, PAD = TRANS_A ? 0 : ASYNC_A ? smaller(TM, ::PAD) : ::PAD;
+    static constexpr int VEC = TRANS_A ? smaller(VEC_A, BM) : ASYNC_A ? 1 : VEC_A;
     static constexpr bool K_CONTIGUOUS = !TRANS_A, ASYNC = ASYNC_A;
 };
 struct TraitsB : CopyTraits {
-    static constexpr int TILE_MN = BN, PAD = TRANS_B ? ::PAD : 0, VEC = ASYNC_B && TRANS_B ? 1 : VEC_B;
+    static constexpr int TILE_MN = BN, PAD = !TRANS_B ? 0 : ASYNC_B ? smaller(TN, ::PAD) : ::PAD;
+    static constexpr int VEC = ASYNC_B && TRANS_B ? 1 : VEC_B;
     static constexpr bool K_CONTIGUOUS = TRANS_B, ASYNC = ASYNC_B;
 };
 struct Traits {
     using A = TraitsA;
     using B = TraitsB;
-    static constexpr int BK = ::BK, STEPS = BK / ::SLICED_K;  // steps of k per thread and tile
+    static constexpr int BK = ::BK, STEPS = ::STEPS, FRAGMENTS = ::FRAGMENTS, SPREAD = ::SPREAD;
     static constexpr int THREADS = ::THREADS, THREADS_PER_SLICE = ::THREADS_PER_SLICE, SLICED_K = ::SLICED_K;
-    static constexpr int TM = ::TM, TN = ::TN, WNITER = ::WNITER;
+    static constexpr int TM = ::TM, TN = ::TN, WNITER = ::WNITER, STAGES = ::STAGES;
     static constexpr int WSUBM = WM / WMITER, WSUBN = WN / WNITER;  // rows and columns of a sub-tile
     static constexpr int ROWS = WMITER * TM, COLS = WNITER * TN;    // of C, per thread
-    static constexpr int FRAGMENTS = ::FRAGMENTS, SPREAD = ::SPREAD, STAGES = ::STAGES;
-    static constexpr int PARTIAL_ACCUMULATORS = ::PARTIAL_ACCUMULATORS;
+    static constexpr int PARTIAL_ACCUMULATORS = ::PARTIAL_ACCUMULATORS, SEGMENT = ::SEGMENT;
     static constexpr int TILE_A_BYTES = 4 * BK * (BM + A::PAD);
     static constexpr int STAGE_BYTES = TILE_A_BYTES + 4 * BK * (BN + B::PAD);
     static constexpr int SCRATCH_BYTES = 2 * STAGE_BYTES;  // of shared memory that the main loop leaves free
 };
-constexpr int STEPS = Traits::STEPS, ROWS = Traits::ROWS, COLS = Traits::COLS;
+constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
 
 // The main loop with two stages: the copies of a tile are issued step by step while the tile before it is
 // multiplied. `tiles_left` counts the tiles after the current one. Multiplies tiles until it is below `until`
@@ -162,15 +168,6 @@ __device__ __forceinline__ void multiply_end(Stages<Traits> &stages, float (&acc
     }
 }
 
-template <bool MANY>
-struct Choose {
-    using Pipeline = TwoStages<Traits>;
-};
-template <>
-struct Choose<true> {
-    using Pipeline = ManyStages<Traits>;
-};
-
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
@@ -180,8 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
-    const int rows = PipelinedCopy<TraitsA>::readable(M), columns = PipelinedCopy<TraitsB>::readable(N);
-    const Tile tile = GUARD ? own : Tile{min(own.m, rows - BM), min(own.n, columns - BN)};
+    const Tile tile{PipelinedCopy<TraitsA>::first(own.m, M), PipelinedCopy<TraitsB>::first(own.n, N)};
     const int k_first = part * k_chunk;
     const int depth = max(0, min(K - k_first, k_chunk));
     const int slice = SLICED_K > 1 ? threadIdx.x / THREADS_PER_SLICE : 0;
@@ -192,13 +188,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int col = warp_n + lane % (Traits::WSUBN / TN) * TN;
     PipelinedCopy<TraitsA> copy_a(A + element_offset<TRANS_A>(0, k_first, lda), lda, tile.m, M);
     PipelinedCopy<TraitsB> copy_b(B + element_offset<TRANS_B>(k_first, 0, ldb), ldb, tile.n, N);
-    Choose<MANY_STAGES>::Pipeline stages(shared, copy_a, copy_b, slice, row, col);
+    ChooseStages<Traits, MANY_STAGES>::Type stages(shared, copy_a, copy_b, slice, row, col);
     PartialAccumulators<Traits> partial(shared + STAGES * Traits::STAGE_BYTES / 4);
     float acc[ROWS][COLS] = {};
 
-    const int k_tiles = depth / BK;  // whole tiles of BK steps
-    const int end = depth % BK;      // steps of k that remain
-    const bool peel = PEEL && k_tiles && end;
+    const int k_tiles = depth / BK;            // whole tiles of BK steps
+    const int end = depth % BK;                // steps of k that remain
+    const bool peel = PEEL && k_tiles && end;  // saves a wait, but the main loop of a large tile is slower
     const int chain_length = partial.chain_length(k_tiles);
     if (k_tiles) {
         stages.fill(k_tiles, peel, end);
@@ -210,12 +206,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             stages.wait();
             stages.release(true);
         }
-        if (AHEAD) stages.load_fragments(0, 0);
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k) stages.load_fragments(k, k);
         int tiles_left = k_tiles - 1;  // after this one
         do {
             tiles_left = main_loop(stages, acc, tiles_left, max(tiles_left + 1 - chain_length, 0));
-            if (PARTIAL_ACCUMULATORS > 1 && (tiles_left >= 0 || (end && !peel))) partial.end_chain(acc);
-        } while (PARTIAL_ACCUMULATORS > 1 && tiles_left >= 0);
+            // The end of K belongs to the last segment, unless that is complete.
+            const bool apart = end && !peel && (!SEGMENT || k_tiles % chain_length == 0);
+            if (partial.SEVERAL && (tiles_left >= 0 || apart)) partial.end_chain(acc);
+        } while (partial.SEVERAL && tiles_left >= 0);
         if (AHEAD) __syncthreads();  // the fragments read ahead may come from the stage that is written next
         copy_a.source += copy_a.next_tile;
         copy_b.source += copy_b.next_tile;
@@ -227,12 +226,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         multiply_end(stages, acc, end);
     }
 
-    if (PARTIAL_ACCUMULATORS > 1) partial.add_to(acc);
+    if (partial.SEVERAL) partial.add_to(acc);
     if constexpr (SLICED_K > 1) SlicedK<Traits>::add_up(shared, acc, slice);
     C += part * split_stride;
-    if constexpr (VEC_C == 1) __syncthreads();  // WarpStore writes where slower warps may still read
+    constexpr int VEC = TN < VEC_C ? 1 : VEC_C;
+    if constexpr (VEC == 1) __syncthreads();  // WarpStore writes where slower warps may still read
     if (slice != 0) return;
-    if constexpr (VEC_C == 1) {
+    if constexpr (VEC == 1) {
         WarpStore<Traits>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own.m, own.n, M, N, alpha,
                                  beta, C, ldc);
         return;
@@ -244,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #pragma unroll
         for (int w = 0; w < WNITER; ++w) {
             const int n = tile.n + col + w * Traits::WSUBN;
-            store_row<TN, VEC_C>(C + m * ldc + n, acc[i] + w * TN, N - n, alpha, beta, own.n - n);
+            store_row<TN, VEC>(C + m * ldc + n, acc[i] + w * TN, N - n, alpha, beta, own.n - n);
         }
     }
 }

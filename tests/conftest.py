@@ -228,7 +228,8 @@ class PythonDevice:
         if code.startswith(b"\x7fELF"):  # compiled past the fixture; nothing here can run it
             return python_kernels.PythonKernel(entry, None, "")
         text = code.decode()
-        helpers = {"copy_strided": copy_kernel, "pack": pack_kernel, "reduce_parts": reduce_kernel}
+        helpers = {"copy_strided": copy_kernel, "pack": pack_kernel}
+        helpers |= {"reduce_parts": reduce_kernel, "reduce_segments": reduce_kernel}
         product = parts_kernel if name in ("pipelined", "skinny") else product_kernel
         return python_kernels.PythonKernel(
             entry, helpers.get(name) or product(constants_of(text)), python_kernels.parameters_of(text, entry)

@@ -1,7 +1,6 @@
 """The one predicate on configs, against the kernels' own static_asserts by the real NVRTC."""
 
 import dataclasses
-import itertools
 import math
 import re
 
@@ -45,7 +44,8 @@ SKINNY = SkinnyConfig(4, 64, 256, TN=4, TK=16, MIN_BLOCKS=1, SPLIT_K=1)
 @st.composite
 def configs_of(draw, rung):
     """A config whose tiles mostly divide, at times with one constant replaced by anything."""
-    edge = st.sampled_from([4, 8, 4, 8, 12] if rung.vectorized else [1, 2, 3, 4, 8, 16])
+    edges = [4, 8, 4, 8, 12, 1, 2] if rung.guarded else [4, 8, 4, 8, 12] if rung.vectorized else [1, 2, 3, 4, 8, 16]
+    edge = st.sampled_from(edges)
     TM, TN = draw(edge), draw(edge)
     values = {"TM": TM, "TN": TN, "BK": draw(st.sampled_from([8, 16, 32, 4, 12, 6, 1, 64]))}
     if rung.narrow:
@@ -68,9 +68,11 @@ def configs_of(draw, rung):
             values["ORDER"], values["CP_ASYNC"] = draw(st.integers(0, 5)), draw(st.integers(0, 2))
             values["SPREAD"] = draw(st.integers(0, 2))
             if values["CP_ASYNC"] == 2 or draw(st.integers(0, 9)) == 9:
-                values["STAGES"] = draw(st.sampled_from([2, 3, 4]))
+                values["STAGES"] = draw(st.sampled_from([2, 3, 4, 6, 8]))
             values["SLICED_K"] = draw(st.sampled_from([1, 1, 1, 1, 2, 4, 8, 3]))
-            values["FRAGMENTS"], values["SPLIT_K"] = draw(st.integers(1, 2)), draw(st.sampled_from([1, 2, 7, 1000]))
+            values["FRAGMENTS"] = draw(st.sampled_from([1, 2, 1, 2, 4, 8]))
+            values["SPLIT_K"] = draw(st.sampled_from([1, 2, 7, 1000]))
+            values["SEGMENT"] = draw(st.sampled_from([0, 0, 1024]))
         values["GROUP_M"], values["MIN_BLOCKS"] = draw(st.integers(1, 16)), draw(st.sampled_from([1, 2, 3, 32]))
     else:
         threads = st.sampled_from([8, 16, 32, 4, 64, 1, 7])
@@ -126,9 +128,9 @@ def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(run
 
 COPY = """
 struct Copy{at} {{
-    static constexpr int TILE_MN = {extent}, TILE_K = {BK}, VEC = {width}, THREADS = {threads}, PAD = 4;
-    static constexpr int STEPS = {BK}, SPREAD = 0;
-    static constexpr bool K_CONTIGUOUS = {along}, GUARDED = false, ASYNC = false;
+    static constexpr int TILE_MN = {extent}, TILE_K = {BK}, VEC = {width}, THREADS = {threads}, PAD = {pad};
+    static constexpr int STEPS = {BK}, LAST = 1, SPREAD = 0;
+    static constexpr bool K_CONTIGUOUS = {along}, GUARDED = false, ASYNC = {scattered};
 }};
 __device__ void copy{at}(float *X) {{ X[{at}] = PipelinedCopy<Copy{at}>(X, 0, 0, 0).place; }}
 """
@@ -141,18 +143,33 @@ def test_the_copies_of_rung_9_share_out_exactly_where_the_predicate_says():
     seen = {True: set(), False: set()}
 
     def compiles(config):
-        """Whether all copies do: of A and B, along k and across, of the narrowest and the widest vectors."""
-        kinds = itertools.product((config.BM, config.BN), ("true", "false"), (1, 4))
-        copies = [
-            COPY.format(at=at, extent=extent, BK=config.BK, along=along, width=width, threads=config.threads)
-            for at, (extent, along, width) in enumerate(kinds)
-        ]
+        """Whether all copies do: of A and B, along k and across, of all widths.
+
+        Float by float along k they also go by cp.async, where the lines of a narrow thread tile have a shorter pad.
+        """
+        copies = []
+        for extent, tile in ((config.BM, config.TM), (config.BN, config.TN)):
+            kinds = [*(("true", width, 4, "false") for width in (1, 2, 4)), ("true", 1, min(4, tile), "true")]
+            kinds += [("false", width, 4, "false") for width in (1, 2, 4) if width <= extent]
+            for along, width, pad, scattered in kinds:
+                copies.append(
+                    COPY.format(
+                        at=len(copies),
+                        extent=extent,
+                        BK=config.BK,
+                        along=along,
+                        width=width,
+                        threads=config.threads,
+                        pad=pad,
+                        scattered=scattered,
+                    )
+                )
         calls = "".join(f"copy{at}(X);" for at in range(len(copies)))
         text = f'{header}{"".join(copies)}extern "C" __global__ void copies(float *X) {{{calls}}}'
         try:
             compilations.report(text, "copies", "sm_90")
         except CompileError as error:
-            if "teams share the lines" in str(error) or "copies the same number" in str(error):
+            if "teams share the lines" in str(error) or "same number of vectors" in str(error):
                 return False
             raise
         return True
@@ -164,7 +181,7 @@ def test_the_copies_of_rung_9_share_out_exactly_where_the_predicate_says():
         legal = not broken
         if not all("threads" in found.limit and ("copy" in found.limit or "load" in found.limit) for found in broken):
             return  # something else is wrong with it
-        tiles = (config.BM, config.BN, config.BK, config.threads)
+        tiles = (config.BM, config.BN, config.BK, config.threads, min(4, config.TM), min(4, config.TN))
         if tiles in seen[legal] or len(seen[legal]) == 24:
             return
         seen[legal].add(tiles)
@@ -246,18 +263,26 @@ BROKEN = [
     ("pipelined", dataclasses.replace(PIPELINED, STAGES=3), "CP_ASYNC", "2 where STAGES is above 2",
      "CP_ASYNC=0 STAGES=3", "more than two stages are copied past the registers"),
     ("pipelined", dataclasses.replace(PIPELINED, SLICED_K=3), "SLICED_K", "1 or 2 or 4 or 8", "3", None),
-    ("pipelined", dataclasses.replace(PIPELINED, BM=64, BN=64, SLICED_K=4), "BK / SLICED_K", "even and at least 4",
-     "8 / 4", "land where it looks for them"),
+    ("pipelined", dataclasses.replace(PIPELINED, BM=64, BN=64, SLICED_K=4), "BK / SLICED_K",
+     "a multiple of 2 and at least 4", "8 / 4", "land where it looks for them"),
     ("pipelined", dataclasses.replace(PIPELINED, BK=16, TM=4, WNITER=8, SLICED_K=4),
      "partial sums of the slices, set by SLICED_K, TN and WNITER,", "at most the 32768 bytes of 2 stages",
      "49152 bytes", "fit into shared memory"),
-    ("pipelined", dataclasses.replace(PIPELINED, FRAGMENTS=3), "FRAGMENTS", "1 or 2", "3", None),
+    ("pipelined", dataclasses.replace(PIPELINED, FRAGMENTS=3), "FRAGMENTS", "1 or 2 or 4 or 8", "3", None),
     ("pipelined", dataclasses.replace(PIPELINED, SPLIT_K=0), "SPLIT_K", "1 to 1024", "0", None),
     ("pipelined", dataclasses.replace(PIPELINED, BK=10), "BK", "a multiple of 4, the floats of a 128-bit load", "10",
      None),
-    ("pipelined", PipelinedConfig(96, 32, 16, 4, 4, 16, 32, 1, CP_ASYNC=0),
-     "BK * BN", "a multiple of 768, the floats that the 192 threads load at a time", "512",
-     "every thread copies the same number of vectors"),
+    ("pipelined", dataclasses.replace(PIPELINED, FRAGMENTS=8), "BK / SLICED_K", "a multiple of 8 and at least 16",
+     "8 / 1", "land where it looks for them"),
+    ("pipelined", dataclasses.replace(PIPELINED, TM=6, BM=96, WM=48), "TM",
+     "a multiple of 4, the floats of a 128-bit load, or 1 or 2", "6", None),
+    ("pipelined", dataclasses.replace(PIPELINED, BK=24, SEGMENT=1024), "SEGMENT", "a multiple of BK = 24", "1024",
+     "a segment is whole tiles"),
+    ("pipelined", dataclasses.replace(PIPELINED, BK=16, SLICED_K=2, SEGMENT=1024), "SLICED_K",
+     "1 where SEGMENT gives each segment of K one chain of FMAs", "2", "a segment is whole tiles"),
+    ("pipelined", PipelinedConfig(96, 32, 16, 4, 4, 16, 32, 1, CP_ASYNC=0), "BK * BN",
+     "at most or a multiple of 192, the floats that the 192 threads load at a time", "512",
+     "every thread with a share copies the same number of vectors"),
     ("pipelined", PipelinedConfig(96, 96, 16, 4, 4, 16, 96, 3, CP_ASYNC=0),
      "BK", "a multiple of 6, the lines that 192 threads copy at a time", "16",
      "teams share the lines of the tile out"),

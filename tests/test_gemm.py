@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fastsgemm import BlockConfig, sgemm
+from fastsgemm import BlockConfig, PipelinedConfig, sgemm
 from fastsgemm.call import arrays
 from fastsgemm.errors import (
     ArgumentError,
@@ -14,6 +14,7 @@ from fastsgemm.errors import (
     DTypeError,
     OperandError,
     OverlapError,
+    PrecisionError,
     ScalarRangeError,
     ShapeError,
     StreamError,
@@ -199,3 +200,22 @@ def test_out_is_answered_with_a_hint_at_c(random):
     for given in ({}, {"C": A.copy()}):
         with pytest.raises(ArgumentError, match="C="):
             sgemm(A, A, out=np.empty_like(A), **given)
+
+
+def test_a_batch_invariant_product_is_one_of_rung_9(device, on_device, random):
+    A, B = on_device(random(3, 1100)), on_device(random(1100, 5))
+    assert np.allclose(sgemm(A, B, batch_invariant=True).values, A.values @ B.values, rtol=1e-4, atol=1e-4)
+    assert set(device.compiled) <= {"pipelined", "reduce_segments"} and "pipelined" in device.compiled
+
+
+def test_what_cannot_be_batch_invariant_is_refused(device, operands):
+    A, B, C = operands
+    before = C.values.copy()
+    with pytest.raises(PrecisionError, match="batch_invariant=True needs precision 'ieee', got 'fp16x3'"):
+        sgemm(A, B, C=C, precision="fp16x3", batch_invariant=True)
+    with pytest.raises(ConfigError, match="batch_invariant=True needs rung 9 pipelined, got 1 naive"):
+        sgemm(A, B, C=C, rung=1, batch_invariant=True)
+    sliced = PipelinedConfig(32, 32, 64, 4, 4, 16, 32, 1, SLICED_K=4)
+    with pytest.raises(ConfigError, match=r"SLICED_K must be 1 where SEGMENT .*, got 4"):
+        sgemm(A, B, C=C, config=sliced, batch_invariant=True)
+    np.testing.assert_array_equal(C.values, before)

@@ -8,9 +8,8 @@
 // One barrier a tile suffices. A thread arrives at it after its own copies of the next tile are complete, so
 // behind the barrier the whole tile is (nobody reads too early). It also arrives after it has read its last
 // fragments of this tile, so behind the barrier the stage of this tile is free (nobody writes too early), and
-// `issue` writes to no other stage before the next barrier. Where fragments are read one step ahead, the last
-// ones of a tile are read before the last step is multiplied, which is why the barrier may stand before that
-// step.
+// `issue` writes to no other stage before the next barrier. Where fragments are read some steps ahead, the
+// last ones of a tile are read that much earlier, which is why the barrier may stand before these steps.
 //
 // Traits: A, B (of device/pipelined_copy.cuh), STAGES, STAGE_BYTES, TILE_A_BYTES, STEPS, SLICED_K, FRAGMENTS,
 // SPREAD, TM, TN, WSUBM, WSUBN, ROWS, COLS.
@@ -47,16 +46,17 @@ struct Stages {
         read_a = first_a + k * LINE_A + 4 * row, read_b = first_b + k * LINE_B + 4 * col;
     }
 
-    // Read this thread's fragments of step k.
+    // Read this thread's fragments of step k, 16 bytes at a time or all of a small thread tile.
     __device__ __forceinline__ void load_fragments(int buffer, int k) {
+        constexpr int VEC_M = smaller(Traits::TM, 4), VEC_N = smaller(Traits::TN, 4);
 #pragma unroll
-        for (int j = 0; j < COLS; j += 4)
-            load_shared_x4(b[buffer] + j,
-                           read_b + k * LINE_B + 4 * (j / Traits::TN * Traits::WSUBN + j % Traits::TN));
+        for (int j = 0; j < COLS; j += VEC_N)
+            load_shared<VEC_N>(b[buffer] + j,
+                               read_b + k * LINE_B + 4 * (j / Traits::TN * Traits::WSUBN + j % Traits::TN));
 #pragma unroll
-        for (int i = 0; i < ROWS; i += 4)
-            load_shared_x4(a[buffer] + i,
-                           read_a + k * LINE_A + 4 * (i / Traits::TM * Traits::WSUBM + i % Traits::TM));
+        for (int i = 0; i < ROWS; i += VEC_M)
+            load_shared<VEC_M>(a[buffer] + i,
+                               read_a + k * LINE_A + 4 * (i / Traits::TM * Traits::WSUBM + i % Traits::TM));
     }
 };
 
@@ -181,4 +181,14 @@ private:
         stage += distance;
         return distance;
     }
+};
+
+// The pipeline for a number of stages.
+template <class Traits, bool MANY>
+struct ChooseStages {
+    using Type = TwoStages<Traits>;
+};
+template <class Traits>
+struct ChooseStages<Traits, true> {
+    using Type = ManyStages<Traits>;
 };

@@ -20,6 +20,7 @@
 //   THREADS          threads that share the tile
 //   PAD              floats at the end of each line in shared memory
 //   STEPS            steps of arithmetic that a thread has for each tile, among which a copy can be spread
+//   LAST             steps at the end of a tile during which the stage of the next tile is read already
 //   SPREAD           when a tile is read from global memory, and when it is written to shared memory:
 //                    0: all read at the first step, all written at the last step but one
 //                    1: read during the first half of the steps, written during the second half
@@ -41,12 +42,15 @@ struct PipelinedCopy {
     static constexpr int TILE_MN = Traits::TILE_MN, TILE_K = Traits::TILE_K, VEC = Traits::VEC;
     static constexpr bool K_CONTIGUOUS = Traits::K_CONTIGUOUS, GUARDED = Traits::GUARDED;
     static constexpr bool ASYNC = Traits::ASYNC;
-    static constexpr int THREADS = Traits::THREADS, STEPS = Traits::STEPS, SPREAD = Traits::SPREAD;
-    static constexpr int LINES = K_CONTIGUOUS ? TILE_MN : TILE_K;            // in global memory
-    static constexpr int VECTORS = (K_CONTIGUOUS ? TILE_K : TILE_MN) / VEC;  // a line
-    static constexpr int COUNT = TILE_MN * TILE_K / (VEC * THREADS);         // vectors a thread
-    // A team reads at least a sector of each line and writes shared memory without conflicts.
-    static constexpr int TEAM = smaller(VECTORS, larger(THREADS / LINES, (K_CONTIGUOUS ? 8 : 32) / VEC));
+    static constexpr int STEPS = Traits::STEPS, LAST = Traits::LAST, SPREAD = Traits::SPREAD;
+    static constexpr int LINES = K_CONTIGUOUS ? TILE_MN : TILE_K;             // in global memory
+    static constexpr int VECTORS = (K_CONTIGUOUS ? TILE_K : TILE_MN) / VEC;   // a line
+    static constexpr int THREADS = smaller(Traits::THREADS, LINES *VECTORS);  // those with a share
+    static constexpr int COUNT = LINES * VECTORS / THREADS;                   // vectors a thread
+    // A team reads at least a sector of each line and writes shared memory without conflicts: in a transposed
+    // tile, neighbours in k are PAD banks apart.
+    static constexpr int TEAM =
+        smaller(VECTORS, larger(THREADS / LINES, 32 / (K_CONTIGUOUS ? Traits::PAD : 1) / VEC));
     static constexpr int PER_LINE = VECTORS / TEAM;             // vectors of a thread on one line
     static constexpr int OWN_LINES = COUNT / PER_LINE;          // lines of a thread
     static constexpr bool TRANSPOSED = K_CONTIGUOUS && !ASYNC;  // in registers
@@ -55,7 +59,7 @@ struct PipelinedCopy {
     static constexpr int LD = TILE_MN + Traits::PAD;  // floats from one k to the next
     static_assert(VEC == 1 || VEC == 2 || VEC == 4, "operands are read 4, 8 or 16 bytes at a time");
     static_assert(COUNT * VEC * THREADS == TILE_MN * TILE_K,
-                  "every thread copies the same number of vectors");
+                  "every thread with a share copies the same number of vectors");
     static_assert(VECTORS % TEAM == 0 && THREADS % TEAM == 0 && OWN_LINES * (THREADS / TEAM) == LINES,
                   "teams share the lines of the tile out");
     static_assert(!(ASYNC && K_CONTIGUOUS && VEC > 1), "a vector is transposed in registers");
@@ -79,9 +83,11 @@ struct PipelinedCopy {
         place = 4 * (first_k * LD + mn);
     }
 
-    // Return how many rows of A (or columns of B) can be read: a packed operand is padded to whole vectors.
-    static __device__ __forceinline__ int readable(int MN) {
-        return K_CONTIGUOUS ? MN : (MN + VEC - 1) / VEC * VEC;
+    // Return the first row (or column) of a tile that would begin at mn and that, unless it is GUARDED, is
+    // moved back inside the matrix. The lines of a packed operand are padded to whole vectors.
+    static __device__ __forceinline__ int first(int mn, int MN) {
+        const int readable = K_CONTIGUOUS ? MN : (MN + VEC - 1) / VEC * VEC;
+        return GUARDED ? mn : min(mn, readable - TILE_MN);
     }
 
     // Vector i of this thread, as distances from its first: along a line, and across lines.
@@ -92,8 +98,14 @@ struct PipelinedCopy {
     static __device__ __forceinline__ unsigned offset(int i) { return 4 * (k_of(i) * LD + mn_of(i)); }
     __device__ __forceinline__ const float *vector(int i) const { return source + across(i) * ld + along(i); }
 
+    // Whether this thread has a share of the tile. A tile of a few rows has fewer vectors than threads.
+    static __device__ __forceinline__ bool has_share() {
+        return THREADS == Traits::THREADS || threadIdx.x < THREADS;
+    }
+
     // Read vector i of the next tile or, with ASYNC, start copying it to the shared-memory address `to`.
     __device__ __forceinline__ void read(unsigned to, int i) {
+        if (!has_share()) return;
         const bool inside = !GUARDED || mn_of(i) < left;
         if constexpr (ASYNC)
             copy_async<VEC>(to + offset(i), vector(i), inside);
@@ -108,6 +120,7 @@ struct PipelinedCopy {
     static constexpr int STORES = TRANSPOSED ? PER_LINE * VEC : COUNT;
 
     static __device__ __forceinline__ void write(unsigned to, const float (&v)[COUNT][VEC], int piece) {
+        if (!has_share()) return;
         if constexpr (TRANSPOSED) {
             const int e = piece / VEC, j = piece % VEC;
             float line[OWN_LINES];
@@ -138,7 +151,8 @@ struct PipelinedCopy {
         if constexpr (!ASYNC) {
 #pragma unroll
             for (int piece = 0; piece < STORES; ++piece)
-                if (k == (SPREAD ? HALF + piece * (HALF - 1) / STORES : STEPS - 2)) write(to, value, piece);
+                if (k == (SPREAD ? HALF + piece * (HALF - LAST) / STORES : STEPS - 1 - LAST))
+                    write(to, value, piece);
         }
     }
 
@@ -164,7 +178,8 @@ struct PipelinedCopy {
         float v[COUNT][VEC] = {};
 #pragma unroll
         for (int i = 0; i < COUNT; ++i)
-            load_global_if<VEC>(v[i], vector(i), (!GUARDED || mn_of(i) < left) && first_k + k_of(i) < depth);
+            load_global_if<VEC>(v[i], vector(i),
+                                has_share() && (!GUARDED || mn_of(i) < left) && first_k + k_of(i) < depth);
 #pragma unroll
         for (int piece = 0; piece < STORES; ++piece) write(to, v, piece);
     }

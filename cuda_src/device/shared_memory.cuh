@@ -18,12 +18,24 @@ __device__ __forceinline__ void load_fragment(float *fragment, const float *shar
     }
 }
 
-// Read four neighbouring floats, in the order of the program relative to all other volatile assembly.
-__device__ __forceinline__ void load_shared_x4(float *value, unsigned from) {
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
-                 : "r"(from)
-                 : "memory");
+// Read COUNT = 1, 2 or 4 neighbouring floats, in the order of the program relative to all other volatile
+// assembly; the address is aligned to that.
+template <int COUNT>
+__device__ __forceinline__ void load_shared(float *value, unsigned from) {
+    static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "fragments are read 4, 8 or 16 bytes at a time");
+    if constexpr (COUNT == 4) {
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
+                     : "r"(from)
+                     : "memory");
+    } else if constexpr (COUNT == 2) {
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(value[0]), "=f"(value[1])
+                     : "r"(from)
+                     : "memory");
+    } else {
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value[0]) : "r"(from) : "memory");
+    }
 }
 
 // Write COUNT neighbouring floats, 16, 8 or 4 bytes at a time; the address is aligned to that.

@@ -214,7 +214,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")
     parser.set_defaults(json=False)
     _finish(parser, _everything)
-    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,tune,bench,prepare,cache}")
+    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,tune,prepare,bench,cache}")
 
     found = commands.add_parser(
         "info", help="show devices, driver, NVRTC, kernel cache and the tuning record in use", epilog=_EPILOG
@@ -283,6 +283,18 @@ def _parser() -> argparse.ArgumentParser:
     add_options(search)
     _finish(search, tune_as_asked)
 
+    ahead = commands.add_parser(
+        "prepare",
+        help="compile the kernels of some problems before their first call",
+        description="Compile the kernels of some problems into the kernel cache, on all cores, so that no process has "
+        "to wait for a compilation later. The operands are taken to be dense.",
+        epilog=_EPILOG,
+    )
+    ahead.add_argument("problems", metavar="M,N,K[,LAYOUT]", help="an extent may be a range: 1..8192,4096,4096,NT")
+    ahead.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
+    ahead.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
+    _finish(ahead, _prepare)
+
     beside = commands.add_parser(
         "bench", help="time sgemm beside cuBLAS on many problems", description=bench.DESCRIPTION, epilog=_EPILOG
     )
@@ -296,18 +308,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.add_options(beside)
     _finish(beside, bench.bench_as_asked)
-
-    ahead = commands.add_parser(
-        "prepare",
-        help="compile the kernels of some problems before their first call",
-        description="Compile the kernels of some problems into the kernel cache, on all cores, so that no process has "
-        "to wait for a compilation later. The operands are taken to be dense.",
-        epilog=_EPILOG,
-    )
-    ahead.add_argument("problems", metavar="M,N,K[,LAYOUT]", help="an extent may be a range: 1..8192,4096,4096,NT")
-    ahead.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
-    ahead.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
-    _finish(ahead, _prepare)
 
     stored = commands.add_parser("cache", help="show or empty the folder of compiled kernels")
     stored.add_argument("--clear", action="store_true", help="delete all compiled kernels; calls compile them again")

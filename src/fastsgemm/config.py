@@ -32,6 +32,7 @@ MAX_PASS = 8192  # floats of partial sums that rung 10 adds up at a time, at mos
 MAX_SKINNY = 32  # rows of a block of rung 10
 WARPGROUP = 128  # threads
 ROWS_PER_WARPGROUP = 64  # of C, that a warpgroup of rung 11 multiplies
+SEGMENT = 1024  # steps of k in a segment, version 1 of docs/order-of-summation.md
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class Config:
     @property
     def compiled(self) -> dict[str, int]:
         """The constants that the kernel is compiled for."""
-        return {name: value for name, value in self.constants.items() if name != "SPLIT_K"}
+        return {name: value for name, value in self.kernel.constants.items() if name != "SPLIT_K"}
 
     # What the grid and the cost model ask of every kernel.
 
@@ -194,6 +195,11 @@ class Config:
     def sliced_k(self) -> int:
         """Groups of threads of a block that share out k; 1 for a kernel that cannot slice."""
         return 1
+
+    @property
+    def segment(self) -> int:
+        """Steps of k in each chain of FMAs, whatever K is; 0: K and other constants decide."""
+        return 0
 
     @property
     def threads(self) -> int:
@@ -473,17 +479,25 @@ class PipelinedConfig(_WarpTileConfig):
     GROUP_M: GroupM = 8
     MIN_BLOCKS: MinBlocks = 1
     ORDER: Annotated[int, Constant("of the outer product; see device/outer_product.cuh", (0, 1, 2, 3, 4, 5))] = 1
-    FRAGMENTS: Annotated[int, Constant("buffers for fragments; 2: they are read one step of k ahead", (1, 2))] = 2
+    FRAGMENTS: Annotated[
+        int, Constant("buffers for fragments; they are read one step of k less ahead", (1, 2, 4, 8))
+    ] = 2
     CP_ASYNC: Annotated[int, Constant("copies past the registers: 0 none, 1 the untransposed, 2 all", (0, 1, 2))] = 1
     SPREAD: Annotated[int, Constant("of a copy over the steps of a tile: 0 at once, 1, 2", (0, 1, 2))] = 0
-    STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", (2, 3, 4))] = 2
+    STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", (2, 3, 4, 6, 8))] = 2
     SLICED_K: Annotated[int, Constant("groups of threads that share out the steps of a tile", (1, 2, 4, 8))] = 1
     PARTIAL_ACCUMULATORS: Annotated[int, Constant("chains of FMAs of a sum, about", (1, 2, 4, 8, 16))] = 1
+    SEGMENT: Annotated[int, Constant("steps of k in each chain of FMAs; 0: other constants decide", (0, SEGMENT))] = 0
     SPLIT_K: SplitK = 1
 
     THREADS: ClassVar[str] = _WarpTileConfig.THREADS + " * SLICED_K"
     SHARED_SET_BY: ClassVar[str] = "BM, BN, BK, STAGES and PARTIAL_ACCUMULATORS"
     FEWEST_STAGES: ClassVar[int] = 2
+
+    @cached_property
+    def kernel(self) -> Self:
+        """The config without split-K. Where that shares out segments, a block has only one and does not add them up."""
+        return self if self.SPLIT_K == 1 else self.replace(SPLIT_K=1, SEGMENT=0)
 
     @property
     def split_k(self) -> int:
@@ -496,6 +510,15 @@ class PipelinedConfig(_WarpTileConfig):
         return self.SLICED_K
 
     @property
+    def segment(self) -> int:
+        """Steps of k in each chain of FMAs, whatever K is; 0: K and other constants decide.
+
+        With SPLIT_K = 1 a block adds the sums of the segments up, in shared memory. Any other SPLIT_K makes a part of
+        every segment.
+        """
+        return self.SEGMENT
+
+    @property
     def threads(self) -> int:
         """Threads of a block."""
         return super().threads * self.SLICED_K
@@ -503,7 +526,8 @@ class PipelinedConfig(_WarpTileConfig):
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block, in bytes: the stages, and the finished chains of every thread."""
-        finished = self.BM * self.BN * self.SLICED_K if self.PARTIAL_ACCUMULATORS > 1 else 0
+        several = self.PARTIAL_ACCUMULATORS > 1 or (self.SEGMENT and self.SPLIT_K == 1)
+        finished = self.BM * self.BN * self.SLICED_K if several else 0
         return 4 * (self.STAGES * self.BK * (self.BM + PAD + self.BN + PAD) + finished)
 
     @property
@@ -515,38 +539,65 @@ class PipelinedConfig(_WarpTileConfig):
         if self.threads:
             found += self._copy_violations()
         if not found:
-            found = self._team_violations() + self._slice_violations()
+            found = self._team_violations() + self._step_violations() + self.order_violations()
             if self.STAGES > self.FEWEST_STAGES and self.CP_ASYNC != 2:
                 limit = f"2 where STAGES is above {self.FEWEST_STAGES}"
                 found.append(Violation("CP_ASYNC", limit, f"CP_ASYNC={self.CP_ASYNC} STAGES={self.STAGES}"))
         return found + self._shared_violations(shared_limit) + self._register_violations()
 
+    def _copy_violations(self) -> list[Violation]:
+        """Return the rules of vectors, and that a tile is as many for each thread, or fewer than threads."""
+        found = []
+        for name in ("BK", "BM", "BN", "TM", "TN"):
+            extent = getattr(self, name)
+            small = name in ("BM", "TM", "TN") and extent in WIDTHS
+            if extent % VECTOR and not small:
+                limit = f"a multiple of {VECTOR}, the floats of a 128-bit load" + (
+                    "" if name in ("BK", "BN") else ", or 1 or 2"
+                )
+                found.append(Violation(name, limit, str(extent)))
+        for name, value in (("BM * BK", self.BM * self.BK), ("BK * BN", self.BK * self.BN)):
+            for width in WIDTHS:
+                if value // width > self.threads and value % (width * self.threads):
+                    step = width * self.threads
+                    limit = (
+                        f"at most or a multiple of {step}, the floats that the {self.threads} threads load at a time"
+                    )
+                    found.append(Violation(name, limit, str(value)))
+                    break
+        return found
+
     def _team_violations(self) -> list[Violation]:
         """Return the first copy of a tile that the threads cannot divide evenly: a team of threads copies a line."""
-        for name, extent in (("BM", self.BM), ("BN", self.BN)):
-            contiguous = ((name, extent, "BK", self.BK, 8), ("BK", self.BK, name, extent, 32))  # in k, then in m or n
-            for lines_name, lines, line_name, line, least in contiguous:
-                for width in WIDTHS:
+        for name, extent, thread_tile in (("BM", self.BM, self.TM), ("BN", self.BN, self.TN)):
+            transposed = (name, extent, "BK", self.BK, WARP // PAD, WIDTHS)
+            scattered = (name, extent, "BK", self.BK, WARP // min(PAD, thread_tile), WIDTHS[:1])  # by cp.async
+            straight = ("BK", self.BK, name, extent, WARP, WIDTHS)
+            for lines_name, lines, line_name, line, least, widths in (transposed, scattered, straight):
+                for width in widths:
                     vectors = line // width
-                    team = min(vectors, max(self.threads // lines, least // width))
+                    if not vectors:
+                        continue  # a column of so few rows is read in narrower vectors
+                    threads = min(self.threads, lines * vectors)  # a tile of a few rows has no vectors for all
+                    team = min(vectors, max(threads // lines, least // width))
                     if vectors % team:
                         limit = f"a multiple of {team}, the threads that copy a line of {vectors} vectors"
                         return [Violation(f"{line_name} / {width}", limit, str(vectors))]
-                    if self.threads % team:
+                    if threads % team:
                         return [self._threads_must_be(f"a multiple of {team}, the threads that copy a line of a tile")]
-                    if lines % (self.threads // team):
-                        at_a_time = self.threads // team
-                        limit = f"a multiple of {at_a_time}, the lines that {self.threads} threads copy at a time"
+                    if lines % (threads // team):
+                        at_a_time = threads // team
+                        limit = f"a multiple of {at_a_time}, the lines that {threads} threads copy at a time"
                         return [Violation(lines_name, limit, str(lines))]
         return []
 
-    def _slice_violations(self) -> list[Violation]:
-        """Return the rules of sliced-K: enough steps to hide a copy, and room for a row of every thread's sums."""
+    def _step_violations(self) -> list[Violation]:
+        """Return the rules of a thread's steps of a tile, among them room for a row of every thread's sums."""
         found = _divides("SLICED_K", self.SLICED_K, "BK", self.BK)
-        steps = self.BK // self.SLICED_K
-        if steps < 4 or steps % 2:
+        steps, ahead = self.BK // self.SLICED_K, max(2, self.FRAGMENTS)
+        if steps < 2 * ahead or steps % ahead:
             value = f"{self.BK} / {self.SLICED_K}"
-            found.append(Violation("BK / SLICED_K", "even and at least 4", value))
+            found.append(Violation("BK / SLICED_K", f"a multiple of {ahead} and at least {2 * ahead}", value))
         sums = 4 * (self.threads - self.threads // self.SLICED_K) * self.TN * self.WNITER
         room = 4 * self.FEWEST_STAGES * self.BK * (self.BM + self.BN)
         if sums > room:
@@ -554,6 +605,17 @@ class PipelinedConfig(_WarpTileConfig):
             limit = f"at most the {room} bytes of {self.FEWEST_STAGES} stages"
             found.append(Violation(quantity, limit, f"{sums} bytes"))
         return found
+
+    def order_violations(self) -> list[Violation]:
+        """Return the rules of SEGMENT: each segment is whole tiles, whose steps go to one chain one after the other."""
+        if not self.SEGMENT:
+            return []
+        found = [
+            Violation(name, "1 where SEGMENT gives each segment of K one chain of FMAs", str(value))
+            for name, value in (("SLICED_K", self.SLICED_K), ("PARTIAL_ACCUMULATORS", self.PARTIAL_ACCUMULATORS))
+            if value > 1
+        ]
+        return found + _divides("BK", self.BK, "SEGMENT", self.SEGMENT)
 
 
 @dataclass(frozen=True, repr=False)

@@ -42,6 +42,7 @@ def sgemm(
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
     precision: str = ...,
+    batch_invariant: bool = ...,
     stream: Any = ...,
 ) -> Array: ...
 @overload
@@ -55,6 +56,7 @@ def sgemm(
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
     precision: str = ...,
+    batch_invariant: bool = ...,
     stream: Any = ...,
 ) -> Array: ...
 @overload
@@ -68,6 +70,7 @@ def sgemm(
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
     precision: str = ...,
+    batch_invariant: bool = ...,
     stream: Any = ...,
 ) -> Array: ...
 @overload
@@ -81,6 +84,7 @@ def sgemm(
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
     precision: str = ...,
+    batch_invariant: bool = ...,
     stream: Any = ...,
 ) -> Any: ...
 def sgemm(
@@ -93,6 +97,7 @@ def sgemm(
     rung: str | int | Rung | None = None,
     config: Any = None,
     precision: str = "ieee",
+    batch_invariant: bool = False,
     stream: Any = None,
     out: None = None,
 ) -> Any:
@@ -119,6 +124,10 @@ def sgemm(
     precision : str
         ``"ieee"``: IEEE fused multiply-adds only, no tensor cores. ``"fp16x3"``: the accuracy of float32, from tensor
         cores where they are faster; see Notes.
+    batch_invariant : bool
+        Each element of the result depends on nothing but its row of A, its column of B, alpha, beta and its old value,
+        to the last bit: neither on M, N and layouts nor on config and device. ``docs/order-of-summation.md`` says how
+        it is summed. Precision "ieee" and rung 9 only.
     stream : object with ``__cuda_stream__``, optional
         The stream to launch on. Default: the current stream of the library of C, or of A if there is no C.
     out : None
@@ -161,7 +170,8 @@ def sgemm(
     **Reproducibility.** The same call with the same config gives the same bits every time. Rungs 1 to 8 sum each
     element of C in one chain of FMAs in ascending k, then apply alpha and beta, so they all give the same bits. Rung 9
     does the same unless its config uses split-K, sliced-K or partial accumulators. These, and rung 10, add in another
-    order, which is fixed but rounds differently. The default may use them.
+    order, which is fixed but rounds differently. The default may use them. With ``batch_invariant`` nothing changes the
+    bits.
 
     **Precision.** With "fp16x3", operands are split into pairs of FP16 numbers; tensor cores sum their products. Every
     element differs from the exact one by at most ``max(K, 100 + K / 64) u (|A| |B|)``, u = 2^-24, on sm_90;
@@ -175,10 +185,12 @@ def sgemm(
     array([[3., 3.],
            [3., 3.]], dtype=float32)
     """
-    if rung is not None or config is not None or precision != "ieee":
+    if rung is not None or config is not None or precision != "ieee" or batch_invariant:
         if rung is not None or isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
             rung = rungs.find("fp16x3" if rung is None else rung)
         precision = rungs.precision_of(rung, precision)
+        if batch_invariant or rung is rungs.BATCH_INVARIANT:
+            rung, config = rungs.batch_invariant(rung, config, precision)
     split_a = A if type(A) is SplitOperand else None
     split_b = B if type(B) is SplitOperand else None
     if split_a is not None:

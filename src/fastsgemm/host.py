@@ -85,8 +85,8 @@ def _backend(rung: Rung | None, config: Config | None) -> str:
     if backend == "host":
         if rung is not None or config is not None:
             raise NoDriverError(
-                f"rung={rung}, config={config} select a kernel, which needs an NVIDIA GPU; without one, leave both out "
-                "to multiply with NumPy, or set FASTSGEMM_DEVICE=sim to simulate a device"
+                f"rung={rung}, config={config} select a kernel, which needs an NVIDIA GPU; without one, leave both and "
+                "batch_invariant out to multiply with NumPy, or set FASTSGEMM_DEVICE=sim to simulate a device"
             )
         _say_once()
     return backend

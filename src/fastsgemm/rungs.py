@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastsgemm.config import (
+    SEGMENT,
     BlockConfig,
     Config,
     Fp16x3Config,
@@ -138,10 +139,26 @@ RUNGS: tuple[Rung, ...] = (
 # What `sgemm` chooses from where no rung is named.
 DEFAULTS: tuple[Rung, ...] = RUNGS[8:10]
 
+# Rung 9 with the order of summation of docs/order-of-summation.md. It is no step of the ladder, but it has records and
+# curves of its own; `in_order` makes its configs.
+BATCH_INVARIANT = Rung(
+    9,
+    "batch_invariant",
+    "09_pipelined.cu",
+    PipelinedConfig,
+    "rung 9, the same order of summation for every problem",
+    vectorized=True,
+    pairs=True,
+    splits=True,
+    guarded=True,
+)
+
 # Those with IEEE arithmetic only: one signature, and simulated, tuned and compared with each other.
 IEEE: tuple[Rung, ...] = tuple(rung for rung in RUNGS if rung.precision == "ieee")
 
-_BY_KEY: dict[object, Rung] = {rung.name: rung for rung in RUNGS} | {rung.number: rung for rung in RUNGS}
+_BY_KEY: dict[object, Rung] = {rung.name: rung for rung in (*RUNGS, BATCH_INVARIANT)} | {
+    rung.number: rung for rung in RUNGS
+}
 
 
 def ladder(M: int, N: int) -> tuple[Rung, ...]:
@@ -162,6 +179,38 @@ def of_config(config: Config) -> Rung:
         taking = ", ".join(rung.name for rung in RUNGS if rung.config is type(config)) or "none"
         raise ConfigError(f"a {type(config).__name__} needs a rung; the rungs that take it: {taking}")
     return found
+
+
+def batch_invariant(rung: Rung | None, config: Config | None, precision: str) -> tuple[Rung, PipelinedConfig | None]:
+    """Return the rung and the config of a call with ``batch_invariant=True``.
+
+    Raises
+    ------
+    ConfigError
+        It is another rung than 9, or the config is not one of rung 9.
+    PrecisionError
+        It is another precision than ``ieee``.
+    """
+    if precision != PRECISIONS[0]:
+        raise PrecisionError(
+            f"batch_invariant=True needs precision {PRECISIONS[0]!r}, got {precision!r}, which has another order of "
+            "summation on each architecture and is left to an IEEE kernel where that is quicker"
+        )
+    if rung is not None and rung.name not in (RUNGS[8].name, BATCH_INVARIANT.name):
+        raise ConfigError(f"batch_invariant=True needs rung {RUNGS[8]}, got {rung}, which adds in another order")
+    if config is None:
+        return BATCH_INVARIANT, None
+    if not isinstance(config, PipelinedConfig):
+        raise ConfigError(f"batch_invariant=True needs a PipelinedConfig, got a {type(config).__name__}")
+    return BATCH_INVARIANT, config.replace(SEGMENT=SEGMENT)
+
+
+def in_order(config: Config, K: int) -> Config:
+    """Return the config that `BATCH_INVARIANT` is launched with for K steps.
+
+    One segment needs no shared memory for the sums of several, as where each segment is a part.
+    """
+    return config.replace(SEGMENT=SEGMENT, SPLIT_K=2 if K <= SEGMENT else config.split_k)
 
 
 def precision_of(rung: Rung | None, precision: str) -> str:

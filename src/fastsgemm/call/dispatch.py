@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.variants import Call, Operand, Variant
-from fastsgemm.heuristics import database, packing
+from fastsgemm.heuristics import batch_invariant, database, packing
 from fastsgemm.heuristics.choose import DeviceTraits, choose
 from fastsgemm.jit.source import HELPERS
 from fastsgemm.rungs import Rung
@@ -81,6 +82,11 @@ class KernelLaunch:
         given = (self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc)
         return (*given, self.chunk, self.parts_apart) if self.rung.splits else given
 
+    @property
+    def reduction(self) -> str:
+        """The kernel that adds the partial sums up."""
+        return "reduce_segments" if self.config.segment else "reduce_parts"
+
     def partial_arguments(self, a: Any, b: Any, workspace: Any, K: Any) -> tuple[Any, ...]:
         """Return the same for a product whose partial sums go to `workspace`; alpha and beta are applied later."""
         if self.swap_ab:
@@ -91,7 +97,7 @@ class KernelLaunch:
         )  # fmt: skip
 
     def reduction_arguments(self, workspace: Any, c: Any, alpha: Any, beta: Any) -> tuple[Any, ...]:
-        """Return the arguments of ``reduce_parts``, which adds the partial sums up and applies alpha and beta."""
+        """Return the arguments of `reduction`, which adds the partial sums up and applies alpha and beta."""
         return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c)
 
 
@@ -112,10 +118,12 @@ def choose_config(
 
     Operands are packed only if neither is given.
     """
-    if rung is not None and config is not None:
-        return Chosen(rung, config, a, b)
     if rung is not None:
-        return Chosen(rung, choose(device, rung, variants.as_dense(variants.call_for(a, b, c))).config, a, b)
+        problem = variants.as_dense(variants.call_for(a, b, c))
+        ordered = rung is rungs.BATCH_INVARIANT
+        if config is None:
+            config = (batch_invariant.choose(device, problem) if ordered else choose(device, rung, problem)).config
+        return Chosen(rung, rungs.in_order(config, a.shape[1]) if ordered else config, a, b)
     selected = packing.select(device, a, b, c)
     return Chosen(selected.choice.rung, selected.choice.config, *packing.operands(selected.packed, a, b))
 

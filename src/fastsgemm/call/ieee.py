@@ -54,8 +54,8 @@ def add_product(draft: Draft, a: Matrix, b: Matrix, c: Matrix, rung: Rung | None
         arguments = launch.arguments(from_a, from_b, c.address, K, alpha, beta)
         draft.add(product, grid, threads, *arguments, shared_bytes=shared_bytes)
         return
-    blocks, adders = reduction_grid(int(launch.M), int(launch.N), int(launch.parts))
-    reduction = kernel.helper(gpu, "reduce_parts", handle)
+    blocks, adders = reduction_grid(int(launch.M), int(launch.N), int(launch.parts), in_order=config.segment > 0)
+    reduction = kernel.helper(gpu, launch.reduction, handle)
     product = kernel.get(gpu, rung, config, launch.variant, handle)
     sums = draft.reserve(ITEM * int(launch.parts) * launch.parts_apart, "the partial sums of split-K")
     arguments = launch.partial_arguments(from_a, from_b, sums, K)
@@ -63,7 +63,7 @@ def add_product(draft: Draft, a: Matrix, b: Matrix, c: Matrix, rung: Rung | None
     draft.add(reduction, (blocks,), adders, *launch.reduction_arguments(sums, c.address, alpha, beta), early=True)
 
 
-def reduction_grid(M: int, N: int, parts: int) -> tuple[int, int]:
+def reduction_grid(M: int, N: int, parts: int, in_order: bool = False) -> tuple[int, int]:
     """Return blocks, and threads of a block, that add up the partial sums of an (M, N) product.
 
     Raises
@@ -71,7 +71,7 @@ def reduction_grid(M: int, N: int, parts: int) -> tuple[int, int]:
     ShapeError
         The grid would have more blocks than the hardware allows.
     """
-    blocks, threads = reduction_blocks(M, N, parts)
+    blocks, threads = reduction_blocks(M, N, parts, in_order)
     if blocks > MAX_BLOCKS:
         raise ShapeError(f"split-K of {M} x {N} needs {blocks} blocks to add up, the limit of a grid is {MAX_BLOCKS}")
     return blocks, threads

@@ -14,6 +14,9 @@ MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
 
 REDUCTION = {"THREADS": 256, "PARTIAL_SUMS": 8, "SERIAL_PARTS": 8, "ELEMENTS": 4}  # constants of reduce_parts.cu
 
+# Constants of reduce_segments.cu.
+SEGMENT_REDUCTION = {"THREADS": 256, "GROUPS": 8, "SERIAL_PARTS": 8, "READS": 16}
+
 _ZERO = np.float32(0.0)
 _MINUS_ZERO = np.float32(-0.0)  # as alpha it adds nothing to beta * C, not even the sign of a zero
 _NO_STEPS = np.int32(0)
@@ -22,8 +25,10 @@ _NO_STEPS = np.int32(0)
 def split(config: Config, K: int) -> tuple[int, int]:
     """Return into how many parts K is divided, and the steps of each; the last may have fewer.
 
-    A part is whole tiles, so there may be fewer parts than SPLIT_K says.
+    A part is whole tiles, so there may be fewer parts than SPLIT_K says. With SEGMENT, each segment is a part.
     """
+    if config.segment and config.split_k > 1:
+        return max(1, -(-K // config.segment)), config.segment
     tile = config.tile_k
     chunk = max(1, -(-K // (tile * config.split_k))) * tile
     return max(1, -(-K // chunk)), chunk
@@ -66,8 +71,17 @@ def blocks(config: Config, problem: Problem) -> int:
     return count
 
 
-def reduction_blocks(M: int, N: int, count: int) -> tuple[int, int]:
-    """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product."""
-    threads = REDUCTION["THREADS"]
-    partial_sums = REDUCTION["PARTIAL_SUMS"] if count > REDUCTION["SERIAL_PARTS"] else 1  # of an element
-    return -(-M * N // (REDUCTION["ELEMENTS"] * threads // partial_sums)), threads
+def reduction_blocks(M: int, N: int, count: int, in_order: bool = False) -> tuple[int, int]:
+    """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product.
+
+    Parameters
+    ----------
+    M, N, count : int
+    in_order : bool
+        The parts are segments, and the kernel is ``reduce_segments``; else it is ``reduce_parts``.
+    """
+    constants = SEGMENT_REDUCTION if in_order else REDUCTION
+    threads, few = constants["THREADS"], count <= constants["SERIAL_PARTS"]
+    elements = threads * constants.get("ELEMENTS", 1)  # of a block with one thread for each, or ELEMENTS a thread
+    sharing = constants["GROUPS" if in_order else "PARTIAL_SUMS"]  # threads of an element
+    return -(-M * N // (elements if few else elements // sharing)), threads

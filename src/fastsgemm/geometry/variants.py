@@ -158,6 +158,8 @@ def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Va
 
 def _peeled(config: Config, K: int, peeled_tiles: int) -> bool:
     """Whether the last part of K ends in less than a tile, after at least one whole tile and at most `peeled_tiles`."""
+    if config.segment:
+        return False  # its steps are the last of a chain
     tile = config.tile_k
     count, chunk = split(config, K)
     whole, end = divmod(K - (count - 1) * chunk, tile)

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from typing import Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from fastsgemm import rungs
 from fastsgemm.config import Config
@@ -24,6 +24,10 @@ from fastsgemm.problem import Problem, octaves
 from fastsgemm.rungs import Rung
 
 _MOST_PROBLEMS = 65536  # whose answers are kept
+_kept: list[Any] = []  # the caches of `kept`
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 EXACT, PREDICTED, NEAREST = _RULES = ("exact", "predicted", "nearest")
 
@@ -134,11 +138,20 @@ def choose(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str 
     return _choose(_knowledge(*place), None if rung is None else rung.name, problem)
 
 
+def kept(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorate a function of this room whose answers rest on the database: they are kept until `forget`."""
+    cached = lru_cache(maxsize=_MOST_PROBLEMS)(function)
+    _kept.append(cached)
+    return cached  # type: ignore[return-value]  # its arguments are hashable
+
+
 def forget() -> None:
     """Forget what was chosen, because the database has changed."""
     database.forget()
     _knowledge.cache_clear()
     _choose.cache_clear()
+    for cached in _kept:
+        cached.cache_clear()
 
 
 def knows(device: DeviceTraits) -> bool:
@@ -260,7 +273,7 @@ def _nearest(known: _Knowledge, rung: Rung, problem: Problem) -> Choice:
     records = next((tier.records for tier in known.tiers(rung) if tier.records), None)
     if records is None:
         raise ConfigError(f"no record of rung {rung.name} is legal with {known.shared_limit} bytes of shared memory")
-    near = min(records, key=lambda record: _distance(record.problem, problem))
+    near = min(records, key=lambda record: distance(record.problem, problem))
     others = tuple(Option(record.config, None) for record in records if record is not near)
     faced = with_swap_ab(rung, problem)
     config = partial_accumulators.shortened(near.config, faced, known.shared_limit, known.fitted)
@@ -276,7 +289,7 @@ def _rank(problem: Problem, choice: Choice) -> tuple[bool, int, float, int]:
     return split, _RULES.index(choice.rule), math.inf if choice.ms is None else choice.ms, -choice.rung.number
 
 
-def _distance(known: Problem | None, problem: Problem) -> tuple[int, float]:
+def distance(known: Problem | None, problem: Problem) -> tuple[int, float]:
     """Return how far apart two problems are: another layout first, then the octaves between their extents."""
     if known is None:
         return 1, math.inf

@@ -96,7 +96,7 @@ class File:
     @cached_property
     def _by_rung(self) -> dict[str, dict[str, list[Any]]]:
         """The lines of records and of curves by the rung that they name; "" for those that name none."""
-        known = {rung.name for rung in rungs.RUNGS}
+        known = {rung.name for rung in (*rungs.RUNGS, rungs.BATCH_INVARIANT)}
         found: dict[str, dict[str, list[Any]]] = {}
         for key, lines in self._lines.items():
             groups = found.setdefault(key, {})

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fastsgemm import private_files, rungs
+from fastsgemm.config import Config
 from fastsgemm.heuristics.database_entries import SCHEMA, Candidate, Content, Curve, Record, Tools, tflops
+
+_NEWER = ("SEGMENT",)  # constants that schema 3 did not have at first
 
 _FILE_MODE = (
     0o644  # an exported file is for others to read; the user's own are in a folder that only the user can enter
@@ -57,18 +60,23 @@ def dumps(content: Content) -> str:
 
 
 def _candidate_line(one: Candidate) -> dict[str, Any]:
-    return {"space": one.space, "rung": one.rung, "use": one.use, "constants": one.config.constants}
+    return {"space": one.space, "rung": one.rung, "use": one.use, "constants": _constants(one.config)}
+
+
+def _constants(config: Config) -> dict[str, int]:
+    """Return the constants by name. Newer ones are left out at 0, so that older versions can read the line."""
+    return {name: value for name, value in config.constants.items() if value or name not in _NEWER}
 
 
 def _order(record: Record) -> tuple[Any, ...]:
     p = record.problem
     extents = (p.layout, p.M * p.N * p.K, p.M, p.N) if p else ()
-    return (rungs.find(record.rung).number, record.device or "", *extents)
+    return (rungs.find(record.rung).number, record.rung, record.device or "", *extents)
 
 
 def _curve_order(curve: Curve) -> tuple[Any, ...]:
     """Return a sort key. Curves of one rung and device stay in their order, the most useful config first."""
-    return (rungs.find(curve.rung).number, curve.device)
+    return (rungs.find(curve.rung).number, curve.rung, curve.device)
 
 
 def _record_line(record: Record) -> dict[str, Any]:
@@ -77,7 +85,7 @@ def _record_line(record: Record) -> dict[str, Any]:
         "rung": record.rung,
         "device": record.device,
         "problem": None if p is None else {"M": p.M, "N": p.N, "K": p.K, "layout": p.layout},
-        "constants": record.config.constants,
+        "constants": _constants(record.config),
         "origin": record.origin,
     }
     if record.ms is None or record.tools is None or p is None:
@@ -99,7 +107,7 @@ def _curve_line(curve: Curve) -> dict[str, Any]:
         "rung": curve.rung,
         "device": curve.device,
         "multiprocessors": curve.multiprocessors,
-        "constants": curve.config.constants,
+        "constants": _constants(curve.config),
         "blocks_per_sm": curve.blocks_per_sm,
         "calibration": round(curve.calibration, 3),
         "accumulators_cost": round(curve.accumulators_cost, 3),

@@ -9,6 +9,7 @@ from fastsgemm import device, rungs
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
+from fastsgemm.heuristics import batch_invariant as invariant
 from fastsgemm.heuristics import choose, database, fp16x3, packing
 from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
@@ -146,6 +147,7 @@ def explain(
     rung: str | int | Rung | None = None,
     device: int | str = 0,
     precision: str = "ieee",
+    batch_invariant: bool = False,
 ) -> Explanation:
     """Say which constants `sgemm` uses for a problem, and why.
 
@@ -162,6 +164,8 @@ def explain(
         ``"NVIDIA H200"`` or ``"sm_90"``, needs no device.
     precision : str
         ``ieee`` or ``fp16x3``, as in `sgemm`.
+    batch_invariant : bool
+        As in `sgemm`. It is the same as the rung ``batch_invariant``.
 
     Returns
     -------
@@ -175,7 +179,7 @@ def explain(
     DeviceError
         `device` is to be in this machine and is not; the message says how to name one that need not be.
     ConfigError
-        Nothing is known of a device of this name or architecture.
+        Nothing is known of a device of this name or architecture; or the rung cannot be batch-invariant.
     PrecisionError
         `precision` is unknown, or contradicts the rung.
     """
@@ -183,6 +187,9 @@ def explain(
     precision = rungs.precision_of(asked, precision)
     problem = variants.dense_call(checked(Problem(M, N, K, layout))).problem
     device_info = device_at(device)
+    if batch_invariant or asked is rungs.BATCH_INVARIANT:
+        rungs.batch_invariant(asked, None, precision)
+        return Explanation(device_info, problem, invariant.choose(device_info, problem))
     if precision == "ieee" and asked is None:
         selected = packing.select(device_info, *variants.dense_operands(problem))
         packed = tuple(name for name, wanted in zip("AB", selected.packed, strict=True) if wanted)

@@ -15,7 +15,7 @@ from functools import cache
 from fastsgemm import resources
 from fastsgemm.config import K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config
 from fastsgemm.errors import ConfigError
-from fastsgemm.geometry.grid import REDUCTION
+from fastsgemm.geometry.grid import REDUCTION, SEGMENT_REDUCTION
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.rungs import Rung
 
@@ -27,6 +27,7 @@ HELPERS = {
     "copy_strided": {"THREADS": 256},
     "pack": {"THREADS": 256, "TILE": 64, "VECTOR": 4},
     "reduce_parts": REDUCTION,
+    "reduce_segments": SEGMENT_REDUCTION,
 }
 
 _HOPPER_ONLY = ("11_fp16x3.cu",)  # wgmma and setmaxnreg

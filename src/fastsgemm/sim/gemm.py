@@ -125,8 +125,8 @@ def _launch(
     partial_sums = np.empty((parts * M, N), np.float32)
     into = {"A": operands["A"], "B": operands["B"], "W": Region(partial_sums, write=True, complete=True)}
     report = machine.launch(*kernel, *shape, launch.partial_arguments("A", "B", "W", steps), into)
-    reduction = (source.helper("reduce_parts"), rungs.kernel_name("reduce_parts"))
-    shape = (*grid.reduction_blocks(M, N, parts), 0)
+    reduction = (source.helper(launch.reduction), rungs.kernel_name(launch.reduction))
+    shape = (*grid.reduction_blocks(M, N, parts, in_order=config.segment > 0), 0)
     arguments = launch.reduction_arguments("W", "C", alpha, beta)
     machine.launch(*reduction, *shape, arguments, {"W": Region(partial_sums), "C": operands["C"]})
     return report

@@ -1,0 +1,85 @@
+"""Which config a problem gets with ``batch_invariant=True``."""
+
+import pytest
+
+from fastsgemm import explain, rungs
+from fastsgemm.config import SEGMENT, PipelinedConfig
+from fastsgemm.device import DeviceInfo
+from fastsgemm.errors import ConfigError, PrecisionError
+from fastsgemm.heuristics import batch_invariant, choose, database
+from fastsgemm.problem import Problem
+
+H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
+SLICED = PipelinedConfig(32, 32, 64, 4, 4, 16, 32, 1, SLICED_K=4)
+
+
+def test_a_tuned_problem_gets_its_record():
+    choice = batch_invariant.choose(H200, Problem(4096, 4096, 4096))
+    record = next(
+        one
+        for one in database.load("sm_90").records
+        if one.rung == "batch_invariant" and one.problem == Problem(4096, 4096, 4096)
+    )
+    assert (choice.rule, choice.evidence, choice.ms) == (choose.EXACT, record, record.ms)
+    assert choice.config == record.config and choice.config.segment == SEGMENT
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200", "another sm_90"])
+def test_another_problem_is_predicted_from_curves_of_configs_that_can_sum_in_order(name):
+    device = DeviceInfo(name, "sm_90", 232448, 120)
+    for extents in ((4000, 4000, 4000), (1, 5000, 5000), (300, 300, 30000), (300, 300, 300)):
+        choice = batch_invariant.choose(device, Problem(*extents))
+        assert choice.rule == choose.PREDICTED and choice.ms > 0
+        assert choice.options[0].config == choice.config
+        for option in choice.options:
+            assert rungs.BATCH_INVARIANT.violations(option.config, device.shared_limit) == []
+            assert (option.config.SLICED_K, option.config.PARTIAL_ACCUMULATORS) == (1, 1)
+
+
+def test_k_is_shared_out_where_c_has_few_tiles_and_not_where_it_has_many():
+    assert batch_invariant.choose(H200, Problem(130, 130, 30000)).config.split_k > 1
+    assert batch_invariant.choose(H200, Problem(5000, 5000, 5000)).config.split_k == 1
+
+
+def test_one_segment_needs_no_shared_memory_for_sums():
+    config = batch_invariant.choose(H200, Problem(5000, 5000, SEGMENT)).config
+    assert config.shared_bytes == config.replace(SEGMENT=0).shared_bytes
+
+
+def test_an_unknown_architecture_gets_the_record_that_holds_everywhere():
+    device = DeviceInfo("a T4", "sm_75", 65536, 40)
+    choice = batch_invariant.choose(device, Problem(4096, 4096, 4096))
+    assert (choice.rule, choice.arch) == (choose.NEAREST, "generic")
+    assert rungs.BATCH_INVARIANT.violations(choice.config, 48 * 1024) == []
+
+
+def test_no_legal_record_is_an_error():
+    with pytest.raises(ConfigError, match="no record of rung batch_invariant is legal with 16 bytes"):
+        batch_invariant.choose(DeviceInfo("tiny", "sm_75", 16, 4), Problem(64, 64, 64))
+
+
+def test_explain_says_which_config_it_is():
+    found = explain(4096, 4096, 4096, device="NVIDIA H200", batch_invariant=True)
+    assert found.rung == "batch_invariant" and "SEGMENT=1024" in str(found)
+    assert str(explain(4096, 4096, 4096, rung="batch_invariant", device="NVIDIA H200")) == str(found)
+    with pytest.raises(PrecisionError, match="batch_invariant=True needs precision 'ieee', got 'fp16x3'"):
+        explain(64, 64, 64, device="sm_90", precision="fp16x3", batch_invariant=True)
+
+
+@pytest.mark.parametrize("rung", ["naive", "warptiled", "skinny"])
+def test_other_rungs_are_refused(rung):
+    with pytest.raises(ConfigError, match=f"batch_invariant=True needs rung 9 pipelined, got .*{rung}"):
+        rungs.batch_invariant(rungs.find(rung), None, "ieee")
+
+
+def test_configs_that_add_in_another_order_are_refused():
+    with pytest.raises(ConfigError, match="needs a PipelinedConfig, got a SkinnyConfig"):
+        rungs.batch_invariant(None, rungs.find("skinny").config(1, 32, 256, 4, 8), "ieee")
+    rung, config = rungs.batch_invariant(rungs.find(9), SLICED, "ieee")
+    with pytest.raises(ConfigError, match=r"SLICED_K must be 1 where SEGMENT"):
+        rung.check(config, 232448)
+    rung, config = rungs.batch_invariant(None, SLICED.replace(SLICED_K=1, BK=24, PARTIAL_ACCUMULATORS=4), "ieee")
+    with pytest.raises(
+        ConfigError, match=r"PARTIAL_ACCUMULATORS must be 1 .*SEGMENT must be a multiple of BK = 24, got 1024"
+    ):
+        rung.check(config, 232448)
