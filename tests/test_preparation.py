@@ -22,10 +22,11 @@ BATCH = range(1, 65)
 
 def key_of(problem, rung=None):
     """Return what `sgemm` looks its kernel up by, and whether it splits K."""
-    call = variants.dense_call(problem)
-    rung, config = dispatch.choose_config(H200, rung, None, call.problem)
-    launch = dispatch.kernel_launch("sm_90", rung, config, call)
-    return kernel.key(rung, config, launch.variant), launch.parts > 1
+    a, b, c = variants.dense_operands(problem)
+    chosen = dispatch.choose_config(H200, rung, None, a, b, c)
+    call = variants.call_for(chosen.a, chosen.b, c)
+    launch = dispatch.kernel_launch("sm_90", chosen.rung, chosen.config, call)
+    return kernel.key(chosen.rung, chosen.config, launch.variant), launch.parts > 1
 
 
 class FakeGpu(DeviceInfo):
