@@ -592,7 +592,7 @@ class PipelinedConfig(_WarpTileConfig):
         return []
 
     def _step_violations(self) -> list[Violation]:
-        """Return the rules of a thread's steps of a tile, among them room for a row of every thread's sums."""
+        """Return the rules of a thread's steps of a tile, and of what the stages must have room for after the last."""
         found = _divides("SLICED_K", self.SLICED_K, "BK", self.BK)
         steps, ahead = self.BK // self.SLICED_K, max(2, self.FRAGMENTS)
         if steps < 2 * ahead or steps % ahead:
@@ -600,10 +600,14 @@ class PipelinedConfig(_WarpTileConfig):
             found.append(Violation("BK / SLICED_K", f"a multiple of {ahead} and at least {2 * ahead}", value))
         sums = 4 * (self.threads - self.threads // self.SLICED_K) * self.TN * self.WNITER
         room = 4 * self.FEWEST_STAGES * self.BK * (self.BM + self.BN)
+        limit = f"at most the {room} bytes of {self.FEWEST_STAGES} stages"
         if sums > room:
             quantity = "partial sums of the slices, set by SLICED_K, TN and WNITER,"
-            limit = f"at most the {room} bytes of {self.FEWEST_STAGES} stages"
             found.append(Violation(quantity, limit, f"{sums} bytes"))
+        row = 4 * (self.threads // self.SLICED_K) * self.WNITER * (self.TN + 1)  # one float in TN is padding
+        if row > room:
+            quantity = "a row of C of every thread, set by WM, WN, TN and WNITER,"
+            found.append(Violation(quantity, limit, f"{row} bytes"))
         return found
 
     def order_violations(self) -> list[Violation]:
