@@ -177,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
-    const Tile tile = GUARD ? own : Tile{min(own.m, M - BM), min(own.n, N - BN)};
+    const Tile tile{PipelinedCopy<TraitsA>::first(own.m, M), PipelinedCopy<TraitsB>::first(own.n, N)};
     const int k_first = part * k_chunk;
     const int depth = max(0, min(K - k_first, k_chunk));
     const int slice = SLICED_K > 1 ? threadIdx.x / THREADS_PER_SLICE : 0;

@@ -195,6 +195,13 @@ def copy_kernel(rows, columns, source, *rest):
     at(target, (rows, columns), (to_row, to_column))[...] = at(source, (rows, columns), from_strides)
 
 
+def pack_kernel(lines, length, source, from_line, from_step, target, to_line):
+    whole = -(-length // 4) * 4
+    into = at(target, (lines, whole), (to_line, 1))
+    into[:, :length] = at(source, (lines, length), (from_line, from_step))
+    into[:, length:] = 0.0
+
+
 class PythonDevice:
     """A device in host memory with NumPy kernels: what is launched on it is done at once and recorded."""
 
@@ -221,7 +228,8 @@ class PythonDevice:
         if code.startswith(b"\x7fELF"):  # compiled past the fixture; nothing here can run it
             return python_kernels.PythonKernel(entry, None, "")
         text = code.decode()
-        helpers = {"copy_strided": copy_kernel, "reduce_parts": reduce_kernel, "reduce_segments": reduce_kernel}
+        helpers = {"copy_strided": copy_kernel, "pack": pack_kernel}
+        helpers |= {"reduce_parts": reduce_kernel, "reduce_segments": reduce_kernel}
         product = parts_kernel if name in ("pipelined", "skinny") else product_kernel
         return python_kernels.PythonKernel(
             entry, helpers.get(name) or product(constants_of(text)), python_kernels.parameters_of(text, entry)

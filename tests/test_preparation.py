@@ -21,11 +21,13 @@ BATCH = range(1, 65)
 
 
 def key_of(problem, rung=None):
-    """Return what `sgemm` looks its kernel up by, and whether it splits K."""
-    call = variants.dense_call(problem)
-    rung, config = dispatch.choose_config(H200, rung, None, call.problem)
-    launch = dispatch.kernel_launch("sm_90", rung, config, call)
-    return kernel.key(rung, config, launch.variant), launch.parts > 1
+    """Return what `sgemm` looks its kernel up by, and the kernels that have no config."""
+    a, b, c = variants.dense_operands(problem)
+    chosen = dispatch.choose_config(H200, rung, None, a, b, c)
+    call = variants.call_for(chosen.a, chosen.b, c)
+    launch = dispatch.kernel_launch("sm_90", chosen.rung, chosen.config, call)
+    helpers = {"reduce_parts": launch.parts > 1, "pack": chosen.a.padded or chosen.b.padded}
+    return kernel.key(chosen.rung, chosen.config, launch.variant), frozenset(name for name in helpers if helpers[name])
 
 
 class FakeGpu(DeviceInfo):
@@ -71,8 +73,8 @@ def gpu(monkeypatch):
 def test_every_kernel_of_a_batched_layer_is_loaded_once(gpu, compiled):
     found = preparation.prepare(BATCH, 4096, 4096, "NT", progress=False)
     keys = [key_of(Problem(M, 4096, 4096, "NT")) for M in BATCH]
-    assert any(split for _, split in keys)
-    assert gpu.kernels.keys() == {key for key, _ in keys} | {"reduce_parts"}
+    assert any("reduce_parts" in helpers for _, helpers in keys)
+    assert gpu.kernels.keys() == {key for key, _ in keys}.union(*(helpers for _, helpers in keys))
     assert (found.problems, found.kernels, found.loaded) == (64, len(gpu.kernels), True)
     assert len(compiled) == found.kernels and gpu.entered == 0
     source, name, shared = gpu.kernels["reduce_parts"]
@@ -119,12 +121,12 @@ def test_kernels_are_compiled_side_by_side(gpu, monkeypatch):
         return source
 
     monkeypatch.setattr(compiler, "cubin", cubin)
-    problems = [Problem(M, 64, 64) for M in (1, 64, 1000)]
+    problems = [Problem(M, 64, 64) for M in (1, 64, 8192)]
     assert len({key_of(problem) for problem in problems}) == 3
     monkeypatch.setattr(
         preparation, "_jobs", lambda *_: {key_of(p): preparation._Job("reduce_parts") for p in problems}
     )
-    preparation.prepare([1, 64, 1000], 64, 64, progress=False)
+    preparation.prepare([1, 64, 8192], 64, 64, progress=False)
 
 
 def test_a_kernel_that_cannot_be_compiled_is_an_error_and_ends_the_others(gpu, monkeypatch):

@@ -83,6 +83,13 @@ struct PipelinedCopy {
         place = 4 * (first_k * LD + mn);
     }
 
+    // Return the first row (or column) of a tile that would begin at mn and that, unless it is GUARDED, is
+    // moved back inside the matrix. The lines of a packed operand are padded to whole vectors.
+    static __device__ __forceinline__ int first(int mn, int MN) {
+        const int readable = K_CONTIGUOUS ? MN : (MN + VEC - 1) / VEC * VEC;
+        return GUARDED ? mn : min(mn, readable - TILE_MN);
+    }
+
     // Vector i of this thread, as distances from its first: along a line, and across lines.
     static __device__ __forceinline__ int along(int i) { return i % PER_LINE * TEAM * VEC; }
     static __device__ __forceinline__ int across(int i) { return i / PER_LINE * LINE_DISTANCE; }

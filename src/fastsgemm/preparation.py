@@ -26,6 +26,7 @@ from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 
 MOST_PROBLEMS = 65536  # of one `prepare`: as many choices as a process keeps
+_PACK = "pack"  # the kernel that packs A and B
 
 
 @dataclass(frozen=True)
@@ -199,10 +200,13 @@ def _jobs(device: DeviceTraits, asked: Rung | None, problems: Sequence[Problem],
     found: dict[Any, _Job] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
-        call = variants.dense_call(problem)
-        rung, config = dispatch.choose_config(device, asked, None, call.problem)
-        launch = dispatch.kernel_launch(device.arch, rung, config, call)
+        a, b, c = variants.dense_operands(problem)
+        chosen = dispatch.choose_config(device, asked, None, a, b, c)
+        rung, config = chosen.rung, chosen.config
+        launch = dispatch.kernel_launch(device.arch, rung, config, variants.call_for(chosen.a, chosen.b, c))
         found.setdefault(kernel.key(rung, config, launch.variant), _Job(rung.kernel, launch))
+        if chosen.a.padded or chosen.b.padded:
+            found.setdefault(_PACK, _Job(_PACK))
         if launch.parts > 1:
             found.setdefault(launch.reduction, _Job(launch.reduction))
         bar.step()

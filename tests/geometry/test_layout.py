@@ -68,7 +68,7 @@ def test_vectors_are_used_exactly_where_every_line_is_whole_aligned_vectors():
             for misalignment in (0, 1, 4, 8, 12):
                 starts = [misalignment + 4 * how.ld * line for line in range(lines)]
                 whole = [w for w in (1, 2, 4) if length % w == 0 and all(start % (4 * w) == 0 for start in starts)]
-                found = layout.vector_width(how, shape, misalignment)
+                found = layout.vector_width(how.ld, length, misalignment)
                 assert found == max(whole, default=1), (shape, strides, misalignment)
 
 

@@ -1,11 +1,13 @@
-"""Operands without a unit stride: packed on the device, and the gaps between their elements untouched."""
+"""Packed operands: the bits of the product, and the gaps between the elements of strided ones untouched."""
 
 import itertools
 
 import pytest
 
-from fastsgemm import sgemm
+from fastsgemm import rungs, sgemm
 from fastsgemm.errors import DeviceMemoryError
+from fastsgemm.heuristics import choose, packing
+from fastsgemm.problem import Problem
 from fastsgemm.rungs import IEEE
 
 pytestmark = pytest.mark.gpu
@@ -69,3 +71,22 @@ def test_more_than_the_device_can_hold_is_an_error_that_leaves_c_and_the_device_
         sgemm(A, B, C=C)
     assert (C == 7.5).all()
     assert (sgemm(one.expand(50, 50), one.expand(50, 50)) == 50).all()
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize(("M", "N", "K"), [(1023, 2049, 515), (4099, 130, 1031), (64, 64, 4097)])
+def test_packing_changes_no_bit(torch, gpu, monkeypatch, layout, M, N, K):
+    """Every way of packing, with the config of the unpacked product."""
+    a, b = (
+        torch.randn(shape[::-1], device="cuda").t() if letter == "T" else torch.randn(shape, device="cuda")
+        for shape, letter in zip(((M, K), (K, N)), layout, strict=True)
+    )
+    config = choose.choose(gpu, rungs.find("pipelined"), Problem(M, N, K, layout)).config
+    expected = sgemm(a, b, config=config)
+    for which in itertools.product((False, True), repeat=2):
+        chosen = choose.Choice(rungs.find("pipelined"), config, choose.PREDICTED, None, 1.0)
+        monkeypatch.setattr(packing, "select", lambda *_, which=which, chosen=chosen: packing.Selection(chosen, which))
+        gpu.prepared.clear()
+        c = torch.full((M, N), float("nan"), device="cuda")
+        assert torch.equal(sgemm(a, b, C=c), expected), which
+    gpu.prepared.clear()

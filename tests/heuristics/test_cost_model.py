@@ -85,6 +85,22 @@ BY_HAND = [
 ]
 
 
+@pytest.mark.parametrize("layout", ["NN", "TN"])
+def test_no_load_has_a_higher_rate_than_many_waves(layout):
+    """Where a layout is quick at a load of 1, in between the factors alone would promise more than the hardware has."""
+    factor = {1: 0.5, 4: 1.0}
+    tiles = {load: probes_of(PIPE.kernel, 4, SMS).at(float(load), 1024, 0, "TN") for load in factor}
+
+    def ms(problem):
+        load = blocks(PIPE.kernel, problem) / SMS
+        quick = next((factor[n] for n, probe in tiles.items() if probe == problem), 1.0)
+        return 0.004 + quick * 1e-4 * problem.K * max(1.0, load)
+
+    two = Problem(11 * 64, 24 * 128, 1024, layout)
+    assert blocks(PIPE.kernel, two) == 2 * SMS
+    assert OneConfig(curve(PIPE, 4, ms)).predict(two, SMS) >= 0.004 + 0.99 * 2 * 1e-4 * 1024
+
+
 @pytest.mark.parametrize(("problem", "multiprocessors", "ms"), BY_HAND, ids=str)
 def test_whole_waves_are_predicted_as_computed_by_hand(problem, multiprocessors, ms):
     measured = curve(BIG, 1, lambda p: (0.004 + 1e-5 * p.K) * math.ceil(blocks(BIG, p) / SMS))
@@ -96,7 +112,7 @@ def test_whole_waves_are_predicted_as_computed_by_hand(problem, multiprocessors,
 LEFT_OUT = [
     ("autotuned", 72, 0.18, 0.45),
     ("warptiled", 72, 0.20, 0.75),
-    ("pipelined", 81, 0.11, 0.40),
+    ("pipelined", 78, 0.11, 0.40),
     ("skinny", 69, 0.07, 0.20),
 ]
 
@@ -145,7 +161,7 @@ def test_a_quick_curve_takes_the_aligned_factor_of_a_layout():
     assert set(few) < set(probes_of(BIG, 2, SMS).problems())
     points = tuple(Point(problem, ms(problem)) for problem in few)
     quick = OneConfig(dataclasses.replace(curve(BIG, 2, ms), points=points))
-    problem = Problem(2111, 2111, 2111, "TT")
+    problem = Problem(1407, 3071, 2111, "TT")  # a full wave
     assert quick.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05)
 
 
@@ -248,12 +264,13 @@ def test_the_time_in_parts_is_that_of_more_blocks_with_less_to_do_and_a_sum():
     problem = Problem(64 * 11, 128 * 6, 4096)  # half a block for each multiprocessor
     best, config = predicted.best(problem, SMS)
     assert config.SPLIT_K == 4 and dataclasses.replace(config, SPLIT_K=1) == PIPE
-    outputs = 4 * problem.M * problem.N
+    fitted, outputs = database.fitted("sm_90"), 4 * problem.M * problem.N
+    adding = fitted.reduction_ms + outputs * (4 + 2) / fitted.reduction_bytes_per_ms
     whole = ms(Problem(4 * 64 * 11, 128 * 6, 1024))
-    assert best == pytest.approx(whole + 0.003 + outputs * (4 + 2) / 2e9, rel=0.05)
+    assert best == pytest.approx(whole + adding, rel=0.05)
     assert best < 0.5 * predicted.predict(problem, SMS)
     quarter = predicted.predict(dataclasses.replace(problem, K=1024), SMS / 4)
-    assert best - quarter == pytest.approx(0.003 + outputs * (4 + 2) / 2e9, rel=1e-6)
+    assert best - quarter == pytest.approx(adding, rel=1e-6)
 
 
 def test_where_blocks_are_many_k_stays_whole():
@@ -454,7 +471,7 @@ def test_what_rung_9_reads_in_pairs_counts_a_third_of_what_is_read_float_by_floa
 ERRORS = [
     ("autotuned", 34, 0.05, 0.15),
     ("warptiled", 26, 0.05, 0.13),
-    ("pipelined", 12, 0.12, 0.45),
+    ("pipelined", 8, 0.12, 0.45),
     ("skinny", 17, 0.14, 0.49),
 ]
 

@@ -4,7 +4,7 @@ import pytest
 
 from fastsgemm import device, explain, resources, rungs
 from fastsgemm.errors import ConfigError, NoDriverError, ShapeError, UnknownRungError
-from fastsgemm.heuristics import choose, database_writing
+from fastsgemm.heuristics import choose, database_writing, packing
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.heuristics.explanation import Explanation, device_at
 from fastsgemm.problem import Problem
@@ -115,3 +115,13 @@ def test_a_device_that_is_there_is_asked(monkeypatch, evaluator):
 def test_the_device_of_an_architecture_is_the_one_with_curves(evaluator, tuning_folder):
     database_writing.write(tuning_folder / "sm_90.json", Content("sm_90", 232448))
     assert device_at("sm_90").name == "any device of sm_90"
+
+
+def test_packed_operands_and_their_time_are_named(monkeypatch):
+    choice = choose.choose(info := device_at("NVIDIA H200"), None, Problem(4096, 4096, 4096))
+    selected = packing.Selection(choice, (True, True), 0.25)
+    monkeypatch.setattr(packing, "select", lambda *_: selected)
+    found = explain(4096, 4096, 4096, device="NVIDIA H200")
+    assert "packed     A and B first, 0.25 ms of the time" in str(found) and found.device == info
+    assert found.json()["packed"] == ["A", "B"] and found.json()["ms"] == choice.ms + 0.25
+    assert f"{choice.ms + 0.25:.4g} ms" in str(found)

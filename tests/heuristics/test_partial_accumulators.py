@@ -98,7 +98,7 @@ def test_chains_are_not_free():
         for parts in splits(whole, problem, device.multiprocessors):
             used = partial_accumulators.shortened(replace(whole, SPLIT_K=parts), problem, H200, FITTED)
             ms = plain[whole].predict_split(problem, replace(whole, SPLIT_K=parts), device.multiprocessors)
-            costs[used] = partial_accumulators.cost(used, FITTED) * ms
+            costs[used] = partial_accumulators.cost(used, FITTED, plain[whole].accumulators_cost) * ms
         assert option.ms == pytest.approx(costs[option.config], rel=1e-12) and costs[option.config] == min(
             costs.values()
         )

@@ -77,7 +77,7 @@ def test_rungs_of_one_file_share_their_kernels(gpu, asked):
     assert six is seven
 
 
-@pytest.mark.parametrize("name", ["copy_strided", "reduce_parts"])
+@pytest.mark.parametrize("name", ["copy_strided", "pack", "reduce_parts"])
 def test_a_kernel_without_constants_is_loaded_once(gpu, name):
     assert kernel.helper(gpu, name, STREAM).name == f"fastsgemm_{name}"
     assert kernel.helper(gpu, name, STREAM) is kernel.helper(gpu, name, STREAM)

@@ -203,7 +203,7 @@ class CostModel:
         tails = _tails(curve.config, self._sms)
         self._quick = isinstance(curve.config, PipelinedConfig) and self._known.keys().isdisjoint(tails)
         self._lines = (self._measured_lines(0), self._measured_lines(1))
-        self._factors = {layout: tuple(self._layout_factors(layout, r) for r in (0, 1)) for layout in _LAYOUTS}
+        self._calibration, self.accumulators_cost = curve.calibration, curve.accumulators_cost
         self._tail = self._tail_steps()
         self._tiny = self._depth(_TINY)
         # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.
@@ -213,6 +213,7 @@ class CostModel:
             tuple(self._bent(line, 0) for line in self._lines[0]),
             tuple(self._bent(line, 1) for line in ragged_lines),
         )
+        self._factors = {layout: tuple(self._layout_factors(layout, r) for r in (0, 1)) for layout in _LAYOUTS}
         stream = _stream(self._config, int(self._full), self._sms)
         self._bandwidth = 4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)  # bytes a ms
         # Slowdown by checking bounds, where C is smaller than a tile; rung 10 always checks.
@@ -259,7 +260,7 @@ class CostModel:
     def _part(self, problem: Problem, K: int, multiprocessors: float) -> float:
         """Return the time of all tiles of C, each over K steps of those that the problem has."""
         load = blocks(self._config.kernel, problem) / multiprocessors
-        stored = self._time(load, self._tiny, int(problem.N % _TRANSACTION != 0), problem.layout)
+        stored = self._nn_time(load, self._tiny, int(problem.N % _TRANSACTION != 0))
         read = self._read(load, problem, K)
         if problem.M < self._config.BM or problem.N < self._config.BN:
             read *= self._guard
@@ -275,14 +276,20 @@ class CostModel:
         depth, narrow, layout = self._depth(K), _narrow(self._rung, problem), problem.layout
         if K >= _TINY:
             depth = max(depth, self._tiny)  # a whole tile has fewer steps than a ragged one counts as
-        return sum(
-            share * (self._time(load, depth, ragged, layout) - self._time(load, self._tiny, ragged, layout))
+        return self._calibration * sum(
+            share * self._steps(load, depth, ragged, layout)
             for ragged, share in ((0, 1 - narrow), (1, narrow))
             if share
         )
 
-    def _time(self, load: float, depth: float, ragged: int, layout: str) -> float:
-        return self._nn_time(load, depth, ragged) * self._layout_factor(layout, load, ragged)
+    def _steps(self, load: float, depth: float, ragged: int, layout: str) -> float:
+        """Return the time that the steps of K take, at most as fast as where there are many blocks."""
+        steps = self._nn_time(load, depth, ragged) - self._nn_time(load, self._tiny, ragged)
+        steady = self._lines[ragged][-1]
+        per_block = (steady.at(depth) - steady.at(self._tiny)) / (_STEADY * self._full)
+        heavy = 1.0 if layout == "NN" else self._factors[layout][ragged][1]
+        steps *= self._layout_factor(layout, load, ragged)
+        return steps if self._rung.narrow or load <= 1 else max(steps, math.ceil(load) * per_block * heavy)
 
     def _nn_time(self, load: float, depth: float, ragged: int) -> float:
         """Return the time of all waves; the last one takes as long as its multiprocessor with most blocks."""
@@ -360,12 +367,14 @@ class CostModel:
         deep = self._deep
         if _probe(self._config, self._sms, deep + ragged, ragged, layout) not in self._known:
             ragged = 0  # a quick curve
-        light, heavy = (
-            self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged, layout))
-            / self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged))
-            for load in (1.0, self._full)
-        )
-        return light, heavy
+        found = []
+        for load in (1.0, self._full):
+            line = next(line for line in self._lines[ragged] if line.load == load)
+            once = line.at(self._tiny)
+            whole = self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged)) - once
+            steps = self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged, layout)) - once
+            found.append(max(0.1, steps / whole) if whole > 0.0 else 1.0)
+        return found[0], found[1]
 
     def _tail_steps(self) -> tuple[float, float]:
         """Return what a ragged last tile costs, in steps of k: once, and for each of its steps."""

@@ -72,9 +72,12 @@ class Sample:
     @property
     def call(self) -> Call:
         """The call that a kernel gets for these operands, at aligned addresses."""
-        return variants.call_for(
-            *(Operand(shape, stored(shape, how) or Stored(False, 0)) for shape, how in self.operands)
-        )
+        return variants.call_for(*self.described)
+
+    @property
+    def described(self) -> tuple[Operand, ...]:
+        """A, B and C, at aligned addresses."""
+        return tuple(Operand(shape, stored(shape, how) or Stored(False, 0)) for shape, how in self.operands)
 
     @property
     def load_bytes(self) -> int:

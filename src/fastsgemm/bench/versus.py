@@ -10,11 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastsgemm.bench.problem_sets import Sample, size_class
+from fastsgemm.call import dispatch
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.gemm import sgemm
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import choose, database
+from fastsgemm.heuristics import packing
 from fastsgemm.jit import compiler, source
+from fastsgemm.rungs import kernel_name
 
 _CHECKED_ROWS = 2048  # of C that are compared, at most
 _UNIT = 2.0**-24  # float32's unit roundoff
@@ -62,7 +64,8 @@ class Versus:
         error, cublas_error = self._check(sample, a, b, c, theirs)
         times = self._stopwatch.samples([lambda: sgemm(a, b, C=c), lambda: torch.mm(a, b, out=theirs)], seconds)
         ms, cublas_ms = map(statistics.median, times)
-        choice = choose.choose(self._gpu, None, sample.call.problem)
+        selected = packing.select(self._gpu, *sample.described)
+        choice = selected.choice
         problem, leading = sample.problem, sample.leading_dimensions
         return {
             "M": problem.M,
@@ -74,6 +77,7 @@ class Versus:
             "size": size_class(problem),
             "rung": choice.rung.name,
             "rule": choice.rule,
+            "packed": "".join(name for name, packed in zip("AB", selected.packed, strict=True) if packed),
             "constants": choice.config.constants,
             "ms": ms,
             "tflops": 1e-9 * problem.flops / ms,
@@ -124,14 +128,12 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     """Compile the kernels of `samples` into the cache on all cores, and return their number."""
     wanted = set()
     for sample in samples:
-        choice = choose.choose(gpu, None, sample.call.problem)
-        variant = variants.variant_for(
-            choice.rung,
-            variants.call_with_swap_ab(choice.rung, sample.call),
-            choice.config,
-            database.fitted(gpu.arch).peeled_tiles,
-        )
-        wanted.add((source.generate(choice.rung, choice.config, variant), choice.rung.kernel))
+        a, b, c = sample.described
+        chosen = dispatch.choose_config(gpu, None, None, a, b, c)
+        launch = dispatch.kernel_launch(gpu.arch, chosen.rung, chosen.config, variants.call_for(chosen.a, chosen.b, c))
+        wanted.add((source.generate(chosen.rung, chosen.config, launch.variant), chosen.rung.kernel))
+        if chosen.a.padded or chosen.b.padded:
+            wanted.add((source.helper("pack"), kernel_name("pack")))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
         done = list(pool.map(lambda one: compiler.cubin(one[0], one[1], gpu.arch), wanted))
     return len(done)

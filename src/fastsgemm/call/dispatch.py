@@ -13,12 +13,14 @@ import numpy as np
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.variants import Call, Variant
-from fastsgemm.heuristics import batch_invariant, database
+from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.variants import Call, Operand, Variant
+from fastsgemm.heuristics import batch_invariant, database, packing
 from fastsgemm.heuristics.choose import DeviceTraits, choose
-from fastsgemm.problem import Problem
+from fastsgemm.jit.source import HELPERS
 from fastsgemm.rungs import Rung
 
+_PACK = HELPERS["pack"]
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
@@ -99,15 +101,87 @@ class KernelLaunch:
         return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c)
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The rung and config of a product, and its A and B as the kernel gets them: as they lie, or packed."""
+
+    rung: Rung
+    config: Config
+    a: Operand
+    b: Operand
+
+
 def choose_config(
-    device: DeviceTraits, rung: Rung | None, config: Config | None, problem: Problem
-) -> tuple[Rung, Config]:
-    """Return the rung and config of a product: the caller's where both are given, else the heuristics' choice."""
-    if rung is None or config is None:
+    device: DeviceTraits, rung: Rung | None, config: Config | None, a: Operand, b: Operand, c: Operand
+) -> Chosen:
+    """Return the rung and config of a product: the caller's where both are given, else the heuristics' choice.
+
+    Operands are packed only if neither is given.
+    """
+    if rung is not None:
+        problem = variants.as_dense(variants.call_for(a, b, c))
         ordered = rung is rungs.BATCH_INVARIANT
-        choice = batch_invariant.choose(device, problem) if ordered else choose(device, rung, problem)
-        rung, config = choice.rung, choice.config
-    return rung, rungs.in_order(config, problem.K) if rung is rungs.BATCH_INVARIANT else config
+        if config is None:
+            config = (batch_invariant.choose(device, problem) if ordered else choose(device, rung, problem)).config
+        return Chosen(rung, rungs.in_order(config, a.shape[1]) if ordered else config, a, b)
+    selected = packing.select(device, a, b, c)
+    return Chosen(selected.choice.rung, selected.choice.config, *packing.operands(selected.packed, a, b))
+
+
+@dataclass(frozen=True)
+class PackLaunch:
+    """How ``pack`` is launched for one operand.
+
+    Attributes
+    ----------
+    blocks, threads : int
+    size : int
+        Of the packed operand, in bytes.
+    lines, length : numpy.int32
+        Of the packed operand, in elements.
+    from_line, from_step : int
+        Elements from one line to the next in the operand as it lies, and from one element of a line to the next.
+    to_line : int
+        Elements from one packed line to the next.
+    """
+
+    blocks: int
+    threads: int
+    size: int
+    lines: np.int32
+    length: np.int32
+    from_line: int
+    from_step: int
+    to_line: int
+
+    def arguments(self, source: Any, target: Any) -> tuple[Any, ...]:
+        """Return the kernel's arguments, given what stands for the addresses."""
+        return (self.lines, self.length, source, self.from_line, self.from_step, target, self.to_line)
+
+
+def pack_launch(operand: Operand, packed: Operand) -> PackLaunch:
+    """Return how an operand is packed.
+
+    Parameters
+    ----------
+    operand : Operand
+        As it lies.
+    packed : Operand
+        What `Operand.packed` returned.
+    """
+    lines, length = operand.shape[::-1] if packed.how.trans else operand.shape
+    along = operand.how.trans == packed.how.trans  # the lines run as in the operand
+    tile = _PACK["TILE"]
+    return PackLaunch(
+        -(-lines // tile) * -(-length // tile),
+        _PACK["THREADS"],
+        ITEM * lines * packed.how.ld,
+        np.int32(lines),
+        np.int32(length),
+        operand.how.ld if along else 1,
+        1 if along else operand.how.ld,
+        packed.how.ld,
+    )
 
 
 def kernel_launch(arch: str, rung: Rung, config: Config, call: Call) -> KernelLaunch:

@@ -6,7 +6,7 @@ that the same call gives the same bits every time.
 
 from __future__ import annotations
 
-from fastsgemm.call import dispatch
+from fastsgemm.call import dispatch, packing
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Draft, Scalar
 from fastsgemm.config import Config
@@ -40,21 +40,25 @@ def add_product(draft: Draft, a: Matrix, b: Matrix, c: Matrix, rung: Rung | None
     """
     gpu, handle = draft.gpu, draft.handle
     operands = [Operand(each.shape, each.how or Stored(False, 0), each.misalignment) for each in (a, b, c)]
-    call = variants.call_for(*operands)
-    rung, config = dispatch.choose_config(gpu, rung, config, call.problem)
-    launch = dispatch.kernel_launch(gpu.arch, rung, config, call)
-    addresses = (a.address, b.address, c.address)
+    chosen = dispatch.choose_config(gpu, rung, config, *operands)
+    rung, config = chosen.rung, chosen.config
+    launch = dispatch.kernel_launch(gpu.arch, rung, config, variants.call_for(chosen.a, chosen.b, operands[2]))
+    from_a, from_b = (
+        packing.add_lines(draft, each.address, how, to) if to.padded else each.address
+        for each, how, to in zip((a, b), operands, (chosen.a, chosen.b), strict=False)
+    )
     K, alpha, beta = Scalar.STEPS, Scalar.ALPHA, Scalar.BETA
     grid, threads, shared_bytes = (launch.blocks,), config.threads, config.shared_bytes
     if launch.parts == 1:
         product = kernel.get(gpu, rung, config, launch.variant, handle)
-        draft.add(product, grid, threads, *launch.arguments(*addresses, K, alpha, beta), shared_bytes=shared_bytes)
+        arguments = launch.arguments(from_a, from_b, c.address, K, alpha, beta)
+        draft.add(product, grid, threads, *arguments, shared_bytes=shared_bytes)
         return
     blocks, adders = reduction_grid(int(launch.M), int(launch.N), int(launch.parts), in_order=config.segment > 0)
     reduction = kernel.helper(gpu, launch.reduction, handle)
     product = kernel.get(gpu, rung, config, launch.variant, handle)
     sums = draft.reserve(ITEM * int(launch.parts) * launch.parts_apart, "the partial sums of split-K")
-    arguments = launch.partial_arguments(a.address, b.address, sums, K)
+    arguments = launch.partial_arguments(from_a, from_b, sums, K)
     draft.add(product, grid, threads, *arguments, shared_bytes=shared_bytes)
     draft.add(reduction, (blocks,), adders, *launch.reduction_arguments(sums, c.address, alpha, beta), early=True)
 

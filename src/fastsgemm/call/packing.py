@@ -1,4 +1,8 @@
-"""Packing: operands without a unit stride are copied to row-major workspace, and C is copied back afterwards."""
+"""Packing: operands are copied to workspace that a kernel can read, or reads faster.
+
+Those without a unit stride are copied to row-major workspace, and C is copied back afterwards. A and B of a large
+product may be copied to aligned lines; `fastsgemm.heuristics.packing` says when.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastsgemm.call import dispatch
 from fastsgemm.call.arrays import View
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Base, Draft
 from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import kernel
 from fastsgemm.jit.source import HELPERS
 
@@ -47,6 +53,25 @@ def add_copy(draft: Draft, source: Matrix, target: Matrix, only_for: str = "") -
             copying, (-(-count // _THREADS),), _THREADS, np.int32(rows), np.int32(columns),
             source.address, *source.strides, target.address, *target.strides, only_for=only_for,
         )  # fmt: skip
+
+
+def add_lines(draft: Draft, address: Address, operand: Operand, packed: Operand) -> Address:
+    """Add the step that copies A or B to aligned lines, and return where they are.
+
+    Parameters
+    ----------
+    draft : Draft
+    address : Address
+        Of the operand.
+    operand : Operand
+    packed : Operand
+        What `Operand.packed` returned.
+    """
+    launch = dispatch.pack_launch(operand, packed)
+    lines = draft.reserve(launch.size, "packed copies of A and B")
+    packing = kernel.helper(draft.gpu, "pack", draft.handle)
+    draft.add(packing, (launch.blocks,), launch.threads, *launch.arguments(address, lines), only_for="alpha")
+    return lines
 
 
 def copy(gpu: Gpu, handle: int, source: View, target: View) -> None:

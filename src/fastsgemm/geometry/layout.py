@@ -46,18 +46,18 @@ def stored(shape: Pair, strides: Pair) -> Stored | None:
     return Stored(True, right) if down == 1 else None
 
 
-def vector_width(how: Stored, shape: Pair, misalignment: int) -> int:
-    """Return the widest load, in floats, that divides every line of the matrix into whole, aligned loads: 4, 2 or 1.
+def vector_width(ld: int, line: int, misalignment: int) -> int:
+    """Return the widest load, in floats, that divides every line of a matrix into whole, aligned loads: 4, 2 or 1.
 
     Parameters
     ----------
-    how : Stored
-    shape : (int, int)
+    ld : int
+    line : int
+        Elements of a line.
     misalignment : int
         The address of element (0, 0) modulo 16, in bytes.
     """
-    line = shape[0] if how.trans else shape[1]
-    whole = (width for width in WIDTHS if not (misalignment % (ITEM * width) or how.ld % width or line % width))
+    whole = (width for width in WIDTHS if not (misalignment % (ITEM * width) or ld % width or line % width))
     return max(whole, default=1)
 
 

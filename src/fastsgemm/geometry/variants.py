@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastsgemm.config import Config
+from fastsgemm.config import VECTOR, WIDTHS, Config
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.grid import split
 from fastsgemm.geometry.layout import Pair, Stored, stored, vector_width
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
+
+_CACHE_LINE = 32  # floats: of which each line of a packed operand begins with a new one
 
 
 @dataclass(frozen=True)
@@ -25,21 +27,35 @@ class Operand:
     how : Stored
     misalignment : int
         The address of element (0, 0) modulo 16, in bytes.
+    padded : bool
+        After each line, memory up to the end of a whole vector can be read; see `packed`.
     """
 
     shape: Pair
     how: Stored
     misalignment: int = 0
+    padded: bool = False
 
     @property
     def transposed(self) -> Operand:
         """The same memory seen as the transposed matrix."""
-        return Operand(self.shape[::-1], Stored(not self.how.trans, self.how.ld), self.misalignment)
+        return Operand(self.shape[::-1], Stored(not self.how.trans, self.how.ld), self.misalignment, self.padded)
+
+    @property
+    def line(self) -> int:
+        """Elements of a line that can be read."""
+        line = self.shape[0] if self.how.trans else self.shape[1]
+        return -(-line // VECTOR) * VECTOR if self.padded else line
 
     @property
     def width(self) -> int:
         """Floats that a load of this operand may have: 4, 2 or 1."""
-        return vector_width(self.how, self.shape, self.misalignment)
+        return vector_width(self.how.ld, self.line, self.misalignment)
+
+    def packed(self, trans: bool) -> Operand:
+        """Return a copy of this operand in aligned lines of whole vectors, column-major if `trans`."""
+        line = self.shape[0] if trans else self.shape[1]
+        return Operand(self.shape, Stored(trans, -(-line // _CACHE_LINE) * _CACHE_LINE), padded=True)
 
 
 @dataclass(frozen=True)
@@ -76,6 +92,24 @@ def call_for(a: Operand, b: Operand, c: Operand) -> Call:
     variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width)
     problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout)
     return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld)
+
+
+def as_dense(call: Call) -> Problem:
+    """Return the nearest problem whose operands, if they are dense, allow loads as wide as those of a call.
+
+    The database speaks of dense operands. Padded lines, an odd address or packing make loads narrower or wider.
+    """
+    problem, v = call.problem, call.variant
+    along_a, along_b = "M" if v.trans_a else "K", "K" if v.trans_b else "N"
+    widths = {along_a: v.vec_a, along_b: v.vec_b} if along_a != along_b else {along_a: min(v.vec_a, v.vec_b)}
+    extents = {"M": problem.M, "N": problem.N, "K": problem.K}
+    extents |= {name: _of_width(extents[name], width) for name, width in widths.items()}
+    return Problem(extents["M"], extents["N"], extents["K"], problem.layout)
+
+
+def _of_width(extent: int, width: int) -> int:
+    """Return the least extent, from this one on, of which a vector of this width is the widest that divides it."""
+    return next(e for e in range(extent, extent + 2 * VECTOR) if max(w for w in WIDTHS if e % w == 0) == width)
 
 
 def _needs_swap_ab(rung: Rung, M: int, N: int) -> bool:
@@ -180,11 +214,16 @@ def dense(problem: Problem) -> tuple[tuple[Pair, Pair], ...]:
     )
 
 
+def dense_operands(problem: Problem) -> tuple[Operand, Operand, Operand]:
+    """Return A, B and C of a problem in dense, aligned arrays."""
+    a, b, c = (Operand(shape, stored(shape, strides) or Stored(False, 0)) for shape, strides in dense(problem))
+    return a, b, c
+
+
 def dense_call(problem: Problem) -> Call:
     """Return how a kernel is called for a problem in dense, aligned arrays.
 
     The database is asked for the problem of this call: a vector fits both layouts, and a C with one column is computed
     as its transpose.
     """
-    a, b, c = (Operand(shape, stored(shape, strides) or Stored(False, 0)) for shape, strides in dense(problem))
-    return variants.call_for(a, b, c)
+    return variants.call_for(*dense_operands(problem))

@@ -193,11 +193,17 @@ class CostModel:
         # Times of all steps of k and of nearly none (first axis), with aligned and with ragged operands (second).
         load = count / at.sms
         time = at.times.of_load(load, options)
+        reading = time[0] - time[1]
         factors = options.factors(problem.layout, swap_ab)
         if factors is not None:
-            time *= factors.at(load)
+            reading *= factors.at(load)
+        # Where arithmetic is the limit, the multiprocessor with most blocks is no faster than one with many, whatever
+        # the factors of a layout say.
+        steady = at.times.per_block if factors is None else at.times.per_block * factors.heavy
+        np.maximum(reading, np.ceil(load) * steady, out=reading, where=options.computes & (load > 1.0))
+        reading *= options.calibration
         share = options.ragged_share(problem)
-        read = mixed(time[0] - time[1], share)
+        read = mixed(reading, share)
         if min(M, N) < every.largest:
             tall, wide = every.extents[swap_ab]
             read *= np.where((tall > M) | (wide > N), every.guard, 1.0)[options.of]

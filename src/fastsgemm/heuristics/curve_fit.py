@@ -17,6 +17,8 @@ from fastsgemm.heuristics.probes import LAYOUTS, STACKED, TINY, Probes
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
+_LEAST_FACTOR = 0.1  # of a layout: less is a mishap of one measurement
+
 
 class Line(NamedTuple):
     """Time at one load in ms: ``start + slope * K``, and ``extra * (K - bend)`` more where K is less than `bend`.
@@ -53,8 +55,8 @@ class Fit:
     lines : tuple of tuple of Line
         Of aligned and of ragged operands, one for each of `fastsgemm.heuristics.probes.loads`.
     layouts : Mapping of str to tuple of (float, float)
-        For each layout except NN its time relative to NN, for aligned and for ragged operands: at a load of 1 and of a
-        full wave.
+        For each layout except NN the time of the steps of K relative to NN, for aligned and for ragged operands: at a
+        load of 1 and of a full wave.
     bandwidth : float
         Bytes of A and B that a ms reads, at most.
     guard : float
@@ -120,14 +122,18 @@ class _Fitting:
         # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.
         extra = _depth(tail, self._step, form.deep + 1) - (form.deep + 1)
         ragged = [Line(max(0.0, line.start - line.slope * extra), line.slope) for line in ragged]
+        lines = self._bent(aligned, tail, 0), self._bent(ragged, tail, 1)
         stream = form.stream()
         return Fit(
             self._curve,
             rungs.find(self._curve.rung),
             form,
             tail,
-            (self._bent(aligned, tail, 0), self._bent(ragged, tail, 1)),
-            {layout: (self._factors(layout, 0), self._factors(layout, 1)) for layout in LAYOUTS},
+            lines,
+            {
+                layout: (self._factors(layout, 0, lines, tail), self._factors(layout, 1, lines, tail))
+                for layout in LAYOUTS
+            },
             4.0 * (stream.M + stream.N) * stream.K / self._ms(stream),
             self._guard(stream),
             self._shared(stream),
@@ -181,16 +187,21 @@ class _Fitting:
             found.append(line)
         return tuple(found)
 
-    def _factors(self, layout: str, ragged: int) -> tuple[float, float]:
-        """Return the time in this layout relative to NN, at a load of 1 and of a full wave."""
+    def _factors(
+        self, layout: str, ragged: int, lines: tuple[tuple[Line, ...], ...], tail: tuple[float, float]
+    ) -> tuple[float, float]:
+        """Return the time of the steps of K relative to NN, at a load of 1 and of a full wave."""
         deep = self._probes.deep
         if self._place(1.0, deep, ragged, layout) not in self._times:
             ragged = 0  # a quick curve
-        light, heavy = (
-            self._needed(self._place(load, deep, ragged, layout)) / self._needed(self._place(load, deep, ragged))
-            for load in (1.0, self._full)
-        )
-        return light, heavy
+        few = _depth(tail, self._step, TINY)
+        found = []
+        for load, line in ((1.0, lines[ragged][1]), (self._full, lines[ragged][-2])):
+            once = line.at(few)  # what blocks cost once, whatever the layout
+            whole = self._needed(self._place(load, deep, ragged)) - once
+            steps = self._needed(self._place(load, deep, ragged, layout)) - once
+            found.append(max(_LEAST_FACTOR, steps / whole) if whole > 0.0 else 1.0)
+        return found[0], found[1]
 
     def _tail(self, aligned: float, ragged: float) -> tuple[float, float]:
         """Return what a ragged last tile costs, in steps of k, given what a step costs in both cases."""

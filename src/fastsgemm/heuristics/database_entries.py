@@ -140,6 +140,10 @@ class Curve:
     tools : Tools
     user : bool
         It comes from the user's own tuning.
+    calibration : float
+        How many times longer the steps of K take on other problems than the points say, as measured on some.
+    accumulators_cost : float
+        Time with partial accumulators over the time without; 0: not measured for this config, see `Fitted`.
     """
 
     arch: str
@@ -151,6 +155,8 @@ class Curve:
     points: Sequence[Point]
     tools: Tools
     user: bool = False
+    calibration: float = 1.0
+    accumulators_cost: float = 0.0
 
     @property
     def times(self) -> dict[tuple[int, int, int, str], float]:
@@ -182,6 +188,13 @@ class Fitted:
         Most tiles of K for which rung 9 computes the end of K first, where the end is less than a tile. With few tiles
         that saves a wait for a copy; with more, the main loop without it is faster, because the compiler makes better
         code of it.
+    packing_ms : float
+        Time of packing an operand of no elements, which is mostly the launch.
+    packing_bytes_per_ms : float
+        Rate at which operands are packed, in bytes read and written. 0: not measured, and no operand is packed.
+    odd_store_bytes_per_ms : float
+        Rate of the time that is lost where C is stored float by float although packed operands are read 16 bytes at a
+        time, in bytes of C. The curves know only problems where both or none are.
     """
 
     accumulators_cost: float = 1.0
@@ -189,6 +202,9 @@ class Fitted:
     reduction_ms: float = 0.0
     reduction_bytes_per_ms: float = 1e12
     peeled_tiles: int = 0
+    packing_ms: float = 0.0
+    packing_bytes_per_ms: float = 0.0
+    odd_store_bytes_per_ms: float = 1e12
 
 
 @dataclass(frozen=True)

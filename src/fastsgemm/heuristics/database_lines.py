@@ -21,6 +21,8 @@ Ms = Annotated[float, Meta(ge=MS_LIMITS[0], le=MS_LIMITS[1])]
 Rate = Annotated[float, Meta(ge=1e-12, le=1e12)]  # TFLOP/s, or a speed relative to cuBLAS
 Multiprocessors = Annotated[int, Meta(ge=1, le=2**16)]
 Blocks = Annotated[int, Meta(ge=1, le=32)]  # resident on a multiprocessor, on every architecture
+Calibration = Annotated[float, Meta(ge=0.1, le=10.0)]
+AccumulatorsCost = Annotated[float, Meta(ge=0.0, le=10.0)]
 Row = tuple[Extent, Extent, Extent, Ms]  # M, N, K and the time
 
 
@@ -85,6 +87,8 @@ class CurveLine(Struct, forbid_unknown_fields=True):
     driver: Text
     nvrtc: Text
     date: Date
+    calibration: Calibration = 1.0  # a curve of an earlier version has neither
+    accumulators_cost: AccumulatorsCost = 0.0
 
 
 # A decoder looks at a type once.

@@ -207,7 +207,7 @@ def parse_curve(line: bytes, arch: str, user: bool = False) -> Curve:
     rung = rungs.find(read.rung)
     config, tools = _config(rung, read.constants), Tools(read.driver, read.nvrtc, read.date)
     sizes = read.multiprocessors, rung.name, config, read.blocks_per_sm
-    return Curve(arch, read.device, *sizes, Points(read.points), tools, user)
+    return Curve(arch, read.device, *sizes, Points(read.points), tools, user, read.calibration, read.accumulators_cost)
 
 
 def _exactly(fields: dict[str, Any], expected: Iterable[str]) -> None:

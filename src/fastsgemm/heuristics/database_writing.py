@@ -109,6 +109,8 @@ def _curve_line(curve: Curve) -> dict[str, Any]:
         "multiprocessors": curve.multiprocessors,
         "constants": _constants(curve.config),
         "blocks_per_sm": curve.blocks_per_sm,
+        "calibration": round(curve.calibration, 3),
+        "accumulators_cost": round(curve.accumulators_cost, 3),
         "points": points,
         **_tools_line(curve.tools),
     }

@@ -10,7 +10,7 @@ from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import batch_invariant as invariant
-from fastsgemm.heuristics import choose, database, fp16x3
+from fastsgemm.heuristics import choose, database, fp16x3, packing
 from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
 from fastsgemm.heuristics.fp16x3 import Fp16x3Choice
@@ -34,12 +34,18 @@ class Explanation:
         "fp16x3" this is what the IEEE kernels would do.
     fp16x3 : Fp16x3Choice or None
         With that precision: rung 11's config, or why an IEEE kernel is taken.
+    packed : tuple of str
+        Which of A and B are packed before the product.
+    packing_ms : float
+        Time that packing takes, which the choice does not include.
     """
 
     device: DeviceInfo
     problem: Problem
     choice: Choice
     fp16x3: Fp16x3Choice | None = None
+    packed: tuple[str, ...] = ()
+    packing_ms: float = 0.0
 
     @property
     def rung(self) -> str:
@@ -64,7 +70,8 @@ class Explanation:
             "constants": choice.config.constants,
             "rule": choice.rule,
             "evidence": _evidence(choice),
-            "ms": choice.ms,
+            "packed": list(self.packed),
+            "ms": None if choice.ms is None else choice.ms + self.packing_ms,
             "options": [{"constants": option.config.constants, "ms": option.ms} for option in choice.options],
         }
 
@@ -91,9 +98,12 @@ class Explanation:
             f"rule       {choice.rule}: {_RULES[choice.rule]}",
             f"evidence   {_evidence(choice)}",
         ]
+        if self.packed:
+            lines.append(f"packed     {' and '.join(self.packed)} first, {self.packing_ms:.4g} ms of the time")
         if choice.ms is not None:
-            verb = "measured" if choice.rule == choose.EXACT else "predicted"
-            lines.append(f"time       {choice.ms:.4g} ms, {tflops(p, choice.ms):.4g} TFLOP/s ({verb})")
+            verb = "measured" if choice.rule == choose.EXACT and not self.packed else "predicted"
+            ms = choice.ms + self.packing_ms
+            lines.append(f"time       {ms:.4g} ms, {tflops(p, ms):.4g} TFLOP/s ({verb})")
         others = [option for option in choice.options if option.config != choice.config][:_SHOWN]
         for number, option in enumerate(others):
             head = "others" if number == 0 else ""
@@ -180,6 +190,10 @@ def explain(
     if batch_invariant or asked is rungs.BATCH_INVARIANT:
         rungs.batch_invariant(asked, None, precision)
         return Explanation(device_info, problem, invariant.choose(device_info, problem))
+    if precision == "ieee" and asked is None:
+        selected = packing.select(device_info, *variants.dense_operands(problem))
+        packed = tuple(name for name, wanted in zip("AB", selected.packed, strict=True) if wanted)
+        return Explanation(device_info, problem, selected.choice, None, packed, selected.ms)
     if precision == "ieee":
         return Explanation(device_info, problem, choose.choose(device_info, asked, problem))
     found = fp16x3.choose(device_info, problem, forced=asked is not None)

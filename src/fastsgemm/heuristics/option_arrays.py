@@ -65,7 +65,8 @@ class Configs:
         self.reduction_rate = _floats(one.reduction_bytes_per_ms for one in of_arch)
         # The parts of K from which on chains are short enough without partial accumulators, and what these cost.
         self.enough_parts = _floats(partial_accumulators.fewest_parts(c, shared_limit) for c in configs)
-        self.accumulators_cost = fitted.accumulators_cost
+        self.accumulators_cost = _floats(fit.curve.accumulators_cost or fitted.accumulators_cost for fit in fits)
+        self.calibration = _floats(fit.curve.calibration for fit in fits)
         self.full = _floats(fit.curve.blocks_per_sm for fit in fits)
         self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
         tables = [_whole_loads(fit) for fit in fits]
@@ -113,7 +114,8 @@ class Options:
         self.bandwidth = every.bandwidth[self.of]
         self.reduction = np.where(parts > 1, every.reduction_ms[self.of], 0.0)
         self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
-        self.enough_parts, self.accumulators_cost = every.enough_parts[self.of], every.accumulators_cost
+        self.enough_parts, self.accumulators_cost = every.enough_parts[self.of], every.accumulators_cost[self.of]
+        self.calibration = every.calibration[self.of]
         self.full = every.full[self.of]
         self.place = every.place[self.of].astype(np.float64)
         self.bends = every.bends.take(self.of, axis=1)
@@ -122,6 +124,7 @@ class Options:
         self.few_lines, self.few_ends = every.few_lines, every.few_ends.take(self.of, axis=2)
         self._layouts = {layout: factors.take(self.of, axis=2) for layout, factors in every.layouts.items()}
         self._narrow, self._pairs = every.narrow[self.of], every.pairs[self.of]
+        self.computes = ~self._narrow
         self._factors: dict[tuple[str, bool], _Factors] = {}
 
     def ragged_share(self, problem: Problem) -> Floats | float:
@@ -159,9 +162,9 @@ class _Factors:
     """Times of a layout relative to those of NN, which change with the logarithm of the load up to a full wave."""
 
     def __init__(self, light_and_heavy: Floats, full: Floats) -> None:
-        self.light, heavy = light_and_heavy
+        self.light, self.heavy = light_and_heavy
         per_log = np.divide(1.0, np.log(full), out=np.zeros_like(full), where=full > 1.0)
-        self._more = (heavy - self.light) * per_log
+        self._more = (self.heavy - self.light) * per_log
         self._full = full
 
     def at(self, load: Floats) -> Floats:
@@ -215,7 +218,7 @@ class AtK:
         np.maximum(depth, options.few_steps, out=depth, where=steps >= TINY)
         self.sms = multiprocessors / count
         self.times = _Times(options, depth)
-        self.alone = self.times.lightest[0] - self.times.lightest[1]
+        self.alone = (self.times.lightest[0] - self.times.lightest[1]) * options.calibration
         self.per_byte = steps / options.bandwidth
         self.reduction_per_byte = (count + 2.0) / options.reduction_rate
         self._count = count
@@ -234,6 +237,8 @@ class _Times:
     ----------
     lightest : array, shape (2, 2, options)
         At the lightest load.
+    per_block : array, shape (2, options)
+        Of a block among many, without what it costs once.
     """
 
     def __init__(self, options: Options, depth: Floats) -> None:
@@ -247,6 +252,7 @@ class _Times:
         self._wave = np.maximum(steady - full, 0.0) / (STEADY - 1)
         ratio = self._wave / (full + (full == 0.0))  # no division by zero, whatever was measured
         self._first, self._less = full - self._wave, ratio - 1.0
+        self.per_block = (steady[0] - steady[1]) / (STEADY * options.full)
         self._lighter = (self.lightest - one) * (SPARSE / (SPARSE - 1))  # for each 1 that the load is less than 1
 
     def of_load(self, load: Floats, options: Options) -> Floats:

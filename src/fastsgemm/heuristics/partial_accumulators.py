@@ -84,7 +84,15 @@ def _accumulating(config: Config) -> Config:
     return config.replace(PARTIAL_ACCUMULATORS=ACCUMULATORS)
 
 
-def cost(config: Config, fitted: Fitted) -> float:
-    """Return how many times longer a config takes for its partial accumulators than with one accumulator."""
+def cost(config: Config, fitted: Fitted, own: float = 0.0) -> float:
+    """Return how many times longer a config takes for its partial accumulators than with one accumulator.
+
+    Parameters
+    ----------
+    config : Config
+    fitted : Fitted
+    own : float
+        What was measured for this config; see `fastsgemm.heuristics.database_entries.Curve`.
+    """
     several = isinstance(config, PipelinedConfig) and config.PARTIAL_ACCUMULATORS > 1
-    return fitted.accumulators_cost if several else 1.0
+    return (own or fitted.accumulators_cost) if several else 1.0

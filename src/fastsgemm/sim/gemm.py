@@ -100,11 +100,18 @@ def _launch(
     beta: np.float32,
     c: Matrix,
 ) -> Report:
-    call = variants.call_for(*(_operand(x) for x in (a, b, c)))
-    rung, config = dispatch.choose_config(machine.device, rung, config, call.problem)
+    as_they_lie = _operand(a), _operand(b), _operand(c)
+    chosen = dispatch.choose_config(machine.device, rung, config, *as_they_lie)
+    rung, config = chosen.rung, chosen.config
+    call = variants.call_for(chosen.a, chosen.b, as_they_lie[2])
     launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
     steps, alpha = grid.steps(launch.K, alpha, beta)
     read = bool(steps)
+    if read:
+        a, b = (
+            _packed(machine, x, how, to) if to.padded else x
+            for x, how, to in zip((a, b), as_they_lie, (chosen.a, chosen.b), strict=False)
+        )
     operands = {
         "A": Region(a, read=read),
         "B": Region(b, read=read),
@@ -123,6 +130,16 @@ def _launch(
     arguments = launch.reduction_arguments("W", "C", alpha, beta)
     machine.launch(*reduction, *shape, arguments, {"W": Region(partial_sums), "C": operands["C"]})
     return report
+
+
+def _packed(machine: Machine, x: Matrix, how: Operand, to: Operand) -> Matrix:
+    """Return an operand packed, as lines with what pads them."""
+    launch = dispatch.pack_launch(how, to)
+    lines = np.empty((launch.lines, launch.to_line), np.float32)[:, : to.line]
+    kernel = (source.helper("pack"), rungs.kernel_name("pack"))
+    into = {"X": Region(x), "Y": Region(lines, write=True, complete=True)}
+    machine.launch(*kernel, launch.blocks, launch.threads, 0, launch.arguments("X", "Y"), into)
+    return lines
 
 
 def _operand(x: Matrix) -> Operand:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from fastsgemm.problem import LAYOUTS, Problem
 
 SQUARES = tuple(Problem(n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192))
@@ -83,3 +85,20 @@ NARROW_ANCHORS: tuple[Problem, ...] = (
     Problem(16, 1024, 1024),
     Problem(32, 2048, 8192),
 )
+
+
+def _drawn(count: int) -> tuple[Problem, ...]:
+    """Return random problems of 0.5 to 20 GFLOP whose operands need few kernels: layouts and odd extents in turn."""
+    generator = random.Random(17)
+    found: list[Problem] = []
+    while len(found) < count:
+        turn, layout = divmod(len(found), len(LAYOUTS))
+        M, N, K = (32 * round(2 ** generator.uniform(3.0, 7.5)) + turn % 2 for _ in range(3))
+        problem = Problem(M, N, K, LAYOUTS[layout])
+        if 5 * 10**8 <= problem.flops <= 2 * 10**10:
+            found.append(problem)
+    return tuple(found)
+
+
+# The curves of the standard set are calibrated on these. They are unlike the probes of a curve: narrow, deep, large.
+CALIBRATION = _drawn(32)

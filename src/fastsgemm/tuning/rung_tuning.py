@@ -13,6 +13,8 @@ from fastsgemm.heuristics import choose, database, partial_accumulators
 from fastsgemm.heuristics.database_entries import Curve, Point
 from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import Problem, octaves, spell
+from fastsgemm.rungs import Rung
+from fastsgemm.tuning.calibration import calibrated
 from fastsgemm.tuning.candidates import distinct, of_suitable_size, with_each_split, with_filling_split, worth_trying
 from fastsgemm.tuning.evaluator import Job, job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome, Tuned
@@ -31,6 +33,7 @@ _LONG_TRIES = 8  # how many of them
 _FINALISTS = 4  # configs per problem that must not spill on other operands either
 _MOST_ERROR = 1.1  # largest error that a winner may have, relative to that of cuBLAS on the same operands
 _CURVE_REPEATS, _QUICK_REPEATS = 7, 3  # measurements of each point of a curve
+_CALIBRATION_REPEATS = 3  # measurements of each config on each problem of the calibration
 
 # Shares of the remaining time that a phase gets, if there is a budget.
 _ANCHORS, _PROBLEMS, _GRID = 0.5, 0.7, 0.6
@@ -69,14 +72,14 @@ class RungTuning:
             self._each(self._problems, lambda problem: self._decide(problem, self._explore(problem)))
         elif self._plan.quick:
             with self._sweep.within(_QUICK_CURVES):
-                self._measure_curves(self._candidates, _QUICK_REPEATS, _QUICK_KERNELS)
+                self.measure_curves(self._candidates)
             self._each(self._problems, lambda problem: self._decide(problem, self._candidates))
         else:
             with self._sweep.within(_ANCHORS):
                 shortlist = self._shortlist()
             with self._sweep.within(_PROBLEMS):
                 results = self._each(self._problems, lambda problem: self._decide(problem, shortlist))
-            self._measure_curves(portfolio(results, _PORTFOLIO), _CURVE_REPEATS)
+            self.measure_curves(portfolio(results, _PORTFOLIO))
 
     def _each(self, items: Sequence[Problem], work: Callable[[Problem], T]) -> list[T]:
         """Do `work` for each problem, with equal shares of the remaining time, and return the results."""
@@ -250,16 +253,19 @@ class RungTuning:
             self._outcome.failures[first] = self._outcome.failures.get(first, 0) + 1
         return result
 
-    def _measure_curves(self, configs: Sequence[Config], repeats: int, share: float = 1.0) -> None:
-        """Measure the curve of each config; compiling takes at most `share` of the remaining time."""
+    def measure_curves(self, configs: Sequence[Config]) -> None:
+        """Measure the curve of each config and, except in a quick run, calibrate them."""
+        quick = self._plan.quick
+        repeats = _QUICK_REPEATS if quick else _CURVE_REPEATS
         device_info, rung, sweep = self._plan.device, self._rung, self._sweep
         self._title("curves")
         needed = {config: self._curve_kernels(config) for config in configs}
-        # All kernels, also those of the standard set, are compiled in one batch, because that keeps all cores busy.
+        others = self._problems if quick else self._space.calibration
+        # All kernels, also those of the other problems, are compiled in one batch, because that keeps all cores busy.
         # They are ordered by config, so that some configs are complete if the time is up before the end.
-        shipped = [job_of(self._arch, rung, self._shipped(problem), problem) for problem in self._problems]
-        wanted = [job for config in configs for job in (*needed[config], *self._standard_kernels(config))]
-        with sweep.within(share):
+        shipped = [job_of(self._arch, rung, self._shipped(problem), problem) for problem in others] if quick else []
+        wanted = [job for config in configs for job in (*needed[config], *self._kernels(config, others))]
+        with sweep.within(_QUICK_KERNELS if quick else 1.0):
             ready = sweep.prepare((*shipped, *wanted), in_order=True)
         measurable = []
         for config, jobs in needed.items():
@@ -270,6 +276,7 @@ class RungTuning:
             else:
                 self._outcome.complete &= all(job in ready for job in jobs)
         sweep.progress.begin("time", repeats * sum(len(probes) for _, _, probes in measurable))
+        curves = []
         for config, blocks, probes in measurable:
             points = [Point(p, ms) for p in probes if (ms := sweep.measure(p, rung, config, repeats))]
             if len(points) < len(probes):  # the time is up, or the config fails on a probe
@@ -285,7 +292,13 @@ class RungTuning:
                 tuple(points),
                 self._outcome.tools,
             )
-            self._outcome.curves.append(curve)
+            curves.append(curve)
+        if curves and self._space.calibration and not quick:
+            curves = calibrated(curves, others, self._measured, self._limit, self._fitted)
+        self._outcome.curves += curves
+
+    def _measured(self, problem: Problem, rung: Rung, config: Config) -> float | None:
+        return self._sweep.measure(problem, rung, config, _CALIBRATION_REPEATS)
 
     def _curve_kernels(self, config: Config) -> list[Job]:
         """Return the kernels of the probes, which are the same for any occupancy, and the one that spills first."""
@@ -296,5 +309,5 @@ class RungTuning:
         ]
         return list(dict.fromkeys(jobs))
 
-    def _standard_kernels(self, config: Config) -> list[Job]:
-        return [job_of(self._arch, self._rung, config, problem) for problem in self._problems]
+    def _kernels(self, config: Config, problems: Sequence[Problem]) -> list[Job]:
+        return [job_of(self._arch, self._rung, config, problem) for problem in problems]

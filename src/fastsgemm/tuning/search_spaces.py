@@ -16,7 +16,15 @@ from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import SearchLimits
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
-from fastsgemm.tuning.problem_sets import ANCHORS, HUGE, NARROW, NARROW_ANCHORS, STANDARD, VARIANT_ANCHORS
+from fastsgemm.tuning.problem_sets import (
+    ANCHORS,
+    CALIBRATION,
+    HUGE,
+    NARROW,
+    NARROW_ANCHORS,
+    STANDARD,
+    VARIANT_ANCHORS,
+)
 
 _REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
 
@@ -41,6 +49,8 @@ class Space:
     variants : tuple of Problem
         Further anchors, whose operands need other kernels. On each of them, the best third of the candidates of the
         nearest anchor is tried.
+    calibration : tuple of Problem
+        Problems on which the curves are calibrated.
     """
 
     name: str
@@ -50,6 +60,7 @@ class Space:
     problems: tuple[Problem, ...] = STANDARD
     anchors: tuple[Problem, ...] = ANCHORS
     variants: tuple[Problem, ...] = ()
+    calibration: tuple[Problem, ...] = ()
 
     @property
     def quick(self) -> tuple[Config, ...]:
@@ -229,6 +240,7 @@ PIPELINED = Space(
     ),
     problems=(*STANDARD, *HUGE),
     variants=VARIANT_ANCHORS,
+    calibration=CALIBRATION,
 )
 
 SKINNY = Space(

@@ -1,0 +1,99 @@
+"""Whether A and B are packed: copied before the product to where rung 9 reads them fastest.
+
+That is in aligned lines of whole vectors, along m and along n. ``docs/tuning.md`` states the rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastsgemm import rungs
+from fastsgemm.config import VECTOR
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.variants import Operand
+from fastsgemm.heuristics import choose, database
+from fastsgemm.heuristics.choose import Choice, DeviceTraits
+from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.problem import Problem
+
+Which = tuple[bool, bool]  # A, B
+
+NOTHING: Which = (False, False)
+_WAYS: tuple[Which, ...] = ((True, False), (False, True), (True, True))
+_MOST_SHARE = 1 / 3  # of a product's time that copying may take to be considered: no layout costs rung 9 more
+_LEAST_GAIN = 0.03  # of a measured time, for which the record of a problem is given up: records are no more exact
+_READER = next(rung for rung in rungs.DEFAULTS if not rung.narrow)  # the rung that reads packed operands
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The choice for a product, and which of its operands are packed first.
+
+    Attributes
+    ----------
+    choice : Choice
+    packed : (bool, bool)
+        Whether A and B are packed.
+    ms : float
+        What packing adds to the time of the choice; 0 if nothing is packed.
+    """
+
+    choice: Choice
+    packed: Which = NOTHING
+    ms: float = 0.0
+
+
+def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> Selection:
+    """Return the quickest way to compute a product, as far as is known or predicted, for a caller who names no rung.
+
+    Parameters
+    ----------
+    device : Device
+    a, b, c : Operand
+        As the caller passes them.
+    """
+    best = Selection(choose.choose(device, None, _problem(a, b, c)))
+    if best.choice.ms is None:
+        return best
+    fitted, limit = database.fitted(device.arch), _MOST_SHARE * best.choice.ms
+    least = best.choice.ms * (1.0 - _LEAST_GAIN if best.choice.rule == choose.EXACT else 1.0)
+    for which in _WAYS:
+        ms = _cost(fitted, which, a, b, c)
+        if ms < limit and not _in_vain(which, a, b):
+            choice = choose.choose(device, _READER, _problem(*operands(which, a, b), c))
+            if choice.ms is not None and choice.ms + ms < least:
+                best, least = Selection(choice, which, ms), choice.ms + ms
+    return best
+
+
+def operands(which: Which, a: Operand, b: Operand) -> tuple[Operand, Operand]:
+    """Return A and B as the kernel gets them: A column-major if it is packed, and B row-major.
+
+    That holds for a column-major C, too: there the kernel computes C^T = B^T A^T, whose A is the caller's B transposed.
+    """
+    return a.packed(trans=True) if which[0] else a, b.packed(trans=False) if which[1] else b
+
+
+def _problem(a: Operand, b: Operand, c: Operand) -> Problem:
+    return variants.as_dense(variants.call_for(a, b, c))
+
+
+def _in_vain(which: Which, a: Operand, b: Operand) -> bool:
+    """Whether an operand would be packed that lies as a packed one does."""
+    return any(
+        chosen and operand.how.trans is trans and operand.width == packed.width
+        for chosen, operand, packed, trans in zip(which, (a, b), operands(_WAYS[-1], a, b), (True, False), strict=True)
+    )
+
+
+def _cost(fitted: Fitted, which: Which, a: Operand, b: Operand, c: Operand) -> float:
+    """Return what packing adds to the predicted time in ms; infinite where it was never measured."""
+    if not fitted.packing_bytes_per_ms:
+        return float("inf")
+    floats = sum(one.shape[0] * one.shape[1] for chosen, one in zip(which, (a, b), strict=True) if chosen)
+    ms = fitted.packing_ms + 2 * ITEM * floats / fitted.packing_bytes_per_ms  # each is read and written
+    across = which[0] if c.how.trans else which[1]  # the operand whose lines run along those of C
+    if across and c.width < VECTOR:
+        ms += ITEM * c.shape[0] * c.shape[1] / fitted.odd_store_bytes_per_ms
+    return ms
