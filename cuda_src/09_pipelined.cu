@@ -41,8 +41,10 @@ constexpr int VEC_C = 1;    // floats per store of C: 1, 4
 constexpr int GUARD = 0;    // 1: M < BM or N < BN, and the copies check the edges
 constexpr int PEEL = 0;  // 1: the remainder of K is multiplied first, while the first whole tile is copied.
                          // But the main loop of a large tile is then up to 8 % slower on an H200
+constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
 // constants:end
 
+#include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 #include "device/operand.cuh"
@@ -175,7 +177,9 @@ struct Choose<true> {
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                        long long ldc, int k_chunk, long long split_stride) {
+                        long long ldc, int k_chunk, long long split_stride,
+                        const __grid_constant__ Batch batch) {
+    if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
     if (k_chunk < K) let_dependents_begin();         // reduce_parts, which adds up the parts
     const unsigned tiles = count_tiles<BM, BN>(M, N);

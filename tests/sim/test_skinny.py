@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from fastsgemm.geometry.batch import Batch
 from fastsgemm import config as configs
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region
@@ -71,7 +72,7 @@ def run(c, A, B, C, alpha=1.0, beta=0.0, k_chunk=None, gap=None, edit=lambda tex
     grid = -(-M // c["BM"]) * -(-N // c["BN"]) * parts
     block = c["BN"] // c["TN"] * (c["BK"] // c["TK"])
     ld = [x.strides[-2] // 4 for x in (a, b, to)]
-    args = [M, N, K, alpha, "A", ld[0], "B", ld[1], beta, "C", ld[2], k_chunk or max(K, 1), M * N]
+    args = [M, N, K, alpha, "A", ld[0], "B", ld[1], beta, "C", ld[2], k_chunk or max(K, 1), M * N, Batch().packed]
     report = Machine("sm_90").launch(kernel(c, edit), "fastsgemm_skinny", grid, block, 0, args, operands)
     return (to.transpose(0, 2, 1) if c["TRANS_C"] else to), report
 

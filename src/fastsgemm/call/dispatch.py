@@ -5,13 +5,14 @@ Nothing here needs a GPU. A real device and the simulated device launch what thi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry.batch import Batch, dense
 from fastsgemm.geometry.variants import Call, Variant
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choose import DeviceTraits, choose
@@ -32,8 +33,8 @@ class KernelLaunch:
     variant : Variant
     swap_ab : bool
         The kernel computes C^T = B^T A^T, so its A is the caller's B.
-    blocks : int
-        Blocks of the one-dimensional grid.
+    grid : tuple of int
+        Blocks: along x those of one product, along y and z, where there are several, the products.
     parts : numpy.int32
         Number of parts of K; 1 means that K is not split.
     M, N, K : numpy.int32
@@ -46,13 +47,15 @@ class KernelLaunch:
         Elements between the partial sums of two neighbouring parts.
     strides_c : (int, int)
         Elements from one row of C to the next, and from one column to the next, in the kernel's order.
+    batch : Batch
+        In the kernel's order.
     """
 
     rung: Rung
     config: Config
     variant: Variant
     swap_ab: bool
-    blocks: int
+    grid: tuple[int, ...]
     parts: np.int32
     M: np.int32
     N: np.int32
@@ -63,6 +66,7 @@ class KernelLaunch:
     chunk: np.int32
     parts_apart: int
     strides_c: tuple[int, int]
+    batch: Batch = Batch()
 
     def arguments(self, a: Any, b: Any, c: Any, K: Any, alpha: Any, beta: Any) -> tuple[Any, ...]:
         """Return the kernel's arguments.
@@ -77,20 +81,31 @@ class KernelLaunch:
         if self.swap_ab:
             a, b = b, a
         given = (self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc)
-        return (*given, self.chunk, self.parts_apart) if self.rung.splits else given
+        return (*given, *((self.chunk, self.parts_apart) if self.rung.splits else ()), self.batch)
 
     def partial_arguments(self, a: Any, b: Any, workspace: Any, K: Any) -> tuple[Any, ...]:
         """Return the same for a product whose partial sums go to `workspace`; alpha and beta are applied later."""
         if self.swap_ab:
             a, b = b, a
+        batch = replace(self.batch, c=self._sums_apart)
         return (
             self.M, self.N, K, _ONE, a, self.lda, b, self.ldb, _ZERO, workspace, int(self.N),
-            self.chunk, self.parts_apart,
+            self.chunk, self.parts_apart, batch,
         )  # fmt: skip
 
     def reduction_arguments(self, workspace: Any, c: Any, alpha: Any, beta: Any) -> tuple[Any, ...]:
         """Return the arguments of ``reduce_parts``, which adds the partial sums up and applies alpha and beta."""
-        return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c)
+        batch = replace(self.batch, a=self._sums_apart)
+        return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c, batch)
+
+    @property
+    def partial_sums(self) -> int:
+        """The number of partial sums of all products."""
+        return int(self.parts) * self.parts_apart * self.batch.count
+
+    @property
+    def _sums_apart(self) -> tuple[int, ...]:
+        return dense(self.batch.extents, int(self.parts) * self.parts_apart)
 
 
 def choose_config(
@@ -129,7 +144,7 @@ def kernel_launch(arch: str, rung: Rung, config: Config, call: Call) -> KernelLa
         config,
         variants.variant_for(rung, call, config, database.fitted(arch).peeled_tiles),
         call.swap_ab,
-        grid.blocks(config, problem),
+        (grid.blocks(config, problem), *call.batch.grid),
         np.int32(parts),
         np.int32(problem.M),
         np.int32(problem.N),
@@ -140,4 +155,5 @@ def kernel_launch(arch: str, rung: Rung, config: Config, call: Call) -> KernelLa
         np.int32(chunk),
         problem.M * problem.N,
         call.strides_c,
+        call.batch,
     )

@@ -129,7 +129,9 @@ def choose(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str 
     ConfigError
         The database has none that is legal on this device.
     """
-    place = (device.name, device.arch, device.shared_limit, device.multiprocessors)
+    # The products of a batch share out the multiprocessors, as far as waves of blocks and split-K are concerned.
+    multiprocessors = device.multiprocessors / problem.batch
+    place = (device.name, device.arch, device.shared_limit, multiprocessors)
     if rung is not None:
         return _choose(*place, rung, problem, only)
     suited = (rung for rung in rungs.DEFAULTS if rung.suits(problem.M, problem.N))
@@ -174,7 +176,7 @@ class _Known:
 
 @lru_cache(maxsize=_MOST_PROBLEMS)
 def _choose(
-    name: str, arch: str, shared_limit: int, multiprocessors: int, rung: Rung, problem: Problem, only: str | None
+    name: str, arch: str, shared_limit: int, multiprocessors: float, rung: Rung, problem: Problem, only: str | None
 ) -> Choice:
     tiers = _known(name, arch, shared_limit, rung, only)
     for tier in tiers:
@@ -227,7 +229,7 @@ def _models(curves: Iterable[Curve]) -> Iterator[tuple[Curve, CostModel]]:
 
 
 def _predictions(
-    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int, fitted: Fitted
+    tier: _Known, problem: Problem, multiprocessors: float, rung: Rung, shared_limit: int, fitted: Fitted
 ) -> list[tuple[float, Config, Curve]]:
     faced = with_swap_ab(rung, problem)
 
@@ -246,7 +248,7 @@ def _predictions(
 
 
 def _alternatives(
-    tier: _Known, problem: Problem, multiprocessors: int, rung: Rung, shared_limit: int, fitted: Fitted
+    tier: _Known, problem: Problem, multiprocessors: float, rung: Rung, shared_limit: int, fitted: Fitted
 ) -> tuple[Option, ...]:
     predicted = _predictions(tier, problem, multiprocessors, rung, shared_limit, fitted)
     return tuple(Option(config, ms) for ms, config, _ in predicted)

@@ -40,7 +40,7 @@ def loads(blocks_per_sm: int) -> list[float]:
     return [1 / _SPARSE, *powers, float(blocks_per_sm), float(_STEADY * blocks_per_sm)]
 
 
-def splits(config: Config, problem: Problem, multiprocessors: int) -> list[int]:
+def splits(config: Config, problem: Problem, multiprocessors: float) -> list[int]:
     """Return the numbers of parts of K to consider: 1, and 2^i and 3 * 2^i while there are few blocks.
 
     Parameters
@@ -220,7 +220,7 @@ class CostModel:
         self._shared = self._shared_part(stream)
 
     def best(
-        self, problem: Problem, multiprocessors: int, complete: Callable[[Config], tuple[float, Config]] | None = None
+        self, problem: Problem, multiprocessors: float, complete: Callable[[Config], tuple[float, Config]] | None = None
     ) -> tuple[float, Config]:
         """Return the least predicted device time in ms, and the config with the SPLIT_K that gives it.
 
@@ -242,14 +242,14 @@ class CostModel:
             found.append((factor * self.predict_split(problem, option, multiprocessors), used))
         return min(found, key=lambda pair: pair[0])
 
-    def predict_split(self, problem: Problem, config: Config, multiprocessors: int) -> float:
+    def predict_split(self, problem: Problem, config: Config, multiprocessors: float) -> float:
         """Return the predicted device time in ms with the SPLIT_K of `config`, the reduction included."""
         problem = with_swap_ab(self._rung, problem)
         count, chunk = split(config, problem.K)
         if count == 1:
             return self._part(problem, problem.K, multiprocessors)
         whole = self._part(problem, chunk, multiprocessors / count)
-        outputs = 4.0 * problem.M * problem.N  # bytes
+        outputs = 4.0 * problem.M * problem.N * problem.batch  # bytes
         return whole + self._fitted.reduction_ms + outputs * (count + 2) / self._fitted.reduction_bytes_per_ms
 
     def predict(self, problem: Problem, multiprocessors: float) -> float:
@@ -267,7 +267,7 @@ class CostModel:
             shared = self._shared * (1 - 1 / min(_STACKED, -(-problem.M // self._config.BM)))
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
             read = min(read, max(read * (1 - shared), self._read(1 / _SPARSE, problem, K)))
-        traffic = 4.0 * (problem.M + problem.N) * K / self._bandwidth
+        traffic = 4.0 * (problem.M + problem.N) * K * problem.batch / self._bandwidth
         return max(stored + read, traffic)
 
     def _read(self, load: float, problem: Problem, K: int) -> float:

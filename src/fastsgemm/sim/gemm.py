@@ -11,10 +11,12 @@ from fastsgemm import rungs
 from fastsgemm.call import checks, dispatch
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry.batch import DIMENSIONS, Batch, Stack, stacks
 from fastsgemm.geometry.layout import ITEM, Stored, stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import source
 from fastsgemm.rungs import Rung
+from fastsgemm.sim.errors import LaunchError
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
@@ -64,8 +66,8 @@ def sgemm(
         The kernel did what it must not do.
     """
     machine = machine or Machine()
-    M, N, _ = checks.shapes(A.shape, B.shape, None if C is None else C.shape)
-    out = np.empty((M, N), np.float32) if C is None else C
+    shape = checks.result_shape(A.shape, B.shape, None if C is None else C.shape)
+    out = np.empty(shape, np.float32) if C is None else C
     checks.output(out.shape, _strides(out), readonly=not out.flags.writeable)
     rung = checks.config(rung, config, machine.device.shared_limit)
     if out.size == 0:
@@ -87,7 +89,10 @@ def _launch(
     beta: np.float32,
     c: Matrix,
 ) -> Report:
-    call = variants.call_for(*(_operand(x) for x in (a, b, c)))
+    extents, found = stacks(*((x.shape, _strides(x)) for x in (a, b, c)))
+    if len(extents) > DIMENSIONS:
+        raise LaunchError(f"a batch of {DIMENSIONS} dimensions is simulated, got {extents} with these strides")
+    call = variants.call_for(*(_operand(x, how) for x, how in zip((a, b, c), found, strict=True)), extents)
     rung, config = dispatch.choose_config(machine.device, rung, config, call.problem)
     launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
     steps, alpha = grid.steps(launch.K, alpha, beta)
@@ -98,31 +103,36 @@ def _launch(
         "C": Region(c, read=bool(beta), write=True, complete=True),
     }
     kernel = (source.generate(rung, config, launch.variant), rung.kernel)
-    shape = (launch.blocks, config.threads, config.shared_bytes)
+    shape: tuple[Any, ...] = (launch.grid, config.threads, config.shared_bytes)
     if launch.parts == 1:
-        return machine.launch(*kernel, *shape, launch.arguments("A", "B", "C", steps, alpha, beta), operands)
-    M, N, parts = int(launch.M), int(launch.N), int(launch.parts)
-    partial_sums = np.empty((parts * M, N), np.float32)
+        return machine.launch(*kernel, *shape, _packed(launch.arguments("A", "B", "C", steps, alpha, beta)), operands)
+    partial_sums = np.empty(launch.partial_sums, np.float32)
     into = {"A": operands["A"], "B": operands["B"], "W": Region(partial_sums, write=True, complete=True)}
-    report = machine.launch(*kernel, *shape, launch.partial_arguments("A", "B", "W", steps), into)
+    report = machine.launch(*kernel, *shape, _packed(launch.partial_arguments("A", "B", "W", steps)), into)
     reduction = (source.helper("reduce_parts"), rungs.kernel_name("reduce_parts"))
-    shape = (*grid.reduction_blocks(M, N, parts), 0)
-    arguments = launch.reduction_arguments("W", "C", alpha, beta)
+    blocks, threads = grid.reduction_blocks(int(launch.M), int(launch.N), int(launch.parts))
+    arguments = _packed(launch.reduction_arguments("W", "C", alpha, beta))
+    shape = ((blocks, *launch.grid[1:]), threads, 0)
     machine.launch(*reduction, *shape, arguments, {"W": Region(partial_sums), "C": operands["C"]})
     return report
 
 
-def _operand(x: Matrix) -> Operand:
-    how = stored(x.shape, _strides(x))
+def _packed(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(each.packed if isinstance(each, Batch) else each for each in arguments)
+
+
+def _operand(x: Matrix, lying: Stack) -> Operand:
+    how = stored(lying.shape, lying.strides)
     assert how is not None  # `_readable` saw to it
-    return Operand(x.shape, Stored(how.trans, how.ld), misalignment(x) % 16)
+    return Operand(lying.shape, Stored(how.trans, how.ld), misalignment(x) % 16, lying.steps)
 
 
 def _readable(x: Matrix) -> Matrix:
     """Return `x`, or a row-major copy if it has no unit stride or its address is not a multiple of 4 bytes."""
-    as_it_lies = stored(x.shape, _strides(x)) is not None and misalignment(x) % ITEM == 0
+    shape, strides = ((1, 1, *each)[-2:] for each in (x.shape, _strides(x)))
+    as_it_lies = (x.ndim < 2 or stored(shape, strides) is not None) and misalignment(x) % ITEM == 0
     return x if as_it_lies else x.copy(order="C")
 
 
-def _strides(x: NDArray[Any]) -> tuple[int, int]:
-    return (x.strides[0] // ITEM, x.strides[1] // ITEM)
+def _strides(x: NDArray[Any]) -> tuple[int, ...]:
+    return tuple(step // ITEM for step in x.strides)

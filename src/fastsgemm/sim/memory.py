@@ -59,10 +59,16 @@ def _access(instruction: Instruction, index: int, slots: Slots, match: re.Match[
 
 def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], slots: Slots) -> Step:
     target, source = operands(instruction, 2)
-    if not (isinstance(source, Address) and isinstance(source.base, Symbol) and source.offset == 0):
-        raise unknown(instruction, "only a whole parameter can be loaded")
+    if not (isinstance(source, Address) and isinstance(source.base, Symbol)):
+        raise unknown(instruction, "a parameter is loaded by its name")
     slot, stored = slots.register(target), slots.stored(target)
-    parameter = slots.reading(source.base, "b64")
+    struct = slots.struct(source.base)
+    if struct is not None and 0 <= source.offset <= struct.extent - dtype.itemsize:
+        parameter = slots.field(struct, source.offset, instruction.opcode.rpartition(".")[2])
+    elif source.offset == 0:
+        parameter = slots.reading(source.base, "b64")
+    else:
+        raise unknown(instruction, "it reads past the parameter")
 
     def step(batch: Batch) -> None:
         batch.put(slot, _fit(batch.registers[parameter].view(dtype), stored))
