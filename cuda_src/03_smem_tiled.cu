@@ -25,7 +25,7 @@ static_assert(THREADS <= 1024, "at most 1024 threads a block");
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_smem_tiled(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                          const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                         long long ldc, const __grid_constant__ Batch batch) {
+                         long long ldc, Batch batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];
     float *As = shared;            // [BM][BK]

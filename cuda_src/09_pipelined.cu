@@ -177,8 +177,7 @@ struct Choose<true> {
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                        long long ldc, int k_chunk, long long split_stride,
-                        const __grid_constant__ Batch batch) {
+                        long long ldc, int k_chunk, long long split_stride, Batch batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
     if (k_chunk < K) let_dependents_begin();         // reduce_parts, which adds up the parts

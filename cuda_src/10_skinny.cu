@@ -98,8 +98,7 @@ __device__ __forceinline__ int place_of_sum(int m, int n) {
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_skinny(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                      const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                     long long ldc, int k_chunk, long long split_stride,
-                     const __grid_constant__ Batch batch) {
+                     long long ldc, int k_chunk, long long split_stride, Batch batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     __shared__ __align__(16) float shared[SHARED_FLOATS];
     if (k_chunk < K) let_dependents_begin();  // reduce_parts, which adds up the parts

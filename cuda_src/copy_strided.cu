@@ -11,7 +11,7 @@ constexpr int THREADS = 256;  // of a block, one element each: 1 to 1024
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_copy_strided(int rows, int columns, const float *from, long long from_row,
                            long long from_column, float *to, long long to_row, long long to_column,
-                           const __grid_constant__ Batch batch) {
+                           Batch batch) {
     if (batch.count > 1) {
         if (!is_in_batch(batch)) return;
         from += batch_offset(batch, batch.a);

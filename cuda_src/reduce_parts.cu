@@ -18,7 +18,7 @@ constexpr int ELEMENTS = 4;      // of C a thread, whose loads are then under wa
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_reduce_parts(int M, int N, int parts, const float *__restrict__ W, long long part_stride,
                            float alpha, float beta, float *__restrict__ C, long long row_stride,
-                           long long column_stride, const __grid_constant__ Batch batch) {
+                           long long column_stride, Batch batch) {
     if (batch.count > 1) {  // their partial sums are dense
         if (!is_in_batch(batch)) return;
         W += batch_offset(batch, batch.a);

@@ -16,7 +16,6 @@ from fastsgemm.geometry.layout import ITEM, Stored, stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import source
 from fastsgemm.rungs import Rung
-from fastsgemm.sim.errors import LaunchError
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
@@ -90,8 +89,12 @@ def _launch(
     c: Matrix,
 ) -> Report:
     extents, found = stacks(*((x.shape, _strides(x)) for x in (a, b, c)))
-    if len(extents) > DIMENSIONS:
-        raise LaunchError(f"a batch of {DIMENSIONS} dimensions is simulated, got {extents} with these strides")
+    if len(extents) > DIMENSIONS:  # a launch for each index of the first; the report is that of the last
+        a, b = (np.broadcast_to(x, c.shape[:-2] + x.shape[-2:]) if x.ndim > 1 else x for x in (a, b))
+        for i in range(len(c)):
+            one_a, one_b = (x[i] if x.ndim > 1 else x for x in (a, b))
+            report = _launch(machine, rung, config, one_a, one_b, alpha, beta, c[i])
+        return report
     call = variants.call_for(*(_operand(x, how) for x, how in zip((a, b, c), found, strict=True)), extents)
     rung, config = dispatch.choose_config(machine.device, rung, config, call.problem)
     launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
