@@ -9,8 +9,7 @@
 // - Sliced-K (SLICED_K > 1): groups of threads, the slices, share out the steps of each tile.
 //   Split-K (k_chunk < K): the grid has more blocks than C has tiles, and part p computes k_chunk steps from
 //   p * k_chunk on and writes its sums to C + p * split_stride.
-// - PARTIAL_ACCUMULATORS divides a sum into several chains of FMAs, for less rounding error. With one of
-// them,
+// - PARTIAL_ACCUMULATORS divides a sum into several chains of FMAs, for less rounding error. With one,
 //   and without sliced-K and split-K, a sum is one chain of FMAs in ascending k, as in rungs 1 to 8.
 // Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see device/pipelined_copy.cuh), else 1.
 
@@ -44,7 +43,6 @@ constexpr int PEEL = 0;  // 1: the remainder of K is multiplied first, while the
 constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
 // constants:end
 
-#include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 #include "device/operand.cuh"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastsgemm import BlockConfig, PipelinedConfig, SkinnyConfig, sgemm
-from fastsgemm.errors import OverlapError, ShapeError
+from fastsgemm.errors import OverlapError
 
 NAIVE = {"rung": "naive", "config": BlockConfig(32, 32)}
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastsgemm.geometry.batch import Batch
 from fastsgemm import resources, rungs
+from fastsgemm.geometry.batch import Batch
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region, sgemm
 

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from fastsgemm.geometry.batch import Batch
 from fastsgemm import problem, rungs
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry.batch import Batch
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.jit import source

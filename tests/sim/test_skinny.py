@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from fastsgemm.geometry.batch import Batch
 from fastsgemm import config as configs
+from fastsgemm.geometry.batch import Batch
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region
 from fastsgemm.sim.errors import (

@@ -152,7 +152,7 @@ def output(shape: layout.Extents, strides: layout.Extents, readonly: bool, name:
 
 
 def apart(name: str, shared: bool | None, output: str = "C") -> None:
-    """Raise an error if the array that is written shares memory with operand `name`; None: it could not be decided."""
+    """Raise an error if what is written shares memory with operand `name`; None: that could not be decided."""
     if shared is None:
         raise OverlapError(
             f"whether {output} shares an element with {name} could not be decided within {layout.MOST_OVERLAP_WORK} steps, "

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.batch import Batch, dense
+from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, dense
 from fastsgemm.geometry.variants import Call, Variant
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choose import DeviceTraits, choose
@@ -66,7 +66,7 @@ class KernelLaunch:
     chunk: np.int32
     parts_apart: int
     strides_c: tuple[int, int]
-    batch: Batch = Batch()
+    batch: Batch = ONE_PRODUCT
 
     def arguments(self, a: Any, b: Any, c: Any, K: Any, alpha: Any, beta: Any) -> tuple[Any, ...]:
         """Return the kernel's arguments.

@@ -154,7 +154,7 @@ def _prepare(
             for base, each, misalignment in zip(bases, found, (*misaligned, *source[1:]), strict=False)
         ]
         how = (rung, config, tensor_cores, split, forced)
-        apart = len(extents) - DIMENSIONS  # more dimensions than one launch takes have a launch for each of their indices
+        apart = len(extents) - DIMENSIONS  # dimensions beyond those of a launch: one for each of their indices
         begin = end = draft.size
         for index in np.ndindex(extents[: max(0, apart)]):
             draft.size = begin  # the launches use the same workspace in turn

@@ -1,4 +1,4 @@
-"""Batches: stacks of matrices, seen as few dimensions as possible, and how the kernels are told where each product lies.
+"""Batches: stacks of matrices seen as few dimensions as possible, and how kernels are told where each product lies.
 
 Pure arithmetic on shapes and strides, both counted in elements.
 """
@@ -71,6 +71,9 @@ class Batch:
         padded = [(0,) * missing + each for each in (self.a, self.b, self.c)]
         inner = ((1,) * missing + self.extents)[1:]
         return _STRUCT.pack(self.count, *inner, *(step for steps in padded for step in steps))
+
+
+ONE_PRODUCT = Batch()
 
 
 def dense(extents: Sequence[int], size: int) -> Strides:
@@ -180,11 +183,11 @@ def _folded(extents: tuple[int, ...], found: list[Stack]) -> tuple[tuple[int, ..
     d = len(extents) - 1
     while d >= 0:
         for axis, shared in ((0, 1), (1, 0)):  # rows, where B is shared; columns, where A is
-            taller = [
-                each if which == shared else _fold(each, axis, d, extents[d]) for which, each in enumerate(found)
-            ]
-            if found[shared].steps[d] == 0 != found[1 - shared].steps[d] and None not in taller and taller[2].shape[axis] <= MAX_EXTENT:
-                found = [_without(each, d) for each in taller]
+            taller = [each if which == shared else _fold(each, axis, d, extents[d]) for which, each in enumerate(found)]
+            whole = [each for each in taller if each is not None]
+            alone = found[shared].steps[d] == 0 != found[1 - shared].steps[d]
+            if alone and len(whole) == len(found) and whole[2].shape[axis] <= MAX_EXTENT:
+                found = [_without(each, d) for each in whole]
                 extents = extents[:d] + extents[d + 1 :]
                 break
         d -= 1

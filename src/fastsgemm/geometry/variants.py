@@ -10,7 +10,7 @@ from math import gcd
 
 from fastsgemm.config import Config
 from fastsgemm.geometry import variants
-from fastsgemm.geometry.batch import Batch, Strides
+from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Strides
 from fastsgemm.geometry.grid import split
 from fastsgemm.geometry.layout import Pair, Stored, stored, vector_width
 from fastsgemm.problem import Problem
@@ -67,7 +67,7 @@ class Call:
     lda: int
     ldb: int
     ldc: int
-    batch: Batch = Batch()
+    batch: Batch = ONE_PRODUCT
 
     @property
     def strides_c(self) -> tuple[int, int]:
@@ -105,9 +105,7 @@ def call_with_swap_ab(rung: Rung, call: Call) -> Call:
         return call
     v = call.variant
     variant = Variant(not v.trans_b, not v.trans_a, v.vec_b, v.vec_a, v.vec_c, trans_c=True)
-    return Call(
-        not call.swap_ab, call.problem.transposed, variant, call.ldb, call.lda, call.ldc, call.batch.swapped
-    )
+    return Call(not call.swap_ab, call.problem.transposed, variant, call.ldb, call.lda, call.ldc, call.batch.swapped)
 
 
 def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Variant:
