@@ -25,7 +25,7 @@ endif
 DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
 
 .NOTPARALLEL:
-.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch clean
+.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch docs site release-check clean
 
 # target: what it does
 define HELP
@@ -38,11 +38,13 @@ lint         the same without the tests
 nvrtc        run every rung on every simulated architecture with NVRTC 12 and NVRTC 13
 bench        run the benchmarks and write $(BENCH_JSON)
 bench-check  the same; fail if a figure fell by 5 % against docs/data/benchmarks.json
-tables       write the tables of README.md and docs/ from $(BENCH_JSON)
+tables       write the tables and figures of README.md and docs/ from $(BENCH_JSON)
 counts       count what the rungs do on the simulated device, and write docs/ladder.md
-sass         count the instructions of rung 9's main loop, and write docs/sass.md; needs nvdisasm
+sass         count the instructions of the main loops of rungs 9 and 11, and write docs/sass.md; needs nvdisasm
 hostile      count what the tests in tests/hostile try, and write docs/hostile.md
+docs         build the site in build/site; a dead link or a missing docstring fails
 torch        add a CPU build of PyTorch to .venv, for the tests that use PyTorch
+release-check  build the wheel and try it in a new environment of every supported Python
 clean        remove what these targets made
 endef
 export HELP
@@ -90,7 +92,9 @@ lint: $(READY)
 	$(RUN) -m mypy
 	$(BIN)clang-format --dry-run -Werror $(DEVICE_CODE)
 	$(RUN) tools/write_tables.py --check
+	$(RUN) tools/write_commands.py --check
 	$(RUN) tools/draw_rooms.py --check
+	$(RUN) tools/draw_figures.py --check
 
 bench: $(READY)
 	mkdir -p $(dir $(BENCH_JSON))
@@ -117,10 +121,28 @@ hostile: $(READY)
 
 tables: $(READY)
 	$(RUN) tools/write_tables.py $(BENCH_JSON)
+	$(RUN) tools/draw_figures.py
 
 # The version names the CPU build, because plain `torch` downloads gigabytes of CUDA libraries.
 torch: $(READY)
 	$(RUN) -m pip install --retries 1 --timeout 30 --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu'
+
+# In an environment without NVRTC: the pages and docstrings need no compiler.
+docs: .venv-docs/.ready
+	$(MAKE) --no-print-directory site VENV= PYTHON=.venv-docs/bin/python
+
+.venv-docs/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@
+
+site:
+	$(RUN) -m sphinx --fresh-env --quiet --fail-on-warning --keep-going -c docs -b html . build/site
+	$(RUN) tools/check_site.py build/site
+	@echo 'the site is in build/site/index.html'
+
+release-check: $(READY)
+	$(RUN) tools/check_release.py
 
 ifneq ($(VENV),)
 $(READY): pyproject.toml
@@ -132,5 +154,5 @@ $(READY): pyproject.toml
 endif
 
 clean:
-	rm -rf .venv .venv-cu12 build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-cu12 .venv-docs build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -49,6 +49,8 @@ constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
 constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
+// Stages that the main loop takes at a time; K is filled up to a multiple with zeros.
+constexpr int TURN = SETS == 3 ? PROMOTE_STAGES : 2 * PROMOTE_STAGES;
 constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16);
 // Registers per thread. An SM has 65536, and the compiler gives every thread the same number; the warpgroup
 // that copies releases most of its share to those that multiply.
@@ -83,13 +85,13 @@ struct Ring {
 struct Work {
     Tile tile;
     int part;
-    int blocks;  // of BLOCK_K steps
+    int turns;  // of the main loop
 
     __device__ __forceinline__ Work(int M, int N, int k_blocks, int part_blocks, unsigned tiles,
                                     unsigned number)
         : tile(tile_of_block<BM, BN, GROUP_M>(M, N, number % tiles)),
           part(number / tiles),
-          blocks(min(part_blocks, k_blocks - part * part_blocks)) {}
+          turns((min(part_blocks, k_blocks - part * part_blocks) + TURN - 1) / TURN) {}
 };
 
 // What device/scaled_store.cuh is compiled for.
@@ -103,7 +105,7 @@ __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorM
                                            unsigned works) {
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, k_blocks, part_blocks, tiles, number);
-        const int first = work.part * part_blocks, last = first + (work.blocks + 3) / 4 * 4;
+        const int first = work.part * part_blocks, last = first + work.turns * TURN;
 #pragma unroll 1
         for (int block = first; block < last; ++block) {
             const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
@@ -155,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, k_blocks, part_blocks, tiles, number);
             float sum[BN / 2];
-            multiply(sum, ring, (work.blocks + 3) / 4 * (4 / PROMOTE_STAGES), warpgroup);
+            multiply(sum, ring, work.turns * (TURN / PROMOTE_STAGES), warpgroup);
             const int m = work.tile.m + 16 * warp;
             if (split)
                 store_plain<Layout>(sum, m, work.tile.n, M, N, C + work.part * part_stride, ldc);

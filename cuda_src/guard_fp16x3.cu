@@ -3,8 +3,8 @@
 // - Elements of C whose row of A or column of B is dense in exceptions: one chain of FMAs in ascending k, as
 //   on rungs 1 to 8. The product has not touched them, so beta finds the old C.
 // - All other elements of C whose row or column had elements left out: their products are added.
-// A tile of C with neither costs a look at one word. The 64 x 64 blocks of the others are dealt out to all
-// blocks of the grid in turn. Every element of C is written by one thread, in a fixed order of additions.
+// A tile of C with neither costs a look at one word. The SIDE x SIDE blocks of the others are dealt out to
+// all blocks of the grid in turn. Every element of C is written by one thread, in a fixed order of additions.
 //
 // Grid: any number of blocks; about one an SM. Block: THREADS. A(m, k) lies at m * a_m + k * a_k, B(k, n) at
 // k * b_k + n * b_n, C is row-major. `exceptions` has a word for each TILE_M x TILE_N tile of C, row by row.
@@ -15,11 +15,19 @@
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int THREADS = 256;  // of a block: as many as a block of C has groups of EACH x EACH elements
 // constants:end
-constexpr int SIDE = 64;         // rows and columns of a block
-constexpr int BK = 16;           // steps of k in shared memory
-constexpr int PITCH = SIDE + 4;  // floats from one k to the next: spreads the stores over the banks
-constexpr int EACH = 4;          // a thread computes EACH x EACH elements
-static_assert(SIDE / EACH * (SIDE / EACH) == THREADS, "threads cover a block");
+constexpr int SIDE = 128;            // rows and columns of a block
+constexpr int BK = 8;                // steps of k in shared memory
+constexpr int PITCH = SIDE + 4;      // floats from one k to the next: spreads the stores over the banks
+constexpr int EACH = 8;              // a thread computes EACH x EACH elements, in four groups of 4 x 4
+constexpr int ACROSS = SIDE / EACH;  // threads
+constexpr int COPIED = SIDE * BK / THREADS;  // elements of A, and of B, that a thread copies for BK steps
+constexpr int WORDS = 4;                     // of the exceptions that a thread looks at together
+static_assert(ACROSS * ACROSS == THREADS, "threads cover a block");
+
+// The rows, or columns, of a block that a thread computes: EACH / 2 in each half of the block.
+__device__ __forceinline__ int place(int thread, int i) {
+    return i / 4 * (SIDE / 2) + thread * 4 + i % 4;
+}
 
 struct Problem {
     int M, N, K;
@@ -73,28 +81,62 @@ __device__ __forceinline__ float left_out_products(const Problem &p, int m, int 
     return sum;
 }
 
-// acc[i][j] = row m + ty * EACH + i of A times column n + tx * EACH + j of B, in FP32.
+// How a thread copies an operand to shared memory: COPIED elements at a time, of the lines (rows of A or
+// columns of B) from `first` to `end`. Neighbouring threads read neighbours in memory.
+struct Copy {
+    const float *x;  // the thread's first element at k = 0
+    long long stride_k, step;
+    int line, k, line_step, k_step, lines;
+
+    __device__ __forceinline__ Copy(const float *X, long long stride_line, long long stride_k, int first,
+                                    int end)
+        : stride_k(stride_k), lines(end - first) {
+        const bool along_k = stride_k == 1;
+        line = along_k ? threadIdx.x / BK : threadIdx.x % SIDE, line_step = along_k ? THREADS / BK : 0;
+        k = along_k ? threadIdx.x % BK : threadIdx.x / SIDE, k_step = along_k ? 0 : THREADS / SIDE;
+        x = X + (first + line) * stride_line + k * stride_k;
+        step = line_step * stride_line + k_step * stride_k;
+    }
+    __device__ __forceinline__ void read(float (&values)[COPIED], int k0, int K) const {
+        const float *from = x + k0 * stride_k;
+#pragma unroll
+        for (int i = 0; i < COPIED; ++i, from += step)
+            values[i] = line + i * line_step < lines && k0 + k + i * k_step < K ? *from : 0.0f;
+    }
+    __device__ __forceinline__ void write(const float (&values)[COPIED], float (&tile)[BK][PITCH]) const {
+#pragma unroll
+        for (int i = 0; i < COPIED; ++i) tile[k + i * k_step][line + i * line_step] = values[i];
+    }
+};
+
+// acc[i][j] = a row of A times a column of B, in FP32: those at place(ty, i) and place(tx, j) of the block.
+// The elements for the next BK steps are read while these are multiplied.
 __device__ __forceinline__ void multiply(const Problem &p, const Block &block, float (&a)[BK][PITCH],
                                          float (&b)[BK][PITCH], float (&acc)[EACH][EACH]) {
-    const int ty = threadIdx.x / (SIDE / EACH), tx = threadIdx.x % (SIDE / EACH);
+    const int ty = threadIdx.x / ACROSS, tx = threadIdx.x % ACROSS;
+    const Copy copy_a(p.A, p.a_m, p.a_k, block.m, block.m_end),
+        copy_b(p.B, p.b_n, p.b_k, block.n, block.n_end);
+    float next_a[COPIED], next_b[COPIED];
+    copy_a.read(next_a, 0, p.K);
+    copy_b.read(next_b, 0, p.K);
+#pragma unroll 1
     for (int k0 = 0; k0 < p.K; k0 += BK) {
-#pragma unroll
-        for (int i = 0; i < SIDE * BK; i += THREADS) {
-            // Neighbouring threads read neighbours in memory.
-            const int t = threadIdx.x + i;
-            const int am = p.a_k == 1 ? t / BK : t % SIDE, ak = p.a_k == 1 ? t % BK : t / SIDE;
-            const int bn = p.b_k == 1 ? t / BK : t % SIDE, bk = p.b_k == 1 ? t % BK : t / SIDE;
-            a[ak][am] = block.m + am < block.m_end && k0 + ak < p.K ? p.a(block.m + am, k0 + ak) : 0.0f;
-            b[bk][bn] = block.n + bn < block.n_end && k0 + bk < p.K ? p.b(k0 + bk, block.n + bn) : 0.0f;
-        }
+        copy_a.write(next_a, a);
+        copy_b.write(next_b, b);
         __syncthreads();
-        const int steps = min(BK, p.K - k0);
-#pragma unroll 4
+        copy_a.read(next_a, k0 + BK, p.K);
+        copy_b.read(next_b, k0 + BK, p.K);
+        const int steps = min(BK, p.K - k0);  // zeros after the end could change the sign of a zero
+#pragma unroll 2
         for (int k = 0; k < steps; ++k) {
-            const float4 left = *reinterpret_cast<const float4 *>(&a[k][ty * EACH]);
-            const float4 right = *reinterpret_cast<const float4 *>(&b[k][tx * EACH]);
-            const float l[EACH] = {left.x, left.y, left.z, left.w},
-                        r[EACH] = {right.x, right.y, right.z, right.w};
+            float l[EACH], r[EACH];
+#pragma unroll
+            for (int i = 0; i < EACH; i += 4) {
+                const float4 left = *reinterpret_cast<const float4 *>(&a[k][place(ty, i)]);
+                const float4 right = *reinterpret_cast<const float4 *>(&b[k][place(tx, i)]);
+                l[i] = left.x, l[i + 1] = left.y, l[i + 2] = left.z, l[i + 3] = left.w;
+                r[i] = right.x, r[i + 1] = right.y, r[i + 2] = right.z, r[i + 3] = right.w;
+            }
 #pragma unroll
             for (int i = 0; i < EACH; ++i)
 #pragma unroll
@@ -106,14 +148,15 @@ __device__ __forceinline__ void multiply(const Problem &p, const Block &block, f
 
 __device__ __forceinline__ void repair(const Problem &p, const Block &block, float (&a)[BK][PITCH],
                                        float (&b)[BK][PITCH]) {
-    const int ty = threadIdx.x / (SIDE / EACH), tx = threadIdx.x % (SIDE / EACH);
-    const int m = block.m + ty * EACH, n = block.n + tx * EACH;
+    const int ty = threadIdx.x / ACROSS, tx = threadIdx.x % ACROSS;
+    auto row = [&](int i) { return block.m + place(ty, i); };
+    auto column = [&](int j) { return block.n + place(tx, j); };
     int row_count[EACH], column_count[EACH];
     bool dense = false;
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
-        row_count[i] = m + i < block.m_end ? p.rows[m + i].left_out : 0;
-        column_count[i] = n + i < block.n_end ? p.columns[n + i].left_out : 0;
+        row_count[i] = row(i) < block.m_end ? p.rows[row(i)].left_out : 0;
+        column_count[i] = column(i) < block.n_end ? p.columns[column(i)].left_out : 0;
         dense = dense || row_count[i] > SPARSE || column_count[i] > SPARSE;
     }
     float acc[EACH][EACH] = {};
@@ -122,20 +165,20 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
     for (int i = 0; i < EACH; ++i)
 #pragma unroll
         for (int j = 0; j < EACH; ++j) {
-            if (m + i >= block.m_end || n + j >= block.n_end) continue;
-            float *c = p.C + (m + i) * p.ldc + n + j;
+            if (row(i) >= block.m_end || column(j) >= block.n_end) continue;
+            float *c = p.C + row(i) * p.ldc + column(j);
             if (row_count[i] > SPARSE || column_count[j] > SPARSE)
                 *c = epilogue(p.alpha, acc[i][j], p.beta, c);
         }
-    // Not unrolled: the code for one element compiles in a fraction of the time that the code for 16 takes.
+    // Not unrolled: the code for one element compiles in a fraction of the time that the code for all takes.
 #pragma unroll 1
     for (int i = 0; i < EACH * EACH; ++i) {
-        const int row = m + i / EACH, column = n + i % EACH;
-        if (row >= block.m_end || column >= block.n_end) continue;
-        const int in_row = p.rows[row].left_out, in_column = p.columns[column].left_out;
+        const int m = row(i / EACH), n = column(i % EACH);
+        if (m >= block.m_end || n >= block.n_end) continue;
+        const int in_row = p.rows[m].left_out, in_column = p.columns[n].left_out;
         if (in_row > SPARSE || in_column > SPARSE || in_row + in_column == 0) continue;
-        float *c = p.C + row * p.ldc + column;
-        *c = __fmaf_rn(p.alpha, left_out_products(p, row, in_row, column, in_column), *c);
+        float *c = p.C + m * p.ldc + n;
+        *c = __fmaf_rn(p.alpha, left_out_products(p, m, in_row, n, in_column), *c);
     }
 }
 
@@ -147,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                            const int *__restrict__ column_where, const int *__restrict__ exceptions,
                            int TILE_M, int TILE_N) {
     __shared__ __align__(16) float a[BK][PITCH], b[BK][PITCH];
-    __shared__ unsigned found[EACH][THREADS / 32];
+    __shared__ unsigned found[WORDS][THREADS / 32];
     const Problem problem{M,   N,    K, alpha, A,    a_m,       a_k,     B,           b_k,
                           b_n, beta, C, ldc,   rows, row_where, columns, column_where};
     const int tiles_n = (N + TILE_N - 1) / TILE_N;
@@ -156,21 +199,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     wait_for_results();
 
     unsigned turn = 0;  // blocks of C so far
-    for (long long first = 0; first < tiles; first += EACH * THREADS) {
-        int word[EACH];
+    for (long long first = 0; first < tiles; first += WORDS * THREADS) {
+        int word[WORDS];
 #pragma unroll
-        for (int i = 0; i < EACH; ++i) {
+        for (int i = 0; i < WORDS; ++i) {
             const long long tile = first + i * THREADS + threadIdx.x;
             word[i] = tile < tiles ? exceptions[tile] : 0;
         }
         if (!__syncthreads_or(word[0] | word[1] | word[2] | word[3])) continue;
 #pragma unroll
-        for (int i = 0; i < EACH; ++i) {
+        for (int i = 0; i < WORDS; ++i) {
             const unsigned bits = __ballot_sync(0xffffffffu, word[i] != 0);
             if (threadIdx.x % 32 == 0) found[i][threadIdx.x / 32] = bits;
         }
         __syncthreads();
-        for (int i = 0; i < EACH * THREADS / 32; ++i)
+        for (int i = 0; i < WORDS * THREADS / 32; ++i)
             for (unsigned bits = found[0][i]; bits; bits &= bits - 1) {
                 const long long tile = first + i * 32 + __ffs(bits) - 1;
                 const int m = static_cast<int>(tile / tiles_n) * TILE_M,

@@ -1,18 +1,19 @@
 // Split an operand whose lines are strided (row-major B, column-major A) into pairs of FP16 numbers: see
 // device/split_format.cuh. X(k, line) lies at k * ldx + line. A tile goes through shared memory, because it
-// is read along the lines' number and written along k. With CLUSTER > 1 a cluster of blocks has LINES lines,
-// and its blocks share out K. They look for the largest magnitudes, exchange them through shared memory, and
-// read their elements again, in the opposite order, mostly from L2: memory is read once. With CLUSTER = 1,
-// for devices without clusters, column_maxima.cu has run before, in `maxima_parts` parts.
+// is read along the lines' number and written along k. The blocks of a cluster have the same LINES lines and
+// share out K. They look for the largest magnitudes, exchange them through shared memory, and read their
+// elements again, in the opposite order: the last tile is still in registers, the others are mostly in L2, so
+// memory is read once. Devices without clusters have too few blocks for that where K is long. There,
+// column_maxima.cu has found the magnitudes before, in `maxima_parts` parts; else `maxima` is null.
 //
-// Grid: ceil(lines / LINES) x CLUSTER, or x any number if that is 1. Block: THREADS.
+// Grid: ceil(lines / LINES) x CLUSTER, or x any number with `maxima`. Block: THREADS.
 #include "device/split_format.cuh"
 #include "device/cluster.cuh"
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int VEC = 4;        // floats a load: 4 where X and ldx have 16-byte alignment, else 1
-constexpr int CLUSTER = 8;    // blocks: 8, or 1 below sm_90
+constexpr int CLUSTER = 8;    // blocks that share out K: 1, 2, 4 or 8, below sm_90 only 1; best is K / TILE
 constexpr int THREADS = 512;  // of a block
 // constants:end
 
@@ -85,7 +86,7 @@ __cluster_dims__(1, CLUSTER, 1)
     let_dependents_begin();
     wait_for_results();
 
-    if constexpr (CLUSTER > 1) {
+    if (maxima == nullptr) {
         if (threadIdx.x < LINES) largest[threadIdx.x] = 0;
         if (speaks && blockIdx.y == 0) info[line].left_out = 0;
         __syncthreads();
@@ -104,16 +105,21 @@ __cluster_dims__(1, CLUSTER, 1)
                 own[i] = max(own[i], __shfl_xor_sync(0xffffffffu, own[i], lanes));
             if (threadIdx.x % 32 < LANES) atomicMax(&largest[reader.column(i)], own[i]);
         }
-        cluster_barrier();
+        if constexpr (CLUSTER > 1)
+            cluster_barrier();
+        else
+            __syncthreads();
     }
     if (threadIdx.x < LINES) {
         unsigned most = 0;
-        if constexpr (CLUSTER > 1)
+        if (maxima != nullptr)
+            for (int part = 0; part < maxima_parts && speaks; ++part)
+                most = max(most, maxima[static_cast<long long>(part) * lines + line]);
+        else if constexpr (CLUSTER > 1)
             for (int rank = 0; rank < CLUSTER; ++rank)
                 most = max(most, read_cluster(&largest[threadIdx.x], rank));
         else
-            for (int part = 0; part < maxima_parts && speaks; ++part)
-                most = max(most, maxima[static_cast<long long>(part) * lines + line]);
+            most = largest[threadIdx.x];
         exponents[threadIdx.x] = line_exponent(most);
         if (speaks && blockIdx.y == 0) {
             info[line].exponent = exponents[threadIdx.x];
@@ -127,7 +133,7 @@ __cluster_dims__(1, CLUSTER, 1)
 
     for (int number = tiles - 1; number >= 0; --number) {
         const int k0 = first + number * TILE;
-        reader.read(x, k0, end);
+        if (maxima != nullptr || number < tiles - 1) reader.read(x, k0, end);
 #pragma unroll
         for (int step = 0; step < STEPS; ++step)
 #pragma unroll

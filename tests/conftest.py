@@ -1,5 +1,6 @@
 """Fixtures that several test files share, and the rule that GPU tests are skipped where there is no device."""
 
+import dataclasses
 import math
 import os
 import re
@@ -20,7 +21,7 @@ from fastsgemm.call import arrays, tensor_map
 from fastsgemm.config import SkinnyConfig, VectorizedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import grid, variants
-from fastsgemm.heuristics import choose, database, database_entries
+from fastsgemm.heuristics import choose, database, database_entries, fp16x3, fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
 from fastsgemm.jit import cache as kernel_cache
 from fastsgemm.jit import compiler
@@ -385,6 +386,9 @@ class FakeEvaluator:
     def operands(self, problem):
         return FakeTimer(self, problem)
 
+    def fp16x3_rates(self):
+        return dataclasses.replace(fp16x3_rates.load(self.device.arch), device=self.device.name)
+
     def errors(self, config, problem):
         """Errors that grow with the root of a chain's length."""
         if self.cublas_error is None:
@@ -430,8 +434,10 @@ def data_folder(tmp_path, monkeypatch):
     folder = tmp_path / "data"
     monkeypatch.setenv("FASTSGEMM_DATA_DIR", str(folder))
     choose.forget()
+    fp16x3.forget()
     yield folder
     choose.forget()
+    fp16x3.forget()
 
 
 @pytest.fixture(scope="session")

@@ -219,13 +219,26 @@ def test_a_device_of_this_machine_is_opened(no_driver, monkeypatch, capsys, devi
 def test_explain_names_a_device_in_two_ways(capsys):
     texts = []
     for device in ("sm_86", "NVIDIA RTX A6000"):
-        assert main(["explain", "4096,4096,4096,TT", "--device", device, "--rung", "warptiled"]) == 0
+        assert main(["explain", "--size", "4096,4096,4096,TT", "--device", device, "--rung", "warptiled"]) == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] and "4096 x 4096 x 4096, TT, on NVIDIA RTX A6000 (sm_86)" in texts[0]
 
 
+def test_explain_says_whether_fp16x3_is_used_and_why(capsys):
+    asked = ["--precision", "fp16x3", "--device", "NVIDIA H200"]
+    assert main(["explain", "--size", "4096", *asked]) == 0
+    assert "precision  fp16x3: quicker than the IEEE kernel of rung pipelined" in capsys.readouterr().out
+    assert main(["explain", "--size", "64", *asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["precision"], found["rung"]) == ("fp16x3", "pipelined") and "is quicker" in found["why"]
+    with pytest.raises(SystemExit):
+        main(["explain", "--size", "64", "--precision", "fp64"])
+    assert main(["explain", "--size", "64", *asked, "--rung", "naive"]) == 2
+    assert "rung naive computes with precision 'ieee'" in capsys.readouterr().err
+
+
 def test_explain_without_a_device_names_the_argument(no_driver, capsys):
-    assert main(["explain", "64"]) == 2
+    assert main(["explain", "--size", "64"]) == 2
     err = capsys.readouterr().err
     assert "no NVIDIA driver" in err and "--device sm_90" in err and err.count("\n") == 1
 

@@ -13,88 +13,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from write_tables import ROOT, SETS, reduce
+from page_tables.benchmarks import reduce
+from write_tables import ROOT
 
-LIMIT = 0.95  # of the stored figure
-STANDARD_ERRORS = 2.0  # noise, in standard errors of both figures
+from fastsgemm.bench.comparison import Figure, fallen, figures
+
 REPEATS = 2  # how often a fallen figure is measured again
-_BESIDE = {
-    "sgemm, C given": ("torch.mm(out=)", "cupy.matmul(out=)"),
-    "sgemm, new result": ("torch.mm", "cupy.matmul"),
-}
-
-Data = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A ratio, of which larger is better.
-
-    Attributes
-    ----------
-    ratio : float
-    noise : float
-        Relative standard error of the ratio.
-    tests : tuple of str
-        pytest ids of the benchmarks that measure it.
-    """
-
-    ratio: float
-    noise: float
-    tests: tuple[str, ...]
-
-
-def figures(data: Data) -> dict[str, Figure]:
-    """Return the figures in the output of `reduce` by name. A figure has the same name in every run."""
-    found = {}
-    for name in SETS:
-        of_set = {f"{name} {_problem(row)}": _figure(row["percent"] / 100, row) for row in data[name]}
-        if of_set:
-            mean = statistics.geometric_mean(one.ratio for one in of_set.values())
-            noise = math.hypot(*(one.noise for one in of_set.values())) / len(of_set)
-            tests = tuple(test for one in of_set.values() for test in one.tests)
-            found |= of_set | {f"geometric mean of {name}": Figure(mean, noise, tests)}
-    for row in data["ladder"]:
-        if row["number"] and row["percent"] is not None:
-            found[f"rung {row['name']}"] = _figure(row["percent"] / 100, row)
-    calls = {row["call"]: row for row in data["calls"]}
-    for own, others in _BESIDE.items():
-        for row in (row for row in data["calls"] if row["call"] == own):
-            beside = next((calls[one] for one in others if one in calls and calls[one]["kind"] == row["kind"]), None)
-            if beside is not None:
-                ratio = beside["us_per_call"] / row["us_per_call"]
-                found[f"host time of {own}, {row['kind']}"] = _figure(ratio, row, beside)
-    return found
-
-
-def _problem(row: Data) -> str:
-    return f"{row['M']},{row['N']},{row['K']},{row['layout']} ld {row['lda']},{row['ldb']},{row['ldc']}"
-
-
-def _figure(ratio: float, *rows: Data) -> Figure:
-    """Return the figure of these rows. Older runs did not store noise; theirs counts as 0."""
-    noise = math.hypot(*(row.get("noise", 0.0) for row in rows))
-    return Figure(ratio, noise, tuple(row["test"] for row in rows if "test" in row))
-
-
-def fallen(stored: Mapping[str, Figure], found: Mapping[str, Figure]) -> list[str]:
-    """Return the names of the figures that are below the limit by more than the noise."""
-    return [
-        name
-        for name, new in found.items()
-        if name in stored
-        and new.ratio < LIMIT * stored[name].ratio * (1 - STANDARD_ERRORS * math.hypot(new.noise, stored[name].noise))
-    ]
 
 
 def confirmed(

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measure with Nsight Compute how busy rung 9 keeps the FMA pipe, for docs/sass.md.
+"""Measure with Nsight Compute how busy rung 9 keeps the FMA pipe, and rung 11 the tensor pipe, for docs/sass.md.
 
-    tools/ncu_pipe.py                     4096 x 4096 x 4096 in the four layouts, into docs/data/ncu.json
+    tools/ncu_pipe.py                     4096 x 4096 x 4096 in the four layouts, and rung 11, into docs/data/ncu.json
     tools/ncu_pipe.py --json found.json   into another file
 
 The constants are those of the shipped tuning database. This needs a device, `ncu` and permission to read the device's
@@ -16,7 +16,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,14 @@ from ncu_counters import NcuError, find_ncu, profile
 
 from fastsgemm import rungs
 from fastsgemm.geometry import variants
+from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.choose import choose
+from fastsgemm.ladder import contenders
 from fastsgemm.problem import LAYOUTS, Problem
 
 KEPT = Path(__file__).resolve().parents[1] / "docs" / "data" / "ncu.json"
 RUNG = "pipelined"
+KERNELS = "fastsgemm_pipelined|fastsgemm_fp16x3"  # a regular expression
 SIZE = 4096
 WARM_UP = 20  # products before the measured one, so that clocks rise
 
@@ -46,13 +50,17 @@ METRICS = (
     "smsp__inst_executed.avg.per_cycle_active",
     "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
     "gpu__time_duration.sum",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+    "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",
 )
 
 Data = dict[str, Any]
 
 
 def on_device(folder: Path) -> None:
-    """Multiply in each layout: warm up, then run one product with the profiler on."""
+    """Multiply in each layout, and by rung 11: warm up, then run one product with the profiler on."""
     from cuda.bindings import driver
 
     from fastsgemm import device
@@ -63,18 +71,28 @@ def on_device(folder: Path) -> None:
     bench = DeviceEvaluator(gpu)
     rung = rungs.find(RUNG)
     rows = []
+
+    def profiled(work: Callable[[], object]) -> None:
+        for _ in range(WARM_UP):
+            taken = work()
+            if isinstance(taken, str):
+                raise RuntimeError(taken)
+        device.succeed("starting the profiler", driver.cuProfilerStart())
+        work()
+        device.succeed("stopping the profiler", driver.cuProfilerStop())
+
     for layout in LAYOUTS:
         problem = Problem(SIZE, SIZE, SIZE, layout)
         config = choose(bench.device, rung, variants.dense_call(problem).problem, only="shipped").config
         timer = bench.operands(problem)
-        for _ in range(WARM_UP):
-            taken = timer.once(rung, config)
-            if isinstance(taken, str):
-                raise RuntimeError(f"{layout}, {config}: {taken}")
-        device.succeed("starting the profiler", driver.cuProfilerStart())
-        timer.once(rung, config)
-        device.succeed("stopping the profiler", driver.cuProfilerStop())
-        rows.append({"layout": layout, "constants": config.constants})
+        profiled(partial(timer.once, rung, config))
+        rows.append({"rung": RUNG, "layout": layout, "constants": config.constants})
+    if fp16x3.supported(gpu.arch):
+        square = Problem(SIZE, SIZE, SIZE)
+        with contenders.on_device(square, [rungs.find("fp16x3")]) as place:
+            [product] = place.products
+            profiled(product.work)
+        rows.append({"rung": product.name, "layout": square.layout, "constants": product.constants})
     bench.close()
     found = {
         "device": gpu.name,
@@ -90,11 +108,12 @@ def measure(ncu: str) -> Data:
     """Run `on_device` under ncu and return the metrics of each layout, with the versions they were measured with."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        kernels = profile(ncu, folder, Path(__file__), METRICS, RUNG)
+        kernels = profile(ncu, folder, Path(__file__), METRICS, KERNELS)
         device_info = json.loads((folder / "device.json").read_text(encoding="utf-8"))
     rows = device_info.pop("rows")
     if len(kernels) != len(rows):
-        raise NcuError(f"ncu saw {len(kernels)} kernels, expected one for each of {[row['layout'] for row in rows]}")
+        wanted = [f"{row['rung']} {row['layout']}" for row in rows]
+        raise NcuError(f"ncu saw {len(kernels)} kernels, expected one for each of {wanted}")
     for row, (_, counts) in zip(rows, kernels, strict=True):
         row["metrics"] = {metric: counts[metric] for metric in METRICS if metric in counts}
     return {
@@ -131,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     for row in found["rows"]:
-        print(row["layout"], *(f"{name}={value:g}" for name, value in row["metrics"].items()))
+        print(row["rung"], row["layout"], *(f"{name}={value:g}" for name, value in row["metrics"].items()))
     missing = [name for name in METRICS if not any(name in row["metrics"] for row in found["rows"])]
     for name in missing:
         print(f"ncu gave no {name}")

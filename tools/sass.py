@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Count the instructions of rung 9's main loop in SASS, for docs/sass.md.
+"""Count the instructions of the main loops of rungs 9 and 11 in SASS, for docs/sass.md.
 
     tools/sass.py                              4096 x 4096 x 4096 in the four layouts, into docs/data/sass.json
     tools/sass.py 1024,1024,1024,TN            print the counts of another problem
     tools/sass.py 512,512,512 --json one.json  and write them to a file
 
 This compiles the kernel with the constants that the tuning database has for the problem on an H200, disassembles it,
-and takes the loop with the most FFMAs. It needs NVRTC and nvdisasm, but no device.
+and takes the loop with the most FFMAs, or for rung 11 with the most products of tensor cores. It needs NVRTC and
+nvdisasm, but no device.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from typing import Any
 
 from fastsgemm import device, rungs
 from fastsgemm.errors import FastsgemmError
+from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import variants
+from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit import compiler, source
@@ -37,6 +40,7 @@ KEPT = ROOT / "docs" / "data" / "sass.json"
 ARCH = "sm_90"
 RUNG = "pipelined"
 TYPICAL = tuple(Problem(4096, 4096, 4096, layout) for layout in LAYOUTS)
+TENSOR = "HGMMA"  # a product of tensor cores, of 64 x BN x 16 FP16 numbers
 COPIES = ("LDG", "LDGSTS", "STS")  # global memory to registers, global to shared memory, registers to shared memory
 
 _INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")  # the address, then the instruction
@@ -95,13 +99,13 @@ def code_of(text: str) -> list[str]:
     return [one[1] for one in found if one]
 
 
-def main_loop(code: list[str]) -> list[str]:
-    """Return the loop with the most FFMAs, from its label to its branch. In a tie, the shorter loop wins.
+def main_loop(code: list[str], opcode: str = "FFMA") -> list[str]:
+    """Return the loop with the most FFMAs, or another opcode, from its label to its branch; in a tie, the shorter one.
 
     Raises
     ------
     SassError
-        No loop has an FFMA.
+        No loop has one.
     """
     places = {line[:-1]: place for place, line in enumerate(code) if line.endswith(":")}
     loops: list[list[str]] = [[]]
@@ -109,10 +113,18 @@ def main_loop(code: list[str]) -> list[str]:
         branch = _BRANCH.search(line)
         if branch and places.get(branch[1], place) < place:
             loops.append(code[places[branch[1]] : place + 1])
-    best = max(loops, key=lambda loop: (count(loop)["ffma"], -len(loop)))
-    if not count(best)["ffma"]:
-        raise SassError(f"none of {len(loops) - 1} loops has an FFMA")
+    best = max(loops, key=lambda loop: (_opcodes(loop)[opcode], -len(loop)))
+    if not _opcodes(best)[opcode]:
+        raise SassError(f"none of {len(loops) - 1} loops has an {opcode}")
     return best
+
+
+def _instructions(code: list[str]) -> list[str]:
+    return [_PREDICATE.sub("", line, count=1) for line in code if not line.endswith(":")]
+
+
+def _opcodes(code: list[str]) -> Counter[str]:
+    return Counter(line.split()[0].split(".")[0] for line in _instructions(code))
 
 
 def count(code: list[str]) -> Data:
@@ -124,7 +136,7 @@ def count(code: list[str]) -> Data:
         ``instructions``, ``ffma``, ``lds`` (loads from shared memory by bits per thread), ``copies`` (by instruction
         and bits), ``barriers``, ``others`` (by instruction), and ``reuse`` (operands with that flag).
     """
-    lines = [_PREDICATE.sub("", line, count=1) for line in code if not line.endswith(":")]
+    lines = _instructions(code)
     names = Counter(_name(line.split()[0]) for line in lines)
     kinds: dict[str, Counter[str]] = {kind: Counter() for kind in ("ffma", "lds", "copies", "barriers", "others")}
     for name, number in names.most_common():
@@ -172,6 +184,26 @@ def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
     return row, loop
 
 
+def look_fp16x3(nvdisasm: str) -> Data:
+    """Return the instructions of rung 11's main loop on a square by opcode, and the loop."""
+    config = fp16x3.choose(device_at(ARCH), TYPICAL[0], forced=True).config
+    assert config is not None
+    file = geometry.file_of(config)
+    text = source.with_constants(file, source.defaults(file) | config.compiled | {"VEC_C": 2})
+    name, target = rungs.kernel_name(file), source.target(file, ARCH)
+    loop = main_loop(code_of(disassemble(nvdisasm, compiler.cubin(text, name, target))), TENSOR)
+    report = compiler.report(text, name, target)
+    return {
+        "arch": target,
+        "problem": spell(TYPICAL[0]),
+        "constants": config.compiled,
+        "opcodes": dict(_opcodes(loop).most_common()),
+        "registers": report.registers,
+        "spilled_bytes": report.spill_stores + report.spill_loads,
+        "loop": loop,
+    }
+
+
 def collect(wanted: Sequence[Problem], nvdisasm: str) -> Data:
     """Return the counts of all problems, and the main loop of the first."""
     found = [look(problem, nvdisasm) for problem in wanted]
@@ -182,6 +214,7 @@ def collect(wanted: Sequence[Problem], nvdisasm: str) -> Data:
         "nvdisasm": nvdisasm_version(nvdisasm),
         "rows": [row for row, _ in found],
         "loop": found[0][1],
+        "fp16x3": look_fp16x3(nvdisasm),
     }
 
 
@@ -205,6 +238,8 @@ def main(arguments: Sequence[str] | None = None, kept: Path = KEPT) -> int:
             f"({row['ffma'] / row['instructions']:.1%}), {row['reuse']} .reuse, {row['registers']} registers, "
             f"{row['spilled_bytes']} bytes spilled"
         )
+    tensor = found["fp16x3"]
+    print(f"rung 11: {tensor['opcodes']}, {tensor['registers']} registers, {tensor['spilled_bytes']} bytes spilled")
     path = options.json or (None if wanted else kept)
     if path is not None:
         path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

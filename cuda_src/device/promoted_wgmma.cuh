@@ -70,7 +70,7 @@ __device__ __forceinline__ void release(const Ring &ring, const Batch<COUNT> &ba
     for (int i = 0; i < COUNT; ++i) barrier_arrive(ring.empty(batch.stage[i]));
 }
 
-// Compute sum = A B over `batches` batches, an even number, for one warpgroup.
+// Compute sum = A B over `batches` batches, for SETS = 2 an even number, for one warpgroup.
 template <class Ring>
 __device__ __forceinline__ void multiply(float (&sum)[Ring::BN / 2], Ring &ring, int batches, int warpgroup) {
     constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from fastsgemm import __version__, device, rungs
+from fastsgemm.bench import command as bench
 from fastsgemm.errors import DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
-from fastsgemm.ladder import contenders, info, measured
+from fastsgemm.ladder import bars, contenders, info, measured
 from fastsgemm.problem import Problem, parse
 from fastsgemm.progress import say
-from fastsgemm.rungs import RUNGS, Rung
-from fastsgemm.rungs import ladder as ladder_of
+from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
 from fastsgemm.tuning.command import DESCRIPTION, add_options, tunable, tune_as_asked
 
 DEFAULT_SIZE = Problem(2048, 2048, 2048)
@@ -41,7 +41,7 @@ class Climbed(Protocol):
 
 
 def _on_cuda(problem: Problem, chosen: Sequence[Rung], ordinal: int = 0) -> Climbed:
-    with contenders.on_device(problem, chosen or ladder_of(problem.M, problem.N), ordinal) as place:
+    with contenders.on_device(problem, chosen, ordinal) as place:
         return measured.climb(place)
 
 
@@ -54,7 +54,7 @@ def _on_simulation(problem: Problem, chosen: Sequence[Rung], name: str | None = 
     from fastsgemm.ladder import simulated  # other commands do not need it
     from fastsgemm.sim import Machine
 
-    return simulated.climb(problem, chosen or ladder_of(problem.M, problem.N), Machine(name))
+    return simulated.climb(problem, chosen, Machine(name))
 
 
 # How to run the ladder, by value of FASTSGEMM_DEVICE.
@@ -133,12 +133,14 @@ def _ladder(options: argparse.Namespace) -> int:
         _print_json(climbed.json())
     else:
         print(climbed.text())
+        if options.plot:
+            print(f"\n{bars.text(climbed.json())}")
     return 0 if climbed.ok else _WRONG_RESULT
 
 
 def _explain(options: argparse.Namespace) -> int:
-    p = options.problem
-    found = explain(p.M, p.N, p.K, p.layout, options.rung, options.device)
+    p = options.size
+    found = explain(p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision)
     if options.json:
         _print_json(found.json())
     else:
@@ -201,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")
     parser.set_defaults(json=False)
     _finish(parser, _everything)
-    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,tune,cache}")
+    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,tune,bench,cache}")
 
     found = commands.add_parser(
         "info", help="show devices, driver, NVRTC, kernel cache and the tuning record in use", epilog=_EPILOG
@@ -232,6 +234,7 @@ def _parser() -> argparse.ArgumentParser:
         '(default "NVIDIA H200"); or the name or architecture of a device to simulate. Default: FASTSGEMM_DEVICE, '
         "else the first device, else host",
     )
+    climb.add_argument("--plot", action="store_true", help="also draw the rates, or the simulated counts, as bars")
     _finish(climb, _ladder)
 
     why = commands.add_parser(
@@ -240,8 +243,14 @@ def _parser() -> argparse.ArgumentParser:
         description="Show which constants a problem gets on a device, and why.",
         epilog=_EPILOG,
     )
-    why.add_argument("problem", type=_problem, metavar="M,N,K[,LAYOUT]")
+    _size(why, "the problem", required=True)
     why.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
+    why.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default=PRECISIONS[0],
+        help="the precision of sgemm; with fp16x3, also whether rung 11 is used; default %(default)s",
+    )
     why.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
     _finish(why, _explain)
 
@@ -263,6 +272,20 @@ def _parser() -> argparse.ArgumentParser:
     add_options(search)
     _finish(search, tune_as_asked)
 
+    beside = commands.add_parser(
+        "bench", help="time sgemm beside cuBLAS on many problems", description=bench.DESCRIPTION, epilog=_EPILOG
+    )
+    beside.add_argument(
+        "--size",
+        action="append",
+        type=_problem,
+        default=[],
+        metavar="M,N,K[,LAYOUT]",
+        help="time this problem instead of the sets; repeatable",
+    )
+    bench.add_options(beside)
+    _finish(beside, bench.bench_as_asked)
+
     stored = commands.add_parser("cache", help="show or empty the folder of compiled kernels")
     stored.add_argument("--clear", action="store_true", help="delete all compiled kernels; calls compile them again")
     _finish(stored, _cache)
@@ -275,5 +298,5 @@ def _finish(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespa
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
 
 
-def _size(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--size", type=_problem, metavar="M,N,K[,LAYOUT]", help=what)
+def _size(parser: argparse.ArgumentParser, what: str, required: bool = False) -> None:
+    parser.add_argument("--size", type=_problem, metavar="M,N,K[,LAYOUT]", help=what, required=required)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastsgemm import device, host, rungs
 from fastsgemm.call import arrays, checks, streams
-from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
+from fastsgemm.call.arrays import HOST, DeviceArray, Library, TrackedError, View
 from fastsgemm.call.product import multiply
 from fastsgemm.call.split_operand import SplitOperand, array_of
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
@@ -189,7 +189,7 @@ def sgemm(
     order, which is fixed but rounds differently. The default may use them.
 
     **Precision.** With "fp16x3", operands are split into pairs of FP16 numbers; tensor cores sum their products. Every
-    element differs from the exact one by at most max(K, 100 + K / 64) u (|A| |B|), u = 2^-24, on sm_90;
+    element differs from the exact one by at most ``max(K, 100 + K / 64) u (|A| |B|)``, u = 2^-24, on sm_90;
     ``docs/precision.md`` derives the bound and states that of other devices. An IEEE kernel is used where it is faster
     and on devices older than sm_80; `explain` says which.
 
@@ -222,8 +222,14 @@ def sgemm(
         checks.no_output(beta)
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
+    plain = rung is None and config is None and stream is None and split_a is None and split_b is None
     if ordinal == HOST:
-        return host.sgemm(A, B, alpha, beta, C, rung, config, stream, precision, out)
+        try:
+            return host.sgemm(A, B, alpha, beta, C, rung, config, stream, precision, out)
+        except TrackedError:
+            if not plain or out is not None or not _all_of(library, A, B):
+                raise
+        return _by_dispatcher(A, B, alpha, beta, C, precision)
 
     gpu = opened.get(ordinal) or _open(ordinal, library, stream)
     switched = gpu.enter()
@@ -260,9 +266,24 @@ def sgemm(
             return library.finish(result)
         library.written(target)
         return target
+    except TrackedError:
+        if not plain or out is not None or not _all_of(library, A, B):
+            raise
+        return _by_dispatcher(A, B, alpha, beta, C, precision)
     finally:
         if switched:
             gpu.leave()
+
+
+def _all_of(library: Library, *operands: Any) -> bool:
+    return all(arrays.library(x) is library for x in operands)
+
+
+def _by_dispatcher(A: Any, B: Any, alpha: float, beta: float, C: Any, precision: str) -> Any:
+    """Compute the product of tensors that have a gradient, a tangent or, inside a transform of PyTorch, no memory."""
+    from fastsgemm.torch import operator
+
+    return operator.sgemm(A, B, alpha, beta, C, precision)
 
 
 def _open(ordinal: int, library: Library, stream: Any) -> Gpu:

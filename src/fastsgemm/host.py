@@ -13,7 +13,7 @@ from fastsgemm.call.arrays import HOST, DeviceArray, View
 from fastsgemm.call.product import multiply
 from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM
-from fastsgemm.errors import DeviceError, NoDriverError, StreamError
+from fastsgemm.errors import NoDriverError, StreamError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.rungs import Rung
@@ -65,7 +65,7 @@ def sgemm(
     if backend == "cuda":
         _through_device(a, b, alpha, beta, result, rung, config, precision)
     elif backend == "sim":
-        _through_simulation(a, b, alpha, beta, result, rung, config)
+        _through_simulation(a, b, alpha, beta, result, rung, config, precision)
     else:
         _through_blas(a, b, alpha, beta, result)
     if d is None:
@@ -105,10 +105,6 @@ def _backend(rung: Rung | None, config: Config | None) -> str:
                 "to multiply with NumPy, or set FASTSGEMM_DEVICE=sim to simulate a device"
             )
         _say_once()
-    if backend == "sim" and rung is not None and rung.precision != "ieee":
-        raise DeviceError(
-            f"the simulated device runs rungs of precision 'ieee', rung {rung.name} is {rung.precision!r}"
-        )
     return backend
 
 
@@ -147,10 +143,11 @@ def _through_simulation(
     c: np.ndarray,
     rung: Rung | None,
     config: Config | None,
+    precision: str,
 ) -> None:
     from fastsgemm import sim  # imported late: few calls need it
 
-    sim.sgemm(rung, config, a, b, alpha, beta, c)
+    sim.sgemm(rung, config, a, b, alpha, beta, c, precision=precision)
 
 
 def _through_device(

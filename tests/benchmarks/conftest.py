@@ -3,8 +3,8 @@
 import sys
 
 import pytest
-from problem_sets import SIZES
 
+from fastsgemm.bench.problem_sets import SIZES
 from fastsgemm.ladder import info
 from fastsgemm.problem import Problem
 

@@ -9,10 +9,10 @@ from contextlib import closing
 
 import peers
 import pytest
-from problem_sets import LAYOUTS, NAMED, large
-from versus import Versus
 
 from fastsgemm import device, sgemm, split
+from fastsgemm.bench.problem_sets import LAYOUTS, NAMED, large
+from fastsgemm.bench.versus import Versus
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem

@@ -1,9 +1,9 @@
 """Host time of a call on 64 x 64 operands, for `sgemm`, PyTorch and CuPy. Launches are queued and not waited for."""
 
 import pytest
-from versus import standard_error
 
 from fastsgemm import sgemm
+from fastsgemm.bench.versus import standard_error
 
 pytestmark = pytest.mark.gpu
 

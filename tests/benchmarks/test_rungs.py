@@ -7,9 +7,9 @@ statistics of pytest-benchmark are from further runs of the rung alone, and show
 from contextlib import closing
 
 import pytest
-from versus import standard_error
 
 from fastsgemm import device
+from fastsgemm.bench.versus import standard_error
 from fastsgemm.ladder import contenders, measured
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem

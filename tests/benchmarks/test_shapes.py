@@ -6,17 +6,16 @@
 from contextlib import closing
 
 import pytest
-from problem_sets import LAYOUTS, NAMED, NARROW, all_sizes, large
-from versus import Versus, compile_ahead
 
 from fastsgemm import device
+from fastsgemm.bench import problem_sets
+from fastsgemm.bench.suite import SECONDS
+from fastsgemm.bench.versus import Versus, compile_ahead
 from fastsgemm.measure.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.gpu
 
-SETS = {"shapes": NAMED, "layouts": LAYOUTS, "narrow": NARROW, "random": all_sizes(), "large": large()}
-# Seconds spent on timing each of the two.
-_SECONDS = {"shapes": 0.3, "layouts": 0.5, "narrow": 0.1, "random": 0.06, "large": 0.08}
+SETS = problem_sets.sets()
 _TRIED = 4  # samples of each set, if nothing is measured
 _SMALL = 10**11  # FLOP; larger samples are skipped if nothing is measured
 
@@ -46,5 +45,5 @@ def cases():
 def test_sample(group, number, sample, versus, measured, reported):
     if not measured and (number >= _TRIED or sample.problem.flops > _SMALL):
         pytest.skip("run by make bench")
-    row = versus.row(sample, _SECONDS[group] if measured else 0.0)
+    row = versus.row(sample, SECONDS[group] if measured else 0.0)
     reported(group, lambda: row["ms"] / 1e3, 1).extra_info.update(row)

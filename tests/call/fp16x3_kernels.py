@@ -59,11 +59,11 @@ def column_maxima(lines, K, X, ldx, maxima, info):
 def split_columns(cluster):
     def kernel(lines, K, X, ldx, maxima, maxima_parts, pairs, info, where):
         values = array(X, (lines, K), np.float32, (1, ldx))
-        if cluster == 1:
-            assert maxima_parts >= 1
+        assert cluster == 1 or maxima == 0
+        if maxima_parts:
             np.testing.assert_array_equal(array(maxima, (lines,), np.float32), np.abs(values).max(1))
         else:
-            assert maxima == maxima_parts == 0
+            assert maxima == 0
         _split(values, pairs, info, where)
 
     return kernel

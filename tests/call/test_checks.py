@@ -220,7 +220,9 @@ def test_a_tensor_that_requires_grad(torch):
     learned = torch.ones(4, 4, requires_grad=True)
     for operands, name in (((learned, b, c), "A"), ((a, learned, c), "B"), ((a, b, learned), "C")):
         with pytest.raises(OperandError, match=rf"{name} requires grad.*\.detach\(\)"):
-            sgemm(operands[0], operands[1], C=operands[2])
+            sgemm(operands[0], operands[1], C=operands[2], rung="naive")
+        with pytest.raises(OperandError, match=rf"{name} requires grad.*all operands must be tensors"):
+            sgemm(*(x if x is learned else x.numpy() for x in operands[:2]), C=operands[2])
         assert (operands[2] == 1).all()
 
 

@@ -10,11 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastsgemm import PipelinedConfig, SkinnyConfig, device, rungs
+from fastsgemm import Fp16x3Config, PipelinedConfig, SkinnyConfig, device, rungs, split
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.product import multiply
+from fastsgemm.config import Fp16x3MmaConfig
 from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.rungs import IEEE
+from fastsgemm.tuning.evaluator import Lent
 
 SHAPES = [(65, 130, 19), (1, 33, 5), (132, 136, 24)]  # with loads of 4 and 8 bytes, thin, and with 16-byte loads
 PIPELINED = [  # beside what the database has for it: copies past the registers or not, K whole or in three parts
@@ -37,6 +40,14 @@ SKINNY = [  # with K whole or in three parts
     SkinnyConfig(bm, 32, 32, TN=4, TK=tk, MIN_BLOCKS=1, SPLIT_K=parts)
     for bm, tk, parts in ((4, 4, 1), (4, 4, 3), (8, 8, 3))
 ]
+FP16X3 = [(65, 130, 150), (5, 136, 300), (132, 70, 96)]  # for rung 11: ragged, thin and swapped, with 16-byte loads
+WGMMA = [
+    Fp16x3Config(),
+    Fp16x3Config(BN=16, PROMOTE_STAGES=1, STAGES=12),
+    Fp16x3Config(BM=64, BN=64, STAGES=4, SPLIT_K=2),
+    Fp16x3Config(BN=192, SETS=2, STAGES=5),
+]
+MMA = [Fp16x3MmaConfig(), Fp16x3MmaConfig(64, 64, 32, 32, STAGES=4, SPLIT_K=2)]
 ALPHA_BETA = [(1.0, 0.0), (1.5, -0.5)]
 
 
@@ -73,6 +84,34 @@ def wrong(gpu, rung, config, shape, layout, alpha, beta, generator):
     return not np.allclose(out, expected, rtol=1e-4, atol=1e-4)
 
 
+def fp16x3_configs(gpu):
+    """The configs of rung 11 that are tried on this device; None is what the heuristics choose."""
+    kinds = heuristics.kinds_of(gpu.arch) if heuristics.supported(gpu.arch) else ()
+    configs = [one for one in WGMMA + MMA if type(one) in kinds and one.shared_bytes <= gpu.shared_limit]
+    return [None, *configs] if kinds else []
+
+
+def wrong_fp16x3(gpu, config, shape, layout, alpha, beta, presplit, generator):
+    """The same for rung 11, with elements that the guard repairs."""
+    M, N, K = shape
+    a, b, c = (generator.standard_normal(extents).astype(np.float32) for extents in ((M, K), (K, N), (M, N)))
+    a[0, K // 2], a[M - 1, :9], b[3, N - 1] = 1e-15, 1e-14, 1e-16
+    A, view_a = on_device(gpu, a, layout[0] == "T")
+    B, view_b = on_device(gpu, b, layout[1] == "T")
+    C = DeviceArray((M, N), gpu, LEGACY_STREAM)
+    if beta:
+        C.upload(c)
+    splits = {"split_a": split(Lent(A, view_a[1]), "A"), "split_b": split(Lent(B, view_b[1]), "B")} if presplit else {}
+    rung = rungs.find("fp16x3")
+    multiply(gpu, LEGACY_STREAM, view_a, view_b, C.view, alpha, beta, rung, config, **splits)
+    out = np.empty((M, N), np.float32)
+    C.download(out)
+    for array in (A, B, C):
+        array.close()
+    expected = alpha * (a.astype(float) @ b.astype(float)) + beta * c
+    return not np.allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
 def wrong_packed(gpu, generator):
     """The same for an operand that is packed first."""
     a, b = (generator.standard_normal(extents).astype(np.float32) for extents in ((7, 18), (9, 11)))
@@ -101,6 +140,15 @@ def main():
         for layout in ("NN", "TT", "NT", "TN")
         for alpha, beta in ALPHA_BETA
         if wrong(gpu, rung, config, shape, layout, alpha, beta, generator)
+    ]
+    faults += [
+        f"fp16x3 {config!r} {shape} {layout} alpha {alpha} beta {beta} {'split before' if presplit else ''}"
+        for config in fp16x3_configs(gpu)
+        for shape in FP16X3
+        for layout, (alpha, beta), presplit in zip(
+            ("NN", "TT", "NT", "TN"), 2 * ALPHA_BETA, (False, False, True, True), strict=True
+        )
+        if wrong_fp16x3(gpu, config, shape, layout, alpha, beta, presplit, generator)
     ]
     if wrong_packed(gpu, generator):
         faults.append("packed")

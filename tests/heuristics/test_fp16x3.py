@@ -5,7 +5,7 @@ import pytest
 from fastsgemm import explain
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import PrecisionError
-from fastsgemm.heuristics import fp16x3
+from fastsgemm.heuristics import fp16x3, fp16x3_rates
 from fastsgemm.problem import Problem
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 227 * 1024, 132)
@@ -42,7 +42,7 @@ def test_splitting_counts_and_does_not_change_the_tile():
 @pytest.mark.parametrize("K", [32, 255, 256, 2047, 2048, 8192])
 def test_a_tile_is_used_where_its_errors_are_as_promised(K):
     config = fp16x3.choose(H200, Problem(4096, 4096, K), forced=True).config
-    [tile] = [one for one in fp16x3.rates("sm_90").tiles if one.config == config.kernel]
+    [tile] = [one for one in fp16x3_rates.load("sm_90").tiles if one.config == config.kernel]
     assert tile.least_k <= K <= (tile.most_k or K)
     assert config.PROMOTE_STAGES == 2 or K <= 2048
 

@@ -100,13 +100,13 @@ def test_streams_that_take_nothing(tried):
     cases = [
         Case(plan, 0, setup=_BROKEN_PIPE),
         Case(("info",), 0, setup=_BROKEN_PIPE),
-        Case(("explain", "64", "--device", "sm_90"), 0, setup=_BROKEN_PIPE),
+        Case(("explain", "--size", "64", "--device", "sm_90"), 0, setup=_BROKEN_PIPE),
         Case(plan, 2, "No space left on device", _FULL.format(1)),
         Case(("info",), 2, "No space left on device", _FULL.format(1)),
         Case(climb, 0, setup=_CLOSED_STDERR),
         Case(climb, 0, setup=_FULL.format(2)),
-        Case(("explain", "64", "--device", "sm_1"), 2, setup=_CLOSED_STDERR),
-        Case(("explain", "64", "--device", "sm_1"), 2, setup=_FULL.format(2)),
+        Case(("explain", "--size", "64", "--device", "sm_1"), 2, setup=_CLOSED_STDERR),
+        Case(("explain", "--size", "64", "--device", "sm_1"), 2, setup=_FULL.format(2)),
         Case(("info",), 0, setup="os.close(1); sys.stdout = None"),
     ]
     judge(cases, commands(cases))
@@ -140,7 +140,9 @@ def test_ctrl_c_while_a_command_runs(tried):
             ("ladder", "--device", "sim", "--size", "8"),
             130, "fastsgemm: interrupted", pressed("fastsgemm.sim.schedule.run"),
         ),
-        Case(("explain", "8"), 130, "fastsgemm: interrupted", pressed("fastsgemm.geometry.variants.dense_call")),
+        Case(
+            ("explain", "--size", "8"), 130, "fastsgemm: interrupted", pressed("fastsgemm.geometry.variants.dense_call")
+        ),
         Case(("cache",), 130, "fastsgemm: interrupted", pressed("fastsgemm.jit.cache.entries")),
         Case(("tune", "--dry-run"), 130, "fastsgemm: interrupted", pressed("fastsgemm.device.ordinal")),
         Case(("tune",), 130, "run the same command again to resume", pressed("fastsgemm.tuning.tuner.tune")),

@@ -7,7 +7,7 @@ import compilations
 import pytest
 
 from fastsgemm.geometry.fp16x3 import file_of
-from fastsgemm.heuristics import fp16x3
+from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.jit import source
 from fastsgemm.rungs import kernel_name
 
@@ -35,7 +35,7 @@ def faults(jobs):
 
 
 def tiles(arch):
-    return [tile.config for tile in fp16x3.rates(arch).tiles]
+    return [tile.config for tile in fp16x3_rates.load(arch).tiles]
 
 
 def test_the_products_on_hopper_have_the_registers_that_they_hand_over():

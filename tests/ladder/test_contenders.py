@@ -6,7 +6,7 @@ import pytest
 from fastsgemm.errors import NoDriverError, ShapeError
 from fastsgemm.ladder import contenders, measured
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import IEEE, find
+from fastsgemm.rungs import IEEE, RUNGS, find
 
 RAGGED = Problem(67, 45, 129)
 
@@ -38,6 +38,13 @@ def test_the_host_times_are_medians_in_milliseconds(on_host, monkeypatch):
 
     with contenders.on_host(RAGGED) as place:
         assert place.medians([work]) == [pytest.approx(4.0)]
+
+
+@pytest.mark.parametrize(("arch", "N", "numbers"), [
+    ("sm_90", 4096, [*range(1, 10), 11]), ("sm_75", 4096, [*range(1, 10)]), ("sm_80", 8, [*range(1, 12)]),
+])  # fmt: skip
+def test_a_ladder_has_the_rungs_that_suit_c_and_the_device(arch, N, numbers):
+    assert [rung.number for rung in contenders.rungs_for(Problem(4096, N, 64), arch)] == numbers
 
 
 def test_without_a_driver_there_is_no_device(no_driver):
@@ -73,9 +80,9 @@ def test_what_is_available_is_a_share_of_this_machine():
     ids=str,
 )
 def test_every_rung_is_right_on_the_device(problem):
-    with contenders.on_device(problem, IEEE) as place:
+    with contenders.on_device(problem, RUNGS) as place:
         climbed = measured.climb(place)
-    assert [row.number for row in climbed.rungs] == [rung.number for rung in IEEE]
+    assert [row.number for row in climbed.rungs] == [rung.number for rung in RUNGS]
     assert climbed.ok
 
 

@@ -36,12 +36,12 @@ def desk(random):
     return Desk(random(40, 30), random(30, 20), {})
 
 
-def product(desk, number, write, ms=1.0, name="rung", **constants):
+def product(desk, number, write, ms=1.0, name="rung", precision="ieee", **constants):
     def work():
         write(desk.c)
 
     desk.times[work] = ms
-    return Product(name, number, {"BM": 32, **constants}, work)
+    return Product(name, number, {"BM": 32, **constants}, work, precision)
 
 
 def right(desk):
@@ -109,9 +109,23 @@ def test_a_rung_that_adds_up_parts_of_k_may_differ_in_the_last_bits_but_not_be_w
         climbed = measured.climb(desk.contenders((*rungs[:place], parts, *rungs[place:])))
         assert climbed.ok
         assert "the results of the 2 rungs are the same bits" in climbed.text()
-        assert "pipelined sums in several chains here" in climbed.text()
+        assert "own bits: pipelined sums in several chains here" in climbed.text()
     wrong = product(desk, 9, lambda c: np.copyto(c, off + 1), name="pipelined", SPLIT_K=4)
     assert not measured.climb(desk.contenders((*rungs, wrong))).ok
+
+
+def test_rung_11_shows_its_own_error_and_bits(desk):
+    exact = desk.a @ desk.b
+    off = np.nextafter(exact, np.float32(np.inf))
+    rungs = [product(desk, number, right(desk)) for number in (1, 2)]
+    tensor = product(desk, 11, lambda c: np.copyto(c, off), name="fp16x3", precision="fp16x3")
+    climbed = measured.climb(desk.contenders((*rungs, tensor)))
+    assert climbed.ok and climbed.rows[2].error != climbed.rows[0].error
+    line = next(line for line in climbed.text().splitlines() if line.startswith("11 fp16x3"))
+    assert line.split()[-2:] == [f"{climbed.rows[2].error:.2g}", "own"]
+    assert "own bits: fp16x3 sums products of FP16 pairs on tensor cores" in climbed.text()
+    assert "the results of the 2 rungs are the same bits" in climbed.text()
+    assert climbed.json()["rows"][2]["precision"] == "fp16x3"
 
 
 def test_cublas_in_tf32_is_not_compared_with(desk):

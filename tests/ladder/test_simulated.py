@@ -92,6 +92,29 @@ def test_barriers(rows):
         assert row.barriers == (tiles + 2 if rungs.find(name).splits else 2 * tiles), name
 
 
+def test_rung_11_shows_its_kernels_and_its_own_error(found, rows):
+    tensor_cores = found.fp16x3
+    kernels = {row.name: row for row in tensor_cores.kernels}
+    assert list(kernels) == ["split_rows", "split_columns", "fp16x3", "guard_fp16x3"]
+    assert kernels["split_rows"].loads.bytes == 4 * 128 * 128 and kernels["split_columns"].loads.bytes == 8 * 128 * 128
+    assert kernels["guard_fp16x3"].stores.sectors == 0  # nothing was left out
+    assert tensor_cores.right and 0 < tensor_cores.error != rows["naive"].error
+    text = found.text()
+    assert f"error {tensor_cores.error:.2g}; its bits are its own" in text
+    assert "11 fp16x3       BM=128 BN=128" in text
+    assert found.fp16x3_markdown().splitlines()[2].startswith("| split_rows | 16 | 2048 |")
+
+
+def test_a_wrong_result_of_rung_11_is_seen(monkeypatch):
+    def wrong(config, A, B, alpha, beta, C, machine, forced):
+        C[...] = A @ B * np.float32(1.001)
+        return ()
+
+    monkeypatch.setattr(simulated.sim_fp16x3, "sgemm", wrong)
+    climbed = climb(Problem(8, 8, 8), [rungs.find("fp16x3")])
+    assert not climbed.ok and "WRONG: error 0.001" in climbed.text()
+
+
 def test_resources_are_those_of_the_cubin_on_the_device(rows):
     assert all(0 < row.registers <= 255 and row.spilled == 0 and 0 < row.occupancy <= 1 for row in rows.values())
     assert rows["smem_tiled"].shared_bytes == 2 * 32 * 32 * 4

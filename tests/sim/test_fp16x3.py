@@ -5,6 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from fastsgemm import rungs, sim
+from fastsgemm.config import Fp16x3Config
+from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.sim import Machine, fp16x3
 from fastsgemm.sim.errors import BarrierError, EndlessWaitError, RaceError, UnfinishedProductError, UnwrittenSharedError
 
@@ -67,8 +70,9 @@ SPLITS = {
     "rows": ("sm_90", "rows", 37, 96, 0),
     "rows, ragged": ("sm_90", "rows", 11, 101, 2),
     "rows, long": ("sm_90", "rows", 9, 33000, 0),
-    "columns": ("sm_90", "columns", 36, 96, 0),
+    "columns, one block": ("sm_90", "columns", 36, 96, 0),
     "columns, ragged": ("sm_90", "columns", 37, 70, 2),
+    "columns, two blocks": ("sm_90", "columns", 9, 300, 1),
     "columns, long": ("sm_90", "columns", 9, 4300, 3),
     "columns without clusters": ("sm_80", "columns", 37, 101, 3),
 }
@@ -149,6 +153,38 @@ def test_the_whole_product_with_every_exception():
     assert worst(C[part], A[rows], B[:, columns], 0.5, -2.0, old[part]) < 6
 
 
+@pytest.mark.parametrize(("arch", "order"), [("sm_90", "C"), ("sm_90", "F"), ("sm_80", "C")])
+@pytest.mark.parametrize("layout", ["NN", "TT"])
+def test_sgemm_takes_every_layout(arch, order, layout):
+    """With the tile that is chosen for the problem, transposed or not."""
+    A, B, C = problem(21, 50, 130)
+    a, b = (np.asarray(x, order="CF"[letter == "T"]) for x, letter in zip((A, B), layout, strict=True))
+    found = np.asarray(C, order=order).copy(order="K")
+    out, report = sim.sgemm(rungs.find("fp16x3"), None, a, b, 1.5, -0.5, found, Machine(arch))
+    assert out is found and report.kernel in fp16x3.PRODUCTS
+    assert worst(found, A, B, 1.5, -0.5, C) < 6
+
+
+def test_sgemm_takes_a_config():
+    A, B, C = problem(70, 40, 200)
+    config = Fp16x3Config(BM=64, BN=32, STAGES=4, SPLIT_K=2)
+    out, _ = sim.sgemm(rungs.find("fp16x3"), config, A, B, machine=Machine("sm_90"))
+    assert worst(out, A, B, 1, 0, C) < 6
+    with pytest.raises(ConfigError, match="takes a Fp16x3MmaConfig on sm_80"):
+        sim.sgemm(rungs.find("fp16x3"), config, A, B, machine=Machine("sm_80"))
+    with pytest.raises(DeviceError, match="needs a device of sm_80"):
+        sim.sgemm(rungs.find("fp16x3"), None, A, B, machine=Machine("sm_75"))
+
+
+@pytest.mark.parametrize(("K", "alpha"), [(0, 1.0), (8, 0.0), (8, 1.0)])
+def test_precision_leaves_what_is_small_or_empty_to_an_ieee_kernel(K, alpha):
+    A, B, C = problem(5, 6, K)
+    expected = np.float32(alpha) * (A @ B) + C
+    out, report = sim.sgemm(None, None, A, B, alpha, 1.0, C, Machine("sm_90"), precision="fp16x3")
+    assert report.kernel not in fp16x3.PRODUCTS
+    np.testing.assert_allclose(out, expected, rtol=1e-5)
+
+
 def launch(kernel, old, new, **changed):
     """Run a product with a piece of the kernel's text replaced; return the largest error in u |A| |B|."""
     arch, constants = KERNELS[kernel]
@@ -204,7 +240,7 @@ def test_a_wrong_swizzle_of_the_tensor_map_is_seen(monkeypatch):
 
 
 @pytest.mark.parametrize(("old", "match"), [
-    ("cluster_barrier();\n    }", "written since the last barrier of the cluster"),
+    ("cluster_barrier();\n        else", "written since the last barrier of the cluster"),
     ("cluster_barrier();  // before", "may end while others"),
 ])  # fmt: skip
 def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):
@@ -217,4 +253,4 @@ def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):
 
     monkeypatch.setattr(fp16x3, "source_of", without)
     with pytest.raises(RaceError, match=match):
-        fp16x3.split(as_stored(hard_operand(9, 64), "columns", 0), Machine("sm_90"))
+        fp16x3.split(as_stored(hard_operand(9, 600), "columns", 0), Machine("sm_90"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastsgemm
-from fastsgemm import BlockConfig, SkinnyConfig, VectorizedConfig, known_devices, rungs, sim
+from fastsgemm import BlockConfig, Fp16x3Config, SkinnyConfig, VectorizedConfig, known_devices, rungs, sim
 from fastsgemm.errors import (
     ConfigError,
     DeviceError,
@@ -106,6 +106,15 @@ def test_another_device_has_its_own_constants_and_limits(random, launches, monke
     monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_11")
     with pytest.raises(DeviceError, match="'sm_11' cannot be simulated"):
         fastsgemm.sgemm(A, A)
+
+
+@pytest.mark.parametrize("how", [{"rung": "fp16x3"}, {"precision": "fp16x3", "config": Fp16x3Config(BN=16)}])
+def test_rung_11_runs_too(random, how, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "NVIDIA H200")
+    A, B, C = random(20, 70), random(70, 30), random(20, 30)
+    expected = 1.5 * (A.astype(float) @ B) - C
+    fastsgemm.sgemm(A, B, 1.5, -1.0, C, **how)
+    np.testing.assert_allclose(C, expected, rtol=1e-6, atol=2e-5)
 
 
 def test_a_column_major_c_and_strides_of_every_kind(random, reference):

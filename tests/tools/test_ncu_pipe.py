@@ -20,7 +20,7 @@ if arguments == ["--version"]:
     sys.exit()
 value = lambda name: arguments[arguments.index(name) + 1]
 log, metrics = pathlib.Path(value("--log-file")), value("--metrics").split(",")
-assert value("--clock-control") == "none" and value("--kernel-name") == "regex:pipelined"
+assert value("--clock-control") == "none" and value("--kernel-name") == "regex:fastsgemm_pipelined|fastsgemm_fp16x3"
 assert pathlib.Path(arguments[arguments.index("--on-device") - 1]).name == "ncu_pipe.py"
 if "{refused}" in metrics:
     log.write_text("==ERROR== Failed to find metric {refused}\\n")
@@ -31,7 +31,9 @@ for number in range({launches}):
         count = "n/a" if metric == "{empty}" else f"{{3000000 + number:,}}"
         lines.append(f'"{{number}}","pipelined","{{metric}}","{{count}}"')
 log.write_text("\\n".join(lines))
-rows = [{{"layout": layout, "constants": {{"BM": 64, "BN": 128}}}} for layout in ("NN", "NT", "TN", "TT")]
+constants = {{"BM": 64, "BN": 128}}
+layouts = ("NN", "NT", "TN", "TT")
+rows = [{{"rung": "pipelined", "layout": layout, "constants": constants}} for layout in layouts]
 device = {{"device": "a fake", "arch": "sm_90", "driver": "580", "nvrtc": "13.0", "rows": rows}}
 (pathlib.Path(value("--on-device")) / "device.json").write_text(json.dumps(device))
 """

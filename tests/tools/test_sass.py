@@ -46,6 +46,10 @@ pipelined:
         /*0100*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
         /*0110*/                   FFMA R22, R4, R10, R22 ;
         /*0120*/               @P0 BRA `(.L_x_1) ;
+.L_x_5:
+        /*0122*/                   HGMMA.64x128x16.F32 R24, gdesc[UR8], R24, gsb0 ;
+        /*0124*/               @P0 FADD R20, R20, R24 ;
+        /*0126*/               @P0 BRA `(.L_x_5) ;
         /*0130*/                   EXIT ;
 .L_x_3:
         /*0140*/                   BRA `(.L_x_3);
@@ -67,7 +71,12 @@ def test_labels_and_instructions_without_addresses_and_encodings(sass):
     assert code[:4] == ["LDC R1, c[0x0][0x28]", "@!P0 BRA `(.L_x_1)", ".L_x_0:", "FFMA R1, R2, R3, R1"]
     assert "LDS.128 R8, [R9+0x10]" in code
     assert code[-3:] == ["BRA `(.L_x_3)", "NOP", ".L_x_4:"]
-    assert len(code) == 27
+    assert len(code) == 31
+
+
+def test_the_main_loop_of_rung_11_is_the_one_with_most_products_of_tensor_cores(sass):
+    loop = sass.main_loop(sass.code_of(SASS), sass.TENSOR)
+    assert loop[0] == ".L_x_5:" and sass._opcodes(loop) == {"HGMMA": 1, "FADD": 1, "BRA": 1}
 
 
 def test_the_main_loop_is_the_one_with_most_ffmas(sass):
@@ -155,6 +164,8 @@ def test_what_is_kept_of_a_problem(sass, tmp_path, monkeypatch):
     (row,) = found["rows"]
     assert row["problem"] == "1024,512,256,TN" and row["ffma"] == 3
     assert row["registers"] > 64 and row["spilled_bytes"] == 0  # of the real compilation
+    tensor = found["fp16x3"]
+    assert tensor["arch"] == "sm_90a" and tensor["opcodes"]["HGMMA"] == 1 and tensor["registers"] == 168
 
 
 def test_an_nvdisasm_that_fails_is_one_message(sass, tmp_path, monkeypatch, capsys):

@@ -1,8 +1,8 @@
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+from page_tables.markdown import NOT_MEASURED
 
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.rungs import IEEE
@@ -10,15 +10,9 @@ from fastsgemm.rungs import IEEE
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("sizes", "shapes", "layouts", "narrow", "random", "large")  # of docs/benchmarks.md
 
-pytestmark = pytest.mark.skipif(not (ROOT / "tools").is_dir(), reason="tools/ is part of a checkout only")
-
-
-@pytest.fixture(scope="module")
-def tables():
-    spec = importlib.util.spec_from_file_location("write_tables", ROOT / "tools" / "write_tables.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+tables = pytest.importorskip("write_tables", reason="tools/ is part of a checkout only")
+machine_code = pytest.importorskip("page_tables.machine_code", reason="tools/ is part of a checkout only")
+simulation = pytest.importorskip("page_tables.simulation", reason="tools/ is part of a checkout only")
 
 
 def made_up_run():
@@ -66,7 +60,7 @@ def made_up_run():
 @pytest.fixture
 def checkout(tmp_path):
     (tmp_path / "docs" / "data").mkdir(parents=True)
-    for name in ("literature.json", "trial.json", "counts.json"):
+    for name in ("literature.json", "counts.json"):
         (tmp_path / "docs" / "data" / name).write_text((ROOT / "docs" / "data" / name).read_text())
     places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in ("ladder", "speed", "calls")]
     (tmp_path / "README.md").write_text("before\n" + "\nbetween\n".join(places) + "\nafter\n")
@@ -79,7 +73,7 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def test_without_data_the_tables_say_so(tables, checkout):
+def test_without_data_the_tables_say_so(checkout):
     assert tables.main([], root=checkout) == 0
     text = (checkout / "README.md").read_text()
     assert text.count("Not measured yet") == 3
@@ -87,7 +81,7 @@ def test_without_data_the_tables_say_so(tables, checkout):
     assert text.endswith("\nafter\n")
 
 
-def test_a_run_becomes_tables_and_kept_data(tables, checkout):
+def test_a_run_becomes_tables_and_kept_data(checkout):
     assert tables.main([str(checkout / "run.json")], root=checkout) == 0
     text = (checkout / "README.md").read_text()
     assert "one NVIDIA X, driver 580.1 (CUDA 13.0), NVRTC 13.0, torch 2.9, 2026-01-02" in text
@@ -97,7 +91,7 @@ def test_a_run_becomes_tables_and_kept_data(tables, checkout):
     assert "host parts" not in (checkout / "docs" / "data" / "benchmarks.json").read_text()
 
 
-def test_the_readme_gives_a_mean_for_each_kind_of_problem(tables, checkout):
+def test_the_readme_gives_a_mean_for_each_kind_of_problem(checkout):
     tables.main([str(checkout / "run.json")], root=checkout)
     text = (checkout / "README.md").read_text()
     assert "relative to cuBLAS FP32 (above 1: `sgemm` is faster), on one NVIDIA X, driver" in text
@@ -109,10 +103,9 @@ def test_the_readme_gives_a_mean_for_each_kind_of_problem(tables, checkout):
         text.index("named shapes, tuned") < text.index("named shapes, predicted") < text.index("random, launch-bound")
     )
     assert "This took 16 s on one NVIDIA X, measured with its records removed from the database." in text
-    assert "trial" not in text
 
 
-def test_every_row_is_marked_as_tuned_or_predicted(tables, checkout):
+def test_every_row_is_marked_as_tuned_or_predicted(checkout):
     tables.main([str(checkout / "run.json")], root=checkout)
     page = (checkout / "docs" / "benchmarks.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith(("| 16 |", "| 17 |"))]
@@ -126,7 +119,7 @@ def test_every_row_is_marked_as_tuned_or_predicted(tables, checkout):
     assert "- **memory-bound**: thin\n" in page
 
 
-def test_a_random_set_shows_every_loss_and_a_mean_for_each_size_and_layout(tables, checkout):
+def test_a_random_set_shows_every_loss_and_a_mean_for_each_size_and_layout(checkout):
     run = made_up_run()
     template = next(one for one in run["benchmarks"] if one["group"] == "random")
     run["benchmarks"] += [
@@ -145,21 +138,18 @@ def test_a_random_set_shows_every_loss_and_a_mean_for_each_size_and_layout(table
     assert "| lines padded |" in random and "| loads of  4 bytes |" in random
 
 
-def test_without_large_problems_the_trial_is_told_and_its_losses(tables, checkout):
+def test_what_a_run_did_not_measure_is_left_out(checkout):
     run = made_up_run()
-    run["benchmarks"] = [one for one in run["benchmarks"] if one["group"] != "large"]
-    run["benchmarks"] = [one for one in run["benchmarks"] if one["extra_info"].get("first") != tables.UNKNOWN_DEVICE]
+    run["benchmarks"] = [one for one in run["benchmarks"] if one["group"] not in ("large", "first result")]
     (checkout / "run.json").write_text(json.dumps(run))
-    trial = json.loads((checkout / "docs" / "data" / "trial.json").read_text())
-    trial |= {"device": "NVIDIA Y", "unknown_device_seconds": 23}
-    (checkout / "docs" / "data" / "trial.json").write_text(json.dumps(trial))
     tables.main([str(checkout / "run.json")], root=checkout)
     text = (checkout / "README.md").read_text()
-    assert "one NVIDIA Y): on 80 random problems" in text and "cuBLAS was faster on 35 of them" in text
-    assert "This took about 23 s in the trial." in text
+    assert "300 GFLOP" not in text and "tunes the device once." in text and "This took" not in text
+    page = (checkout / "docs" / "benchmarks.md").read_text()
+    assert page[page.index("<!-- large:begin") :].splitlines()[1] == NOT_MEASURED
 
 
-def test_check_finds_a_table_edited_by_hand(tables, checkout, capsys):
+def test_check_finds_a_table_edited_by_hand(checkout, capsys):
     tables.main([str(checkout / "run.json")], root=checkout)
     assert tables.main(["--check"], root=checkout) == 0
     readme = checkout / "README.md"
@@ -170,7 +160,7 @@ def test_check_finds_a_table_edited_by_hand(tables, checkout, capsys):
     assert readme.read_text() == edited
 
 
-def test_the_counts_of_the_simulated_device_are_written(tables, checkout):
+def test_the_counts_of_the_simulated_device_are_written(checkout):
     assert tables.main([], root=checkout) == 0
     text = (checkout / "docs" / "ladder.md").read_text()
     assert "128 x 256 x 128" in text and "NVIDIA H200" in text
@@ -178,7 +168,7 @@ def test_the_counts_of_the_simulated_device_are_written(tables, checkout):
     assert "> BM=32 BN=32: sectors: 32 a load of A, 1 a load of B, 32 a store of C; 2 global loads an FMA; no" in text
 
 
-def test_check_finds_a_count_edited_by_hand(tables, checkout, capsys):
+def test_check_finds_a_count_edited_by_hand(checkout, capsys):
     tables.main([], root=checkout)
     assert tables.main(["--check"], root=checkout) == 0
     page = checkout / "docs" / "ladder.md"
@@ -187,7 +177,7 @@ def test_check_finds_a_count_edited_by_hand(tables, checkout, capsys):
     assert "ladder.md" in capsys.readouterr().err
 
 
-def test_check_finds_counts_that_the_page_does_not_have(tables, checkout):
+def test_check_finds_counts_that_the_page_does_not_have(checkout):
     tables.main([], root=checkout)
     kept = checkout / "docs" / "data" / "counts.json"
     counts = json.loads(kept.read_text())
@@ -196,7 +186,7 @@ def test_check_finds_counts_that_the_page_does_not_have(tables, checkout):
     assert tables.main(["--check"], root=checkout) == 1
 
 
-def test_a_run_without_a_device_is_refused(tables, checkout, capsys):
+def test_a_run_without_a_device_is_refused(checkout, capsys):
     run = made_up_run()
     run["benchmarks"] = run["benchmarks"][-1:]
     (checkout / "run.json").write_text(json.dumps(run))
@@ -210,7 +200,7 @@ def test_the_literature_knows_every_rung():
     assert set(literature["percent_of_cublas"]) >= {rung.name for rung in IEEE if rung.number <= 8}
 
 
-def test_a_rung_that_the_literature_does_not_have_has_no_figure_of_it(tables, checkout):
+def test_a_rung_that_the_literature_does_not_have_has_no_figure_of_it(checkout):
     tables.main([str(checkout / "run.json")], root=checkout)
     lines = (checkout / "README.md").read_text().splitlines()
     cells = {line.split("|")[1].strip(): line.split("|")[5].strip() for line in lines if line.count("|") == 7}
@@ -253,14 +243,14 @@ def sass_page(checkout):
     return path
 
 
-def test_without_machine_code_and_profile_the_page_says_so(tables, checkout, sass_page):
+def test_without_machine_code_and_profile_the_page_says_so(checkout, sass_page):
     assert tables.main([], root=checkout) == 0
     text = sass_page.read_text()
     assert text.count("Not written yet: run `make sass`") == 2
     assert text.count("Not measured yet: run `tools/ncu_pipe.py`") == 1
 
 
-def test_the_machine_code_is_counted_and_listed(tables, checkout, sass_page):
+def test_the_machine_code_is_counted_and_listed(checkout, sass_page):
     (checkout / "docs" / "data" / "sass.json").write_text(json.dumps(made_up_sass()))
     assert tables.main([], root=checkout) == 0
     text = sass_page.read_text()
@@ -273,32 +263,48 @@ def test_the_machine_code_is_counted_and_listed(tables, checkout, sass_page):
     assert tables.main(["--check"], root=checkout) == 0
 
 
-def test_a_listing_that_is_too_long_is_cut(tables, checkout, sass_page):
+def test_the_machine_code_of_rung_11_is_counted_and_listed(checkout, sass_page):
+    loop = [".L_x_1:", "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24", "FADD R1, R1, R24", "@P0 BRA `(.L_x_1)"]
+    opcodes = {"HGMMA": 12, "FADD": 64, "UMOV": 27, "SYNCS": 8}
+    tensor = {"arch": "sm_90a", "problem": "4096,4096,4096", "constants": {"BM": 128, "BN": 128}, "registers": 168}
+    tensor |= {"spilled_bytes": 0, "opcodes": opcodes, "loop": loop}
+    (checkout / "docs" / "data" / "sass.json").write_text(json.dumps(made_up_sass() | {"fp16x3": tensor}))
+    sass_page.write_text(
+        "".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in ("sass-fp16x3", "sass-fp16x3-loop"))
+    )
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert "For sm_90a, 168 registers" in text and "384 threads. BM=128 BN=128." in text
+    assert "| 111 | 12 | 64 | 0 | 8 | 0 | 27 |" in text and "Others: 27 UMOV." in text
+    assert "<summary>The main loop of rung 11: 4 lines</summary>" in text
+
+
+def test_a_listing_that_is_too_long_is_cut(checkout, sass_page):
     (checkout / "docs" / "data" / "sass.json").write_text(json.dumps(made_up_sass(lines=705)))
     assert tables.main([], root=checkout) == 0
     text = sass_page.read_text()
     assert text.count("FFMA R") == 699 and "    ... and 5 more lines\n```" in text
 
 
-def test_check_finds_machine_code_that_the_page_does_not_have(tables, checkout, sass_page, capsys):
+def test_check_finds_machine_code_that_the_page_does_not_have(checkout, sass_page, capsys):
     tables.main([], root=checkout)
     (checkout / "docs" / "data" / "sass.json").write_text(json.dumps(made_up_sass()))
     assert tables.main(["--check"], root=checkout) == 1
     assert "sass.md" in capsys.readouterr().err
 
 
-def test_the_profile_is_written(tables, checkout, sass_page):
+def test_the_profile_is_written(checkout, sass_page):
     other = "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"
-    found = made_up_ncu((other, 81.0), (tables.PIPE, 83.26), ("gpu__time_duration.sum", 2750000.0))
+    found = made_up_ncu((other, 81.0), (machine_code.PIPE, 83.26), ("gpu__time_duration.sum", 2750000.0))
     (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(found))
     assert tables.main([], root=checkout) == 0
     text = sass_page.read_text()
     assert "4096 x 4096 x 4096 on one NVIDIA X, driver 580.1, NVRTC 13.5, Nsight Compute 2025.4, 2026-01-02." in text
-    assert f"FMA pipe: `{tables.PIPE}`." in text
+    assert f"FMA pipe: `{machine_code.PIPE}`." in text
     assert f"| NT | 83.3 | 2.750 | {CONFIG} |" in text
 
 
-def test_of_a_profile_without_the_usual_metric_the_first_of_the_pipe_is_shown(tables, checkout, sass_page):
+def test_of_a_profile_without_the_usual_metric_the_first_of_the_pipe_is_shown(checkout, sass_page):
     other = "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"
     metrics = [("sm__throughput.avg.pct_of_peak_sustained_elapsed", 7.0), ("sm__inst_executed_pipe_fma.sum", 9.0)]
     metrics += [(other, 81.0), ("sm__cycles_active.avg", 5.0)]
@@ -308,24 +314,34 @@ def test_of_a_profile_without_the_usual_metric_the_first_of_the_pipe_is_shown(ta
     assert f"FMA pipe: `{other}`." in text and f"| NN | 81.0 |  | {CONFIG} |" in text
 
 
-def test_a_profile_without_any_metric_of_the_pipe_says_so(tables, checkout, sass_page):
+def test_the_profile_of_rung_11_is_of_the_tensor_pipe(checkout, sass_page):
+    found = made_up_ncu((machine_code.PIPE, 83.26), ("gpu__time_duration.sum", 2750000.0))
+    metrics = {machine_code.PIPE: 8.8, machine_code.TENSOR_PIPE: 89.91, "gpu__time_duration.sum": 550000.0}
+    found["rows"].append({"rung": "fp16x3", "layout": "NN", "constants": {"BM": 128}, "metrics": metrics})
+    (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(found))
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert f"Tensor pipe: `{machine_code.TENSOR_PIPE}`." in text and "| fp16x3 | 89.9 | 0.550 |" in text
+
+
+def test_a_profile_without_any_metric_of_the_pipe_says_so(checkout, sass_page):
     (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(made_up_ncu(("gpu__time_duration.sum", 1e6))))
     assert tables.main([], root=checkout) == 0
     text = sass_page.read_text()
     assert "FMA pipe: ncu gave no figure." in text and f"| NN |  | 1.000 | {CONFIG} |" in text
 
 
-def test_the_counters_are_written(tables, checkout):
+def test_the_counters_are_written(checkout):
     page = checkout / "docs" / "simulated-device.md"
     page.write_text("<!-- counters:begin -->\n<!-- counters:end -->\n")
     assert tables.main([], root=checkout) == 0
-    assert tables.NOT_COUNTED in page.read_text()
+    assert simulation.NOT_COUNTED in page.read_text()
     rows = [
         {"rung": "blocktile_2d", "metric": metric, "gated": gated, "sim": sim, "ncu": ncu, "percent": percent}
         for metric, gated, sim, ncu, percent in [
             ("thread FMAs", True, 99.0, 100.0, -1.0),
             ("shared store wavefronts", True, 8192.0, 8192.0, 0.0),
-            (tables.REPEATED, False, 8192.0, 8874.0, -7.7),
+            (simulation.REPEATED, False, 8192.0, 8874.0, -7.7),
             ("instructions", False, 102.0, 100.0, 2.0),
         ]
     ]
@@ -339,7 +355,7 @@ def test_the_counters_are_written(tables, checkout):
     assert "| blocktile_2d | 1.00 | 8192 | 8874 | +2.00 |" in text
 
 
-def test_the_attacks_are_written(tables, checkout):
+def test_the_attacks_are_written(checkout):
     page = checkout / "docs" / "hostile.md"
     page.write_text("<!-- hostile:begin -->\nold\n<!-- hostile:end -->\n")
     assert tables.main([], root=checkout) == 0

@@ -1,39 +1,17 @@
 import json
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pytest
 
-from fastsgemm import command_line
-from fastsgemm.heuristics import database, database_reading
-from fastsgemm.tuning import tuner
+from fastsgemm.heuristics import database
+from fastsgemm.problem import spell
+from fastsgemm.tuning import contribution, tuner
 from fastsgemm.tuning.search_spaces import CLASSIC
 
 
 def run(*arguments, env=None):
     return subprocess.run([sys.executable, "-m", "fastsgemm.tune", *arguments], capture_output=True, text=True, env=env)
-
-
-@pytest.fixture
-def cli(evaluator, data_folder, monkeypatch, capsys):
-    """Return a function that runs the command line on the fake evaluator and returns code, stdout and stderr."""
-
-    @contextmanager
-    def on_fake(gpu):
-        yield evaluator
-
-    monkeypatch.setattr("fastsgemm.device.open_gpu", lambda ordinal: evaluator.device)
-    monkeypatch.setattr(tuner, "evaluating", on_fake)
-
-    def call(*arguments, command="tune"):
-        try:
-            code = command_line.main([*([command] if command else []), *arguments])
-        except SystemExit as ended:  # by argparse
-            code = ended.code
-        return (code, *capsys.readouterr())
-
-    return call
 
 
 QUICK = ("--quick", "--rung", "autotuned", "--no-progress", "--size", "512,512,512")
@@ -63,25 +41,25 @@ def test_progress_goes_to_stderr(cli):
     assert "autotuned 512,512,512 time" in err and "it/s" not in out
 
 
-def test_an_export_is_ready_to_contribute(cli, tmp_path):
-    code, _, err = cli(*QUICK, "--export", str(tmp_path / "sm_90.json"))
+def test_an_export_has_what_was_found(cli, tmp_path):
+    code, _, err = cli(*QUICK, "--export", str(tmp_path / "contribution.json"))
     assert code == 0 and "exported" in err
-    text = (tmp_path / "sm_90.json").read_text()
-    assert database_reading.faults(text, "sm_90") == []
-    assert '"M": 512' in text
+    _, content = contribution.read(tmp_path / "contribution.json")
+    assert [spell(one.problem) for one in content.records] == ["512,512,512"]
 
 
 def test_an_export_that_cannot_be_written_is_one_line(cli, tmp_path):
-    code, _, err = cli(*QUICK, "--export", str(tmp_path / "missing" / "sm_90.json"))
+    code, out, err = cli(*QUICK, "--export", str(tmp_path / "missing" / "contribution.json"))
     assert code == 2 and err.count("\n") == 1 and "cannot be written" in err
+    assert out == ""  # known before anything is tuned
 
 
 def test_show_explains_what_was_tuned(cli):
     cli(*QUICK)
-    code, out, _ = cli("512,512,512", "--rung", "autotuned", command="explain")
+    code, out, _ = cli("--size", "512,512,512", "--rung", "autotuned", command="explain")
     assert code == 0
     assert "exact: this problem was tuned" in out and "measured record for Fake 9000 at 512,512,512 (yours" in out
-    _, out, _ = cli("--json", "explain", "512,512,512,TT", "--rung", "autotuned", command=None)
+    _, out, _ = cli("--json", "explain", "--size", "512,512,512,TT", "--rung", "autotuned", command=None)
     assert json.loads(out)["problem"]["layout"] == "TT"
 
 
@@ -158,8 +136,8 @@ def test_a_dry_run_needs_no_device():
 
 
 def test_json_may_stand_before_the_command(cli):
-    before = cli("--json", "explain", "64", "--device", "sm_86", command=None)
-    after = cli("64", "--device", "sm_86", "--json", command="explain")
+    before = cli("--json", "explain", "--size", "64", "--device", "sm_86", command=None)
+    after = cli("--size", "64", "--device", "sm_86", "--json", command="explain")
     assert before == after and json.loads(before[1])["arch"] == "sm_86"
 
 

@@ -14,10 +14,9 @@ import numpy as np
 
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Argument, Base, Boxes, Draft, Scalar
-from fastsgemm.call.split_operand import require_tensor_cores
 from fastsgemm.call.splitting import Place, add_split, maxima_bytes, place_at
 from fastsgemm.config import Fp16x3Config
-from fastsgemm.errors import ConfigError, ShapeError
+from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import Batch
@@ -40,16 +39,9 @@ Split = tuple[bool, bool]  # whether A and B were split before the call
 def check(gpu: Gpu, config: TileConfig | None, forced: bool) -> None:
     """Raise an error if the device cannot run rung 11, where that is asked for, or not with this config."""
     if forced:
-        require_tensor_cores(gpu)
-    if config is None:
-        return
-    kinds = heuristics.kinds_of(gpu.arch)
-    if type(config) not in kinds:
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise ConfigError(f"rung fp16x3 takes a {names} on {gpu.arch}, got {type(config).__name__}")
-    found = config.violations(gpu.shared_limit)
-    if found:
-        raise ConfigError(f"illegal config for rung fp16x3 ({config}): {'; '.join(map(str, found))}")
+        heuristics.require_tensor_cores(gpu)
+    if config is not None:
+        heuristics.check_config(gpu, config)
 
 
 def add_product(

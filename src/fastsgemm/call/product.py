@@ -84,19 +84,19 @@ def multiply(
     plan: Plan | None = gpu.prepared.get(key)
     if plan is None:
         split = (split_a is not None, split_b is not None)
-        plan = _prepare(gpu, handle, key[:3], key[3:6], rung, config, precision, split, key[11:], output)
+        plan = prepare(gpu, handle, key[:3], key[3:6], rung, config, precision, split, key[11:], output)
         if len(gpu.prepared) >= _MOST_PREPARED:
             gpu.prepared.clear()
         gpu.prepared[key] = plan
     a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
     if pc + c_low < pa + a_high and pa + a_low < pc + c_high:
-        _check_overlap("A", pa - pc, c_meta, a_meta, output)
+        check_overlap("A", pa - pc, c_meta, a_meta, output)
     if pc + c_low < pb + b_high and pb + b_low < pc + c_high:
-        _check_overlap("B", pb - pc, c_meta, b_meta, output)
+        check_overlap("B", pb - pc, c_meta, b_meta, output)
     if source is not None:
         low, high = plan.source_range
         if pc + c_low < source_address + high and source_address + low < pc + c_high:
-            _check_overlap("C", source_address - pc, c_meta, source_meta, output)
+            check_overlap("C", source_address - pc, c_meta, source_meta, output)
     if split_a is None and split_b is None:
         plan.launch(gpu, handle, pa, pb, pc, alpha, beta, source=source_address)
     else:
@@ -104,7 +104,7 @@ def multiply(
         plan.launch(gpu, handle, pa, pb, pc, alpha, beta, *addresses, source_address)
 
 
-def _prepare(
+def prepare(
     gpu: Gpu,
     handle: int,
     metas: Metas,
@@ -113,8 +113,8 @@ def _prepare(
     config: Any,
     precision: str,
     split: fp16x3.Split,
-    source: tuple[Any, ...],
-    output: str,
+    source: tuple[Any, ...] = (),
+    output: str = "C",
 ) -> Plan:
     """Do all steps of a first call except the launch.
 
@@ -212,7 +212,7 @@ def _check_operands(metas: Metas, source: Meta | None, output: str) -> None:
     checks.output(c[0], c[1], readonly=c[4], name=output)
 
 
-def _check_overlap(name: str, distance: int, c: Meta, other: Meta, output: str) -> None:
+def check_overlap(name: str, distance: int, c: Meta, other: Meta, output: str = "C") -> None:
     """Refuse C sharing an element with operand `name`, whose first element lies `distance` bytes from that of C."""
     shared = layout.overlap(distance, *(tuple(each) for each in (c[0], c[1], other[0], other[1])))
     checks.apart(name, shared, output)

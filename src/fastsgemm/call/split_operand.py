@@ -18,7 +18,6 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import (
     ArgumentError,
     CaptureError,
-    DeviceError,
     DeviceMismatchError,
     OperandError,
     PrecisionError,
@@ -27,20 +26,13 @@ from fastsgemm.errors import (
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.fp16x3 import SplitArrays
 from fastsgemm.geometry.layout import Pair, Stored
-from fastsgemm.heuristics.fp16x3 import FIRST
-from fastsgemm.known_devices import compute_capability
+from fastsgemm.heuristics.fp16x3 import require_tensor_cores
 from fastsgemm.problem import MAX_EXTENT
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
 SIDES = ("A", "B")
-
-
-def require_tensor_cores(gpu: Gpu) -> None:
-    """Raise `DeviceError` on a device that the kernels of fp16x3 are not written for."""
-    if compute_capability(gpu.arch) < FIRST:
-        raise DeviceError(f"fp16x3 needs a device of sm_{FIRST} or later, {gpu.name} is {gpu.arch}")
 
 
 class SplitOperand:

@@ -17,7 +17,6 @@ from fastsgemm.jit import kernel
 from fastsgemm.known_devices import compute_capability
 
 CLUSTERS = 90  # the first with clusters of blocks
-_CLUSTER = 8  # blocks that share out K of the same lines
 _ROW_THREADS = 256  # of a block of split_rows.cu, at least
 _COLUMN_THREADS = 512  # of a block of split_columns.cu
 _COLUMN_LINES = 32  # of a block of split_columns.cu
@@ -96,7 +95,7 @@ def add_split(
     across = -(-lines // _COLUMN_LINES)
     parts = _maxima_parts(draft, lines, K)
     largest: tuple[Argument, Argument] = (0, np.int32(0))  # a null pointer, and no parts
-    cluster = down = _CLUSTER
+    cluster = down = geometry.column_cluster(K)
     if parts:
         first = kernel.with_constants(gpu, "column_maxima.cu", {"VEC": vec}, handle)
         grid = (-(-lines // _MAXIMA_LINES), parts)

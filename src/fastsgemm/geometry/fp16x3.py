@@ -93,6 +93,8 @@ class Tiling:
         Of the caller's product.
     k_blocks, part_blocks : int
         Blocks of 32 steps of k, of K and of a part of it.
+    computed_blocks : int
+        Those that a tile takes: of a part, filled up to what the main loop takes at a time.
     parts : int
     trans_c : bool
         The kernel's rows are the caller's columns, and the other way round.
@@ -106,6 +108,7 @@ class Tiling:
     N: int
     k_blocks: int
     part_blocks: int
+    computed_blocks: int
     parts: int
     trans_c: bool
     tiles: int
@@ -135,12 +138,26 @@ def tiling(config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiproce
     parts = _whole(k_blocks, part_blocks)
     tiles = _whole(rows, config.BM) * _whole(columns, config.BN)
     grid = min(multiprocessors, tiles * parts) if isinstance(config, Fp16x3Config) else tiles * parts
-    return Tiling(M, N, k_blocks, part_blocks, parts, trans_c, tiles, grid)
+    turn = _turn(config)
+    computed = _whole(min(part_blocks, k_blocks), turn) * turn
+    return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tiles, grid)
+
+
+def _turn(config: TileConfig) -> int:
+    """Return the blocks of k that the main loop takes at a time; TURN in ``11_fp16x3.cu``."""
+    if not isinstance(config, Fp16x3Config):
+        return 1
+    return config.PROMOTE_STAGES if config.SETS == 3 else 2 * config.PROMOTE_STAGES
 
 
 def line_threads(K: int) -> int:
     """Return the threads of ``split_rows.cu`` that share a line: with 32 elements each it stays in registers."""
     return next((threads for threads in (32, 64, 128, 256, 512) if threads * 32 >= K), 1024)
+
+
+def column_cluster(K: int) -> int:
+    """Return the blocks of ``split_columns.cu`` that share out K, in a cluster: one for each tile of 256 steps."""
+    return next((blocks for blocks in (1, 2, 4) if blocks * 256 >= K), 8)
 
 
 def maxima_parts(lines: int, K: int, multiprocessors: int) -> int:

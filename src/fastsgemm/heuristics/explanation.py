@@ -47,24 +47,19 @@ class Explanation:
 
     def json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        p, choice = self.problem, self.choice
-        if self.fp16x3 is not None and self.fp16x3.config is not None:
-            return {
-                "device": self.device.name,
-                "arch": self.device.arch,
-                "problem": {"M": p.M, "N": p.N, "K": p.K, "layout": p.layout},
-                "precision": "fp16x3",
-                "rung": self.rung,
-                "constants": self.fp16x3.config.constants,
-                "why": self.fp16x3.why,
-                "ms": self.fp16x3.ms,
-                "ieee_ms": self.fp16x3.ieee_ms,
-            }
-        return {
+        p, choice, found = self.problem, self.choice, self.fp16x3
+        asked: dict[str, Any] = {
             "device": self.device.name,
             "arch": self.device.arch,
             "problem": {"M": p.M, "N": p.N, "K": p.K, "layout": p.layout},
+            "precision": "ieee" if found is None else "fp16x3",
             "rung": self.rung,
+        }
+        if found is not None:
+            asked |= {"why": found.why, "fp16x3_ms": found.ms}
+            if found.config is not None:
+                return asked | {"constants": found.config.constants, "ms": found.ms, "ieee_ms": found.ieee_ms}
+        return asked | {
             "constants": choice.config.constants,
             "rule": choice.rule,
             "evidence": _evidence(choice),

@@ -1,92 +1,32 @@
 """Which tile of rung 11 a problem gets, and whether an IEEE kernel is quicker: it keeps the promise of fp16x3 too.
 
 The time of rung 11 is predicted from a few rates measured on a device: bytes that splitting moves, blocks of k that a
-wave of tiles takes, a fixed part for each tile and each kernel. They are data: ``tuning_db/fp16x3/sm_90.json``. Where
-none were measured, ``generic.json`` says from how many operations on an architecture takes rung 11 nevertheless.
+wave of tiles takes, a fixed part for each tile and each kernel. They are data; see `fp16x3_rates`. Where none were
+measured, it is the number of operations that decides.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import Any
+from functools import lru_cache
 
-from fastsgemm import resources, strict_json
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
-from fastsgemm.errors import ConfigError, RecordError
+from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.heuristics import choose as ieee
+from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.choose import Choice, DeviceTraits
+from fastsgemm.heuristics.fp16x3_rates import Rates, Tile
+from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem
 
-_SCHEMA = 1
-_GENERIC = "generic"
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 _HOPPER = "sm_90"  # the architecture with wgmma
 MAX_EXTENT = 2**31 - 4096  # of M, N and K: offsets of tiles are 32-bit in the kernels
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
-
-
-def number(arch: str) -> int:
-    """Return 90 for ``sm_90``."""
-    return int(arch.removeprefix("sm_"))
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A config that was measured.
-
-    Attributes
-    ----------
-    config : Fp16x3Config or Fp16x3MmaConfig
-    least_k : int
-        From this K on it errs no more than one chain of FMAs does.
-    most_k : int or None
-        Up to this K the bound of ``docs/precision.md`` holds; None: for all.
-    step_us, tile_us : float
-        Microseconds of a wave of tiles, one on each SM: for 32 steps of k, and besides.
-    """
-
-    config: TileConfig
-    least_k: int
-    most_k: int | None
-    step_us: float
-    tile_us: float
-
-
-@dataclass(frozen=True)
-class Rates:
-    """What is known of rung 11 on an architecture.
-
-    Attributes
-    ----------
-    device : str
-        What was measured on.
-    tiles : tuple of Tile
-    launch_us, kernel_us : float
-        Microseconds of a call on the device, and of each of its kernels besides.
-    host_us, host_kernel_us : float
-        The same on the host, which is what a small problem takes on an idle device.
-    split_rows_tb_s, split_columns_tb_s, read_tb_s, reduce_tb_s : float
-        10^12 bytes a second: read and written by splitting, read of split operands and of partial sums.
-    least_gflop : dict or None
-        By architecture, from how many 10^9 operations on rung 11 is taken without times; None where times are known.
-    """
-
-    device: str
-    tiles: tuple[Tile, ...]
-    launch_us: float
-    kernel_us: float
-    host_us: float
-    host_kernel_us: float
-    split_rows_tb_s: float
-    split_columns_tb_s: float
-    read_tb_s: float
-    reduce_tb_s: float
-    least_gflop: dict[str, float] | None
 
 
 @dataclass(frozen=True)
@@ -111,45 +51,31 @@ class Fp16x3Choice:
     why: str
 
 
-@cache
-def rates(arch: str) -> Rates:
-    """Return what is known for this architecture, or else what holds for all.
-
-    Raises
-    ------
-    RecordError
-        The file is damaged.
-    """
-    folder = resources.folder("tuning_db") / "fp16x3"
-    path = folder / f"{arch}.json"
-    if not path.is_file():
-        path = folder / f"{_GENERIC}.json"
-    data = strict_json.decode(path.read_bytes(), dict[str, Any])
-    try:
-        if data["schema"] != _SCHEMA:
-            raise RecordError(f"{path}: its schema is {data['schema']!r}, this version reads {_SCHEMA}")
-        return Rates(
-            data["device"], tuple(map(_tile, data["tiles"])), **data["times"], least_gflop=data.get("least_gflop")
-        )
-    except (KeyError, TypeError, ConfigError) as error:
-        raise RecordError(f"{path}: {error}") from error
-
-
-def _tile(line: dict[str, Any]) -> Tile:
-    constants = line["constants"]
-    kind: Any = Fp16x3MmaConfig if "WM" in constants else Fp16x3Config
-    return Tile(
-        kind.from_constants(constants | {"SPLIT_K": 1}),
-        line["least_k"],
-        line.get("most_k"),
-        line["step_us"],
-        line["tile_us"],
-    )
-
-
 def kinds_of(arch: str) -> tuple[type[TileConfig], ...]:
     """Return the classes of the configs of rung 11 that an architecture can run, the quickest first."""
     return (Fp16x3Config, Fp16x3MmaConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
+
+
+def supported(arch: str) -> bool:
+    """Return whether the kernels of fp16x3 run on an architecture."""
+    return compute_capability(arch) >= FIRST
+
+
+def require_tensor_cores(device: DeviceTraits) -> None:
+    """Raise `DeviceError` on a device that the kernels of fp16x3 are not written for."""
+    if not supported(device.arch):
+        raise DeviceError(f"fp16x3 needs a device of sm_{FIRST} or later, {device.name} is {device.arch}")
+
+
+def check_config(device: DeviceTraits, config: TileConfig) -> None:
+    """Raise `ConfigError` if rung 11 cannot run with `config` on a device."""
+    kinds = kinds_of(device.arch)
+    if type(config) not in kinds:
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ConfigError(f"rung fp16x3 takes a {names} on {device.arch}, got {type(config).__name__}")
+    found = config.violations(device.shared_limit)
+    if found:
+        raise ConfigError(f"illegal config for rung fp16x3 ({config}): {'; '.join(map(str, found))}")
 
 
 def choose(
@@ -180,11 +106,11 @@ def _choose(
     split: tuple[bool, bool],
     forced: bool,
 ) -> Fp16x3Choice:
-    if number(arch) < FIRST:
+    if not supported(arch):
         return Fp16x3Choice(None, False, None, None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
     if max(problem.M, problem.N, problem.K) > MAX_EXTENT:
         return Fp16x3Choice(None, False, None, None, f"M, N and K of rung 11 are at most {MAX_EXTENT}")
-    known = rates(arch)
+    known = fp16x3_rates.load(arch, name)
     if not forced and min(tile.least_k for tile in known.tiles) > problem.K:
         return Fp16x3Choice(None, False, None, None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
     ms, trans_c, config = _quickest(known, problem, split, shared_limit, multiprocessors)
@@ -235,6 +161,12 @@ class _Traits:
     multiprocessors: int
 
 
+def forget() -> None:
+    """Forget what was read and chosen, so that it is read and chosen again."""
+    fp16x3_rates.load.cache_clear()
+    _choose.cache_clear()
+
+
 def orientation(device: DeviceTraits, problem: Problem, config: TileConfig) -> bool:
     """Return whether a config is launched on the transposed product: with fewer tiles."""
     tiles = [
@@ -251,22 +183,20 @@ def _quickest(
     least_k = min(tile.least_k for tile in known.tiles)  # a rung that was asked for takes fewer steps too
     found = []
     for tile in known.tiles:
-        if tile.config.shared_bytes > shared_limit or max(problem.K, least_k) < tile.least_k:
-            continue
-        if tile.most_k is not None and tile.most_k < problem.K:
+        if not tile.serves(max(problem.K, least_k), shared_limit):
             continue
         for parts in _SPLIT_K:
             if parts > 1 and parts * _PART_STEPS > problem.K:
                 break
             config = tile.config.replace(SPLIT_K=parts)
             for trans_c in geometry.orientations(config):
-                us = _predicted_us(known, tile, config, problem, split, trans_c, multiprocessors)
+                us = predicted_us(known, tile, config, problem, split, trans_c, multiprocessors)
                 found.append((us, trans_c, parts, tile.config.BM * tile.config.BN, config))
     us, trans_c, _, _, config = min(found, key=lambda one: one[:4])
     return 1e-3 * us, trans_c, config
 
 
-def _predicted_us(
+def predicted_us(
     known: Rates,
     tile: Tile,
     config: TileConfig,
@@ -275,18 +205,23 @@ def _predicted_us(
     trans_c: bool,
     multiprocessors: int,
 ) -> float:
+    """Return the microseconds of a product with this config; see `choose` for the parameters.
+
+    The device computes while it reads. The host launches while the device works.
+    """
     M, N, K = problem.M, problem.N, problem.K
+    times = known.times
     t = geometry.tiling(config, M, N, K, trans_c, multiprocessors)
     waves = -(-t.tiles * t.parts // multiprocessors)
-    computing = waves * (t.part_blocks * tile.step_us + tile.tile_us)
-    reading = 1e-6 * LINE_BYTES * blocks_of(K) * (M + N) / known.read_tb_s
-    us = known.launch_us + max(computing, reading)
+    computing = waves * (t.computed_blocks * tile.step_us + tile.tile_us)
+    reading = 1e-6 * LINE_BYTES * blocks_of(K) * (M + N) / times.read_tb_s
+    us = times.launch_us + max(computing, reading)
     kernels = 2  # the product and the guard
     for lines, own, strided in ((M, split[0], problem.layout[0] == "T"), (N, split[1], problem.layout[1] == "N")):
         if own:
             kernels += 1
-            us += 1e-6 * 2 * ITEM * lines * K / (known.split_columns_tb_s if strided else known.split_rows_tb_s)
+            us += 1e-6 * 2 * ITEM * lines * K / (times.split_columns_tb_s if strided else times.split_rows_tb_s)
     if t.parts > 1:
         kernels += 1
-        us += 1e-6 * ITEM * M * N * (t.parts + 1) / known.reduce_tb_s
-    return max(us + kernels * known.kernel_us, known.host_us + kernels * known.host_kernel_us)
+        us += 1e-6 * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
+    return max(us + kernels * times.kernel_us, times.host_us + kernels * times.host_kernel_us)

@@ -22,11 +22,12 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import ShapeError
 from fastsgemm.gemm import sgemm
 from fastsgemm.geometry import variants
+from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.measure import cublas
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem, spell
-from fastsgemm.rungs import Rung
+from fastsgemm.rungs import RUNGS, Rung, ladder
 from fastsgemm.tuning.evaluator import Lent, views
 
 Work = Callable[[], object]
@@ -54,12 +55,15 @@ class Product:
         Tile constants of the rung.
     work : callable
         Runs the product; on a device it only launches it.
+    precision : str
+        As in `Rung`. Only results of ``ieee`` can have the same bits.
     """
 
     name: str
     number: int | None
     constants: dict[str, int]
     work: Work
+    precision: str = "ieee"
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,14 @@ class Contenders:
     medians: Callable[[Sequence[Work]], list[float]]
 
 
+def rungs_for(problem: Problem, arch: str) -> tuple[Rung, ...]:
+    """Return the rungs of a ladder where none is named: those that suit C and run on this architecture."""
+    others = (rung for rung in RUNGS if rung.precision != "ieee")
+    return (*ladder(problem.M, problem.N), *(others if fp16x3.supported(arch) else ()))
+
+
 @contextmanager
-def on_device(problem: Problem, rungs: Sequence[Rung | None], ordinal: int = 0) -> Iterator[Contenders]:
+def on_device(problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int = 0) -> Iterator[Contenders]:
     """Prepare the operands and products on a device of this machine.
 
     Parameters
@@ -102,7 +112,7 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None], ordinal: int = 0) 
     problem : Problem
         The operands are dense and stored as its layout says; C is row-major.
     rungs : sequence of Rung or None
-        None stands for the rung that `sgemm` picks by default.
+        None stands for the rung that `sgemm` picks by default. Empty: see `rungs_for`.
     ordinal : int
         CUDA's device number.
 
@@ -129,6 +139,11 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None], ordinal: int = 0) 
         asked = variants.dense_call(problem).problem
 
         def product(rung: Rung | None) -> Product:
+            if rung is not None and rung.precision == "fp16x3":
+                fp16x3.require_tensor_cores(gpu)
+                tile = fp16x3.choose(gpu, asked, forced=True).config
+                constants = {} if tile is None else tile.constants
+                return Product(rung.name, rung.number, constants, partial(launch, rung), rung.precision)
             found = choose(gpu, rung, asked)
             return Product(found.rung.name, found.rung.number, found.config.constants, partial(launch, rung))
 
@@ -145,7 +160,7 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None], ordinal: int = 0) 
             clock="device time, L2 flushed",
             a=a,
             b=b,
-            products=tuple(map(product, rungs)),
+            products=tuple(map(product, rungs or rungs_for(problem, gpu.arch))),
             baseline=Product(beside.name, None, {}, beside.work) if beside else None,
             result=result,
             medians=stack.enter_context(closing(Stopwatch(gpu))).medians,

@@ -36,6 +36,8 @@ class Row:
         TFLOP/s.
     percent : float or None
         Speed relative to cuBLAS in percent; both run in turns.
+    precision : str
+        As in `fastsgemm.rungs.Rung`.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Row:
     ms: float | None = None
     tflops: float | None = None
     percent: float | None = None
+    precision: str = "ieee"
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Ladder:
     baseline : str or None
         The library that cuBLAS was called through; None if it was not timed.
     identical : bool
-        Whether all rungs that sum in one chain returned the same bits.
+        Whether all rungs that sum in one chain of FMAs returned the same bits.
     reference_rows : int
         Number of rows of C that were compared with float64.
     layout : str
@@ -103,8 +106,10 @@ class Ladder:
             f"{self.where}",
             f"{self.M} x {self.N} x {self.K}, {self.layout}, {self.clock}",
             "",
-            f"{'rung':<16}{'ms':>11}{unit:>10}{'error':>11}" + (f"{'% of cuBLAS':>14}" if self.baseline else ""),
-            *(_line(row, scale) for row in self.rows),
+            f"{'rung':<16}{'ms':>11}{unit:>10}{'error':>11}"
+            + (f"{'bits':>6}" if self.rungs else "")
+            + (f"{'% of cuBLAS':>14}" if self.baseline else ""),
+            *(_line(row, scale, bool(self.rungs)) for row in self.rows),
             "",
             *self._footer(),
         ]
@@ -116,13 +121,15 @@ class Ladder:
             "error: ||C - C64|| / ||C64||, Frobenius, against float64",
             f"checked before timing: C was filled with NaN first, and compared on {rows}",
         ]
-        chains = [row for row in self.rungs if not divided(row.constants)]
+        chains = [row for row in self.rungs if one_chain(row)]
         if len(chains) > 1:
             verdict = "are the same bits" if self.identical else "are NOT the same bits: look for an indexing bug"
             lines.append(f"the results of the {len(chains)} rungs {verdict}")
         for row in self.rungs:
-            if divided(row.constants):
-                lines.append(f"{row.name} sums in several chains here, so its bits differ")
+            if row.precision != "ieee":
+                lines.append(f"own bits: {row.name} sums products of FP16 pairs on tensor cores")
+            elif not one_chain(row):
+                lines.append(f"own bits: {row.name} sums in several chains here")
         if self.rungs:
             absent = "not compared with cuBLAS: neither PyTorch nor CuPy can use the device"
             lines.append(f"{self.baseline}, FP32 without TF32, in turns with each rung" if self.baseline else absent)
@@ -133,6 +140,11 @@ def divided(constants: Mapping[str, int]) -> bool:
     """Return whether a sum has several chains of FMAs with these constants; its bits differ from those of one chain."""
     sliced = "TK" in constants and constants["TK"] < constants["BK"]
     return sliced or any(constants.get(name, 1) > 1 for name in ("SLICED_K", "PARTIAL_ACCUMULATORS", "SPLIT_K"))
+
+
+def one_chain(row: Row | Product) -> bool:
+    """Return whether each element of C is one chain of FMAs in ascending k, whose bits can be compared."""
+    return row.precision == "ieee" and not divided(row.constants)
 
 
 class Reference:
@@ -207,7 +219,7 @@ def _check(contenders: Contenders, reference: Reference) -> tuple[list[float], b
     for product in track(contenders.products, "checking"):
         bits = contenders.result(product.work).view(np.uint32)
         errors.append(reference.error(bits.view(np.float32)))
-        if divided(product.constants):
+        if not one_chain(product):
             continue
         if first is None:
             first = bits.copy()
@@ -226,12 +238,14 @@ def _row(
     tflops: float | None = None,
     percent: float | None = None,
 ) -> Row:
-    return Row(product.name, product.number, product.constants, error, ms, tflops, percent)
+    return Row(product.name, product.number, product.constants, error, ms, tflops, percent, product.precision)
 
 
-def _line(row: Row, scale: float) -> str:
+def _line(row: Row, scale: float, with_bits: bool) -> str:
+    """Return a line of the table. Rungs that sum in one chain have the same bits; the others have their own."""
     name = f"{row.number} {row.name}" if row.number else row.name
     if row.ms is None or row.tflops is None:
         return f"{name:<16}{'WRONG':>11}{'':>10}{row.error:>11.2g}"
+    bits = "" if row.number is None else "same" if one_chain(row) else "own"
     percent = "" if row.percent is None else f"{row.percent:>14.1f}"
-    return f"{name:<16}{row.ms:>11.4g}{row.tflops * scale:>10.4g}{row.error:>11.2g}{percent}"
+    return f"{name:<16}{row.ms:>11.4g}{row.tflops * scale:>10.4g}{row.error:>11.2g}{f'{bits:>6}' * with_bits}{percent}"

@@ -14,12 +14,14 @@ from fastsgemm import device
 from fastsgemm.config import Config
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
+from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.ladder import contenders
 from fastsgemm.ladder.measured import Reference, divided
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import track
-from fastsgemm.rungs import Rung, find, ladder
+from fastsgemm.rungs import Rung, find
+from fastsgemm.sim import fp16x3 as sim_fp16x3
 from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
 from fastsgemm.sim.gemm import sgemm
 from fastsgemm.sim.machine import Machine
@@ -111,6 +113,56 @@ class Row:
         return (self.instructions - self.fmas) / self.fmas if self.fmas else 0.0
 
 
+@dataclass(frozen=True)
+class KernelRow:
+    """The counts of one kernel of rung 11.
+
+    Attributes
+    ----------
+    name : str
+    blocks : int
+    loads, stores : GlobalTraffic
+        Of all operands.
+    shared_wavefronts : int
+        Of loads and stores by threads. What the copy engine and the tensor cores do is not counted.
+    instructions : int
+    registers, shared_bytes : int
+        As in `Row`.
+    occupancy : float
+    """
+
+    name: str
+    blocks: int
+    loads: GlobalTraffic
+    stores: GlobalTraffic
+    shared_wavefronts: int
+    instructions: int
+    registers: int
+    shared_bytes: int
+    occupancy: float
+
+
+@dataclass(frozen=True)
+class Fp16x3Rows:
+    """The counts of rung 11, whose product takes several kernels. Its bits are not those of the other rungs.
+
+    Attributes
+    ----------
+    constants : dict
+        Of the kernel that multiplies.
+    kernels : tuple of KernelRow
+        In the order of their launches.
+    error : float or None
+        As in `Row`.
+    right : bool
+    """
+
+    constants: dict[str, int]
+    kernels: tuple[KernelRow, ...]
+    error: float | None
+    right: bool
+
+
 # A column: group, heading, and format of its cells.
 _MEMORY = (
     ("sectors", "A", "{row.loads_a.sectors_per_request:.1f}"),
@@ -132,7 +184,17 @@ _ARITHMETIC = (
     ("", "occupancy", "{row.occupancy:.0%}"),
 )
 _COLUMNS = _MEMORY + _ARITHMETIC
-_SHORT = {"registers": "regs"}  # headings shortened to fit a terminal
+_KERNEL = (
+    ("", "blocks", "{row.blocks}"),
+    ("sectors", "loaded", "{row.loads.sectors}"),
+    ("sectors", "stored", "{row.stores.sectors}"),
+    ("", "instructions", "{row.instructions}"),
+    ("shared", "wavefronts", "{row.shared_wavefronts}"),
+    ("", "registers", "{row.registers}"),
+    ("shared", "bytes", "{row.shared_bytes}"),
+    ("", "occupancy", "{row.occupancy:.0%}"),
+)
+_SHORT = {"registers": "regs", "instructions": "instr."}  # headings shortened to fit a terminal
 
 _MEMORY_LEGEND = """\
 sectors: 32-byte pieces of global memory that a warp touches per load of A or B,
@@ -162,6 +224,8 @@ class Table:
     rows : tuple of Row
     layout : str
         As in `Problem`.
+    fp16x3 : Fp16x3Rows or None
+        Rung 11, if it was run.
     """
 
     device: str
@@ -174,11 +238,13 @@ class Table:
     identical: bool
     rows: tuple[Row, ...]
     layout: str = "NN"
+    fp16x3: Fp16x3Rows | None = None
 
     @property
     def ok(self) -> bool:
         """Whether every result is correct and all bits agree."""
-        return self.identical and all(row.right for row in self.rows)
+        right = all(row.right for row in self.rows) and (self.fp16x3 is None or self.fp16x3.right)
+        return self.identical and right
 
     def json(self) -> dict[str, Any]:
         """Return this as plain data, ready for `json.dumps`."""
@@ -192,26 +258,34 @@ class Table:
 
     def text(self) -> str:
         """Return this as tables for a terminal, at most 80 columns wide."""
-        lines = [*textwrap.wrap(self.heading(), _WIDTH), "", *self._table(_MEMORY), *_MEMORY_LEGEND.splitlines()]
-        lines += ["", *self._table(_ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
+        lines = textwrap.wrap(self.heading(), _WIDTH)
+        if self.rows:
+            lines += ["", *self._table(_MEMORY), *_MEMORY_LEGEND.splitlines()]
+            lines += ["", *self._table(_ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
         for row in self.rows:
             constants = str(find(row.name).config(**row.constants))
             lines += textwrap.wrap(f"{row.number} {row.name:<14}{constants}", _WIDTH, subsequent_indent=" " * 16)
+        if self.fp16x3 is not None:
+            lines += ["", *self._fp16x3_table(self.fp16x3)]
         lines += ["", *(f"{row.name}: WRONG, error {row.error}" for row in self.rows if not row.right)]
         chains = sum(not divided(row.constants) for row in self.rows)
         if chains > 1:
             verdict = "are the same bits" if self.identical else "are NOT the same bits: look for an indexing bug"
             lines.append(f"the results of the {chains} rungs {verdict}")
-        if self.ok:
+        if self.ok and self.rows:
             lines += textwrap.wrap(self._summary(), _WIDTH)
         return "\n".join(lines)
 
     def _table(self, columns: Sequence[tuple[str, str, str]]) -> list[str]:
-        rows = [[f"{row.number} {row.name}", *_cells(row, columns)] for row in self.rows]
-        names = [_SHORT.get(name, name) for _, name, _ in columns]
-        heads = [["", *(group for group, _, _ in columns)], ["rung", *names]]
-        widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
-        return [_aligned(cells, widths) for cells in heads + rows]
+        return _plain("rung", [(f"{row.number} {row.name}", row) for row in self.rows], columns)
+
+    def _fp16x3_table(self, found: Fp16x3Rows) -> list[str]:
+        constants = " ".join(f"{name}={value}" for name, value in found.constants.items())
+        error = "not a number" if found.error is None else f"{found.error:.2g}"
+        text = f"error {error}; its bits are its own, because it sums products of FP16 pairs on tensor cores"
+        lines = textwrap.wrap(f"11 fp16x3       {constants}", _WIDTH, subsequent_indent=" " * 16)
+        lines += textwrap.wrap(("" if found.right else "WRONG: ") + text, _WIDTH)
+        return [*lines, *_plain("kernel", [(row.name, row) for row in found.kernels], _KERNEL)]
 
     def _summary(self) -> str:
         """Return one sentence that sums up the counts."""
@@ -228,10 +302,12 @@ class Table:
 
     def markdown(self) -> str:
         """Return the rows as a Markdown table."""
-        heads = ["rung", *(f"{group} {name}".strip() for group, name, _ in _COLUMNS)]
-        lines = [heads, ["---", *("---:" for _ in _COLUMNS)]]
-        lines += [[f"{row.number} {row.name}", *_cells(row, _COLUMNS)] for row in self.rows]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return _markdown("rung", [(f"{row.number} {row.name}", row) for row in self.rows], _COLUMNS)
+
+    def fp16x3_markdown(self) -> str:
+        """Return the kernels of rung 11 as a Markdown table; empty where it was not run."""
+        kernels = self.fp16x3.kernels if self.fp16x3 is not None else ()
+        return _markdown("kernel", [(row.name, row) for row in kernels], _KERNEL) if kernels else ""
 
 
 def climb(
@@ -246,11 +322,12 @@ def climb(
     ----------
     problem : Problem
     rungs : sequence of Rung, optional
-        Default: the rungs that suit the shape of C.
+        Default: see `fastsgemm.ladder.contenders.rungs_for`.
     machine : Machine, optional
         Default: see `Machine`.
     configs : mapping, optional
-        Config by name of the rung. Default: those of the tuning database for a large problem on this device.
+        Config by name of the rung; rung 11 has its own. Default: those of the tuning database for a large problem on
+        this device.
 
     Raises
     ------
@@ -260,14 +337,20 @@ def climb(
     machine = machine or Machine()
     usual = f"the constants for {TYPICAL.M} x {TYPICAL.N} x {TYPICAL.K}"
     constants = usual if configs is None else "given constants"
-    chosen = rungs or ladder(problem.M, problem.N)
+    chosen = rungs or contenders.rungs_for(problem, machine.device.arch)
     if configs is None:
-        configs = {rung.name: choose(machine.device, rung, TYPICAL).config for rung in chosen}
+        configs = {
+            rung.name: choose(machine.device, rung, TYPICAL).config for rung in chosen if rung.precision == "ieee"
+        }
     _refuse_too_large(problem, chosen, configs)
     A, B, _ = contenders.operands(problem)
     reference = Reference(A, B)
     rows, results = [], []
+    tensor_cores = None
     for rung in track(chosen, "simulating rungs"):
+        if rung.precision != "ieee":
+            tensor_cores = _fp16x3(machine, A, B, reference)
+            continue
         config = configs[rung.name]
         C, report = sgemm(rung, config, A, B, machine=machine)
         assert report is not None  # there is a report because M, N and K are positive
@@ -278,12 +361,48 @@ def climb(
     nvrtc = "{}.{}".format(*device.nvrtc_version())
     device_info = machine.device
     M, N, K = problem.M, problem.N, problem.K
-    return Table(device_info.name, device_info.arch, nvrtc, M, N, K, constants, identical, tuple(rows), problem.layout)
+    return Table(
+        device_info.name, device_info.arch, nvrtc, M, N, K, constants, identical, tuple(rows), problem.layout,
+        tensor_cores,
+    )  # fmt: skip
+
+
+def _fp16x3(machine: Machine, A: np.ndarray, B: np.ndarray, reference: Reference) -> Fp16x3Rows:
+    """Run rung 11 with its constants for a large problem."""
+    fp16x3.require_tensor_cores(machine.device)
+    config = fp16x3.choose(machine.device, TYPICAL, forced=True).config
+    assert config is not None  # a device with tensor cores has one
+    C = np.empty((A.shape[0], B.shape[1]), np.float32)
+    reports = sim_fp16x3.sgemm(config, A, B, 1.0, 0.0, C, machine, forced=True)
+    error = reference.error(C)
+    kernels = tuple(map(_kernel_row, reports))
+    return Fp16x3Rows(
+        config.constants, kernels, error if math.isfinite(error) else None, bool(error <= reference.limit)
+    )
+
+
+def _kernel_row(report: Report) -> KernelRow:
+    total = report.total
+    loads, stores = GlobalTraffic(), GlobalTraffic()
+    for found, parts in ((loads, total.loads), (stores, total.stores)):
+        for part in parts.values():
+            found.add(part)
+    return KernelRow(
+        name=report.kernel.removeprefix("fastsgemm_"),
+        blocks=report.grid,
+        loads=loads,
+        stores=stores,
+        shared_wavefronts=total.shared_loads.wavefronts + total.shared_stores.wavefronts,
+        instructions=total.instructions,
+        registers=report.registers,
+        shared_bytes=report.shared_bytes,
+        occupancy=report.occupancy.share,
+    )
 
 
 def _refuse_too_large(problem: Problem, chosen: Sequence[Rung], configs: Mapping[str, Config]) -> None:
     contenders.refuse_too_large(problem, _COPIES)
-    flops = sum(_flops(problem, rung, configs[rung.name]) for rung in chosen)
+    flops = sum(_flops(problem, rung, configs.get(rung.name)) for rung in chosen)
     if flops > MOST_FLOPS:
         least, most = (flops / speed / 60 for speed in reversed(_FLOPS_A_SECOND))
         raise ShapeError(
@@ -293,7 +412,9 @@ def _refuse_too_large(problem: Problem, chosen: Sequence[Rung], configs: Mapping
         )
 
 
-def _flops(problem: Problem, rung: Rung, config: Config) -> int:
+def _flops(problem: Problem, rung: Rung, config: Config | None) -> int:
+    if config is None:  # rung 11, whose simulation takes about as long as that of rung 8
+        return problem.flops
     swapped = variants.with_swap_ab(rung, problem)
     return 2 * grid.tiles(config, swapped) * config.BM * config.BN * (swapped.K + _STEPS_BESIDE)
 
@@ -303,7 +424,15 @@ def from_json(data: dict[str, Any]) -> Table:
     traffic = {"loads_a": GlobalTraffic, "loads_b": GlobalTraffic, "stores_c": GlobalTraffic}
     kinds = traffic | {"shared_loads": SharedTraffic, "shared_stores": SharedTraffic}
     rows = tuple(Row(**row | {name: kind(**row[name]) for name, kind in kinds.items()}) for row in data["rows"])
-    return Table(**{name: value for name, value in data.items() if name != "ok"} | {"rows": rows})
+    found = data.get("fp16x3")
+    if found is not None:
+        kernels = tuple(
+            KernelRow(**row | {name: GlobalTraffic(**row[name]) for name in ("loads", "stores")})
+            for row in found["kernels"]
+        )
+        found = Fp16x3Rows(**found | {"kernels": kernels})
+    kept = {name: value for name, value in data.items() if name != "ok"}
+    return Table(**kept | {"rows": rows, "fp16x3": found})
 
 
 def _row(rung: Rung, config: Config, report: Report, error: float, limit: float) -> Row:
@@ -332,8 +461,27 @@ def _row(rung: Rung, config: Config, report: Report, error: float, limit: float)
     )
 
 
-def _cells(row: Row, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+Named = Sequence[tuple[str, Row | KernelRow]]
+
+
+def _cells(row: Row | KernelRow, columns: Sequence[tuple[str, str, str]]) -> list[str]:
     return [text.format(row=row) for _, _, text in columns]
+
+
+def _plain(first: str, named: Named, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return the lines of a table for a terminal."""
+    rows = [[name, *_cells(row, columns)] for name, row in named]
+    names = [_SHORT.get(name, name) for _, name, _ in columns]
+    heads = [["", *(group for group, _, _ in columns)], [first, *names]]
+    widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
+    return [_aligned(cells, widths) for cells in heads + rows]
+
+
+def _markdown(first: str, named: Named, columns: Sequence[tuple[str, str, str]]) -> str:
+    heads = [first, *(f"{group} {name}".strip() for group, name, _ in columns)]
+    lines = [heads, ["---", *("---:" for _ in columns)]]
+    lines += [[name, *_cells(row, columns)] for name, row in named]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

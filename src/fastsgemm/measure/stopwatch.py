@@ -39,24 +39,33 @@ class Stopwatch:
         self._start = gpu.device.create_event(options)
         self._stop = gpu.device.create_event(options)
 
-    def once(self, work: Work) -> float:
-        """Run `work` with a cold L2 and return its device time in milliseconds."""
-        self._flush.buffer.fill(0, stream=self._stream)
+    def once(self, work: Work, flushes: int = 1) -> float:
+        """Run `work` with a cold L2 and return its device time in milliseconds.
+
+        Parameters
+        ----------
+        work : callable
+        flushes : int
+            How often L2 is flushed. A device that flushes for longer than the host takes to launch `work` has all of
+            it queued when it starts, so the time has no wait for the host in it.
+        """
+        for _ in range(flushes):
+            self._flush.buffer.fill(0, stream=self._stream)
         self._stream.record(self._start)
         work()
         self._stream.record(self._stop)
         self._stop.sync()
         return float(self._stop - self._start)
 
-    def median(self, work: Work, seconds: float = 0.3) -> float:
+    def median(self, work: Work, seconds: float = 0.3, flushes: int = 1) -> float:
         """Return the median device time of `work` in milliseconds, from runs that take about `seconds`."""
-        return self.medians([work], seconds)[0]
+        return statistics.median(self.samples([work], seconds, flushes)[0])
 
     def medians(self, works: Sequence[Work], seconds: float = 0.3) -> list[float]:
         """Return the median device time of each of `works`, in milliseconds; see `samples`."""
         return [statistics.median(seen) for seen in self.samples(works, seconds)]
 
-    def samples(self, works: Sequence[Work], seconds: float = 0.3) -> list[list[float]]:
+    def samples(self, works: Sequence[Work], seconds: float = 0.3, flushes: int = 1) -> list[list[float]]:
         """Return the device times of all runs of each of `works`, in milliseconds.
 
         They run in turns, so that a drifting clock affects all of them.
@@ -66,17 +75,19 @@ class Stopwatch:
         works : sequence of callable
         seconds : float
             Wall time of the timed runs of each of them, about.
+        flushes : int
+            See `once`.
         """
         for work in works:
             for _ in range(_WARM_UP):
-                self.once(work)
+                self.once(work, flushes)
         began = time.perf_counter()
         times: list[list[float]] = [[] for _ in works]
         while len(times[0]) < _LEAST_RUNS or (
             len(times[0]) < _MOST_RUNS and time.perf_counter() - began < seconds * len(works)
         ):
             for work, seen in zip(works, times, strict=True):
-                seen.append(self.once(work))
+                seen.append(self.once(work, flushes))
         return times
 
     def close(self) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsgemm.geometry.fp16x3 import TileConfig, column_cluster
+from fastsgemm.geometry.layout import stored
+from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import source
+from fastsgemm.known_devices import compute_capability
+from fastsgemm.problem import Problem
 from fastsgemm.rungs import kernel_name
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
@@ -18,8 +23,8 @@ from fastsgemm.sim.tensor_map import TensorMap
 
 BLOCK_K = 32  # steps of k in a block of a split operand
 HALVES = 64  # FP16 numbers of a line in a block: 32 hi, 32 lo
+PRODUCTS = (kernel_name("11_fp16x3.cu"), kernel_name("11_fp16x3_mma.cu"))
 SPARSE = 4  # places of elements left out that are kept for a line
-DEVICE_CLUSTER = 8  # blocks of a cluster of split_columns where there are clusters
 
 _CLUSTERS = 90  # the first architecture with clusters
 _PAIR_BYTES = 2 * HALVES
@@ -42,11 +47,14 @@ class SplitOperand:
         The exponent of each line and how many elements were left out; the last record is padding.
     where : array of int32, shape (lines, 4)
         Where along K those elements are, in any order.
+    reports : tuple of Report
+        Of the kernels that made it.
     """
 
     pairs: NDArray[np.uint16]
     info: NDArray[np.int32]
     where: NDArray[np.int32]
+    reports: tuple[Report, ...] = ()
 
     @property
     def lines(self) -> int:
@@ -86,36 +94,34 @@ def split(X: Matrix, machine: Machine) -> SplitOperand:
         "info": Region(result.info, write=True),
         "where": Region(result.where, read=False, write=True),
     }
-    if X.strides[1] == X.itemsize:
-        _split_rows(X, machine, operands)
-    else:
-        _split_columns(X, machine, operands)
-    return result
+    how = stored((lines, K), (X.strides[0] // X.itemsize, X.strides[1] // X.itemsize))
+    assert how is not None  # one of the dimensions has unit stride
+    split_kernels = _split_columns if how.trans else _split_rows
+    return replace(result, reports=split_kernels(X, how.ld, machine, operands))
 
 
-def _split_rows(X: Matrix, machine: Machine, operands: dict[str, Region]) -> None:
+def _split_rows(X: Matrix, ldx: int, machine: Machine, operands: dict[str, Region]) -> tuple[Report, ...]:
     lines, K = X.shape
-    ldx = X.strides[0] // X.itemsize
     threads = 32
     while threads * 32 < K and threads < 1024:
         threads *= 2
     text = source_of("split_rows.cu", {"LINE_THREADS": threads, "VEC": _width(X, ldx)})
     block = max(threads, 256)
     args = [lines, K, "X", ldx, "pairs", "info", "where"]
-    machine.launch(text, kernel_name("split_rows"), _whole(lines, block // threads), block, 0, args, operands)
+    grid = _whole(lines, block // threads)
+    return (machine.launch(text, kernel_name("split_rows"), grid, block, 0, args, operands),)
 
 
-def _split_columns(X: Matrix, machine: Machine, operands: dict[str, Region]) -> None:
+def _split_columns(X: Matrix, ldx: int, machine: Machine, operands: dict[str, Region]) -> tuple[Report, ...]:
     lines, K = X.shape
-    ldx = X.strides[1] // X.itemsize
-    cluster = DEVICE_CLUSTER if int(machine.device.arch.removeprefix("sm_")) >= _CLUSTERS else 1
+    clusters = compute_capability(machine.device.arch) >= _CLUSTERS
+    cluster = column_cluster(K) if clusters else 1
     constants = {"VEC": _width(X, ldx)}
     text = source_of("split_columns.cu", constants | {"CLUSTER": cluster})
     along, block = _whole(lines, 32), 512
-    if cluster > 1:
+    if clusters:
         args: list[Any] = [lines, K, "X", ldx, 0, 0, "pairs", "info", "where"]
-        machine.launch(text, kernel_name("split_columns"), (along, cluster), block, 0, args, operands)
-        return
+        return (machine.launch(text, kernel_name("split_columns"), (along, cluster), block, 0, args, operands),)
     multiprocessors = machine.device.multiprocessors
     across = _whole(lines, 128)
     parts = max(1, min(_whole(K, 64), _whole(4 * multiprocessors, across), 64))
@@ -123,12 +129,74 @@ def _split_columns(X: Matrix, machine: Machine, operands: dict[str, Region]) -> 
     found = {"X": operands["X"], "maxima": Region(maxima, read=False, write=True, complete=True)}
     first = source_of("column_maxima.cu", constants)
     args = [lines, K, "X", ldx, "maxima", "info"]
-    machine.launch(
+    finding = machine.launch(
         first, kernel_name("column_maxima"), (across, parts), 256, 0, args, found | {"info": operands["info"]}
     )
     args = [lines, K, "X", ldx, "maxima", parts, "pairs", "info", "where"]
     grid = (along, _whole(4 * multiprocessors, along))
-    machine.launch(text, kernel_name("split_columns"), grid, block, 0, args, operands | {"maxima": Region(maxima)})
+    operands = operands | {"maxima": Region(maxima)}
+    return finding, machine.launch(text, kernel_name("split_columns"), grid, block, 0, args, operands)
+
+
+def sgemm(
+    config: TileConfig | None,
+    A: Matrix,
+    B: Matrix,
+    alpha: float,
+    beta: float,
+    C: Matrix,
+    machine: Machine,
+    forced: bool,
+) -> tuple[Report, ...]:
+    """Compute C <- alpha * A @ B + beta * C by rung 11, as it is chosen and launched on a device of this name.
+
+    Parameters
+    ----------
+    config : Fp16x3Config, Fp16x3MmaConfig or None
+        None: chosen for the problem.
+    A, B : ndarray of float32
+        K > 0. Each has a dimension of unit stride.
+    alpha, beta : float
+        alpha is not 0.
+    C : ndarray of float32
+        Row-major or column-major; updated in place.
+    machine : Machine
+    forced : bool
+        Rung 11 even where an IEEE kernel is quicker.
+
+    Returns
+    -------
+    tuple of Report
+        Of all kernels, in the order of their launches; empty where an IEEE kernel is the choice and C is unchanged.
+
+    Raises
+    ------
+    ConfigError
+        The config is not legal on this architecture.
+    DeviceError
+        Rung 11 was asked for and the architecture is too old.
+    """
+    how = stored(C.shape, (C.strides[0] // C.itemsize, C.strides[1] // C.itemsize))
+    if how is not None and how.trans:
+        return sgemm(config, B.T, A.T, alpha, beta, C.T, machine, forced)
+    device = machine.device
+    if forced:
+        heuristics.require_tensor_cores(device)
+    problem = Problem(C.shape[0], C.shape[1], A.shape[1], _layout(A) + _layout(B))
+    if config is None:
+        choice = heuristics.choose(device, problem, forced=forced)
+        if choice.config is None:
+            return ()
+        config, swap_ab = choice.config, choice.trans_c
+    else:
+        heuristics.check_config(device, config)
+        swap_ab = heuristics.orientation(device, problem, config)
+    return multiply(A, B, alpha, beta, C, config.compiled, machine, swap_ab, config.SPLIT_K)
+
+
+def _layout(X: Matrix) -> str:
+    how = stored(X.shape, (X.strides[0] // X.itemsize, X.strides[1] // X.itemsize))
+    return "T" if how is not None and how.trans else "N"
 
 
 def multiply(
@@ -141,7 +209,7 @@ def multiply(
     machine: Machine | None = None,
     swap_ab: bool = False,
     parts: int = 1,
-) -> Report:
+) -> tuple[Report, ...]:
     """Compute C <- alpha * A @ B + beta * C by the kernels of rung 11.
 
     Parameters
@@ -162,15 +230,15 @@ def multiply(
 
     Returns
     -------
-    Report
-        Of the product's kernel.
+    tuple of Report
+        Of all kernels, in the order of their launches.
     """
     machine = machine or Machine()
     a, b = split(A, machine), split(B.T, machine)
-    exceptions, report = product(a, b, alpha, beta, C, constants, machine, swap_ab, parts)
+    exceptions, reports = product(a, b, alpha, beta, C, constants, machine, swap_ab, parts)
     tile = (constants["BN"], constants["BM"]) if swap_ab else (constants["BM"], constants["BN"])
-    guard(A, B, a, b, alpha, beta, C, exceptions, tile, machine)
-    return report
+    guarding = guard(A, B, a, b, alpha, beta, C, exceptions, tile, machine)
+    return (*a.reports, *b.reports, *reports, guarding)
 
 
 def product(
@@ -184,8 +252,8 @@ def product(
     swap_ab: bool = False,
     parts: int = 1,
     text: str | None = None,
-) -> tuple[NDArray[np.int32], Report]:
-    """Compute all of the product but what the guard does; return what the guard looks at, and the report.
+) -> tuple[NDArray[np.int32], tuple[Report, ...]]:
+    """Compute all of the product but what the guard does; return what the guard looks at, and the reports.
 
     See `multiply` for the parameters.
 
@@ -243,9 +311,9 @@ def product(
         report = machine.launch(
             text, kernel_name(file), tiles * parts, block, shared, ["pairs_a", "pairs_b", *args], operands
         )
-    if parts > 1:
-        _reduce(W, a, b, alpha, beta, C, machine)
-    return exceptions, report
+    if parts == 1:
+        return exceptions, (report,)
+    return exceptions, (report, _reduce(W, a, b, alpha, beta, C, machine))
 
 
 def _tensor_map(operand: str, split_operand: SplitOperand, lines: int) -> TensorMap:
@@ -255,7 +323,7 @@ def _tensor_map(operand: str, split_operand: SplitOperand, lines: int) -> Tensor
 
 def _reduce(
     W: Matrix, a: SplitOperand, b: SplitOperand, alpha: float, beta: float, C: Matrix, machine: Machine
-) -> None:
+) -> Report:
     (M, N), (parts, _, ldw) = C.shape, W.shape
     ldc = C.strides[0] // C.itemsize
     text = source_of("reduce_fp16x3.cu", {"VEC_C": _width(C, ldc)})
@@ -264,7 +332,8 @@ def _reduce(
         "W": Region(W), "rows": Region(a.info), "columns": Region(b.info),
         "C": Region(C, read=beta != 0, write=True),
     }  # fmt: skip
-    machine.launch(text, kernel_name("reduce_fp16x3"), _whole(M * _whole(N, 4), 256), 256, 0, args, operands)
+    grid = _whole(M * _whole(N, 4), 256)
+    return machine.launch(text, kernel_name("reduce_fp16x3"), grid, 256, 0, args, operands)
 
 
 def guard(
@@ -278,7 +347,7 @@ def guard(
     exceptions: NDArray[np.int32],
     tile: tuple[int, int],
     machine: Machine,
-) -> None:
+) -> Report:
     """Compute what the split left out.
 
     Parameters
@@ -299,7 +368,8 @@ def guard(
         "rows": Region(a.info), "row_where": Region(a.where),
         "columns": Region(b.info), "column_where": Region(b.where),
     }  # fmt: skip
-    machine.launch(source.plain("guard_fp16x3.cu"), kernel_name("guard_fp16x3"), _GUARD_BLOCKS, 256, 0, args, operands)
+    text = source.plain("guard_fp16x3.cu")
+    return machine.launch(text, kernel_name("guard_fp16x3"), _GUARD_BLOCKS, 256, 0, args, operands)
 
 
 def _width(X: Matrix, ld: int) -> int:

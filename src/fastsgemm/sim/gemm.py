@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from fastsgemm.geometry.layout import ITEM, Stored, stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import source
 from fastsgemm.rungs import Rung
+from fastsgemm.sim import fp16x3
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
@@ -25,15 +28,16 @@ Matrix = NDArray[np.float32]
 
 def sgemm(
     rung: Rung | None,
-    config: Config | None,
+    config: Any,
     A: Matrix,
     B: Matrix,
     alpha: float = 1.0,
     beta: float = 0.0,
     C: Matrix | None = None,
     machine: Machine | None = None,
+    precision: str = "ieee",
 ) -> tuple[Matrix, Report | None]:
-    """Compute C <- alpha * A @ B + beta * C by running the kernel of a rung on the simulated device.
+    """Compute C <- alpha * A @ B + beta * C by running the kernels of a rung on the simulated device.
 
     Parameters
     ----------
@@ -42,18 +46,20 @@ def sgemm(
     config : Config or None
         Its constants. None: from the tuning database, as for a real device of this name.
     A, B : ndarray of float32
-        Row-major, column-major or padded views; one that the kernels cannot read as it lies is copied first.
+        Matrices, vectors or batches with any strides; one that the kernels cannot read as it lies is copied first.
     alpha, beta : float
     C : ndarray of float32, optional
         Updated in place. Without it the result is a new array.
     machine : Machine, optional
         Default: see `Machine`.
+    precision : str
+        As in `fastsgemm.sgemm`.
 
     Returns
     -------
     C : ndarray
     report : Report or None
-        None where C has no elements and nothing is launched.
+        Of the kernel that multiplies. None where C has no elements and nothing is launched.
 
     Raises
     ------
@@ -68,11 +74,22 @@ def sgemm(
     shape = checks.result_shape(A.shape, B.shape, None if C is None else C.shape)
     out = np.empty(shape, np.float32) if C is None else C
     checks.output(out.shape, _strides(out), readonly=not out.flags.writeable)
-    rung = checks.config(rung, config, machine.device.shared_limit)
+    precision = rungs.precision_of(rung, precision)
+    if precision == "ieee":
+        rung = checks.config(rung, config, machine.device.shared_limit)
     if out.size == 0:
         return out, None
     a, b, c = (_readable(x) for x in (A, B, out))
-    report = _launch(machine, rung, config, a, b, np.float32(alpha), np.float32(beta), c)
+    report = None
+    if precision == "fp16x3":
+        for one_a, one_b, one_c in _products(a, b, c) if alpha and a.shape[-1] else ():
+            reports = fp16x3.sgemm(config, one_a, one_b, alpha, beta, one_c, machine, forced=rung is not None)
+            report = next((one for one in reports if one.kernel in fp16x3.PRODUCTS), None)
+            if report is None:
+                break
+        rung = config = None  # what is left is for an IEEE kernel
+    if report is None:
+        report = _launch(machine, rung, config, a, b, np.float32(alpha), np.float32(beta), c)
     if c is not out:
         out[...] = c
     return out, report
@@ -89,12 +106,9 @@ def _launch(
     c: Matrix,
 ) -> Report:
     extents, found = stacks(*((x.shape, _strides(x)) for x in (a, b, c)))
-    if len(extents) > DIMENSIONS:  # a launch for each index of the first; the report is that of the last
-        a, b = (np.broadcast_to(x, c.shape[:-2] + x.shape[-2:]) if x.ndim > 1 else x for x in (a, b))
-        for i in range(len(c)):
-            one_a, one_b = (x[i] if x.ndim > 1 else x for x in (a, b))
-            report = _launch(machine, rung, config, one_a, one_b, alpha, beta, c[i])
-        return report
+    if len(extents) > DIMENSIONS:
+        each = (_launch(machine, rung, config, x, y, alpha, beta, z) for x, y, z in _products(a, b, c))
+        return deque(each, maxlen=1)[0]  # the report of the last
     call = variants.call_for(*(_operand(x, how) for x, how in zip((a, b, c), found, strict=True)), extents)
     rung, config = dispatch.choose_config(machine.device, rung, config, call.problem)
     launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
@@ -118,6 +132,17 @@ def _launch(
     shape = ((blocks, *launch.grid[1:]), threads, 0)
     machine.launch(*reduction, *shape, arguments, {"W": Region(partial_sums), "C": operands["C"]})
     return report
+
+
+def _products(a: Matrix, b: Matrix, c: Matrix) -> Iterator[tuple[Matrix, Matrix, Matrix]]:
+    """Return views of A, B and C for each product of a batch."""
+    if b.ndim == 1:
+        b, c = b[:, np.newaxis], c[..., np.newaxis]
+    if a.ndim == 1:
+        a, c = a[np.newaxis], c[..., np.newaxis, :]
+    a, b = (np.broadcast_to(x, c.shape[:-2] + x.shape[-2:]) for x in (a, b))
+    for index in np.ndindex(c.shape[:-2]):
+        yield a[index], b[index], c[index]
 
 
 def _packed(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -6,22 +6,24 @@ import argparse
 import json
 from pathlib import Path
 
-from fastsgemm.errors import RecordError
-from fastsgemm.heuristics import database, database_writing
+from fastsgemm import device
+from fastsgemm.errors import DeviceError, RecordError
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.progress import say
 from fastsgemm.tuning import plot, tuner
 from fastsgemm.tuning.outcome import Outcome
-from fastsgemm.tuning.plan import plan_run
-from fastsgemm.tuning.search_spaces import SPACES, tunable
+from fastsgemm.tuning.plan import plan_run, tunable
+from fastsgemm.tuning.search_spaces import SPACES
 
 __all__ = ["DESCRIPTION", "add_options", "tunable", "tune_as_asked"]
 
 DESCRIPTION = (
     "Search for the fastest config of each problem on this device and store it for `sgemm`. Without --size, tune the "
-    "standard problem set of each rung. Ctrl-C keeps all measurements: run the same command again to resume."
+    "standard problem set of each rung, and measure the tiles and rates of rung fp16x3. Ctrl-C keeps all measurements: "
+    "run the same command again to resume."
 )
 
+_REFUSED = 1  # the exit code for a file that is not believed
 _INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 
 
@@ -34,12 +36,16 @@ def tune_as_asked(options: argparse.Namespace) -> int:
         Exit code: 0, or 130 after Ctrl-C.
     """
     shapes = options.size or None
+    if options.verify:
+        return _verify(options.verify)
     if options.plot:
         plot.require()
     if options.dry_run:
         planned = plan_run(device_at(options.device), shapes, options.rung, options.space, options.quick)
         print(json.dumps(planned.json(), indent=2) if options.json else planned)
         return 0
+    if options.export and not options.export.absolute().parent.is_dir():
+        raise RecordError(f"{options.export} cannot be written: there is no folder {options.export.absolute().parent}")
     try:
         outcome = tuner.tune(
             shapes,
@@ -56,19 +62,53 @@ def tune_as_asked(options: argparse.Namespace) -> int:
         return _INTERRUPTED
     print(json.dumps(outcome.json(), indent=2) if options.json else outcome)
     if options.export:
-        _export(options.export, outcome)
+        _export(options.export, outcome, options.device)
     if options.plot:
         plot.draw(outcome, options.plot)
     return 0
 
 
-def _export(path: Path, outcome: Outcome) -> None:
-    """Write the shipped database file with the results of this run merged in, ready to contribute."""
-    try:
-        database_writing.write(path, database_writing.merged(database.shipped(outcome.device.arch), outcome.content))
-    except OSError as error:
-        raise RecordError(f"{path} cannot be written: {error}") from error
+def _export(path: Path, outcome: Outcome, place: str) -> None:
+    """Time a sample of the results again, and write everything into a file to contribute."""
+    from fastsgemm.tuning import contribution
+
+    gpu = device.open_gpu(device.ordinal(place))
+    with tuner.evaluating(gpu) as evaluator:
+        checks = [contribution.check(evaluator, record) for record in contribution.sample(outcome.content.records)]
+    contribution.write(path, outcome, checks, contribution.clocks(gpu))
     say(f"exported to {path}")
+
+
+def _verify(path: Path) -> int:
+    """Print what speaks against a contributed file, then time a sample of it if its device is here.
+
+    Returns
+    -------
+    int
+        Exit code: 0, or 1 if something speaks against it.
+    """
+    from fastsgemm.tuning import contribution
+
+    found, content = contribution.read(path)
+    made_on = found.machine
+    print(f"{made_on.device} ({made_on.arch}), driver {made_on.driver}, NVRTC {made_on.nvrtc}, {made_on.date}")
+    print(f"{len(content.records)} records, {len(content.curves)} curves, {len(found.checks)} records checked")
+    if contribution.rates_of(found) is not None:
+        print("rates of rung fp16x3")
+    wrong = contribution.faults(found, content)
+    for line in wrong:
+        print(f"refused: {line}")
+    if wrong:
+        return _REFUSED
+    try:
+        ordinal = device.ordinal(made_on.device)
+    except DeviceError as error:
+        print(f"the file is in order; nothing was timed again: {error}")
+        return 0
+    with tuner.evaluating(device.open_gpu(ordinal)) as evaluator:
+        lines = contribution.time_again(evaluator, content)
+    print("\n".join(lines))
+    return _REFUSED if any(line.endswith("DIFFERS") for line in lines) else 0
 
 
 def _seconds(text: str) -> float:
@@ -101,6 +141,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-store", action="store_true", help="do not store the result for `sgemm`")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     parser.add_argument(
-        "--export", type=Path, metavar="FILE", help="also write the results to a database file, ready to contribute"
+        "--export",
+        type=Path,
+        metavar="FILE",
+        help="also write the results, with what makes them believable, to a file to contribute",
+    )
+    parser.add_argument(
+        "--verify",
+        type=Path,
+        metavar="FILE",
+        help="tune nothing; check such a file, and time a sample of its records if its device is in this machine",
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the times of all candidates (needs matplotlib)")

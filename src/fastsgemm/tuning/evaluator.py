@@ -23,12 +23,14 @@ from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import Tools
+from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.jit import compiler, kernel, source
 from fastsgemm.measure import cublas
 from fastsgemm.measure.cublas import Baseline
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
+from fastsgemm.tuning import fp16x3
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
@@ -99,6 +101,9 @@ class Evaluator(Protocol):
 
     def operands(self, problem: Problem) -> Timer:
         """Return the `Timer` of a problem. It is valid until the next call of this method."""
+
+    def fp16x3_rates(self) -> Rates:
+        """Measure rung 11; see `fastsgemm.tuning.fp16x3`."""
 
 
 def job_of(arch: str, rung: Rung, config: Config, problem: Problem) -> Job:
@@ -193,6 +198,16 @@ class DeviceEvaluator:
             if self._memory[place] is None or self._memory[place].shape[1] < size:
                 self._memory[place] = self._allocate(size, place)
         return _DeviceTimer(self, problem, self._memory)
+
+    def fp16x3_rates(self) -> Rates:
+        """See `Evaluator`."""
+
+        def operands(problem: Problem) -> fp16x3.Operands:
+            self.operands(problem)
+            given = views(problem, self._memory)
+            return given, [Lent(array, view[1]) for array, view in zip(self._memory, given, strict=True)]
+
+        return fp16x3.measure(self.device, self.tools, fp16x3.DeviceTimer(self.gpu, self.stopwatch, operands))
 
     def _allocate(self, size: int, place: int) -> DeviceArray:
         if self._memory[place] is not None:

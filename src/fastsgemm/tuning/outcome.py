@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm.config import Config
 from fastsgemm.heuristics import database_entries
 from fastsgemm.heuristics.database_entries import Content, Curve, Record, tflops
+from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.problem import Problem, spell
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ class Outcome:
         Whether everything was measured before the budget was spent.
     path : Path or None
         The file in which the results were stored.
+    rates : Rates or None
+        Of rung 11, if they were measured.
+    rates_path : Path or None
+        The file in which they were stored.
     """
 
     device: DeviceInfo
@@ -75,6 +80,8 @@ class Outcome:
     seconds: float = 0.0
     complete: bool = True
     path: Path | None = None
+    rates: Rates | None = None
+    rates_path: Path | None = None
 
     @property
     def content(self) -> Content:
@@ -111,9 +118,23 @@ class Outcome:
             "failures": self.failures,
             "curves": len(self.curves),
             "results": [_row(found) for found in self.tuned],
+            "fp16x3": self.rates and asdict(self.rates),
+            "fp16x3_stored": self.rates_path and str(self.rates_path),
         }
 
     def __str__(self) -> str:
+        return "\n".join([*(self._results() if self.tuned else ()), *(self._rates() if self.rates else ())])
+
+    def _rates(self) -> list[str]:
+        assert self.rates is not None
+        lines = ["rung fp16x3: microseconds of a wave of tiles, for 32 steps of k and besides"]
+        lines += [f"{tile.step_us:10.4g} {tile.tile_us:10.4g}  {tile.config!r}" for tile in self.rates.tiles]
+        lines.append(
+            "rung fp16x3: " + ", ".join(f"{name} {value:g}" for name, value in asdict(self.rates.times).items())
+        )
+        return lines + ([f"stored in {self.rates_path}"] if self.rates_path else [])
+
+    def _results(self) -> list[str]:
         lines = [f"{'problem':22} {'rung':10} {'ms':>9} {'TFLOP/s':>8} {'shipped':>8} {'cuBLAS':>7}  constants"]
         for found in self.tuned:
             row = _row(found)
@@ -128,7 +149,7 @@ class Outcome:
             lines.append("the budget was spent before everything was measured; run the same command again to resume")
         if self.path:
             lines.append(f"stored in {self.path}")
-        return "\n".join(lines)
+        return lines
 
 
 def _row(found: Tuned) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fastsgemm import rungs
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.variants import dense_call
+from fastsgemm.heuristics import fp16x3_rates
+from fastsgemm.heuristics.fp16x3 import require_tensor_cores, supported
 from fastsgemm.problem import Problem, checked, parse, spell
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import search_spaces
@@ -16,6 +18,8 @@ from fastsgemm.tuning.search_spaces import Space
 
 if TYPE_CHECKING:
     from fastsgemm.device import DeviceInfo
+
+FP16X3 = "fp16x3"  # rung 11, which has no search space
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,15 @@ class RunPlan:
         One for each rung.
     quick : bool
         Whether only the quick candidates of each space are tried.
+    rates : bool
+        Whether the rates of rung 11 are measured, which all problems share.
     """
 
     device: DeviceInfo
     problems: tuple[Problem, ...]
     spaces: tuple[Space, ...]
     quick: bool
+    rates: bool = False
 
     def of(self, space: Space) -> tuple[Problem, ...]:
         """Return the problems that are tuned for the rung of a space.
@@ -64,17 +71,27 @@ class RunPlan:
             "spaces": {
                 space.name: len(space.candidates(self.device.shared_limit, self.quick)) for space in self.spaces
             },
+            "fp16x3": self.rates,
         }
 
     def __str__(self) -> str:
         lines = [f"{self.device.name}, {self.device.arch}, {self.device.shared_limit} bytes of shared memory a block"]
-        lines.append(f"{len(self.everything)} problems: " + "  ".join(self.everything))
+        if self.spaces:
+            lines.append(f"{len(self.everything)} problems: " + "  ".join(self.everything))
         for space in self.spaces:
             count = len(space.candidates(self.device.shared_limit, self.quick))
             lines.append(
                 f"rung {space.rung}: {count} candidates of space {space.name}{' (quick)' if self.quick else ''}"
             )
+        if self.rates:
+            tiles = fp16x3_rates.load(self.device.arch).tiles
+            lines.append(f"rung {FP16X3}: the times of {len(tiles)} tiles, and the rates of its other kernels")
         return "\n".join(lines)
+
+
+def tunable() -> tuple[str, ...]:
+    """Return the names of the rungs that can be tuned."""
+    return (*search_spaces.tunable(), FP16X3)
 
 
 def plan_run(
@@ -89,11 +106,22 @@ def plan_run(
     Raises
     ------
     ConfigError
-        The rung has no search space, or there is no such space, or it belongs to another rung.
+        The rung has no search space, or there is no such space, or it belongs to another rung; problems are given for
+        rung 11.
+    DeviceError
+        Rung 11 does not run on the device.
     UnknownRungError, ShapeError
     """
     chosen = () if shapes is None else tuple(dict.fromkeys(map(_problem, shapes)))
-    return RunPlan(device_info, chosen, _spaces(rung, space, quick), quick)
+    if rung is not None and space is None and rungs.find(rung).name == FP16X3:
+        if chosen:
+            raise ConfigError(f"rung {FP16X3} is tuned for all problems at once; leave the problems out")
+        require_tensor_cores(device_info)
+        return RunPlan(device_info, (), (), quick, rates=True)
+    everything = not chosen and rung is None and space is None and not quick
+    return RunPlan(
+        device_info, chosen, _spaces(rung, space, quick), quick, rates=everything and supported(device_info.arch)
+    )
 
 
 def _problem(shape: str | Sequence[int] | Problem) -> Problem:
@@ -119,6 +147,6 @@ def _spaces(rung: str | int | Rung | None, space: str | None, quick: bool) -> tu
     spaces = [search_spaces.default_space(name) for name in names]
     if None in spaces:
         raise ConfigError(
-            f"rung {names[0]} has no search space; the rungs that can be tuned are {', '.join(search_spaces.tunable())}"
+            f"rung {names[0]} has no search space; the rungs that can be tuned are {', '.join(tunable())}"
         )
     return tuple(space for space in spaces if space is not None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fastsgemm import resources
 from fastsgemm.errors import RecordError, TuningError
-from fastsgemm.heuristics import choose, database
+from fastsgemm.heuristics import choose, database, fp16x3, fp16x3_rates
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.checkpoint import Checkpoint
@@ -96,6 +96,7 @@ def evaluating(gpu: Gpu) -> Iterator[Evaluator]:
         finally:
             evaluator.close()
             choose.forget()
+            fp16x3.forget()
     finally:
         if switched:
             gpu.leave()
@@ -138,6 +139,8 @@ def carry_out(
             bar.note(f"resuming from {checkpoint.found} measurements in {checkpoint.path}")
         sweep = Sweep(evaluator, checkpoint, bar, began + (math.inf if budget is None else budget))
         try:
+            if plan.rates:
+                _measure_rates(evaluator, bar, outcome, store)
             share = _FIRST_RUNG
             for space in plan.spaces:
                 with sweep.within(1.0 if space is plan.spaces[-1] else share):
@@ -151,9 +154,17 @@ def carry_out(
                 choose.forget()
         if outcome.complete:
             checkpoint.finish()
-    if not outcome.tuned:
+    if not outcome.tuned and outcome.rates is None:
         raise TuningError(f"no problem could be tuned: {_main_failure(outcome.failures)}")
     return outcome
+
+
+def _measure_rates(evaluator: Evaluator, bar: Progress, outcome: Outcome, store: bool) -> None:
+    bar.note("measuring the tiles and rates of rung fp16x3")
+    outcome.rates = evaluator.fp16x3_rates()
+    if store:
+        outcome.rates_path = fp16x3_rates.save(outcome.rates)
+        fp16x3.forget()
 
 
 def _main_failure(failures: dict[str, int]) -> str:

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from fastsgemm.call.arrays.base import HOST, Library, Meta, View, class_name, host_fault, said, type_name
+from fastsgemm.call.arrays.base import HOST, Library, Meta, TrackedError, View, class_name, host_fault, said, type_name
 from fastsgemm.call.arrays.cupy import CuPy
 from fastsgemm.call.arrays.device_array import DeviceArray
 from fastsgemm.call.arrays.jax import Jax
@@ -21,7 +21,7 @@ from fastsgemm.call.arrays.pointers import Pointers
 from fastsgemm.call.arrays.torch import Torch
 from fastsgemm.errors import DTypeError, OperandError
 
-__all__ = ["HOST", "DeviceArray", "Library", "Meta", "View", "host_fault", "library"]
+__all__ = ["HOST", "DeviceArray", "Library", "Meta", "TrackedError", "View", "host_fault", "library"]
 
 
 _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (

@@ -134,6 +134,14 @@ def wrong_dtype(dtype: Any) -> Fault:
     return Fault(DTypeError, f"must be float32, got {dtype}{hint}")
 
 
+class TrackedError(OperandError):
+    """A tensor with a gradient, a tangent or no memory, whose product only PyTorch's dispatcher can compute."""
+
+
+_ALL_TENSORS = "then all operands must be tensors, and rung=, config=, stream= and split operands are not possible"
+LEARNED = Fault(TrackedError, f"requires grad; {_ALL_TENSORS}; or pass .detach()")
+TANGENT = Fault(TrackedError, f"has a tangent (forward-mode AD); {_ALL_TENSORS}; or pass its primal")
+TRANSFORMED = Fault(TrackedError, f"has no memory inside a transform (vmap, jvp, functionalize); {_ALL_TENSORS}")
 NO_MEMORY = Fault(
     OperandError, "has no memory: it is lazy, was freed, or is seen from inside a transform (vmap, jvp, functionalize)"
 )

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call.arrays.base import HOST, NO_MEMORY, Fault, Library, View, row_major, wrong_dtype
+from fastsgemm.call.arrays.base import (
+    HOST,
+    LEARNED,
+    NO_MEMORY,
+    TANGENT,
+    TRANSFORMED,
+    Fault,
+    Library,
+    View,
+    row_major,
+    wrong_dtype,
+)
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, OperandError
 
@@ -54,9 +65,9 @@ class Torch(Library):
         try:
             address, meta = x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False)
         except RuntimeError:
-            return self._unusable(x, self._fault(x) or NO_MEMORY)
+            return self._unusable(x, self._fault(x) or self._no_memory())
         if not address and x.numel():
-            return self._unusable(x, NO_MEMORY)
+            return self._unusable(x, self._no_memory())
         if not ordered:
             self._order(x, handle)
         return address, meta
@@ -76,11 +87,11 @@ class Torch(Library):
             raise fault(name)
         try:
             address = x.data_ptr()
-            values = x.numpy()
+            values = x.detach().numpy()
         except RuntimeError as error:
-            raise NO_MEMORY(name) from error
+            raise self._no_memory()(name) from error
         if not address and values.size:  # the storage was freed; NumPy would read whatever is at address 0
-            raise NO_MEMORY(name)
+            raise self._no_memory()(name)
         return values  # type: ignore[no-any-return]
 
     def from_numpy(self, result: np.ndarray, like: Any) -> Any:
@@ -93,13 +104,16 @@ class Torch(Library):
             return Fault(OperandError, "is a nested tensor; pass its tensors one by one")
         if x.layout is not self._torch.strided:
             return Fault(OperandError, f"is stored as {x.layout}; only strided tensors can be used")
-        if x.requires_grad:
-            return Fault(OperandError, "requires grad, and sgemm computes no gradient; pass .detach()")
+        if x.requires_grad and self._torch.is_grad_enabled():
+            return LEARNED
         if x.is_neg():
             return Fault(OperandError, "has the negative bit set (a lazy -x); pass .resolve_neg()")
         if self._forward_ad._current_level >= 0 and self._forward_ad.unpack_dual(x).tangent is not None:
-            return Fault(OperandError, "has a tangent (forward-mode AD), and sgemm computes none; pass its primal")
+            return TANGENT
         return None
+
+    def _no_memory(self) -> Fault:
+        return TRANSFORMED if self._torch._C._are_functorch_transforms_active() else NO_MEMORY
 
     def written(self, x: Any) -> None:
         """Increment the version counter, so that autograd refuses to use the overwritten value."""

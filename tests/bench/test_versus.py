@@ -3,10 +3,10 @@
 import statistics
 
 import pytest
-import versus as module
-from problem_sets import Sample
-from versus import Versus, WrongResultError, standard_error
 
+from fastsgemm.bench import versus as module
+from fastsgemm.bench.problem_sets import Sample
+from fastsgemm.bench.versus import Versus, WrongResultError, standard_error
 from fastsgemm.ladder.info import DeviceRow
 from fastsgemm.problem import Problem
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from problem_sets import Sample, size_class
-
-from fastsgemm import sgemm
+from fastsgemm.bench.problem_sets import Sample, size_class
+from fastsgemm.errors import FastsgemmError
+from fastsgemm.gemm import sgemm
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choose, database
 from fastsgemm.jit import compiler, source
@@ -20,7 +20,7 @@ _CHECKED_ROWS = 2048  # of C that are compared, at most
 _UNIT = 2.0**-24  # float32's unit roundoff
 
 
-class WrongResultError(Exception):
+class WrongResultError(FastsgemmError, RuntimeError):
     """A result is wrong, so it is not timed."""
 
 
@@ -133,5 +133,5 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
         )
         wanted.add((source.generate(choice.rung, choice.config, variant), choice.rung.kernel))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
-        done = list(pool.map(lambda one: compiler.cubin(*one, gpu.arch), wanted))
+        done = list(pool.map(lambda one: compiler.cubin(one[0], one[1], gpu.arch), wanted))
     return len(done)

@@ -3,11 +3,11 @@
 from collections import Counter
 
 import numpy as np
-import problem_sets
 import pytest
-from problem_sets import LAYOUTS as SQUARES
-from problem_sets import NAMED, NARROW, SIZES, Sample, all_sizes, large, size_class
 
+from fastsgemm.bench import problem_sets
+from fastsgemm.bench.problem_sets import LAYOUTS as SQUARES
+from fastsgemm.bench.problem_sets import NAMED, NARROW, SIZES, Sample, all_sizes, large, size_class
 from fastsgemm.heuristics import database
 from fastsgemm.problem import LAYOUTS, Problem
 

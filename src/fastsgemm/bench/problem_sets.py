@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Pair, Stored, stored
@@ -110,6 +111,9 @@ NAMED = tuple(
     )
 )
 LAYOUTS = tuple(Sample(Problem(4096, 4096, 4096, layout)) for layout in OPERAND_LAYOUTS)
+# For the figure of the rate against the size: every multiple of 256 to 2048, then every 1024.
+_SIDES = (*range(256, 2048, 256), *range(2048, 9216, 1024))
+SQUARES = tuple(Sample(Problem(n, n, n, layout)) for n in _SIDES for layout in OPERAND_LAYOUTS)
 _NARROW = (1, 8, 32)
 NARROW = (
     *(Sample(Problem(rows, 4096, 4096, layout)) for rows in _NARROW for layout in OPERAND_LAYOUTS),
@@ -124,16 +128,25 @@ _TUNED |= {sample.call.problem for sample in (*NAMED, *LAYOUTS, *NARROW)}
 
 def all_sizes(each: int = 100) -> list[Sample]:
     """Return `each` random problems of every size class, with log-uniform extents from 1 to 8192."""
-    return [
-        sample
-        for number, size in enumerate(SIZES)
-        for sample in _draw(each, SEED + number, 1, 8192, lambda problem, size=size: size_class(problem) == size)
-    ]
+    found = []
+    for number, size in enumerate(SIZES):
+        found += _draw(each, SEED + number, 1, 8192, partial(_is_of, size))
+    return found
+
+
+def _is_of(size: str, problem: Problem) -> bool:
+    return size_class(problem) == size
 
 
 def large(count: int = 200) -> list[Sample]:
     """Return `count` random problems of 1 to 300 GFLOP, with log-uniform extents from 64 to 12288."""
     return _draw(count, SEED + len(SIZES), 64, 12288, lambda problem: 10**9 <= problem.flops <= 3 * 10**11)
+
+
+def sets() -> dict[str, tuple[Sample, ...]]:
+    """Return the samples of every set by its name."""
+    fixed = {"shapes": NAMED, "layouts": LAYOUTS, "narrow": NARROW, "squares": SQUARES}
+    return fixed | {"random": tuple(all_sizes()), "large": tuple(large())}
 
 
 def _draw(count: int, seed: int, least: int, most: int, wanted: Callable[[Problem], bool]) -> list[Sample]:
@@ -148,17 +161,18 @@ def _draw(count: int, seed: int, least: int, most: int, wanted: Callable[[Proble
     while len(found) < count:
         turn, layout = divmod(len(found), len(OPERAND_LAYOUTS))
         multiple = _MULTIPLE if turn % 2 else 1
-        extents = (_extent(generator, least, most, multiple) for _ in range(3))
-        problem = Problem(*extents, OPERAND_LAYOUTS[layout])
+        M, N, K = (_extent(generator, least, most, multiple) for _ in range(3))
+        problem = Problem(M, N, K, OPERAND_LAYOUTS[layout])
         padding = _PADDINGS[turn // 2 % len(_PADDINGS)]
-        sample = Sample(problem, tuple(_padding(generator, padding, how) for _, how in variants.dense(problem)))
+        a, b, c = (_padding(generator, padding, how) for _, how in variants.dense(problem))
+        sample = Sample(problem, (a, b, c))
         if wanted(problem) and sample.call.problem not in _TUNED and sample not in found:
             found.append(sample)
     return found
 
 
 def _extent(generator: random.Random, least: int, most: int, multiple: int) -> int:
-    drawn = least * (most / least) ** generator.random()
+    drawn: float = least * (most / least) ** generator.random()
     return min(most, max(multiple, multiple * round(drawn / multiple)))
 
 

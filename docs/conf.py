@@ -1,0 +1,56 @@
+"""Sphinx's configuration. The root of the repository is the source folder, so links between pages are the same in the
+site, on the repository's host and in a text editor. `make docs` builds the site.
+"""
+
+import shutil
+from pathlib import Path
+
+import fastsgemm
+
+ROOT = Path(__file__).resolve().parent.parent
+
+project = "fastsgemm"
+author = "The fastsgemm authors"
+project_copyright = author
+release = version = fastsgemm.__version__
+
+root_doc = "docs/index"
+include_patterns = ["docs/*.md", "docs/*.rst", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
+include_patterns += ["cuda_src/README.md", "tuning_db/README.md"]
+exclude_patterns = [".*", "build", "dist", "docs/data", "examples"]
+
+extensions = ["sphinx.ext.autodoc", "numpydoc", "myst_parser", "sphinx_copybutton"]
+myst_heading_anchors = 4
+myst_enable_extensions = ["attrs_inline"]
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # types are in the docstrings, with shapes and units
+autodoc_preserve_defaults = True
+numpydoc_show_class_members = False
+# Objects without a docstring: warnings, which `make docs` makes errors.
+numpydoc_validation_checks = {"GL08", "SS01"}
+numpydoc_validation_exclude = {r"\.__init__$", r"\.__eq__$", r"\.__hash__$", r"\.__repr__$", r"\.__str__$"}
+
+highlight_language = "none"  # most blocks without a language are commands
+html_theme = "furo"
+html_title = f"fastsgemm {release}"
+html_show_sphinx = False
+html_theme_options = {
+    "source_repository": "https://github.com/fastsgemm/fastsgemm/",
+    "source_branch": "main",
+    "source_directory": "",
+}
+
+
+def _finish(app, error):
+    """Copy the pictures that pages show by HTML, and lead the site's address to its first page."""
+    if error is None and app.builder.format == "html":
+        site = Path(app.outdir)
+        shutil.copytree(ROOT / "docs" / "figures", site / "docs" / "figures", dirs_exist_ok=True)
+        first = f"{root_doc}.html"
+        page = f'<!doctype html><meta http-equiv="refresh" content="0; url={first}"><a href="{first}">fastsgemm</a>\n'
+        (site / "index.html").write_text(page, encoding="utf-8")
+
+
+def setup(app):
+    """Connect the last step of the build."""
+    app.connect("build-finished", _finish)

@@ -1,0 +1,23 @@
+"""Bits that depend on nothing but the values: rungs 1 to 8 sum every element in one chain of FMAs."""
+
+import os
+
+os.environ.setdefault("FASTSGEMM_DEVICE", "sim")  # without a GPU; on one, set FASTSGEMM_DEVICE=cuda
+
+import numpy as np
+
+from fastsgemm import sgemm
+
+generator = np.random.default_rng(0)
+A = generator.standard_normal((40, 70), dtype=np.float32)
+B = generator.standard_normal((70, 50), dtype=np.float32)
+
+whole = sgemm(A, B, rung="warptiled")
+one_row = sgemm(A[7:8], B, rung="warptiled")
+column_major = sgemm(np.asfortranarray(A), np.asfortranarray(B), rung="warptiled")
+another_kernel = sgemm(A, B, rung="blocktile_2d")
+
+assert (whole[7:8] == one_row).all()
+assert (whole == column_major).all()
+assert (whole == another_kernel).all()
+print("the same bits for another batch, another layout and another kernel")

@@ -1,0 +1,109 @@
+"""The command ``fastsgemm bench``: its options and how they are carried out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from fastsgemm.errors import RecordError
+from fastsgemm.progress import say
+
+DESCRIPTION = (
+    "Check and time sgemm beside cuBLAS, which needs PyTorch, on fixed sets of problems; all take five minutes. "
+    "With --compare, compare with an earlier run on the same kind of device and exit with 1 if a figure is slower."
+)
+SETS = ("shapes", "layouts", "narrow", "squares", "random", "large")
+
+_SLOWER = 1  # exit code
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that only ``bench`` has."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        choices=SETS,
+        default=[],
+        help="run this set of problems; repeatable; default: all sets",
+    )
+    parser.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the results as JSON, for --compare")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write a report as Markdown; default: print it")
+    parser.add_argument(
+        "--input", type=Path, metavar="FILE", help="measure nothing; take the results that --output has written"
+    )
+    parser.add_argument(
+        "--compare", type=Path, metavar="FILE", help="compare with results that --output has written, figure by figure"
+    )
+
+
+def bench_as_asked(options: argparse.Namespace) -> int:
+    """Carry out ``fastsgemm bench`` with these options.
+
+    Returns
+    -------
+    int
+        Exit code: 0, or 1 if a figure is slower than in the run to compare with.
+    """
+    from fastsgemm.bench import comparison, report
+
+    old = _read(options.compare) if options.compare else None
+    for path in (options.output, options.report):
+        if path and not path.absolute().parent.is_dir():
+            raise RecordError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
+    data = _read(options.input) if options.input else _measured(options)
+    if old is not None and old["device"] != data["device"]:
+        raise RecordError(f"{options.compare} is of one {old['device']}, this run is of one {data['device']}")
+    compared = comparison.verdicts(old, data) if old is not None else []
+    text = report.page(data, compared, old)
+    if options.output:
+        _write(options.output, json.dumps(data, indent=1) + "\n")
+    if options.report:
+        _write(options.report, text)
+    if options.json:
+        print(json.dumps(data, indent=2))
+    elif not options.report:
+        print(text, end="")
+    return _SLOWER if any(one.verdict == "slower" for one in compared) else 0
+
+
+def _measured(options: argparse.Namespace) -> dict[str, Any]:
+    from fastsgemm.bench import problem_sets, suite
+
+    if options.size:
+        return suite.run({"given": [problem_sets.Sample(problem) for problem in options.size]}, options.device)
+    every = problem_sets.sets()
+    return suite.run({name: every[name] for name in options.set or SETS}, options.device)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the results in a file, with every field that a report needs."""
+    from fastsgemm import private_files, strict_json
+    from fastsgemm.bench import comparison, suite
+
+    try:
+        text = private_files.read(path, _MOST_BYTES, private=False)
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error}") from error
+    data: dict[str, Any] = strict_json.decode(text, dict[str, Any])
+    missing = {"date", "device", "driver", "nvrtc", "packages"} - data.keys()
+    if missing:
+        raise RecordError(f"{path} holds no results of bench: {sorted(missing)} are missing")
+    if data.get("schema", suite.SCHEMA) != suite.SCHEMA:
+        raise RecordError(f"{path} has schema {data['schema']!r}; this version reads {suite.SCHEMA}")
+    try:
+        comparison.figures({"ladder": [], "calls": [], **data})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"{path} holds no results of bench: {error!r}") from error
+    return {"ladder": [], "calls": [], **data}
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"{path} cannot be written: {error}") from error
+    say(f"written to {path}")

@@ -1,0 +1,146 @@
+"""Compare two runs of the benchmark on one device, figure by figure.
+
+A figure is a ratio within one run: speed relative to cuBLAS, host time of a call relative to that of PyTorch or CuPy,
+or a geometric mean of these. Times in milliseconds move with clocks and machines, the ratios do not; so
+pytest-benchmark's own comparison, which is of times, is not used.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SETS = ("shapes", "layouts", "narrow", "squares", "random", "large", "given")  # of problems, in the order of a report
+LIMIT = 0.95  # of the older figure: less is slower, if it is not noise
+_MEAN = "geometric mean of "  # beginning of the name of such a figure
+STANDARD_ERRORS = 2.0  # noise, in standard errors of both figures
+_BESIDE = {
+    "sgemm, C given": ("torch.mm(out=)", "cupy.matmul(out=)"),
+    "sgemm, new result": ("torch.mm", "cupy.matmul"),
+}
+
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A ratio, of which larger is better.
+
+    Attributes
+    ----------
+    ratio : float
+    noise : float
+        Relative standard error of the ratio.
+    tests : tuple of str
+        pytest ids of the benchmarks that measure it.
+    """
+
+    ratio: float
+    noise: float
+    tests: tuple[str, ...]
+
+
+def figures(data: Data) -> dict[str, Figure]:
+    """Return the figures in the output of `reduce` by name. A figure has the same name in every run."""
+    found: dict[str, Figure] = {}
+    for name in SETS:
+        of_set = {f"{name} {_problem(row)}": _figure(row["percent"] / 100, row) for row in data.get(name, ())}
+        if of_set:
+            mean = statistics.geometric_mean(one.ratio for one in of_set.values())
+            noise = math.hypot(*(one.noise for one in of_set.values())) / len(of_set)
+            tests = tuple(test for one in of_set.values() for test in one.tests)
+            found |= of_set | {f"{_MEAN}{name}": Figure(mean, noise, tests)}
+    for row in data["ladder"]:
+        if row["number"] and row["percent"] is not None:
+            found[f"rung {row['name']}"] = _figure(row["percent"] / 100, row)
+    calls = {row["call"]: row for row in data["calls"]}
+    for own, others in _BESIDE.items():
+        for row in (row for row in data["calls"] if row["call"] == own):
+            beside = next((calls[one] for one in others if one in calls and calls[one]["kind"] == row["kind"]), None)
+            if beside is not None:
+                ratio = beside["us_per_call"] / row["us_per_call"]
+                found[f"host time of {own}, {row['kind']}"] = _figure(ratio, row, beside)
+    return found
+
+
+def _problem(row: Data) -> str:
+    return f"{row['M']},{row['N']},{row['K']},{row['layout']} ld {row['lda']},{row['ldb']},{row['ldc']}"
+
+
+def _figure(ratio: float, *rows: Data) -> Figure:
+    """Return the figure of these rows. Older runs did not store noise; theirs counts as 0."""
+    noise = math.hypot(*(row.get("noise", 0.0) for row in rows))
+    return Figure(ratio, noise, tuple(row["test"] for row in rows if "test" in row))
+
+
+def fallen(stored: Mapping[str, Figure], found: Mapping[str, Figure]) -> list[str]:
+    """Return the names of the figures that are below the limit by more than the noise."""
+    return [
+        name
+        for name, new in found.items()
+        if name in stored
+        and new.ratio < LIMIT * stored[name].ratio * (1 - STANDARD_ERRORS * math.hypot(new.noise, stored[name].noise))
+    ]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one figure.
+
+    Attributes
+    ----------
+    name : str
+    old, new : float or None
+        None if that run does not have it.
+    noise : float
+        Relative standard error of the quotient.
+    verdict : str
+        ``slower``, ``faster``, ``same``, ``new`` or ``gone``.
+    """
+
+    name: str
+    old: float | None
+    new: float | None
+    noise: float
+    verdict: str
+
+
+def verdicts(old: Data, new: Data) -> list[Verdict]:
+    """Return what became of every figure of two runs: those that are slower first, the worst of them first."""
+    alike = _alike(old, new)
+    before, after = ({**figures(run), **_means(both)} for run, both in zip((old, new), alike, strict=True))
+    found = [_verdict(name, before.get(name), after.get(name)) for name in before | after]
+    order = ("slower", "faster", "same", "new", "gone")
+    return sorted(found, key=lambda one: (order.index(one.verdict), (one.new or 1.0) / (one.old or 1.0)))
+
+
+def _alike(old: Data, new: Data) -> tuple[Data, Data]:
+    """Return both runs with only the problems that both have: means of other problems say nothing."""
+    kept: tuple[Data, Data] = ({}, {})
+    for name in SETS:
+        problems = [{_problem(row) for row in run.get(name, ())} for run in (old, new)]
+        for run, both in zip((old, new), kept, strict=True):
+            both[name] = [row for row in run.get(name, ()) if _problem(row) in problems[0] & problems[1]]
+    return kept
+
+
+def _means(run: Data) -> dict[str, Figure]:
+    found = figures({"ladder": [], "calls": [], **run})
+    return {name: figure for name, figure in found.items() if name.startswith(_MEAN)}
+
+
+def _verdict(name: str, old: Figure | None, new: Figure | None) -> Verdict:
+    if old is None or new is None:
+        then, now = (None if one is None else one.ratio for one in (old, new))
+        return Verdict(name, then, now, 0.0, "gone" if new is None else "new")
+    noise = math.hypot(old.noise, new.noise)
+    if fallen({name: old}, {name: new}):
+        verdict = "slower"
+    elif fallen({name: new}, {name: old}):
+        verdict = "faster"
+    else:
+        verdict = "same"
+    return Verdict(name, old.ratio, new.ratio, noise, verdict)

@@ -1,0 +1,97 @@
+"""The report of a run as a page: what it was made on, a table by set, the losses, the comparison with another run."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from fastsgemm.bench.comparison import SETS, Verdict
+from fastsgemm.problem import Problem, spell
+
+Data = dict[str, Any]
+
+_WHAT = {
+    "shapes": "named shapes",
+    "layouts": "4096 x 4096 x 4096 in four layouts",
+    "narrow": "narrow results",
+    "squares": "squares in four layouts",
+    "random": "random problems of all sizes",
+    "large": "random problems of 1 to 300 GFLOP",
+    "given": "problems that were asked for",
+}
+
+
+def page(data: Data, compared: Sequence[Verdict] = (), old: Data | None = None) -> str:
+    """Return the report as Markdown.
+
+    Parameters
+    ----------
+    data : dict
+        A run, as `fastsgemm.bench.suite.run` returns it or ``docs/data/benchmarks.json`` has it.
+    compared : sequence of Verdict
+        Of the comparison with `old`.
+    old : dict, optional
+    """
+    packages = ", ".join(f"{name} {version}" for name, version in data["packages"].items())
+    lines = [
+        f"# fastsgemm beside cuBLAS FP32 on one {data['device']}",
+        "",
+        f"Driver {data['driver']}, NVRTC {data['nvrtc']}, {packages}, {data['date']}.",
+        "Every result was compared with float64 before it was timed. At a speed of 2, `sgemm` takes half the time of",
+        "cuBLAS.",
+        "",
+        *summary(data),
+        "",
+        *_losses(data),
+    ]
+    if old is not None:
+        lines += ["", f"## Compared with the run of {old['date']}", "", *comparison(compared)]
+    return "\n".join(lines) + "\n"
+
+
+def summary(data: Data) -> list[str]:
+    """Return a table with a line for each set."""
+    lines = ["| problems | number | geometric mean | at 1.0 or better | at 0.95 or better | slowest |"]
+    lines.append("|---|---:|---:|---:|---:|---:|")
+    for name in SETS:
+        speeds = [row["percent"] / 100 for row in data.get(name, ())]
+        if speeds:
+            ahead, near = (sum(speed >= least for speed in speeds) / len(speeds) for least in (1.0, 0.95))
+            mean = statistics.geometric_mean(speeds)
+            cells = f"{len(speeds)} | {mean:.3f} | {ahead:.0%} | {near:.0%} | {min(speeds):.2f}"
+            lines.append(f"| {_WHAT[name]} | {cells} |")
+    return lines
+
+
+def _losses(data: Data) -> list[str]:
+    rows = [row for name in SETS for row in data.get(name, ())]
+    lost = sorted((row for row in rows if row["percent"] < 100.0), key=lambda row: float(row["percent"]))
+    lines = [f"## The {len(lost)} of {len(rows)} problems on which cuBLAS is faster", ""]
+    lines += [
+        "| problem | lda, ldb, ldc | rung | chosen by | ms | cuBLAS ms | speed |",
+        "|---|---|---|---|---:|---:|---:|",
+    ]
+    for row in lost:
+        problem = spell(Problem(row["M"], row["N"], row["K"], row["layout"]))
+        cells = (f"{row['lda']}, {row['ldb']}, {row['ldc']}", row["rung"], row["rule"])
+        times = f"{row['ms']:.4g} | {row['cublas_ms']:.4g} | {row['percent'] / 100:.2f}"
+        lines.append(f"| {problem} | {' | '.join(cells)} | {times} |")
+    return lines
+
+
+def comparison(compared: Sequence[Verdict]) -> list[str]:
+    """Return a line that counts the verdicts, and a table of the figures that changed."""
+    counts = Counter(one.verdict for one in compared)
+    number = ", ".join(f"{counts[name]} {name}" for name in ("slower", "faster", "same", "new", "gone") if counts[name])
+    lines = [
+        f"{number or 'nothing to compare'}. A figure is slower or faster if it changed by more than 5 % and by more"
+    ]
+    lines += ["than the noise of both runs.", "", "| figure | then | now | change | noise | verdict |"]
+    lines.append("|---|---:|---:|---:|---:|---|")
+    for one in compared:
+        if one.verdict in ("slower", "faster") and one.old and one.new:
+            change = f"{one.new / one.old - 1:+.1%} | {one.noise:.1%}"
+            lines.append(f"| {one.name} | {one.old:.3f} | {one.new:.3f} | {change} | {one.verdict} |")
+    return lines

@@ -1,0 +1,82 @@
+"""Run the benchmark's problems on a device, beside cuBLAS."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from fastsgemm import device
+from fastsgemm.bench.problem_sets import SIZES, Sample
+from fastsgemm.bench.versus import Versus, compile_ahead
+from fastsgemm.errors import MissingExtraError
+from fastsgemm.measure.stopwatch import Stopwatch
+from fastsgemm.progress import say, track
+from fastsgemm.tuning import first_use
+
+SCHEMA = 1  # of the results
+# Seconds spent on timing each of the two, for one problem of a set.
+SECONDS = {"shapes": 0.3, "layouts": 0.5, "narrow": 0.1, "squares": 0.1, "random": 0.06, "large": 0.08, "given": 0.5}
+
+
+def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[str, Any]:
+    """Check and time every sample, and return the results as plain data.
+
+    Parameters
+    ----------
+    samples : mapping
+        Samples by the name of their set, a key of `SECONDS`.
+    place : str
+        A device of this machine, as `fastsgemm.device.ordinal` understands it.
+
+    Raises
+    ------
+    DeviceError
+        This machine has no such device.
+    MissingExtraError
+        PyTorch, through which cuBLAS is called, is missing or cannot use the device.
+    WrongResultError
+        A result is wrong.
+    """
+    ordinal = device.ordinal(place)
+    torch = _torch()
+    gpu = first_use.open_device(ordinal)  # tunes a device without records, as a first call does
+    switched = gpu.enter()
+    try:
+        every = [sample for chosen in samples.values() for sample in chosen]
+        say(f"fastsgemm: compiling the kernels of {len(every)} problems")
+        compile_ahead(gpu, every)
+        with closing(Stopwatch(gpu)) as stopwatch:
+            versus = Versus(torch, f"cuda:{ordinal}", gpu, stopwatch)
+            jobs = [(name, sample) for name, chosen in samples.items() for sample in chosen]
+            rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SECONDS}
+            for name, sample in track(jobs, "timing beside cuBLAS"):
+                rows[name].append(versus.row(sample, SECONDS[name]))
+    finally:
+        if switched:
+            gpu.leave()
+    return {
+        "schema": SCHEMA,
+        "date": datetime.date.today().isoformat(),
+        "device": gpu.name,
+        "driver": device.driver_text() or "unknown",
+        "nvrtc": ".".join(map(str, device.nvrtc_version())),
+        "packages": {"torch": torch.__version__},
+        "sizes": SIZES,
+        "ladder": [],
+        **rows,
+        "calls": [],
+        "first": [],
+    }
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        raise MissingExtraError(f"bench calls cuBLAS through PyTorch, which cannot be imported: {error}") from error
+    if not torch.cuda.is_available():
+        raise MissingExtraError(f"bench calls cuBLAS through PyTorch {torch.__version__}, which cannot use the device")
+    torch.set_float32_matmul_precision("highest")
+    return torch

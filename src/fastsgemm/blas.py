@@ -1,0 +1,90 @@
+"""SGEMM with the signature that SciPy gives it, on any arrays that `fastsgemm.sgemm` takes.
+
+Examples
+--------
+>>> import numpy as np
+>>> from fastsgemm import blas
+>>> a, b = np.ones((3, 2), np.float32), np.ones((3, 4), np.float32)
+>>> blas.sgemm(2.0, a, b, trans_a=1)
+array([[6., 6., 6., 6.],
+       [6., 6., 6., 6.]], dtype=float32)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastsgemm.errors import ArgumentError, OperandError
+from fastsgemm.gemm import sgemm as _sgemm
+
+_TRANSPOSITIONS = (0, 1, 2)  # no, transpose, conjugate transpose, which is the same for real numbers
+
+
+def sgemm(
+    alpha: float,
+    a: Any,
+    b: Any,
+    beta: float = 0.0,
+    c: Any = None,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    overwrite_c: int = 0,
+) -> Any:
+    """Return alpha * op(a) @ op(b) + beta * c, as `scipy.linalg.blas.sgemm` does.
+
+    Parameters
+    ----------
+    alpha : float
+    a : array, float32
+        (M, K), or (K, M) if `trans_a` is not 0.
+    b : array, float32
+        (K, N), or (N, K) if `trans_b` is not 0.
+    beta : float, optional
+    c : array, shape (M, N), float32, optional
+        Default: zeros.
+    trans_a, trans_b : int
+        0: as it is; 1 or 2: transposed.
+    overwrite_c : int
+        Not 0: the result is written to `c`, which is returned. 0: `c` is left as it is.
+
+    Returns
+    -------
+    array, shape (M, N), float32
+        Of the same kind as `a`, or `c` itself.
+
+    Raises
+    ------
+    ArgumentError
+        `trans_a` or `trans_b` is not 0, 1 or 2.
+    OperandError
+        An array cannot be transposed or copied, because it has no ``.T`` or ``.copy()``.
+    FastsgemmError
+        See `fastsgemm.sgemm`.
+
+    Notes
+    -----
+    SciPy converts its operands to column-major float32, and returns a column-major array. Here, operands of another
+    dtype are refused, any layout is read as it lies, and a new result is row-major.
+    """
+    a, b = _operand("a", a, trans_a), _operand("b", b, trans_b)
+    if c is None:
+        return _sgemm(a, b, alpha)
+    return _sgemm(a, b, alpha, beta, c if overwrite_c else _copy(c))
+
+
+def _operand(name: str, x: Any, transposed: int) -> Any:
+    if transposed not in _TRANSPOSITIONS:
+        raise ArgumentError(f"trans_{name} must be 0, 1 or 2, got {transposed!r}")
+    if not transposed:
+        return x
+    try:
+        return x.T
+    except AttributeError:
+        raise OperandError(f"{name} ({type(x).__name__}) has no .T; pass it transposed and trans_{name}=0") from None
+
+
+def _copy(c: Any) -> Any:
+    copy = getattr(c, "clone", None) or getattr(c, "copy", None)  # PyTorch's name, and everyone else's
+    if copy is None:
+        raise OperandError(f"c ({type(c).__name__}) has no .copy(); pass overwrite_c=1")
+    return copy()

@@ -1,0 +1,236 @@
+"""What was measured of rung 11 on a device: its tiles, and the rates of its other kernels.
+
+Shipped files are ``tuning_db/fp16x3/ARCH.json``, one an architecture. ``generic.json`` says for those without a file
+from how many operations on rung 11 is taken nevertheless. ``fastsgemm tune --rung fp16x3`` measures a device and writes
+a file of the user's, which is read before the shipped one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastsgemm import private_files, resources, strict_json
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.errors import ConfigError, RecordError
+from fastsgemm.geometry.fp16x3 import TileConfig
+from fastsgemm.heuristics import database
+from fastsgemm.heuristics.database_entries import GENERIC, Tools
+
+_SCHEMA = 1
+_FOLDER = "fp16x3"  # in the tuning database, and in the user's data folder
+_MOST_BYTES = 1 << 20  # of a file: a shipped one has 2 kB
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A config that was measured.
+
+    Attributes
+    ----------
+    config : Fp16x3Config or Fp16x3MmaConfig
+    least_k : int
+        From this K on it errs no more than one chain of FMAs does.
+    most_k : int or None
+        Up to this K the bound of ``docs/precision.md`` holds; None: for all.
+    step_us, tile_us : float
+        Microseconds of a wave of tiles, one on each SM: for 32 steps of k, and besides.
+    """
+
+    config: TileConfig
+    least_k: int
+    most_k: int | None
+    step_us: float
+    tile_us: float
+
+    def serves(self, K: int, shared_limit: int) -> bool:
+        """Return whether it may be used for this K on a device with this much shared memory for a block, in bytes."""
+        enough = self.least_k <= K and (self.most_k is None or self.most_k >= K)
+        return enough and self.config.shared_bytes <= shared_limit
+
+
+@dataclass(frozen=True)
+class Times:
+    """What the kernels take besides the tiles.
+
+    Attributes
+    ----------
+    launch_us, kernel_us : float
+        Microseconds of a call on the device, and of each of its kernels besides.
+    host_us, host_kernel_us : float
+        The same on the host, which is what a small problem takes on an idle device.
+    split_rows_tb_s, split_columns_tb_s, read_tb_s, reduce_tb_s : float
+        10^12 bytes a second: read and written by splitting, read of split operands and of partial sums.
+    """
+
+    launch_us: float
+    kernel_us: float
+    host_us: float
+    host_kernel_us: float
+    split_rows_tb_s: float
+    split_columns_tb_s: float
+    read_tb_s: float
+    reduce_tb_s: float
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What is known of rung 11 on a device.
+
+    Attributes
+    ----------
+    arch, device : str
+        What was measured on.
+    multiprocessors : int
+    tiles : tuple of Tile
+    times : Times
+    tools : Tools
+    least_gflop : dict or None
+        By architecture, from how many 10^9 operations on rung 11 is taken without times; None where times are known.
+    """
+
+    arch: str
+    device: str
+    multiprocessors: int
+    tiles: tuple[Tile, ...]
+    times: Times
+    tools: Tools
+    least_gflop: dict[str, float] | None = None
+
+
+@cache
+def load(arch: str, device: str | None = None) -> Rates:
+    """Return what is known for a device: measured by its user, else shipped for its architecture, else for all.
+
+    Parameters
+    ----------
+    arch : str
+    device : str, optional
+        Its name. Default: only what was shipped.
+
+    Raises
+    ------
+    RecordError
+        The shipped file is damaged. A damaged file of the user's is one warning and is left out.
+    """
+    own = None if device is None else _own(arch, device)
+    if own is not None:
+        return own
+    folder = resources.folder("tuning_db") / _FOLDER
+    path = next(path for name in (arch, GENERIC) if (path := folder / f"{name}.json").is_file())
+    return parse(path, path.read_bytes())
+
+
+def config_of(constants: dict[str, int]) -> TileConfig:
+    """Return the config of rung 11 with these constants: the one for mma.sync if they have WM, else for wgmma."""
+    kind: Any = Fp16x3MmaConfig if "WM" in constants else Fp16x3Config
+    found: TileConfig = kind.from_constants(constants)
+    return found
+
+
+def save(rates: Rates) -> Path:
+    """Write the user's file of a device and return its path.
+
+    Raises
+    ------
+    RecordError
+        The user's data folder cannot be written.
+    """
+    path = database.folder_to_write(_FOLDER) / _name(rates.device)
+    try:
+        private_files.replace(path, dumps(rates).encode())
+    except OSError as error:
+        raise RecordError(f"the rates of rung fp16x3 could not be stored in {path} ({error})") from error
+    load.cache_clear()
+    return path
+
+
+def dumps(rates: Rates) -> str:
+    """Return the text of a file: a header, then a line a tile."""
+    header = {
+        "schema": _SCHEMA,
+        "arch": rates.arch,
+        "device": rates.device,
+        "multiprocessors": rates.multiprocessors,
+        "times": asdict(rates.times),
+        **({} if rates.least_gflop is None else {"least_gflop": rates.least_gflop}),
+        "origin": "measured",
+        **asdict(rates.tools),
+    }
+    tiles = ",\n".join(json.dumps(_line(tile)) for tile in rates.tiles)
+    return f'{json.dumps(header)[:-1]},\n"tiles": [\n{tiles}\n]}}\n'
+
+
+def _line(tile: Tile) -> dict[str, Any]:
+    most = {} if tile.most_k is None else {"most_k": tile.most_k}
+    return {
+        "constants": tile.config.compiled,
+        "least_k": tile.least_k,
+        "step_us": tile.step_us,
+        "tile_us": tile.tile_us,
+        **most,
+    }
+
+
+def _name(device: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in device) + ".json"
+
+
+def _own(arch: str, device: str) -> Rates | None:
+    folder = database.user_folder()
+    if folder is None:
+        return None
+    path = folder / _FOLDER / _name(device)
+    try:
+        for each in (folder, path.parent):
+            private_files.check_folder(each)
+        found = parse(path, private_files.read(path, _MOST_BYTES))
+    except (FileNotFoundError, NotADirectoryError):  # nothing to read
+        return None
+    except (OSError, RecordError) as error:
+        warnings.warn(f"the rates of rung fp16x3 in {path} are left out: {error}", RuntimeWarning, stacklevel=3)
+        return None
+    return found if (found.arch, found.device) == (arch, device) else None
+
+
+def parse(path: Path, text: bytes) -> Rates:
+    """Return what a file says.
+
+    Raises
+    ------
+    RecordError
+        Something is wrong with it; the message begins with `path`.
+    """
+    try:
+        data = strict_json.decode(text, dict[str, Any])
+        if data["schema"] != _SCHEMA:
+            raise RecordError(f"its schema is {data['schema']!r}, this version reads {_SCHEMA}")
+        times = Times(**{name: _positive(value) for name, value in data["times"].items()})
+        tiles = tuple(map(_tile, data["tiles"]))
+        if not tiles:
+            raise RecordError("it has no tiles")
+        tools = Tools(*(str(data[name]) for name in ("driver", "nvrtc", "date")))
+        least = data.get("least_gflop")
+        return Rates(data["arch"], data["device"], data["multiprocessors"], tiles, times, tools, least)
+    except (KeyError, TypeError, ConfigError, RecordError) as error:
+        raise RecordError(f"{path}: {error}") from error
+
+
+def _tile(line: dict[str, Any]) -> Tile:
+    config = config_of(line["constants"] | {"SPLIT_K": 1})
+    broken = config.violations(sys.maxsize)
+    if broken:
+        raise ConfigError(f"{config!r}: {broken[0]}")
+    return Tile(config, line["least_k"], line.get("most_k"), _positive(line["step_us"]), _positive(line["tile_us"]))
+
+
+def _positive(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise RecordError(f"a time or a rate is a positive number, got {value!r}")
+    return float(value)

@@ -1,0 +1,41 @@
+"""The ladder as bars for a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_WIDTH = 50  # characters of the longest bar
+_EIGHTHS = " ▏▎▍▌▋▊▉"  # a character cell in steps of an eighth
+
+
+def text(climbed: dict[str, Any]) -> str:
+    """Return a bar for each row of a ladder.
+
+    Parameters
+    ----------
+    climbed : dict
+        What `json` of a measured or of a simulated ladder returns. A measured row is shown by its TFLOP/s. A simulated
+        row is shown by the share of its instructions that are FMAs, which is the share of the peak that it can reach at
+        most.
+    """
+    rows = climbed["rows"]
+    if rows and "tflops" in rows[0]:
+        heading = "TFLOP/s"
+        values = {_name(row): row["tflops"] or 0.0 for row in rows}
+        most = max(values.values()) or 1.0
+    else:
+        heading, most = "FMAs, % of all instructions", 100.0
+        values = {_name(row): 100.0 * row["fmas"] / row["instructions"] for row in rows}
+    lines = [f"{name:<16}{bar(value / most)} {value:.3g}" for name, value in values.items()]
+    return "\n".join([heading, *lines])
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['number']} {row['name']}" if row["number"] else str(row["name"])
+
+
+def bar(share: float) -> str:
+    """Return a bar of this share of the full width."""
+    eighths = round(8 * _WIDTH * share)
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (_EIGHTHS[rest] if rest else "")

@@ -1,0 +1,32 @@
+"""fastsgemm in PyTorch: an operator, and a switch that makes PyTorch's own products run on fastsgemm.
+
+``torch.ops.fastsgemm.sgemm`` is there once this module is imported; `fastsgemm.torch.operator` describes it. It has
+gradients of any order, works in ``torch.compile`` and ``torch.export``, and under ``torch.func``.
+
+`enable` replaces the float32 products of CUDA tensors in the whole process: matrix products, linear layers, einsum, and
+their gradients. ``python -m fastsgemm.torch script.py`` does so for a program that is not edited.
+
+Examples
+--------
+>>> import fastsgemm.torch
+>>> with fastsgemm.torch.enabled() as switch:          # doctest: +SKIP
+...     model(batch).sum().backward()
+>>> print(switch.report())                             # doctest: +SKIP
+"""
+
+from fastsgemm.errors import MissingExtraError
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingExtraError("fastsgemm.torch needs PyTorch 2.6 or later, which is not installed") from error
+
+_OLDEST = (2, 6)
+if tuple(map(int, torch.__version__.split(".")[:2])) < _OLDEST:
+    raise MissingExtraError(f"fastsgemm.torch needs PyTorch 2.6 or later, got {torch.__version__}")
+
+from fastsgemm.torch import operator as _operator  # noqa: E402, F401  (registers torch.ops.fastsgemm.sgemm)
+from fastsgemm.torch.report import Line, Report  # noqa: E402
+from fastsgemm.torch.switch import OPERATORS, Switch, disable, enable, enabled, report  # noqa: E402
+
+__all__ = ["OPERATORS", "Line", "Report", "Switch", "disable", "enable", "enabled", "report"]

@@ -1,0 +1,336 @@
+"""The functions that take the place of PyTorch's kernels.
+
+Each looks up what is done with operands like these, see `fastsgemm.torch.decisions`, and multiplies or passes the call
+on. This is the hot path: a call seen before reads each operand's shape, strides, dtype and address once, and launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fastsgemm.call.arrays import HOST
+from fastsgemm.errors import CaptureError, FastsgemmError, OverlapError
+from fastsgemm.torch import decisions, products
+from fastsgemm.torch.decisions import Decision, Kind
+from fastsgemm.torch.report import Line
+
+KINDS = {
+    "mm": Kind("mm", decisions.MATRICES),
+    "addmm": Kind("addmm", decisions.MATRICES),
+    "bmm": Kind("bmm", decisions.BATCHES),
+    "baddbmm": Kind("baddbmm", decisions.BATCHES),
+    "addmv": Kind("addmv", (2, 1, 1)),
+    "dot": Kind("dot", (1, 1, 0)),
+}
+
+_MOST_DECISIONS = 16384  # of one operator; then its table is emptied and starts again
+
+
+class Override:
+    """One operator in one form: its decisions, its replacement, and the kernel that was there before.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``mm``, ``mm.out`` or ``addmm_``.
+    original : callable
+        PyTorch's kernel.
+    precision : str
+        ``ieee`` or ``fp16x3``.
+    device : str
+        ``cuda`` or ``cpu``.
+    """
+
+    def __init__(self, name: str, original: Callable[..., Any], precision: str, device: str) -> None:
+        self.name = name
+        self._kind = KINDS[name.removesuffix(".out").removesuffix("_")]
+        self._original = original
+        self._precision = precision
+        self._tf32 = _tf32_allowed if device == "cuda" else _never
+        self._empty = _empty_strided(device)
+        self._decisions: dict[Any, Decision] = {}
+        self._counted: dict[tuple[str, str, int], int] = {}  # of tables that were emptied
+        adds, form = self._kind.name in ("addmm", "baddbmm", "addmv"), name[len(self._kind.name) :]
+        self.function = {
+            (False, ""): self._new,
+            (False, ".out"): self._out,
+            (True, ""): self._new_sum,
+            (True, ".out"): self._out_sum,
+            (True, "_"): self._in_place,
+        }[adds, form]()
+
+    def lines(self) -> Iterator[Line]:
+        """What this override has done so far."""
+        counted = dict(self._counted)
+        self._count(counted)
+        for (problem, reason, flops), calls in counted.items():
+            if calls:
+                yield Line(self.name, problem, calls, calls * flops, reason)
+
+    def _count(self, counted: dict[tuple[str, str, int], int]) -> None:
+        for decision in list(self._decisions.values()):
+            for reason, calls in ((decision.reason, decision.calls), *decision.other_ends.items()):
+                key = (decision.problem, reason, decision.flops)
+                counted[key] = counted.get(key, 0) + calls
+
+    def _make(self, key: Any, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> Decision:
+        if len(self._decisions) >= _MOST_DECISIONS:
+            self._count(self._counted)
+            self._decisions.clear()
+        return self._decisions.setdefault(key, decisions.make(self._kind, a, b, c, out))
+
+    # The replacements. Each is a closure, because a look-up of a local name is cheaper than one of an attribute. The
+    # alignment of an address is in the key, because kernels depend on it.
+
+    def _new(self) -> Callable[..., Any]:
+        table, make, run, pass_on, tf32, empty = self._tools()
+
+        def new(a: Tensor, b: Tensor) -> Any:
+            pa, pb = a.data_ptr(), b.data_ptr()
+            key = (
+                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
+                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+            )  # fmt: skip
+            decision = table.get(key) or make(key, a, b, None, None)
+            if decision.reason or tf32():
+                return pass_on(decision, decision.reason or decisions.TF32, a, b)
+            try:
+                result = empty(decision, a)
+                run(decision, pa, pb, result.data_ptr(), 1.0, 0.0)
+            except PassedOn as passed:
+                return pass_on(decision, passed.reason, a, b)
+            decision.calls += 1
+            return result
+
+        return new
+
+    def _out(self) -> Callable[..., Any]:
+        table, make, run, pass_on, tf32, _ = self._tools()
+
+        def into(a: Tensor, b: Tensor, *, out: Tensor) -> Any:
+            pa, pb, pc = a.data_ptr(), b.data_ptr(), out.data_ptr()
+            key = (
+                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
+                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
+            )  # fmt: skip
+            decision = table.get(key) or make(key, a, b, None, out)
+            if decision.reason or tf32():
+                return pass_on(decision, decision.reason or decisions.TF32, a, b, out=out)
+            try:
+                run(decision, pa, pb, pc, 1.0, 0.0)
+            except PassedOn as passed:
+                return pass_on(decision, passed.reason, a, b, out=out)
+            decision.calls += 1
+            return out
+
+        return into
+
+    def _new_sum(self) -> Callable[..., Any]:
+        table, make, run, pass_on, tf32, empty = self._tools()
+
+        def new_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+            pa, pb = a.data_ptr(), b.data_ptr()
+            key = (
+                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
+                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                c.shape, c.dtype, c.get_device(),
+            )  # fmt: skip
+            decision = table.get(key) or make(key, a, b, c, None)
+            if decision.reason or tf32():
+                return pass_on(decision, decision.reason or decisions.TF32, c, a, b, beta=beta, alpha=alpha)
+            try:
+                alpha32, beta32 = _scalars(alpha, beta)
+                result = empty(decision, a)
+                if beta32:
+                    result.copy_(c)
+                run(decision, pa, pb, result.data_ptr(), alpha32, beta32)
+            except PassedOn as passed:
+                return pass_on(decision, passed.reason, c, a, b, beta=beta, alpha=alpha)
+            decision.calls += 1
+            return result
+
+        return new_sum
+
+    def _out_sum(self) -> Callable[..., Any]:
+        table, make, run, pass_on, tf32, _ = self._tools()
+
+        def into_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Any:
+            pa, pb, pc = a.data_ptr(), b.data_ptr(), out.data_ptr()
+            key = (
+                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
+                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                c.shape, c.dtype, c.get_device(), out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
+            )  # fmt: skip
+            decision = table.get(key) or make(key, a, b, c, out)
+            if decision.reason or tf32():
+                return pass_on(decision, decision.reason or decisions.TF32, c, a, b, beta=beta, alpha=alpha, out=out)
+            try:
+                alpha32, beta32 = _scalars(alpha, beta)
+                if beta32 and not _same(c, out):
+                    if _may_overlap(out, a, b, c):  # C is copied into the output before the product reads A and B
+                        raise PassedOn(decisions.OVERLAP)
+                    out.copy_(c)
+                run(decision, pa, pb, pc, alpha32, beta32)
+            except PassedOn as passed:
+                return pass_on(decision, passed.reason, c, a, b, beta=beta, alpha=alpha, out=out)
+            decision.calls += 1
+            return out
+
+        return into_sum
+
+    def _in_place(self) -> Callable[..., Any]:
+        table, make, run, pass_on, tf32, _ = self._tools()
+
+        def in_place(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+            pa, pb, pc = a.data_ptr(), b.data_ptr(), c.data_ptr()
+            key = (
+                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
+                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                c.shape, c.stride(), c.dtype, c.get_device(), pc & 15,
+            )  # fmt: skip
+            decision = table.get(key) or make(key, a, b, c, c)
+            if decision.reason or tf32():
+                return pass_on(decision, decision.reason or decisions.TF32, c, a, b, beta=beta, alpha=alpha)
+            try:
+                alpha32, beta32 = _scalars(alpha, beta)
+                run(decision, pa, pb, pc, alpha32, beta32)
+            except PassedOn as passed:
+                return pass_on(decision, passed.reason, c, a, b, beta=beta, alpha=alpha)
+            decision.calls += 1
+            return c
+
+        return in_place
+
+    def _tools(self) -> tuple[Any, ...]:
+        return self._decisions, self._make, self._runner(), self._pass_on, self._tf32, self._empty
+
+    def _runner(self) -> Callable[..., None]:
+        """Return the function that launches what was decided, or raises `PassedOn`."""
+        otherwise, current, name = self._run_otherwise, products.current_stream, self.name
+
+        def run(decision: Decision, pa: int, pb: int, pc: int, alpha: float, beta: float) -> None:
+            try:
+                plan, gpu = decision.plan, decision.gpu
+                if plan is None or not (pa and pb):
+                    otherwise(decision, pa, pb, pc, alpha, beta)
+                    return
+                handle = current(decision.ordinal)
+                a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
+                c_low += pc
+                c_high += pc
+                apart = (c_high <= pa + a_low or pa + a_high <= c_low) and (
+                    c_high <= pb + b_low or pb + b_high <= c_low
+                )
+                if not apart or handle not in gpu.streams:
+                    otherwise(decision, pa, pb, pc, alpha, beta)
+                elif gpu.enter():
+                    try:
+                        plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
+                    finally:
+                        gpu.leave()
+                else:
+                    plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
+            except OverlapError:
+                raise PassedOn(decisions.OVERLAP) from None
+            except CaptureError:
+                raise PassedOn(decisions.CAPTURE) from None
+            except FastsgemmError as error:
+                place = "cpu" if decision.ordinal == HOST else f"cuda:{decision.ordinal}"
+                raise products.named(error, f"{name} of {decision.problem} on {place}") from error
+
+        return run
+
+    def _run_otherwise(self, decision: Decision, pa: int, pb: int, pc: int, alpha: float, beta: float) -> None:
+        """Multiply on the host, for the first time, on a new stream, or where the output may share memory."""
+        if not (pa and pb):
+            raise PassedOn(decisions.NO_MEMORY)
+        metas, addresses = (decision.a, decision.b, decision.c), (pa, pb, pc)
+        gpu = products.gpu_of(decision.ordinal)
+        if gpu is None:
+            products.on_host((pa, metas[0]), (pb, metas[1]), (pc, metas[2]), alpha, beta, self._precision)
+            return
+        switched = gpu.enter()
+        try:
+            handle = products.stream_of(gpu)
+            plan = decision.plan or products.plan_of(gpu, handle, metas, addresses, self._precision)
+            products.check_overlap(plan, metas, addresses)
+            decision.gpu, decision.plan = gpu, plan
+            plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
+        finally:
+            if switched:
+                gpu.leave()
+
+    def _pass_on(self, decision: Decision, reason: str, *given: Any, **options: Any) -> Any:
+        """Call the original kernel."""
+        if reason == decision.reason:
+            decision.calls += 1
+        else:
+            decision.other_ends[reason] = decision.other_ends.get(reason, 0) + 1
+        return self._original(*given, **options)
+
+
+class PassedOn(Exception):
+    """A call that PyTorch's own kernel takes; it never leaves this module."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def _scalars(alpha: Any, beta: Any) -> tuple[Any, Any]:
+    """Return both as float32, or leave it to PyTorch what to say about them."""
+    try:
+        return products.scalar("alpha", alpha), products.scalar("beta", beta)
+    except FastsgemmError:
+        raise PassedOn(decisions.SCALAR) from None
+
+
+def _same(c: Tensor, out: Tensor) -> bool:
+    return c is out or (c.data_ptr() == out.data_ptr() and c.stride() == out.stride() and c.shape == out.shape)
+
+
+def _may_overlap(out: Tensor, *others: Tensor) -> bool:
+    memory = out.untyped_storage().data_ptr()
+    return any(x.untyped_storage().data_ptr() == memory for x in others)
+
+
+def _never() -> bool:
+    return False
+
+
+def _reader_of_tf32() -> Callable[[], bool]:
+    """Return a function that says whether the user allows TF32 in float32 products of CUDA tensors."""
+    getter = getattr(torch._C, "_get_fp32_precision_getter", None)  # since PyTorch 2.9
+    if getter is not None:
+        return lambda: getter("cuda", "matmul") == "tf32"
+    return torch._C._get_cublas_allow_tf32
+
+
+_tf32_allowed = _reader_of_tf32()
+
+
+def _empty_strided(device: str) -> Callable[[Decision, Tensor], Tensor]:
+    """Return a function that allocates a result on the device of an operand.
+
+    Where PyTorch has it, this uses the function that its compiler's generated code calls, which takes a third of the
+    time of `torch.empty`. It allocates on the current device.
+    """
+    float32 = torch.float32
+    quick = getattr(torch._C._dynamo.guards, f"_empty_strided_{device}", None)
+    if quick is None:
+        return lambda decision, like: torch.empty(decision.shape, dtype=float32, device=like.device)
+    if device == "cpu":
+        return lambda decision, like: quick(decision.shape, decision.strides, float32)
+
+    current = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: -1
+
+    def empty(decision: Decision, like: Tensor) -> Tensor:
+        if decision.ordinal != current():
+            return torch.empty(decision.shape, dtype=float32, device=like.device)
+        return quick(decision.shape, decision.strides, float32)
+
+    return empty

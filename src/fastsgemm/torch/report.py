@@ -1,0 +1,93 @@
+"""What the switch replaced, and what it passed on and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Line:
+    """Calls of one operator on one problem that had the same end.
+
+    Attributes
+    ----------
+    operator : str
+        PyTorch's name, such as ``addmm`` or ``mm.out``.
+    problem : str
+        The shapes of A and B, or their dtypes where these decided.
+    calls : int
+    flops : int
+        Of all calls together: 2 M N K for each product, whatever computed it.
+    reason : str
+        Why the calls were passed on to PyTorch's own kernel; empty if fastsgemm computed them.
+    """
+
+    operator: str
+    problem: str
+    calls: int
+    flops: int
+    reason: str = ""
+
+
+class Report:
+    """What the switch has done since `enable`.
+
+    Attributes
+    ----------
+    lines : tuple of Line
+        By operator, problem and reason, those with most FLOPs first.
+    """
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self.lines = tuple(sorted(lines, key=lambda line: (-line.flops, -line.calls, line.operator)))
+
+    @property
+    def replaced(self) -> tuple[Line, ...]:
+        """What fastsgemm computed."""
+        return tuple(line for line in self.lines if not line.reason)
+
+    @property
+    def passed_on(self) -> tuple[Line, ...]:
+        """What PyTorch's own kernels computed."""
+        return tuple(line for line in self.lines if line.reason)
+
+    @property
+    def calls(self) -> int:
+        """The calls that fastsgemm computed."""
+        return sum(line.calls for line in self.replaced)
+
+    @property
+    def flops(self) -> int:
+        """The FLOPs of these calls."""
+        return sum(line.flops for line in self.replaced)
+
+    @property
+    def share(self) -> float:
+        """`flops` as a share of all FLOPs of float32 products that reached the switch, from 0 to 1."""
+        every = self.flops + sum(line.flops for line in self.passed_on)
+        return self.flops / every if every else 0.0
+
+    def __repr__(self) -> str:
+        rows: dict[tuple[str, str], list[int]] = {}
+        for line in self.lines:
+            row = rows.setdefault((line.operator, line.reason), [0, 0])
+            row[0] += line.calls
+            row[1] += line.flops
+        if not rows:
+            return "fastsgemm computed no product: none has reached the switch"
+        head = f"fastsgemm computed {self.calls} products, {_flop(self.flops)}, {self.share:.1%} of the FLOPs"
+        width = max(len(operator) for operator, _ in rows)
+        ordered = sorted(rows.items(), key=lambda row: (bool(row[0][1]), -row[1][1], row[0]))
+        shown = [
+            f"  {operator:{width}}  {calls:>9} calls  {_flop(flops):>12}  {'passed on: ' + reason if reason else ''}"
+            for (operator, reason), (calls, flops) in ordered
+        ]
+        return "\n".join([head, *(line.rstrip() for line in shown)])
+
+
+def _flop(flops: float) -> str:
+    units = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]
+    while flops >= 1000 and len(units) > 1:
+        flops, units = flops / 1000, units[1:]
+    return f"{flops:.3g} {units[0]}"

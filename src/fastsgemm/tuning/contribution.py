@@ -1,0 +1,354 @@
+"""The file by which a tuned device is contributed: records and curves, with what makes them believable.
+
+``docs/new-device.md`` describes the format and the way of a file.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fastsgemm import __version__, private_files, rungs, strict_json
+from fastsgemm.errors import FastsgemmError, RecordError
+from fastsgemm.heuristics import database_reading, database_writing, fp16x3_rates
+from fastsgemm.heuristics.database_entries import Content, Record
+from fastsgemm.heuristics.fp16x3_rates import Rates
+from fastsgemm.problem import Problem, spell
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+    from fastsgemm.tuning.evaluator import Evaluator
+    from fastsgemm.tuning.outcome import Outcome
+
+SCHEMA = 1
+SAMPLE = 8  # records that are timed again
+REPEATS = 9  # of each
+LARGEST_SPREAD = 0.05  # of the repeats: between the quartiles, relative to the median
+LARGEST_DIFFERENCE = 0.15  # of a time from its record
+_RESOLUTION = 0.002  # ms: differences below this say nothing, whatever their ratio
+_UNIT = 2.0**-24  # float32's unit roundoff
+_MOST_BYTES = 64 * 1024 * 1024
+_QUERY = ("clocks.max.sm", "clocks.max.memory", "power.limit")
+_QUERY_SECONDS = 10.0
+_NULL = msgspec.Raw(b"null")
+
+
+class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the measurements were made on.
+
+    Attributes
+    ----------
+    device, arch : str
+    multiprocessors : int
+    clock_mhz, memory_clock_mhz, power_limit_w : float or None
+        The highest clocks and the power limit, as ``nvidia-smi`` reports them; None without it.
+    driver, nvrtc, date : str
+    cublas : str or None
+        The library through which cuBLAS was called.
+    """
+
+    device: str
+    arch: str
+    multiprocessors: int
+    clock_mhz: float | None
+    memory_clock_mhz: float | None
+    power_limit_w: float | None
+    driver: str
+    nvrtc: str
+    cublas: str | None
+    date: str
+
+
+class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One record, timed again after the run.
+
+    Attributes
+    ----------
+    rung : str
+    problem : str
+        As ``M,N,K,LAYOUT``.
+    ms, cublas_ms : tuple of float
+        Device times of the repeats, taken in turns.
+    error, cublas_error : float or None
+        ||C - C64||_F / ||C64||_F.
+    """
+
+    rung: str
+    problem: str
+    ms: tuple[float, ...]
+    cublas_ms: tuple[float, ...]
+    error: float | None
+    cublas_error: float | None
+
+    @property
+    def median(self) -> float:
+        """The median time in ms."""
+        return statistics.median(self.ms)
+
+    @property
+    def spread(self) -> float:
+        """The distance of the quartiles of the repeats, in ms."""
+        low, _, high = statistics.quantiles(self.ms, n=4)
+        return high - low
+
+
+class Contribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of a file.
+
+    Attributes
+    ----------
+    schema : int
+    fastsgemm : str
+        Its version.
+    machine : Machine
+    seconds : float
+        Duration of the tuning run.
+    complete : bool
+        Whether everything was measured before the budget was spent.
+    failures : dict
+        For each reason of failure, how many candidates failed for it.
+    checks : tuple of Check
+    content : msgspec.Raw
+        A file of the tuning database.
+    rates : msgspec.Raw
+        A file of ``tuning_db/fp16x3`` if rung 11 was measured, else null.
+    """
+
+    schema: int
+    fastsgemm: str
+    machine: Machine
+    seconds: float
+    complete: bool
+    failures: dict[str, int]
+    checks: tuple[Check, ...]
+    content: msgspec.Raw
+    rates: msgspec.Raw = _NULL
+
+
+def sample(records: Sequence[Record]) -> list[Record]:
+    """Return up to `SAMPLE` measured records, from the quickest to the slowest."""
+    measured = sorted((one for one in records if one.ms is not None), key=lambda one: one.ms or 0.0)
+    if len(measured) <= SAMPLE:
+        return measured
+    return [measured[round(place * (len(measured) - 1) / (SAMPLE - 1))] for place in range(SAMPLE)]
+
+
+def check(evaluator: Evaluator, record: Record) -> Check:
+    """Time a record again, in turns with cuBLAS, and measure its error.
+
+    Raises
+    ------
+    RecordError
+        Its kernel failed.
+    """
+    problem, rung = _problem(record), rungs.find(record.rung)
+    timer = evaluator.operands(problem)
+    ms, cublas_ms = [], []
+    for _ in range(REPEATS):
+        took = timer.once(rung, record.config)
+        if isinstance(took, str):
+            raise RecordError(f"{record.rung} failed on {spell(problem)}: {took}")
+        ms.append(took)
+        beside = timer.baseline()
+        if beside is not None:
+            cublas_ms.append(beside)
+    errors = timer.errors(rung, record.config) or (None, None)
+    return Check(record.rung, spell(problem), tuple(ms), tuple(cublas_ms), *errors)
+
+
+def cublas() -> str | None:
+    """Return the library through which this process calls cuBLAS, with the versions of both; None without one."""
+    caller = next((sys.modules[name] for name in ("torch", "cupy") if name in sys.modules), None)
+    if caller is None:
+        return None
+    packages = ("nvidia-cublas", "nvidia-cublas-cu12")
+    found = [f"{name} {metadata.version(name)}" for name in packages if _installed(name)]
+    return ", ".join([f"{caller.__name__} {caller.__version__}", *found])
+
+
+def _installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def clocks(gpu: Gpu) -> tuple[float | None, float | None, float | None]:
+    """Return the highest clock and memory clock in MHz and the power limit in W; None where they are not known."""
+    command = ["nvidia-smi", f"--id={gpu.device.pci_bus_id}", f"--query-gpu={','.join(_QUERY)}"]
+    try:
+        done = subprocess.run(
+            [*command, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=_QUERY_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None, None, None
+    return parsed_clocks(done.stdout)
+
+
+def parsed_clocks(line: str) -> tuple[float | None, float | None, float | None]:
+    """Return the three numbers of a line of ``nvidia-smi``, None for each that is not a number."""
+    found: list[float | None] = []
+    for cell in line.split(","):
+        try:
+            found.append(float(cell))
+        except ValueError:
+            found.append(None)
+    first, second, third = (*found, None, None, None)[:3]
+    return first, second, third
+
+
+def write(
+    path: Path, outcome: Outcome, checks: Sequence[Check], numbers: tuple[float | None, float | None, float | None]
+) -> None:
+    """Write a contribution.
+
+    Parameters
+    ----------
+    path : Path
+    outcome : Outcome
+        Of the tuning run.
+    checks : sequence of Check
+        Of a `sample` of its records.
+    numbers : tuple
+        As `clocks` returns them.
+
+    Raises
+    ------
+    RecordError
+        The file cannot be written.
+    """
+    info, tools = outcome.device, outcome.tools
+    library = cublas() if any(one.cublas_ms for one in checks) else None
+    made_on = Machine(
+        info.name, info.arch, info.multiprocessors, *numbers, tools.driver, tools.nvrtc, library, tools.date
+    )
+    content = msgspec.Raw(database_writing.dumps(outcome.content).encode())
+    rates = _NULL if outcome.rates is None else msgspec.Raw(fp16x3_rates.dumps(outcome.rates).encode())
+    failures = {reason.splitlines()[0][:200]: count for reason, count in outcome.failures.items()}
+    whole = Contribution(
+        SCHEMA, __version__, made_on, outcome.seconds, outcome.complete, failures, tuple(checks), content, rates
+    )
+    try:
+        private_files.replace(path, msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n", 0o644)
+    except OSError as error:
+        raise RecordError(f"{path} cannot be written: {error}") from error
+
+
+def read(path: Path) -> tuple[Contribution, Content]:
+    """Return a contribution and its records and curves.
+
+    Raises
+    ------
+    RecordError
+        The file cannot be read, is not a contribution, or has a line that cannot be used.
+    """
+    try:
+        text = private_files.read(path, _MOST_BYTES, private=False)
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error}") from error
+    found: Contribution = strict_json.decode(text, Contribution)
+    if found.schema != SCHEMA:
+        raise RecordError(f"{path} has schema {found.schema}; this version reads {SCHEMA}")
+    content, faults = database_reading.parse(bytes(found.content), found.machine.arch)
+    if faults:
+        raise RecordError(f"{path}: {faults[0]}")
+    return found, content
+
+
+def rates_of(found: Contribution) -> Rates | None:
+    """Return what a contribution says of rung 11, if it does.
+
+    Raises
+    ------
+    RecordError
+        It cannot be read.
+    """
+    return None if found.rates == _NULL else fp16x3_rates.parse(Path("rates"), bytes(found.rates))
+
+
+def faults(found: Contribution, content: Content) -> list[str]:
+    """Return everything that speaks against a contribution, as far as the file itself shows it."""
+    lines = database_reading.faults(database_writing.dumps(content), found.machine.arch)
+    devices = {one.device for one in content.records} | {one.device for one in content.curves}
+    if devices - {found.machine.device}:
+        lines.append(f"its records and curves are of {sorted(map(str, devices))}, not of {found.machine.device}")
+    lines += [f"{one.rung}: a record is {one.origin}, not measured" for one in content.records if one.ms is None]
+    if not content.records and found.rates == _NULL:
+        lines.append("it has neither records nor rates of rung fp16x3")
+    if not all(one.cublas_ratio for one in content.records):
+        lines.append(
+            "records have no speed relative to cuBLAS: tune without --quick, and with PyTorch or CuPy installed"
+        )
+    records = {(one.rung, spell(_problem(one))): one for one in content.records if one.problem is not None}
+    wanted = {(one.rung, spell(_problem(one))) for one in sample(content.records)}
+    checked = {(one.rung, one.problem) for one in found.checks}
+    lines += [f"{rung} {problem}: not checked" for rung, problem in sorted(wanted - checked)]
+    rates = rates_of(found)
+    if rates is not None and (rates.arch, rates.device) != (found.machine.arch, found.machine.device):
+        lines.append(f"its rates of rung fp16x3 are of {rates.device} ({rates.arch}), not of {found.machine.device}")
+    for one in found.checks:
+        record = records.get((one.rung, one.problem))
+        name = f"{one.rung} {one.problem}"
+        lines += [f"{name}: {fault}" for fault in (_faults_of(one, record) if record else ["there is no such record"])]
+    return lines
+
+
+def _faults_of(one: Check, record: Record) -> list[str]:
+    """Return what speaks against a record and its check."""
+    if len(one.ms) < REPEATS or not all(0.0 < ms < 1e9 for ms in one.ms):
+        return [f"{len(one.ms)} times, not {REPEATS} positive ones"]
+    lines = []
+    if one.spread > LARGEST_SPREAD * one.median + _RESOLUTION:
+        lines.append(f"repeats spread by {one.spread / one.median:.0%}, the limit is {LARGEST_SPREAD:.0%}")
+    if differs(one.median, record):
+        lines.append(f"{one.median:.4g} ms, but the record has {record.ms:.4g} ms")
+    limit = error_limit(_problem(record))
+    if one.error is None:
+        lines.append("no error was measured")
+    elif not one.error <= limit:
+        lines.append(f"the error is {one.error:.2e}, the limit is {limit:.2e}")
+    return lines
+
+
+def differs(ms: float, record: Record) -> bool:
+    """Return whether a time contradicts the one of a record."""
+    stated = record.ms or 0.0
+    return abs(ms - stated) > LARGEST_DIFFERENCE * stated + _RESOLUTION
+
+
+def error_limit(problem: Problem) -> float:
+    """Return the largest error of a float32 product: four times that of one chain whose roundings are random.
+
+    A product that uses TF32 is far above it.
+    """
+    return 4 * _UNIT * math.sqrt(problem.K + 1)
+
+
+def time_again(evaluator: Evaluator, content: Content) -> list[str]:
+    """Time a sample of the records on this device; return a line for each, which ends in OK or DIFFERS."""
+    lines = []
+    for record in sample(content.records):
+        try:
+            again = check(evaluator, record).median
+        except FastsgemmError as error:
+            lines.append(f"{error} DIFFERS")
+            continue
+        stated, verdict = record.ms or 0.0, "DIFFERS" if differs(again, record) else "OK"
+        name = f"{record.rung} {spell(_problem(record))}"
+        lines.append(f"{name:32} {stated:9.4g} ms, now {again:9.4g} ({again / stated - 1:+.1%}) {verdict}")
+    return lines
+
+
+def _problem(record: Record) -> Problem:
+    if record.problem is None:
+        raise RecordError(f"a record of {record.rung} is for no problem")
+    return record.problem

@@ -1,0 +1,202 @@
+"""Measure rung 11 on a device: what its tiles and its other kernels take, from which `heuristics.fp16x3` predicts.
+
+One number is measured after the other, the simplest first, and what is known by then is subtracted from the next time.
+Each tile is timed on products whose tiles fill the device in one and in four waves, with a short and a long K. Its
+times of 32 steps of k and of the rest of a tile are those with the least squares of the relative errors.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from fastsgemm import rungs
+from fastsgemm.call.arrays import View
+from fastsgemm.call.product import multiply
+from fastsgemm.call.split_operand import split as split_operand
+from fastsgemm.device import LEGACY_STREAM, DeviceInfo
+from fastsgemm.geometry import fp16x3 as geometry
+from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
+from fastsgemm.geometry.layout import ITEM
+from fastsgemm.heuristics import fp16x3 as heuristics
+from fastsgemm.heuristics import fp16x3_rates
+from fastsgemm.heuristics.database_entries import Tools
+from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, Times
+from fastsgemm.problem import Problem
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+    from fastsgemm.measure.stopwatch import Stopwatch
+
+Operands = tuple[tuple[View, View, View], Sequence[Any]]
+Split = tuple[bool, bool]  # whether A and B are split in the call that is timed, or were before
+
+_NEITHER, _BOTH = (False, False), (True, True)
+_SMALL = Problem(64, 16, 256)  # takes what its kernels take
+_LONG = 8192  # lines and steps of k of the operands that are split and read
+_NARROW = 128  # lines of the other operand
+_ADDED = Problem(4096, 4096, 1024)  # whose partial sums are added
+_PARTS = 4  # of its K
+_SHORT_K, _LONG_K = 512, 4  # the least K of a tile's products, and how many times as long the longest is
+_LEAST = 1e-3  # of a time or a rate; a smaller one is noise
+_SECONDS = 0.04  # of each measurement, about
+_FLUSHES = 8  # take longer than the host takes to launch the kernels of a call
+_HOST_CALLS = 30
+
+
+class Timer(Protocol):
+    """Times rung 11 on a device."""
+
+    def empty(self) -> float:
+        """Return what the measurement of nothing reads, in microseconds."""
+
+    def device(self, config: TileConfig, problem: Problem, split: Split) -> float:
+        """Return the microseconds that the kernels of a call take on the device."""
+
+    def host(self, config: TileConfig, problem: Problem, split: Split) -> float:
+        """Return the microseconds that a call takes on the host while the device is idle."""
+
+
+def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
+    """Return the rates of a device, for the tiles that the shipped database has for its architecture."""
+    shipped = fp16x3_rates.load(device.arch)
+    tiles = [tile for tile in shipped.tiles if tile.config.shared_bytes <= device.shared_limit]
+    config = next(tile.config for tile in tiles if tile.serves(_SMALL.K, device.shared_limit))
+    launch = timer.empty()
+    before, within = (timer.device(config, _SMALL, split) for split in (_NEITHER, _BOTH))
+    kernel = max(_LEAST, (within - before) / 2)
+    times = Times(launch, kernel, 0.0, 0.0, *4 * [math.inf])
+    fitted = tuple(_fit(device, tile, times, timer) for tile in tiles)
+    known = Rates(device.arch, device.name, device.multiprocessors, fitted, times, tools)
+    tile = next(tile for tile in fitted if tile.serves(_ADDED.K, device.shared_limit))
+    known = _with(known, reduce_tb_s=_reduction_rate(known, tile, timer))
+    known = _with(known, split_rows_tb_s=_split_rate(known, tile, "NN", timer))
+    known = _with(known, split_columns_tb_s=_split_rate(known, tile, "TN", timer))
+    known = _with(known, read_tb_s=_read_rate(known, timer))
+    host_before, host_within = (timer.host(config, _SMALL, split) for split in (_NEITHER, _BOTH))
+    host_kernel = max(_LEAST, (host_within - host_before) / 2)
+    return _rounded(_with(known, host_us=max(_LEAST, host_before - 2 * host_kernel), host_kernel_us=host_kernel))
+
+
+def _with(known: Rates, **times: float) -> Rates:
+    return replace(known, times=replace(known.times, **times))
+
+
+def _fit(device: DeviceInfo, tile: Tile, times: Times, timer: Timer) -> Tile:
+    """Return a tile with its times."""
+    rows, took = [], []
+    for problem in _problems_of(device, tile):
+        trans_c = heuristics.orientation(device, problem, tile.config)
+        t = geometry.tiling(tile.config, problem.M, problem.N, problem.K, trans_c, device.multiprocessors)
+        waves = -(-t.tiles // device.multiprocessors)
+        rows.append((waves * t.computed_blocks, waves))
+        took.append(timer.device(tile.config, problem, _NEITHER) - times.launch_us - 2 * times.kernel_us)
+    matrix = np.array(rows) / np.array(took)[:, None]
+    step, rest = np.linalg.lstsq(matrix, np.ones(len(took)), rcond=None)[0]
+    if rest < 0:
+        step, rest = np.linalg.lstsq(matrix[:, :1], np.ones(len(took)), rcond=None)[0][0], 0.0
+    return replace(tile, step_us=max(_LEAST, float(step)), tile_us=max(_LEAST, float(rest)))
+
+
+def _problems_of(device: DeviceInfo, tile: Tile) -> Iterator[Problem]:
+    """Yield products of one wave and of four, nearly square, so that tiles share what they read in L2."""
+    config = tile.config
+    down = max(1, round(math.sqrt(device.multiprocessors * config.BN / config.BM)))
+    across = max(1, device.multiprocessors // down)
+    short = max(_SHORT_K, tile.least_k)
+    long = min(_LONG_K * short, tile.most_k or _LONG_K * short)
+    for times, K in ((1, short), (1, long), (2, short), (2, long)):
+        yield Problem(times * down * config.BM, times * across * config.BN, K)
+
+
+def _reduction_rate(known: Rates, tile: Tile, timer: Timer) -> float:
+    config = tile.config.replace(SPLIT_K=_PARTS)
+    rest = heuristics.predicted_us(known, tile, config, _ADDED, _NEITHER, False, known.multiprocessors)
+    moved = ITEM * _ADDED.M * _ADDED.N * (_PARTS + 1)
+    return _rate(moved, timer.device(config, _ADDED, _NEITHER) - rest)
+
+
+def _split_rate(known: Rates, tile: Tile, layout: str, timer: Timer) -> float:
+    problem = Problem(_LONG, _NARROW, _LONG, layout)
+    before, within = (timer.device(tile.config, problem, split) for split in (_NEITHER, (True, False)))
+    return _rate(2 * ITEM * _LONG * _LONG, within - before - known.times.kernel_us)
+
+
+def _read_rate(known: Rates, timer: Timer) -> float:
+    """Return the rate of the narrowest tile on one column of tiles, whose arithmetic reading hides."""
+    tile = min((one for one in known.tiles if one.serves(_LONG, sys.maxsize)), key=lambda one: one.config.BN)
+    config = tile.config.replace(SPLIT_K=2)
+    problem = Problem(_LONG, config.BN, _LONG)
+    idle = replace(tile, step_us=0.0, tile_us=0.0)
+    rest = heuristics.predicted_us(known, idle, config, problem, _NEITHER, False, known.multiprocessors)
+    moved = LINE_BYTES * blocks_of(problem.K) * (problem.M + problem.N)
+    return _rate(moved, timer.device(config, problem, _NEITHER) - rest)
+
+
+def _rate(moved: float, us: float) -> float:
+    """Return bytes in microseconds as 10^12 bytes a second."""
+    return 1e-6 * moved / max(_LEAST, us)
+
+
+def _rounded(known: Rates) -> Rates:
+    """Return the same with the digits that mean something."""
+    times = Times(**{name: _digits(value) for name, value in asdict(known.times).items()})
+    tiles = tuple(replace(one, step_us=_digits(one.step_us), tile_us=_digits(one.tile_us)) for one in known.tiles)
+    return replace(known, times=times, tiles=tiles)
+
+
+def _digits(value: float) -> float:
+    return float(f"{max(_LEAST, value):.4g}")
+
+
+class DeviceTimer:
+    """The `Timer` of a real device, which must be current in this thread.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    stopwatch : Stopwatch
+    operands : callable
+        Returns A, B and C of a problem, as views and as arrays with DLPack.
+    """
+
+    def __init__(self, gpu: Gpu, stopwatch: Stopwatch, operands: Callable[[Problem], Operands]) -> None:
+        self._gpu, self._stopwatch, self._operands = gpu, stopwatch, operands
+
+    def empty(self) -> float:
+        """See `Timer`."""
+        return 1e3 * self._stopwatch.median(lambda: None, _SECONDS, _FLUSHES)
+
+    def device(self, config: TileConfig, problem: Problem, split: Split) -> float:
+        """See `Timer`."""
+        return 1e3 * self._stopwatch.median(self._work(config, problem, split), _SECONDS, _FLUSHES)
+
+    def host(self, config: TileConfig, problem: Problem, split: Split) -> float:
+        """See `Timer`."""
+        work, stream = self._work(config, problem, split), self._gpu.stream(LEGACY_STREAM)
+        took = []
+        for _ in range(_HOST_CALLS):
+            stream.sync()
+            began = time.perf_counter()
+            work()
+            took.append(1e6 * (time.perf_counter() - began))
+        stream.sync()
+        return statistics.median(took)
+
+    def _work(self, config: TileConfig, problem: Problem, split: Split) -> Callable[[], None]:
+        given, arrays = self._operands(problem)
+        splits = (
+            None if split[0] else split_operand(arrays[0], "A"),
+            None if split[1] else split_operand(arrays[1], "B"),
+        )
+        rung = rungs.find("fp16x3")
+        return lambda: multiply(
+            self._gpu, LEGACY_STREAM, *given, 1.0, 0.0, rung, config, split_a=splits[0], split_b=splits[1]
+        )

@@ -1,0 +1,128 @@
+"""`fastsgemm bench` on made-up results: the report, and a verdict for every figure that changed beyond the noise."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from fastsgemm import command_line
+from fastsgemm.bench import comparison, suite
+from fastsgemm.bench.problem_sets import sets
+from fastsgemm.errors import DeviceError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def row(M, percent, noise=0.01):
+    found = {"M": M, "N": 32, "K": 64, "layout": "NN", "lda": 64, "ldb": 32, "ldc": 32, "load_bytes": 16}
+    found |= {"size": "launch-bound", "rung": "pipelined", "rule": "exact", "ms": 1.0, "cublas_ms": percent / 100}
+    return found | {"percent": percent, "noise": noise, "error": 1e-7, "cublas_error": 1e-7}
+
+
+@pytest.fixture
+def results():
+    """Results as `suite.run` returns them."""
+    known = {
+        "date": "2026-01-02",
+        "device": "NVIDIA X",
+        "driver": "580.1",
+        "nvrtc": "13.0",
+        "packages": {"torch": "2.11"},
+    }
+    known |= {"sizes": {}, "ladder": [], "calls": [], "first": []}
+    return known | {name: [] for name in suite.SECONDS} | {"shapes": [row(16, 80.0), row(17, 180.0), row(18, 120.0)]}
+
+
+@pytest.fixture
+def bench(tmp_path, capsys):
+    def call(*arguments, **files):
+        for name, content in files.items():
+            (tmp_path / f"{name}.json").write_text(content if isinstance(content, str) else json.dumps(content))
+        given = [str(tmp_path / one[1:]) if one.startswith("@") else one for one in arguments]
+        return (command_line.main(["bench", *given]), *capsys.readouterr())
+
+    return call
+
+
+def test_a_report_has_every_set_and_every_loss(bench, results):
+    code, out, _ = bench("--input", "@new.json", new=results)
+    assert code == 0
+    assert "| named shapes | 3 | 1.200 | 67% | 67% | 0.80 |" in out
+    assert "## The 1 of 3 problems on which cuBLAS is faster" in out and "| 16,32,64 |" in out
+
+
+def test_every_change_beyond_the_noise_has_a_verdict(bench, results, tmp_path):
+    new = copy.deepcopy(results)
+    new["shapes"] = [row(16, 70.0), row(17, 200.0), row(18, 115.0), row(19, 90.0)]
+    code, out, _ = bench("--input", "@new.json", "--compare", "@old.json", new=new, old=results)
+    assert code == 1
+    assert "1 slower, 1 faster" in out and "1 new" in out
+    assert "| shapes 16,32,64,NN ld 64,32,32 | 0.800 | 0.700 | -12.5% | 1.4% | slower |" in out
+    assert "| shapes 17,32,64,NN ld 64,32,32 | 1.800 | 2.000 | +11.1% | 1.4% | faster |" in out
+    assert "shapes 18" not in out.split("## Compared")[1]
+
+
+def test_a_change_within_the_noise_is_none(bench, results):
+    old, new = (results | {"shapes": [row(16, percent, noise=0.1)]} for percent in (100.0, 80.0))
+    code, out, _ = bench("--input", "@new.json", "--compare", "@old.json", new=new, old=old)
+    assert code == 0 and "2 same" in out
+
+
+def test_the_report_and_the_results_are_written(bench, results, tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "run", lambda samples, place: results | {"asked": [*samples]})
+    code, out, err = bench("--set", "shapes", "--set", "narrow", "--output", "@run.json", "--report", "@run.md")
+    assert code == 0 and out == "" and err.count("written to") == 2
+    assert json.loads((tmp_path / "run.json").read_text())["asked"] == ["shapes", "narrow"]
+    assert (tmp_path / "run.md").read_text().startswith("# fastsgemm beside cuBLAS FP32 on one NVIDIA X\n")
+
+
+def test_problems_can_be_given(bench, results, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(suite, "run", lambda samples, place: seen.update(samples) or results)
+    assert bench("--size", "64,32,16,TN")[0] == 0
+    assert [str(sample) for sample in seen["given"]] == ["64,32,16,TN"]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"new": "[]"}, "Expected `object`"),
+        ({"new": "{}"}, "holds no results of bench"),
+        ({"new": '{"schema": 2, "date": 1, "device": 1, "driver": 1, "nvrtc": 1, "packages": 1}'}, "has schema 2"),
+        (
+            {"new": '{"date": 1, "device": 1, "driver": 1, "nvrtc": 1, "packages": 1, "shapes": [1]}'},
+            "holds no results",
+        ),
+    ],
+)
+def test_another_file_is_one_line(bench, files, said):
+    code, out, err = bench("--input", "@new.json", **files)
+    assert code == 2 and out == "" and err.count("\n") == 1 and said in err
+
+
+def test_runs_of_two_devices_are_not_compared(bench, results):
+    other = results | {"device": "NVIDIA Y"}
+    code, _, err = bench("--input", "@new.json", "--compare", "@old.json", new=results, old=other)
+    assert code == 2 and "NVIDIA Y" in err
+
+
+def test_the_stored_run_can_be_compared_with(bench):
+    stored = str(ROOT / "docs" / "data" / "benchmarks.json")
+    if not Path(stored).exists():
+        pytest.skip("docs/ is part of a checkout only")
+    code, out, _ = bench("--input", stored, "--compare", stored)
+    assert code == 0 and " same. " in out and "slower," not in out
+
+
+def test_without_a_device_nothing_is_measured(monkeypatch, bench):
+    def absent(place):
+        raise DeviceError("this machine has no device")
+
+    monkeypatch.setattr("fastsgemm.device.ordinal", absent)
+    code, out, err = bench("--set", "shapes")
+    assert code == 2 and out == "" and "no device" in err
+
+
+def test_every_set_has_a_time_and_a_place_in_the_report():
+    assert {*sets()} | {"given"} == {*suite.SECONDS} == {*comparison.SETS}

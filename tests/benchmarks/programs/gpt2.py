@@ -1,0 +1,86 @@
+"""Train GPT-2 (124M) in FP32 for some steps, with PyTorch's products and with fastsgemm's.
+
+Rounding errors grow while a model is trained. How much they do without a difference in the products is measured, too:
+by a run of plain PyTorch whose weights begin half a unit in the last place away.
+"""
+
+import copy
+import statistics
+import time
+from contextlib import nullcontext
+from functools import cache
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import fastsgemm.torch
+
+
+@cache
+def _initial(small):
+    torch.manual_seed(0)
+    size = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 512} if small else {}
+    config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False, **size)
+    return GPT2LMHeadModel(config), config
+
+
+def model_of(small):
+    """Return a model with the same weights each time, and its config."""
+    model, config = _initial(small)
+    return copy.deepcopy(model), config
+
+
+def train(device, small, steps, how, disturbed=False):
+    """Return the losses and the median time of a step in ms."""
+    model, config = model_of(small)
+    if disturbed:
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(1.0 + 2.0**-24 * torch.randint(-1, 2, p.shape))
+    model = model.to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    data = torch.Generator().manual_seed(1)
+    batch, tokens = (2, 32) if small else (4, 512)
+    losses, times = [], []
+    with how:
+        for _ in range(steps):
+            ids = torch.randint(config.vocab_size, (batch, tokens), generator=data).to(device)
+            started = time.perf_counter()
+            loss = model(input_ids=ids, labels=ids).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())  # waits for the device
+            times.append(1e3 * (time.perf_counter() - started))
+    return losses, statistics.median(times[steps // 4 :])
+
+
+def measure(device="cuda", small=False):
+    steps = 4 if small else 20
+    train(device, small, 2, nullcontext())  # warm up
+    plain, plain_ms = train(device, small, steps, nullcontext())
+    noise, _ = train(device, small, steps, nullcontext(), disturbed=True)
+    found = {
+        "batch": [2, 32] if small else [4, 512],
+        "steps": steps,
+        "losses": {"PyTorch": plain, "PyTorch, disturbed": noise},
+        "ms": {"PyTorch": plain_ms},
+        "difference": {"PyTorch, disturbed": _difference(noise, plain)},
+        "share": {},
+        "calls": {},
+    }
+    for precision in ("ieee",) if small else ("ieee", "fp16x3"):
+        with fastsgemm.torch.enabled(precision, device=device) as switch:
+            train(device, small, 2, nullcontext())  # compiles the kernels
+            report = switch.report()
+        losses, ms = train(device, small, steps, fastsgemm.torch.enabled(precision, device=device))
+        found["losses"][precision], found["ms"][precision] = losses, ms
+        found["difference"][precision] = _difference(losses, plain)
+        found["share"][precision], found["calls"][precision] = report.share, report.calls
+        found["passed_on"] = sorted({f"{line.operator}: {line.reason}" for line in report.passed_on})
+    return found
+
+
+def _difference(losses, plain):
+    """The largest relative difference of a loss."""
+    return max(abs(a - b) / b for a, b in zip(losses, plain, strict=True))

@@ -1,0 +1,82 @@
+"""The files of what was measured of rung 11: shipped ones, and the user's, which is read first."""
+
+import dataclasses
+import json
+
+import pytest
+
+from fastsgemm import resources
+from fastsgemm.device import DeviceInfo
+from fastsgemm.errors import RecordError
+from fastsgemm.heuristics import fp16x3, fp16x3_rates
+from fastsgemm.problem import Problem
+
+H200 = DeviceInfo("NVIDIA H200", "sm_90", 227 * 1024, 132)
+
+
+def test_a_file_comes_back(data_folder):
+    for arch in ("sm_90", "sm_80"):
+        shipped = fp16x3_rates.load(arch)
+        mine = dataclasses.replace(shipped, arch=arch, device="Some GPU (1)")
+        path = fp16x3_rates.save(mine)
+        assert path == data_folder / "fp16x3" / "Some-GPU--1-.json"
+        assert fp16x3_rates.load(arch, "Some GPU (1)") == mine
+        assert fp16x3_rates.load(arch, "Another GPU") == shipped
+
+
+def test_shipped_files_are_as_they_would_be_written():
+    for path in (resources.folder("tuning_db") / "fp16x3").glob("*.json"):
+        arch = path.stem
+        assert json.loads(fp16x3_rates.dumps(fp16x3_rates.load(arch))) == json.loads(path.read_text())
+
+
+def test_the_users_rates_decide(data_folder):
+    problem = Problem(4096, 4096, 4096)
+    assert fp16x3.choose(H200, problem).config is not None
+    shipped = fp16x3_rates.load("sm_90")
+    slow = tuple(dataclasses.replace(tile, step_us=50.0) for tile in shipped.tiles)
+    fp16x3_rates.save(dataclasses.replace(shipped, tiles=slow))
+    fp16x3.forget()
+    choice = fp16x3.choose(H200, problem)
+    assert choice.config is None and "the IEEE kernel of rung pipelined is quicker" in choice.why
+
+
+def test_measured_times_replace_the_rule_for_unmeasured_devices(data_folder):
+    device = DeviceInfo("NVIDIA L4", "sm_89", 101376, 58)
+    assert "nobody measured" in fp16x3.choose(device, Problem(4096, 4096, 4096)).why
+    shipped = fp16x3_rates.load("sm_89")
+    mine = dataclasses.replace(shipped, arch="sm_89", device="NVIDIA L4", multiprocessors=58, least_gflop=None)
+    fp16x3_rates.save(mine)
+    fp16x3.forget()
+    assert fp16x3.choose(device, Problem(4096, 4096, 4096)).ms is not None
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ('"schema": 1', '"schema": 9'), ('"launch_us": ', '"launch_us": -'), ('"launch_us"', '"lunch_us"'),
+    ('"BM": 128', '"BM": 37'), ('"least_k"', '"leest_k"'), ("{", ""), ('"reduce_tb_s": ', '"reduce_tb_s": "x", "y": '),
+])  # fmt: skip
+def test_a_damaged_file_of_the_user_is_one_warning_and_left_out(data_folder, old, new):
+    shipped = fp16x3_rates.load("sm_90")
+    path = fp16x3_rates.save(shipped)
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    fp16x3_rates.load.cache_clear()
+    with pytest.warns(RuntimeWarning, match="the rates of rung fp16x3 in .* are left out"):
+        assert fp16x3_rates.load("sm_90", "NVIDIA H200") == shipped
+
+
+def test_a_file_that_others_can_write_is_left_out(data_folder):
+    shipped = fp16x3_rates.load("sm_90")
+    path = fp16x3_rates.save(dataclasses.replace(shipped, multiprocessors=7))
+    path.chmod(0o666)
+    fp16x3_rates.load.cache_clear()
+    with pytest.warns(RuntimeWarning, match="other users can write"):
+        assert fp16x3_rates.load("sm_90", "NVIDIA H200") == shipped
+
+
+def test_a_damaged_shipped_file_is_an_error(tuning_folder):
+    (tuning_folder / "fp16x3").mkdir()
+    (tuning_folder / "fp16x3" / "generic.json").write_text("{}")
+    fp16x3_rates.load.cache_clear()
+    with pytest.raises(RecordError, match=r"generic\.json: 'schema'"):
+        fp16x3_rates.load("sm_80")

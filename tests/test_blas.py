@@ -1,0 +1,80 @@
+"""`fastsgemm.blas.sgemm` beside the definition of SGEMM, and beside SciPy's where SciPy is installed."""
+
+import numpy as np
+import pytest
+
+from fastsgemm import blas
+from fastsgemm.errors import ArgumentError, DTypeError, OperandError, ShapeError
+
+pytestmark = pytest.mark.usefixtures("on_host")
+
+TRANSPOSED = [(0, 0), (1, 0), (0, 1), (2, 2)]
+
+
+@pytest.fixture
+def operands(random):
+    """Return a function that makes a and b of the shapes that op(a) = (3, 4) and op(b) = (4, 5) have, and c."""
+    return lambda ta, tb: (random(*((4, 3) if ta else (3, 4))), random(*((5, 4) if tb else (4, 5))), random(3, 5))
+
+
+def product(alpha, a, b, beta, c, ta, tb):
+    a, b = a.T if ta else a, b.T if tb else b
+    return alpha * (a.astype(np.float64) @ b) + beta * c
+
+
+@pytest.mark.parametrize(("ta", "tb"), TRANSPOSED)
+def test_the_definition(operands, ta, tb):
+    a, b, c = operands(ta, tb)
+    old = c.copy()
+    found = blas.sgemm(2.0, a, b, 0.5, c, ta, tb)
+    np.testing.assert_allclose(found, product(2.0, a, b, 0.5, c, ta, tb), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(c, old)
+    np.testing.assert_allclose(
+        blas.sgemm(2.0, a, b, trans_a=ta, trans_b=tb), product(2.0, a, b, 0, c, ta, tb), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("ta", "tb"), TRANSPOSED)
+def test_scipy(operands, ta, tb):
+    scipy = pytest.importorskip("scipy.linalg.blas")
+    a, b, c = operands(ta, tb)
+    for more in ({}, {"beta": 0.5, "c": c}):
+        given = {"trans_a": ta, "trans_b": tb, **more}
+        np.testing.assert_allclose(
+            blas.sgemm(2.0, a, b, **given), scipy.sgemm(2.0, a, b, **given), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_overwrite_c(operands):
+    a, b, c = operands(0, 0)
+    wanted = product(1.0, a, b, 1.0, c, 0, 0)
+    assert blas.sgemm(1.0, a, b, 1.0, c, overwrite_c=1) is c
+    np.testing.assert_allclose(c, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_torch(operands, torch):
+    a, b, c = map(torch.from_numpy, operands(1, 0))
+    old = c.clone()
+    found = blas.sgemm(1.0, a, b, 1.0, c, trans_a=1)
+    torch.testing.assert_close(found, a.T @ b + old)
+    assert torch.equal(c, old)
+
+
+def test_on_a_device(device, on_device, random):
+    a, b = random(3, 4), random(4, 5)
+    found = blas.sgemm(1.0, on_device(a), on_device(b))
+    np.testing.assert_allclose(found.values, a @ b, rtol=1e-5)
+
+
+def test_refusals(operands, on_device):
+    a, b, c = operands(0, 0)
+    with pytest.raises(ArgumentError, match="trans_b must be 0, 1 or 2, got 'T'"):
+        blas.sgemm(1.0, a, b, trans_b="T")
+    with pytest.raises(OperandError, match=r"a \(OnDevice\) has no .T"):
+        blas.sgemm(1.0, on_device(a), b, trans_a=1)
+    with pytest.raises(OperandError, match=r"c \(OnDevice\) has no .copy\(\)"):
+        blas.sgemm(1.0, a, b, 1.0, on_device(c))
+    with pytest.raises(DTypeError, match="A must be float32"):
+        blas.sgemm(1.0, a.astype(np.float64), b)
+    with pytest.raises(ShapeError):
+        blas.sgemm(1.0, a, b, 1.0, c.T)

@@ -1,0 +1,39 @@
+"""Every example runs to its end, or says what it needs. Without a GPU they use the host or the simulated device."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith("torch_"))
+
+pytestmark = pytest.mark.skipif(not EXAMPLES, reason="examples/ is part of a checkout only")
+
+
+def run(path, **variables):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
+    return subprocess.run([sys.executable, path], capture_output=True, text=True, env=environment, timeout=120)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(path):
+    done = run(path)
+    if done.returncode == 1 and done.stderr.startswith("skipped: "):
+        pytest.skip(done.stderr.strip().removeprefix("skipped: "))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_numpy_arrays_on_the_simulated_device():
+    done = run(ROOT / "examples" / "numpy_arrays.py", FASTSGEMM_DEVICE="sim")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_example_is_listed():
+    listed = re.findall(r"^\| `(\w+\.py)` ", (ROOT / "examples" / "README.md").read_text(), re.MULTILINE)
+    names = {path.name for path in (ROOT / "examples").glob("*.py")}
+    assert {*listed} >= {path.name for path in EXAMPLES}
+    assert {*listed} <= names

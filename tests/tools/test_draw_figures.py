@@ -1,0 +1,116 @@
+"""The figures show their data, both themes differ, and a figure of old data is found without drawing it."""
+
+import importlib.util
+import json
+import shutil
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(not (ROOT / "tools").is_dir(), reason="tools/ is part of a checkout only")
+
+
+@pytest.fixture(scope="module")
+def figures():
+    spec = importlib.util.spec_from_file_location("draw_figures", ROOT / "tools" / "draw_figures.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look it up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def selected(figures):
+    files = figures.read_files(ROOT)
+    return {name: one.select(files) for name, one in figures.FIGURES.items()}
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    shutil.copytree(ROOT / "docs" / "data", tmp_path / "docs" / "data")
+    shutil.copytree(ROOT / "docs" / "figures", tmp_path / "docs" / "figures")
+    (tmp_path / "tuning_db").mkdir()
+    shutil.copy(ROOT / "tuning_db" / "sm_90.json", tmp_path / "tuning_db")
+    return tmp_path
+
+
+def texts(svg):
+    return [element.text for element in ElementTree.fromstring(svg.encode()).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_the_figures_of_this_checkout_are_up_to_date(figures, capsys):
+    assert figures.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_a_figure_of_other_data_is_found_and_no_other(figures, checkout, capsys):
+    path = checkout / "docs" / "data" / "benchmarks.json"
+    bench = json.loads(path.read_text())
+    bench["ladder"][0]["tflops"] += 0.1
+    bench["ladder"][0]["error"] *= 2  # in no figure
+    path.write_text(json.dumps(bench))
+    assert figures.main(["--check"], root=checkout) == 1
+    found = capsys.readouterr().err
+    assert "ladder-light.svg" in found and "ladder-dark.svg" in found and "rooflines-dark.svg" in found
+    assert "random" not in found and "curves" not in found
+
+
+def test_data_that_are_in_no_figure_change_nothing(figures, checkout):
+    path = checkout / "docs" / "data" / "benchmarks.json"
+    bench = json.loads(path.read_text())
+    bench["calls"] = []
+    path.write_text(json.dumps(bench))
+    assert figures.main(["--check"], root=checkout) == 0
+
+
+def test_a_missing_figure_is_found(figures, checkout, capsys):
+    (checkout / "docs" / "figures" / "random-dark.svg").unlink()
+    assert figures.main(["--check"], root=checkout) == 1
+    assert "random-dark.svg" in capsys.readouterr().err
+
+
+def test_without_a_benchmark_its_figures_are_left_out(figures):
+    files = figures.read_files(ROOT) | {"benchmarks": None}
+    missing = [name for name, one in figures.FIGURES.items() if one.select(files) is None]
+    assert missing == ["ladder", "random", "sizes", "rooflines"]
+
+
+def test_every_problem_is_a_point_and_losses_are_counted(selected):
+    bench = json.loads((ROOT / "docs" / "data" / "benchmarks.json").read_text())
+    points = selected["random"]["points"]
+    assert len(points) == len(bench["random"]) + len(bench["large"])
+    assert sum(speed < 1 for _, speed in points) == sum(
+        row["percent"] < 100 for row in bench["random"] + bench["large"]
+    )
+
+
+def test_no_rung_is_faster_than_the_roof_of_shared_memory(selected):
+    data = selected["rooflines"]
+    rungs = [row for row in data["rungs"] if row[2] is not None]
+    assert len(rungs) > 5
+    assert [number for number, _, intensity, rate in rungs if rate > 1.05 * data["shared"] * intensity] == []
+
+
+def test_squares_become_lines_where_they_are_measured(figures):
+    pytest.importorskip("matplotlib")
+    files = figures.read_files(ROOT)
+    row = next(row for row in files["benchmarks"]["large"] if row["layout"] == "TT")
+    squares = [row | {"M": size, "N": size, "K": size} for size in (512, 1024)]
+    bench = files["benchmarks"] | {"squares": squares}
+    data = figures.select_sizes(files | {"benchmarks": bench})
+    assert [place for place, _, _ in data["squares"]["TT"]] == [512.0, 1024.0]
+    assert "sgemm, square" in texts(figures.svg("sizes", data, figures.THEMES["light"]))
+
+
+def test_drawing_twice_gives_the_same_file_and_the_other_theme_another(figures, selected):
+    pytest.importorskip("matplotlib")
+    light, again, dark = (
+        figures.svg("ladder", selected["ladder"], figures.THEMES[one]) for one in ("light", "light", "dark")
+    )
+    assert light == again
+    assert light != dark
+    assert texts(light) == texts(dark)
+    assert "9 pipelined" in texts(light)

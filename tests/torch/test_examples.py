@@ -1,0 +1,27 @@
+"""The examples for many devices run with two processes on CPU tensors, whose parts gloo moves."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("torch_*.py")))
+def test_two_processes(name, tmp_path):
+    launcher = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = os.environ | {"FASTSGEMM_DEVICE": "host", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    written = tmp_path / "found.json"
+    program = [str(EXAMPLES / f"{name}.py"), "--json", str(written)]
+    ran = subprocess.run(launcher + program, capture_output=True, text=True, env=environment, timeout=180)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(written.read_text())
+    assert found["devices"] == 2
+    assert found["share"] > 0.9

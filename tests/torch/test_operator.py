@@ -1,0 +1,279 @@
+"""torch.ops.fastsgemm.sgemm: its values, its derivatives, and that PyTorch's transforms and compilers accept it."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import fastsgemm.torch  # noqa: F401, E402  (registers the operator)
+from fastsgemm import OperandError, sgemm  # noqa: E402
+
+OPERATOR = torch.ops.fastsgemm.sgemm
+
+# The product is linear in each operand, so central differences have no truncation error, however large the step.
+DIFFERENCES = {"eps": 0.25, "atol": 1e-3, "rtol": 1e-3}
+
+pytestmark = [
+    pytest.mark.usefixtures("on_host"),
+    pytest.mark.filterwarnings("ignore:Input #. requires gradient and is not a double precision"),
+]
+
+
+def values(*shape):
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator)
+
+
+def learned(*shape):
+    return values(*shape).requires_grad_()
+
+
+def both(A, B, C=None, alpha=2.0, beta=0.5):
+    """Return the operator and what it stands for, as functions of A, B and C."""
+    return (
+        lambda a, b, c: OPERATOR(a, b, alpha, beta if c is not None else 0.0, c),
+        lambda a, b, c: alpha * (a @ b) + (beta * c if c is not None else 0.0),
+    )
+
+
+def equal(found, wanted):
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+class TestValues:
+    @pytest.mark.parametrize("transposed", [(), (0,), (1,), (0, 1)])
+    def test_layouts(self, transposed):
+        A, B = values(3, 4), values(4, 5)
+        A = values(4, 3).t() if 0 in transposed else A
+        B = values(5, 4).t() if 1 in transposed else B
+        equal(OPERATOR(A, B), A @ B)
+
+    def test_c_is_read_and_left(self):
+        A, B, C = values(3, 4), values(4, 5), values(3, 5)
+        old = C.clone()
+        equal(OPERATOR(A, B, 2.0, 0.5, C), 2 * A @ B + 0.5 * C)
+        assert torch.equal(C, old)
+
+    def test_beta_zero_does_not_read_c(self):
+        assert not OPERATOR(values(3, 4), values(4, 5), 1.0, 0.0, torch.full((3, 5), torch.nan)).isnan().any()
+
+    def test_nothing_to_sum(self):
+        C = values(3, 5)
+        assert torch.equal(OPERATOR(values(3, 0), values(0, 5)), torch.zeros(3, 5))
+        assert torch.equal(OPERATOR(values(3, 0), values(0, 5), 1.0, 2.0, C), 2 * C)
+        assert OPERATOR(values(0, 4), values(4, 5)).shape == (0, 5)
+
+    def test_the_result_is_new_and_row_major(self):
+        A, B, C = values(4, 4), values(4, 4), values(4, 4).t()
+        result = OPERATOR(A, B, 1.0, 1.0, C)
+        assert result.is_contiguous() and result.data_ptr() not in (A.data_ptr(), B.data_ptr(), C.data_ptr())
+
+
+class TestRefusals:
+    """What torch.mm refuses is refused, with its kind of error."""
+
+    @pytest.mark.parametrize(
+        ("A", "B", "more", "message"),
+        [
+            ((3, 4), (3, 4), (), "A's columns must equal B's rows, got A \\(3, 4\\) and B \\(3, 4\\)"),
+            ((4,), (4, 5), (), "A must have 2 dimensions, got 1"),
+            ((2, 3, 4), (4, 5), (), "A must have 2 dimensions, got 3"),
+            ((3, 4), (4, 5), (1.0, 1.0), "beta must be 0 when C is not given, got 1.0"),
+            ((3, 4), (4, 5), (1.0, 1.0, torch.ones(3, 6)), "C must have 5 columns, got \\(3, 6\\)"),
+            ((3, 4), (4, 5), (1.0, 1.0, torch.ones(2, 5)), "C must have 3 rows, got \\(2, 5\\)"),
+        ],
+    )
+    def test_shapes(self, A, B, more, message):
+        for device in ("cpu", "meta"):
+            given = [x.to(device) if isinstance(x, torch.Tensor) else x for x in more]
+            with pytest.raises(RuntimeError, match=message):
+                OPERATOR(torch.ones(A, device=device), torch.ones(B, device=device), *given)
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int32, torch.complex64])
+    def test_dtypes_are_not_cast(self, dtype):
+        with pytest.raises(RuntimeError, match=f"B must be torch.float32, got {dtype}"):
+            OPERATOR(torch.ones(3, 3), torch.ones(3, 3, dtype=dtype))
+
+    def test_devices(self):
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            OPERATOR(torch.ones(3, 3), torch.ones(3, 3, device="meta"))
+
+    def test_precision(self):
+        with pytest.raises(ValueError, match="precision"):
+            OPERATOR(torch.ones(3, 3), torch.ones(3, 3), precision="fp8")
+
+
+class TestDerivatives:
+    def test_first(self):
+        function = both(0, 0)[0]
+        given = learned(3, 4), learned(4, 5), learned(3, 5)
+        more = {"check_forward_ad": True, "check_batched_grad": True, "check_batched_forward_grad": True}
+        assert torch.autograd.gradcheck(function, given, **more, **DIFFERENCES)
+
+    def test_second(self):
+        given = learned(3, 4), learned(4, 5), learned(3, 5)
+        assert torch.autograd.gradgradcheck(both(0, 0)[0], given, check_fwd_over_rev=True, **DIFFERENCES)
+
+    def test_gradcheck_would_notice(self, monkeypatch):
+        from fastsgemm.torch import operator
+
+        real = operator._Differentiable.backward
+        wrong = staticmethod(lambda ctx, gradient: real(ctx, 1.01 * gradient))
+        monkeypatch.setattr(operator._Differentiable, "backward", wrong)
+        with pytest.raises(torch.autograd.gradcheck.__globals__["GradcheckError"]):
+            torch.autograd.gradcheck(both(0, 0)[0], (learned(3, 4), learned(4, 5), learned(3, 5)), **DIFFERENCES)
+
+    def test_only_what_is_asked_for(self):
+        A, B = learned(3, 4), values(4, 5)
+        OPERATOR(A, B).sum().backward()
+        equal(A.grad, torch.ones(3, 5) @ B.T)
+        assert B.grad is None
+
+    def test_no_gradient_without_need(self):
+        assert not OPERATOR(values(3, 4), values(4, 5)).requires_grad
+        with torch.no_grad():
+            assert not OPERATOR(learned(3, 4), values(4, 5)).requires_grad
+        with torch.inference_mode():
+            assert OPERATOR(values(3, 4), values(4, 5)).is_inference()
+
+    def test_a_parameter(self):
+        weight = torch.nn.Parameter(values(4, 5))
+        OPERATOR(values(3, 4), weight).square().sum().backward()
+        assert weight.grad.shape == (4, 5)
+
+    def test_torch_func(self):
+        ours, plain = both(0, 0)
+        A, B, C = values(3, 4), values(4, 5), values(3, 5)
+        jacrev, jacfwd = torch.func.jacrev, torch.func.jacfwd
+        for outer in (jacrev, jacfwd):
+            equal(*(outer(lambda a, f=f: f(a, B, C))(A) for f in (ours, plain)))
+            for inner in (jacrev, jacfwd):
+                equal(*(outer(inner(lambda a, f=f: f(a, B, C).pow(3).sum()))(A) for f in (ours, plain)))
+        equal(*(torch.func.jvp(lambda a, b, f=f: f(a, b, C), (A, B), (A + 1, B))[1] for f in (ours, plain)))
+
+
+BATCHES = [(0, None, None), (None, 0, None), (0, 0, None), (0, 0, 0), (None, 0, 0), (2, 1, 0), (None, None, 0)]
+
+
+@pytest.mark.parametrize("dims", BATCHES)
+class TestVmap:
+    def operands(self, dims):
+        shapes = ((3, 4), (4, 5), (3, 5))
+        return [
+            values(*shape) if dim is None else values(6, *shape).movedim(0, dim)
+            for shape, dim in zip(shapes, dims, strict=True)
+        ]
+
+    def test_values(self, dims):
+        given = self.operands(dims)
+        equal(*(torch.func.vmap(function, dims)(*given) for function in both(0, 0)))
+
+    def test_gradient_of_a_batch(self, dims):
+        A, B, C = self.operands(dims)
+        for argnum in range(3):
+            equal(*(
+                torch.func.grad(lambda *x, f=f: torch.func.vmap(f, dims)(*x).square().sum(), argnum)(A, B, C)
+                for f in both(0, 0)
+            ))  # fmt: skip
+
+    def test_batch_of_gradients(self, dims):
+        given = self.operands(dims)
+        equal(*(
+            torch.func.vmap(torch.func.grad(lambda *x, f=f: f(*x).square().sum()), dims)(*given) for f in both(0, 0)
+        ))  # fmt: skip
+
+
+class TestCompilers:
+    @pytest.mark.parametrize("case", ["plain", "alpha, beta and C", "gradients"])
+    def test_opcheck(self, case):
+        make = learned if case == "gradients" else values
+        given = (make(3, 4), make(4, 5)) if case == "plain" else (make(3, 4), make(4, 5), 2.0, 0.5, make(3, 5))
+        outcome = torch.library.opcheck(OPERATOR.default, given)
+        assert set(outcome.values()) == {"SUCCESS"}
+
+    def test_compile(self):
+        compiled = torch.compile(lambda a, b: OPERATOR(a, b).relu(), fullgraph=True, dynamic=True, backend="aot_eager")
+        for rows in (3, 7, 1):
+            A, B = learned(rows, 4), values(4, 5)
+            result = compiled(A, B)
+            equal(result, (A @ B).relu())
+            result.sum().backward()
+            equal(A.grad, (A.detach() @ B > 0).float() @ B.T)
+
+    def test_compile_does_not_repeat_for_a_new_size(self):
+        counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+        compiled = torch.compile(lambda a, b: OPERATOR(a, b), fullgraph=True, dynamic=True, backend=counter)
+        for rows in (3, 7, 9):
+            compiled(values(rows, 4), values(4, 5))
+        assert counter.frame_count == 1
+
+    def test_export(self):
+        class Module(torch.nn.Module):
+            def forward(self, a, b):
+                return OPERATOR(a, b)
+
+        sizes = ({0: torch.export.Dim("rows")}, None)
+        program = torch.export.export(Module(), (values(3, 4), values(4, 5)), dynamic_shapes=sizes)
+        A, B = values(9, 4), values(4, 5)
+        equal(program.module()(A, B), A @ B)
+        assert "fastsgemm.sgemm" in str(program.graph)
+
+    def test_fake_tensors(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode():
+            made = OPERATOR(torch.empty(3, 4, device="cuda"), torch.empty(4, 5, device="cuda"))
+        assert (made.shape, made.device.type, made.dtype) == ((3, 5), "cuda", torch.float32)
+
+    def test_autocast_is_left_alone(self):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert OPERATOR(values(3, 4), values(4, 5)).dtype is torch.float32
+
+
+def test_numpy_sees_the_same(random):
+    A, B = random(3, 4), random(4, 5)
+    np.testing.assert_array_equal(OPERATOR(torch.from_numpy(A), torch.from_numpy(B)).numpy(), A @ B)
+
+
+class TestSgemmItself:
+    """`fastsgemm.sgemm` on tensors that have gradients, tangents, or no memory."""
+
+    def test_gradients(self):
+        A, B = learned(3, 4), learned(4, 5)
+        assert torch.autograd.gradcheck(lambda a, b: sgemm(a, b, 2.0), (A, B), **DIFFERENCES)
+
+    def test_c_is_updated_and_has_a_gradient(self):
+        A, B, old = values(3, 4), learned(4, 5), learned(3, 5)
+        C = old.clone()
+        result = sgemm(A, B, 2.0, 0.5, C)
+        assert result is C
+        equal(C, 2 * A @ B + 0.5 * old)
+        C.sum().backward()
+        equal(B.grad, 2 * A.T @ torch.ones(3, 5))
+        equal(old.grad, torch.full((3, 5), 0.5))
+
+    def test_c_that_is_learned_itself_is_refused_by_pytorch(self):
+        C = learned(3, 5)
+        with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+            sgemm(values(3, 4), values(4, 5), C=C)
+
+    def test_parameters_under_no_grad(self):
+        weight = torch.nn.Parameter(values(4, 5))
+        with torch.no_grad():
+            result = sgemm(values(3, 4), weight)
+            assert sgemm(values(4, 4), values(4, 5), C=weight) is weight
+        assert not result.requires_grad
+
+    def test_transforms(self):
+        A, B = values(6, 3, 4), values(4, 5)
+        equal(torch.vmap(lambda a: sgemm(a, B))(A), A @ B)
+        equal(torch.func.grad(lambda a: sgemm(a, B).sum())(A[0]), torch.ones(3, 5) @ B.T)
+        equal(torch.func.jvp(lambda a: sgemm(a, B), (A[0],), (A[1],))[1], A[1] @ B)
+        equal(torch.func.functionalize(lambda a: sgemm(a, B))(A[0]), A[0] @ B)
+
+    def test_what_has_no_gradient_is_refused(self, random):
+        for more in ({"rung": "naive"}, {"stream": object()}):
+            with pytest.raises((OperandError, TypeError)):
+                sgemm(learned(3, 4), values(4, 5), **more)
+        with pytest.raises(OperandError, match="B requires grad; then all operands must be tensors"):
+            sgemm(random(3, 4), learned(4, 5))

@@ -1,0 +1,389 @@
+"""The switch: what it replaces, what it passes on and why, and that everything else is as PyTorch has it."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import fastsgemm.torch  # noqa: E402
+from fastsgemm.errors import ArgumentError, CaptureError, CompileError, DeviceError, MissingExtraError  # noqa: E402
+from fastsgemm.torch import products, switch  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("on_host")
+
+A, B, C, V = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5), torch.randn(4)
+
+
+def enabled(**settings):
+    return fastsgemm.torch.enabled(device="cpu", **settings)
+
+
+def counted(turned):
+    """Return the calls by operator and reason."""
+    found = {}
+    for line in turned.report().lines:
+        key = f"{line.operator}: {line.reason}" if line.reason else line.operator
+        found[key] = found.get(key, 0) + line.calls
+    return found
+
+
+def close(found, wanted):
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+CALLS = {
+    "matmul": ("mm", lambda: A @ B),
+    "mm.out": ("mm.out", lambda: torch.mm(A, B, out=torch.empty(3, 5))),
+    "mm.out, column-major": ("mm.out", lambda: torch.mm(A, B, out=torch.empty(5, 3).t())),
+    "mm, transposed": ("mm", lambda: B.t() @ A.t()),
+    "addmm": ("addmm", lambda: torch.addmm(C, A, B, beta=2, alpha=0.5)),
+    "addmm with a row": ("addmm", lambda: torch.addmm(C[0], A, B)),
+    "addmm with a column": ("addmm", lambda: torch.addmm(C[:, :1], A, B)),
+    "addmm with a number": ("addmm", lambda: torch.addmm(C[0, 0], A, B)),
+    "addmm.out": ("addmm.out", lambda: torch.addmm(C[0], A, B, out=torch.empty(3, 5))),
+    "addmm.out in place": ("addmm.out", lambda: torch.addmm(x := C.clone(), A, B, beta=0.5, out=x)),
+    "addmm_": ("addmm_", lambda: C.clone().addmm_(A, B, beta=3)),
+    "addmm, beta 0": ("addmm", lambda: torch.addmm(torch.full((3, 5), torch.nan), A, B, beta=0)),
+    "linear": ("addmm", lambda: torch.nn.functional.linear(A, B.t(), C[0])),
+    "linear in three dimensions": ("addmm", lambda: torch.nn.functional.linear(A.view(1, 3, 4), B.t(), C[0])),
+    "linear without bias": ("mm", lambda: torch.nn.functional.linear(A, B.t())),
+    "bmm of one": ("bmm", lambda: torch.bmm(A[None], B[None])),
+    "baddbmm of one": ("baddbmm", lambda: torch.baddbmm(C[None], A[None], B[None], beta=2)),
+    "baddbmm_ of one": ("baddbmm_", lambda: C[None].clone().baddbmm_(A[None], B[None])),
+    "einsum": ("bmm", lambda: torch.einsum("ij,jk->ki", A, B)),
+    "matrix times vector": ("addmv_|addmv.out", lambda: A @ V),
+    "vector times matrix": ("mm|addmv_|addmv.out", lambda: V @ B),
+    "addmv": ("addmv", lambda: torch.addmv(C[:, 0], A, V, beta=2, alpha=3)),
+    "addmv_": ("addmv_", lambda: C[:, 0].clone().addmv_(A, V)),
+    "mv.out": ("addmv.out", lambda: torch.mv(A, V, out=torch.empty(3))),
+    "dot": ("dot", lambda: torch.dot(V, B[:, 0])),
+    "vdot": ("dot", lambda: torch.vdot(V, V)),
+    "tensordot": ("mm", lambda: torch.tensordot(A, B, 1)),
+    "multi_dot": ("mm|mm.out", lambda: torch.linalg.multi_dot([A, B, C.t()])),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_replaced(call):
+    operators, function = CALLS[call]
+    wanted = function()
+    with enabled() as turned:
+        found = function()
+    close(found, wanted)
+    assert found.stride() == wanted.stride()
+    assert set(counted(turned)) <= set(operators.split("|")) and counted(turned)
+
+
+PASSED_ON = {
+    "dtype float64": lambda: torch.mm(A.double(), B.double()),
+    "dtype float16": lambda: torch.mm(A.half(), B.half()),
+    "dtype int64": lambda: torch.mm(A.long(), B.long()),
+    "an empty operand": lambda: torch.mm(A[:, :0], B[:0]),
+    "a batch": lambda: torch.bmm(torch.ones(2, 3, 4), torch.ones(2, 4, 5)),
+    "the output must be resized": lambda: torch.mm(A, B, out=torch.empty(0)),
+    "the output shares memory with an operand": lambda: (x := torch.ones(4, 4)).addmm_(x, torch.ones(4, 4)),
+}
+
+
+@pytest.mark.parametrize("reason", PASSED_ON)
+def test_passed_on(reason):
+    wanted = PASSED_ON[reason]()
+    with enabled() as turned:
+        found = PASSED_ON[reason]()
+    close(found, wanted)
+    assert [key.split(": ")[1] for key in counted(turned)] == [reason]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.mm(A, A),
+        lambda: torch.mm(A, V),
+        lambda: torch.mm(A, B.double()),
+        lambda: torch.mm(A, B, out=torch.empty(3, 5, dtype=torch.float64)),
+        lambda: torch.addmm(C[:2], A, B),
+        lambda: torch.addmm(C, A, B, alpha=1e40),
+        lambda: C.clone()[:2].addmm_(A, B),
+        lambda: torch.addmm(C.long(), A, B),
+        lambda: torch.dot(V, V[:2]),
+        lambda: torch.addmv(V, A, V),
+    ],
+)
+def test_what_pytorch_refuses_gets_its_own_error(call):
+    with pytest.raises(Exception) as wanted:  # noqa: PT011  (whatever it is)
+        call()
+    with enabled(), pytest.raises(type(wanted.value)) as found:
+        call()
+    assert str(found.value) == str(wanted.value)
+
+
+def test_gradients():
+    layer = torch.nn.Linear(4, 5)
+    layer(A).square().sum().backward()
+    wanted = layer.weight.grad.clone(), layer.bias.grad.clone()
+    layer.zero_grad()
+    with enabled() as turned:
+        layer(A).square().sum().backward()
+    close(layer.weight.grad, wanted[0])
+    close(layer.bias.grad, wanted[1])
+    assert counted(turned) == {"addmm": 1, "mm": 1}
+
+
+def test_the_version_of_an_output_goes_up():
+    x = C.clone().requires_grad_().exp()
+    x.square().sum()  # saves x
+    y = x.square()
+    with enabled(), torch.no_grad():
+        torch.mm(A, B, out=x)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_compiled_code_that_was_made_before():
+    compiled = torch.compile(lambda a, b: (a @ b).relu(), backend="aot_eager", fullgraph=True)
+    wanted = compiled(A, B)
+    with enabled() as turned:
+        close(compiled(A, B), wanted)
+    assert counted(turned) == {"mm": 1}
+
+
+def test_vmap_and_autocast():
+    with enabled() as turned:
+        close(torch.func.vmap(torch.mm, (None, 0))(A, B.expand(2, 4, 5)), (A @ B).expand(2, 3, 5))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert (A @ B).dtype is torch.bfloat16
+    assert "mm: dtype bfloat16" in counted(turned)
+
+
+def test_tf32_stays_the_users(monkeypatch):
+    from fastsgemm.torch import overrides
+
+    allowed = [True]
+    monkeypatch.setattr(overrides, "_never", lambda: allowed[0])
+    with enabled() as turned:
+        torch.mm(A, B)
+        allowed[0] = False
+        torch.mm(A, B)
+    assert counted(turned) == {"mm": 1, "mm: TF32 is allowed": 1}
+
+
+def test_how_tf32_is_read():
+    """In another process, because PyTorch does not let a program mix its three spellings as it likes."""
+    program = """
+import torch
+from fastsgemm.torch.overrides import _tf32_allowed
+matmul = torch.backends.cuda.matmul
+assert not _tf32_allowed()
+torch.set_float32_matmul_precision("high")
+assert _tf32_allowed()
+torch.set_float32_matmul_precision("highest")
+assert not _tf32_allowed()
+matmul.allow_tf32 = True
+assert _tf32_allowed()
+matmul.allow_tf32 = False
+assert not _tf32_allowed()
+if hasattr(matmul, "fp32_precision"):
+    matmul.fp32_precision = "tf32"
+    assert _tf32_allowed()
+    matmul.fp32_precision = "ieee"
+    assert not _tf32_allowed()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class TestTurning:
+    def test_off_again(self):
+        with enabled() as turned:
+            A @ B
+        A @ B
+        assert counted(turned) == {"mm": 1}
+        assert fastsgemm.torch.report().calls == 1
+
+    def test_nested(self):
+        with enabled(only=["mm"]) as outer:
+            with enabled(only=["addmm"]) as inner:
+                A @ B
+                torch.addmm(C, A, B)
+            A @ B
+        assert (counted(outer), counted(inner)) == ({"mm": 1}, {"addmm": 1})
+
+    def test_off_after_an_error(self):
+        with pytest.raises(ZeroDivisionError), enabled() as turned:
+            raise ZeroDivisionError
+        A @ B
+        assert not counted(turned)
+
+    def test_enable_and_disable(self):
+        turned = fastsgemm.torch.enable(device="cpu", only="mm")
+        try:
+            A @ B
+            assert "on: mm on cpu" in repr(turned)
+        finally:
+            fastsgemm.torch.disable()
+        fastsgemm.torch.disable()
+        A @ B
+        assert counted(turned) == {"mm": 1}
+        assert "off: mm on cpu" in repr(turned)
+
+    def test_a_failed_enable_changes_nothing(self):
+        with enabled() as turned:
+            with pytest.raises(ArgumentError, match=r"only must name operators of mm, .*, got 'gemm'"):
+                fastsgemm.torch.enable(only=["gemm"], device="cpu")
+            A @ B
+        assert counted(turned) == {"mm": 1}
+
+    def test_wrong_settings(self):
+        with pytest.raises(ArgumentError, match="device must be one of cuda, cpu, got 'tpu'"):
+            fastsgemm.torch.enable(device="tpu")
+        with pytest.raises(ValueError, match="precision"):
+            fastsgemm.torch.enable("fp8", device="cpu")
+
+    def test_no_device(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        with pytest.raises(DeviceError, match="PyTorch sees no CUDA device"):
+            fastsgemm.torch.enable()
+
+    def test_an_old_pytorch(self, monkeypatch):
+        monkeypatch.delattr(torch.library, "get_kernel")
+        with pytest.raises(MissingExtraError, match=r"needs PyTorch 2.9 or later"):
+            fastsgemm.torch.enable(device="cpu")
+
+    def test_all_threads(self):
+        with enabled() as turned:
+            threads = [threading.Thread(target=lambda: A @ B) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert turned.report().calls == 4
+
+
+class TestFailures:
+    def test_a_failure_names_the_operands(self, monkeypatch):
+        def fail(*rest):
+            raise CompileError("no")
+
+        monkeypatch.setattr(products, "on_host", fail)
+        out = torch.full((3, 5), 7.0)
+        with enabled(), pytest.raises(RuntimeError, match=r"mm.out of \(3, 4\) x \(4, 5\) on cpu: no"):
+            torch.mm(A, B, out=out)
+        assert (out == 7).all()
+
+    def test_a_first_call_inside_a_capture_is_passed_on(self, monkeypatch):
+        def fail(*rest):
+            raise CaptureError("capturing")
+
+        monkeypatch.setattr(products, "on_host", fail)
+        with enabled() as turned:
+            close(A @ B, torch.from_numpy(A.numpy() @ B.numpy()))
+        [line] = turned.report().lines
+        assert "CUDA graph capture" in line.reason
+
+
+class TestReport:
+    def test_flops_and_share(self):
+        with enabled() as turned:
+            A @ B
+            A @ B
+            torch.bmm(torch.ones(2, 3, 4), torch.ones(2, 4, 5))
+        report = turned.report()
+        assert (report.calls, report.flops) == (2, 2 * 2 * 3 * 4 * 5)
+        assert report.share == 0.5
+        assert [line.problem for line in report.lines] == ["(3, 4) x (4, 5)", "(2, 3, 4) x (2, 4, 5)"]
+
+    def test_it_reads(self):
+        with enabled() as turned:
+            A @ B
+            A.double() @ B.double()
+        assert repr(turned.report()).splitlines() == [
+            "fastsgemm computed 1 products, 120 FLOP, 100.0% of the FLOPs",
+            "  mm          1 calls      120 FLOP",
+            "  mm          1 calls        0 FLOP  passed on: dtype float64",
+        ]
+
+    def test_nothing(self):
+        with enabled() as turned:
+            pass
+        assert repr(turned.report()) == "fastsgemm computed no product: none has reached the switch"
+
+    def test_counts_survive_a_full_table(self, monkeypatch):
+        from fastsgemm.torch import overrides
+
+        monkeypatch.setattr(overrides, "_MOST_DECISIONS", 2)
+        with enabled() as turned:
+            for rows in (1, 2, 3, 3, 4, 1):
+                torch.ones(rows, 4) @ B
+        assert turned.report().calls == 6
+        assert len(turned._overrides[0]._decisions) <= 2
+
+
+def test_every_operator_has_the_forms_of_pytorch():
+    for operator, forms in switch.OPERATORS.items():
+        exist = [
+            form
+            for form in (operator, f"{operator}.out", f"{operator}_")
+            if torch._C._dispatch_has_kernel(f"aten::{form}")
+        ]
+        registered = [form for form in exist if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{form}", "CPU")]
+        assert set(registered) == set(forms)
+
+
+def test_the_simulated_device(fresh_machine, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    with enabled() as turned:
+        found = torch.addmm(C, A, B)
+    np.testing.assert_allclose(found.numpy(), (C.double() + A.double() @ B.double()).numpy(), rtol=1e-5, atol=1e-5)
+    assert counted(turned) == {"addmm": 1}
+
+
+class TestOnADevice:
+    """The way of a call to a device, which is here in host memory."""
+
+    @pytest.fixture
+    def gpu(self, device, monkeypatch):
+        monkeypatch.setattr(products, "gpu_of", lambda ordinal: device)
+        monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
+        return device
+
+    def test_it_launches_on_the_current_stream(self, gpu):
+        with enabled() as turned:
+            for _ in range(3):
+                close(torch.addmm(C, A, B, beta=2, alpha=0.5), 2 * C + 0.5 * torch.from_numpy(A.numpy() @ B.numpy()))
+        assert [handle for handle, _ in gpu.launched] == [5, 5, 5]
+        assert len(gpu.compiled) == 1
+        assert counted(turned) == {"addmm": 3}
+
+    def test_every_alignment_of_an_address(self, gpu):
+        memory = torch.randn(4, 200)
+        for offset in range(5):
+            a, b = memory[:, offset : offset + 8], memory[:, 100 - offset : 108 - offset].t()
+            out = torch.full((4, 40), torch.nan)[:, offset : offset + 4]
+            wanted = torch.from_numpy(a.numpy() @ b.numpy())
+            with enabled():
+                close(torch.mm(a, b), wanted)
+                close(torch.mm(a, b, out=out), wanted)
+
+    def test_an_output_that_shares_memory(self, gpu):
+        both = torch.randn(4, 8)
+        a, out = both[:, :4], both[:, 4:]
+        with enabled() as turned:
+            torch.mm(a, A[:, :4].new_ones(4, 4), out=out)  # between the elements of A, but not on them
+            x = torch.ones(4, 4)
+            x.addmm_(x, torch.ones(4, 4))
+        assert counted(turned) == {"mm.out": 1, "addmm_: the output shares memory with an operand": 1}
+        close(out, a.sum(1, keepdim=True).expand(4, 4))
+
+    def test_an_operand_without_memory(self, gpu):
+        a = torch.ones(3, 4)
+        a.untyped_storage().resize_(0)
+        passed = []
+        with enabled() as turned:
+            [override] = [each for each in turned._overrides if each.name == "mm"]
+            override._original = lambda *given: passed.append(given)
+            override.function(a, B)
+        assert len(passed) == 1 and not gpu.launched
+        assert counted(turned) == {"mm: an operand without memory": 1}

@@ -1,0 +1,196 @@
+"""A contributed file holds what makes it believable, and a file that is not believable is refused with the reason."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fastsgemm import device
+from fastsgemm.errors import DeviceError, RecordError
+from fastsgemm.heuristics import database, database_reading, database_writing, fp16x3_rates
+from fastsgemm.tuning import contribution, tuner
+
+ROOT = Path(__file__).resolve().parents[2]
+TUNE = ("--rung", "autotuned", "--no-progress", "--size", "512,512,512")
+CONTRIBUTED = sorted((ROOT / "contributions").glob("*.json"))
+
+
+@pytest.fixture
+def exported(cli, evaluator, tmp_path, monkeypatch):
+    """A contribution of a tuning run on the fake device, and a function that verifies a changed one."""
+    monkeypatch.setattr(contribution, "clocks", lambda gpu: (1980.0, 3201.0, None))
+    monkeypatch.setattr(contribution, "cublas", lambda: "torch 2.11.0")
+    evaluator.baseline_ms, evaluator.cublas_error = 0.05, 3e-7
+    path = tmp_path / "contribution.json"
+    code, _, err = cli(*TUNE, "--size", "1024,1024,1024,TN", "--export", str(path))
+    assert code == 0 and "exported" in err
+    return json.loads(path.read_text())
+
+
+@pytest.fixture
+def verify(cli, tmp_path, monkeypatch):
+    def absent(name):
+        raise DeviceError(f"this machine has no device {name!r}")
+
+    monkeypatch.setattr(device, "ordinal", absent)
+
+    def call(data):
+        path = tmp_path / "changed.json"
+        path.write_text(json.dumps(data))
+        return cli("--verify", str(path))
+
+    return call
+
+
+def test_a_file_says_where_it_is_from(exported):
+    assert exported["machine"] == {
+        "device": "Fake 9000",
+        "arch": "sm_90",
+        "multiprocessors": 132,
+        "clock_mhz": 1980.0,
+        "memory_clock_mhz": 3201.0,
+        "power_limit_w": None,
+        "driver": "580.0",
+        "nvrtc": "13.0",
+        "cublas": "torch 2.11.0",
+        "date": "2026-01-01",
+    }
+    assert {one["problem"] for one in exported["checks"]} == {"512,512,512", "1024,1024,1024,TN"}
+    assert all(len(one["ms"]) == len(one["cublas_ms"]) == contribution.REPEATS for one in exported["checks"])
+
+
+def test_a_whole_file_is_in_order(exported, verify):
+    code, out, _ = verify(exported)
+    assert code == 0, out
+    assert "2 records" in out and "no device 'Fake 9000'" in out
+
+
+def spread(data):
+    data["checks"][0]["ms"] = [0.1 * (1 + place) for place in range(9)]
+
+
+def shifted(data):
+    data["checks"][0]["ms"] = [2.0 * ms for ms in data["checks"][0]["ms"]]
+
+
+def tf32(data):
+    data["checks"][0]["error"] = 3e-4
+
+
+def illegal(data):
+    data["content"]["records"][0]["constants"]["TM"] = 7
+
+
+def of_another_device(data):
+    data["machine"]["device"] = "NVIDIA X"
+
+
+def without_checks(data):
+    data["checks"] = []
+
+
+def without_cublas(data):
+    for record in data["content"]["records"]:
+        record["cublas_ratio"] = None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (spread, "repeats spread by"),
+        (shifted, "but the record has"),
+        (tf32, "the error is 3.00e-04, the limit is"),
+        (illegal, "TM"),
+        (of_another_device, "not of NVIDIA X"),
+        (without_checks, "not checked"),
+        (without_cublas, "no speed relative to cuBLAS"),
+    ],
+)
+def test_a_file_that_is_not_believable_is_refused(exported, verify, change, reason):
+    change(exported)
+    code, out, err = verify(exported)
+    assert code == 1
+    assert reason in out + err and "refused: " in out
+
+
+def test_rates_of_rung_11_are_read_and_must_be_of_the_device(exported, verify):
+    rates = json.loads(fp16x3_rates.dumps(fp16x3_rates.load("sm_90")))
+    code, out, _ = verify(exported | {"rates": rates | {"device": "Fake 9000"}})
+    assert code == 0 and "rates of rung fp16x3" in out
+    code, out, _ = verify(exported | {"rates": rates})
+    assert code == 1 and "its rates of rung fp16x3 are of NVIDIA H200" in out
+    code, _, err = verify(exported | {"rates": rates | {"tiles": []}})
+    assert code == 2 and "it has no tiles" in err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.update(schema=99),
+        lambda data: data.update(extra=1),
+        lambda data: data["machine"].pop("driver"),
+        lambda data: data["content"]["records"][0].update(ms="fast"),
+        lambda data: data["content"].update(arch="sm_80"),
+    ],
+)
+def test_a_file_of_another_format_is_one_line(exported, verify, change):
+    change(exported)
+    code, _, err = verify(exported)
+    assert code == 2 and err.count("\n") == 1
+
+
+def test_a_missing_file_is_one_line(cli, tmp_path):
+    code, _, err = cli("--verify", str(tmp_path / "none.json"))
+    assert code == 2 and err.count("\n") == 1 and "cannot be read" in err
+
+
+def test_on_its_device_a_sample_is_timed_again(exported, verify, evaluator, monkeypatch):
+    monkeypatch.setattr(device, "ordinal", lambda name: 0)
+    code, out, _ = verify(exported)
+    assert code == 0 and out.count(" OK") == 2
+    monkeypatch.setattr(type(evaluator), "formula", lambda self, config, problem: 9.0)
+    code, out, _ = verify(exported)
+    assert code == 1 and out.count(" DIFFERS") == 2
+
+
+def test_a_sample_has_the_quickest_and_the_slowest_record():
+    records = database.shipped("sm_90").records
+    found = contribution.sample(records)
+    times = [one.ms for one in records]
+    assert len(found) == contribution.SAMPLE
+    assert found[0].ms == min(times) and found[-1].ms == max(times)
+
+
+def test_the_clocks_are_read_from_a_line_of_nvidia_smi():
+    assert contribution.parsed_clocks("1980, 3201, 700.00\n") == (1980.0, 3201.0, 700.0)
+    assert contribution.parsed_clocks("1590, 5001, [N/A]\n") == (1590.0, 5001.0, None)
+    assert contribution.parsed_clocks("") == (None, None, None)
+
+
+def test_every_contributed_file_is_in_order():
+    wrong = {path.name: contribution.faults(*contribution.read(path)) for path in CONTRIBUTED}
+    assert [name for name, found in wrong.items() if found] == []
+
+
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path, evaluator):
+    outcome = tuner.Outcome(evaluator.device, evaluator.tools)
+    with pytest.raises(RecordError, match="cannot be written"):
+        contribution.write(tmp_path / "none" / "x.json", outcome, [], (None, None, None))
+
+
+def test_a_believable_file_can_be_added_to_the_shipped_database(exported, tmp_path, monkeypatch, capsys):
+    add_contribution = pytest.importorskip("add_contribution", reason="tools/ is part of a checkout only")
+    shipped = database.shipped("sm_90")
+    monkeypatch.setattr(database, "shipped_path", lambda arch: tmp_path / f"{arch}.json")
+    database_writing.write(tmp_path / "sm_90.json", shipped)
+    path = tmp_path / "contribution.json"
+    assert add_contribution.main([str(path)]) == 0
+    text = (tmp_path / "sm_90.json").read_text()
+    assert database_reading.faults(text, "sm_90") == []
+    content, _ = database_reading.parse(text.encode(), "sm_90")
+    assert len(content.records) == len(shipped.records) + 2
+    assert content.fitted == shipped.fitted and len(content.curves) == len(shipped.curves)
+    illegal(exported)
+    path.write_text(json.dumps(exported))
+    assert add_contribution.main([str(path)]) == 1
+    assert "TM" in capsys.readouterr().err

@@ -1,0 +1,97 @@
+"""Measuring rung 11: rates that a device is made of are found again, and stored by ``fastsgemm tune``."""
+
+import dataclasses
+import json
+
+import pytest
+
+from fastsgemm.device import DeviceInfo, open_gpu
+from fastsgemm.errors import ConfigError, DeviceError
+from fastsgemm.heuristics import fp16x3 as heuristics
+from fastsgemm.heuristics import fp16x3_rates
+from fastsgemm.heuristics.database_entries import Tools
+from fastsgemm.problem import Problem
+from fastsgemm.progress import Bar
+from fastsgemm.tuning import fp16x3, tuner
+from fastsgemm.tuning.plan import plan_run
+
+TOOLS = Tools("580.0", "13.0", "2026-01-01")
+H200 = DeviceInfo("NVIDIA H200", "sm_90", 227 * 1024, 132)
+A100 = DeviceInfo("NVIDIA A100", "sm_80", 166912, 108)
+
+
+class FormulaTimer:
+    """A device that takes exactly what the prediction says, with rates of its own."""
+
+    def __init__(self, device, rates):
+        self.device_info, self.rates = device, rates
+        self.seen = []
+
+    def empty(self):
+        return self.rates.times.launch_us
+
+    def device(self, config, problem, split):
+        self.seen.append(problem)
+        known = dataclasses.replace(
+            self.rates, times=dataclasses.replace(self.rates.times, host_us=0, host_kernel_us=0)
+        )
+        tile = next(tile for tile in known.tiles if tile.config == config.kernel)
+        trans_c = heuristics.orientation(self.device_info, problem, config)
+        return heuristics.predicted_us(known, tile, config, problem, split, trans_c, self.device_info.multiprocessors)
+
+    def host(self, config, problem, split):
+        return self.rates.times.host_us + (2 + sum(split)) * self.rates.times.host_kernel_us
+
+
+@pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.arch)
+def test_the_rates_of_a_device_are_found(device):
+    shipped = fp16x3_rates.load(device.arch)
+    numbers = dataclasses.asdict(shipped.times)
+    times = fp16x3_rates.Times(
+        **{name: value * 1.02 ** (1 + place) for place, (name, value) in enumerate(numbers.items())}
+    )
+    tiles = tuple(
+        dataclasses.replace(tile, step_us=1.1 * tile.step_us, tile_us=tile.tile_us + place)
+        for place, tile in enumerate(shipped.tiles)
+    )
+    timer = FormulaTimer(device, dataclasses.replace(shipped, tiles=tiles, times=times))
+    found = fp16x3.measure(device, TOOLS, timer)
+    assert (found.arch, found.device, found.tools, found.least_gflop) == (device.arch, device.name, TOOLS, None)
+    for one, expected in zip(found.tiles, tiles, strict=True):
+        assert (one.config, one.least_k, one.most_k) == (expected.config, expected.least_k, expected.most_k)
+        assert one.step_us == pytest.approx(expected.step_us, rel=0.02)
+        assert one.tile_us == pytest.approx(expected.tile_us, rel=0.1, abs=0.3)
+    for name, value in dataclasses.asdict(times).items():
+        if name == "read_tb_s" and device is A100:
+            continue  # arithmetic takes longer than reading there, so the rate found is a lower bound
+        assert getattr(found.times, name) == pytest.approx(value, rel=0.1), name
+    for problem in timer.seen:  # no more than a device of 8 GB has
+        assert 8 * (problem.M * problem.K + problem.K * problem.N) + 4 * problem.M * problem.N < 3 << 30
+
+
+def test_tune_stores_what_it_measured(evaluator, data_folder):
+    outcome = tuner.carry_out(plan_run(evaluator.device, rung="fp16x3"), evaluator, Bar(False))
+    assert outcome.rates_path == data_folder / "fp16x3" / "Fake-9000.json"
+    assert fp16x3_rates.load("sm_90", "Fake 9000") == outcome.rates and not outcome.tuned
+    assert f"stored in {outcome.rates_path}" in str(outcome) and "split_rows_tb_s" in str(outcome)
+    assert json.loads(json.dumps(outcome.json()))["fp16x3"]["device"] == "Fake 9000"
+
+
+def test_the_plan_says_what_is_measured():
+    assert plan_run(H200).rates and not plan_run(H200, quick=True).rates and not plan_run(H200, ["64"]).rates
+    text = str(plan_run(H200, rung=11))
+    assert "rung fp16x3: the times of 9 tiles" in text and "problems" not in text
+    with pytest.raises(ConfigError, match="leave the problems out"):
+        plan_run(H200, [Problem(64, 64, 64)], rung="fp16x3")
+    with pytest.raises(DeviceError, match="needs a device of sm_80 or later"):
+        plan_run(DeviceInfo("Old", "sm_75", 65536, 40), rung="fp16x3")
+    assert not plan_run(DeviceInfo("Old", "sm_75", 65536, 40)).rates
+    with pytest.raises(ConfigError, match=r"the rungs that can be tuned are .*, fp16x3"):
+        plan_run(H200, rung="naive")
+
+
+@pytest.mark.gpu
+def test_a_device_is_measured():
+    with tuner.evaluating(open_gpu(0)) as evaluator:
+        found = evaluator.fp16x3_rates()
+    assert 0.1 < found.times.split_rows_tb_s < 20 and all(tile.step_us < 100 for tile in found.tiles)

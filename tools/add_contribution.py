@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Add contributed files to the shipped tuning database, after checking them.
+
+    tools/add_contribution.py contributions/*.json
+
+The records and curves of a file replace those of the same device. The tests then compile and check every config.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fastsgemm.errors import RecordError
+from fastsgemm.heuristics import database, database_writing, fp16x3_rates
+from fastsgemm.heuristics.fp16x3_rates import Rates
+from fastsgemm.tuning import contribution
+
+
+def add(path: Path) -> Path:
+    """Merge a file into the database and return the database's file.
+
+    Raises
+    ------
+    RecordError
+        Something speaks against the file.
+    """
+    found, content = contribution.read(path)
+    wrong = contribution.faults(found, content)
+    if wrong:
+        raise RecordError(f"{path}: " + "; ".join(wrong))
+    arch = found.machine.arch
+    shipped = database.shipped(arch)
+    merged = replace(database_writing.merged(shipped, content), fitted=shipped.fitted)
+    database_writing.write(database.shipped_path(arch), merged)
+    database.forget()
+    rates = contribution.rates_of(found)
+    if rates is not None:
+        _add_rates(rates)
+    return database.shipped_path(arch)
+
+
+def _add_rates(rates: Rates) -> None:
+    """Write the file of rung 11 for an architecture, unless one of another device is shipped."""
+    path = database.shipped_path(rates.arch).parent / "fp16x3" / f"{rates.arch}.json"
+    if path.exists() and fp16x3_rates.parse(path, path.read_bytes()).device != rates.device:
+        print(f"the rates of rung fp16x3 stay out: {path} is of another device")
+    else:
+        path.write_text(fp16x3_rates.dumps(rates), encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; the module docstring describes it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("files", nargs="+", type=Path)
+    options = parser.parse_args(arguments)
+    for path in options.files:
+        try:
+            print(f"{path}: added to {add(path)}")
+        except RecordError as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,438 @@
+#!/usr/bin/env python3
+"""Draw the figures of README.md and docs/ from the JSON files of docs/data and tuning_db.
+
+    tools/draw_figures.py            draw the figures that are out of date
+    tools/draw_figures.py --all      draw all of them
+    tools/draw_figures.py --check    draw nothing; exit 1 if one is out of date (does not need matplotlib)
+
+Each figure is drawn twice: docs/figures/NAME-light.svg and docs/figures/NAME-dark.svg. The first line of a file after
+the XML header has a digest of the data in it and of this program, so `--check` does not depend on the version of
+matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import json
+import math
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDTH = 6.6  # inches at 72 points; at 600 pixels a text of 10 points is then 12.6 pixels high
+LAYOUTS = {
+    "NN": "NN: both row-major",
+    "NT": "NT: B column-major",
+    "TN": "TN: A column-major",
+    "TT": "TT: both column-major",
+}
+
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of one variant of the figures."""
+
+    paper: str
+    ink: str
+    faint: str
+    ours: str
+    cublas: str
+    loss: str
+
+
+THEMES = {
+    "light": Theme("#ffffff", "#1f2328", "#d0d7de", "#0969da", "#57606a", "#cf222e"),
+    "dark": Theme("#0d1117", "#e6edf3", "#3d444d", "#58a6ff", "#9198a1", "#ff7b72"),
+}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One figure.
+
+    Attributes
+    ----------
+    select : callable
+        Returns the plain data that the figure shows, from the files by name, or None if they lack it.
+    draw : callable
+        Fills a matplotlib figure with these data.
+    height : float
+        In inches.
+    """
+
+    select: Callable[[Mapping[str, Data]], Any]
+    draw: Callable[[Any, Any, Theme], None]
+    height: float
+
+
+def read_files(root: Path = ROOT) -> dict[str, Data]:
+    """Return the content of the data files by name."""
+    paths = [*sorted((root / "docs" / "data").glob("*.json")), *sorted((root / "tuning_db").glob("sm_*.json"))]
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def _machine(bench: Data) -> str:
+    return f"one {bench['device']}, {bench['date']}"
+
+
+def _peak(roof: Data) -> float:
+    """Return the peak of the FP32 pipe in TFLOP/s."""
+    return float(roof["multiprocessors"] * roof["fmas_per_cycle"] * 2 * roof["clock_ghz"] / 1e3)
+
+
+def _tflops(row: Data, ms: str = "ms") -> float:
+    return float(2e-9 * row["M"] * row["N"] * row["K"] / row[ms])
+
+
+# The ladder
+
+
+def select_ladder(files: Mapping[str, Data]) -> Any:
+    """Return the rungs with their rates, cuBLAS's rate and the peak."""
+    bench = files.get("benchmarks")
+    if not bench:
+        return None
+    rows = bench["ladder"]
+    cublas = [row["tflops"] for row in rows if not row["number"]]
+    return {
+        "title": "{M} x {N} x {K}, ".format(**rows[0]) + _machine(bench),
+        "rungs": [[f"{row['number']} {row['name']}", row["tflops"]] for row in rows if row["number"]],
+        "cublas": cublas[0] if cublas else None,
+        "peak": _peak(files["roofs"][bench["device"]]) if bench["device"] in files["roofs"] else None,
+    }
+
+
+def draw_ladder(figure: Any, data: Any, theme: Theme) -> None:
+    """Draw a bar for each rung."""
+    axes = figure.add_subplot()
+    names, rates = zip(*data["rungs"], strict=True)
+    axes.barh(names, rates, color=theme.ours, height=0.68)
+    axes.invert_yaxis()
+    for place, rate in enumerate(rates):
+        inside = rate > max(rates) / 4
+        offset, side, color = (-5, "right", theme.paper) if inside else (4, "left", theme.ink)
+        shift = {"xytext": (offset, 0), "textcoords": "offset points"}
+        axes.annotate(f"{rate:.1f}", (rate, place), va="center", ha=side, color=color, **shift)
+    above = axes.get_xaxis_transform()
+    for name, rate, style in (("cuBLAS", data["cublas"], "--"), ("peak of the\nFP32 pipe", data["peak"], "-")):
+        if rate is not None:
+            axes.axvline(rate, color=theme.cublas, linestyle=style, linewidth=1.2, zorder=0)
+            axes.text(rate, 1.02, f"{name} {rate:.1f}", transform=above, ha="center", va="bottom", color=theme.cublas)
+    axes.set_xlim(0, max(data["peak"] or 0.0, 1.08 * max(rates)))
+    axes.set_xlabel(f"TFLOP/s: {data['title']}")
+    axes.tick_params(axis="y", length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+
+
+# TFLOP/s against size, four layouts
+
+
+def select_sizes(files: Mapping[str, Data]) -> Any:
+    """Return the rates of squares and of random large problems by layout, and the peak."""
+    bench = files.get("benchmarks")
+    if not bench or not bench["large"] or bench["device"] not in files["roofs"]:
+        return None
+
+    def of(name: str) -> dict[str, list[list[float]]]:
+        found: dict[str, list[list[float]]] = {layout: [] for layout in LAYOUTS}
+        for row in bench.get(name, ()):
+            size = round((row["M"] * row["N"] * row["K"]) ** (1 / 3), 1)
+            found[row["layout"]].append([size, _tflops(row), _tflops(row, "cublas_ms")])
+        return {layout: sorted(rows) for layout, rows in found.items()}
+
+    return {
+        "title": _machine(bench),
+        "squares": of("squares"),
+        "random": of("large"),
+        "peak": _peak(files["roofs"][bench["device"]]),
+    }
+
+
+_SIZES = (256, 512, 1024, 2048, 4096, 8192)
+
+
+def draw_sizes(figure: Any, data: Any, theme: Theme) -> None:
+    """Draw a panel for each layout; the peak of the pipe is the top of each."""
+    panels = figure.subplots(2, 2, sharex=True, sharey=True).flat
+    for axes, (layout, what) in zip(panels, LAYOUTS.items(), strict=True):
+        if data["random"][layout]:
+            sizes, ours, theirs = zip(*data["random"][layout], strict=True)
+            axes.scatter(sizes, theirs, s=11, marker="x", linewidths=0.9, color=theme.cublas, alpha=0.75)
+            axes.scatter(sizes, ours, s=11, color=theme.ours, alpha=0.75, linewidths=0)
+        if data["squares"][layout]:
+            sizes, ours, theirs = zip(*data["squares"][layout], strict=True)
+            axes.plot(sizes, theirs, color=theme.cublas, linestyle="--", linewidth=1.4)
+            axes.plot(sizes, ours, color=theme.ours, linewidth=1.6)
+        axes.set_title(what, fontsize=10)
+        axes.set_ylim(0, data["peak"])
+        axes.set_xscale("log")
+        axes.set_xticks(_SIZES, [str(size) for size in _SIZES])
+        axes.minorticks_off()
+        axes.grid(axis="y")
+    squares = any(data["squares"].values())
+    dots = [_key(theme.ours, "o", "", "sgemm, random"), _key(theme.cublas, "x", "", "cuBLAS, random")]
+    lines = [_key(theme.ours, "", "-", "sgemm, square"), _key(theme.cublas, "", "--", "cuBLAS, square")]
+    handles = (lines if squares else []) + dots
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, columnspacing=1.2)
+    figure.supylabel(f"TFLOP/s; top: peak of the FP32 pipe, {data['peak']:.1f}", fontsize=10)
+    figure.supxlabel(f"size, the cube root of M N K: {data['title']}", fontsize=10)
+
+
+def _key(color: str, marker: str, line: str, label: str) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=color, marker=marker, linestyle=line, label=label, markersize=4.5)
+
+
+# Every random problem
+
+
+def select_random(files: Mapping[str, Data]) -> Any:
+    """Return the FLOPs of every random problem, and the speed on it relative to cuBLAS."""
+    bench = files.get("benchmarks")
+    if not bench or not bench["random"]:
+        return None
+    rows = [*bench["random"], *bench["large"]]
+    points = sorted([2 * row["M"] * row["N"] * row["K"], row["percent"] / 100] for row in rows)
+    return {"title": _machine(bench), "points": points}
+
+
+def draw_random(figure: Any, data: Any, theme: Theme) -> None:
+    """Draw a point for each problem, those on which cuBLAS is faster in another colour and shape."""
+    axes = figure.add_subplot()
+    points = data["points"]
+    won, lost = ([one for one in points if (one[1] >= 1.0) == ahead] for ahead in (True, False))
+    mean = statistics.geometric_mean(speed for _, speed in points)
+    for rows, marker, color, label in (
+        (won, "o", theme.ours, f"sgemm is at least as fast: {len(won)}"),
+        (lost, "v", theme.loss, f"cuBLAS is faster: {len(lost)}"),
+    ):
+        if rows:
+            axes.scatter(
+                *zip(*rows, strict=True), s=14, marker=marker, color=color, alpha=0.7, linewidths=0, label=label
+            )
+    axes.axhline(1.0, color=theme.ink, linewidth=1)
+    middles, means = _means(points)
+    axes.plot(middles, means, color=theme.ink, linewidth=1.6, label=f"geometric mean by decade; of all: {mean:.2f}")
+    axes.set(xscale="log", yscale="log", xlabel=f"FLOP: {data['title']}", ylabel="speed, cuBLAS FP32 = 1")
+    least, *_, most = sorted(speed for _, speed in points)
+    _ticks(axes.set_yticks, (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8), least / 1.3, most * 1.3)
+    axes.minorticks_off()
+    axes.grid(axis="y")
+    figure.legend(loc="outside upper center", ncols=2, frameon=False, columnspacing=1.2)
+
+
+def _means(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+    """Return the middle of each decade of FLOPs with at least five problems, and their geometric mean."""
+    decades: dict[int, list[float]] = {}
+    for flops, speed in points:
+        decades.setdefault(math.floor(math.log10(flops)), []).append(speed)
+    kept = {decade: speeds for decade, speeds in sorted(decades.items()) if len(speeds) >= 5}
+    return [10 ** (decade + 0.5) for decade in kept], [statistics.geometric_mean(speeds) for speeds in kept.values()]
+
+
+# Rooflines
+
+
+def select_rooflines(files: Mapping[str, Data]) -> Any:
+    """Return for each rung the FLOP per byte of global and of shared memory, as counted, and its measured rate."""
+    bench, counts = files.get("benchmarks"), files.get("counts")
+    if not bench or not counts or counts["device"] != bench["device"] or bench["device"] not in files["roofs"]:
+        return None
+    roof = files["roofs"][bench["device"]]
+    rates = {row["name"]: row["tflops"] for row in bench["ladder"]}
+    rungs = []
+    for row in counts["rows"]:
+        flops = 2 * row["thread_fmas"]
+        moved = 32 * (row["loads_a"]["sectors"] + row["loads_b"]["sectors"])
+        wavefronts = row["shared_loads"]["wavefronts"] + row["shared_stores"]["wavefronts"]
+        passed = roof["shared_bytes_per_cycle"] * wavefronts
+        if row["name"] in rates:
+            rungs.append([row["number"], flops / moved, flops / passed if passed else None, rates[row["name"]]])
+    shared = roof["multiprocessors"] * roof["shared_bytes_per_cycle"] * roof["clock_ghz"] / 1e3
+    return {
+        "title": "rates: {M} x {N} x {K}, ".format(**bench["ladder"][0]) + _machine(bench),
+        "rungs": rungs,
+        "peak": _peak(roof),
+        "global": roof["copy_tb_s"],
+        "shared": shared,
+    }
+
+
+def draw_rooflines(figure: Any, data: Any, theme: Theme) -> None:
+    """Draw the rungs under the roofs of device memory and of shared memory."""
+    panels = figure.subplots(1, 2, sharey=True)
+    slowest = min(rate for *_, rate in data["rungs"])
+    roofs = ((1, "global memory", data["global"]), (2, "shared memory", data["shared"]))
+    for axes, (column, name, bandwidth) in zip(panels, roofs, strict=True):
+        rungs = [(row[column], row[3], row[0]) for row in data["rungs"] if row[column]]
+        places, rates, _ = zip(*rungs, strict=True)
+        bend = data["peak"] / bandwidth
+        least, most = min(places) / 2, max(*places, bend) * 2.2
+        axes.plot([least, bend, most], [least * bandwidth, data["peak"], data["peak"]], color=theme.cublas, zorder=1)
+        axes.plot(places, rates, color=theme.ours, linewidth=0.8, marker="o", markersize=5)
+        for place, rate, number in rungs:
+            right = number % 2 == 0  # neighbours are close, so their numbers take turns
+            shift = {"xytext": (7, -4) if right else (-7, 4), "textcoords": "offset points"}
+            axes.annotate(
+                number, (place, rate), ha="left" if right else "right", va="center", color=theme.ours, **shift
+            )
+        axes.set(xscale="log", yscale="log", xlabel=f"FLOP per byte of {name}", xlim=(least, most))
+        axes.set_ylim(slowest / 2, data["peak"] * 1.6)
+        _ticks(axes.set_xticks, (0.1, 0.3, 1, 3, 10, 30), least, most)
+        _ticks(axes.set_yticks, (0.5, 1, 2, 5, 10, 20, 50), slowest / 2, data["peak"])
+        axes.minorticks_off()
+        axes.set_title(f"{name}: {bandwidth:.3g} TB/s", fontsize=10)
+        axes.grid()
+    panels[0].set_ylabel("TFLOP/s")
+    figure.supxlabel(f"numbers: rungs; {data['title']}", fontsize=9)
+
+
+def _ticks(place: Callable[..., object], candidates: Sequence[float], least: float, most: float) -> None:
+    ticks = [tick for tick in candidates if least <= tick <= most]
+    place(ticks, [f"{tick:g}" for tick in ticks])
+
+
+# What a tuning run saw
+
+
+def select_curves(files: Mapping[str, Data]) -> Any:
+    """Return the rate of every config of rung 9 that has a curve, against the blocks of the problem per SM."""
+    database = files.get("sm_90")
+    if not database:
+        return None
+    lines = []
+    for curve in database["curves"]:
+        if curve["rung"] != "pipelined":
+            continue
+        constants, points = curve["constants"], []
+        for M, N, K, ms in curve["points"]["NN"]:
+            tiles = math.ceil(M / constants["BM"]) * math.ceil(N / constants["BN"])
+            nearly_square = max(M, N) < 16 * min(M, N)  # the others measure the rate of memory
+            if K == 1024 and nearly_square:
+                points.append([tiles * constants["BM"] * constants["BN"], 2e-9 * M * N * K / ms])
+        lines.append([f"{constants['BM']}x{constants['BN']}", sorted(points)])
+    if not lines:
+        return None
+    one = next(curve for curve in database["curves"] if curve["rung"] == "pipelined")
+    return {"title": f"one {one['device']}, {one['date']}", "lines": sorted(lines)}
+
+
+def draw_curves(figure: Any, data: Any, theme: Theme) -> None:
+    """Draw a line for each config, and emphasise those that are the fastest somewhere."""
+    axes = figure.add_subplot()
+    lines = [list(zip(*points, strict=True)) for _, points in data["lines"]]
+    winners = set()
+    for step in range(200):  # sizes from 10^4 to 10^8 elements
+        found = {number: _between(10 ** (4 + 0.02 * step), *line) for number, line in enumerate(lines)}
+        if any(found.values()):
+            winners.add(max(found, key=found.__getitem__))
+    for number, (places, rates) in enumerate(lines):
+        style = {"color": theme.ours} if number in winners else {"color": theme.cublas, "linewidth": 0.6, "alpha": 0.6}
+        axes.plot(places, rates, marker=".", markersize=3, **style)
+    axes.set(xscale="log", xlabel=f"elements of C in whole tiles, K = 1024: {data['title']}", ylabel="TFLOP/s")
+    axes.set_ylim(0)
+    axes.grid()
+    handles = [
+        _key(theme.ours, ".", "-", f"{len(winners)} configs, each the fastest for some size of C"),
+        _key(theme.cublas, ".", "-", f"{len(lines) - len(winners)} others"),
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
+
+
+def _between(at: float, places: Sequence[float], rates: Sequence[float]) -> float:
+    """Return the rate at a place between the measured ones, on a line in log(place), or 0 outside of them."""
+    for left, right, low, high in zip(places, places[1:], rates, rates[1:], strict=False):
+        if left <= at <= right and left < right:
+            return low + (high - low) * math.log(at / left) / math.log(right / left)
+    return 0.0
+
+
+FIGURES = {
+    "ladder": Drawing(select_ladder, draw_ladder, 3.6),
+    "random": Drawing(select_random, draw_random, 4.0),
+    "sizes": Drawing(select_sizes, draw_sizes, 5.4),
+    "rooflines": Drawing(select_rooflines, draw_rooflines, 3.6),
+    "curves": Drawing(select_curves, draw_curves, 4.0),
+}
+
+
+def digest(data: Any) -> str:
+    """Return the digest of a figure's data and of this program."""
+    plain = json.dumps(data, sort_keys=True).encode() + Path(__file__).read_bytes()
+    return hashlib.sha256(plain).hexdigest()[:32]
+
+
+def svg(name: str, data: Any, theme: Theme) -> str:
+    """Draw a figure and return its SVG, which is the same for the same data and matplotlib."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    settings = {
+        "svg.fonttype": "none",  # text stays text: it can be searched and is half the size
+        "svg.hashsalt": name,
+        "font.size": 10,
+        "text.color": theme.ink,
+        "axes.edgecolor": theme.ink,
+        "axes.labelcolor": theme.ink,
+        "axes.facecolor": theme.paper,
+        "axes.titlecolor": theme.ink,
+        "axes.linewidth": 0.8,
+        "figure.facecolor": theme.paper,
+        "grid.color": theme.faint,
+        "grid.linewidth": 0.6,
+        "xtick.color": theme.ink,
+        "ytick.color": theme.ink,
+    }
+    with matplotlib.rc_context(settings):
+        figure = Figure(figsize=(WIDTH, FIGURES[name].height), layout="constrained")
+        FIGURES[name].draw(figure, data, theme)
+        out = io.StringIO()
+        metadata = {"Date": None, "Creator": None, "Title": name}
+        figure.savefig(out, format="svg", metadata=metadata)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    start = next(number for number, line in enumerate(lines) if line.startswith("<svg"))
+    return "\n".join(['<?xml version="1.0" encoding="utf-8"?>', f"<!-- {digest(data)} -->", *lines[start:], ""])
+
+
+def stale(path: Path, data: Any) -> bool:
+    """Return whether a file does not show these data."""
+    return not path.exists() or f"<!-- {digest(data)} -->" not in path.read_text(encoding="utf-8")[:200]
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Run the program; the module docstring describes it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--all", action="store_true", help="draw the figures that are up to date, too")
+    parser.add_argument("--check", action="store_true", help="draw nothing; exit 1 if a figure is out of date")
+    options = parser.parse_args(arguments)
+    files, folder = read_files(root), root / "docs" / "figures"
+    selected = {name: one.select(files) for name, one in FIGURES.items()}
+    wanted = {
+        folder / f"{name}-{variant}.svg": (name, data, theme)
+        for name, data in selected.items()
+        if data is not None
+        for variant, theme in THEMES.items()
+    }
+    old = [path for path, (_, data, _) in wanted.items() if options.all or stale(path, data)]
+    if options.check:
+        if old:
+            print(f"out of date: {', '.join(path.name for path in old)}; run tools/draw_figures.py", file=sys.stderr)
+        return int(bool(old))
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in old:
+        path.write_text(svg(*wanted[path]), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

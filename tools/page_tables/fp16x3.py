@@ -1,0 +1,128 @@
+"""precision="fp16x3" beside cuBLAS and others: tables of a run of ``tests/benchmarks/test_fp16x3.py``."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from page_tables.markdown import NOT_MEASURED, Data, header, line, machine
+
+GROUPS = ("squares", "layouts", "large", "shapes", "pre-split", "peers")  # of benchmarks, after "fp16x3 "
+_BOUNDS = ((1, 10), (10, 100), (100, 300))  # GFLOP, of the classes of random problems
+
+
+def reduce(run: Data) -> Data | None:
+    """Extract the data of the tables from pytest-benchmark's JSON; None where these benchmarks were not run."""
+
+    def of(group: str) -> list[Data]:
+        rows = [one["extra_info"] for one in run["benchmarks"] if one["group"] == f"fp16x3 {group}"]
+        return [{name: value for name, value in row.items() if name not in ("why", "predicted_ms")} for row in rows]
+
+    found = {group: of(group) for group in GROUPS}
+    if not any(found.values()):
+        return None
+    about = run["machine_info"]["fastsgemm"]
+    return {
+        "date": run["datetime"][:10],
+        "device": (about.get("devices") or about["devices"])[0]["name"],
+        "driver": about["driver"],
+        "nvrtc": about["nvrtc"],
+        "packages": run["machine_info"]["packages"],
+        **found,
+    }
+
+
+def _squares(rows: Sequence[Data]) -> list[str]:
+    lines = header("M = N = K", "ms", "TFLOP/s", "cuBLAS FP32, ms", "times cuBLAS")
+    for row in rows:
+        cells = (f"{row['ms']:.4g}", f"{row['tflops']:.0f}", f"{row['cublas_ms']:.4g}", f"{row['times_cublas']:.2f}")
+        lines.append(line(row["n"], *cells))
+    return lines
+
+
+def _samples(rows: Sequence[Data]) -> list[str]:
+    """Return a line a problem, the slowest relative to cuBLAS first."""
+    heads = (
+        "ms",
+        '"ieee", ms',
+        "cuBLAS FP32, ms",
+        "times cuBLAS",
+        'times "ieee"',
+        "error",
+        "error of cuBLAS",
+        "kernel",
+    )
+    lines = header("problem", *heads)
+    for row in sorted(rows, key=lambda row: float(row["times_cublas"])):
+        times = (f"{row[name]:.4g}" for name in ("ms", "ieee_ms", "cublas_ms"))
+        ratios = (f"{row[name]:.2f}" for name in ("times_cublas", "times_ieee"))
+        errors = (f"{row[name]:.1e}" for name in ("error", "cublas_error"))
+        lines.append(line(row["problem"], *times, *ratios, *errors, _kernel(row)))
+    return lines
+
+
+def _kernel(row: Data) -> str:
+    return "IEEE" if row["config"] == "None" else "rung 11"
+
+
+def _large(rows: Sequence[Data]) -> list[str]:
+    classes = [
+        (f"{least} to {most} GFLOP", [row for row in rows if least <= 1e-9 * _flops(row) < most])
+        for least, most in _BOUNDS
+    ]
+    lines = header("problems", "number", "rung 11", "geometric mean of times cuBLAS", "slower than cuBLAS", "slowest")
+    for name, found in [*classes, ("all", list(rows))]:
+        if found:
+            speeds = [float(row["times_cublas"]) for row in found]
+            tensor = sum(_kernel(row) == "rung 11" for row in found)
+            lost = sum(speed < 1.0 for speed in speeds)
+            mean = f"{statistics.geometric_mean(speeds):.2f}"
+            lines.append(line(name, len(found), tensor, mean, lost, f"{min(speeds):.2f}"))
+    return [
+        *lines, "", "<details>", f"<summary>All {len(rows)}, the slowest relative to cuBLAS first</summary>", "",
+        *_samples(rows), "", "</details>",
+    ]  # fmt: skip
+
+
+def _flops(row: Data) -> int:
+    M, N, K = (int(part) for part in row["problem"].split("+")[0].split(",")[:3])
+    return 2 * M * N * K
+
+
+def _inference(rows: Sequence[Data]) -> list[str]:
+    lines = header("M", "N = K", "ms", "cuBLAS FP32, ms", "times cuBLAS", "times the least", "error", "kernel")
+    for row in rows:
+        cells = (f"{row['ms']:.4g}", f"{row['cublas_ms']:.4g}", f"{row['times_cublas']:.2f}")
+        lines.append(line(row["M"], row["n"], *cells, f"{row['times_least']:.2f}", f"{row['error']:.1e}", _kernel(row)))
+    return lines
+
+
+def _peers(rows: Sequence[Data]) -> list[str]:
+    lines = header("who", *(cell for row in rows for cell in (f"TFLOP/s at {row['n']}", f"error at {row['n']}")))
+    for name in rows[0]["peers"]:
+        found = [row["peers"].get(name) for row in rows]
+        cells = (
+            cell for one in found for cell in ((f"{one['tflops']:.0f}", f"{one['error']:.1e}") if one else ("", ""))
+        )
+        lines.append(line(name, *cells))
+    return lines
+
+
+_TABLES: dict[str, Callable[[Sequence[Data]], list[str]]] = {
+    "squares": _squares,
+    "layouts": _samples,
+    "large": _large,
+    "shapes": _samples,
+    "pre-split": _inference,
+    "peers": _peers,
+}
+
+
+def texts(data: Data | None) -> dict[str, str]:
+    """Return the tables by name."""
+    found = {}
+    for group, table in _TABLES.items():
+        rows = data[group] if data is not None else []
+        text = "\n".join([f"On {machine(data)}.", "", *table(rows)]) if data is not None and rows else NOT_MEASURED
+        found[f"fp16x3-{group}"] = text
+    return found

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Write the options of every command into docs/commands.md, as the command line itself describes them.
+
+tools/write_commands.py            write the page
+tools/write_commands.py --check    write nothing; exit 1 if the page differs from the command line
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from write_tables import ROOT, fill
+
+from fastsgemm import command_line
+
+PAGE = ROOT / "docs" / "commands.md"
+
+
+def text() -> str:
+    """Return a section for each command with a table of its arguments."""
+    parser = command_line._parser()
+    commands = next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    about = {one.dest: one.help or "" for one in commands._choices_actions}
+    parts = []
+    for name, command in commands.choices.items():
+        parts += [f"## fastsgemm {name}", "", _sentence(command.description or about[name]), ""]
+        parts += ["| argument | meaning |", "|---|---|"]
+        for action in command._actions:
+            if action.dest != "help":
+                parts.append(f"| `{_spelled(action)}` | {_sentence(_described(action))} |")
+        parts.append("")
+    return "\n".join(parts).rstrip()
+
+
+def _spelled(action: argparse.Action) -> str:
+    name = max(action.option_strings, key=len, default="")
+    value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
+    return f"{name} {'' if action.nargs == 0 else value}".strip().replace("|", r"\|")
+
+
+def _described(action: argparse.Action) -> str:
+    return (action.help or "") % {**vars(action), "prog": "fastsgemm"}
+
+
+def _sentence(text: str) -> str:
+    return (text[:1].upper() + text[1:]).replace("|", r"\|").rstrip(".") + "."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; the module docstring describes it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
+    options = parser.parse_args(arguments)
+    old = PAGE.read_text(encoding="utf-8")
+    new = fill(old, {"commands": text()})
+    if options.check and new != old:
+        print(f"out of date: {PAGE.name}; run tools/write_commands.py", file=sys.stderr)
+        return 1
+    if new != old:
+        PAGE.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
