@@ -11,6 +11,7 @@ constexpr int TRANS_B = 0;  // 1: B is column-major
 constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
 // constants:end
 
+#include "device/batch.cuh"
 #include "device/operand.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"

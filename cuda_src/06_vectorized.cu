@@ -18,6 +18,7 @@ constexpr int VEC_C = 1;    // floats per store of C: 1, 4
 constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
 // constants:end
 
+#include "device/batch.cuh"
 #include "device/tile_copy.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"

@@ -1,14 +1,12 @@
 // Rung 9, pipelined: rung 8 with two or more stages of shared memory, so that copies and arithmetic overlap.
-// - While one stage is multiplied, the next tiles are copied into the others. Each tile needs one barrier
-//   instead of two; device/pipeline.cuh explains why one suffices.
+// - While one stage is multiplied, the next tiles are copied into the others, with one barrier a tile instead
+//   of two; device/pipeline.cuh explains why one suffices.
 // - With FRAGMENTS = 2, fragments are read one step of k ahead, so no FMA waits for shared memory. At the end
 //   of a tile they come from the next tile, so the barrier stands before the last step of the tile.
-// - The main loop checks no bounds. With GUARD = 0, a tile that would reach past the edge of C is moved back
-//   inside and stores only the elements of its original place. If K is not a multiple of BK, the remaining
-//   steps are multiplied last, or first with PEEL = 1.
-// - Sliced-K (SLICED_K > 1): groups of threads, the slices, share out the steps of each tile.
-//   Split-K (k_chunk < K): the grid has more blocks than C has tiles, and part p computes k_chunk steps from
-//   p * k_chunk on and writes its sums to C + p * split_stride.
+// - The main loop checks no bounds. With GUARD = 0, a tile past the edge of C is moved back inside and stores
+//   only its own elements. What whole tiles leave of K is multiplied last, or first with PEEL = 1.
+// - Sliced-K (SLICED_K > 1): groups of threads, the slices, share out the steps of each tile. Split-K:
+//   part p has blocks of its own and writes the sums of its k_chunk steps to C + p * split_stride.
 // - PARTIAL_ACCUMULATORS divides a sum into several chains of FMAs, for less rounding error. With one,
 //   and without sliced-K and split-K, a sum is one chain of FMAs in ascending k, as in rungs 1 to 8.
 // Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see device/pipelined_copy.cuh), else 1.
@@ -43,6 +41,7 @@ constexpr int PEEL = 0;  // 1: the remainder of K is multiplied first, while the
 constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
 // constants:end
 
+#include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 #include "device/operand.cuh"

@@ -3,8 +3,6 @@
 // by column, so that the blocks in flight share rows of A and columns of B in L2.
 #pragma once
 
-#include "device/batch.cuh"
-
 struct Tile {
     int m;  // first row of C
     int n;  // first column of C

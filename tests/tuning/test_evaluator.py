@@ -245,7 +245,7 @@ def matrix_at(pointer, rows, columns, leading):
 
 
 def replace_kernel(gpu, job, function):
-    gpu.kernels[kernel.key(job.rung, job.config, job.variant)] = PythonKernel("replaced", function, "iiifPqPqfPq")
+    gpu.kernels[kernel.key(job.rung, job.config, job.variant)] = PythonKernel("replaced", function, "iiifPqPqfPqb")
 
 
 def refusing(*arguments):
