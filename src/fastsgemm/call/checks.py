@@ -155,8 +155,8 @@ def apart(name: str, shared: bool | None, output: str = "C") -> None:
     """Raise an error if what is written shares memory with operand `name`; None: that could not be decided."""
     if shared is None:
         raise OverlapError(
-            f"whether {output} shares an element with {name} could not be decided within {layout.MOST_OVERLAP_WORK} "
-            f"steps, because their strides have too little in common; pass a copy of {name}, or no {output} to get a new "
+            f"whether {output} shares an element with {name} could not be decided within "
+            f"{layout.MOST_OVERLAP_WORK} steps, because their strides have too little in common; pass a copy of {name}, or no {output} to get a new "
             "array"
         )
     if shared:

@@ -50,7 +50,7 @@ def add_product(
     """
     gpu, handle = draft.gpu, draft.handle
     operands = [Operand(each.shape, each.how or Stored(False, 0), each.misalignment, each.steps) for each in (a, b, c)]
-    call = variants.call_for(*operands, extents)
+    call = variants.call_for(*operands, extents=extents)
     rung, config = dispatch.choose_config(gpu, rung, config, call.problem)
     launch = dispatch.kernel_launch(gpu.arch, rung, config, call)
     addresses = (a.address, b.address, c.address)

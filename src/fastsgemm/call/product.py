@@ -73,7 +73,7 @@ def multiply(
     pa, a_meta = a
     pb, b_meta = b
     pc, c_meta = c
-    key = (
+    key: tuple[Any, ...] = (
         a_meta, b_meta, c_meta, pa & 15, pb & 15, pc & 15, None if rung is None else rung.name, config, precision,
         split_a is None, split_b is None,
     )  # fmt: skip
@@ -97,11 +97,9 @@ def multiply(
         low, high = plan.source_range
         if pc + c_low < source_address + high and source_address + low < pc + c_high:
             check_overlap("C", source_address - pc, c_meta, source_meta, output)
-    if split_a is None and split_b is None:
-        plan.launch(gpu, handle, pa, pb, pc, alpha, beta, source=source_address)
-    else:
-        addresses = (0 if each is None else each.address for each in (split_a, split_b))
-        plan.launch(gpu, handle, pa, pb, pc, alpha, beta, *addresses, source_address)
+    address_a = 0 if split_a is None else split_a.address
+    address_b = 0 if split_b is None else split_b.address
+    plan.launch(gpu, handle, pa, pb, pc, alpha, beta, address_a, address_b, source_address)
 
 
 def prepare(
@@ -187,11 +185,13 @@ def _add_batch(
         b = packing.add_packed(draft, b, extents, "alpha")
     c = packing.reserve(draft, given_c, extents) if given_c.how is None else given_c
     if source:
-        packing.add_copy(draft, *source, c, extents, "beta")
+        packing.add_copy(draft, source[0], c, extents, "beta")
     elif c is not given_c:
         packing.add_copy(draft, given_c, c, extents, "beta")
     if not (tensor_cores and fp16x3.add_product(draft, a, b, c, config, split, forced, extents)):
-        ieee.add_product(draft, a, b, c, *((None, None) if tensor_cores else (rung, config)), extents)
+        if tensor_cores:
+            rung = config = None
+        ieee.add_product(draft, a, b, c, rung, config, extents)
     if c is not given_c:
         packing.add_copy(draft, c, given_c, extents)
 

@@ -75,7 +75,7 @@ class Call:
         return (1, self.ldc) if self.variant.trans_c else (self.ldc, 1)
 
 
-def call_for(a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> Call:
+def call_for(a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = ()) -> Call:
     """Return how a kernel is called for these operands: with C row-major, A and B swapped if it is not.
 
     `extents` are those of a batch, along which the operands have their steps.

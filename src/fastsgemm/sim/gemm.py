@@ -109,7 +109,7 @@ def _launch(
     if len(extents) > DIMENSIONS:
         each = (_launch(machine, rung, config, x, y, alpha, beta, z) for x, y, z in _products(a, b, c))
         return deque(each, maxlen=1)[0]  # the report of the last
-    call = variants.call_for(*(_operand(x, how) for x, how in zip((a, b, c), found, strict=True)), extents)
+    call = variants.call_for(*(_operand(x, how) for x, how in zip((a, b, c), found, strict=True)), extents=extents)
     rung, config = dispatch.choose_config(machine.device, rung, config, call.problem)
     launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
     steps, alpha = grid.steps(launch.K, alpha, beta)
@@ -120,7 +120,7 @@ def _launch(
         "C": Region(c, read=bool(beta), write=True, complete=True),
     }
     kernel = (source.generate(rung, config, launch.variant), rung.kernel)
-    shape: tuple[Any, ...] = (launch.grid, config.threads, config.shared_bytes)
+    shape = (launch.grid, config.threads, config.shared_bytes)
     if launch.parts == 1:
         return machine.launch(*kernel, *shape, _packed(launch.arguments("A", "B", "C", steps, alpha, beta)), operands)
     partial_sums = np.empty(launch.partial_sums, np.float32)
@@ -129,8 +129,8 @@ def _launch(
     reduction = (source.helper("reduce_parts"), rungs.kernel_name("reduce_parts"))
     blocks, threads = grid.reduction_blocks(int(launch.M), int(launch.N), int(launch.parts))
     arguments = _packed(launch.reduction_arguments("W", "C", alpha, beta))
-    shape = ((blocks, *launch.grid[1:]), threads, 0)
-    machine.launch(*reduction, *shape, arguments, {"W": Region(partial_sums), "C": operands["C"]})
+    grid_of_sums = (blocks, *launch.grid[1:])
+    machine.launch(*reduction, grid_of_sums, threads, 0, arguments, {"W": Region(partial_sums), "C": operands["C"]})
     return report
 
 
