@@ -8,8 +8,10 @@ constexpr int BM = 32;      // rows of C per block: BM * BN is at most 1024
 constexpr int BN = 32;      // columns of C per block
 constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;  // 1: B is column-major
+constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
 // constants:end
 
+#include "device/batch.cuh"
 #include "device/operand.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
@@ -21,7 +23,8 @@ static_assert(THREADS <= 1024, "at most 1024 threads a block");
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_coalesced(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                        long long ldc) {
+                        long long ldc, Batch batch) {
+    if (BATCHED && !move_to_product(batch, A, B, C)) return;
     const Tile tile = tile_of_block<BM, BN, GROUP_M>(M, N);
     const int m = tile.m + threadIdx.x / BN;
     const int n = tile.n + threadIdx.x % BN;

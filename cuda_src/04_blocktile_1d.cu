@@ -10,8 +10,10 @@ constexpr int BK = 8;       // steps of k per tile
 constexpr int TM = 8;       // rows of C per thread
 constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;  // 1: B is column-major
+constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
 // constants:end
 
+#include "device/batch.cuh"
 #include "device/tile_copy.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
@@ -27,7 +29,8 @@ constexpr int MIN_BLOCKS = __CUDA_ARCH__ == 900 ? 2 : 0;
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_blocktile_1d(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                            const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                           long long ldc) {
+                           long long ldc, Batch batch) {
+    if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];
     float *As = shared;            // [BM][BK]
     float *Bs = shared + BM * BK;  // [BK][BN]

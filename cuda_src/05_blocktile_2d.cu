@@ -12,8 +12,10 @@ constexpr int TM = 8;       // rows of C per thread
 constexpr int TN = 8;       // columns of C per thread
 constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;  // 1: B is column-major
+constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
 // constants:end
 
+#include "device/batch.cuh"
 #include "device/tile_copy.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
@@ -25,7 +27,8 @@ static_assert(THREADS <= 1024, "at most 1024 threads a block");
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_blocktile_2d(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                            const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                           long long ldc) {
+                           long long ldc, Batch batch) {
+    if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];
     float *As = shared;            // [BM][BK]
     float *Bs = shared + BM * BK;  // [BK][BN]

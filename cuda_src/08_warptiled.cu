@@ -24,8 +24,10 @@ constexpr int TRANS_B = 0;     // 1: B is column-major
 constexpr int VEC_A = 1;       // floats per read of A: 1, 4
 constexpr int VEC_B = 1;       // floats per read of B: 1, 4
 constexpr int VEC_C = 1;       // floats per store of C: 1, 4
+constexpr int BATCHED = 0;     // 1: the grid has several products, see device/batch.cuh
 // constants:end
 
+#include "device/batch.cuh"
 #include "device/tile_copy.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
@@ -45,7 +47,8 @@ static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "128
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_warptiled(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                        long long ldc) {
+                        long long ldc, Batch batch) {
+    if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];
     float *As = shared;            // [BK][BM]
     float *Bs = shared + BK * BM;  // [BK][BN]

@@ -1,17 +1,15 @@
 // Rung 9, pipelined: rung 8 with two or more stages of shared memory, so that copies and arithmetic overlap.
-// - While one stage is multiplied, the next tiles are copied into the others. Each tile needs one barrier
-//   instead of two; device/pipeline.cuh explains why one suffices.
+// - While one stage is multiplied, the next tiles are copied into the others, with one barrier a tile instead
+//   of two; device/pipeline.cuh explains why one suffices.
 // - With FRAGMENTS > 1, fragments are read FRAGMENTS - 1 steps of k ahead, so no FMA waits for shared memory.
 //   At the end of a tile they come from the next tile, so the barrier stands before these steps.
-// - The main loop checks no bounds. With GUARD = 0, a tile that would reach past the edge of C is moved back
-//   inside and stores only the elements of its original place. If K is not a multiple of BK, the remaining
-//   steps are multiplied last, or first with PEEL = 1.
-// - Sliced-K (SLICED_K > 1): groups of threads, the slices, share out the steps of each tile.
-//   Split-K (k_chunk < K): the grid has more blocks than C has tiles, and part p computes k_chunk steps from
-//   p * k_chunk on and writes its sums to C + p * split_stride.
-// - PARTIAL_ACCUMULATORS divides a sum into several chains of FMAs, for less rounding error. With one of
-//   them, and without sliced-K and split-K, a sum is one chain of FMAs in ascending k, as in rungs 1 to 8.
-//   With SEGMENT a chain has so many steps of k, whatever K is: see docs/order-of-summation.md.
+// - The main loop checks no bounds. With GUARD = 0, a tile past the edge of C is moved back inside and stores
+//   only its own elements. What whole tiles leave of K is multiplied last, or first with PEEL = 1.
+// - Sliced-K (SLICED_K > 1): groups of threads, the slices, share out the steps of each tile. Split-K:
+//   part p has blocks of its own and writes the sums of its k_chunk steps to C + p * split_stride.
+// - PARTIAL_ACCUMULATORS divides a sum into several chains of FMAs, for less rounding error; SEGMENT states
+// how
+//   long each is, see docs/order-of-summation.md. Else an undivided K is one chain, as in rungs 1 to 8.
 // Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see device/pipelined_copy.cuh), else 1.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
@@ -41,8 +39,10 @@ constexpr int VEC_B = 1;    // floats per read of B: 1, 2, 4
 constexpr int VEC_C = 1;    // floats per store of C: 1, 4
 constexpr int GUARD = 0;    // 1: M < BM or N < BN, and the copies check the edges
 constexpr int PEEL = 0;     // 1: the end of K is multiplied first, while the first whole tile is copied
+constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
 // constants:end
 
+#include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 #include "device/operand.cuh"
@@ -171,7 +171,8 @@ __device__ __forceinline__ void multiply_end(Stages<Traits> &stages, float (&acc
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                        long long ldc, int k_chunk, long long split_stride) {
+                        long long ldc, int k_chunk, long long split_stride, Batch batch) {
+    if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
     if (k_chunk < K) let_dependents_begin();         // reduce_parts, which adds up the parts
     const unsigned tiles = count_tiles<BM, BN>(M, N);

@@ -36,8 +36,10 @@ constexpr int TRANS_C = 0;  // 1: C(m, n) lies at n * ldc + m, for a product of 
 constexpr int VEC_A = 1;    // floats per read of A: 1, 4
 constexpr int VEC_B = 1;    // floats per read of B: 1, 4
 constexpr int VEC_C = 1;    // floats per store of C: 1, 4
+constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
 // constants:end
 
+#include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 #include "device/pairwise_sum.cuh"
@@ -96,7 +98,8 @@ __device__ __forceinline__ int place_of_sum(int m, int n) {
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_skinny(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                      const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                     long long ldc, int k_chunk, long long split_stride) {
+                     long long ldc, int k_chunk, long long split_stride, Batch batch) {
+    if (BATCHED && !move_to_product(batch, A, B, C)) return;
     __shared__ __align__(16) float shared[SHARED_FLOATS];
     if (k_chunk < K) let_dependents_begin();  // reduce_parts, which adds up the parts
     const unsigned tiles = count_tiles<BM, BN>(M, N);

@@ -11,13 +11,19 @@ constexpr int SERIAL_PARTS = 8;  // the most parts of which one thread makes the
 constexpr int ELEMENTS = 4;      // of C a thread, whose loads are then under way together
 // constants:end
 
+#include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_reduce_parts(int M, int N, int parts, const float *__restrict__ W, long long part_stride,
                            float alpha, float beta, float *__restrict__ C, long long row_stride,
-                           long long column_stride) {
+                           long long column_stride, Batch batch) {
+    if (batch.count > 1) {  // their partial sums are dense
+        if (!is_in_batch(batch)) return;
+        W += batch_offset(batch, batch.a);
+        C += batch_offset(batch, batch.c);
+    }
     __shared__ float partial[PARTIAL_SUMS][THREADS / PARTIAL_SUMS * ELEMENTS];
     const int partial_sums = parts > SERIAL_PARTS ? PARTIAL_SUMS : 1;
     const int columns = THREADS / partial_sums;  // threads side by side

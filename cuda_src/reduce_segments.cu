@@ -1,7 +1,7 @@
 // C <- alpha * ((s0 + s1) + s2 + ...) + beta * C, where the sums of segment p of an M x N product lie
 // row-major and dense at W + p * part_stride. They are added from the first to the last, whatever their
 // number: see docs/order-of-summation.md. Up to SERIAL_PARTS of them each thread reads what it adds. Of more,
-// all threads of a block read BATCH parts of a few elements together, and one thread adds up those of an
+// all threads of a block read TOGETHER parts of a few elements together, and one thread adds up those of an
 // element; the next ones are on their way meanwhile.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
@@ -11,17 +11,23 @@ constexpr int SERIAL_PARTS = 8;  // the most parts that each thread reads itself
 constexpr int READS = 16;        // parts that a thread has on their way, for more than SERIAL_PARTS
 // constants:end
 
+#include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 
-constexpr int COLUMNS = THREADS / GROUPS, BATCH = GROUPS * READS;
+constexpr int COLUMNS = THREADS / GROUPS, TOGETHER = GROUPS * READS;
 static_assert(THREADS % GROUPS == 0, "groups share the threads out");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_reduce_segments(int M, int N, int parts, const float *__restrict__ W, long long part_stride,
                               float alpha, float beta, float *__restrict__ C, long long row_stride,
-                              long long column_stride) {
-    __shared__ float batch[BATCH][COLUMNS];
+                              long long column_stride, Batch batch) {
+    if (batch.count > 1) {  // their partial sums are dense
+        if (!is_in_batch(batch)) return;
+        W += batch_offset(batch, batch.a);
+        C += batch_offset(batch, batch.c);
+    }
+    __shared__ float read_parts[TOGETHER][COLUMNS];
     const bool alone = parts <= SERIAL_PARTS;  // a thread reads what it adds
     const int columns = alone ? THREADS : COLUMNS;
     const int column = threadIdx.x % columns, group = threadIdx.x / columns;
@@ -51,18 +57,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         };
         read(0);
 #pragma unroll 1
-        for (int begin = 0; begin < parts; begin += BATCH) {
+        for (int begin = 0; begin < parts; begin += TOGETHER) {
 #pragma unroll
-            for (int r = 0; r < READS; ++r) batch[r * GROUPS + group][column] = value[r];
+            for (int r = 0; r < READS; ++r) read_parts[r * GROUPS + group][column] = value[r];
             __syncthreads();
-            read(begin + BATCH);
+            read(begin + TOGETHER);
             if (group == 0) {
-                if (begin == 0) sum = batch[0][column];
+                if (begin == 0) sum = read_parts[0][column];
 #pragma unroll 16
-                for (int p = begin == 0; p < min(BATCH, parts - begin); ++p)
-                    sum = __fadd_rn(sum, batch[p][column]);
+                for (int p = begin == 0; p < min(TOGETHER, parts - begin); ++p)
+                    sum = __fadd_rn(sum, read_parts[p][column]);
             }
-            __syncthreads();  // the batch may be overwritten
+            __syncthreads();  // what was read may be overwritten
         }
         if (group != 0 || element >= size) return;
     }

@@ -152,6 +152,23 @@ def constants_of(code):
     return SimpleNamespace(**{name: int(value) for name, value in _CONSTANT.findall(code)})
 
 
+def for_batch(kernel, a, b, c, asks_for_blocks=False):
+    """Run a NumPy kernel for every product of a batch; its arguments `a`, `b` and `c` are the addresses."""
+
+    def run(grid, *arguments):
+        *arguments, batch = arguments
+        x, y, z = (*grid, 1, 1)[:3]
+        assert y <= 65535 >= z and y * z >= batch.count and (batch.count == 1) == (y * z == 1)
+        for index in np.ndindex(batch.count // (batch.middle * batch.inner), batch.middle, batch.inner):
+            moved = list(arguments)
+            for place, steps in ((a, batch.a), (b, batch.b), (c, batch.c)):
+                if place is not None:
+                    moved[place] += 4 * int(np.dot(index, steps))
+            kernel(*moved, **({"blocks": x} if asks_for_blocks else {}))
+
+    return run
+
+
 def product_kernel(constants):
     """What every rung computes, in NumPy, from a rung's own arguments."""
 
@@ -162,13 +179,13 @@ def product_kernel(constants):
         total = alpha * (A @ B if K else np.zeros((M, N), np.float32))
         C[...] = total + beta * C if beta else total
 
-    return kernel
+    return for_batch(kernel, 4, 6, 9)
 
 
 def parts_kernel(constants):
     """The same for a rung that splits K: which part a block computes follows from the grid."""
 
-    def kernel(blocks, M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, k_chunk, split_stride):
+    def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, k_chunk, split_stride, blocks):
         A = at(pa, (M, K), (1, lda) if constants.TRANS_A else (lda, 1))
         B = at(pb, (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1))
         trans_c = getattr(constants, "TRANS_C", 0)  # rung 9 does not have it
@@ -180,8 +197,7 @@ def parts_kernel(constants):
             total = alpha * (A[:, steps] @ B[steps] if steps.start < steps.stop else np.zeros((M, N), np.float32))
             C[...] = total + beta * C if beta else total
 
-    kernel.asks_for_grid = True
-    return kernel
+    return for_batch(kernel, 4, 6, 9, asks_for_blocks=True)
 
 
 def reduce_kernel(M, N, count, pw, part_stride, alpha, beta, pc, *strides):
@@ -228,8 +244,8 @@ class PythonDevice:
         if code.startswith(b"\x7fELF"):  # compiled past the fixture; nothing here can run it
             return python_kernels.PythonKernel(entry, None, "")
         text = code.decode()
-        helpers = {"copy_strided": copy_kernel, "pack": pack_kernel}
-        helpers |= {"reduce_parts": reduce_kernel, "reduce_segments": reduce_kernel}
+        helpers = {"copy_strided": for_batch(copy_kernel, 2, None, 5), "pack": pack_kernel}
+        helpers |= dict.fromkeys(("reduce_parts", "reduce_segments"), for_batch(reduce_kernel, 3, None, 7))
         product = parts_kernel if name in ("pipelined", "skinny") else product_kernel
         return python_kernels.PythonKernel(
             entry, helpers.get(name) or product(constants_of(text)), python_kernels.parameters_of(text, entry)
@@ -265,8 +281,8 @@ class PythonDevice:
         arguments = kernel.arguments(pointers)
         self.launched.append((config.hStream, arguments))
         self.early.append(config.early)
-        if getattr(kernel.run, "asks_for_grid", False):
-            kernel.run(config.grid[0], *arguments)
+        if "b" in kernel.types:
+            kernel.run(config.grid, *arguments)
         else:
             kernel.run(*arguments)
         return (0,)

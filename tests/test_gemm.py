@@ -8,7 +8,6 @@ import pytest
 from fastsgemm import BlockConfig, PipelinedConfig, sgemm
 from fastsgemm.call import arrays
 from fastsgemm.errors import (
-    ArgumentError,
     CaptureError,
     ConfigError,
     DTypeError,
@@ -124,7 +123,7 @@ def test_arrays_that_may_not_be_written_give_a_new_one(device, operands, monkeyp
 def test_an_immutable_c_of_another_shape_is_refused(device, operands, on_device, random, monkeypatch):
     A, B, _ = operands
     monkeypatch.setattr(type(arrays.library(A)), "immutable", True)
-    with pytest.raises(ShapeError, match=r"C must have shape \(M, N\) = \(3, 5\)"):
+    with pytest.raises(ShapeError, match=r"C must have shape \(3, 5\)"):
         sgemm(A, B, 1.0, 1.0, on_device(random(5, 3)), **HOW)
 
 
@@ -156,7 +155,7 @@ def refused(device, operands, error, message, **options):
 def test_refusals_on_a_device(device, operands, on_device, random):
     A, B, C = operands
     refused(device, (A, on_device(random(6, 5)), C), ShapeError, r"got 4 and 6: A \(3, 4\), B \(6, 5\), C \(3, 5\)")
-    refused(device, (on_device(random(12)), B, C), ShapeError, "A must have 2 dimensions, got 1")
+    refused(device, (on_device(random(12)), B, C), ShapeError, "got 12 and 4: A")
     refused(
         device, (A, on_device(B.values.astype("f8")), C), DTypeError, "B must be float32, got float64; float64 is not"
     )
@@ -193,13 +192,6 @@ def test_a_problem_is_prepared_once_for_each_alignment(device, on_device):
         A = on_device(memory[first : first + 16].reshape(4, 4))
         sgemm(A, A, **HOW)
     assert len({key[3] for key in device.prepared}) == 2
-
-
-def test_out_is_answered_with_a_hint_at_c(random):
-    A = random(4, 4)
-    for given in ({}, {"C": A.copy()}):
-        with pytest.raises(ArgumentError, match="C="):
-            sgemm(A, A, out=np.empty_like(A), **given)
 
 
 def test_a_batch_invariant_product_is_one_of_rung_9(device, on_device, random):

@@ -33,7 +33,7 @@ Point = tuple[float, float]
 # steps 2 to 5 found, and takes the last.
 STEPS = (
     ("read the arrays", "fastsgemm.gemm", "sgemm"),
-    ("check the operands", "fastsgemm.call.checks", "shapes"),
+    ("check the operands", "fastsgemm.call.checks", "result_shape"),
     ("choose the config", "fastsgemm.call.dispatch", "choose_config"),
     ("compute the grid", "fastsgemm.call.dispatch", "kernel_launch"),
     ("get the kernel", "fastsgemm.jit.kernel", "get"),

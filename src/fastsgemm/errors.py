@@ -12,7 +12,7 @@ class FastsgemmError(Exception):
 
 
 class ArgumentError(FastsgemmError, TypeError):
-    """An argument that `sgemm` does not have; the message names the one to use instead."""
+    """An argument that `split` does not take."""
 
 
 class OperandError(FastsgemmError, ValueError):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from fastsgemm import device, host, rungs
-from fastsgemm.call import arrays, checks, packing, streams
+from fastsgemm.call import arrays, checks, streams
 from fastsgemm.call.arrays import HOST, DeviceArray, Library, TrackedError, View
 from fastsgemm.call.product import multiply
 from fastsgemm.call.split_operand import SplitOperand, array_of
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
-from fastsgemm.errors import ArgumentError, ConfigError, ShapeError
+from fastsgemm.errors import ConfigError, ShapeError
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.first_use import opened
@@ -33,6 +33,20 @@ _USUAL = (1.0, 0.0)  # of alpha and beta, which need no rounding
 
 @overload
 def sgemm(
+    A: Any,
+    B: Any,
+    alpha: float = ...,
+    beta: float = ...,
+    C: Any = ...,
+    *,
+    rung: str | int | Rung | None = ...,
+    config: Config | None = ...,
+    precision: str = ...,
+    stream: Any = ...,
+    out: Array,
+) -> Array: ...
+@overload
+def sgemm(
     A: Array,
     B: Any,
     alpha: float = ...,
@@ -44,6 +58,7 @@ def sgemm(
     precision: str = ...,
     batch_invariant: bool = ...,
     stream: Any = ...,
+    out: None = ...,
 ) -> Array: ...
 @overload
 def sgemm(
@@ -58,6 +73,7 @@ def sgemm(
     precision: str = ...,
     batch_invariant: bool = ...,
     stream: Any = ...,
+    out: None = ...,
 ) -> Array: ...
 @overload
 def sgemm(
@@ -72,6 +88,7 @@ def sgemm(
     precision: str = ...,
     batch_invariant: bool = ...,
     stream: Any = ...,
+    out: None = ...,
 ) -> Array: ...
 @overload
 def sgemm(
@@ -86,6 +103,7 @@ def sgemm(
     precision: str = ...,
     batch_invariant: bool = ...,
     stream: Any = ...,
+    out: Any = ...,
 ) -> Any: ...
 def sgemm(
     A: Any,
@@ -99,24 +117,25 @@ def sgemm(
     precision: str = "ieee",
     batch_invariant: bool = False,
     stream: Any = None,
-    out: None = None,
+    out: Any = None,
 ) -> Any:
-    """Compute C <- alpha * A @ B + beta * C in float32, on an NVIDIA GPU.
+    """Compute C <- alpha * A @ B + beta * C in float32, on an NVIDIA GPU; A @ B is that of `numpy.matmul`.
 
     By default products are IEEE float32 fused multiply-adds. TF32 is never used.
 
     Parameters
     ----------
-    A : array, shape (M, K), float32
+    A : array, shape (..., M, K) or (K,), float32
         From NumPy, CuPy, PyTorch or JAX, or any object with DLPack or the CUDA array interface. Any strides are
         allowed. With precision "fp16x3", A or B may be
         an operand that `split` returned.
-    B : array, shape (K, N), float32
+    B : array, shape (..., K, N) or (K,), float32
+        Dimensions before the last two are those of a batch, and broadcast with those of A.
     alpha, beta : float
         Rounded to float32. With beta = 0, C is not read; with alpha = 0, A and B are not read.
-    C : array, shape (M, N), float32, optional
-        Written in place and returned. Without C, beta must be 0 and the result is a new array of the same kind as A,
-        on the same device. A JAX array is immutable, so the result is always new.
+    C : array, shape (..., M, N), float32, optional
+        Written in place and returned, unless `out` is given. Without C, beta must be 0 and, without `out`, the result
+        is a new array of the same kind as A, on the same device. A JAX array is immutable, so the result is always new.
     rung : str or int, optional
         A kernel of the ladder, by name or number; see `RUNGS`. Default: the fastest known or predicted one.
     config : Config, optional
@@ -129,23 +148,25 @@ def sgemm(
         to the last bit: neither on M, N and layouts nor on config and device. ``docs/order-of-summation.md`` says how
         it is summed. Precision "ieee" and rung 9 only.
     stream : object with ``__cuda_stream__``, optional
-        The stream to launch on. Default: the current stream of the library of C, or of A if there is no C.
-    out : None
-        Not supported. Pass the output as C.
+        The stream to launch on. Default: the current stream of the library of `out`, or else of C, or else of A.
+    out : array, shape (..., M, N), float32, optional
+        Written in place of C and returned: out <- alpha * A @ B + beta * C. C may then be any array that broadcasts to
+        this shape, such as a row or a column. `out` may be C itself.
 
     Returns
     -------
-    array, shape (M, N), float32
-        C, or a new array.
+    array, shape (..., M, N), float32
+        `out`, or C, or a new array. As in `numpy.matmul` there is no M where A is a vector, and no N where B is.
 
     Raises
     ------
-    ArgumentError, DTypeError, ScalarError, StreamError
-        Subclasses of TypeError. `out` is given; an operand is not a float32 array; alpha or beta is not a real number;
-        `stream` does not have ``__cuda_stream__``.
+    DTypeError, ScalarError, StreamError
+        Subclasses of TypeError. An operand is not a float32 array; alpha or beta is not a real number; `stream` does
+        not have ``__cuda_stream__``.
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
-        Subclasses of ValueError. The shapes do not match; C shares memory with A, B or itself; the operands are on
-        different devices; an array cannot be read or written as given; beta != 0 without C.
+        Subclasses of ValueError. The shapes do not match; what is written shares memory with A, B or itself, or `out`
+        with a C that is another array; the operands are on different devices; an array cannot be read or written as
+        given; beta != 0 without C.
     UnknownRungError, ConfigError, PrecisionError
         Subclasses of ValueError. There is no such rung or precision; the config is not legal for the rung on this
         device; the precision contradicts the rung or a split operand.
@@ -164,8 +185,12 @@ def sgemm(
     **First calls.** The first call on a problem compiles its kernel or loads it from the cache on disk. The first call
     on a device that the tuning database does not know tunes it, once; ``FASTSGEMM_TUNE=off`` prevents this.
 
-    **Copies.** An operand that has a unit stride is read in place, whatever its layout. Any other is packed into
-    workspace first.
+    **Copies.** A matrix that has a unit stride is read in place, whatever its layout. Any other is packed into
+    workspace first. With `out` and beta != 0, C is copied to `out` first, by one more launch.
+
+    **Batches.** All products of a batch are one launch. A matrix that the batch shares, by broadcasting or a stride of
+    0, is neither repeated nor copied; where the batch shares B, and A and C lie so, the batch is one product of more
+    rows. Products of precision "fp16x3" are computed one after the other where that is faster than an IEEE kernel.
 
     **Reproducibility.** The same call with the same config gives the same bits every time. Rungs 1 to 8 sum each
     element of C in one chain of FMAs in ascending k, then apply alpha and beta, so they all give the same bits. Rung 9
@@ -197,7 +222,8 @@ def sgemm(
         A = array_of("A", split_a, precision)
     if split_b is not None:
         B = array_of("B", split_b, precision)
-    lead = A if C is None else C
+    target = C if out is None else out
+    lead = A if target is None else target
     library = arrays.library(lead)
     ordinal = library.device_of(lead)
     if type(alpha) is not float or alpha not in _USUAL:
@@ -206,18 +232,14 @@ def sgemm(
         beta = checks.scalar("beta", beta)
     if C is None:
         checks.no_output(beta)
-    if out is not None:
-        raise ArgumentError(
-            "sgemm has no out=; pass the output as C= instead (with beta=0, the default, C is not read)"
-        )
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
     plain = rung is None and config is None and stream is None and split_a is None and split_b is None
     if ordinal == HOST:
         try:
-            return host.sgemm(A, B, alpha, beta, C, rung, config, stream, precision)
+            return host.sgemm(A, B, alpha, beta, C, rung, config, stream, precision, out)
         except TrackedError:
-            if not plain or not _all_of(library, A, B):
+            if not plain or out is not None or not _all_of(library, A, B):
                 raise
         return _by_dispatcher(A, B, alpha, beta, C, precision)
 
@@ -235,27 +257,29 @@ def sgemm(
             at_home = at_home and device.is_capturing(handle)
         a = of_a.view(A, handle, at_home)
         b = of_b.view(B, handle, at_home)
-        result = C
-        if C is None or library.immutable:
+        result = target
+        if target is None or library.immutable:
             result = library.empty(lead, _new_shape(a, b), gpu, handle)
         c = result.view if type(result) is DeviceArray else library.view(result, handle, at_home)
-        if C is not None and library.immutable:
-            _copy_values(gpu, handle, library.view(C, handle, False), c, beta)
+        more: dict[str, Any] = {}
+        if target is not C or (library.immutable and C is not None):
+            at_home = at_home and (C is None or arrays.library(C) is library)
+            more = _source(C, out, library, c, handle, at_home)
         kept: tuple[SplitOperand, ...] = ()  # whose memory the stream must not lose
         if split_a is None and split_b is None:
-            multiply(gpu, handle, a, b, c, alpha, beta, rung, config, precision)
+            multiply(gpu, handle, a, b, c, alpha, beta, rung, config, precision, **more)
         else:
             kept = tuple(each for each in (split_a, split_b) if each is not None and each.ready_on(gpu, handle))
             at_home = at_home and not kept
-            multiply(gpu, handle, a, b, c, alpha, beta, rung, config, precision, split_a, split_b)
+            multiply(gpu, handle, a, b, c, alpha, beta, rung, config, precision, split_a, split_b, **more)
         if not at_home:
             gpu.keep_alive(handle, (A, B, C, result, *kept))
-        if result is not C:
+        if result is not target:
             return library.finish(result)
-        library.written(C)
-        return C
+        library.written(target)
+        return target
     except TrackedError:
-        if not plain or not _all_of(library, A, B):
+        if not plain or out is not None or not _all_of(library, A, B):
             raise
         return _by_dispatcher(A, B, alpha, beta, C, precision)
     finally:
@@ -281,26 +305,45 @@ def _open(ordinal: int, library: Library, stream: Any) -> Gpu:
     )
 
 
-def _new_shape(a: View, b: View) -> tuple[int, int]:
+def _new_shape(a: View, b: View) -> tuple[int, ...]:
     of_a, of_b = a[1][0], b[1][0]
     if len(of_a) == len(of_b) == 2 and of_a[1] == of_b[0] and a[1][3] is b[1][3] is None:
         return of_a[0], of_b[1]
     try:
-        M, N, _ = checks.shapes(of_a, of_b, None)
+        return checks.result_shape(of_a, of_b)
     except ShapeError:
         for name, (_, (_, _, _, fault, _)) in (("A", a), ("B", b)):
             if fault is not None:  # why the array cannot be used matters more than its shape
                 raise fault(name) from None
         raise
-    return M, N
 
 
-def _copy_values(gpu: Gpu, handle: int, old: View, new: View, beta: float) -> None:
-    """Copy an immutable C into the new one, if beta makes its values matter."""
-    (shape, _, ordinal, fault, _), (new_shape, _, new_ordinal, _, _) = old[1], new[1]
-    if fault is not None:
-        raise fault("C")
-    checks.one_device({"C": f"cuda:{ordinal}", "A and B": f"cuda:{new_ordinal}"})
-    checks.c_shape(shape, new_shape)
-    if beta != 0.0:
-        packing.copy(gpu, handle, old, new)
+def _source(C: Any, out: Any, library: Library, c: View, handle: int, at_home: bool) -> dict[str, Any]:
+    """Return what `multiply` needs besides, where C is not what is written.
+
+    Parameters
+    ----------
+    C, out : array or None
+        The caller's.
+    library : Library
+        Of what is written.
+    c : View
+        Of what is written.
+    handle : int
+        The raw stream.
+    at_home : bool
+        Whether all operands are of one library and on its current stream.
+    """
+    more: dict[str, Any] = {"output": "C" if out is None else "out"}
+    if out is not None and library.immutable:
+        shape, _, _, fault, _ = library.view(out, handle, False)[1]
+        if fault is not None:
+            raise fault("out")
+        checks.exact_shape("out", shape, c[1][0])
+    if C is not None:
+        source = arrays.library(C).view(C, handle, at_home)
+        if out is None and source[1][3] is None:
+            checks.exact_shape("C", source[1][0], c[1][0])
+        if source[0] != c[0] or source[1][:2] != c[1][:2]:
+            more["source"] = source
+    return more

@@ -32,36 +32,48 @@ def sgemm(
     config: Any,
     stream: Any,
     precision: str = "ieee",
+    out: Any = None,
 ) -> Any:
     """Compute C <- alpha * A @ B + beta * C for arrays in host memory; see `fastsgemm.sgemm`."""
     if stream is not None:
         raise StreamError("stream= is for device arrays only; a call on host arrays returns when the result is there")
-    lead = A if C is None else C
+    target = C if out is None else out
+    output = "C" if out is None else "out"
+    lead = A if target is None else target
     library = arrays.library(lead)
     a, b = _numpy(A, "A"), _numpy(B, "B")
+    d = None if target is None else _numpy(target, output)
     c = None if C is None else _numpy(C, "C")
-    M, N, _ = checks.shapes(a.shape, b.shape, None if c is None else c.shape)
-    in_place = c is not None and not library.immutable
-    if in_place:
-        assert c is not None
-        checks.output(c.shape, _strides(c), readonly=not c.flags.writeable)
+    shape = checks.result_shape(
+        a.shape, b.shape, None if d is None else d.shape, None if out is None or c is None else c.shape, output
+    )
+    if library.immutable:
+        d = None
+    if d is not None:
+        checks.output(d.shape, _strides(d), readonly=not d.flags.writeable, name=output)
         for name, x in (("A", a), ("B", b)):
-            checks.apart(name, layout.shares_memory(c, x))
+            checks.apart(name, layout.shares_memory(d, x), output)
+        if out is not None and c is not None and not _same(c, d):
+            checks.apart("C", layout.shares_memory(d, c), output)
     backend = _backend(rung, config)
-    result = c if in_place else np.empty((M, N), np.float32)
-    assert result is not None
-    if not in_place and c is not None:
-        result[...] = c
+    if d is not None and (out is None or c is None or _same(c, d)):
+        result = d
+    else:  # what fails before the product is there leaves `out` as it was
+        result = np.empty(shape, np.float32)
+        if c is not None and beta != 0.0:
+            result[...] = c
     if backend == "cuda":
         _through_device(a, b, alpha, beta, result, rung, config, precision)
     elif backend == "sim":
         _through_simulation(a, b, alpha, beta, result, rung, config, precision)
     else:
         _through_blas(a, b, alpha, beta, result)
-    if not in_place:
+    if d is None:
         return library.from_numpy(result, lead)
-    library.written(C)
-    return C
+    if result is not d:
+        d[...] = result
+    library.written(target)
+    return target
 
 
 def _numpy(x: Any, name: str) -> np.ndarray:
@@ -76,8 +88,12 @@ def _numpy(x: Any, name: str) -> np.ndarray:
     return found
 
 
-def _strides(x: np.ndarray) -> tuple[int, int]:
-    return (x.strides[0] // ITEM, x.strides[1] // ITEM)
+def _strides(x: np.ndarray) -> tuple[int, ...]:
+    return tuple(step // ITEM for step in x.strides)
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.ctypes.data == other.ctypes.data and (one.shape, one.strides) == (other.shape, other.strides)
 
 
 def _backend(rung: Rung | None, config: Config | None) -> str:
@@ -109,7 +125,7 @@ def _through_blas(a: np.ndarray, b: np.ndarray, alpha: float, beta: float, c: np
             c[...] = 0.0
         elif beta != 1.0:
             c *= beta
-        if alpha != 0.0 and a.shape[1] > 0:
+        if alpha != 0.0 and a.shape[-1] > 0:
             product = a @ b
             if alpha != 1.0:
                 product *= alpha
@@ -166,7 +182,10 @@ def _through_device(
 
 
 def _lines(x: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Return `x`, or its transpose if it is column-major, as a row-major array, and whether it was transposed."""
+    """Return `x`, or its transpose if that is row-major, as a row-major array, and whether it was transposed.
+
+    A transpose has all dimensions in reverse, those of a batch included.
+    """
     if x.flags.f_contiguous and not x.flags.c_contiguous:
         return x.T, True
     return np.ascontiguousarray(x), False

@@ -50,9 +50,10 @@ def octaves(one: Problem, other: Problem) -> float:
 
 
 def spell(problem: Problem) -> str:
-    """Return `problem` as `parse` reads it; NN goes without saying."""
+    """Return `problem` as `parse` reads it; NN goes without saying, and so does a batch of one."""
     suffix = "" if problem.layout == "NN" else f",{problem.layout}"
-    return f"{problem.M},{problem.N},{problem.K}{suffix}"
+    batch = "" if problem.batch == 1 else f",x{problem.batch}"
+    return f"{problem.M},{problem.N},{problem.K}{suffix}{batch}"
 
 
 MAX_EXTENT = 2**31 - 1024  # M, N and K are 32-bit in the kernels, with room for a tile past the end
@@ -68,22 +69,25 @@ class Problem:
         C is (M, N), A is (M, K), B is (K, N).
     layout : str
         ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T).
+    batch : int
+        How many such products are computed at once.
     """
 
     M: int
     N: int
     K: int
     layout: str = "NN"
+    batch: int = 1
 
     @property
     def transposed(self) -> Problem:
         """The same product as C^T = B^T A^T."""
-        return Problem(self.N, self.M, self.K, _TRANSPOSED[self.layout])
+        return Problem(self.N, self.M, self.K, _TRANSPOSED[self.layout], self.batch)
 
     @property
     def flops(self) -> int:
         """Floating-point operations: a multiplication and an addition for each step of each element."""
-        return 2 * self.M * self.N * self.K
+        return 2 * self.M * self.N * self.K * self.batch
 
 
 _TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}

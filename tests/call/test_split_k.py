@@ -42,7 +42,7 @@ def test_the_parts_go_to_workspace_and_their_sum_to_c(device, on_device, abc):
     assert first == second == STREAM
     assert parts[3] == 1 and parts[8] == 0  # alpha and beta belong to the sum
     assert (parts[9], parts[10]) == (workspace.address, N)
-    assert parts[11:] == (24, M * N)  # K = 70 is 9 tiles of 8, 3 a part
+    assert parts[11:13] == (24, M * N)  # K = 70 is 9 tiles of 8, 3 a part
     assert total[2:7] == (3, workspace.address, M * N, np.float32(1.5), np.float32(-0.5))
     assert device.compiled == ["reduce_parts", "pipelined"]
 
@@ -187,14 +187,14 @@ def test_few_columns_are_launched_as_few_rows(device, on_device, random):
     ((_, product),) = device.launched
     assert product[:3] == (columns, rows, depth) and product[3] == np.float32(1.5) and product[8] == np.float32(-0.5)
     assert product[4:8] == (B.ctypes.data, columns, A.ctypes.data, depth)  # B is the kernel's A
-    assert product[9:] == (C.ctypes.data, columns, 320, rows * columns)  # C as it lies, K in one part of five tiles
+    assert product[9:13] == (C.ctypes.data, columns, 320, rows * columns)  # C as it lies, K in one part of five tiles
     device.launched.clear()
     sgemm(on_device(A), on_device(B), 1.5, -0.5, on_device(C), config=SKINNY)
     (_, product), (_, total) = device.launched
     (workspace,) = device.made
-    assert product[3] == 1 and product[8] == 0 and product[9:] == (workspace.address, rows, 128, rows * columns)
+    assert product[3] == 1 and product[8] == 0 and product[9:13] == (workspace.address, rows, 128, rows * columns)
     assert total[:5] == (columns, rows, 3, workspace.address, rows * columns)
-    assert total[7:] == (C.ctypes.data, 1, columns)  # down is right, and right is down
+    assert total[7:10] == (C.ctypes.data, 1, columns)  # down is right, and right is down
 
 
 def test_without_a_rung_a_narrow_result_is_rung_10s(device, on_device, random):

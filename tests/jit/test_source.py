@@ -52,13 +52,13 @@ def test_the_values_of_the_block_are_replaced():
     text = source.generate(find("vectorized"), CONFIG, Variant(True, False, 4, 1, 4))
     assert constants(text) == {
         "BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8,
-        "TRANS_A": 1, "TRANS_B": 0, "VEC_A": 4, "VEC_B": 1, "VEC_C": 4,
+        "TRANS_A": 1, "TRANS_B": 0, "VEC_A": 4, "VEC_B": 1, "VEC_C": 4, "BATCHED": 0,
     }  # fmt: skip
 
 
 def test_rungs_without_vectors_have_no_vector_constants():
     text = source.generate(find("naive"), BlockConfig(32, 32), Variant())
-    assert constants(text).keys() == {"BM", "BN", "TRANS_A", "TRANS_B"}
+    assert constants(text).keys() == {"BM", "BN", "TRANS_A", "TRANS_B", "BATCHED"}
 
 
 def test_fields_that_are_none_and_fields_of_another_name(configs):

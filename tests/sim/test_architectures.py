@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fastsgemm import resources, rungs
+from fastsgemm.geometry.batch import Batch
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region, sgemm
 
@@ -55,10 +56,10 @@ def test_the_kernels_that_are_no_rungs(arch):
     x, y, total = _whole(4, 5), np.zeros((5, 4), np.float32), np.zeros((2, 5), np.float32)
     machine = Machine(arch)
     operands = {"x": Region(x), "y": Region(y, read=False, write=True, complete=True)}
-    args = [4, 5, "x", 5, 1, "y", 1, 4]
+    args = [4, 5, "x", 5, 1, "y", 1, 4, Batch().packed]
     machine.launch(source.plain("copy_strided.cu"), "fastsgemm_copy_strided", 1, 256, 0, args, operands)
     np.testing.assert_array_equal(y, x.T)
     operands = {"W": Region(x), "C": Region(total, read=False, write=True, complete=True)}
-    args = [2, 5, 2, "W", 10, 1.0, 0.0, "C", 5, 1]
+    args = [2, 5, 2, "W", 10, 1.0, 0.0, "C", 5, 1, Batch().packed]
     machine.launch(source.plain("reduce_parts.cu"), "fastsgemm_reduce_parts", 1, 256, 0, args, operands)
     np.testing.assert_array_equal(total, x[:2] + x[2:])

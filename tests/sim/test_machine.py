@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from fastsgemm import rungs
+from fastsgemm.geometry.batch import Batch
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region, machine
 
@@ -39,7 +40,7 @@ def test_copying_between_any_strides(steps):
     view_from[...] = values
     strides = [s // 4 for view in (view_from, view_to) for s in view.strides]
     operands = {"from": Region(view_from), "to": Region(view_to, read=False, write=True, complete=True)}
-    args = [5, 7, "from", *strides[:2], "to", *strides[2:]]
+    args = [5, 7, "from", *strides[:2], "to", *strides[2:], Batch().packed]
     Machine("sm_75").launch(
         source.plain("copy_strided.cu"), rungs.kernel_name("copy_strided"), 1, 256, 0, args, operands
     )

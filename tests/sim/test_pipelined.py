@@ -10,6 +10,7 @@ import pytest
 from fastsgemm import problem, rungs
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry.batch import Batch
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.jit import source
@@ -369,7 +370,7 @@ def test_the_sum_alone(count, M, N, strides, beta, libm_fma):
     old = view.copy()
     parts = [W[part * M : (part + 1) * M] for part in range(count)]
     expected = added_up(parts, 1.5, beta, old, libm_fma)
-    args = (M, N, count, "W", M * N, 1.5, beta, "C", *strides)
+    args = (M, N, count, "W", M * N, 1.5, beta, "C", *strides, Batch().packed)
     regions = {"W": Region(W), "C": Region(memory.reshape(1, -1), write=True, read=bool(beta))}
     name = rungs.kernel_name("reduce_parts")
     Machine().launch(source.helper("reduce_parts"), name, *grid.reduction_blocks(M, N, count), 0, args, regions)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fastsgemm import config as configs
+from fastsgemm.geometry.batch import Batch
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region
 from fastsgemm.sim.errors import (
@@ -30,6 +31,7 @@ def constants(BM=4, BN=32, BK=64, TN=4, TK=8, layout=(0, 0, 0), vec=(1, 1, 1)):
         "TN": TN,
         "TK": TK,
         "MIN_BLOCKS": 1,
+        "BATCHED": 0,
         "K_GROUP": configs.K_GROUP,
         "MAX_ALTERNATED": configs.MAX_ALTERNATED,
         "MAX_PASS": configs.MAX_PASS,
@@ -71,7 +73,7 @@ def run(c, A, B, C, alpha=1.0, beta=0.0, k_chunk=None, gap=None, edit=lambda tex
     grid = -(-M // c["BM"]) * -(-N // c["BN"]) * parts
     block = c["BN"] // c["TN"] * (c["BK"] // c["TK"])
     ld = [x.strides[-2] // 4 for x in (a, b, to)]
-    args = [M, N, K, alpha, "A", ld[0], "B", ld[1], beta, "C", ld[2], k_chunk or max(K, 1), M * N]
+    args = [M, N, K, alpha, "A", ld[0], "B", ld[1], beta, "C", ld[2], k_chunk or max(K, 1), M * N, Batch().packed]
     report = Machine("sm_90").launch(kernel(c, edit), "fastsgemm_skinny", grid, block, 0, args, operands)
     return (to.transpose(0, 2, 1) if c["TRANS_C"] else to), report
 

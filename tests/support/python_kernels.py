@@ -11,21 +11,34 @@ class Map(int):
     """The address in a tensor map of the Python device, with the lines and blocks that the map is for."""
 
 
+class Batch:
+    """What a kernel reads of ``Batch`` in cuda_src/device/batch.cuh."""
+
+    def __init__(self, address):
+        self.count, self.middle, self.inner, *steps = struct.unpack("3I4x9q", ctypes.string_at(address, 88))
+        self.a, self.b, self.c = steps[:3], steps[3:6], steps[6:]
+
+    def __eq__(self, other):
+        return vars(self) == vars(other)
+
+
 def encode(address, lines, blocks, box):
     """Take the place of `fastsgemm.call.tensor_map.encode`, which asks the driver."""
     return struct.pack("4Q", address, lines, blocks, box).ljust(128)
 
 
 def parameters_of(source, entry):
-    """Return the types of a kernel's parameters: i int, f float, q long long, P pointer, M tensor map."""
+    """Return the types of a kernel's parameters: i int, f float, q long long, P pointer, M tensor map, b batch."""
     found = re.search(rf"\b{entry}\((.*?)\)", source, re.DOTALL)[1].split(",")
-    kinds = {"int": "i", "float": "f", "long long": "q", "TensorMap": "M"}
+    kinds = {"int": "i", "float": "f", "long long": "q", "TensorMap": "M", "Batch": "b"}
     plain = [re.sub(r"const |__grid_constant__ |\s*\w+$", "", " ".join(one.split())).strip() for one in found]
     return "".join("P" if "*" in one else kinds[kind] for one, kind in zip(found, plain, strict=True))
 
 
 def argument(kind, address):
     """Return what a kernel finds at a pointer to its argument."""
+    if kind == "b":
+        return Batch(address)
     if kind == "M":
         value, lines, blocks, _ = struct.unpack("4Q", ctypes.string_at(address, 32))
         found = Map(value)

@@ -228,7 +228,7 @@ def without_one_product(a, b):
     ids=["the worst order", "an element off by 0.01", "one product of 132 left out", "nothing written"],
 )
 def test_elements_are_wrong_that_are_further_off_than_rounding_can_be(python_evaluator, device_info, result, wrong):
-    def replaced(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc):
+    def replaced(grid, M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, batch):
         assert np.isnan(matrix_at(pc, M, N, ldc)).all()
         matrix_at(pc, M, N, ldc)[...] = result(matrix_at(pa, M, K, lda), matrix_at(pb, K, N, ldb))
 
@@ -245,7 +245,7 @@ def matrix_at(pointer, rows, columns, leading):
 
 
 def replace_kernel(gpu, job, function):
-    gpu.kernels[kernel.key(job.rung, job.config, job.variant)] = PythonKernel("replaced", function, "iiifPqPqfPq")
+    gpu.kernels[kernel.key(job.rung, job.config, job.variant)] = PythonKernel("replaced", function, "iiifPqPqfPqb")
 
 
 def refusing(*arguments):

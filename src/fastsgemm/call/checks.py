@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from fastsgemm.errors import DeviceMismatchError, OperandError, OverlapError, Sc
 from fastsgemm.geometry import layout
 from fastsgemm.problem import MAX_EXTENT
 from fastsgemm.rungs import Rung
+
+Shape = Sequence[int]
 
 _FLOAT32_MAX = 3.4028235e38  # shown in messages
 _ROUNDS_TO_INFINITY = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity in float32
@@ -54,29 +57,58 @@ def no_output(beta: float) -> None:
         raise ScalarRangeError(f"beta must be 0 when C is not given, got {beta:g}; pass C to accumulate into it")
 
 
-def shapes(a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...] | None) -> tuple[int, int, int]:
-    """Return M, N, K, or raise `ShapeError` showing every shape."""
-    for name, shape in (("A", a), ("B", b), ("C", c)):
-        if shape is not None and len(shape) != 2:
-            raise ShapeError(f"{name} must have 2 dimensions, got {len(shape)}: {_shown(a, b, c)}")
-    if a[1] != b[0]:
-        raise ShapeError(f"A's columns must equal B's rows, got {a[1]} and {b[0]}: {_shown(a, b, c)}")
-    if c is not None and tuple(c) != (a[0], b[1]):
-        raise ShapeError(f"C must have shape (M, N) = {(a[0], b[1])}: {_shown(a, b, c)}")
-    largest = max(*a, b[1])
+def result_shape(
+    a: Shape, b: Shape, c: Shape | None = None, source: Shape | None = None, output: str = "C"
+) -> tuple[int, ...]:
+    """Return the shape of A @ B as numpy.matmul has it, or raise `ShapeError` showing every shape.
+
+    Parameters
+    ----------
+    a, b : tuple of int
+        Shapes of A and B.
+    c : tuple of int, optional
+        Shape of the array that is written; it must be that of the result.
+    source : tuple of int, optional
+        Shape of C where another array is written; it must broadcast to that of the result.
+    output : str
+        What the caller calls the array that is written: ``C`` or ``out``.
+    """
+    a, b = tuple(a), tuple(b)
+    shown = f"A {a}, B {b}"
+    shown += "" if source is None else f", C {tuple(source)}"
+    shown += "" if c is None else f", {output} {tuple(c)}"
+    for name, shape in (("A", a), ("B", b)):
+        if len(shape) == 0:
+            raise ShapeError(f"{name} must have at least 1 dimension, got 0: {shown}")
+    columns, rows = a[-1], b[-2] if len(b) > 1 else b[0]
+    if columns != rows:
+        raise ShapeError(f"A's columns must equal B's rows, got {columns} and {rows}: {shown}")
+    extents = a[-2:-1] + b[-1:] if len(b) > 1 else a[-2:-1]
+    result = _broadcast(a[:-2], b[:-2], f"the dimensions of A and B before the last two must broadcast: {shown}")
+    result += extents
+    largest = max((columns, *extents))
     if largest > MAX_EXTENT:
-        raise ShapeError(f"M, N and K must each be at most {MAX_EXTENT}, got {largest}: {_shown(a, b, c)}")
-    return a[0], b[1], a[1]
+        raise ShapeError(f"M, N and K must each be at most {MAX_EXTENT}, got {largest}: {shown}")
+    if c is not None and tuple(c) != result:
+        raise ShapeError(f"{output} must have shape {result}: {shown}")
+    if source is not None and _broadcast(source, result, f"C must broadcast to {result}: {shown}") != result:
+        raise ShapeError(f"C must broadcast to {result}: {shown}")
+    return result
 
 
-def _shown(a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...] | None) -> str:
-    return f"A {tuple(a)}, B {tuple(b)}" + ("" if c is None else f", C {tuple(c)}")
+def _broadcast(one: Shape, other: Shape, message: str) -> tuple[int, ...]:
+    if not one and not other:
+        return ()
+    try:
+        return np.broadcast_shapes(tuple(one), tuple(other))
+    except ValueError:
+        raise ShapeError(message) from None
 
 
-def c_shape(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
-    """Raise an error if C is not (M, N)."""
-    if tuple(shape) != expected:
-        raise ShapeError(f"C must have shape (M, N) = {expected}, got {tuple(shape)}")
+def exact_shape(name: str, shape: Shape, expected: Shape) -> None:
+    """Raise an error if an array that is written has not the shape of the result."""
+    if tuple(shape) != tuple(expected):
+        raise ShapeError(f"{name} must have shape {tuple(expected)}, got {tuple(shape)}")
 
 
 def one_device(devices: dict[str, str]) -> None:
@@ -102,23 +134,32 @@ def config(rung: Rung | None, config: Config | None, shared_limit: int) -> Rung 
     return rung
 
 
-def output(shape: layout.Pair, strides: layout.Pair, readonly: bool) -> None:
-    """Raise an error if C is read-only or some of its elements share memory."""
+def output(shape: layout.Extents, strides: layout.Extents, readonly: bool, name: str = "C") -> None:
+    """Raise an error if the array that is written, `name`, is read-only or some of its elements share memory."""
     if readonly:
-        raise OperandError("C is read-only; pass a writable array, or no C to get a new one")
-    if layout.overlaps_itself(shape, strides):
+        raise OperandError(f"{name} is read-only; pass a writable array, or no {name} to get a new one")
+    overlapping = layout.overlaps_itself(tuple(shape), tuple(strides))
+    if overlapping is None:
         raise OverlapError(
-            f"elements of C share memory (shape {tuple(shape)}, strides {tuple(strides)} elements); "
+            f"whether elements of {name} share memory could not be decided within {layout.MOST_OVERLAP_WORK} steps "
+            f"(shape {tuple(shape)}, strides {tuple(strides)} elements); pass no {name} to get a new array"
+        )
+    if overlapping:
+        raise OverlapError(
+            f"elements of {name} share memory (shape {tuple(shape)}, strides {tuple(strides)} elements); "
             "an expanded or overlapping view cannot be written"
         )
 
 
-def apart(name: str, shared: bool | None) -> None:
-    """Raise an error if C shares memory with operand `name`; `shared` is None if that could not be decided."""
+def apart(name: str, shared: bool | None, output: str = "C") -> None:
+    """Raise an error if what is written shares memory with operand `name`; None: that could not be decided."""
     if shared is None:
         raise OverlapError(
-            f"whether C shares an element with {name} could not be decided within {layout.MOST_OVERLAP_WORK} steps, "
-            f"because their strides have too little in common; pass a copy of {name}, or no C to get a new array"
+            f"whether {output} shares an element with {name} could not be decided within "
+            f"{layout.MOST_OVERLAP_WORK} steps, because their strides have too little in common; pass a copy of {name}, or no {output} to get a new "
+            "array"
         )
     if shared:
-        raise OverlapError(f"C shares memory with {name}; pass a copy of {name}, or no C to get a new array")
+        raise OverlapError(
+            f"{output} shares memory with {name}; pass a copy of {name}, or no {output} to get a new array"
+        )

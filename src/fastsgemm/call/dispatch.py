@@ -5,7 +5,7 @@ Nothing here needs a GPU. A real device and the simulated device launch what thi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, dense
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.variants import Call, Operand, Variant
 from fastsgemm.heuristics import batch_invariant, database, packing
@@ -35,8 +36,8 @@ class KernelLaunch:
     variant : Variant
     swap_ab : bool
         The kernel computes C^T = B^T A^T, so its A is the caller's B.
-    blocks : int
-        Blocks of the one-dimensional grid.
+    grid : tuple of int
+        Blocks: along x those of one product, along y and z, where there are several, the products.
     parts : numpy.int32
         Number of parts of K; 1 means that K is not split.
     M, N, K : numpy.int32
@@ -49,13 +50,15 @@ class KernelLaunch:
         Elements between the partial sums of two neighbouring parts.
     strides_c : (int, int)
         Elements from one row of C to the next, and from one column to the next, in the kernel's order.
+    batch : Batch
+        In the kernel's order.
     """
 
     rung: Rung
     config: Config
     variant: Variant
     swap_ab: bool
-    blocks: int
+    grid: tuple[int, ...]
     parts: np.int32
     M: np.int32
     N: np.int32
@@ -66,6 +69,7 @@ class KernelLaunch:
     chunk: np.int32
     parts_apart: int
     strides_c: tuple[int, int]
+    batch: Batch = ONE_PRODUCT
 
     def arguments(self, a: Any, b: Any, c: Any, K: Any, alpha: Any, beta: Any) -> tuple[Any, ...]:
         """Return the kernel's arguments.
@@ -80,7 +84,7 @@ class KernelLaunch:
         if self.swap_ab:
             a, b = b, a
         given = (self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc)
-        return (*given, self.chunk, self.parts_apart) if self.rung.splits else given
+        return (*given, *((self.chunk, self.parts_apart) if self.rung.splits else ()), self.batch)
 
     @property
     def reduction(self) -> str:
@@ -91,14 +95,25 @@ class KernelLaunch:
         """Return the same for a product whose partial sums go to `workspace`; alpha and beta are applied later."""
         if self.swap_ab:
             a, b = b, a
+        batch = replace(self.batch, c=self._sums_apart)
         return (
             self.M, self.N, K, _ONE, a, self.lda, b, self.ldb, _ZERO, workspace, int(self.N),
-            self.chunk, self.parts_apart,
+            self.chunk, self.parts_apart, batch,
         )  # fmt: skip
 
     def reduction_arguments(self, workspace: Any, c: Any, alpha: Any, beta: Any) -> tuple[Any, ...]:
         """Return the arguments of `reduction`, which adds the partial sums up and applies alpha and beta."""
-        return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c)
+        batch = replace(self.batch, a=self._sums_apart)
+        return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c, batch)
+
+    @property
+    def partial_sums(self) -> int:
+        """The number of partial sums of all products."""
+        return int(self.parts) * self.parts_apart * self.batch.count
+
+    @property
+    def _sums_apart(self) -> tuple[int, ...]:
+        return dense(self.batch.extents, int(self.parts) * self.parts_apart)
 
 
 @dataclass(frozen=True)
@@ -112,17 +127,25 @@ class Chosen:
 
 
 def choose_config(
-    device: DeviceTraits, rung: Rung | None, config: Config | None, a: Operand, b: Operand, c: Operand
+    device: DeviceTraits,
+    rung: Rung | None,
+    config: Config | None,
+    a: Operand,
+    b: Operand,
+    c: Operand,
+    *,
+    extents: tuple[int, ...] = (),
 ) -> Chosen:
     """Return the rung and config of a product: the caller's where both are given, else the heuristics' choice.
 
-    Operands are packed only if neither is given.
+    Operands are packed only if neither is given, and only those of one product: `extents` are those of a batch.
     """
-    if rung is not None:
-        problem = variants.as_dense(variants.call_for(a, b, c))
+    if rung is not None or extents:
+        problem = variants.as_dense(variants.call_for(a, b, c, extents=extents))
         ordered = rung is rungs.BATCH_INVARIANT
-        if config is None:
-            config = (batch_invariant.choose(device, problem) if ordered else choose(device, rung, problem)).config
+        if rung is None or config is None:
+            choice = batch_invariant.choose(device, problem) if ordered else choose(device, rung, problem)
+            rung, config = choice.rung, choice.config
         return Chosen(rung, rungs.in_order(config, a.shape[1]) if ordered else config, a, b)
     selected = packing.select(device, a, b, c)
     return Chosen(selected.choice.rung, selected.choice.config, *packing.operands(selected.packed, a, b))
@@ -210,7 +233,7 @@ def kernel_launch(arch: str, rung: Rung, config: Config, call: Call) -> KernelLa
         config,
         variants.variant_for(rung, call, config, database.fitted(arch).peeled_tiles),
         call.swap_ab,
-        grid.blocks(config, problem),
+        (grid.blocks(config, problem), *call.batch.grid),
         np.int32(parts),
         np.int32(problem.M),
         np.int32(problem.N),
@@ -221,4 +244,5 @@ def kernel_launch(arch: str, rung: Rung, config: Config, call: Call) -> KernelLa
         np.int32(chunk),
         problem.M * problem.N,
         call.strides_c,
+        call.batch,
     )

@@ -6,6 +6,8 @@ computed as C^T = B^T A^T, so everything below is for a row-major one.
 
 from __future__ import annotations
 
+import math
+import operator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +19,7 @@ from fastsgemm.config import Fp16x3Config
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import grid
+from fastsgemm.geometry.batch import Batch
 from fastsgemm.geometry.fp16x3 import TileConfig, Tiling
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.heuristics import fp16x3 as heuristics
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
 
 _GUARD_THREADS = _REDUCE_THREADS = 256  # of a block
+_MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
 
 Split = tuple[bool, bool]  # whether A and B were split before the call
@@ -41,7 +45,14 @@ def check(gpu: Gpu, config: TileConfig | None, forced: bool) -> None:
 
 
 def add_product(
-    draft: Draft, a: Matrix, b: Matrix, c: Matrix, config: TileConfig | None, split: Split, forced: bool
+    draft: Draft,
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    config: TileConfig | None,
+    split: Split,
+    forced: bool,
+    extents: tuple[int, ...] = (),
 ) -> bool:
     """Add the steps of C <- alpha * A @ B + beta * C; return False, with none added, where an IEEE kernel is quicker.
 
@@ -56,11 +67,13 @@ def add_product(
         Which of A and B were split before the call.
     forced : bool
         Rung 11 even where an IEEE kernel is predicted to be quicker.
+    extents : tuple of int
+        Of a batch, whose products are computed one after the other; see `Batch`.
 
     Raises
     ------
     ShapeError
-        The problem is too large for rung 11, which is forced.
+        The problem or the batch is too large for rung 11, which is forced.
     CaptureError
         A kernel is not loaded yet and the stream is being captured.
     """
@@ -68,9 +81,16 @@ def add_product(
     M, N = c.shape
     K = a.shape[1]
     if K == 0:
-        _add_scale(draft, c)
+        _add_scale(draft, c, extents)
         return True
-    problem = Problem(M, N, K, "".join("NT"[each.how is not None and each.how.trans] for each in (a, b)))
+    count = math.prod(extents)
+    if count > _MOST_PRODUCTS:
+        if forced or any(split):
+            what = "rung fp16x3 computes" if forced else "split operands are for"
+            raise ShapeError(f"{what} a batch of at most {_MOST_PRODUCTS} products, got {count}")
+        return False
+    layout = "".join("NT"[each.how is not None and each.how.trans] for each in (a, b))
+    problem = Problem(M, N, K, layout, count)
     places = [
         Address(base) if before else None for base, before in zip((Base.SPLIT_A, Base.SPLIT_B), split, strict=True)
     ]
@@ -87,18 +107,25 @@ def add_product(
         config, trans_c = choice.config, choice.trans_c
     else:
         trans_c = heuristics.orientation(gpu, problem, config)
-    _add_scale(draft, c)
-    _Builder(draft, a, b.transposed, c, config, trans_c, places).add()
+    _add_scale(draft, c, extents)
+    begin = end = draft.size
+    for index in np.ndindex(extents):
+        one_a, one_b, one_c = (each.moved(sum(map(operator.mul, index, each.steps))) for each in (a, b, c))
+        draft.size = begin  # the products use the same workspace in turn
+        _Builder(draft, one_a, one_b.transposed, one_c, config, trans_c, places).add()
+        end = max(end, draft.size)
+    draft.size = end
     return True
 
 
-def _add_scale(draft: Draft, c: Matrix) -> None:
+def _add_scale(draft: Draft, c: Matrix, extents: tuple[int, ...]) -> None:
     """Add C <- beta * C, for what has nothing to multiply: the sum of no parts."""
     blocks, threads = grid.reduction_blocks(*c.shape, 0)
     adding = kernel.helper(draft.gpu, "reduce_parts", draft.handle)
     M, N = map(np.int32, c.shape)
-    arguments = (M, N, np.int32(0), 0, 0, Scalar.ALPHA, Scalar.BETA, c.address, *c.strides)
-    draft.add(adding, (blocks,), threads, *arguments, only_for="no alpha")
+    batch = Batch(extents, (0,) * len(extents), (0,) * len(extents), c.steps)
+    arguments = (M, N, np.int32(0), 0, 0, Scalar.ALPHA, Scalar.BETA, c.address, *c.strides, batch)
+    draft.add(adding, (blocks, *batch.grid), threads, *arguments, only_for="no alpha")
 
 
 class _Builder:

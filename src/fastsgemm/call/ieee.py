@@ -19,7 +19,15 @@ from fastsgemm.jit import kernel
 from fastsgemm.rungs import Rung
 
 
-def add_product(draft: Draft, a: Matrix, b: Matrix, c: Matrix, rung: Rung | None, config: Config | None) -> None:
+def add_product(
+    draft: Draft,
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    rung: Rung | None,
+    config: Config | None,
+    extents: tuple[int, ...] = (),
+) -> None:
     """Add the steps of C <- alpha * A @ B + beta * C; each operand has a unit stride.
 
     Parameters
@@ -30,6 +38,8 @@ def add_product(draft: Draft, a: Matrix, b: Matrix, c: Matrix, rung: Rung | None
         None: the heuristics choose.
     config : Config or None
         None: the heuristics choose. Else legal for the rung on the device.
+    extents : tuple of int
+        Of a batch; see `Batch`.
 
     Raises
     ------
@@ -39,16 +49,17 @@ def add_product(draft: Draft, a: Matrix, b: Matrix, c: Matrix, rung: Rung | None
         A kernel is not loaded yet and the stream is being captured.
     """
     gpu, handle = draft.gpu, draft.handle
-    operands = [Operand(each.shape, each.how or Stored(False, 0), each.misalignment) for each in (a, b, c)]
-    chosen = dispatch.choose_config(gpu, rung, config, *operands)
+    operands = [Operand(each.shape, each.how or Stored(False, 0), each.misalignment, each.steps) for each in (a, b, c)]
+    chosen = dispatch.choose_config(gpu, rung, config, *operands, extents=extents)
     rung, config = chosen.rung, chosen.config
-    launch = dispatch.kernel_launch(gpu.arch, rung, config, variants.call_for(chosen.a, chosen.b, operands[2]))
+    call = variants.call_for(chosen.a, chosen.b, operands[2], extents=extents)
+    launch = dispatch.kernel_launch(gpu.arch, rung, config, call)
     from_a, from_b = (
         packing.add_lines(draft, each.address, how, to) if to.padded else each.address
         for each, how, to in zip((a, b), operands, (chosen.a, chosen.b), strict=False)
     )
     K, alpha, beta = Scalar.STEPS, Scalar.ALPHA, Scalar.BETA
-    grid, threads, shared_bytes = (launch.blocks,), config.threads, config.shared_bytes
+    grid, threads, shared_bytes = launch.grid, config.threads, config.shared_bytes
     if launch.parts == 1:
         product = kernel.get(gpu, rung, config, launch.variant, handle)
         arguments = launch.arguments(from_a, from_b, c.address, K, alpha, beta)
@@ -57,10 +68,11 @@ def add_product(draft: Draft, a: Matrix, b: Matrix, c: Matrix, rung: Rung | None
     blocks, adders = reduction_grid(int(launch.M), int(launch.N), int(launch.parts), in_order=config.segment > 0)
     reduction = kernel.helper(gpu, launch.reduction, handle)
     product = kernel.get(gpu, rung, config, launch.variant, handle)
-    sums = draft.reserve(ITEM * int(launch.parts) * launch.parts_apart, "the partial sums of split-K")
+    sums = draft.reserve(ITEM * launch.partial_sums, "the partial sums of split-K")
     arguments = launch.partial_arguments(from_a, from_b, sums, K)
     draft.add(product, grid, threads, *arguments, shared_bytes=shared_bytes)
-    draft.add(reduction, (blocks,), adders, *launch.reduction_arguments(sums, c.address, alpha, beta), early=True)
+    adding = launch.reduction_arguments(sums, c.address, alpha, beta)
+    draft.add(reduction, (blocks, *launch.grid[1:]), adders, *adding, early=True)
 
 
 def reduction_grid(M: int, N: int, parts: int, in_order: bool = False) -> tuple[int, int]:

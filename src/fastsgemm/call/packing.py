@@ -6,52 +6,72 @@ product may be copied to aligned lines; `fastsgemm.heuristics.packing` says when
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from fastsgemm.call import dispatch
-from fastsgemm.call.arrays import View
 from fastsgemm.call.matrix import Matrix
-from fastsgemm.call.plan import Address, Base, Draft
+from fastsgemm.call.plan import Address, Draft
+from fastsgemm.geometry.batch import Batch, dense
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import kernel
 from fastsgemm.jit.source import HELPERS
 
-if TYPE_CHECKING:
-    from fastsgemm.device import Gpu
-
 _COPY = "copy_strided"
 _THREADS = HELPERS[_COPY]["THREADS"]
 
+Extents = tuple[int, ...]
 
-def add_packed(draft: Draft, operand: Matrix, only_for: str) -> Matrix:
+
+def reserve(draft: Draft, operand: Matrix, extents: Extents) -> Matrix:
+    """Return a place in workspace for a row-major copy of an operand; a matrix that a batch shares has one copy.
+
+    Parameters
+    ----------
+    draft : Draft
+    operand : Matrix
+    extents : tuple of int
+        Of the batch.
+    """
+    rows, columns = operand.shape
+    own = tuple(1 if step == 0 else extent for step, extent in zip(operand.steps, extents, strict=True))
+    steps = tuple(0 if extent == 1 else step for extent, step in zip(own, dense(own, rows * columns), strict=True))
+    size = ITEM * rows * columns * Batch(own).count
+    address = draft.reserve(size, "packed copies of operands without a unit stride")
+    return Matrix(address, operand.shape, (columns, 1), steps=steps)
+
+
+def add_packed(draft: Draft, operand: Matrix, extents: Extents, only_for: str) -> Matrix:
     """Add the step that copies an operand to workspace, and return the copy.
 
     Parameters
     ----------
     draft : Draft
     operand : Matrix
+    extents : tuple of int
+        Of the batch.
     only_for : str
         The scalar without which it is not read; the copy is then not initialised.
     """
-    rows, columns = operand.shape
-    address = draft.reserve(ITEM * rows * columns, "packed copies of operands without a unit stride")
-    copy = Matrix(address, operand.shape, (columns, 1))
-    add_copy(draft, operand, copy, only_for)
+    copy = reserve(draft, operand, extents)
+    add_copy(draft, operand, copy, extents, only_for)
     return copy
 
 
-def add_copy(draft: Draft, source: Matrix, target: Matrix, only_for: str = "") -> None:
-    """Add the step that copies a matrix, between any strides."""
+def add_copy(draft: Draft, source: Matrix, target: Matrix, extents: Extents, only_for: str = "") -> None:
+    """Add the step that copies matrices, between any strides; the target's steps of 0 are taken once."""
     rows, columns = source.shape
-    count = rows * columns
+    kept = [d for d, step in enumerate(target.steps) if step]
+    batch = Batch(
+        tuple(extents[d] for d in kept), tuple(source.steps[d] for d in kept), (0,) * len(kept),
+        tuple(target.steps[d] for d in kept),
+    )  # fmt: skip
     copying = kernel.helper(draft.gpu, _COPY, draft.handle)
+    count = rows * columns
     if count > 0:
         draft.add(
-            copying, (-(-count // _THREADS),), _THREADS, np.int32(rows), np.int32(columns),
-            source.address, *source.strides, target.address, *target.strides, only_for=only_for,
+            copying, (-(-count // _THREADS), *batch.grid), _THREADS, np.int32(rows), np.int32(columns),
+            source.address, *source.strides, target.address, *target.strides, batch, only_for=only_for,
         )  # fmt: skip
 
 
@@ -72,10 +92,3 @@ def add_lines(draft: Draft, address: Address, operand: Operand, packed: Operand)
     packing = kernel.helper(draft.gpu, "pack", draft.handle)
     draft.add(packing, (launch.blocks,), launch.threads, *launch.arguments(address, lines), only_for="alpha")
     return lines
-
-
-def copy(gpu: Gpu, handle: int, source: View, target: View) -> None:
-    """Copy a matrix on the device now, between any strides."""
-    draft = Draft(gpu, handle)
-    add_copy(draft, Matrix(Address(Base.A), *source[1][:2]), Matrix(Address(Base.C), *target[1][:2]))
-    draft.plan(0).launch(gpu, handle, source[0], 0, target[0], 0.0, 0.0)

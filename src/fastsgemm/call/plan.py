@@ -22,6 +22,7 @@ from fastsgemm import device
 from fastsgemm.call import workspace
 from fastsgemm.call.tensor_map import TensorMap
 from fastsgemm.geometry import grid
+from fastsgemm.geometry.batch import Batch
 from fastsgemm.known_devices import compute_capability
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Base(IntEnum):
     SPLIT_A = 3
     SPLIT_B = 4
     WORKSPACE = 5
+    SOURCE = 6
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Boxes:
     box: int
 
 
-Argument = Address | Scalar | Boxes | np.int32 | np.float32 | int
+Argument = Address | Scalar | Boxes | Batch | np.int32 | np.float32 | int
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ class Step:
     threads : int
         Of a block.
     arguments : tuple of Argument
-        A `numpy.int32` is passed as ``int``, a `numpy.float32` as ``float``, an int as ``long long``.
+        A `numpy.int32` is passed as ``int``, a `numpy.float32` as ``float``, an int as ``long long``, a `Batch` as the
+        struct of this name.
     shared_bytes : int
         Dynamic shared memory of a block.
     early : bool
@@ -149,9 +152,9 @@ class Draft:
         return Plan(self.gpu, K, tuple(ranges), self.steps, self.size, " and ".join(self._purposes))
 
 
-_CALL = struct.Struct("6Q2fi")  # the addresses in the order of `Base`; alpha, beta, steps
-_PLACES = {Scalar.ALPHA: 48, Scalar.BETA: 52, Scalar.STEPS: 56}  # in it, in bytes
-_DERIVED = 64  # where addresses with an offset begin
+_CALL = struct.Struct("7Q2fi")  # the addresses in the order of `Base`; alpha, beta, steps
+_PLACES = {Scalar.ALPHA: 56, Scalar.BETA: 60, Scalar.STEPS: 64}  # in it, in bytes
+_DERIVED = 72  # where addresses with an offset begin
 
 _Launches = tuple[tuple[Any, Any, int, Step], ...]  # the driver's description, function, pointers to the arguments
 
@@ -164,7 +167,7 @@ class Plan:
     gpu : Gpu
     K : int
     ranges : tuple of int
-        First and one-past-last byte of A, B and C, relative to their first elements.
+        First and one-past-last byte of A, B, C and, where there is one, the source, relative to their first elements.
     steps : sequence of Step
         None for a C without elements.
     size : int
@@ -176,7 +179,7 @@ class Plan:
     def __init__(
         self, gpu: Gpu, K: int, ranges: tuple[int, ...], steps: Iterable[Step], size: int, purpose: str
     ) -> None:
-        self.ranges, self.steps, self.size = ranges, tuple(steps), size
+        self.ranges, self.source_range, self.steps, self.size = ranges[:6], ranges[6:], tuple(steps), size
         self._K, self._purpose = K, purpose
         self._lock = threading.Lock()  # threads share the buffer; the driver has copied it when a launch returns
         self._handle = -1
@@ -213,6 +216,10 @@ class Plan:
             tensor_map = TensorMap(argument.lines, argument.blocks, argument.box)
             self._maps.append((tensor_map, argument.address.base, argument.address.offset))
             return tensor_map.place
+        if isinstance(argument, Batch):
+            memory = ctypes.create_string_buffer(argument.packed)
+            self._kept.append(memory)
+            return ctypes.addressof(memory)
         kinds: dict[type, Any] = {np.int32: ctypes.c_int, np.float32: ctypes.c_float, int: ctypes.c_longlong}
         constant = kinds[type(argument)](argument)
         self._kept.append(constant)
@@ -229,6 +236,7 @@ class Plan:
         beta: float,
         split_a: int = 0,
         split_b: int = 0,
+        source: int = 0,
     ) -> None:
         """Launch the kernels.
 
@@ -244,6 +252,8 @@ class Plan:
             Rounded to float32.
         split_a, split_b : int
             The addresses of A and B where they were split before.
+        source : int
+            The address of what is read in place of C, if anything is.
 
         Raises
         ------
@@ -259,13 +269,13 @@ class Plan:
         work = workspace.allocate(gpu, handle, size, self._purpose) if size else 0
         try:
             with self._lock:
-                _CALL.pack_into(self._buffer, 0, a, b, c, split_a, split_b, work, alpha, beta, steps)
+                _CALL.pack_into(self._buffer, 0, a, b, c, split_a, split_b, work, source, alpha, beta, steps)
                 if self._offsets:
-                    bases = (a, b, c, split_a, split_b, work)
+                    bases = (a, b, c, split_a, split_b, work, source)
                     derived = [bases[base] + offset for base, offset in self._offsets]
                     self._derived.pack_into(self._buffer, _DERIVED, *derived)
                 if self._maps and steps:
-                    bases = (a, b, c, split_a, split_b, work)
+                    bases = (a, b, c, split_a, split_b, work, source)
                     for tensor_map, base, offset in self._maps:
                         tensor_map.point_to(bases[base] + offset)
                 if handle != self._handle:

@@ -7,7 +7,11 @@ so it is kept as a plan, and a later call with the same ones is a look-up and a 
 
 from __future__ import annotations
 
+import operator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fastsgemm.call import checks, fp16x3, ieee, packing
 from fastsgemm.call.arrays import HOST, Meta, View
@@ -15,6 +19,7 @@ from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Base, Draft, Plan
 from fastsgemm.call.split_operand import SplitOperand
 from fastsgemm.geometry import layout
+from fastsgemm.geometry.batch import DIMENSIONS, stacks
 from fastsgemm.rungs import Rung
 
 if TYPE_CHECKING:
@@ -39,6 +44,8 @@ def multiply(
     precision: str = "ieee",
     split_a: SplitOperand | None = None,
     split_b: SplitOperand | None = None,
+    source: View | None = None,
+    output: str = "C",
 ) -> None:
     """Compute C <- alpha * A @ B + beta * C on views of device memory; see `fastsgemm.sgemm` for the errors.
 
@@ -58,31 +65,41 @@ def multiply(
         ``ieee`` or ``fp16x3``. With a rung, that of the rung.
     split_a, split_b : SplitOperand, optional
         A and B where they were split before.
+    source : View, optional
+        What is read in place of C. It broadcasts to the shape of C, and shares no memory with it unless it is the same.
+    output : str
+        What the caller calls the array that is written: ``C`` or ``out``.
     """
     pa, a_meta = a
     pb, b_meta = b
     pc, c_meta = c
-    key = (
+    key: tuple[Any, ...] = (
         a_meta, b_meta, c_meta, pa & 15, pb & 15, pc & 15, None if rung is None else rung.name, config, precision,
         split_a is None, split_b is None,
     )  # fmt: skip
+    source_address = 0
+    if source is not None:
+        source_address, source_meta = source
+        key = (*key, source_meta, source_address & 15)
     plan: Plan | None = gpu.prepared.get(key)
     if plan is None:
         split = (split_a is not None, split_b is not None)
-        plan = prepare(gpu, handle, key[:3], key[3:6], rung, config, precision, split)
+        plan = prepare(gpu, handle, key[:3], key[3:6], rung, config, precision, split, key[11:], output)
         if len(gpu.prepared) >= _MOST_PREPARED:
             gpu.prepared.clear()
         gpu.prepared[key] = plan
     a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
     if pc + c_low < pa + a_high and pa + a_low < pc + c_high:
-        check_overlap("A", pa - pc, c_meta, a_meta)
+        check_overlap("A", pa - pc, c_meta, a_meta, output)
     if pc + c_low < pb + b_high and pb + b_low < pc + c_high:
-        check_overlap("B", pb - pc, c_meta, b_meta)
-    if split_a is None and split_b is None:
-        plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
-    else:
-        addresses = (0 if each is None else each.address for each in (split_a, split_b))
-        plan.launch(gpu, handle, pa, pb, pc, alpha, beta, *addresses)
+        check_overlap("B", pb - pc, c_meta, b_meta, output)
+    if source is not None:
+        low, high = plan.source_range
+        if pc + c_low < source_address + high and source_address + low < pc + c_high:
+            check_overlap("C", source_address - pc, c_meta, source_meta, output)
+    address_a = 0 if split_a is None else split_a.address
+    address_b = 0 if split_b is None else split_b.address
+    plan.launch(gpu, handle, pa, pb, pc, alpha, beta, address_a, address_b, source_address)
 
 
 def prepare(
@@ -94,6 +111,8 @@ def prepare(
     config: Any,
     precision: str,
     split: fp16x3.Split,
+    source: tuple[Any, ...] = (),
+    output: str = "C",
 ) -> Plan:
     """Do all steps of a first call except the launch.
 
@@ -111,48 +130,89 @@ def prepare(
     precision : str
     split : tuple of bool
         Whether A and B were split before.
+    source : tuple
+        Meta and misalignment of what is read in place of C; empty for C itself.
+    output : str
     """
     tensor_cores, forced = precision == "fp16x3", rung is not None
     if tensor_cores:
         fp16x3.check(gpu, config, forced)
-    _check_operands(metas)
+    _check_operands(metas, source[0] if source else None, output)
     if not tensor_cores:
         rung = checks.config(rung, config, gpu.shared_limit)
-    operands = [
-        Matrix(Address(base), tuple(shape), tuple(strides), misalignment)
-        for base, (shape, strides, *_), misalignment in zip(Base, metas, misaligned, strict=False)
-    ]
-    ranges = [end for each in operands for end in layout.byte_range(each.shape, each.strides)]
-    a, b, c = operands
+    ranges = [end for meta in (*metas, *source[:1]) for end in layout.byte_range(tuple(meta[0]), tuple(meta[1]))]
     draft = Draft(gpu, handle)
-    if 0 not in c.shape:
-        given_c = c
-        if a.how is None and not split[0]:
-            a = packing.add_packed(draft, a, "alpha")
-        if b.how is None and not split[1]:
-            b = packing.add_packed(draft, b, "alpha")
-        if c.how is None:
-            c = packing.add_packed(draft, c, "beta")
-        if not (tensor_cores and fp16x3.add_product(draft, a, b, c, config, split, forced)):
-            ieee.add_product(draft, a, b, c, *((None, None) if tensor_cores else (rung, config)))
-        if c is not given_c:
-            packing.add_copy(draft, c, given_c)
-    return draft.plan(a.shape[1], ranges)
+    K = metas[0][0][-1]
+    if 0 not in metas[2][0]:
+        lying = [(meta[0], meta[1]) for meta in (*metas, *source[:1])]
+        extents, found = stacks(*lying)
+        bases = (Base.A, Base.B, Base.C, Base.SOURCE)
+        operands = [
+            Matrix(Address(base), each.shape, each.strides, misalignment, each.steps)
+            for base, each, misalignment in zip(bases, found, (*misaligned, *source[1:]), strict=False)
+        ]
+        how = (rung, config, tensor_cores, split, forced)
+        apart = len(extents) - DIMENSIONS  # dimensions beyond those of a launch: one for each of their indices
+        begin = end = draft.size
+        for index in np.ndindex(extents[: max(0, apart)]):
+            draft.size = begin  # the launches use the same workspace in turn
+            outer = len(index)
+            inside = [
+                replace(each.moved(sum(map(operator.mul, index, each.steps))), steps=each.steps[outer:])
+                for each in operands
+            ]
+            _add_batch(draft, inside, extents[outer:], *how)
+            end = max(end, draft.size)
+        draft.size = end
+    return draft.plan(K, ranges)
 
 
-def _check_operands(metas: Metas) -> None:
+def _add_batch(
+    draft: Draft,
+    operands: list[Matrix],
+    extents: tuple[int, ...],
+    rung: Rung | None,
+    config: Any,
+    tensor_cores: bool,
+    split: fp16x3.Split,
+    forced: bool,
+) -> None:
+    """Add the steps of C <- alpha * A @ B + beta * C for A, B, C and, if that is read in place of C, a source."""
+    a, b, given_c, *source = operands
+    if a.how is None and not split[0]:
+        a = packing.add_packed(draft, a, extents, "alpha")
+    if b.how is None and not split[1]:
+        b = packing.add_packed(draft, b, extents, "alpha")
+    c = packing.reserve(draft, given_c, extents) if given_c.how is None else given_c
+    if source:
+        packing.add_copy(draft, source[0], c, extents, "beta")
+    elif c is not given_c:
+        packing.add_copy(draft, given_c, c, extents, "beta")
+    if not (tensor_cores and fp16x3.add_product(draft, a, b, c, config, split, forced, extents)):
+        if tensor_cores:
+            rung = config = None
+        ieee.add_product(draft, a, b, c, rung, config, extents)
+    if c is not given_c:
+        packing.add_copy(draft, c, given_c, extents)
+
+
+def _check_operands(metas: Metas, source: Meta | None, output: str) -> None:
     """Refuse operands that cannot be used, do not fit together or are on different devices."""
     places = {}
-    for name, (_, _, ordinal, fault, _) in zip("ABC", metas, strict=True):
+    named = [("A", metas[0]), ("B", metas[1]), (output, metas[2])]
+    if source is not None:
+        named.insert(2, ("C", source))
+    for name, (_, _, ordinal, fault, _) in named:
         if fault is not None:
             raise fault(name)
         places[name] = "the host" if ordinal == HOST else f"cuda:{ordinal}"
     checks.one_device(places)
     a, b, c = metas
-    checks.shapes(a[0], b[0], c[0])
-    checks.output(c[0], c[1], readonly=c[4])
+    checks.result_shape(a[0], b[0], c[0], None if source is None else source[0], output)
+    checks.output(c[0], c[1], readonly=c[4], name=output)
 
 
-def check_overlap(name: str, distance: int, c: Meta, other: Meta) -> None:
+def check_overlap(name: str, distance: int, c: Meta, other: Meta, output: str = "C") -> None:
     """Refuse C sharing an element with operand `name`, whose first element lies `distance` bytes from that of C."""
-    checks.apart(name, layout.overlap(distance, c[0], c[1], other[0], other[1]))
+    shared = layout.overlap(distance, *(tuple(each) for each in (c[0], c[1], other[0], other[1])))
+    checks.apart(name, shared, output)

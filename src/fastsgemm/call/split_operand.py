@@ -216,7 +216,7 @@ def _split(
         source = Matrix(Address(Base.A), extents, strides, address & 15)
         how = source.how
         if how is None:
-            source, how = packing.add_packed(draft, source, "alpha"), Stored(False, K)
+            source, how = packing.add_packed(draft, source, (), "alpha"), Stored(False, K)
         maxima = draft.reserve(maxima_bytes(draft, lines, K, how.trans), "the largest magnitudes of an operand")
         place = place_at(Address(Base.SPLIT_A), parts)
         add_split(draft, source.address, lines, K, how, source.misalignment, place, maxima, early=False)

@@ -14,6 +14,7 @@ ITEM = 4  # bytes of a float32
 MOST_OVERLAP_WORK = 10_000  # steps of the search for a shared element; a step takes up to about 2 us
 
 Pair = tuple[int, int]
+Extents = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ def vector_width(ld: int, line: int, misalignment: int) -> int:
     return max(whole, default=1)
 
 
-def byte_range(shape: Pair, strides: Pair) -> Pair:
-    """Return the first and the one-past-last byte of the matrix, relative to its element (0, 0)."""
+def byte_range(shape: Extents, strides: Extents) -> Pair:
+    """Return the first and the one-past-last byte of an array, relative to its first element."""
     if 0 in shape:
         return (0, 0)
     ends = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
@@ -71,17 +72,45 @@ def byte_range(shape: Pair, strides: Pair) -> Pair:
     return (ITEM * low, ITEM * (high + 1))
 
 
-def overlaps_itself(shape: Pair, strides: Pair) -> bool:
-    """Whether two elements of the matrix are the same memory.
+def overlaps_itself(shape: Extents, strides: Extents) -> bool | None:
+    """Whether two elements of an array are the same memory, or None if the search for them gives up."""
+    sizes = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
+    if 0 in shape:
+        return False
+    if any(stride == 0 for _, stride in sizes):
+        return True
+    reach = 0  # of the dimensions with smaller strides
+    for extent, stride in sorted(sizes, key=lambda pair: abs(pair[1])):
+        if abs(stride) <= reach:
+            break
+        reach += (extent - 1) * abs(stride)
+    else:
+        return False
+    shape, strides = zip(*sizes, strict=True)
+    if len(sizes) == 2:
+        return _matrix_overlaps_itself(shape, strides)
+    answers = [_slices_overlap(d, shape, strides) for d in range(len(sizes))]
+    return True if True in answers else None if None in answers else False
+
+
+def _slices_overlap(d: int, shape: Extents, strides: Extents) -> bool | None:
+    """Whether an element with index 0 in dimension `d` is the same memory as one with another index there.
+
+    Whether two elements coincide depends on the differences of their indices alone, so such a pair exists for some `d`
+    if any two elements coincide.
+    """
+    first, others = list(shape), list(shape)
+    first[d], others[d] = 1, shape[d] - 1
+    return overlap(ITEM * strides[d], tuple(first), strides, tuple(others), strides)
+
+
+def _matrix_overlaps_itself(shape: Extents, strides: Extents) -> bool:
+    """Whether two elements of a matrix, of no extent 0 or 1 and no stride 0, are the same memory.
 
     Elements (i, j) and (i + p, j - q) coincide where p * down == q * right; the smallest solution has
     p = right / g and q = down / g, so it is enough to see whether that one fits in the matrix.
     """
     (rows, columns), (down, right) = shape, strides
-    if (rows > 1 and down == 0) or (columns > 1 and right == 0):
-        return 0 not in shape
-    if rows <= 1 or columns <= 1:
-        return False
     divisor = gcd(down, right)
     return abs(right) // divisor < rows and abs(down) // divisor < columns
 
@@ -89,7 +118,7 @@ def overlaps_itself(shape: Pair, strides: Pair) -> bool:
 class _Ghost:
     """An object that NumPy takes for an array at any address; its memory is never touched."""
 
-    def __init__(self, address: int, shape: Pair, strides: Pair) -> None:
+    def __init__(self, address: int, shape: Extents, strides: Extents) -> None:
         self.__array_interface__ = {
             "version": 3,
             "typestr": "|V4",
@@ -100,13 +129,15 @@ class _Ghost:
 
 
 @lru_cache(maxsize=1024)
-def overlap(distance: int, shape: Pair, strides: Pair, other_shape: Pair, other_strides: Pair) -> bool | None:
-    """Whether two matrices share an element; see `shares_memory`.
+def overlap(
+    distance: int, shape: Extents, strides: Extents, other_shape: Extents, other_strides: Extents
+) -> bool | None:
+    """Whether two arrays share an element; see `shares_memory`.
 
     Parameters
     ----------
     distance : int
-        Bytes from element (0, 0) of the first matrix to that of the second.
+        Bytes from the first element of the first array to that of the second.
     """
     base = 1 << 46  # any address that is large enough for the second matrix to have one too
     try:
@@ -117,10 +148,10 @@ def overlap(distance: int, shape: Pair, strides: Pair, other_shape: Pair, other_
     return shares_memory(one, two)
 
 
-def _once(shape: Pair, strides: Pair) -> tuple[Pair, Pair]:
+def _once(shape: Extents, strides: Extents) -> tuple[Extents, Extents]:
     """Return shape and strides with one element along each stride of 0, which only repeats the same memory."""
-    rows, columns = (min(extent, 1) if stride == 0 else extent for extent, stride in zip(shape, strides, strict=True))
-    return (rows, columns), strides
+    once = (min(extent, 1) if stride == 0 else extent for extent, stride in zip(shape, strides, strict=True))
+    return tuple(once), strides
 
 
 def shares_memory(one: np.ndarray, two: np.ndarray) -> bool | None:

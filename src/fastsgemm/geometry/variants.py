@@ -6,9 +6,11 @@ Pure arithmetic, used by the device and the simulated device alike.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from fastsgemm.config import VECTOR, WIDTHS, Config
 from fastsgemm.geometry import variants
+from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Strides
 from fastsgemm.geometry.grid import split
 from fastsgemm.geometry.layout import Pair, Stored, stored, vector_width
 from fastsgemm.problem import Problem
@@ -27,6 +29,8 @@ class Operand:
     how : Stored
     misalignment : int
         The address of element (0, 0) modulo 16, in bytes.
+    steps : tuple of int
+        Elements from one matrix to the next along each extent of a batch.
     padded : bool
         After each line, memory up to the end of a whole vector can be read; see `packed`.
     """
@@ -34,12 +38,14 @@ class Operand:
     shape: Pair
     how: Stored
     misalignment: int = 0
+    steps: Strides = ()
     padded: bool = False
 
     @property
     def transposed(self) -> Operand:
         """The same memory seen as the transposed matrix."""
-        return Operand(self.shape[::-1], Stored(not self.how.trans, self.how.ld), self.misalignment, self.padded)
+        how = Stored(not self.how.trans, self.how.ld)
+        return Operand(self.shape[::-1], how, self.misalignment, self.steps, self.padded)
 
     @property
     def line(self) -> int:
@@ -50,7 +56,7 @@ class Operand:
     @property
     def width(self) -> int:
         """Floats that a load of this operand may have: 4, 2 or 1."""
-        return vector_width(self.how.ld, self.line, self.misalignment)
+        return gcd(vector_width(self.how.ld, self.line, self.misalignment), *self.steps)
 
     def packed(self, trans: bool) -> Operand:
         """Return a copy of this operand in aligned lines of whole vectors, column-major if `trans`."""
@@ -69,6 +75,7 @@ class Call:
     problem : Problem
     variant : Variant
     lda, ldb, ldc : int
+    batch : Batch
     """
 
     swap_ab: bool
@@ -77,6 +84,7 @@ class Call:
     lda: int
     ldb: int
     ldc: int
+    batch: Batch = ONE_PRODUCT
 
     @property
     def strides_c(self) -> tuple[int, int]:
@@ -84,14 +92,18 @@ class Call:
         return (1, self.ldc) if self.variant.trans_c else (self.ldc, 1)
 
 
-def call_for(a: Operand, b: Operand, c: Operand) -> Call:
-    """Return how a kernel is called for these operands: with C row-major, A and B swapped if it is not."""
+def call_for(a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = ()) -> Call:
+    """Return how a kernel is called for these operands: with C row-major, A and B swapped if it is not.
+
+    `extents` are those of a batch, along which the operands have their steps.
+    """
     swap_ab = c.how.trans
     if swap_ab:
         a, b, c = b.transposed, a.transposed, c.transposed
     variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width)
-    problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout)
-    return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld)
+    batch = Batch(extents, a.steps, b.steps, c.steps)
+    problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout, batch.count)
+    return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch)
 
 
 def as_dense(call: Call) -> Problem:
@@ -104,7 +116,7 @@ def as_dense(call: Call) -> Problem:
     widths = {along_a: v.vec_a, along_b: v.vec_b} if along_a != along_b else {along_a: min(v.vec_a, v.vec_b)}
     extents = {"M": problem.M, "N": problem.N, "K": problem.K}
     extents |= {name: _of_width(extents[name], width) for name, width in widths.items()}
-    return Problem(extents["M"], extents["N"], extents["K"], problem.layout)
+    return Problem(extents["M"], extents["N"], extents["K"], problem.layout, problem.batch)
 
 
 def _of_width(extent: int, width: int) -> int:
@@ -128,7 +140,7 @@ def call_with_swap_ab(rung: Rung, call: Call) -> Call:
         return call
     v = call.variant
     variant = Variant(not v.trans_b, not v.trans_a, v.vec_b, v.vec_a, v.vec_c, trans_c=True)
-    return Call(not call.swap_ab, call.problem.transposed, variant, call.ldb, call.lda, call.ldc)
+    return Call(not call.swap_ab, call.problem.transposed, variant, call.ldb, call.lda, call.ldc, call.batch.swapped)
 
 
 def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Variant:
@@ -144,8 +156,9 @@ def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Va
         Most tiles of K for which the end of K is computed first, a number that is fitted for each architecture; see
         `fastsgemm.heuristics.database_entries.Fitted`.
     """
+    batched = call.batch.count > 1
     if not rung.vectorized:
-        return Variant(call.variant.trans_a, call.variant.trans_b)
+        return Variant(call.variant.trans_a, call.variant.trans_b, batched=batched)
     v = call.variant
     widths = (v.vec_a, v.vec_b) if rung.pairs else (_without_pairs(v.vec_a), _without_pairs(v.vec_b))
     vec_c, trans_c = _without_pairs(v.vec_c), v.trans_c
@@ -153,7 +166,7 @@ def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Va
         vec_c, trans_c = 1 if call.problem.N % 4 else 4, False
     guard = rung.guarded and (call.problem.M < config.BM or call.problem.N < config.BN)
     peel = rung.guarded and _peeled(config, call.problem.K, peeled_tiles)
-    return Variant(v.trans_a, v.trans_b, *widths, vec_c, guard, trans_c, peel)
+    return Variant(v.trans_a, v.trans_b, *widths, vec_c, guard, trans_c, peel, batched)
 
 
 def _peeled(config: Config, K: int, peeled_tiles: int) -> bool:
@@ -187,6 +200,8 @@ class Variant:
         C is stored column-major; only rung 10 writes it so, the others compute the transposed product.
     peel : bool
         The end of K, where it is no whole tile, is computed first; only on rung 9.
+    batched : bool
+        The grid has several products along y and z.
     """
 
     trans_a: bool = False
@@ -197,6 +212,7 @@ class Variant:
     guard: bool = False
     trans_c: bool = False
     peel: bool = False
+    batched: bool = False
 
     @property
     def layout(self) -> str:

@@ -70,7 +70,7 @@ def _choose(place: _Place, problem: Problem) -> Choice:
             f"no record of rung {BATCH_INVARIANT.name} is legal with {place.shared_limit} bytes of shared memory"
         )
     near = min(records, key=lambda record: distance(record.problem, problem))
-    parts = 2 if tiles(near.config, problem) < place.multiprocessors else 1
+    parts = 2 if tiles(near.config, problem) * problem.batch < place.multiprocessors else 1
     config = rungs.in_order(near.config.replace(SPLIT_K=parts), problem.K)
     return Choice(BATCH_INVARIANT, config, NEAREST, near, None)
 

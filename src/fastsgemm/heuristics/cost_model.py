@@ -163,9 +163,9 @@ class CostModel:
         return found
 
     def _tiles(self, problem: Problem) -> Floats:
-        """Return the number of tiles of C for each config."""
+        """Return the number of tiles of C for each config; the products of a batch share the multiprocessors."""
         tall, wide = self._every.extents[problem.N < problem.M]
-        count: Floats = np.ceil(problem.M / tall) * np.ceil(problem.N / wide)
+        count: Floats = np.ceil(problem.M / tall) * np.ceil(problem.N / wide) * problem.batch
         return count
 
     def _times(self, problem: Problem, accumulators: bool = True) -> Floats:
@@ -214,11 +214,11 @@ class CostModel:
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
             read = np.minimum(read, np.maximum(read * (1.0 - shared), alone))
         ms: Floats = read + options.stored(time[1], problem, swap_ab)
-        np.maximum(ms, 4.0 * (M + N) * at.per_byte, out=ms)
+        np.maximum(ms, 4.0 * (M + N) * problem.batch * at.per_byte, out=ms)
         if options.split:
             ms += options.reduction
-            ms += 4.0 * M * N * at.reduction_per_byte
-        if M * N > MAX_BLOCKS:
+            ms += 4.0 * M * N * problem.batch * at.reduction_per_byte
+        if M * N * problem.batch > MAX_BLOCKS:
             np.putmask(ms, count > MAX_BLOCKS, np.inf)
         return ms
 

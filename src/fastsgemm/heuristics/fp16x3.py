@@ -114,6 +114,7 @@ def _choose(
     if not forced and min(tile.least_k for tile in known.tiles) > problem.K:
         return Fp16x3Choice(None, False, None, None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
     ms, trans_c, config = _quickest(known, problem, split, shared_limit, multiprocessors)
+    ms *= problem.batch  # one product after the other
     if forced:
         known_ms = ms if known.least_gflop is None else None
         return Fp16x3Choice(config, trans_c, known_ms, None, "rung fp16x3 was asked for")
@@ -134,7 +135,7 @@ def _choose(
 def _without_times(
     least: dict[str, float], arch: str, problem: Problem, config: TileConfig, trans_c: bool
 ) -> Fp16x3Choice:
-    gflop = 1e-9 * problem.flops
+    gflop = 1e-9 * problem.flops / problem.batch
     if arch not in least:
         why = f"nobody measured fp16x3 on {arch}, where three FP16 products may take longer than one of FP32"
         return Fp16x3Choice(None, False, None, None, why)

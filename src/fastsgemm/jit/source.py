@@ -45,6 +45,7 @@ def generate(rung: Rung, config: Config, variant: Variant) -> str:
         `config` lacks a constant that the kernel declares, or has one that it does not.
     """
     constants = config.compiled | {"TRANS_A": int(variant.trans_a), "TRANS_B": int(variant.trans_b)}
+    constants |= {"BATCHED": int(variant.batched)}
     if rung.vectorized:
         constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b, "VEC_C": variant.vec_c}
     if rung.guarded:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from fastsgemm import rungs
 from fastsgemm.call import checks, dispatch
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry.batch import DIMENSIONS, Batch, Stack, stacks
 from fastsgemm.geometry.layout import ITEM, Stored, stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import source
@@ -43,7 +46,7 @@ def sgemm(
     config : Config or None
         Its constants. None: from the tuning database, as for a real device of this name.
     A, B : ndarray of float32
-        Row-major, column-major or padded views; one that the kernels cannot read as it lies is copied first.
+        Matrices, vectors or batches with any strides; one that the kernels cannot read as it lies is copied first.
     alpha, beta : float
     C : ndarray of float32, optional
         Updated in place. Without it the result is a new array.
@@ -68,8 +71,8 @@ def sgemm(
         The kernel did what it must not do.
     """
     machine = machine or Machine()
-    M, N, _ = checks.shapes(A.shape, B.shape, None if C is None else C.shape)
-    out = np.empty((M, N), np.float32) if C is None else C
+    shape = checks.result_shape(A.shape, B.shape, None if C is None else C.shape)
+    out = np.empty(shape, np.float32) if C is None else C
     checks.output(out.shape, _strides(out), readonly=not out.flags.writeable)
     precision = rungs.precision_of(rung, precision)
     if precision == "ieee":
@@ -79,9 +82,11 @@ def sgemm(
     a, b, c = (_readable(x) for x in (A, B, out))
     report = None
     if precision == "fp16x3":
-        if alpha and a.shape[1]:
-            reports = fp16x3.sgemm(config, a, b, alpha, beta, c, machine, forced=rung is not None)
+        for one_a, one_b, one_c in _products(a, b, c) if alpha and a.shape[-1] else ():
+            reports = fp16x3.sgemm(config, one_a, one_b, alpha, beta, one_c, machine, forced=rung is not None)
             report = next((one for one in reports if one.kernel in fp16x3.PRODUCTS), None)
+            if report is None:
+                break
         rung = config = None  # what is left is for an IEEE kernel
     if report is None:
         report = _launch(machine, rung, config, a, b, np.float32(alpha), np.float32(beta), c)
@@ -100,10 +105,14 @@ def _launch(
     beta: np.float32,
     c: Matrix,
 ) -> Report:
-    as_they_lie = _operand(a), _operand(b), _operand(c)
-    chosen = dispatch.choose_config(machine.device, rung, config, *as_they_lie)
+    extents, found = stacks(*((x.shape, _strides(x)) for x in (a, b, c)))
+    if len(extents) > DIMENSIONS:
+        each = (_launch(machine, rung, config, x, y, alpha, beta, z) for x, y, z in _products(a, b, c))
+        return deque(each, maxlen=1)[0]  # the report of the last
+    as_they_lie = [_operand(x, how) for x, how in zip((a, b, c), found, strict=True)]
+    chosen = dispatch.choose_config(machine.device, rung, config, *as_they_lie, extents=extents)
     rung, config = chosen.rung, chosen.config
-    call = variants.call_for(chosen.a, chosen.b, as_they_lie[2])
+    call = variants.call_for(chosen.a, chosen.b, as_they_lie[2], extents=extents)
     launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
     steps, alpha = grid.steps(launch.K, alpha, beta)
     read = bool(steps)
@@ -117,18 +126,21 @@ def _launch(
         "B": Region(b, read=read),
         "C": Region(c, read=bool(beta), write=True, complete=True),
     }
-    kernel = (source.generate(rung, config, launch.variant), rung.kernel)
-    shape = (launch.blocks, config.threads, config.shared_bytes)
+    kernel, name = source.generate(rung, config, launch.variant), rung.kernel
+    shape = (launch.grid, config.threads, config.shared_bytes)
     if launch.parts == 1:
-        return machine.launch(*kernel, *shape, launch.arguments("A", "B", "C", steps, alpha, beta), operands)
-    M, N, parts = int(launch.M), int(launch.N), int(launch.parts)
-    partial_sums = np.empty((parts * M, N), np.float32)
+        arguments = _arguments(launch.arguments("A", "B", "C", steps, alpha, beta))
+        return machine.launch(kernel, name, *shape, arguments, operands)
+    partial_sums = np.empty(launch.partial_sums, np.float32)
     into = {"A": operands["A"], "B": operands["B"], "W": Region(partial_sums, write=True, complete=True)}
-    report = machine.launch(*kernel, *shape, launch.partial_arguments("A", "B", "W", steps), into)
+    arguments = _arguments(launch.partial_arguments("A", "B", "W", steps))
+    report = machine.launch(kernel, name, *shape, arguments, into)
     reduction = (source.helper(launch.reduction), rungs.kernel_name(launch.reduction))
-    shape = (*grid.reduction_blocks(M, N, parts, in_order=config.segment > 0), 0)
-    arguments = launch.reduction_arguments("W", "C", alpha, beta)
-    machine.launch(*reduction, *shape, arguments, {"W": Region(partial_sums), "C": operands["C"]})
+    M, N, parts = int(launch.M), int(launch.N), int(launch.parts)
+    blocks, threads = grid.reduction_blocks(M, N, parts, in_order=config.segment > 0)
+    arguments = _arguments(launch.reduction_arguments("W", "C", alpha, beta))
+    grid_of_sums = (blocks, *launch.grid[1:])
+    machine.launch(*reduction, grid_of_sums, threads, 0, arguments, {"W": Region(partial_sums), "C": operands["C"]})
     return report
 
 
@@ -138,21 +150,38 @@ def _packed(machine: Machine, x: Matrix, how: Operand, to: Operand) -> Matrix:
     lines = np.empty((launch.lines, launch.to_line), np.float32)[:, : to.line]
     kernel = (source.helper("pack"), rungs.kernel_name("pack"))
     into = {"X": Region(x), "Y": Region(lines, write=True, complete=True)}
-    machine.launch(*kernel, launch.blocks, launch.threads, 0, launch.arguments("X", "Y"), into)
+    machine.launch(*kernel, (launch.blocks,), launch.threads, 0, launch.arguments("X", "Y"), into)
     return lines
 
 
-def _operand(x: Matrix) -> Operand:
-    how = stored(x.shape, _strides(x))
+def _products(a: Matrix, b: Matrix, c: Matrix) -> Iterator[tuple[Matrix, Matrix, Matrix]]:
+    """Return views of A, B and C for each product of a batch."""
+    if b.ndim == 1:
+        b, c = b[:, np.newaxis], c[..., np.newaxis]
+    if a.ndim == 1:
+        a, c = a[np.newaxis], c[..., np.newaxis, :]
+    a, b = (np.broadcast_to(x, c.shape[:-2] + x.shape[-2:]) for x in (a, b))
+    for index in np.ndindex(c.shape[:-2]):
+        yield a[index], b[index], c[index]
+
+
+def _arguments(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments with the batch as the kernel reads it."""
+    return tuple(each.packed if isinstance(each, Batch) else each for each in arguments)
+
+
+def _operand(x: Matrix, lying: Stack) -> Operand:
+    how = stored(lying.shape, lying.strides)
     assert how is not None  # `_readable` saw to it
-    return Operand(x.shape, Stored(how.trans, how.ld), misalignment(x) % 16)
+    return Operand(lying.shape, Stored(how.trans, how.ld), misalignment(x) % 16, lying.steps)
 
 
 def _readable(x: Matrix) -> Matrix:
     """Return `x`, or a row-major copy if it has no unit stride or its address is not a multiple of 4 bytes."""
-    as_it_lies = stored(x.shape, _strides(x)) is not None and misalignment(x) % ITEM == 0
+    shape, strides = ((1, 1, *each)[-2:] for each in (x.shape, _strides(x)))
+    as_it_lies = (x.ndim < 2 or stored(shape, strides) is not None) and misalignment(x) % ITEM == 0
     return x if as_it_lies else x.copy(order="C")
 
 
-def _strides(x: NDArray[Any]) -> tuple[int, int]:
-    return (x.strides[0] // ITEM, x.strides[1] // ITEM)
+def _strides(x: NDArray[Any]) -> tuple[int, ...]:
+    return tuple(step // ITEM for step in x.strides)

@@ -56,7 +56,7 @@ class Machine:
         self,
         source: str,
         kernel: str,
-        grid: int | tuple[int, int],
+        grid: int | tuple[int, ...],
         block: int,
         shared_bytes: int,
         args: Sequence[Any],
@@ -73,14 +73,14 @@ class Machine:
         kernel : str
             The ``extern "C"`` name.
         grid : int or tuple of int
-            Blocks, along x or along x and y.
+            Blocks, along x, or along x, y and z.
         block : int
             Threads of a block, along x.
         shared_bytes : int
             Dynamic shared memory of a block.
         args : sequence
-            A number for each scalar parameter, the name of an operand for each pointer, a `TensorMap` for each
-            descriptor of 128 bytes.
+            A number for each scalar parameter, the name of an operand for each pointer, a `TensorMap` or bytes for each
+            struct.
         operands : mapping
             The global memory, by name. Those that may be written are updated when the launch has succeeded.
         limit : int, optional
@@ -105,9 +105,10 @@ class Machine:
         resources = binary.resources(kernel)
         dynamic_start = -(-decoded.kernel.static_shared // 16) * 16
         shared = dynamic_start + shared_bytes
-        extent = (grid, 1) if isinstance(grid, int) else grid
+        x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
+        extent = (x, y, z)
         self._check(extent, block, shared, decoded.kernel)
-        blocks_of_grid = extent[0] * extent[1]
+        blocks_of_grid = x * y * z
         memory = GlobalMemory(operands, decoded.global_grain)
         limit = _limit(operands) if limit is None else limit
         counters = Counters(len(decoded.kernel.instructions))
@@ -129,8 +130,8 @@ class Machine:
             decoded.kernel.instructions, memory.names, counters,
         )  # fmt: skip
 
-    def _check(self, extent: tuple[int, int], block: int, shared: int, kernel: Kernel) -> None:
-        grid = extent[0] * extent[1]
+    def _check(self, extent: tuple[int, int, int], block: int, shared: int, kernel: Kernel) -> None:
+        grid = extent[0] * extent[1] * extent[2]
         if not 1 <= block <= MAX_THREADS:
             raise LaunchError(f"a block has 1 to {MAX_THREADS} threads, got {block}")
         if kernel.max_threads is not None and block > kernel.max_threads:
@@ -169,6 +170,11 @@ def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> dict[
         raise LaunchError(f"kernel {slots.kernel.name} has {len(parameters)} parameters, got {len(args)} arguments")
     values = {}
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
+        if isinstance(arg, bytes) and len(arg) == parameter.extent:
+            for (name, offset), type_ in slots.fields.items():
+                if name == parameter.name:
+                    values[slots.field(parameter, offset, type_)] = np.frombuffer(arg, DTYPES[type_], 1, offset)
+            continue
         if isinstance(arg, TensorMap) != bool(parameter.extent):
             raise LaunchError(f"parameter {number} of kernel {slots.kernel.name} does not take {arg!r}")
         if isinstance(arg, str):
@@ -192,21 +198,24 @@ def _blocks_of_batch(decoded: Program, block: int) -> int:
     return max(1, lanes // (width * cluster)) * cluster
 
 
-def _special(slots: Slots, batch: Batch, extent: tuple[int, int]) -> dict[int, Array]:
+def _special(slots: Slots, batch: Batch, extent: tuple[int, int, int]) -> dict[int, Array]:
     """Return the values of the special registers, by slot.
 
     Blocks are numbered so that those of a cluster, which lie along y, are neighbours.
     """
     number = batch.row + batch.first_block
     cluster, rank = number // batch.cluster, number % batch.cluster
+    high = cluster // extent[0] * batch.cluster + rank  # along y and z
     special = {
         "%tid.x": batch.thread.astype(np.uint32),
         "%ctaid.x": (cluster % extent[0]).astype(np.uint32),
-        "%ctaid.y": (cluster // extent[0] * batch.cluster + rank).astype(np.uint32),
+        "%ctaid.y": (high % extent[1]).astype(np.uint32),
+        "%ctaid.z": (high // extent[1]).astype(np.uint32),
         "%laneid": (batch.thread % WARP).astype(np.uint32),
         "%ntid.x": np.array([batch.threads], np.uint32),
         "%nctaid.x": np.array([extent[0]], np.uint32),
         "%nctaid.y": np.array([extent[1]], np.uint32),
+        "%nctaid.z": np.array([extent[2]], np.uint32),
     }
     found = {slots.special(name): value for name, value in special.items()}
     return {slot: value for slot, value in found.items() if slot is not None}

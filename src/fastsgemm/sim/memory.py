@@ -40,9 +40,9 @@ def _access(instruction: Instruction, index: int, slots: Slots, match: re.Match[
         raise unknown(instruction)
     dtype = np.dtype(DTYPES[type_])
     if space == "param":
-        if (kind, count) != ("ld", 1):
+        if kind != "ld":
             raise unknown(instruction)
-        return _load_parameter(instruction, dtype, slots)
+        return _load_parameter(instruction, dtype, count, slots)
     access = _load if kind == "ld" else _store
     if space is not None:
         return access(instruction, index, slots, space, dtype, count)
@@ -57,15 +57,23 @@ def _access(instruction: Instruction, index: int, slots: Slots, match: re.Match[
     return step
 
 
-def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], slots: Slots) -> Step:
+def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], count: int, slots: Slots) -> Step:
     target, source = operands(instruction, 2)
-    if not (isinstance(source, Address) and isinstance(source.base, Symbol) and source.offset == 0):
-        raise unknown(instruction, "only a whole parameter can be loaded")
-    slot, stored = slots.register(target), slots.stored(target)
-    parameter = slots.reading(source.base, "b64")
+    if not (isinstance(source, Address) and isinstance(source.base, Symbol)):
+        raise unknown(instruction, "a parameter is loaded by its name")
+    targets = [(slots.register(item), slots.stored(item)) for item in _items(instruction, target, count)]
+    struct = slots.struct(source.base)
+    if struct is not None and 0 <= source.offset <= struct.extent - count * dtype.itemsize:
+        type_ = instruction.opcode.rpartition(".")[2]
+        parameters = [slots.field(struct, source.offset + dtype.itemsize * i, type_) for i in range(count)]
+    elif source.offset == 0 and count == 1:
+        parameters = [slots.reading(source.base, "b64")]
+    else:
+        raise unknown(instruction, "it does not read a whole parameter")
 
     def step(batch: Batch) -> None:
-        batch.put(slot, _fit(batch.registers[parameter].view(dtype), stored))
+        for parameter, (slot, stored) in zip(parameters, targets, strict=True):
+            batch.put(slot, _fit(batch.registers[parameter].view(dtype), stored))
 
     return step
 

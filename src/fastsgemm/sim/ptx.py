@@ -235,8 +235,8 @@ def _parameters(text: str) -> list[Parameter]:
     found = []
     for part in filter(None, map(str.strip, text.split(","))):
         match = _PARAMETER.match(part)
-        if match is None or match[3] not in (None, "[128]"):
-            raise PtxError(f"cannot read the parameter {part!r}; only scalars, pointers and tensor maps can be passed")
+        if match is None or (match[3] and match[1] != "b8"):
+            raise PtxError(f"cannot read the parameter {part!r}; only scalars, pointers and structs can be passed")
         found.append(Parameter(match[2], match[1], int((match[3] or "[0]")[1:-1])))
     return found
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsgemm.sim.errors import PtxError
-from fastsgemm.sim.ptx import Constant, Kernel, Operand, Register, Symbol
+from fastsgemm.sim.ptx import Constant, Kernel, Operand, Parameter, Register, Symbol
 
 DTYPES: dict[str, Any] = {
     "pred": np.bool_,
@@ -19,9 +19,10 @@ DTYPES: dict[str, Any] = {
 }  # fmt: skip
 
 # filled in at the launch
-SPECIAL = ("%tid.x", "%ctaid.x", "%ctaid.y", "%ntid.x", "%nctaid.x", "%nctaid.y", "%laneid")
-ZERO = ("%tid.y", "%tid.z", "%ctaid.z")  # blocks have one dimension, grids one or two
-ONE = ("%ntid.y", "%ntid.z", "%nctaid.z")
+_GRID = ("%ctaid.x", "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z")
+SPECIAL = ("%tid.x", "%ntid.x", "%laneid", *_GRID)
+ZERO = ("%tid.y", "%tid.z")  # blocks have one dimension
+ONE = ("%ntid.y", "%ntid.z")
 TIME = "%globaltimer"  # stands still: a wait for a memory barrier never takes time here
 
 
@@ -32,12 +33,15 @@ class Slots:
     ----------
     initial : list of array
         What each slot holds when a thread starts: zero, or the constant.
+    fields : dict
+        PTX type of each number that is read of a struct, by the parameter's name and the offset in bytes.
     """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.initial: list[NDArray[Any]] = []
         self._numbers: dict[object, int] = {}
+        self.fields: dict[tuple[str, int], str] = {}
 
     def reading(self, operand: Operand, type_: str) -> int:
         """Return the slot to read an operand of an instruction of PTX type `type_` from."""
@@ -75,6 +79,16 @@ class Slots:
         parameter = self.kernel.parameters[index]
         type_ = "b64" if parameter.extent else parameter.type  # a struct stands for its address
         return self._slot(("param", parameter.name), np.zeros(1, _dtype(type_)))
+
+    def struct(self, symbol: Symbol) -> Parameter | None:
+        """Return the parameter that a symbol names, if it is a struct."""
+        found = (one for one in self.kernel.parameters if one.name == symbol.name and one.extent)
+        return next(found, None)
+
+    def field(self, parameter: Parameter, offset: int, type_: str) -> int:
+        """Return the slot of a number in a struct that is a parameter."""
+        self.fields[parameter.name, offset] = type_
+        return self._slot(("field", parameter.name, offset), np.zeros(1, _dtype(type_)))
 
     def _symbol(self, name: str, type_: str) -> int:
         for number, parameter in enumerate(self.kernel.parameters):

@@ -77,7 +77,7 @@ class Library:
         """Return the object through which cuda.core reads `x`."""
         return x
 
-    def empty(self, like: Any, shape: tuple[int, int], gpu: Gpu, handle: int) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
         """Return a new array of the same library and on the same device as `like`."""
         namespace = _namespace(like)
         return namespace.empty(shape, dtype=namespace.float32, device=like.device)

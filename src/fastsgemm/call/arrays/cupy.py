@@ -36,6 +36,6 @@ class CuPy(Library):
         strides = tuple([step // ITEM for step in x.strides])
         return x.data.ptr, (x.shape, strides, x.device.id, fault, False)
 
-    def empty(self, like: Any, shape: tuple[int, int], gpu: Gpu, handle: int) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
         with like.device:
             return self._cupy.empty(shape, dtype=np.float32)

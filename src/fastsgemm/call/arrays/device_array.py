@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class DeviceArray:
-    """A row-major float32 matrix in the device's memory pool, exported by DLPack. It may outlive the call.
+    """A row-major float32 array in the device's memory pool, exported by DLPack. It may outlive the call.
 
     Parameters
     ----------
-    shape : (int, int)
+    shape : tuple of int
     gpu : Gpu
     handle : int
         The raw stream on which it is allocated, written and freed.
@@ -35,17 +36,18 @@ class DeviceArray:
         The stream is being captured, and memory of a graph does not outlive a replay.
     """
 
-    def __init__(self, shape: tuple[int, int], gpu: Gpu, handle: int) -> None:
+    def __init__(self, shape: tuple[int, ...], gpu: Gpu, handle: int) -> None:
         from cuda.core.utils import StridedMemoryView
 
         self.shape = shape
         self.stream = gpu.stream(handle)
-        self.buffer = self._allocate(gpu, max(ITEM, ITEM * shape[0] * shape[1]))
+        self.buffer = self._allocate(gpu, max(ITEM, ITEM * math.prod(shape)))
         self._ordinal = gpu.ordinal
         self._view = StridedMemoryView.from_buffer(self.buffer, shape, row_major(shape), dtype=np.dtype(np.float32))
 
     def _allocate(self, gpu: Gpu, size: int) -> Any:
-        what = f"a new matrix of {self.shape[0]} x {self.shape[1]}"
+        extents = " x ".join(map(str, self.shape)) or "one number"
+        what = f"a new {'matrix' if len(self.shape) == 2 else 'array'} of {extents}"
         try:
             return gpu.device.allocate(size, stream=self.stream)
         except Exception as error:  # cuda.core's errors share no public base
@@ -58,7 +60,7 @@ class DeviceArray:
 
     @property
     def pointer(self) -> int:
-        """The address of element (0, 0)."""
+        """The address of the first element."""
         return int(self.buffer.handle)
 
     @property

@@ -34,7 +34,7 @@ class Jax(Library):
             raise DeviceMismatchError(f"a JAX array must be on one device, got {len(x.devices())}")
         return super().device_of(x)
 
-    def empty(self, like: Any, shape: tuple[int, int], gpu: Gpu, handle: int) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
         return DeviceArray(shape, gpu, handle)
 
     def finish(self, made: Any) -> Any:

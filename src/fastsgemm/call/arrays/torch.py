@@ -17,6 +17,7 @@ from fastsgemm.call.arrays.base import (
     Fault,
     Library,
     View,
+    row_major,
     wrong_dtype,
 )
 from fastsgemm.device import LEGACY_STREAM
@@ -75,8 +76,9 @@ class Torch(Library):
         shape = () if x.is_nested else x.shape  # a nested tensor has no shape
         return 0, (shape, (), x.get_device(), fault, False)
 
-    def empty(self, like: Any, shape: tuple[int, int], gpu: Gpu, handle: int) -> Any:
-        strides = (shape[1] or 1, 1)  # `empty` itself takes longer to read its arguments
+    def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
+        # `empty` itself takes longer to read its arguments
+        strides = (shape[1] or 1, 1) if len(shape) == 2 else row_major(shape)
         return self._torch.empty_strided(shape, strides, dtype=self._float32, device=like.device)
 
     def to_numpy(self, x: Any, name: str) -> np.ndarray:

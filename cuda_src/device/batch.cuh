@@ -1,0 +1,30 @@
+// A batch: products of one shape, whose operands lie at even distances along up to three dimensions. A grid
+// has the blocks of one product along x, and one product for each block along y and z.
+#pragma once
+
+struct Batch {
+    unsigned count;              // of products
+    unsigned middle, inner;      // extents of the last two dimensions
+    long long a[3], b[3], c[3];  // elements from one product to the next along each dimension
+};
+
+// Elements from the first product to the one that this block works on.
+__device__ __forceinline__ long long batch_offset(const Batch &batch, const long long (&steps)[3]) {
+    const unsigned product = blockIdx.z * gridDim.y + blockIdx.y;
+    const unsigned row = product / batch.inner;
+    return row / batch.middle * steps[0] + row % batch.middle * steps[1] + product % batch.inner * steps[2];
+}
+
+// Whether this block has a product: a grid may have more blocks along y and z than there are products.
+__device__ __forceinline__ bool is_in_batch(const Batch &batch) {
+    return blockIdx.z * gridDim.y + blockIdx.y < batch.count;
+}
+
+// Move the operands to the product that this block works on; return whether there is one.
+template <class A, class B, class C>
+__device__ __forceinline__ bool move_to_product(const Batch &batch, A &a, B &b, C &c) {
+    a += batch_offset(batch, batch.a);
+    b += batch_offset(batch, batch.b);
+    c += batch_offset(batch, batch.c);
+    return is_in_batch(batch);
+}

@@ -1,0 +1,207 @@
+"""Batches: stacks of matrices seen as few dimensions as possible, and how kernels are told where each product lies.
+
+Pure arithmetic on shapes and strides, both counted in elements.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastsgemm.errors import ShapeError
+from fastsgemm.geometry.layout import Pair, stored
+from fastsgemm.problem import MAX_EXTENT
+
+DIMENSIONS = 3  # of a batch in one launch; as in cuda_src/device/batch.cuh
+_MAX_GRID = 65535  # blocks of a grid along y and along z
+_STRUCT = struct.Struct(f"3I4x{3 * DIMENSIONS}q")  # as `Batch` in cuda_src/device/batch.cuh
+
+Strides = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Products of one shape that a launch computes.
+
+    Attributes
+    ----------
+    extents : tuple of int
+        At most three, each at least 2. None: one product.
+    a, b, c : tuple of int
+        Elements from the operand of one product to that of the next, along each extent.
+    """
+
+    extents: tuple[int, ...] = ()
+    a: Strides = ()
+    b: Strides = ()
+    c: Strides = ()
+
+    @property
+    def count(self) -> int:
+        """The number of products."""
+        return math.prod(self.extents)
+
+    @property
+    def swapped(self) -> Batch:
+        """The same products with A and B exchanged."""
+        return Batch(self.extents, self.b, self.a, self.c)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Blocks along y and z, of which some may have nothing to do; none for one product.
+
+        Raises
+        ------
+        ShapeError
+            The grid would be larger than the hardware allows.
+        """
+        if self.count == 1:
+            return ()
+        deep = -(-self.count // _MAX_GRID)
+        if deep > _MAX_GRID:
+            raise ShapeError(f"a batch of {self.count} products is too large, the limit is {_MAX_GRID**2}")
+        return (-(-self.count // deep), deep)
+
+    @property
+    def packed(self) -> bytes:
+        """The kernels' argument."""
+        missing = DIMENSIONS - len(self.extents)
+        padded = [(0,) * missing + each for each in (self.a, self.b, self.c)]
+        inner = ((1,) * missing + self.extents)[1:]
+        return _STRUCT.pack(self.count, *inner, *(step for steps in padded for step in steps))
+
+
+ONE_PRODUCT = Batch()
+
+
+def dense(extents: Sequence[int], size: int) -> Strides:
+    """Return the steps of matrices of `size` elements that lie one after the other."""
+    steps = []
+    for extent in reversed(extents):
+        steps.append(size)
+        size *= extent
+    return tuple(reversed(steps))
+
+
+@dataclass(frozen=True)
+class Stack:
+    """An operand: matrices of one shape.
+
+    Attributes
+    ----------
+    shape, strides : (int, int)
+        Of each matrix.
+    steps : tuple of int
+        Elements from one matrix to the next, along each extent of the batch; 0 where they are the same one.
+    """
+
+    shape: Pair
+    strides: Pair
+    steps: Strides = ()
+
+
+Lying = tuple[Sequence[int], Sequence[int]]  # shape and strides of an array
+
+
+def stacks(a: Lying, b: Lying, c: Lying, source: Lying | None = None) -> tuple[tuple[int, ...], list[Stack]]:
+    """Return the extents of the batch, the outermost first, and how A, B, C and `source` lie.
+
+    The dimensions of the batch are merged where one stride serves both, and a batch that shares B, or A, is merged into
+    the rows, or columns, of one product where A and C, or B and C, lie so.
+
+    Parameters
+    ----------
+    a, b, c : tuple of sequence of int
+        Shape and strides of arrays that fit together; see `fastsgemm.call.checks.result_shape`.
+    source : tuple of sequence of int, optional
+        An array that broadcasts to the shape of C.
+    """
+    vector_a, vector_b = len(a[0]) == 1, len(b[0]) == 1
+    result = tuple(c[0])
+    arrays = [_matrices(a, 0 if vector_a else None), _matrices(b, 1 if vector_b else None)]
+    for array in [c] if source is None else [c, source]:
+        shape, strides = _broadcast(array, result)
+        if vector_b:
+            shape, strides = (*shape, 1), (*strides, 0)
+        if vector_a:
+            shape, strides = (*shape[:-1], 1, shape[-1]), (*strides[:-1], 0, strides[-1])
+        arrays.append((shape, strides))
+    extents = arrays[2][0][:-2]
+    found = []
+    for shape, strides in arrays:
+        steps = _broadcast((shape[:-2], strides[:-2]), extents)[1]
+        found.append(Stack((shape[-2], shape[-1]), (strides[-2], strides[-1]), steps))
+    extents, found = _ordered(extents, found)
+    extents, found = _merged(extents, found)
+    return _folded(extents, found)
+
+
+def _matrices(array: Lying, missing: int | None) -> tuple[tuple[int, ...], Strides]:
+    """Return shape and strides with the dimension that a vector lacks."""
+    shape, strides = tuple(array[0]), tuple(array[1])
+    if missing is None:
+        return shape, strides
+    return ((1, *shape), (0, *strides)) if missing == 0 else ((*shape, 1), (*strides, 0))
+
+
+def _broadcast(array: Lying, shape: Sequence[int]) -> tuple[tuple[int, ...], Strides]:
+    """Return shape and strides of an array broadcast to `shape`."""
+    missing = len(shape) - len(array[0])
+    steps = (0 if own == 1 and own != extent else step
+             for own, step, extent in zip(*array, shape[missing:], strict=True))  # fmt: skip
+    return tuple(shape), ((0,) * missing + tuple(steps))
+
+
+def _ordered(extents: tuple[int, ...], found: list[Stack]) -> tuple[tuple[int, ...], list[Stack]]:
+    """Leave out dimensions of one product, and sort the others by how far they step in C, the farthest first."""
+    kept = sorted((d for d, extent in enumerate(extents) if extent != 1), key=lambda d: -abs(found[2].steps[d]))
+    return tuple(extents[d] for d in kept), [
+        Stack(each.shape, each.strides, tuple(each.steps[d] for d in kept)) for each in found
+    ]
+
+
+def _merged(extents: tuple[int, ...], found: list[Stack]) -> tuple[tuple[int, ...], list[Stack]]:
+    """Merge neighbouring dimensions where every operand steps evenly through both."""
+    d = len(extents) - 1
+    while d > 0:
+        inner = extents[d]
+        if all(each.steps[d - 1] == inner * each.steps[d] for each in found):
+            extents = (*extents[: d - 1], extents[d - 1] * inner, *extents[d + 1 :])
+            found = [_without(each, d - 1) for each in found]
+        d -= 1
+    return extents, found
+
+
+def _without(stack: Stack, d: int) -> Stack:
+    return Stack(stack.shape, stack.strides, stack.steps[:d] + stack.steps[d + 1 :])
+
+
+def _folded(extents: tuple[int, ...], found: list[Stack]) -> tuple[tuple[int, ...], list[Stack]]:
+    """Make one product of several that share B, or A."""
+    d = len(extents) - 1
+    while d >= 0:
+        for axis, shared in ((0, 1), (1, 0)):  # rows, where B is shared; columns, where A is
+            taller = [each if which == shared else _fold(each, axis, d, extents[d]) for which, each in enumerate(found)]
+            whole = [each for each in taller if each is not None]
+            alone = found[shared].steps[d] == 0 != found[1 - shared].steps[d]
+            if alone and len(whole) == len(found) and whole[2].shape[axis] <= MAX_EXTENT:
+                found = [_without(each, d) for each in whole]
+                extents = extents[:d] + extents[d + 1 :]
+                break
+        d -= 1
+    return extents, found
+
+
+def _fold(stack: Stack, axis: int, d: int, extent: int) -> Stack | None:
+    """Return a stack with a dimension of the batch in its rows (axis 0) or columns, or None where one stride cannot."""
+    rows, step = stack.shape[axis], stack.steps[d]
+    if rows != 1 and step != rows * stack.strides[axis]:
+        return None
+    stride = step if rows == 1 else stack.strides[axis]
+    shape = (extent * rows, stack.shape[1]) if axis == 0 else (stack.shape[0], extent * rows)
+    strides = (stride, stack.strides[1]) if axis == 0 else (stack.strides[0], stride)
+    if stored(stack.shape, stack.strides) is not None and stored(shape, strides) is None:
+        return None  # it would have to be packed
+    return Stack(shape, strides, stack.steps)
