@@ -120,17 +120,19 @@ def _launch(
         "C": Region(c, read=bool(beta), write=True, complete=True),
     }
     kernel = (source.generate(rung, config, launch.variant), rung.kernel)
-    shape = (launch.grid, config.threads, config.shared_bytes)
+    kernel_grid, threads, shared_bytes = launch.grid, config.threads, config.shared_bytes
     if launch.parts == 1:
-        return machine.launch(*kernel, *shape, _packed(launch.arguments("A", "B", "C", steps, alpha, beta)), operands)
+        arguments = _packed(launch.arguments("A", "B", "C", steps, alpha, beta))
+        return machine.launch(*kernel, kernel_grid, threads, shared_bytes, arguments, operands)
     partial_sums = np.empty(launch.partial_sums, np.float32)
     into = {"A": operands["A"], "B": operands["B"], "W": Region(partial_sums, write=True, complete=True)}
-    report = machine.launch(*kernel, *shape, _packed(launch.partial_arguments("A", "B", "W", steps)), into)
+    arguments = _packed(launch.partial_arguments("A", "B", "W", steps))
+    report = machine.launch(*kernel, kernel_grid, threads, shared_bytes, arguments, into)
     reduction = (source.helper("reduce_parts"), rungs.kernel_name("reduce_parts"))
-    blocks, threads = grid.reduction_blocks(int(launch.M), int(launch.N), int(launch.parts))
+    blocks, adders = grid.reduction_blocks(int(launch.M), int(launch.N), int(launch.parts))
     arguments = _packed(launch.reduction_arguments("W", "C", alpha, beta))
     grid_of_sums = (blocks, *launch.grid[1:])
-    machine.launch(*reduction, grid_of_sums, threads, 0, arguments, {"W": Region(partial_sums), "C": operands["C"]})
+    machine.launch(*reduction, grid_of_sums, adders, 0, arguments, {"W": Region(partial_sums), "C": operands["C"]})
     return report
 
 
