@@ -7,9 +7,8 @@
 //   only its own elements. What whole tiles leave of K is multiplied last, or first with PEEL = 1.
 // - Sliced-K (SLICED_K > 1): groups of threads, the slices, share out the steps of each tile. Split-K:
 //   part p has blocks of its own and writes the sums of its k_chunk steps to C + p * split_stride.
-// - PARTIAL_ACCUMULATORS divides a sum into several chains of FMAs, for less rounding error; SEGMENT states
-// how
-//   long each is, see docs/order-of-summation.md. Else an undivided K is one chain, as in rungs 1 to 8.
+// - PARTIAL_ACCUMULATORS divides a sum into several chains of FMAs, for less rounding error; SEGMENT says
+//   how long each is, see docs/order-of-summation.md. Else an undivided K is one chain, as in rungs 1 to 8.
 // Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see device/pipelined_copy.cuh), else 1.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)

@@ -156,8 +156,8 @@ def apart(name: str, shared: bool | None, output: str = "C") -> None:
     if shared is None:
         raise OverlapError(
             f"whether {output} shares an element with {name} could not be decided within "
-            f"{layout.MOST_OVERLAP_WORK} steps, because their strides have too little in common; pass a copy of {name}, or no {output} to get a new "
-            "array"
+            f"{layout.MOST_OVERLAP_WORK} steps, because their strides have too little in common; pass a copy "
+            f"of {name}, or no {output} to get a new array"
         )
     if shared:
         raise OverlapError(
