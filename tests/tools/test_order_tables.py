@@ -43,7 +43,7 @@ def test_the_cost_has_its_means_and_every_loss():
 
 def test_the_proof_says_how_many_calls_were_wrong():
     text = order.texts(made_up())["order-proof"]
-    assert "with N = 192 and K = 2500, each layout; against the same rows of the reference | 825 | 0 |" in text
+    assert "with N = 192 and K = 2500, each layout; against the reference | 825 | 0 |" in text
     assert "against the reference | 7 | 1 |" in text and "against the device | 12 | 0 |" in text
 
 

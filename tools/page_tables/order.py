@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from page_tables.markdown import NOT_MEASURED, Data, header, line
 
 _PROOF = {
-    "rows": "1 to 512 of 4096 rows, and all, with N = {N} and K = {K}, each layout; against the same rows of the reference",
+    "rows": "1 to 512 of 4096 rows and all, with N = {N} and K = {K}, each layout; against the reference",
     "configs": "random legal configs, shapes, layouts, paddings, alignments, alpha and beta; against the reference",
     "simulated": "the product on a simulated H200, A100 and T4; against the device",
 }
