@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from page_tables.markdown import Data, header, line
 
 NOT_MEASURED = "*Not measured yet: run `tests/benchmarks/programs/run.py --json docs/data/pytorch.json` on a GPU.*"
@@ -21,9 +23,14 @@ def texts(found: Data | None) -> dict[str, str]:
         "pytorch-gpus": (_gpus, "two_gpus"),
     }
     return {
-        name: table(found) if all(key in found for key in keys) else NOT_MEASURED
-        for name, (table, *keys) in needs.items()
+        name: _with_remark(table, found, key) if key in found else NOT_MEASURED for name, (table, key) in needs.items()
     }
+
+
+def _with_remark(table: Callable[[Data], str], found: Data, key: str) -> str:
+    """Return a table and, below it, what must be known of this run."""
+    remark = found[key].get("remark")
+    return table(found) + (f"\n\n{remark}" if remark else "")
 
 
 def _calls(found: Data) -> str:
@@ -83,7 +90,7 @@ def _gaussian_process(found: Data) -> str:
     process = found["gaussian_process"]
     lines = _where(found) + header("program", "products", "time", "difference from PyTorch", "FLOPs replaced")
     for name, seconds in process["seconds"].items():
-        what = f"Gaussian process, n = {process['n']}, {process['iterations']} steps"
+        what = f"n = {process['n']}, {process['iterations']} steps, CG tolerance {process['cg_tolerance']:g}"
         difference = process["difference"].get(name)
         shown = "" if difference is None else f"hyperparameters {difference:.1e}"
         lines.append(line(what, name, f"{seconds:.2f} s", shown, _percent(process["share"].get(name))))
