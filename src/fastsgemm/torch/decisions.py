@@ -111,7 +111,7 @@ def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None)
     decision = Decision(problem, flops)
     decision.shape, decision.strides = shape, _row_major(shape)
     decision.ordinal = ordinal = a.get_device()
-    lying = [(a.shape, a.stride()), (b.shape, b.stride())]
+    lying: list[tuple[tuple[int, ...], tuple[int, ...]]] = [(a.shape, a.stride()), (b.shape, b.stride())]
     lying.append((shape, decision.strides) if out is None else (out.shape, out.stride()))
     if c is not None and (out is None or not same(c, out)):
         lying.append((c.shape, c.stride()))

@@ -62,7 +62,8 @@ def plan_of(
     """
     a, b, c, *source = (address & 15 for address in addresses)
     more = (metas[3], *source) if source else ()
-    return prepare(gpu, handle, metas[:3], (a, b, c), rung, None, precision, (False, False), more, "the output")
+    of_three = metas[0], metas[1], metas[2]
+    return prepare(gpu, handle, of_three, (a, b, c), rung, None, precision, (False, False), more, "the output")
 
 
 def check_overlap(plan: Plan, metas: tuple[Meta, ...], addresses: tuple[int, ...]) -> None:

@@ -1,6 +1,6 @@
 """The logits of one prompt, alone and among 63 others: in how many elements they differ.
 
-What PyTorch does between the products, such as normalization, softmax and attention, must not depend on the batch either.
+What PyTorch does between the products, such as normalization and attention, must not depend on the batch either.
 """
 
 from contextlib import nullcontext
