@@ -403,7 +403,7 @@ class TestOnADevice:
             for _ in range(3):
                 close(torch.addmm(C, A, B, beta=2, alpha=0.5), 2 * C + 0.5 * torch.from_numpy(A.numpy() @ B.numpy()))
         assert [handle for handle, _ in gpu.launched] == 6 * [5]  # C is copied, then the product is added
-        assert len(gpu.compiled) == 1
+        assert sorted(gpu.compiled) == ["copy_strided", "pipelined"]
         assert counted(turned) == {"addmm": 3}
 
     def test_a_bias_is_read_where_it_lies(self, gpu):
