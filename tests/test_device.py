@@ -191,9 +191,9 @@ def test_operands_are_kept_until_the_work_on_them_is_done(keeper):
 
 
 @pytest.mark.parametrize("threshold", [0, 4096])
-def test_the_pool_is_made_to_keep_memory_at_the_first_allocation_only(monkeypatch, threshold):
+def test_the_pool_is_made_to_keep_memory(monkeypatch, threshold):
     gpu = object.__new__(device.Gpu)
-    gpu.ordinal, gpu.name, gpu.allocate = 3, "a device", gpu._allocate_first
+    gpu.ordinal = 3
     monkeypatch.setattr(driver, "cuDeviceGet", lambda ordinal: (OK, ordinal))
     monkeypatch.setattr(driver, "cuDeviceGetMemPool", lambda number: (OK, f"pool {number}"))
     monkeypatch.setattr(driver, "cuMemPoolGetAttribute", lambda pool, which: (OK, threshold))
@@ -201,8 +201,7 @@ def test_the_pool_is_made_to_keep_memory_at_the_first_allocation_only(monkeypatc
     monkeypatch.setattr(
         driver, "cuMemPoolSetAttribute", lambda pool, which, value: kept.append((pool, int(value))) or (OK,)
     )
-    monkeypatch.setattr(driver, "cuMemAllocAsync", lambda size, handle: (OK, size + handle))
-    assert [gpu.allocate(100, 1), gpu.allocate(200, 2)] == [(OK, 101), (OK, 202)]
+    gpu._keep_freed_memory()
     assert kept == ([] if threshold else [("pool 3", 2**64 - 1)])  # what somebody has chosen stays
 
 

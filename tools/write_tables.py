@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from page_tables import benchmarks, fp16x3, machine_code, pytorch, simulation
+from page_tables import benchmarks, fp16x3, machine_code, order, pytorch, simulation
 from page_tables.markdown import NOT_MEASURED, Data, header, line
 
 from fastsgemm.ladder.simulated import from_json
@@ -33,6 +33,7 @@ _FILES = (
     "hostile",
     "literature",
     "ncu",
+    "order",
     "pytorch",
     "sass",
 )
@@ -60,6 +61,7 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
         | machine_code.sass_texts(data["sass"])
         | machine_code.ncu_texts(data["ncu"])
         | fp16x3.texts(data["fp16x3"])
+        | order.texts(data["order"])
         | pytorch.texts(data["pytorch"])
         | hostile_texts(data["hostile"])
     )

@@ -141,7 +141,7 @@ def _ladder(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     p = options.size
-    found = explain(p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision)
+    found = explain(p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, batch=options.batch)
     if options.json:
         _print_json(found.json())
     else:
@@ -255,6 +255,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
     )
     _size(why, "the problem", required=True)
+    why.add_argument("--batch", type=int, default=1, metavar="COUNT", help="so many products in one call; default 1")
     why.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
     why.add_argument(
         "--precision",

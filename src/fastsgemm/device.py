@@ -127,11 +127,12 @@ class Gpu:
         self._spare_events: list[Any] = []
         self._keeping = threading.Lock()
         self.launch = driver.cuLaunchKernelEx
-        self.allocate = self._allocate_first
+        self.allocate = driver.cuMemAllocAsync
         self.free = driver.cuMemFreeAsync
         self._get_current = driver.cuCtxGetCurrent
         self._push = driver.cuCtxPushCurrent
         self._pop = driver.cuCtxPopCurrent
+        self._keep_freed_memory()
 
     @cached_property
     def device(self) -> Any:
@@ -145,18 +146,21 @@ class Gpu:
         driver.cuCtxSetCurrent(previous)
         return found
 
-    def _allocate_first(self, size: int, handle: int) -> Any:
-        """Allocate, after setting the driver's pool to keep freed memory; else each call would map new pages."""
+    def _keep_freed_memory(self) -> None:
+        """Set the driver's pool to keep freed memory; else each call with a workspace would map new pages.
+
+        This cannot wait for the first such call, because it may be in a capture. A device without a pool refuses that
+        call.
+        """
         from cuda.bindings import driver
 
-        answer = driver.cuDeviceGetMemPool(_device_at(self.ordinal))
-        succeed(f"asking for the memory pool of {self.name}", answer)
+        error, pool = driver.cuDeviceGetMemPool(_device_at(self.ordinal))
+        if int(error) != 0:
+            return
         threshold = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-        if int(driver.cuMemPoolGetAttribute(answer[1], threshold)[1]) == 0:  # else somebody has chosen one
+        if int(driver.cuMemPoolGetAttribute(pool, threshold)[1]) == 0:  # else somebody has chosen one
             everything = driver.cuuint64_t(2**64 - 1)
-            succeed("keeping freed memory", driver.cuMemPoolSetAttribute(answer[1], threshold, everything))
-        self.allocate = driver.cuMemAllocAsync
-        return self.allocate(size, handle)
+            succeed("keeping freed memory", driver.cuMemPoolSetAttribute(pool, threshold, everything))
 
     def enter(self) -> bool:
         """Make this device current in the calling thread. Return whether `leave` must be called to undo it."""

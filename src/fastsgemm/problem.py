@@ -43,6 +43,13 @@ def checked(problem: Problem) -> Problem:
     return problem
 
 
+def checked_batch(count: int) -> int:
+    """Return the number of products of a batch, or raise `ShapeError`."""
+    if type(count) is not int or count < 1:
+        raise ShapeError(f"a batch has at least 1 product, got {count!r}")
+    return count
+
+
 def octaves(one: Problem, other: Problem) -> float:
     """Return how far apart the extents of two problems are, whatever their layouts."""
     pairs = ((one.M, other.M), (one.N, other.N), (one.K, other.K))
@@ -50,7 +57,7 @@ def octaves(one: Problem, other: Problem) -> float:
 
 
 def spell(problem: Problem) -> str:
-    """Return `problem` as `parse` reads it; NN goes without saying, and so does a batch of one."""
+    """Return `problem` as `parse` reads it, which reads no batch; NN goes without saying, and so does one product."""
     suffix = "" if problem.layout == "NN" else f",{problem.layout}"
     batch = "" if problem.batch == 1 else f",x{problem.batch}"
     return f"{problem.M},{problem.N},{problem.K}{suffix}{batch}"

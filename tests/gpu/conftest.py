@@ -7,6 +7,7 @@ import pytest
 
 from fastsgemm import device
 from fastsgemm.call import dispatch
+from fastsgemm.heuristics import packing
 
 
 @pytest.fixture
@@ -34,7 +35,14 @@ def undivided(gpu, monkeypatch):
         choice = real(device_info, rung, problem)
         return replace(choice, config=one_chain(choice.config))
 
+    real_select = packing.select
+
+    def select(*given):
+        selected = real_select(*given)
+        return replace(selected, choice=replace(selected.choice, config=one_chain(selected.choice.config)))
+
     monkeypatch.setattr(dispatch, "choose", choose)
+    monkeypatch.setattr(packing, "select", select)
     gpu.prepared.clear()
     yield
     gpu.prepared.clear()

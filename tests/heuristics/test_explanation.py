@@ -61,12 +61,21 @@ def test_the_parts_of_k_are_shown(evaluator, data_folder):
 def test_as_json_it_is_plain_data():
     found = explain(4096, 4096, 4096, rung="warptiled", device="sm_80")
     again = json.loads(json.dumps(found.json()))
-    assert again["problem"] == {"M": 4096, "N": 4096, "K": 4096, "layout": "NN"}
+    assert again["problem"] == {"M": 4096, "N": 4096, "K": 4096, "layout": "NN", "batch": 1}
     assert again["rule"] == "exact" and again["constants"]["WN"] == 64
 
 
 def test_a_column_is_explained_as_what_is_computed():
     assert explain(4096, 1, 512, device="sm_80").problem == Problem(1, 4096, 512, "NT")
+
+
+def test_a_batch_fills_the_device_before_k_is_split():
+    alone, many = (explain(256, 256, 4096, device="sm_90", batch=count) for count in (1, 1000))
+    assert alone.choice.config.split_k > 1 == many.choice.config.split_k
+    assert str(many).startswith("problem    1000 times 256 x 256 x 4096") and many.json()["problem"]["batch"] == 1000
+    assert alone.choice.ms < many.choice.ms < 1000 * alone.choice.ms
+    with pytest.raises(ShapeError, match="a batch has at least 1 product, got 0"):
+        explain(64, 64, 64, device="sm_90", batch=0)
 
 
 def test_the_default_rung_is_that_of_sgemm():

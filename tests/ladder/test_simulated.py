@@ -96,7 +96,8 @@ def test_rung_11_shows_its_kernels_and_its_own_error(found, rows):
     tensor_cores = found.fp16x3
     kernels = {row.name: row for row in tensor_cores.kernels}
     assert list(kernels) == ["split_rows", "split_columns", "fp16x3", "guard_fp16x3"]
-    assert kernels["split_rows"].loads.bytes == 4 * 128 * 128 and kernels["split_columns"].loads.bytes == 8 * 128 * 128
+    for name in ("split_rows", "split_columns"):  # each reads its operand once: a short column stays in registers
+        assert kernels[name].loads.bytes == 4 * 128 * 128
     assert kernels["guard_fp16x3"].stores.sectors == 0  # nothing was left out
     assert tensor_cores.right and 0 < tensor_cores.error != rows["naive"].error
     text = found.text()

@@ -10,6 +10,7 @@ import fastsgemm
 from fastsgemm import known_devices, problem, rungs
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry.batch import ONE_PRODUCT
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region, sgemm
 
@@ -135,7 +136,7 @@ def test_the_sums_of_segments_are_added_from_the_first_to_the_last(count, M, N, 
         total = total + W[part * M : (part + 1) * M]
     alpha = np.float32(1.5)
     expected = alpha * total if beta == 0 else libm_fma(alpha, total, np.float32(beta) * old)
-    args = (M, N, count, "W", M * N, 1.5, beta, "C", *strides)
+    args = (M, N, count, "W", M * N, 1.5, beta, "C", *strides, ONE_PRODUCT.packed)
     regions = {"W": Region(W), "C": Region(memory.reshape(1, -1), write=True, read=bool(beta))}
     blocks = grid.reduction_blocks(M, N, count, in_order=True)
     Machine().launch(source.helper("reduce_segments"), rungs.kernel_name("reduce_segments"), *blocks, 0, args, regions)

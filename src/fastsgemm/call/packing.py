@@ -19,6 +19,7 @@ from fastsgemm.jit.source import HELPERS
 
 _COPY = "copy_strided"
 _THREADS = HELPERS[_COPY]["THREADS"]
+_OF_BLOCK = _THREADS * HELPERS[_COPY]["ELEMENTS"]  # elements
 
 Extents = tuple[int, ...]
 
@@ -70,7 +71,7 @@ def add_copy(draft: Draft, source: Matrix, target: Matrix, extents: Extents, onl
     count = rows * columns
     if count > 0:
         draft.add(
-            copying, (-(-count // _THREADS), *batch.grid), _THREADS, np.int32(rows), np.int32(columns),
+            copying, (-(-count // _OF_BLOCK), *batch.grid), _THREADS, np.int32(rows), np.int32(columns),
             source.address, *source.strides, target.address, *target.strides, batch, only_for=only_for,
         )  # fmt: skip
 

@@ -134,7 +134,8 @@ def prepare(
         Meta and misalignment of what is read in place of C; empty for C itself.
     output : str
     """
-    tensor_cores, forced = precision == "fp16x3", rung is not None
+    forced = rung is not None
+    tensor_cores = (precision if rung is None else rung.precision) == "fp16x3"
     if tensor_cores:
         fp16x3.check(gpu, config, forced)
     _check_operands(metas, source[0] if source else None, output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastsgemm import device, rungs
@@ -14,7 +14,7 @@ from fastsgemm.heuristics import choose, database, fp16x3, packing
 from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
 from fastsgemm.heuristics.fp16x3 import Fp16x3Choice
-from fastsgemm.problem import Problem, checked, spell
+from fastsgemm.problem import Problem, checked, checked_batch, spell
 from fastsgemm.rungs import Rung
 
 _SHOWN = 4  # alternatives
@@ -58,7 +58,7 @@ class Explanation:
         asked: dict[str, Any] = {
             "device": self.device.name,
             "arch": self.device.arch,
-            "problem": {"M": p.M, "N": p.N, "K": p.K, "layout": p.layout},
+            "problem": {"M": p.M, "N": p.N, "K": p.K, "layout": p.layout, "batch": p.batch},
             "precision": "ieee" if found is None else "fp16x3",
             "rung": self.rung,
         }
@@ -84,7 +84,8 @@ class Explanation:
     def __str__(self) -> str:
         choice = self.choice
         p = self.problem
-        head = f"problem    {p.M} x {p.N} x {p.K}, {p.layout}, on {self.device.name} ({self.device.arch})"
+        times = "" if p.batch == 1 else f"{p.batch} times "
+        head = f"problem    {times}{p.M} x {p.N} x {p.K}, {p.layout}, on {self.device.name} ({self.device.arch})"
         asked = []
         if self.fp16x3 is not None:
             asked = [f"precision  fp16x3: {self.fp16x3.why}"]
@@ -148,6 +149,7 @@ def explain(
     device: int | str = 0,
     precision: str = "ieee",
     batch_invariant: bool = False,
+    batch: int = 1,
 ) -> Explanation:
     """Say which constants `sgemm` uses for a problem, and why.
 
@@ -166,6 +168,8 @@ def explain(
         ``ieee`` or ``fp16x3``, as in `sgemm`.
     batch_invariant : bool
         As in `sgemm`. It is the same as the rung ``batch_invariant``.
+    batch : int
+        How many such products one call computes.
 
     Returns
     -------
@@ -185,12 +189,12 @@ def explain(
     """
     asked = None if rung is None else rungs.find(rung)
     precision = rungs.precision_of(asked, precision)
-    problem = variants.dense_call(checked(Problem(M, N, K, layout))).problem
+    problem = replace(variants.dense_call(checked(Problem(M, N, K, layout))).problem, batch=checked_batch(batch))
     device_info = device_at(device)
     if batch_invariant or asked is rungs.BATCH_INVARIANT:
         rungs.batch_invariant(asked, None, precision)
         return Explanation(device_info, problem, invariant.choose(device_info, problem))
-    if precision == "ieee" and asked is None:
+    if precision == "ieee" and asked is None and batch == 1:
         selected = packing.select(device_info, *variants.dense_operands(problem))
         packed = tuple(name for name, wanted in zip("AB", selected.packed, strict=True) if wanted)
         return Explanation(device_info, problem, selected.choice, None, packed, selected.ms)

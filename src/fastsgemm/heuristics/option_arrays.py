@@ -202,6 +202,7 @@ class AtK:
     """
 
     def __init__(self, options: Options, K: int, multiprocessors: float, part: int | None = None) -> None:
+        K = max(1, K)  # no steps take as long as one
         self.options = options
         self.too_shallow = options.least_depth > K
         steps = np.ceil(K / options.tile_parts) * options.tile

@@ -24,7 +24,7 @@ _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 
 # The constants of the kernels that have no `Config`, by the name of their file.
 HELPERS = {
-    "copy_strided": {"THREADS": 256},
+    "copy_strided": {"THREADS": 256, "ELEMENTS": 4},
     "pack": {"THREADS": 256, "TILE": 64, "VECTOR": 4},
     "reduce_parts": REDUCTION,
     "reduce_segments": SEGMENT_REDUCTION,

@@ -1,0 +1,56 @@
+"""The tables of ``batch_invariant=True``, from measurements that are made up, and what the kept ones say."""
+
+import json
+
+import pytest
+
+order = pytest.importorskip("page_tables.order", reason="tools/ is part of a checkout only")
+tables = pytest.importorskip("write_tables", reason="tools/ is part of a checkout only")
+NOT_MEASURED = pytest.importorskip("page_tables.markdown", reason="tools/ is part of a checkout only").NOT_MEASURED
+
+
+def row(M, named, cublas_ms, default_ms):
+    of = {"M": M, "N": 64, "K": 4096, "layout": "NT", "named": named}
+    return of | {"ms": 2.0, "cublas_ms": cublas_ms, "default_ms": default_ms, "error": 5e-7}
+
+
+def made_up():
+    return {
+        "date": "2026-01-02",
+        "device": "NVIDIA X",
+        "driver": "580.1",
+        "nvrtc": "13.0",
+        "proof": {
+            "rows": {"calls": 825, "bad": 0, "K": 2500, "N": 192},
+            "configs": {"calls": 7, "bad": 1},
+            "simulated": {"calls": 12, "bad": 0},
+        },
+        "rows": [row(1, True, 8.0, 2.0), row(2, True, 2.0, 1.8), row(3, False, 1.0, 1.8)],
+    }
+
+
+def test_the_cost_has_its_means_and_every_loss():
+    text = order.texts(made_up())["order-cost"]
+    assert "On one NVIDIA X, driver 580.1, NVRTC 13.0, 2026-01-02." in text
+    assert "| of the benchmark | 2 | 2.00 | 1.00 | 0 | 0.95 | 0.90 |" in text
+    assert "| others | 1 | 0.50 | 0.50 | 1 | 0.90 | 0.90 |" in text
+    assert "| all | 3 | 1.26 | 0.50 | 1 | 0.93 | 0.90 |" in text
+    shown, hidden = text.split("<details>")
+    lost = "| 3 x 64 x 4096, NT | 2 | 1 | 0.50 | 0.90 | 5.0e-07 |"
+    assert "Slower than cuBLAS, 1 of 3" in shown and lost in shown and "| 2 x 64" not in shown
+    assert hidden.index(lost) < hidden.index("| 2 x 64 x 4096, NT |") < hidden.index("| 1 x 64 x 4096, NT |")
+
+
+def test_the_proof_says_how_many_calls_were_wrong():
+    text = order.texts(made_up())["order-proof"]
+    assert "with N = 192 and K = 2500, each layout; against the reference | 825 | 0 |" in text
+    assert "against the reference | 7 | 1 |" in text and "against the device | 12 | 0 |" in text
+
+
+def test_without_data_the_tables_say_so():
+    assert order.texts(None) == {"order-cost": NOT_MEASURED, "order-proof": NOT_MEASURED}
+
+
+def test_every_kept_comparison_agreed():
+    kept = json.loads((tables.ROOT / "docs" / "data" / "order.json").read_text())
+    assert {one["bad"] for one in kept["proof"].values()} == {0}

@@ -1,0 +1,77 @@
+"""What ``batch_invariant=True`` costs beside cuBLAS and the default, and how many of its results were compared."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from page_tables.markdown import NOT_MEASURED, Data, header, line
+
+_PROOF = {
+    "rows": "1 to 512 of 4096 rows and all, with N = {N} and K = {K}, each layout; against the reference",
+    "configs": "random legal configs, shapes, layouts, paddings, alignments, alpha and beta; against the reference",
+    "simulated": "the product on a simulated H200, A100 and T4; against the device",
+}
+
+
+def texts(data: Data | None) -> dict[str, str]:
+    """Return the tables by name."""
+    if data is None:
+        return dict.fromkeys(("order-cost", "order-proof"), NOT_MEASURED)
+    return {"order-cost": "\n".join(_cost(data)), "order-proof": "\n".join(_proof(data))}
+
+
+def _cost(data: Data) -> list[str]:
+    rows = sorted(data["rows"], key=_times_cublas)
+    lost = [row for row in rows if _times_cublas(row) < 1.0]
+    groups = (
+        ("of the benchmark", [row for row in rows if row["named"]]),
+        ("others", [row for row in rows if not row["named"]]),
+        ("all", rows),
+    )
+    heads = ("number", "times cuBLAS, mean", "least", "slower than cuBLAS", "times the default, mean", "least")
+    return [
+        f"On {_machine(data)}. Means are geometric.", "",
+        *header("problems", *heads),
+        *(_summary(name, found) for name, found in groups if found), "",
+        f"Slower than cuBLAS, {len(lost)} of {len(rows)}, the slowest first:", "",
+        *_problems(lost), "",
+        "<details>", f"<summary>All {len(rows)}, the slowest relative to cuBLAS first</summary>", "",
+        *_problems(rows), "", "</details>",
+    ]  # fmt: skip
+
+
+def _summary(name: str, rows: Sequence[Data]) -> str:
+    of_cublas, of_default = [_times_cublas(row) for row in rows], [_times_default(row) for row in rows]
+    slower = sum(speed < 1.0 for speed in of_cublas)
+    cells = (f"{statistics.geometric_mean(of_cublas):.2f}", f"{min(of_cublas):.2f}", slower)
+    return line(name, len(rows), *cells, f"{statistics.geometric_mean(of_default):.2f}", f"{min(of_default):.2f}")
+
+
+def _problems(rows: Sequence[Data]) -> list[str]:
+    lines = header("M x N x K, layout", "ms", "cuBLAS, ms", "times cuBLAS", "times the default", "error")
+    for row in rows:
+        speeds = (f"{_times_cublas(row):.2f}", f"{_times_default(row):.2f}")
+        called = f"{row['M']} x {row['N']} x {row['K']}, {row['layout']}"
+        lines.append(line(called, f"{row['ms']:.4g}", f"{row['cublas_ms']:.4g}", *speeds, f"{row['error']:.1e}"))
+    return lines
+
+
+def _times_cublas(row: Data) -> float:
+    return float(row["cublas_ms"] / row["ms"])
+
+
+def _times_default(row: Data) -> float:
+    return float(row["default_ms"] / row["ms"])
+
+
+def _proof(data: Data) -> list[str]:
+    lines = [f"On {_machine(data)}.", "", *header("compared, bit by bit", "calls", "wrong")]
+    for name, what in _PROOF.items():
+        found = data["proof"][name]
+        lines.append(line(what.format(**found), found["calls"], found["bad"]))
+    return lines
+
+
+def _machine(data: Data) -> str:
+    return f"one {data['device']}, driver {data['driver']}, NVRTC {data['nvrtc']}, {data['date']}"
