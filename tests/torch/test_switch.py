@@ -424,15 +424,14 @@ class TestOnADevice:
         assert counted(turned) == {"bmm": 2}
 
     def test_c_that_shares_memory_with_the_output(self, gpu):
-        memory, passed = torch.randn(4, 5), []
+        memory, b, passed = torch.randn(7, 4), torch.randn(4, 4), []
         with enabled() as turned:
             [override] = [each for each in turned._overrides if each.name == "addmm.out"]
             override._original = lambda *given, **options: passed.append(given)
-            for _ in range(2):
-                override.function(memory[:3], A, B, out=memory[1:])
-            override.function(memory[:3], A, B, out=memory[:3])
+            for begin in (1, 4, 1, 0):  # 4 makes the plan that the second 1 finds
+                override.function(memory[:3], A, b, out=memory[begin : begin + 3])
         assert len(passed) == 2
-        assert counted(turned) == {"addmm.out: the output shares memory with an operand": 2, "addmm.out": 1}
+        assert counted(turned) == {"addmm.out: the output shares memory with an operand": 2, "addmm.out": 2}
 
     def test_every_alignment_of_an_address(self, gpu):
         memory = torch.randn(4, 200)
