@@ -234,14 +234,15 @@ def sgemm(
         checks.no_output(beta)
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
-    plain = rung is None and config is None and stream is None and split_a is None and split_b is None
+    ordered = rung is rungs.BATCH_INVARIANT
+    plain = (rung is None or ordered) and config is None and stream is None and split_a is None and split_b is None
     if ordinal == HOST:
         try:
             return host.sgemm(A, B, alpha, beta, C, rung, config, stream, precision, out)
         except TrackedError:
             if not plain or out is not None or not _all_of(library, A, B):
                 raise
-        return _by_dispatcher(A, B, alpha, beta, C, precision)
+        return _by_dispatcher(A, B, alpha, beta, C, precision, ordered)
 
     gpu = opened.get(ordinal) or _open(ordinal, library, stream)
     switched = gpu.enter()
@@ -281,7 +282,7 @@ def sgemm(
     except TrackedError:
         if not plain or out is not None or not _all_of(library, A, B):
             raise
-        return _by_dispatcher(A, B, alpha, beta, C, precision)
+        return _by_dispatcher(A, B, alpha, beta, C, precision, ordered)
     finally:
         if switched:
             gpu.leave()
@@ -291,11 +292,11 @@ def _all_of(library: Library, *operands: Any) -> bool:
     return all(arrays.library(x) is library for x in operands)
 
 
-def _by_dispatcher(A: Any, B: Any, alpha: float, beta: float, C: Any, precision: str) -> Any:
+def _by_dispatcher(A: Any, B: Any, alpha: float, beta: float, C: Any, precision: str, ordered: bool) -> Any:
     """Compute the product of tensors that have a gradient, a tangent or, inside a transform of PyTorch, no memory."""
     from fastsgemm.torch import operator
 
-    return operator.sgemm(A, B, alpha, beta, C, precision)
+    return operator.sgemm(A, B, alpha, beta, C, precision, ordered)
 
 
 def _open(ordinal: int, library: Library, stream: Any) -> Gpu:

@@ -34,6 +34,9 @@ FORMS = {
     "linear": lambda a, b, c: torch.nn.functional.linear(a, b.t(), c[0]),
     "bmm of one": lambda a, b, c: torch.bmm(a[None], b[None]),
     "baddbmm of one": lambda a, b, c: torch.baddbmm(c[None], a[None], b[None]),
+    "bmm": lambda a, b, c: torch.bmm(a.expand(5, *a.shape), torch.stack([b, 2 * b, b, -b, b])),
+    "baddbmm": lambda a, b, c: torch.baddbmm(c[0], torch.stack([a, -a]), b.expand(2, *b.shape), beta=2, alpha=3),
+    "baddbmm_": lambda a, b, c: torch.stack([c, -c]).baddbmm_(torch.stack([a, -a]), b.expand(2, *b.shape)),
     "mv": lambda a, b, c: a @ b[:, 0],
     "addmv": lambda a, b, c: torch.addmv(c[:, 0], a, b[:, 0]),
     "dot": lambda a, b, c: torch.dot(a[0], b[:, 0]),
@@ -136,6 +139,18 @@ def test_fp16x3():
         found = a @ b
     wanted = a.double() @ b.double()
     assert (found - wanted).norm() / wanted.norm() < 1e-6
+
+
+def test_batch_invariance():
+    x, weight, bias = torch.randn(300, 1500, device="cuda"), torch.randn(200, 1500, device="cuda"), torch.randn(200)
+    bias = bias.cuda()
+    with fastsgemm.torch.enabled(batch_invariant=True) as switch:
+        among = torch.nn.functional.linear(x, weight, bias)
+        for rows in (slice(7, 8), slice(0, 64), slice(100, 233)):
+            assert torch.equal(among[rows], torch.nn.functional.linear(x[rows], weight, bias))
+        batch = torch.bmm(x.view(3, 100, 1500), weight.t().expand(3, 1500, 200))
+        assert torch.equal(batch.flatten(0, 1), x @ weight.t())
+    assert not switch.report().passed_on
 
 
 def test_the_operator_and_sgemm():

@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import fastsgemm.torch  # noqa: F401, E402  (registers the operator)
-from fastsgemm import OperandError, sgemm  # noqa: E402
+from fastsgemm import OperandError, PrecisionError, sgemm  # noqa: E402
 
 OPERATOR = torch.ops.fastsgemm.sgemm
 
@@ -57,6 +57,23 @@ class TestValues:
     def test_beta_zero_does_not_read_c(self):
         assert not OPERATOR(values(3, 4), values(4, 5), 1.0, 0.0, torch.full((3, 5), torch.nan)).isnan().any()
 
+    def test_a_batch(self):
+        A, B, C = values(2, 6, 3, 4), values(2, 6, 4, 5), values(2, 6, 3, 5)
+        equal(OPERATOR(A, B), A @ B)
+        equal(OPERATOR(A, B, 2.0, 0.5, C), 2 * A @ B + 0.5 * C)
+        equal(OPERATOR(A, B[:, :1].expand(2, 6, 4, 5)), A @ B[:, :1])
+
+    def test_one_order_of_summation(self, fresh_machine, monkeypatch):
+        monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+        A, B = learned(5, 1100), values(1100, 6)
+        result = OPERATOR(A, B, batch_invariant=True)
+        assert torch.equal(result[2:3], OPERATOR(A[2:3], B, batch_invariant=True))
+        assert torch.equal(result, sgemm(A, B, batch_invariant=True))
+        result.sum().backward()
+        equal(A.grad, torch.ones(5, 6) @ B.T)
+        with pytest.raises(PrecisionError, match="batch_invariant=True needs precision 'ieee'"):
+            OPERATOR(A, B, precision="fp16x3", batch_invariant=True)
+
     def test_nothing_to_sum(self):
         C = values(3, 5)
         assert torch.equal(OPERATOR(values(3, 0), values(0, 5)), torch.zeros(3, 5))
@@ -76,8 +93,9 @@ class TestRefusals:
         ("A", "B", "more", "message"),
         [
             ((3, 4), (3, 4), (), "A's columns must equal B's rows, got A \\(3, 4\\) and B \\(3, 4\\)"),
-            ((4,), (4, 5), (), "A must have 2 dimensions, got 1"),
-            ((2, 3, 4), (4, 5), (), "A must have 2 dimensions, got 3"),
+            ((4,), (4, 5), (), "A must have at least 2 dimensions, got 1"),
+            ((2, 3, 4), (4, 5), (), "dimensions \\(2,\\) of A before the last two, B has \\(\\)"),
+            ((2, 3, 4), (1, 4, 5), (), "dimensions \\(2,\\) of A before the last two, B has \\(1,\\)"),
             ((3, 4), (4, 5), (1.0, 1.0), "beta must be 0 when C is not given, got 1.0"),
             ((3, 4), (4, 5), (1.0, 1.0, torch.ones(3, 6)), "C must have 5 columns, got \\(3, 6\\)"),
             ((3, 4), (4, 5), (1.0, 1.0, torch.ones(2, 5)), "C must have 3 rows, got \\(2, 5\\)"),
@@ -113,6 +131,12 @@ class TestDerivatives:
     def test_second(self):
         given = learned(3, 4), learned(4, 5), learned(3, 5)
         assert torch.autograd.gradgradcheck(both(0, 0)[0], given, check_fwd_over_rev=True, **DIFFERENCES)
+
+    def test_of_a_batch(self):
+        given = learned(2, 3, 4), learned(2, 4, 2), learned(2, 3, 2)
+        more = {"check_forward_ad": True, "check_batched_grad": True}
+        assert torch.autograd.gradcheck(both(0, 0)[0], given, **more, **DIFFERENCES)
+        assert torch.autograd.gradgradcheck(both(0, 0)[0], given, **DIFFERENCES)
 
     def test_gradcheck_would_notice(self, monkeypatch):
         from fastsgemm.torch import operator
@@ -183,11 +207,24 @@ class TestVmap:
         ))  # fmt: skip
 
 
+def test_two_batches_are_one_product(monkeypatch):
+    from fastsgemm.torch import products
+
+    real, shapes = products.multiply, []
+    monkeypatch.setattr(products, "multiply", lambda *given: (shapes.append(given[-1].shape), real(*given)))
+    A, B = values(7, 6, 3, 4), values(7, 6, 4, 5)
+    equal(torch.func.vmap(OPERATOR)(A[0], B[0]), A[0] @ B[0])
+    equal(torch.func.vmap(torch.func.vmap(OPERATOR), (0, 0))(A, B), A @ B)
+    assert shapes == [(6, 3, 5), (7, 6, 3, 5)]
+
+
 class TestCompilers:
-    @pytest.mark.parametrize("case", ["plain", "alpha, beta and C", "gradients"])
+    @pytest.mark.parametrize("case", ["plain", "batch", "alpha, beta and C", "gradients"])
     def test_opcheck(self, case):
         make = learned if case == "gradients" else values
         given = (make(3, 4), make(4, 5)) if case == "plain" else (make(3, 4), make(4, 5), 2.0, 0.5, make(3, 5))
+        if case == "batch":
+            given = learned(2, 3, 4), learned(2, 4, 5)
         outcome = torch.library.opcheck(OPERATOR.default, given)
         assert set(outcome.values()) == {"SUCCESS"}
 
@@ -241,6 +278,19 @@ class TestSgemmItself:
     def test_gradients(self):
         A, B = learned(3, 4), learned(4, 5)
         assert torch.autograd.gradcheck(lambda a, b: sgemm(a, b, 2.0), (A, B), **DIFFERENCES)
+
+    @pytest.mark.parametrize(
+        ("a", "b"),
+        [((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (6, 4, 5)),
+         ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5))],
+    )  # fmt: skip
+    def test_gradients_of_batches_and_vectors(self, a, b):
+        A, B = learned(*a), learned(*b)
+        result, wanted = sgemm(A, B), torch.matmul(A, B)
+        equal(result, wanted)
+        weights = torch.randn(wanted.shape)
+        for found, expected in zip(*(torch.autograd.grad(x, (A, B), weights) for x in (result, wanted)), strict=True):
+            equal(found, expected)
 
     def test_c_is_updated_and_has_a_gradient(self):
         A, B, old = values(3, 4), learned(4, 5), learned(3, 5)

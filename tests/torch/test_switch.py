@@ -10,12 +10,20 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import fastsgemm.torch  # noqa: E402
-from fastsgemm.errors import ArgumentError, CaptureError, CompileError, DeviceError, MissingExtraError  # noqa: E402
+from fastsgemm.errors import (  # noqa: E402
+    ArgumentError,
+    CaptureError,
+    CompileError,
+    DeviceError,
+    MissingExtraError,
+    PrecisionError,
+)
 from fastsgemm.torch import products, switch  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("on_host")
 
 A, B, C, V = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5), torch.randn(4)
+A3, B3, C3 = torch.randn(2, 3, 4), torch.randn(2, 4, 5), torch.randn(2, 3, 5)
 
 
 def enabled(**settings):
@@ -54,6 +62,19 @@ CALLS = {
     "bmm of one": ("bmm", lambda: torch.bmm(A[None], B[None])),
     "baddbmm of one": ("baddbmm", lambda: torch.baddbmm(C[None], A[None], B[None], beta=2)),
     "baddbmm_ of one": ("baddbmm_", lambda: C[None].clone().baddbmm_(A[None], B[None])),
+    "bmm": ("bmm", lambda: torch.bmm(A3, B3)),
+    "bmm, transposed": ("bmm", lambda: torch.bmm(B3.mT, A3.mT)),
+    "bmm of a shared matrix": ("bmm", lambda: torch.bmm(A3, B.expand(2, 4, 5))),
+    "bmm.out": ("bmm.out", lambda: torch.bmm(A3, B3, out=torch.empty(2, 3, 5))),
+    "baddbmm": ("baddbmm", lambda: torch.baddbmm(C3, A3, B3, beta=2, alpha=0.5)),
+    "baddbmm with a row": ("baddbmm", lambda: torch.baddbmm(C[0], A3, B3)),
+    "baddbmm with a row for each product": ("baddbmm", lambda: torch.baddbmm(C3[:, :1], A3, B3)),
+    "baddbmm, beta 0": ("baddbmm", lambda: torch.baddbmm(torch.full((2, 3, 5), torch.nan), A3, B3, beta=0)),
+    "baddbmm.out": ("baddbmm.out", lambda: torch.baddbmm(C3, A3, B3, out=torch.empty(2, 3, 5))),
+    "baddbmm.out in place": ("baddbmm.out", lambda: torch.baddbmm(x := C3.clone(), A3, B3, beta=3, out=x)),
+    "baddbmm_": ("baddbmm_", lambda: C3.clone().baddbmm_(A3, B3, beta=3)),
+    "matmul that broadcasts": ("bmm", lambda: torch.matmul(A3[:, None], torch.stack([B, 2 * B, 3 * B]))),
+    "einsum of batches": ("bmm", lambda: torch.einsum("bij,bjk->bik", A3, B3)),
     "einsum": ("bmm", lambda: torch.einsum("ij,jk->ki", A, B)),
     "matrix times vector": ("addmv_|addmv.out", lambda: A @ V),
     "vector times matrix": ("mm|addmv_|addmv.out", lambda: V @ B),
@@ -83,7 +104,6 @@ PASSED_ON = {
     "dtype float16": lambda: torch.mm(A.half(), B.half()),
     "dtype int64": lambda: torch.mm(A.long(), B.long()),
     "an empty operand": lambda: torch.mm(A[:, :0], B[:0]),
-    "a batch": lambda: torch.bmm(torch.ones(2, 3, 4), torch.ones(2, 4, 5)),
     "the output must be resized": lambda: torch.mm(A, B, out=torch.empty(0)),
     "the output shares memory with an operand": lambda: (x := torch.ones(4, 4)).addmm_(x, torch.ones(4, 4)),
 }
@@ -111,6 +131,9 @@ def test_passed_on(reason):
         lambda: torch.addmm(C.long(), A, B),
         lambda: torch.dot(V, V[:2]),
         lambda: torch.addmv(V, A, V),
+        lambda: torch.bmm(A3, B3[:1]),
+        lambda: torch.bmm(A3, B),
+        lambda: torch.baddbmm(C3.expand(2, 2, 3, 5), A3, B3),
     ],
 )
 def test_what_pytorch_refuses_gets_its_own_error(call):
@@ -289,11 +312,12 @@ class TestReport:
         with enabled() as turned:
             A @ B
             A @ B
-            torch.bmm(torch.ones(2, 3, 4), torch.ones(2, 4, 5))
+            torch.bmm(A3, B3)
+            torch.mm(A, B, out=torch.empty(0))
         report = turned.report()
-        assert (report.calls, report.flops) == (2, 2 * 2 * 3 * 4 * 5)
-        assert report.share == 0.5
-        assert [line.problem for line in report.lines] == ["(3, 4) x (4, 5)", "(2, 3, 4) x (2, 4, 5)"]
+        assert (report.calls, report.flops) == (3, 4 * 2 * 3 * 4 * 5)
+        assert report.share == 0.8
+        assert [line.problem for line in report.replaced] == ["(3, 4) x (4, 5)", "(2, 3, 4) x (2, 4, 5)"]
 
     def test_it_reads(self):
         with enabled() as turned:
@@ -340,6 +364,31 @@ def test_the_simulated_device(fresh_machine, monkeypatch):
     assert counted(turned) == {"addmm": 1}
 
 
+class TestBatchInvariance:
+    def test_a_row_does_not_depend_on_the_others(self, fresh_machine, monkeypatch):
+        monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+        x, weight, bias = torch.randn(9, 1100), torch.randn(6, 1100), torch.randn(6)
+        with enabled(batch_invariant=True) as turned:
+            among, alone = (torch.nn.functional.linear(each, weight, bias) for each in (x, x[4:5]))
+            batch = torch.bmm(x[:2, None], weight.t().expand(2, 1100, 6))
+            one = torch.bmm(x[1:2, None], weight.t()[None])
+        assert torch.equal(among[4:5], alone)
+        assert torch.equal(batch[1:], one)
+        assert counted(turned) == {"addmm": 2, "bmm": 2}
+        assert "batch-invariant" in repr(turned)
+
+    def test_it_needs_ieee(self):
+        with pytest.raises(PrecisionError, match="batch_invariant=True needs precision 'ieee', got 'fp16x3'"):
+            fastsgemm.torch.enable("fp16x3", batch_invariant=True, device="cpu")
+
+    def test_it_needs_a_device(self):
+        with (
+            enabled(batch_invariant=True),
+            pytest.raises(RuntimeError, match=r"mm of \(3, 4\) x \(4, 5\) on cpu: .*GPU"),
+        ):
+            A @ B
+
+
 class TestOnADevice:
     """The way of a call to a device, which is here in host memory."""
 
@@ -353,9 +402,36 @@ class TestOnADevice:
         with enabled() as turned:
             for _ in range(3):
                 close(torch.addmm(C, A, B, beta=2, alpha=0.5), 2 * C + 0.5 * torch.from_numpy(A.numpy() @ B.numpy()))
-        assert [handle for handle, _ in gpu.launched] == [5, 5, 5]
-        assert len(gpu.compiled) == 1
+        assert [handle for handle, _ in gpu.launched] == 6 * [5]  # C is copied, then the product is added
+        assert sorted(gpu.compiled) == ["copy_strided", "pipelined"]
         assert counted(turned) == {"addmm": 3}
+
+    def test_a_bias_is_read_where_it_lies(self, gpu):
+        with enabled() as turned:
+            for bias in (C[0], C[0], C[:, :1], C[0, 0]):
+                close(torch.addmm(bias, A, B, beta=2), 2 * bias + torch.from_numpy(A.numpy() @ B.numpy()))
+            out = torch.full((3, 5), torch.nan)
+            for beta in (0, 1):
+                torch.addmm(C[0], A, B, beta=beta, out=out)
+                close(out, beta * C[0] + torch.from_numpy(A.numpy() @ B.numpy()))
+        assert counted(turned) == {"addmm": 4, "addmm.out": 2}
+
+    def test_a_batch_is_one_launch(self, gpu):
+        with enabled() as turned:
+            for _ in range(2):
+                close(torch.bmm(A3, B3), torch.from_numpy(A3.numpy() @ B3.numpy()))
+        assert len(gpu.launched) == 2
+        assert counted(turned) == {"bmm": 2}
+
+    def test_c_that_shares_memory_with_the_output(self, gpu):
+        memory, b, passed = torch.randn(7, 4), torch.randn(4, 4), []
+        with enabled() as turned:
+            [override] = [each for each in turned._overrides if each.name == "addmm.out"]
+            override._original = lambda *given, **options: passed.append(given)
+            for begin in (1, 4, 1, 0):  # 4 makes the plan that the second 1 finds
+                override.function(memory[:3], A, b, out=memory[begin : begin + 3])
+        assert len(passed) == 2
+        assert counted(turned) == {"addmm.out: the output shares memory with an operand": 2, "addmm.out": 2}
 
     def test_every_alignment_of_an_address(self, gpu):
         memory = torch.randn(4, 200)

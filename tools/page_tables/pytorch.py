@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from page_tables.markdown import Data, header, line
 
 NOT_MEASURED = "*Not measured yet: run `tests/benchmarks/programs/run.py --json docs/data/pytorch.json` on a GPU.*"
@@ -11,16 +13,24 @@ def texts(found: Data | None) -> dict[str, str]:
     """Return the text of every table by its name; a program that was not run has none yet."""
     found = found or {}
     needs = {
-        "pytorch-calls": (_calls, "calls", "compiled"),
+        "pytorch-calls": (_calls, "calls"),
+        "pytorch-compiled": (_compiled, "compiled"),
         "pytorch-opinfo": (_opinfo, "opinfo"),
-        "pytorch-programs": (_programs, "gpt2", "gaussian_process", "batch_invariance"),
+        "pytorch-gpt2": (_gpt2, "gpt2"),
         "pytorch-losses": (_losses, "gpt2"),
+        "pytorch-gaussian-process": (_gaussian_process, "gaussian_process"),
+        "pytorch-batch-invariance": (_batch_invariance, "batch_invariance"),
         "pytorch-gpus": (_gpus, "two_gpus"),
     }
     return {
-        name: table(found) if all(key in found for key in keys) else NOT_MEASURED
-        for name, (table, *keys) in needs.items()
+        name: _with_remark(table, found, key) if key in found else NOT_MEASURED for name, (table, key) in needs.items()
     }
+
+
+def _with_remark(table: Callable[[Data], str], found: Data, key: str) -> str:
+    """Return a table and, below it, what must be known of this run."""
+    remark = found[key].get("remark")
+    return table(found) + (f"\n\n{remark}" if remark else "")
 
 
 def _calls(found: Data) -> str:
@@ -35,10 +45,11 @@ def _calls(found: Data) -> str:
         lines.append(line(f"`{name}`", f"{plain:.1f}", f"{ours:.1f}", f"{ours / plain:.2f}"))
     lines += ["", *header("call without the switch", "host time, µs")]
     lines += [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
-    lines += [
-        "",
-        *header("compiled MLP, 1024 wide, forward and backward", "PyTorch, ms", "with the switch on, ms", "ratio"),
-    ]
+    return "\n".join(lines)
+
+
+def _compiled(found: Data) -> str:
+    lines = header("compiled MLP, 1024 wide, forward and backward", "PyTorch, ms", "with the switch on, ms", "ratio")
     for batch, row in found["compiled"].items():
         plain, ours = row["PyTorch"], row["fastsgemm"]
         lines.append(line(f"batch {batch}", f"{plain:.3f}", f"{ours:.3f}", f"{ours / plain:.2f}"))
@@ -60,32 +71,37 @@ def _opinfo(found: Data) -> str:
     return "\n".join(lines)
 
 
-def _programs(found: Data) -> str:
-    gpt2, process, prompts = found["gpt2"], found["gaussian_process"], found["batch_invariance"]
-    lines = [
-        f"On one {found['device']}, torch {found['torch']}, {found['date']}.",
-        "",
-        *header("program", "products", "time", "difference from PyTorch", "FLOPs replaced"),
-    ]
+def _where(found: Data) -> list[str]:
+    return [f"On one {found['device']}, torch {found['torch']}, {found['date']}.", ""]
+
+
+def _gpt2(found: Data) -> str:
+    gpt2 = found["gpt2"]
+    lines = _where(found) + header("program", "products", "time", "difference from PyTorch", "FLOPs replaced")
     for name, ms in gpt2["ms"].items():
         what = "GPT-2 (124M), {} x {} tokens, a step".format(*gpt2["batch"])
         difference = gpt2["difference"].get(name)
         shown = "" if difference is None else f"loss {difference:.1e}"
         lines.append(line(what, name, f"{ms:.1f} ms", shown, _percent(gpt2["share"].get(name))))
+    return "\n".join(lines)
+
+
+def _gaussian_process(found: Data) -> str:
+    process = found["gaussian_process"]
+    lines = _where(found) + header("program", "products", "time", "difference from PyTorch", "FLOPs replaced")
     for name, seconds in process["seconds"].items():
-        what = f"Gaussian process, n = {process['n']}, {process['iterations']} steps"
+        what = f"n = {process['n']}, {process['iterations']} steps, CG tolerance {process['cg_tolerance']:g}"
         difference = process["difference"].get(name)
         shown = "" if difference is None else f"hyperparameters {difference:.1e}"
         lines.append(line(what, name, f"{seconds:.2f} s", shown, _percent(process["share"].get(name))))
-    lines += [
-        "",
-        *header(
-            f"one prompt of {prompts['tokens']} tokens, alone and among {prompts['prompts']}", "logits that differ"
-        ),
-    ]
-    for name, count in prompts["differing"].items():
-        shown = f"{count:,} of {prompts['elements']:,}" if isinstance(count, int) else count
-        lines.append(line(name, shown))
+    return "\n".join(lines)
+
+
+def _batch_invariance(found: Data) -> str:
+    prompts = found["batch_invariance"]
+    what = f"one prompt of {prompts['tokens']} tokens, alone and among {prompts['prompts']}"
+    lines = _where(found) + header(what, "logits that differ")
+    lines += [line(name, f"{count:,} of {prompts['elements']:,}") for name, count in prompts["differing"].items()]
     return "\n".join(lines)
 
 

@@ -22,9 +22,6 @@ SCALAR = "alpha or beta is no float32 number"
 NO_MEMORY = "an operand without memory"
 
 
-_NO_META: Meta = ((), (), HOST, None, False)  # of a call that is passed on
-
-
 class Decision:
     """What is done with operands like these.
 
@@ -42,8 +39,9 @@ class Decision:
         The device; None for the host, and before the first call.
     plan : Plan or None
         What is launched; None for the host, and before the first call.
-    a, b, c : Meta
-        What `fastsgemm.call` needs to know of A, B and C beside their addresses.
+    metas : tuple of Meta
+        What `fastsgemm.call` needs to know beside their addresses of A, of B, of what is written and, where C is
+        another tensor than that, of C.
     shape, strides : tuple of int
         Of a new result.
     calls : int
@@ -53,7 +51,7 @@ class Decision:
     """
 
     __slots__ = (
-        *("a", "b", "c", "shape", "strides", "gpu", "plan", "ordinal"),
+        *("metas", "shape", "strides", "gpu", "plan", "ordinal"),
         *("problem", "flops", "reason", "calls", "other_ends"),
     )
 
@@ -64,46 +62,25 @@ class Decision:
         self.gpu: Any = None
         self.plan: Any = None
         self.ordinal = HOST
-        self.a = self.b = self.c = _NO_META
+        self.metas: tuple[Meta, ...] = ()
         self.shape: tuple[int, ...] = ()
         self.strides: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How an operator's operands are matrices.
+    """What an operator multiplies.
 
     Attributes
     ----------
     name : str
         The operator, without its form.
-    dimensions : (int, int, int)
-        Of A, B and the result.
+    dimensions : (int, int)
+        Of A and B.
     """
 
     name: str
-    dimensions: tuple[int, int, int]
-
-    def matrices(self, a: Any, b: Any, c: Any) -> tuple[Any, Any, Any]:
-        """Return A, B and C with two dimensions each, as views of the same memory.
-
-        `a`, `b` and `c` are (shape, strides). A vector is a column, that of a dot product's left side a row.
-        """
-        if self.dimensions == (2, 1, 1):
-            return a, _column(b), _column(c)
-        if self.dimensions == (1, 1, 0):
-            return ((1, *a[0]), (0, *a[1])), _column(b), ((1, 1), (1, 1))
-        if self.dimensions == (3, 3, 3):
-            a, b, c = ((shape[1:], strides[1:]) for shape, strides in (a, b, c))
-        return a, b, c
-
-
-def _column(x: Any) -> Any:
-    return (*x[0], 1), (*x[1], 1)
-
-
-MATRICES = (2, 2, 2)
-BATCHES = (3, 3, 3)
+    dimensions: tuple[int, int]
 
 
 def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> Decision:
@@ -117,7 +94,7 @@ def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None)
     c : Tensor, optional
         What is added, or None for an operator that adds nothing.
     out : Tensor, optional
-        What is written, or None for a new tensor. It is `c` for the form in place.
+        What is written, or None for a new tensor. If it is the same memory as `c`, C is updated in place.
     """
     given = [x for x in (a, b, c, out) if x is not None]
     reason = _of_types(given)
@@ -127,17 +104,24 @@ def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None)
     shape = _result_shape(kind, a, b)
     if shape is None:
         return Decision(problem, 0, "shapes that do not fit, which PyTorch refuses")
-    flops = 2 * a.numel() * (shape[-1] if len(shape) > 1 else 1)
-    reason = _of_shapes(kind, shape, a, b, c, out)
+    flops = 2 * a.numel() * (shape[-1] if b.dim() > 1 else 1)
+    reason = _of_shapes(shape, a, b, c, out)
     if reason:
         return Decision(problem, flops, reason)
     decision = Decision(problem, flops)
     decision.shape, decision.strides = shape, _row_major(shape)
     decision.ordinal = ordinal = a.get_device()
-    written = (shape, decision.strides) if out is None else (tuple(out.shape), out.stride())
-    metas = kind.matrices((a.shape, a.stride()), (b.shape, b.stride()), written)
-    decision.a, decision.b, decision.c = ((tuple(s), tuple(t), ordinal, None, False) for s, t in metas)
+    lying: list[tuple[tuple[int, ...], tuple[int, ...]]] = [(a.shape, a.stride()), (b.shape, b.stride())]
+    lying.append((shape, decision.strides) if out is None else (out.shape, out.stride()))
+    if c is not None and (out is None or not same(c, out)):
+        lying.append((c.shape, c.stride()))
+    decision.metas = tuple((tuple(s), tuple(t), ordinal, None, False) for s, t in lying)
     return decision
+
+
+def same(c: Tensor, out: Tensor) -> bool:
+    """Whether two tensors are the same elements of memory."""
+    return c is out or (c.data_ptr() == out.data_ptr() and c.stride() == out.stride() and c.shape == out.shape)
 
 
 def _of_types(given: list[Tensor]) -> str:
@@ -151,13 +135,11 @@ def _of_types(given: list[Tensor]) -> str:
     return ""
 
 
-def _of_shapes(kind: Kind, shape: tuple[int, ...], a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> str:
+def _of_shapes(shape: tuple[int, ...], a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> str:
     if 0 in (*a.shape, *b.shape):
         return "an empty operand"
     if max(*a.shape, *b.shape) > MAX_EXTENT:
         return f"an extent above {MAX_EXTENT}"
-    if kind.dimensions == BATCHES and shape[0] != 1:
-        return "a batch"
     if out is not None and out.shape != shape:
         return "the output must be resized"
     if c is not None and c is not out:
@@ -170,15 +152,11 @@ def _of_shapes(kind: Kind, shape: tuple[int, ...], a: Tensor, b: Tensor, c: Tens
 
 def _result_shape(kind: Kind, a: Tensor, b: Tensor) -> tuple[int, ...] | None:
     """Return the shape of the product, or None if there is none."""
-    if (a.dim(), b.dim()) != kind.dimensions[:2]:
+    if (a.dim(), b.dim()) != kind.dimensions or a.shape[:-2] != b.shape[:-2]:
         return None
-    if kind.dimensions == (1, 1, 0):
-        return () if a.shape == b.shape else None
-    if kind.dimensions == (2, 1, 1):
-        return (a.shape[0],) if a.shape[1] == b.shape[0] else None
-    if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+    if a.shape[-1] != b.shape[-2 if b.dim() > 1 else 0]:
         return None
-    return (*a.shape[:-1], b.shape[-1])
+    return (*a.shape[:-1], *(b.shape[-1:] if b.dim() > 1 else ()))
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

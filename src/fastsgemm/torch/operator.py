@@ -1,7 +1,9 @@
-"""The operator ``torch.ops.fastsgemm.sgemm(A, B, alpha=1.0, beta=0.0, C=None, *, precision="ieee")``.
+"""The operator ``torch.ops.fastsgemm.sgemm(A, B, alpha=1, beta=0, C=None, *, precision, batch_invariant)``.
 
-It returns alpha * A @ B + beta * C as a new row-major tensor and leaves C as it is. A is (M, K), B is (K, N) and C is
-(M, N), all float32 on one CUDA device or on the CPU. Whatever PyTorch would refuse for `torch.mm` raises RuntimeError.
+It returns alpha * A @ B + beta * C as a new row-major tensor and leaves C as it is. A is (..., M, K), B is (..., K, N)
+and C is (..., M, N), all float32 on one CUDA device or on the CPU. The dimensions before the last two are those of a
+batch. They are the same in all operands, of which `Tensor.expand` makes one that the batch shares. Whatever PyTorch
+would refuse for `torch.mm` or `torch.bmm` raises RuntimeError.
 
 It is registered with ``Library.define`` and ``impl``, because ``custom_op`` costs more than the product of small
 matrices. The gradient is an ``autograd.Function`` above it, whose backward is the operator again: so gradients have
@@ -10,7 +12,7 @@ every order, and forward-mode derivatives exist, too.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,23 +20,34 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from fastsgemm import rungs
+from fastsgemm.call import checks
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.torch import products
 
 LIBRARY = torch.library.Library("fastsgemm", "DEF")
 LIBRARY.define(
-    "sgemm(Tensor A, Tensor B, float alpha=1.0, float beta=0.0, Tensor? C=None, *, str precision='ieee') -> Tensor",
+    "sgemm(Tensor A, Tensor B, float alpha=1.0, float beta=0.0, Tensor? C=None, *, str precision='ieee', "
+    "bool batch_invariant=False) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 _sgemm = torch.ops.fastsgemm.sgemm.default
 
 
-def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, precision: str) -> tuple[Any, Any]:
-    """Return M and N, which may be symbols, or raise what PyTorch would."""
+def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, precision: str) -> tuple[Any, ...]:
+    """Return the shape of the result, which may have symbols, or raise what PyTorch would."""
     rungs.precision_of(None, precision)
     operands = {"A": A, "B": B} if C is None else {"A": A, "B": B, "C": C}
     for name, x in operands.items():
-        torch._check(x.dim() == 2, lambda name=name, x=x: f"sgemm: {name} must have 2 dimensions, got {x.dim()}")
+        torch._check(
+            x.dim() >= 2, lambda name=name, x=x: f"sgemm: {name} must have at least 2 dimensions, got {x.dim()}"
+        )
+        torch._check(
+            x.shape[:-2] == A.shape[:-2],
+            lambda name=name, x=x: (
+                f"sgemm: all operands must have the dimensions {tuple(A.shape[:-2])} of A before the "
+                f"last two, {name} has {tuple(x.shape[:-2])}"
+            ),
+        )
         torch._check(
             x.dtype is torch.float32, lambda name=name, x=x: f"sgemm: {name} must be torch.float32, got {x.dtype}"
         )
@@ -43,16 +56,20 @@ def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, precision: str) 
             lambda name=name, x=x: f"sgemm: all operands must be on {A.device} as A is, {name} is on {x.device}",
         )
     torch._check(
-        A.shape[1] == B.shape[0],
+        A.shape[-1] == B.shape[-2],
         lambda: f"sgemm: A's columns must equal B's rows, got A {tuple(A.shape)} and B {tuple(B.shape)}",
     )
-    M, N = A.shape[0], B.shape[1]
+    M, N = A.shape[-2], B.shape[-1]
     if C is not None:
-        torch._check(C.shape[0] == M, lambda: f"sgemm: C must have {M} rows, got {tuple(C.shape)}")
-        torch._check(C.shape[1] == N, lambda: f"sgemm: C must have {N} columns, got {tuple(C.shape)}")
+        torch._check(C.shape[-2] == M, lambda: f"sgemm: C must have {M} rows, got {tuple(C.shape)}")
+        torch._check(C.shape[-1] == N, lambda: f"sgemm: C must have {N} columns, got {tuple(C.shape)}")
     else:
         torch._check(beta == 0.0, lambda: f"sgemm: beta must be 0 when C is not given, got {beta}")
-    return M, N
+    return (*A.shape[:-1], N)
+
+
+def _rung(precision: str, batch_invariant: bool) -> rungs.Rung | None:
+    return rungs.batch_invariant(None, None, precision)[0] if batch_invariant else None
 
 
 def _product(
@@ -63,18 +80,18 @@ def _product(
     C: Tensor | None = None,
     *,
     precision: str = "ieee",
+    batch_invariant: bool = False,
 ) -> Tensor:
-    M, N = _shape(A, B, beta, C, precision)
+    shape = _shape(A, B, beta, C, precision)
+    rung = _rung(precision, batch_invariant)
     try:
         alpha32, beta32 = products.scalar("alpha", alpha), products.scalar("beta", beta)
-        result = torch.empty((M, N), dtype=torch.float32, device=A.device)
-        if C is not None and beta32:
-            result.copy_(C)
+        result = torch.empty(shape, dtype=torch.float32, device=A.device)
         if result.numel() == 0:
             return result
         if A.numel() == 0:
-            return result.mul_(float(beta32)) if beta32 else result.zero_()
-        products.multiply(A, B, result, alpha32, beta32, precision)
+            return result.copy_(C).mul_(beta32) if C is not None and beta32 else result.zero_()
+        products.multiply(A, B, C if beta32 else None, alpha32, beta32, precision, rung, result)
     except FastsgemmError as error:
         shapes = f"sgemm of {tuple(A.shape)} and {tuple(B.shape)} on {A.device}"
         raise products.named(error, shapes) from error
@@ -89,24 +106,34 @@ def _fake(
     C: Tensor | None = None,
     *,
     precision: str = "ieee",
+    batch_invariant: bool = False,
 ) -> Tensor:
-    return A.new_empty(_shape(A, B, beta, C, precision))
+    shape = _shape(A, B, beta, C, precision)
+    _rung(precision, batch_invariant)
+    return A.new_empty(shape)
+
+
+class _How(NamedTuple):
+    """What an operator's gradients take over from it."""
+
+    precision: str
+    batch_invariant: bool
 
 
 class _Differentiable(torch.autograd.Function):
     """The operator with its derivatives: linear in A, in B and in C."""
 
     @staticmethod
-    def forward(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, precision: str) -> Tensor:
+    def forward(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How) -> Tensor:
         if not torch._C._are_functorch_transforms_active():
-            return _below_autograd(A, B, alpha, beta, C, precision)
+            return _below_autograd(A, B, alpha, beta, C, how)
         # `apply` turned both off, but the outer levels of torch.func still have to see this product.
         with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
-            return _below_autograd(A, B, alpha, beta, C, precision)
+            return _below_autograd(A, B, alpha, beta, C, how)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        A, B, ctx.alpha, ctx.beta, _, ctx.precision = inputs
+        A, B, ctx.alpha, ctx.beta, _, ctx.how = inputs
         ctx.save_for_backward(A, B)
         ctx.save_for_forward(A, B)
 
@@ -115,8 +142,8 @@ class _Differentiable(torch.autograd.Function):
         A, B = ctx.saved_tensors
         of_a, of_b, *_, of_c, _ = ctx.needs_input_grad
         return (
-            _sgemm(gradient, B.mT, ctx.alpha, precision=ctx.precision) if of_a else None,
-            _sgemm(A.mT, gradient, ctx.alpha, precision=ctx.precision) if of_b else None,
+            _sgemm(gradient, B.mT, ctx.alpha, **ctx.how._asdict()) if of_a else None,
+            _sgemm(A.mT, gradient, ctx.alpha, **ctx.how._asdict()) if of_b else None,
             None,
             None,
             ctx.beta * gradient if of_c else None,
@@ -128,10 +155,10 @@ class _Differentiable(torch.autograd.Function):
         A, B = ctx.saved_tensors
         parts = [] if c is None or ctx.beta == 0.0 else [ctx.beta * c]
         if a is not None:
-            parts.append(_sgemm(a, B, ctx.alpha, precision=ctx.precision))
+            parts.append(_sgemm(a, B, ctx.alpha, **ctx.how._asdict()))
         if b is not None:
-            parts.append(_sgemm(A, b, ctx.alpha, precision=ctx.precision))
-        return sum(parts[1:], parts[0]) if parts else A.new_zeros((A.shape[0], B.shape[1]))
+            parts.append(_sgemm(A, b, ctx.alpha, **ctx.how._asdict()))
+        return sum(parts[1:], parts[0]) if parts else A.new_zeros((*A.shape[:-1], B.shape[-1]))
 
 
 _apply_one_level = super(torch.autograd.Function, _Differentiable).apply
@@ -148,9 +175,9 @@ def _apply(*operands: Any) -> Any:
     return _apply_one_level(*operands)
 
 
-def _below_autograd(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, precision: str) -> Tensor:
+def _below_autograd(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How) -> Tensor:
     with torch._C._AutoDispatchBelowAutograd():
-        return _sgemm(A, B, alpha, beta, C, precision=precision)
+        return _sgemm(A, B, alpha, beta, C, **how._asdict())
 
 
 def _with_gradient(
@@ -161,11 +188,13 @@ def _with_gradient(
     C: Tensor | None = None,
     *,
     precision: str = "ieee",
+    batch_invariant: bool = False,
 ) -> Tensor:
     tracked = torch.is_grad_enabled() and (A.requires_grad or B.requires_grad or (C is not None and C.requires_grad))
+    how = _How(precision, batch_invariant)
     if tracked or forward_ad._current_level >= 0:
-        return _apply(A, B, alpha, beta, C, precision)
-    return _below_autograd(A, B, alpha, beta, C, precision)
+        return _apply(A, B, alpha, beta, C, how)
+    return _below_autograd(A, B, alpha, beta, C, how)
 
 
 def _batched(
@@ -178,34 +207,27 @@ def _batched(
     C: Tensor | None = None,
     *,
     precision: str = "ieee",
+    batch_invariant: bool = False,
 ) -> tuple[Tensor, int]:
-    """The rule of `torch.func.vmap`: fold the batch into M or into N where only one operand has it."""
+    """The rule of `torch.func.vmap`: fold the batch into M or N where only one of two matrices has it, else a batch."""
+    how = _How(precision, batch_invariant)._asdict()
     of_a, of_b, *_, of_c = (*batch_dims[:4], batch_dims[4] if len(batch_dims) > 4 else None)
     A = A if of_a is None else A.movedim(of_a, 0)
     B = B if of_b is None else B.movedim(of_b, 0)
-    size = info.batch_size
+    size, one = info.batch_size, A.dim() == 2 or B.dim() == 2
     if C is not None:
         C = C.unsqueeze(0).expand(size, *C.shape) if of_c is None else C.movedim(of_c, 0)
-    if of_b is None and of_a is not None:
+    if one and of_b is None and of_a is not None:
         rows = None if C is None else C.flatten(0, 1)
-        return _sgemm(A.flatten(0, 1), B, alpha, beta, rows, precision=precision).unflatten(0, (size, -1)), 0
-    if of_a is None and of_b is not None:
+        return _sgemm(A.flatten(0, 1), B, alpha, beta, rows, **how).unflatten(0, (size, -1)), 0
+    if one and of_a is None and of_b is not None:
         columns = B.movedim(0, 1).flatten(1, 2)
         side = None if C is None else C.movedim(0, 1).flatten(1, 2)
-        made = _sgemm(A, columns, alpha, beta, side, precision=precision)
+        made = _sgemm(A, columns, alpha, beta, side, **how)
         return made.unflatten(1, (size, -1)), 1
-    many = [
-        _sgemm(
-            A if of_a is None else A[i],
-            B if of_b is None else B[i],
-            alpha,
-            beta,
-            None if C is None else C[i],
-            precision=precision,
-        )
-        for i in range(size)
-    ]
-    return torch.stack(many), 0
+    A = A.unsqueeze(0).expand(size, *A.shape) if of_a is None else A
+    B = B.unsqueeze(0).expand(size, *B.shape) if of_b is None else B
+    return _sgemm(A, B, alpha, beta, C, **how), 0
 
 
 LIBRARY.impl("sgemm", _product, "CPU")
@@ -215,10 +237,25 @@ torch.library.register_fake("fastsgemm::sgemm", _fake, lib=LIBRARY)
 torch.library.register_vmap("fastsgemm::sgemm", _batched, lib=LIBRARY)
 
 
-def sgemm(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, precision: str) -> Tensor:
+def sgemm(
+    A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, precision: str, batch_invariant: bool
+) -> Tensor:
     """Do what `fastsgemm.sgemm` does, by PyTorch's dispatcher: for tensors with gradients, tangents or no memory.
 
     C is updated in place and returned.
     """
-    result = _sgemm(A, B, alpha, beta, C, precision=precision)
+    how = _How(precision, batch_invariant)._asdict()
+    if A.dim() == B.dim() == 2:
+        result = _sgemm(A, B, alpha, beta, C, **how)
+        return result if C is None else C.copy_(result)
+    shape = checks.result_shape(A.shape, B.shape, None if C is None else C.shape)
+    a = A.unsqueeze(0) if A.dim() == 1 else A
+    b = B.unsqueeze(1) if B.dim() == 1 else B
+    if a.dim() > 2 and b.dim() == 2:  # one product of more rows
+        a = a.flatten(0, -2)
+    else:
+        extents = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = a.expand(*extents, *a.shape[-2:]), b.expand(*extents, *b.shape[-2:])
+    whole = (*a.shape[:-1], b.shape[-1])
+    result = _sgemm(a, b, alpha, beta, None if C is None else C.reshape(whole), **how).reshape(shape)
     return result if C is None else C.copy_(result)

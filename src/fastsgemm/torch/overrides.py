@@ -14,17 +14,18 @@ from torch import Tensor
 
 from fastsgemm.call.arrays import HOST
 from fastsgemm.errors import CaptureError, FastsgemmError, OverlapError
+from fastsgemm.rungs import Rung
 from fastsgemm.torch import decisions, products
 from fastsgemm.torch.decisions import Decision, Kind
 from fastsgemm.torch.report import Line
 
 KINDS = {
-    "mm": Kind("mm", decisions.MATRICES),
-    "addmm": Kind("addmm", decisions.MATRICES),
-    "bmm": Kind("bmm", decisions.BATCHES),
-    "baddbmm": Kind("baddbmm", decisions.BATCHES),
-    "addmv": Kind("addmv", (2, 1, 1)),
-    "dot": Kind("dot", (1, 1, 0)),
+    "mm": Kind("mm", (2, 2)),
+    "addmm": Kind("addmm", (2, 2)),
+    "bmm": Kind("bmm", (3, 3)),
+    "baddbmm": Kind("baddbmm", (3, 3)),
+    "addmv": Kind("addmv", (2, 1)),
+    "dot": Kind("dot", (1, 1)),
 }
 
 _MOST_DECISIONS = 16384  # of one operator; then its table is emptied and starts again
@@ -41,15 +42,17 @@ class Override:
         PyTorch's kernel.
     precision : str
         ``ieee`` or ``fp16x3``.
+    rung : Rung or None
+        That with one order of summation, or None for the fastest.
     device : str
         ``cuda`` or ``cpu``.
     """
 
-    def __init__(self, name: str, original: Callable[..., Any], precision: str, device: str) -> None:
+    def __init__(self, name: str, original: Callable[..., Any], precision: str, rung: Rung | None, device: str) -> None:
         self.name = name
         self._kind = KINDS[name.removesuffix(".out").removesuffix("_")]
         self._original = original
-        self._precision = precision
+        self._precision, self._rung = precision, rung
         self._tf32 = _tf32_allowed if device == "cuda" else _never
         self._empty = _empty_strided(device)
         self._decisions: dict[Any, Decision] = {}
@@ -100,7 +103,8 @@ class Override:
                 return pass_on(decision, decision.reason or decisions.TF32, a, b)
             try:
                 result = empty(decision, a)
-                run(decision, pa, pb, result.data_ptr(), 1.0, 0.0)
+                pc = result.data_ptr()
+                run(decision, pa, pb, pc, pc, 1.0, 0.0)
             except PassedOn as passed:
                 return pass_on(decision, passed.reason, a, b)
             decision.calls += 1
@@ -122,7 +126,7 @@ class Override:
             if decision.reason or tf32():
                 return pass_on(decision, decision.reason or decisions.TF32, a, b, out=out)
             try:
-                run(decision, pa, pb, pc, 1.0, 0.0)
+                run(decision, pa, pb, pc, pc, 1.0, 0.0)
             except PassedOn as passed:
                 return pass_on(decision, passed.reason, a, b, out=out)
             decision.calls += 1
@@ -134,11 +138,11 @@ class Override:
         table, make, run, pass_on, tf32, empty = self._tools()
 
         def new_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-            pa, pb = a.data_ptr(), b.data_ptr()
+            pa, pb, ps = a.data_ptr(), b.data_ptr(), c.data_ptr()
             key = (
                 a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
                 b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
-                c.shape, c.dtype, c.get_device(),
+                c.shape, c.stride(), c.dtype, c.get_device(), ps & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, None)
             if decision.reason or tf32():
@@ -146,9 +150,7 @@ class Override:
             try:
                 alpha32, beta32 = _scalars(alpha, beta)
                 result = empty(decision, a)
-                if beta32:
-                    result.copy_(c)
-                run(decision, pa, pb, result.data_ptr(), alpha32, beta32)
+                run(decision, pa, pb, result.data_ptr(), ps, alpha32, beta32)
             except PassedOn as passed:
                 return pass_on(decision, passed.reason, c, a, b, beta=beta, alpha=alpha)
             decision.calls += 1
@@ -160,22 +162,19 @@ class Override:
         table, make, run, pass_on, tf32, _ = self._tools()
 
         def into_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Any:
-            pa, pb, pc = a.data_ptr(), b.data_ptr(), out.data_ptr()
+            pa, pb, pc, ps = a.data_ptr(), b.data_ptr(), out.data_ptr(), c.data_ptr()
             key = (
                 a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
                 b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
-                c.shape, c.dtype, c.get_device(), out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
+                c.shape, c.stride(), c.dtype, c.get_device(), ps & 15, ps == pc,
+                out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, out)
             if decision.reason or tf32():
                 return pass_on(decision, decision.reason or decisions.TF32, c, a, b, beta=beta, alpha=alpha, out=out)
             try:
                 alpha32, beta32 = _scalars(alpha, beta)
-                if beta32 and not _same(c, out):
-                    if _may_overlap(out, a, b, c):  # C is copied into the output before the product reads A and B
-                        raise PassedOn(decisions.OVERLAP)
-                    out.copy_(c)
-                run(decision, pa, pb, pc, alpha32, beta32)
+                run(decision, pa, pb, pc, ps, alpha32, beta32)
             except PassedOn as passed:
                 return pass_on(decision, passed.reason, c, a, b, beta=beta, alpha=alpha, out=out)
             decision.calls += 1
@@ -198,7 +197,7 @@ class Override:
                 return pass_on(decision, decision.reason or decisions.TF32, c, a, b, beta=beta, alpha=alpha)
             try:
                 alpha32, beta32 = _scalars(alpha, beta)
-                run(decision, pa, pb, pc, alpha32, beta32)
+                run(decision, pa, pb, pc, pc, alpha32, beta32)
             except PassedOn as passed:
                 return pass_on(decision, passed.reason, c, a, b, beta=beta, alpha=alpha)
             decision.calls += 1
@@ -210,14 +209,17 @@ class Override:
         return self._decisions, self._make, self._runner(), self._pass_on, self._tf32, self._empty
 
     def _runner(self) -> Callable[..., None]:
-        """Return the function that launches what was decided, or raises `PassedOn`."""
+        """Return the function that launches what was decided, or raises `PassedOn`.
+
+        It takes the addresses of A, of B, of what is written and of C, which may be the same.
+        """
         otherwise, current, name = self._run_otherwise, products.current_stream, self.name
 
-        def run(decision: Decision, pa: int, pb: int, pc: int, alpha: float, beta: float) -> None:
+        def run(decision: Decision, pa: int, pb: int, pc: int, ps: int, alpha: float, beta: float) -> None:
             try:
                 plan, gpu = decision.plan, decision.gpu
-                if plan is None or not (pa and pb):
-                    otherwise(decision, pa, pb, pc, alpha, beta)
+                if plan is None or not (pa and pb and ps):
+                    otherwise(decision, pa, pb, pc, ps, alpha, beta)
                     return
                 handle = current(decision.ordinal)
                 a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
@@ -226,15 +228,18 @@ class Override:
                 apart = (c_high <= pa + a_low or pa + a_high <= c_low) and (
                     c_high <= pb + b_low or pb + b_high <= c_low
                 )
+                if plan.source_range:
+                    low, high = plan.source_range
+                    apart = apart and (c_high <= ps + low or ps + high <= c_low)
                 if not apart or handle not in gpu.streams:
-                    otherwise(decision, pa, pb, pc, alpha, beta)
+                    otherwise(decision, pa, pb, pc, ps, alpha, beta)
                 elif gpu.enter():
                     try:
-                        plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
+                        plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
                     finally:
                         gpu.leave()
                 else:
-                    plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
+                    plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
             except OverlapError:
                 raise PassedOn(decisions.OVERLAP) from None
             except CaptureError:
@@ -245,22 +250,24 @@ class Override:
 
         return run
 
-    def _run_otherwise(self, decision: Decision, pa: int, pb: int, pc: int, alpha: float, beta: float) -> None:
+    def _run_otherwise(self, decision: Decision, pa: int, pb: int, pc: int, ps: int, alpha: float, beta: float) -> None:
         """Multiply on the host, for the first time, on a new stream, or where the output may share memory."""
-        if not (pa and pb):
+        if not (pa and pb and ps):
             raise PassedOn(decisions.NO_MEMORY)
-        metas, addresses = (decision.a, decision.b, decision.c), (pa, pb, pc)
+        metas, precision, rung = decision.metas, self._precision, self._rung
+        addresses = (pa, pb, pc, ps)[: len(metas)]
         gpu = products.gpu_of(decision.ordinal)
         if gpu is None:
-            products.on_host((pa, metas[0]), (pb, metas[1]), (pc, metas[2]), alpha, beta, self._precision)
+            a, b, c, *source = zip(addresses, metas, strict=True)
+            products.on_host(a, b, c, alpha, beta, precision, rung, *source)
             return
         switched = gpu.enter()
         try:
             handle = products.stream_of(gpu)
-            plan = decision.plan or products.plan_of(gpu, handle, metas, addresses, self._precision)
+            plan = decision.plan or products.plan_of(gpu, handle, metas, addresses, precision, rung)
             products.check_overlap(plan, metas, addresses)
             decision.gpu, decision.plan = gpu, plan
-            plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
+            plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
         finally:
             if switched:
                 gpu.leave()
@@ -287,15 +294,6 @@ def _scalars(alpha: Any, beta: Any) -> tuple[Any, Any]:
         return products.scalar("alpha", alpha), products.scalar("beta", beta)
     except FastsgemmError:
         raise PassedOn(decisions.SCALAR) from None
-
-
-def _same(c: Tensor, out: Tensor) -> bool:
-    return c is out or (c.data_ptr() == out.data_ptr() and c.stride() == out.stride() and c.shape == out.shape)
-
-
-def _may_overlap(out: Tensor, *others: Tensor) -> bool:
-    memory = out.untyped_storage().data_ptr()
-    return any(x.untyped_storage().data_ptr() == memory for x in others)
 
 
 def _never() -> bool:

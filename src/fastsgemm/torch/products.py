@@ -10,11 +10,12 @@ import torch
 
 from fastsgemm import host
 from fastsgemm.call import checks, product
-from fastsgemm.call.arrays import HOST, View
+from fastsgemm.call.arrays import HOST, Meta, View
 from fastsgemm.call.plan import Plan
-from fastsgemm.call.product import Metas, prepare
+from fastsgemm.call.product import prepare
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.geometry.layout import ITEM
+from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ def gpu_of(ordinal: int) -> Gpu | None:
     return first_use.opened.get(ordinal) or first_use.open_device(ordinal, lambda: current_stream(ordinal))
 
 
-def plan_of(gpu: Gpu, handle: int, metas: Metas, addresses: tuple[int, int, int], precision: str) -> Plan:
-    """Return the plan of a product of 2-D float32 matrices in device memory, after checking them.
+def plan_of(
+    gpu: Gpu, handle: int, metas: tuple[Meta, ...], addresses: tuple[int, ...], precision: str, rung: Rung | None
+) -> Plan:
+    """Return the plan of a product of float32 tensors in device memory, after checking them.
 
     Parameters
     ----------
@@ -51,28 +54,46 @@ def plan_of(gpu: Gpu, handle: int, metas: Metas, addresses: tuple[int, int, int]
     handle : int
         The raw stream of the first call.
     metas : tuple of Meta
-        Of A, B and C.
+        Of A, B, what is written and, if it is another array, C.
     addresses : tuple of int
-        Of A, B and C in the first call. Later ones have the same alignment.
+        Theirs in the first call. Later ones have the same alignment.
     precision : str
+    rung : Rung or None
     """
-    a, b, c = (address & 15 for address in addresses)
-    return prepare(gpu, handle, metas, (a, b, c), None, None, precision, (False, False))
+    a, b, c, *source = (address & 15 for address in addresses)
+    more = (metas[3], *source) if source else ()
+    of_three = metas[0], metas[1], metas[2]
+    return prepare(gpu, handle, of_three, (a, b, c), rung, None, precision, (False, False), more, "the output")
 
 
-def check_overlap(plan: Plan, metas: Metas, addresses: tuple[int, int, int]) -> None:
-    """Raise `OverlapError` if C shares an element with A or B."""
-    a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
-    pa, pb, pc = addresses
-    for name, p, low, high, meta in (("A", pa, a_low, a_high, metas[0]), ("B", pb, b_low, b_high, metas[1])):
-        if pc + c_low < p + high and p + low < pc + c_high:
-            product.check_overlap(name, p - pc, metas[2], meta)
+def check_overlap(plan: Plan, metas: tuple[Meta, ...], addresses: tuple[int, ...]) -> None:
+    """Raise `OverlapError` if what is written shares an element with another operand."""
+    (a_low, a_high, b_low, b_high, c_low, c_high), written = plan.ranges, addresses[2]
+    ends = [(a_low, a_high), (b_low, b_high), (c_low, c_high), plan.source_range]
+    for name, i in (("A", 0), ("B", 1), ("C", 3)):
+        if i < len(addresses):
+            (low, high), p = ends[i], addresses[i]
+            if written + c_low < p + high and p + low < written + c_high:
+                product.check_overlap(name, p - written, metas[2], metas[i], "the output")
 
 
-def on_host(a: View, b: View, c: View, alpha: float, beta: float, precision: str) -> None:
-    """Compute C <- alpha * A @ B + beta * C on host memory, as `fastsgemm.sgemm` does with host arrays."""
-    arrays = [_array(x) for x in (a, b, c)]
-    host.sgemm(arrays[0], arrays[1], alpha, beta, arrays[2], None, None, None, precision)
+def on_host(
+    a: View,
+    b: View,
+    c: View,
+    alpha: float,
+    beta: float,
+    precision: str,
+    rung: Rung | None = None,
+    source: View | None = None,
+) -> None:
+    """Compute C <- alpha * A @ B + beta * C on host memory, as `fastsgemm.sgemm` does with host arrays.
+
+    With `source`, that is read in place of C.
+    """
+    out = _array(c)
+    read = out if source is None else _array(source)
+    host.sgemm(_array(a), _array(b), alpha, beta, read, rung, None, None, precision, out)
 
 
 def _array(x: View) -> np.ndarray:
@@ -86,16 +107,19 @@ def _array(x: View) -> np.ndarray:
     return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
-def multiply(a: Tensor, b: Tensor, c: Tensor, alpha: float, beta: float, precision: str) -> None:
-    """Compute C <- alpha * A @ B + beta * C for plain 2-D float32 tensors that have memory."""
-    views = view(a), view(b), view(c)
-    gpu = gpu_of(c.get_device())
+def multiply(
+    a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, precision: str, rung: Rung | None, out: Tensor
+) -> None:
+    """Compute out <- alpha * A @ B + beta * C for plain float32 tensors that have memory; `out` is new."""
+    views = view(a), view(b), view(out)
+    source = None if c is None else view(c)
+    gpu = gpu_of(out.get_device())
     if gpu is None:
-        on_host(*views, alpha, beta, precision)
+        on_host(*views, alpha, beta, precision, rung, source)
         return
     switched = gpu.enter()
     try:
-        product.multiply(gpu, stream_of(gpu), *views, alpha, beta, precision=precision)
+        product.multiply(gpu, stream_of(gpu), *views, alpha, beta, rung, None, precision, source=source)
     finally:
         if switched:
             gpu.leave()

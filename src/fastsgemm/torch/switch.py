@@ -12,6 +12,7 @@ import torch
 
 from fastsgemm import rungs
 from fastsgemm.errors import ArgumentError, DeviceError, MissingExtraError
+from fastsgemm.rungs import Rung
 from fastsgemm.torch.overrides import Override
 from fastsgemm.torch.report import Report
 
@@ -38,13 +39,15 @@ class Switch:
     Attributes
     ----------
     precision : str
+    batch_invariant : bool
     only : tuple of str
         The operators that are replaced.
     device : str
     """
 
-    def __init__(self, precision: str, only: tuple[str, ...], device: str) -> None:
-        self.precision, self.only, self.device = precision, only, device
+    def __init__(self, precision: str, rung: Rung | None, only: tuple[str, ...], device: str) -> None:
+        self.precision, self.batch_invariant, self.only, self.device = precision, rung is not None, only, device
+        self._rung = rung
         self._overrides: list[Override] = []
         self._library: Any = None
 
@@ -58,7 +61,8 @@ class Switch:
         if not self._overrides:
             keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
             for form in forms:
-                self._overrides.append(Override(form, _original(form, key, keys), self.precision, self.device))
+                original = _original(form, key, keys)
+                self._overrides.append(Override(form, original, self.precision, self._rung, self.device))
         library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():  # PyTorch warns of every kernel that is overridden
             warnings.filterwarnings("ignore", message=".*[Oo]verrid", category=UserWarning)
@@ -72,7 +76,8 @@ class Switch:
 
     def __repr__(self) -> str:
         state = "off" if self._library is None else "on"
-        return f"<Switch {state}: {', '.join(self.only)} on {self.device}, precision {self.precision!r}>"
+        how = f"precision {self.precision!r}" + (", batch-invariant" if self.batch_invariant else "")
+        return f"<Switch {state}: {', '.join(self.only)} on {self.device}, {how}>"
 
 
 def _original(form: str, key: str, keys: Any) -> Any:
@@ -105,7 +110,8 @@ def enable(
     precision : str
         ``"ieee"`` or ``"fp16x3"``, as of `fastsgemm.sgemm`.
     batch_invariant : bool
-        As of `fastsgemm.sgemm`: a row of the result does not depend on how many other rows there are.
+        As of `fastsgemm.sgemm`: a row of the result does not depend on how many other rows there are, nor a product on
+        the batch that it is in. Precision "ieee" only.
     only : collection of str, optional
         The operators to replace, from `OPERATORS`. Default: all.
     device : str
@@ -121,9 +127,9 @@ def enable(
     MissingExtraError
         PyTorch is older than 2.9, which cannot call the kernel that it had before.
     ArgumentError
-        `only` or `device` has an unknown name, or `batch_invariant` is not available.
+        `only` or `device` has an unknown name.
     PrecisionError
-        There is no such precision.
+        There is no such precision, or it is not batch-invariant.
     DeviceError
         PyTorch has no CUDA device.
 
@@ -190,8 +196,7 @@ def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None
             "kernel that they had before; torch.ops.fastsgemm.sgemm works there"
         )
     rungs.precision_of(None, precision)
-    if batch_invariant:
-        raise ArgumentError("batch_invariant is not available yet")
+    rung = rungs.batch_invariant(None, None, precision)[0] if batch_invariant else None
     if device not in _DEVICES:
         raise ArgumentError(f"device must be one of {', '.join(_DEVICES)}, got {device!r}")
     chosen = tuple(OPERATORS) if only is None else (only,) if isinstance(only, str) else tuple(only)
@@ -200,4 +205,4 @@ def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None
             raise ArgumentError(f"only must name operators of {', '.join(OPERATORS)}, got {operator!r}")
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError("PyTorch sees no CUDA device (torch.cuda.is_available() is False)")
-    return Switch(precision, chosen, device)
+    return Switch(precision, rung, chosen, device)

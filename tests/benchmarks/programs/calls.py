@@ -9,7 +9,7 @@ import fastsgemm
 import fastsgemm.torch
 
 CALLS = 100  # in a round: few enough not to fill the launch queue, which would measure the device
-ROUNDS = 60
+ROUNDS = 30
 
 
 def host_time(call, device):
@@ -28,11 +28,13 @@ def measure(device="cuda", small=False):
     A, B, C = (torch.rand(64, 64, device=device) for _ in range(3))
     bias, double = torch.rand(64, device=device), A.double()
     layer = torch.nn.Linear(64, 64, device=device)
+    A3, B3 = (torch.rand(8, 64, 64, device=device) for _ in range(2))
     calls = {
         "torch.mm": lambda: torch.mm(A, B),
         "torch.mm(out=)": lambda: torch.mm(A, B, out=C),
         "torch.addmm": lambda: torch.addmm(bias, A, B),
         "nn.Linear, without gradient": torch.no_grad()(lambda: layer(A)),
+        "torch.bmm": lambda: torch.bmm(A3, B3),
         "torch.dot": lambda: torch.dot(bias, bias),
         "torch.mm of float64": lambda: torch.mm(double, double),
         "torch.add, which is not replaced": lambda: torch.add(A, B, out=C),

@@ -5,6 +5,7 @@ by a run of plain PyTorch whose weights begin half a unit in the last place away
 """
 
 import copy
+import math
 import statistics
 import time
 from contextlib import nullcontext
@@ -13,38 +14,55 @@ from functools import cache
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+import fastsgemm
 import fastsgemm.torch
 
 
 @cache
-def _initial(small):
+def _initial(device, small):
     torch.manual_seed(0)
     size = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 512} if small else {}
     config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False, **size)
-    return GPT2LMHeadModel(config), config
+    with torch.device(device):
+        return GPT2LMHeadModel(config), config
 
 
-def model_of(small):
+def model_of(device, small):
     """Return a model with the same weights each time, and its config."""
-    model, config = _initial(small)
+    model, config = _initial(device, small)
     return copy.deepcopy(model), config
+
+
+def prepare(config, rows):
+    """Compile the kernels of all products of a training step, on all cores."""
+    width, words = config.n_embd, config.vocab_size
+    widths = (width, 3 * width, 4 * width)
+    fastsgemm.prepare(rows, widths, widths, ("NN", "NT"))  # of the layers, and the gradients of their operands
+    fastsgemm.prepare(widths, widths, rows, "TN")  # the gradients of their weights
+    fastsgemm.prepare(rows, words, width, "NT")
+    fastsgemm.prepare(rows, width, words, "NN")
+    fastsgemm.prepare(words, width, rows, "TN")
+
+
+def say(started, what):
+    print(f"  {time.perf_counter() - started:5.1f} s: {what}", flush=True)
 
 
 def train(device, small, steps, how, disturbed=False):
     """Return the losses and the median time of a step in ms."""
-    model, config = model_of(small)
+    model, config = model_of(device, small)
     if disturbed:
+        torch.manual_seed(3)
         with torch.no_grad():
             for p in model.parameters():
-                p.mul_(1.0 + 2.0**-24 * torch.randint(-1, 2, p.shape))
-    model = model.to(device).train()
+                p.mul_(1.0 + 2.0**-24 * torch.randint(-1, 2, p.shape, device=device))
+    model = model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     data = torch.Generator().manual_seed(1)
-    batch, tokens = (2, 32) if small else (4, 512)
     losses, times = [], []
     with how:
         for _ in range(steps):
-            ids = torch.randint(config.vocab_size, (batch, tokens), generator=data).to(device)
+            ids = torch.randint(config.vocab_size, _size(small), generator=data).to(device)
             started = time.perf_counter()
             loss = model(input_ids=ids, labels=ids).loss
             loss.backward()
@@ -55,13 +73,24 @@ def train(device, small, steps, how, disturbed=False):
     return losses, statistics.median(times[steps // 4 :])
 
 
+def _size(small):
+    """Return how many texts a step has, and how many tokens each."""
+    return (2, 32) if small else (4, 256)
+
+
 def measure(device="cuda", small=False):
-    steps = 4 if small else 20
-    train(device, small, 2, nullcontext())  # warm up
+    steps, started = 4 if small else 20, time.perf_counter()
+    _, config = model_of(device, small)
+    say(started, "the model is there")
+    if device == "cuda":
+        prepare(config, math.prod(_size(small)))
+        say(started, "kernels are compiled")
+    train(device, small, 1, nullcontext())  # warm up
     plain, plain_ms = train(device, small, steps, nullcontext())
     noise, _ = train(device, small, steps, nullcontext(), disturbed=True)
+    say(started, "PyTorch is trained")
     found = {
-        "batch": [2, 32] if small else [4, 512],
+        "batch": _size(small),
         "steps": steps,
         "losses": {"PyTorch": plain, "PyTorch, disturbed": noise},
         "ms": {"PyTorch": plain_ms},
@@ -71,13 +100,15 @@ def measure(device="cuda", small=False):
     }
     for precision in ("ieee",) if small else ("ieee", "fp16x3"):
         with fastsgemm.torch.enabled(precision, device=device) as switch:
-            train(device, small, 2, nullcontext())  # compiles the kernels
+            train(device, small, 1, nullcontext())  # compiles the kernels
             report = switch.report()
+        say(started, f"{precision} is warm")
         losses, ms = train(device, small, steps, fastsgemm.torch.enabled(precision, device=device))
         found["losses"][precision], found["ms"][precision] = losses, ms
         found["difference"][precision] = _difference(losses, plain)
         found["share"][precision], found["calls"][precision] = report.share, report.calls
         found["passed_on"] = sorted({f"{line.operator}: {line.reason}" for line in report.passed_on})
+        say(started, f"{precision} is trained")
     return found
 
 
