@@ -13,6 +13,7 @@ from fastsgemm.call.product import multiply
 from fastsgemm.call.split_operand import SplitOperand, array_of
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError, ShapeError
+from fastsgemm.geometry.layout import same_elements
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.first_use import opened
@@ -188,9 +189,10 @@ def sgemm(
     **Copies.** A matrix that has a unit stride is read in place, whatever its layout. Any other is packed into
     workspace first. With `out` and beta != 0, C is copied to `out` first, by one more launch.
 
-    **Batches.** All products of a batch are one launch. A matrix that the batch shares, by broadcasting or a stride of
-    0, is neither repeated nor copied; where the batch shares B, and A and C lie so, the batch is one product of more
-    rows. Products of precision "fp16x3" are computed one after the other where that is faster than an IEEE kernel.
+    **Batches.** A batch is one launch if at most three of its dimensions cannot be merged. A matrix that the batch
+    shares, by broadcasting or a stride of 0, is not repeated. Where the batch shares B, and A and C lie so, the batch
+    is one product of more rows. Products of precision "fp16x3" are computed one after the other where that is faster
+    than an IEEE kernel.
 
     **Reproducibility.** The same call with the same config gives the same bits every time. Rungs 1 to 8 sum each
     element of C in one chain of FMAs in ascending k, then apply alpha and beta, so they all give the same bits. Rung 9
@@ -345,6 +347,6 @@ def _source(C: Any, out: Any, library: Library, c: View, handle: int, at_home: b
         source = arrays.library(C).view(C, handle, at_home)
         if out is None and source[1][3] is None:
             checks.exact_shape("C", source[1][0], c[1][0])
-        if source[0] != c[0] or source[1][:2] != c[1][:2]:
+        if source[0] != c[0] or not same_elements(source[1][:2], c[1][:2]):
             more["source"] = source
     return more

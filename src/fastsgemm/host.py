@@ -15,7 +15,7 @@ from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import NoDriverError, StreamError
 from fastsgemm.geometry import layout
-from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.layout import ITEM, same_elements
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 
@@ -93,7 +93,9 @@ def _strides(x: np.ndarray) -> tuple[int, ...]:
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.ctypes.data == other.ctypes.data and (one.shape, one.strides) == (other.shape, other.strides)
+    return one.ctypes.data == other.ctypes.data and same_elements(
+        (one.shape, one.strides), (other.shape, other.strides)
+    )
 
 
 def _backend(rung: Rung | None, config: Config | None) -> str:
@@ -188,7 +190,7 @@ def _lines(x: np.ndarray) -> tuple[np.ndarray, bool]:
     """
     if x.flags.f_contiguous and not x.flags.c_contiguous:
         return x.T, True
-    return np.ascontiguousarray(x), False
+    return np.asarray(x, order="C"), False  # np.ascontiguousarray makes a vector of an array without dimensions
 
 
 def _flip(view: View) -> View:

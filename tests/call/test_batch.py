@@ -201,6 +201,12 @@ class TestOut:
         call(A, B, 1.0, 2.0, C, out=view)
         close(C, wanted)
 
+    def test_may_be_c_with_another_stride_along_an_extent_of_1(self, call, random):
+        A, B, C = random(1, 4), random(4, 5), random(1, 5)
+        wanted = expected(A, B, 1.0, 2.0, C)
+        call(A, B, 1.0, 2.0, np.lib.stride_tricks.as_strided(C, (1, 5), (400, 4)), out=C)
+        close(C, wanted)
+
     def test_may_not_overlap_anything_else(self, call, random):
         A, B, buffer = random(3, 4), random(4, 5), random(8, 5)
         before = buffer.copy()

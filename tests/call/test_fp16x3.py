@@ -107,6 +107,16 @@ def test_every_layout_gives_the_product_and_writes_nothing_else(gpu, on_device, 
     assert not any(each.open for each in gpu.made)
 
 
+def test_a_split_operand_without_a_unit_stride_is_packed_for_an_ieee_kernel(gpu, on_device, random):
+    a, b, wide = random(40, 3), random(3, 50), random(3, 100)
+    strided = wide[:, ::2]
+    strided[...] = b
+    C = np.full((40, 50), np.nan, np.float32)
+    sgemm(on_device(a), split(on_device(strided)), C=on_device(C), precision="fp16x3")
+    assert not any("fp16x3" in file for file in gpu.files)
+    close(C, a, b)
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("sides", ["", "A", "B", "AB"])
 @pytest.mark.parametrize("how_c", ["row-major", "column-major"])

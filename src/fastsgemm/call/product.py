@@ -18,8 +18,10 @@ from fastsgemm.call.arrays import HOST, Meta, View
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Base, Draft, Plan
 from fastsgemm.call.split_operand import SplitOperand
+from fastsgemm.errors import OperandError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.batch import DIMENSIONS, stacks
+from fastsgemm.geometry.layout import ITEM
 from fastsgemm.rungs import Rung
 
 if TYPE_CHECKING:
@@ -141,6 +143,9 @@ def prepare(
     _check_operands(metas, source[0] if source else None, output)
     if not tensor_cores:
         rung = checks.config(rung, config, gpu.shared_limit)
+    for name, offset in zip(("A", "B", output, "C"), (*misaligned, *source[1:]), strict=False):
+        if offset % ITEM:
+            raise OperandError(f"{name} must lie at a multiple of {ITEM} bytes, its address is one of 16 plus {offset}")
     ranges = [end for meta in (*metas, *source[:1]) for end in layout.byte_range(tuple(meta[0]), tuple(meta[1]))]
     draft = Draft(gpu, handle)
     K = metas[0][0][-1]
@@ -192,6 +197,10 @@ def _add_batch(
     if not (tensor_cores and fp16x3.add_product(draft, a, b, c, config, split, forced, extents)):
         if tensor_cores:
             rung = config = None
+        if a.how is None:  # it was split before, but the kernel reads what it was split from
+            a = packing.add_packed(draft, a, extents, "alpha")
+        if b.how is None:
+            b = packing.add_packed(draft, b, extents, "alpha")
         ieee.add_product(draft, a, b, c, rung, config, extents)
     if c is not given_c:
         packing.add_copy(draft, c, given_c, extents)

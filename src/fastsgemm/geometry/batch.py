@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastsgemm.errors import ShapeError
-from fastsgemm.geometry.layout import Pair, stored
+from fastsgemm.geometry.layout import Lying, Pair, stored
 from fastsgemm.problem import MAX_EXTENT
 
 DIMENSIONS = 3  # of a batch in one launch; as in cuda_src/device/batch.cuh
@@ -102,9 +102,6 @@ class Stack:
     steps: Strides = ()
 
 
-Lying = tuple[Sequence[int], Sequence[int]]  # shape and strides of an array
-
-
 def stacks(a: Lying, b: Lying, c: Lying, source: Lying | None = None) -> tuple[tuple[int, ...], list[Stack]]:
     """Return the extents of the batch, the outermost first, and how A, B, C and `source` lie.
 
@@ -135,7 +132,7 @@ def stacks(a: Lying, b: Lying, c: Lying, source: Lying | None = None) -> tuple[t
         found.append(Stack((shape[-2], shape[-1]), (strides[-2], strides[-1]), steps))
     extents, found = _ordered(extents, found)
     extents, found = _merged(extents, found)
-    return _folded(extents, found)
+    return _largest_last(*_folded(extents, found))
 
 
 def _matrices(array: Lying, missing: int | None) -> tuple[tuple[int, ...], Strides]:
@@ -172,6 +169,15 @@ def _merged(extents: tuple[int, ...], found: list[Stack]) -> tuple[tuple[int, ..
             found = [_without(each, d - 1) for each in found]
         d -= 1
     return extents, found
+
+
+def _largest_last(extents: tuple[int, ...], found: list[Stack]) -> tuple[tuple[int, ...], list[Stack]]:
+    """Put the dimensions that a launch has no room for, each index of which takes one, first: the smallest."""
+    inside = sorted(sorted(range(len(extents)), key=lambda d: extents[d])[-DIMENSIONS:])
+    order = [d for d in range(len(extents)) if d not in inside] + inside
+    return tuple(extents[d] for d in order), [
+        Stack(each.shape, each.strides, tuple(each.steps[d] for d in order)) for each in found
+    ]
 
 
 def _without(stack: Stack, d: int) -> Stack:

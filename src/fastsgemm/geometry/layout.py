@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
@@ -15,6 +16,7 @@ MOST_OVERLAP_WORK = 10_000  # steps of the search for a shared element; a step t
 
 Pair = tuple[int, int]
 Extents = tuple[int, ...]
+Lying = tuple[Sequence[int], Sequence[int]]  # shape and strides of an array
 
 
 @dataclass(frozen=True)
@@ -165,3 +167,15 @@ def shares_memory(one: np.ndarray, two: np.ndarray) -> bool | None:
         return bool(np.shares_memory(one, two, max_work=MOST_OVERLAP_WORK))  # type: ignore[arg-type]  # NumPy's stub knows two values
     except (np.exceptions.TooHardError, OverflowError):
         return None
+
+
+def same_elements(one: Lying, other: Lying) -> bool:
+    """Whether two arrays that begin at one address have the same elements.
+
+    A stride along an extent of 1 says nothing.
+    """
+    (shape, strides), (other_shape, other_strides) = one, other
+    return tuple(shape) == tuple(other_shape) and all(
+        extent == 1 or step == other_step
+        for extent, step, other_step in zip(shape, strides, other_strides, strict=True)
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, DTypeError, FastsgemmError, OperandError
+from fastsgemm.geometry.layout import ITEM
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -132,6 +133,10 @@ class Fault:
 def wrong_dtype(dtype: Any) -> Fault:
     hint = "; float64 is not converted silently, cast it yourself" if "float64" in str(dtype) else ""
     return Fault(DTypeError, f"must be float32, got {dtype}{hint}")
+
+
+def broken_strides(strides: Sequence[int]) -> Fault:
+    return Fault(OperandError, f"must have strides that are multiples of {ITEM} bytes, got {tuple(strides)}")
 
 
 class TrackedError(OperandError):

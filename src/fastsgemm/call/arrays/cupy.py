@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call.arrays.base import Library, View, wrong_dtype
+from fastsgemm.call.arrays.base import Library, View, broken_strides, wrong_dtype
 from fastsgemm.geometry.layout import ITEM
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class CuPy(Library):
             super().view(x, handle, ordered)
         fault = None if x.dtype == _FLOAT32 else wrong_dtype(x.dtype)
         strides = tuple([step // ITEM for step in x.strides])
+        if fault is None and any(step % ITEM for step in x.strides):
+            fault = broken_strides(x.strides)
         return x.data.ptr, (x.shape, strides, x.device.id, fault, False)
 
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
