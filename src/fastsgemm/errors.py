@@ -52,9 +52,7 @@ class UnknownRungError(FastsgemmError, ValueError):
 
 
 class PrecisionError(FastsgemmError, ValueError):
-    """A precision that there is not, or one that does not go with the rung, the config, a split operand, `batch_invariant` or
-    `prepare`.
-    """
+    """A precision that there is not, or that the rung, config, split operand, `batch_invariant` or `prepare` excludes."""
 
 
 class ConfigError(FastsgemmError, ValueError):
