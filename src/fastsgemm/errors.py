@@ -52,7 +52,7 @@ class UnknownRungError(FastsgemmError, ValueError):
 
 
 class PrecisionError(FastsgemmError, ValueError):
-    """A precision that there is not, or that the rung, config, split operand, `batch_invariant` or `prepare` excludes."""
+    """A precision that there is not, or that rung, config, split operand, `batch_invariant` or `prepare` refuses."""
 
 
 class ConfigError(FastsgemmError, ValueError):
