@@ -52,7 +52,10 @@ class UnknownRungError(FastsgemmError, ValueError):
 
 
 class PrecisionError(FastsgemmError, ValueError):
-    """A precision that there is not, or that rung, config, split operand, `batch_invariant` or `prepare` refuses."""
+    """A precision that there is not, or one that does not go with the other arguments.
+
+    These are the rung, the config, a split operand and `batch_invariant`. `prepare` takes ``ieee`` only.
+    """
 
 
 class ConfigError(FastsgemmError, ValueError):
