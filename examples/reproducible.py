@@ -1,4 +1,4 @@
-"""Bits that depend on nothing but the values: rungs 1 to 8 sum every element in one chain of FMAs."""
+"""Bits that depend on nothing but the values: one order of summation, or one chain of FMAs (rungs 1 to 8)."""
 
 import os
 
@@ -12,12 +12,19 @@ generator = np.random.default_rng(0)
 A = generator.standard_normal((40, 70), dtype=np.float32)
 B = generator.standard_normal((70, 50), dtype=np.float32)
 
+ordered = sgemm(A, B, batch_invariant=True)
+ordered_row = sgemm(A[7:8], B, batch_invariant=True)
+ordered_column_major = sgemm(np.asfortranarray(A), np.asfortranarray(B), batch_invariant=True)
+
 whole = sgemm(A, B, rung="warptiled")
 one_row = sgemm(A[7:8], B, rung="warptiled")
 column_major = sgemm(np.asfortranarray(A), np.asfortranarray(B), rung="warptiled")
 another_kernel = sgemm(A, B, rung="blocktile_2d")
 
+assert (ordered[7:8] == ordered_row).all()
+assert (ordered == ordered_column_major).all()
 assert (whole[7:8] == one_row).all()
 assert (whole == column_major).all()
 assert (whole == another_kernel).all()
+assert (whole == ordered).all()  # up to K = 1024
 print("the same bits for another batch, another layout and another kernel")

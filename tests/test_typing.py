@@ -31,7 +31,7 @@ def use(n: NDArray[np.float32], t: torch.Tensor, p: torch.Parameter, c: cupy.nda
     reveal_type(sgemm(n, n, 1.0, 1.0, t))
     reveal_type(sgemm(o, t, C=c))
     reveal_type(sgemm(o, o))
-    reveal_type(sgemm(o, o, out=c))
+    reveal_type(sgemm(o, o, batch_invariant=True, out=c))
     sgemm(t, t, "2")
 """
 _REVEALED = [

@@ -12,7 +12,7 @@ class FastsgemmError(Exception):
 
 
 class ArgumentError(FastsgemmError, TypeError):
-    """An argument that `split` does not take."""
+    """An argument that `split`, `prepare`, `blas.sgemm` or `fastsgemm.torch.enable` does not take."""
 
 
 class OperandError(FastsgemmError, ValueError):
@@ -52,7 +52,10 @@ class UnknownRungError(FastsgemmError, ValueError):
 
 
 class PrecisionError(FastsgemmError, ValueError):
-    """A precision that there is not, or one that does not go with the rung, the config or a split operand."""
+    """A precision that there is not, or one that does not go with the other arguments.
+
+    These are the rung, the config, a split operand and `batch_invariant`. `prepare` takes ``ieee`` only.
+    """
 
 
 class ConfigError(FastsgemmError, ValueError):

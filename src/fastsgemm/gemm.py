@@ -43,6 +43,7 @@ def sgemm(
     rung: str | int | Rung | None = ...,
     config: Config | None = ...,
     precision: str = ...,
+    batch_invariant: bool = ...,
     stream: Any = ...,
     out: Array,
 ) -> Array: ...

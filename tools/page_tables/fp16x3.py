@@ -90,7 +90,7 @@ def _flops(row: Data) -> int:
 
 
 def _inference(rows: Sequence[Data]) -> list[str]:
-    lines = header("M", "N = K", "ms", "cuBLAS FP32, ms", "times cuBLAS", "times the least", "error", "kernel")
+    lines = header("M", "N = K", "ms", "cuBLAS FP32, ms", "times cuBLAS", "times the estimate", "error", "kernel")
     for row in rows:
         cells = (f"{row['ms']:.4g}", f"{row['cublas_ms']:.4g}", f"{row['times_cublas']:.2f}")
         lines.append(line(row["M"], row["n"], *cells, f"{row['times_least']:.2f}", f"{row['error']:.1e}", _kernel(row)))

@@ -143,7 +143,9 @@ class TrackedError(OperandError):
     """A tensor with a gradient, a tangent or no memory, whose product only PyTorch's dispatcher can compute."""
 
 
-_ALL_TENSORS = "then all operands must be tensors, and rung=, config=, stream= and split operands are not possible"
+_ALL_TENSORS = (
+    "then all operands must be tensors, and rung=, config=, stream=, out= and split operands are not possible"
+)
 LEARNED = Fault(TrackedError, f"requires grad; {_ALL_TENSORS}; or pass .detach()")
 TANGENT = Fault(TrackedError, f"has a tangent (forward-mode AD); {_ALL_TENSORS}; or pass its primal")
 TRANSFORMED = Fault(TrackedError, f"has no memory inside a transform (vmap, jvp, functionalize); {_ALL_TENSORS}")
