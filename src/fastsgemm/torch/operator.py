@@ -134,7 +134,8 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         A, B, ctx.alpha, ctx.beta, _, ctx.how = inputs
-        ctx.save_for_backward(A, B)
+        of_a, of_b, *_ = ctx.needs_input_grad  # the gradient of one factor needs the other
+        ctx.save_for_backward(A if of_b else None, B if of_a else None)
         ctx.save_for_forward(A, B)
 
     @staticmethod

@@ -218,7 +218,7 @@ class Override:
         def run(decision: Decision, pa: int, pb: int, pc: int, ps: int, alpha: float, beta: float) -> None:
             try:
                 plan, gpu = decision.plan, decision.gpu
-                if plan is None or not (pa and pb and ps):
+                if plan is None or not (pa and pb and pc and ps):
                     otherwise(decision, pa, pb, pc, ps, alpha, beta)
                     return
                 handle = current(decision.ordinal)
@@ -252,7 +252,7 @@ class Override:
 
     def _run_otherwise(self, decision: Decision, pa: int, pb: int, pc: int, ps: int, alpha: float, beta: float) -> None:
         """Multiply on the host, for the first time, on a new stream, or where the output may share memory."""
-        if not (pa and pb and ps):
+        if not (pa and pb and pc and ps):
             raise PassedOn(decisions.NO_MEMORY)
         metas, precision, rung = decision.metas, self._precision, self._rung
         addresses = (pa, pb, pc, ps)[: len(metas)]

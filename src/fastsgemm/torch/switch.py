@@ -31,6 +31,7 @@ _DEVICES = {"cuda": "CUDA", "cpu": "CPU"}  # and their dispatch keys
 _lock = threading.RLock()
 _current: Switch | None = None
 _last: Switch | None = None
+_outliving: list[Any] = []  # kernels of all switches, also of those that are off
 
 
 class Switch:
@@ -66,8 +67,14 @@ class Switch:
         library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():  # PyTorch warns of every kernel that is overridden
             warnings.filterwarnings("ignore", message=".*[Oo]verrid", category=UserWarning)
-            for override in self._overrides:
-                library.impl(override.name, override.function, key, allow_override=True)
+            try:
+                for override in self._overrides:
+                    library.impl(override.name, override.function, key, allow_override=True)
+                    # Another thread may be on its way to this kernel when it is taken back: it must outlive that.
+                    _outliving.append(torch.library.get_kernel(f"aten::{override.name}", key))
+            except BaseException:
+                library._destroy()  # all or nothing
+                raise
         self._library = library
 
     def _off(self) -> None:
@@ -181,12 +188,19 @@ def report() -> Report:
 
 def _turn(new: Switch | None) -> None:
     global _current, _last
-    if _current is not None:
-        _current._off()
-    _current = None
-    if new is not None:
+    previous, _current = _current, None
+    if previous is not None:
+        previous._off()
+    if new is None:
+        return
+    try:
         new._on()
-        _current = _last = new
+    except BaseException:
+        if previous is not None:
+            previous._on()
+            _current = previous
+        raise
+    _current = _last = new
 
 
 def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None, device: str) -> Switch:
