@@ -16,7 +16,7 @@ from fastsgemm import resources, rungs
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import source
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import IEEE
+from fastsgemm.rungs import BATCH_INVARIANT, IEEE
 from fastsgemm.tuning.evaluator import job_of, largest_job
 from fastsgemm.tuning.search_spaces import SKINNY
 
@@ -52,7 +52,9 @@ def every_variant(rung):
         return found + [replace(variant, trans_c=True) for variant in found]
     if rung.guarded:
         peeled = [replace(found[0], peel=True), replace(found[-1], peel=True)]
-        found += [replace(variant, guard=True) for variant in found] + peeled
+        found += [replace(variant, guard=True) for variant in found]
+        if rung is not BATCH_INVARIANT:  # which multiplies K in ascending order
+            found += peeled
     return found
 
 
