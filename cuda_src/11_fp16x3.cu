@@ -120,9 +120,9 @@ __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorM
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fastsgemm_fp16x3(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, int M,
-                     int N, int k_blocks, int part_blocks, float alpha, const Line *__restrict__ rows,
-                     const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
-                     long long part_stride, int *__restrict__ exceptions) {
+                     int N, int k_blocks, int part_blocks, float alpha, const Line *rows, const Line *columns,
+                     float beta, float *__restrict__ C, long long ldc, long long part_stride,
+                     int *__restrict__ exceptions) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     Ring ring{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD};

@@ -99,11 +99,10 @@ __device__ __forceinline__ void multiply(Sums &high, Sums &cross, unsigned stage
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fastsgemm_fp16x3_mma(const unsigned short *__restrict__ pairs_a,
-                         const unsigned short *__restrict__ pairs_b, int M, int N, int k_blocks,
-                         int part_blocks, float alpha, const Line *__restrict__ rows,
-                         const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
-                         long long part_stride, int *__restrict__ exceptions) {
+    fastsgemm_fp16x3_mma(const unsigned short *pairs_a, const unsigned short *pairs_b, int M, int N,
+                         int k_blocks, int part_blocks, float alpha, const Line *rows, const Line *columns,
+                         float beta, float *__restrict__ C, long long ldc, long long part_stride,
+                         int *__restrict__ exceptions) {
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned ring = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     const unsigned tiles = count_tiles<BM, BN>(M, N);

@@ -16,8 +16,8 @@ constexpr int LINES = 128;          // a block; four a thread
 static_assert(VEC == 1 || VEC == 4, "X is read 4 or 16 bytes at a time");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_column_maxima(int lines, int K, const float *__restrict__ X, long long ldx,
-                            unsigned *__restrict__ maxima, Line *__restrict__ info) {
+    fastsgemm_column_maxima(int lines, int K, const float *X, long long ldx, unsigned *__restrict__ maxima,
+                            Line *__restrict__ info) {
     __shared__ unsigned partial[ROWS][LINES];
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32;
     const int chunk = (K + gridDim.y - 1) / gridDim.y;

@@ -183,12 +183,10 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fastsgemm_guard_fp16x3(int M, int N, int K, float alpha, const float *__restrict__ A, long long a_m,
-                           long long a_k, const float *__restrict__ B, long long b_k, long long b_n,
-                           float beta, float *C, long long ldc, const Line *__restrict__ rows,
-                           const int *__restrict__ row_where, const Line *__restrict__ columns,
-                           const int *__restrict__ column_where, const int *__restrict__ exceptions,
-                           int TILE_M, int TILE_N) {
+    fastsgemm_guard_fp16x3(int M, int N, int K, float alpha, const float *A, long long a_m, long long a_k,
+                           const float *B, long long b_k, long long b_n, float beta, float *C, long long ldc,
+                           const Line *rows, const int *row_where, const Line *columns,
+                           const int *column_where, const int *exceptions, int TILE_M, int TILE_N) {
     __shared__ __align__(16) float a[BK][PITCH], b[BK][PITCH];
     __shared__ unsigned found[WORDS][THREADS / 32];
     const Problem problem{M,   N,    K, alpha, A,    a_m,       a_k,     B,           b_k,

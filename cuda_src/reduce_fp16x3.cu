@@ -16,10 +16,9 @@ constexpr int THREADS = 256;
 static_assert(VEC_C == 1 || VEC_C == 4, "C is stored 4 or 16 bytes at a time");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_reduce_fp16x3(int M, int N, int parts, const float *__restrict__ W, long long ldw,
-                            long long part_stride, float alpha, const Line *__restrict__ rows,
-                            const Line *__restrict__ columns, float beta, float *__restrict__ C,
-                            long long ldc) {
+    fastsgemm_reduce_fp16x3(int M, int N, int parts, const float *W, long long ldw, long long part_stride,
+                            float alpha, const Line *rows, const Line *columns, float beta,
+                            float *__restrict__ C, long long ldc) {
     const int quads = N / 4 + (N % 4 != 0);
     const long long number = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
     const long long m = number / quads;

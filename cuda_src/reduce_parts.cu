@@ -14,16 +14,13 @@ constexpr int ELEMENTS = 4;      // of C a thread, whose loads are then under wa
 #include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
+#include "device/operand.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_reduce_parts(int M, int N, int parts, const float *__restrict__ W, long long part_stride,
-                           float alpha, float beta, float *__restrict__ C, long long row_stride,
-                           long long column_stride, Batch batch) {
-    if (batch.count > 1) {  // their partial sums are dense
-        if (!is_in_batch(batch)) return;
-        W += batch_offset(batch, batch.a);
-        C += batch_offset(batch, batch.c);
-    }
+    fastsgemm_reduce_parts(int M, int N, int parts, const float *W, long long part_stride, float alpha,
+                           float beta, float *__restrict__ C, long long row_stride, long long column_stride,
+                           Batch batch) {
+    if (!move_to_product(batch, W, C)) return;
     __shared__ float partial[PARTIAL_SUMS][THREADS / PARTIAL_SUMS * ELEMENTS];
     const int partial_sums = parts > SERIAL_PARTS ? PARTIAL_SUMS : 1;
     const int columns = THREADS / partial_sums;  // threads side by side
@@ -51,10 +48,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (int i = 0; i < ELEMENTS; ++i) {
-        const long long element = first + i * columns;
-        if (element >= size) return;
-        const long long m = size >> 32 ? element / N : unsigned(element) / unsigned(N);
-        float *c = C + m * row_stride + (element - m * N) * column_stride;
+        if (first + i * columns >= size) return;
+        const Element element = element_of(first + i * columns, size, N);
+        float *c = C + element.row * row_stride + element.column * column_stride;
         *c = epilogue(alpha, sum[i], beta, c);
     }
 }

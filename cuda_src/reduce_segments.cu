@@ -14,30 +14,27 @@ constexpr int READS = 16;        // parts that a thread has on their way, for mo
 #include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
+#include "device/operand.cuh"
 
 constexpr int COLUMNS = THREADS / GROUPS, TOGETHER = GROUPS * READS;
 static_assert(THREADS % GROUPS == 0, "groups share the threads out");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_reduce_segments(int M, int N, int parts, const float *__restrict__ W, long long part_stride,
-                              float alpha, float beta, float *__restrict__ C, long long row_stride,
+    fastsgemm_reduce_segments(int M, int N, int parts, const float *W, long long part_stride, float alpha,
+                              float beta, float *__restrict__ C, long long row_stride,
                               long long column_stride, Batch batch) {
-    if (batch.count > 1) {  // their partial sums are dense
-        if (!is_in_batch(batch)) return;
-        W += batch_offset(batch, batch.a);
-        C += batch_offset(batch, batch.c);
-    }
+    if (!move_to_product(batch, W, C)) return;
     __shared__ float read_parts[TOGETHER][COLUMNS];
     const bool alone = parts <= SERIAL_PARTS;  // a thread reads what it adds
     const int columns = alone ? THREADS : COLUMNS;
     const int column = threadIdx.x % columns, group = threadIdx.x / columns;
     const long long size = static_cast<long long>(M) * N;
-    const long long element = static_cast<long long>(blockIdx.x) * columns + column;
-    const float *w = W + element;
+    const long long number = static_cast<long long>(blockIdx.x) * columns + column;  // of the element
+    const float *w = W + number;
     float sum = 0.0f;
     wait_for_results();
     if (alone) {
-        if (element >= size) return;
+        if (number >= size) return;
         float value[SERIAL_PARTS] = {};
 #pragma unroll
         for (int p = 0; p < SERIAL_PARTS; ++p)
@@ -52,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int r = 0; r < READS; ++r) {
                 const int p = begin + r * GROUPS + group;
-                if (p < parts && element < size) value[r] = w[p * part_stride];
+                if (p < parts && number < size) value[r] = w[p * part_stride];
             }
         };
         read(0);
@@ -70,9 +67,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             }
             __syncthreads();  // what was read may be overwritten
         }
-        if (group != 0 || element >= size) return;
+        if (group != 0 || number >= size) return;
     }
-    const long long m = size >> 32 ? element / N : unsigned(element) / unsigned(N);
-    float *c = C + m * row_stride + (element - m * N) * column_stride;
+    const Element element = element_of(number, size, N);
+    float *c = C + element.row * row_stride + element.column * column_stride;
     *c = epilogue(alpha, sum, beta, c);
 }

@@ -68,9 +68,8 @@ extern "C" __global__ void
 __cluster_dims__(1, CLUSTER, 1)
 #endif
     __launch_bounds__(THREADS, 2)
-        fastsgemm_split_columns(int lines, int K, const float *__restrict__ X, long long ldx,
-                                const unsigned *__restrict__ maxima, int maxima_parts,
-                                unsigned short *__restrict__ pairs, Line *__restrict__ info,
+        fastsgemm_split_columns(int lines, int K, const float *X, long long ldx, const unsigned *maxima,
+                                int maxima_parts, unsigned short *__restrict__ pairs, Line *__restrict__ info,
                                 int *__restrict__ where) {
     __shared__ float tile[TILE * PITCH];
     __shared__ unsigned largest[LINES];

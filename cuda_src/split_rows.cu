@@ -36,9 +36,8 @@ __device__ __forceinline__ unsigned largest_of(unsigned largest, const float (&x
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_split_rows(int lines, int K, const float *__restrict__ X, long long ldx,
-                         unsigned short *__restrict__ pairs, Line *__restrict__ info,
-                         int *__restrict__ where) {
+    fastsgemm_split_rows(int lines, int K, const float *X, long long ldx, unsigned short *__restrict__ pairs,
+                         Line *__restrict__ info, int *__restrict__ where) {
     __shared__ unsigned partial[LINES * WARPS];
     __shared__ int left_out[LINES];
     const int own = threadIdx.x / LINE_THREADS, t = threadIdx.x % LINE_THREADS;

@@ -19,7 +19,9 @@ from fastsgemm.sim.slots import DTYPES, Slots
 
 _HINTS = r"(?:\.c[agsvu]|\.cs|\.lu|\.wb|\.wt|\.L1::\w+|\.L2::\w+)*"  # cache hints, which do not change what is moved
 _ACCESS = re.compile(
-    r"(ld|st)(?:\.volatile)?(?:\.(param|global|shared)(?:::cta)?)?(?:\.nc)?" + _HINTS + r"(?:\.v([24]))?\.([busf]\d+)"
+    r"(?P<kind>ld|st)(?:\.volatile)?(?:\.(?P<space>param|global|shared)(?:::cta)?)?(?P<read_only>\.nc)?"
+    + _HINTS
+    + r"(?:\.v(?P<count>[24]))?\.(?P<type>[busf]\d+)"
 )
 _COPY = re.compile(r"cp\.async\.c[ag]\.shared(?:::cta)?\.global" + _HINTS)
 _COPY_SIZES = (4, 8, 16)
@@ -30,13 +32,15 @@ _SHARED_BITS = np.uint64(0xFFFFFFFF)  # of a shared address
 def narrowest(instructions: list[Instruction], space: str) -> int:
     """Return the size in bytes of the narrowest access to a memory space among the instructions, at most 4."""
     matches = (_ACCESS.fullmatch(instruction.opcode) for instruction in instructions)
-    sizes = (int(np.dtype(DTYPES[m[4]]).itemsize) for m in matches if m and m[2] in (space, None) and m[4] in DTYPES)
-    return min([4, *sizes])
+    types = (m["type"] for m in matches if m and m["space"] in (space, None))
+    return min([4, *(int(np.dtype(DTYPES[type_]).itemsize) for type_ in types if type_ in DTYPES)])
 
 
 def _access(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
-    kind, space, type_, count = match[1], match[2], match[4], int(match[3] or 1)
+    kind, space, type_, count = match["kind"], match["space"], match["type"], int(match["count"] or 1)
     if type_ not in DTYPES or np.dtype(DTYPES[type_]).itemsize * count > _WIDEST:
+        raise unknown(instruction)
+    if match["read_only"] and (kind, space) != ("ld", "global"):
         raise unknown(instruction)
     dtype = np.dtype(DTYPES[type_])
     if space == "param":
@@ -84,11 +88,12 @@ def _load(instruction: Instruction, index: int, slots: Slots, space: str, dtype:
     address_of = space_address(instruction, source, slots, space)
     size = dtype.itemsize * count
     used = instruction.used_bytes or size
+    read_only = ".nc" in instruction.opcode  # the read-only path
 
     def step(batch: Batch) -> None:
         address = address_of(batch)
         if space == "global":
-            data, owner = batch.memory.load(batch, instruction, address, dtype, count)
+            data, owner = batch.memory.load(batch, instruction, address, dtype, count, read_only)
             batch.counters.accessed_global(index, batch, address, owner, size)
         else:
             data = batch.shared.load(batch, instruction, address, dtype, count)
