@@ -18,10 +18,10 @@
 // as much.
 // SETS = 2: the tile is wider, and one set serves both chains in turn:
 //     cross | hi hi, hi hi | cross, cross | hi hi, ...
-// where a comma joins two batches of PROMOTE_STAGES stages in one chain, and | is a promotion.
+// where a comma joins two groups of PROMOTE_STAGES stages in one chain, and | is a promotion.
 // C is written only where both lines have few exceptions (device/split_format.cuh); guard_fp16x3.cu computes
-// the other elements. The host swaps
-// the operands for a C of few rows (TRANS_C = 1: C(m, n) lies at n * ldc + m) and for a column-major C.
+// the other elements. The host swaps the operands for a C of few rows (TRANS_C = 1: C(m, n) lies at n * ldc +
+// m) and for a column-major C.
 //
 // Grid: any number of blocks; best is min(SMs, tiles * parts). Block: THREADS. Dynamic shared memory: SHARED
 // bytes. K is split into parts of `part_blocks` blocks (a multiple of four) of BLOCK_K steps. With more than

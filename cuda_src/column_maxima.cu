@@ -35,9 +35,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const float *x = X + k * ldx + base;
         if (whole) {
             const float4 v = *reinterpret_cast<const float4 *>(x + column(0));
-            largest[0] = max(largest[0], magnitude_bits(v.x)),
+            largest[0] = max(largest[0], magnitude_bits(v.x));
             largest[1] = max(largest[1], magnitude_bits(v.y));
-            largest[2] = max(largest[2], magnitude_bits(v.z)),
+            largest[2] = max(largest[2], magnitude_bits(v.z));
             largest[3] = max(largest[3], magnitude_bits(v.w));
         } else {
 #pragma unroll

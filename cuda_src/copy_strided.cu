@@ -1,8 +1,9 @@
 // Copy matrices between any two layouts. For operands that have no unit stride: A and B are packed before a
 // rung runs, C is gathered before and scattered after; and for a C that is copied to where the result goes.
-// Neighbouring threads walk the columns, and each thread has several elements on their way. Strides are in
-// elements and may be zero (source only) or negative. No tiling: it moves M * K elements where the product
-// does M * N * K multiplications.
+// Neighbouring threads have neighbouring columns, and each thread reads ELEMENTS elements before it writes
+// one. Strides are in elements and may be zero (source only) or negative. No tiling: it moves M * K elements
+// where the product does M * N * K multiplications.
+
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int THREADS = 256;  // of a block: 1 to 1024
 constexpr int ELEMENTS = 4;   // of a thread

@@ -22,6 +22,7 @@ constexpr int EACH = 8;              // a thread computes EACH x EACH elements, 
 constexpr int ACROSS = SIDE / EACH;  // threads
 constexpr int COPIED = SIDE * BK / THREADS;  // elements of A, and of B, that a thread copies for BK steps
 constexpr int WORDS = 4;                     // of the exceptions that a thread looks at together
+constexpr int WARPS = THREADS / 32;
 static_assert(ACROSS * ACROSS == THREADS, "threads cover a block");
 
 // The rows, or columns, of a block that a thread computes: EACH / 2 in each half of the block.
@@ -188,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                            const Line *rows, const int *row_where, const Line *columns,
                            const int *column_where, const int *exceptions, int TILE_M, int TILE_N) {
     __shared__ __align__(16) float a[BK][PITCH], b[BK][PITCH];
-    __shared__ unsigned found[WORDS][THREADS / 32];
+    __shared__ unsigned found[WORDS * WARPS];  // a bit for each tile that was looked at, in their order
     const Problem problem{M,   N,    K, alpha, A,    a_m,       a_k,     B,           b_k,
                           b_n, beta, C, ldc,   rows, row_where, columns, column_where};
     const int tiles_n = (N + TILE_N - 1) / TILE_N;
@@ -208,11 +209,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
         for (int i = 0; i < WORDS; ++i) {
             const unsigned bits = __ballot_sync(0xffffffffu, word[i] != 0);
-            if (threadIdx.x % 32 == 0) found[i][threadIdx.x / 32] = bits;
+            if (threadIdx.x % 32 == 0) found[i * WARPS + threadIdx.x / 32] = bits;
         }
         __syncthreads();
-        for (int i = 0; i < WORDS * THREADS / 32; ++i)
-            for (unsigned bits = found[0][i]; bits; bits &= bits - 1) {
+        for (int i = 0; i < WORDS * WARPS; ++i)
+            for (unsigned bits = found[i]; bits; bits &= bits - 1) {
                 const long long tile = first + i * 32 + __ffs(bits) - 1;
                 const int m = static_cast<int>(tile / tiles_n) * TILE_M,
                           n = static_cast<int>(tile % tiles_n) * TILE_N;

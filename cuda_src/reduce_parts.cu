@@ -1,14 +1,15 @@
 // C <- alpha * (sum of the parts) + beta * C, where part p of an M x N product lies row-major and dense at
-// W + p * part_stride. Up to SERIAL_PARTS parts one thread adds up an element in ascending order. More of
-// them have PARTIAL_SUMS partial sums: each adds up every PARTIAL_SUMS-th part in ascending order, and then
-// these are added up. Few elements have too few threads otherwise. Which it is depends on the number of parts
-// alone, so the same call gives the same bits every time.
+// W + p * part_stride. Up to SERIAL_PARTS parts, one thread adds up those of an element in ascending order.
+// With more parts, PARTIAL_SUMS threads share an element, because a small C has too few elements to fill the
+// device: thread s adds up parts s, s + PARTIAL_SUMS and so on in ascending order, and then these partial
+// sums are added up in the order of s. The order depends on the number of parts alone, so the same call gives
+// the same bits every time.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int THREADS = 256;     // of a block: a multiple of PARTIAL_SUMS
 constexpr int PARTIAL_SUMS = 8;  // of an element, each in its own thread, for more than SERIAL_PARTS
 constexpr int SERIAL_PARTS = 8;  // the most parts of which one thread makes the whole sum
-constexpr int ELEMENTS = 4;      // of C a thread, whose loads are then under way together
+constexpr int ELEMENTS = 4;      // of C per thread, whose loads are in flight together
 // constants:end
 
 #include "device/batch.cuh"

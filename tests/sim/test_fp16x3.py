@@ -10,7 +10,14 @@ from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.sim import Machine, fp16x3
-from fastsgemm.sim.errors import BarrierError, EndlessWaitError, RaceError, UnfinishedProductError, UnwrittenSharedError
+from fastsgemm.sim.errors import (
+    BarrierError,
+    EndlessWaitError,
+    RaceError,
+    SharedAccessError,
+    UnfinishedProductError,
+    UnwrittenSharedError,
+)
 
 BLOCK_K, SPARSE, DENSE = 32, 4, 1 << 20
 U = 2.0**-24
@@ -203,7 +210,7 @@ FULL, EMPTY = (
 )
 COPIES = "  // all threads' copies"
 LEFT_OUT = {
-    "wait for copies": ("mma", "wait_for_copies<STAGES - 2>();", "", RaceError, "asynchronous copy"),
+    "wait for copies": ("mma", "wait_for_copies_but<STAGES - 2>();", "", RaceError, "asynchronous copy"),
     "barrier of the block": ("mma", f"__syncthreads();{COPIES}", COPIES, RaceError, "reads shared memory"),
     "wait for any full stage": ("3 sets", FULL, "", UnwrittenSharedError, "no tensor copy wrote"),
     "wait for the second full stage": ("3 sets", FULL, "if (i == 0) " + FULL, RaceError, "tensor copy is in flight"),
@@ -218,6 +225,8 @@ LEFT_OUT = {
     "room for an arrival": ("3 sets", "barrier_init(ring.full(stage), 1)", "barrier_init(ring.full(stage), 0)",
                             BarrierError, "once too often"),
     "barrier after making": ("3 sets", "__syncthreads();", "", RaceError, "since it was made"),
+    "room for the barriers": ("3 sets", "base + STAGES * STAGE + stage * 8", "base + stage * 8",
+                              SharedAccessError, "over a memory barrier"),
     "wait before a release": ("2 sets", "wgmma_wait<1>();", "", RaceError, "copies to shared memory"),
 }  # fmt: skip
 

@@ -138,11 +138,18 @@ class MemoryBarriers:
 
         Raises
         ------
+        SharedAccessError
+            A memory barrier lies where the copy goes.
         RaceError
             The lane has not waited for a read of the old data, or for the copy that wrote it.
         """
         lane = int(_executing(lanes)[nth])
         block, barrier, warp = self._find(lanes, at, nth, lane, address)
+        for place in block.barriers:
+            if start - BYTES < place < start + size:
+                lanes.fail(
+                    SharedAccessError, at, nth, f"copies {size} bytes to {start}, over a memory barrier at {place}"
+                )
         units = slice(start // UNIT, -(-(start + size) // UNIT))
         known = block.known[warp]
         if block.readers[units].any():
