@@ -13,7 +13,7 @@
 #include "device/epilogue.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int THREADS = 256;  // of a block: as many as a block of C has groups of EACH x EACH elements
+constexpr int THREADS = 256;  // of a block: 256, one for EACH x EACH elements of a SIDE x SIDE block of C
 // constants:end
 constexpr int SIDE = 128;            // rows and columns of a block
 constexpr int BK = 8;                // steps of k in shared memory

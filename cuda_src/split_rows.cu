@@ -7,7 +7,7 @@
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int LINE_THREADS = 128;  // threads a line: 32, 64, ... 1024; best is K / 32: it stays in registers
+constexpr int LINE_THREADS = 128;  // per line: 32, 64, ... 1024; with K / 32 threads it stays in registers
 constexpr int VEC = 4;             // floats a load: 4 where X and ldx have 16-byte alignment, else 1
 // constants:end
 

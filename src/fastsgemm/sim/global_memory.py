@@ -24,7 +24,7 @@ from fastsgemm.sim.errors import (
     RaceError,
     UnwrittenOutputError,
 )
-from fastsgemm.sim.lanes import Array, Lanes
+from fastsgemm.sim.lanes import Array, Lanes, first_lane
 from fastsgemm.sim.ptx import Instruction
 from fastsgemm.sim.tensor_map import SWIZZLE, TensorMap
 from fastsgemm.sim.updates import update_in_turn
@@ -309,7 +309,7 @@ class GlobalMemory:
         if lanes.unwaited is not None:
             self._check_waited(lanes, at, address, lanes.unwaited)
         if (address % np.uint64(size)).any():
-            nth = int(np.flatnonzero(address % np.uint64(size))[0])
+            nth = first_lane(address % np.uint64(size))
             what = f"accesses {size} bytes at {self.describe(int(address[nth]))}, which is not a multiple of {size}"
             lanes.fail(MisalignedError, at, nth, what)
         position, inside = self._positions(address, size)
@@ -320,7 +320,7 @@ class GlobalMemory:
         if inside is not None:
             flags = np.where(inside[:, None], flags, np.uint8(0))
         if not (flags & wanted).all():
-            nth = int(np.flatnonzero(~(flags & wanted).astype(np.bool_).all(axis=1))[0])
+            nth = first_lane((flags & wanted) == 0)
             known = flags[nth].all()
             self._refuse(lanes, at, nth, address, size, ForbiddenAccessError if known else GlobalAccessError)
         return position // size, flags[:, 0]

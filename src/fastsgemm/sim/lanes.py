@@ -133,9 +133,14 @@ class Lanes:
         """The lanes that execute; unlike `mask` never None."""
         return np.ones(self.count, np.bool_) if self.mask is None else self.mask
 
+    @property
+    def executing(self) -> Array:
+        """The numbers of the lanes that execute."""
+        return np.flatnonzero(self.current_mask)
+
     def fail(self, error: type[KernelFault], instruction: Instruction, nth: int, what: str) -> NoReturn:
         """Raise `error` with the name of the `nth` lane among those that execute."""
-        lane = int(np.flatnonzero(self.current_mask)[nth])
+        lane = int(self.executing[nth])
         raise error(f"{self.name_of(lane)} {what}, at {instruction.place}: {instruction.text}")
 
     def name_of(self, lane: int) -> str:
@@ -145,3 +150,8 @@ class Lanes:
     def name_of_thread(self, identity: int) -> str:
         """Return the name of the thread with this entry of `identity`."""
         return f"thread {identity % self.width} of block {identity // self.width}"
+
+
+def first_lane(bad: Array) -> int:
+    """Return the first lane with an entry of `bad` set, which has a row for each lane that executes."""
+    return int(np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))[0])

@@ -12,9 +12,9 @@ import numpy as np
 from fastsgemm.sim.alu import SHARED_WINDOW
 from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.errors import MisalignedError
-from fastsgemm.sim.family import Family, Step, operands, unknown
-from fastsgemm.sim.lanes import Array
-from fastsgemm.sim.ptx import Address, Constant, Instruction, Operand, Symbol, Vector
+from fastsgemm.sim.family import Family, Step, items, operands, unknown
+from fastsgemm.sim.lanes import Array, first_lane
+from fastsgemm.sim.ptx import Address, Constant, Instruction, Operand, Symbol
 from fastsgemm.sim.slots import DTYPES, Slots
 
 _HINTS = r"(?:\.c[agsvu]|\.cs|\.lu|\.wb|\.wt|\.L1::\w+|\.L2::\w+)*"  # cache hints, which do not change what is moved
@@ -65,7 +65,7 @@ def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], count: int, 
     target, source = operands(instruction, 2)
     if not (isinstance(source, Address) and isinstance(source.base, Symbol)):
         raise unknown(instruction, "a parameter is loaded by its name")
-    targets = [(slots.register(item), slots.stored(item)) for item in _items(instruction, target, count)]
+    targets = [(slots.register(item), slots.stored(item)) for item in items(instruction, target, count)]
     struct = slots.struct(source.base)
     if struct is not None and 0 <= source.offset <= struct.extent - count * dtype.itemsize:
         type_ = instruction.opcode.rpartition(".")[2]
@@ -84,7 +84,7 @@ def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], count: int, 
 
 def _load(instruction: Instruction, index: int, slots: Slots, space: str, dtype: np.dtype[Any], count: int) -> Step:
     target, source = operands(instruction, 2)
-    targets = [(slots.register(item), slots.stored(item)) for item in _items(instruction, target, count)]
+    targets = [(slots.register(item), slots.stored(item)) for item in items(instruction, target, count)]
     address_of = space_address(instruction, source, slots, space)
     size = dtype.itemsize * count
     used = instruction.used_bytes or size
@@ -107,7 +107,7 @@ def _load(instruction: Instruction, index: int, slots: Slots, space: str, dtype:
 def _store(instruction: Instruction, index: int, slots: Slots, space: str, dtype: np.dtype[Any], count: int) -> Step:
     target, source = operands(instruction, 2)
     kind = f"b{8 * dtype.itemsize}"
-    sources = [slots.reading(item, kind) for item in _items(instruction, source, count)]
+    sources = [slots.reading(item, kind) for item in items(instruction, source, count)]
     address_of = space_address(instruction, target, slots, space)
     size = dtype.itemsize * count
 
@@ -182,12 +182,12 @@ def _fetch(
     data = np.zeros((len(address), size), np.uint8)
     source: Array | None = None
     if (address % np.uint64(size)).any():
-        nth = int(np.flatnonzero(address % np.uint64(size))[0])
+        nth = first_lane(address % np.uint64(size))
         batch.fail(MisalignedError, instruction, nth, f"copies {size} bytes from {int(address[nth]):#x}, no multiple")
     if (read == size).all():  # the usual case
         _fetch_alike(batch, instruction, index, address, data)
         return data, batch.memory.start_copy(address, size)
-    lanes = np.flatnonzero(batch.current_mask)
+    lanes = batch.executing
     for amount in np.unique(read[read > 0]):
         chosen = read == amount
         mask = np.zeros(batch.count, np.bool_)
@@ -228,13 +228,6 @@ def space_address(instruction: Instruction, operand: Operand, slots: Slots, spac
     if space == "shared":
         return lambda batch: batch.gather(address_of(batch) & _SHARED_BITS)
     return lambda batch: batch.gather(address_of(batch))
-
-
-def _items(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
-    items = operand.items if isinstance(operand, Vector) else (operand,)
-    if len(items) != count:
-        raise unknown(instruction, f"it moves {count} elements, not {len(items)}")
-    return items
 
 
 def _fit(values: Array, dtype: Any) -> Array:
