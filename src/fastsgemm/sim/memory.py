@@ -17,7 +17,8 @@ from fastsgemm.sim.lanes import Array, first_lane
 from fastsgemm.sim.ptx import Address, Constant, Instruction, Operand, Symbol
 from fastsgemm.sim.slots import DTYPES, Slots
 
-_HINTS = r"(?:\.c[agsvu]|\.cs|\.lu|\.wb|\.wt|\.L1::\w+|\.L2::\w+)*"  # cache hints, which do not change what is moved
+# Cache hints, which do not change what is moved. Not .L2::cache_hint, which has an operand more.
+_HINTS = r"(?:\.c[agsvu]|\.cs|\.lu|\.wb|\.wt|\.L1::\w+|\.L2::(?:evict_\w+|\d+B))*"
 _ACCESS = re.compile(
     r"(?P<kind>ld|st)(?:\.volatile)?(?:\.(?P<space>param|global|shared)(?:::cta)?)?(?P<read_only>\.nc)?"
     + _HINTS
