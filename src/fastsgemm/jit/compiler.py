@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from fastsgemm.device import nvrtc_version
 from fastsgemm.errors import CompileError
@@ -22,7 +23,7 @@ _locks = tuple(threading.Lock() for _ in range(256))
 _CACHING = (12, 9)  # the first NVRTC with a cache of its own, whose hits come without a report
 
 
-class Compiled(NamedTuple):
+class Compiled(Struct, frozen=True):
     """What NVRTC makes of a source; `ptx` is empty unless asked for."""
 
     cubin: bytes
@@ -30,8 +31,7 @@ class Compiled(NamedTuple):
     ptx: str
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """The resources of a kernel, as ptxas reports them.
 
     Attributes
