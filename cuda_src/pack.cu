@@ -13,8 +13,7 @@ constexpr int TILE = 64;      // lines, and floats of a line, that a block copie
 constexpr int VECTOR = 4;     // floats: lines are padded to a multiple of it
 // constants:end
 
-constexpr int PITCH =
-    TILE + 1;  // floats from one line to the next: a warp uses 32 banks along and across lines
+constexpr int PITCH = TILE + 1;  // floats per line, so that a warp uses all banks along lines and across them
 constexpr int COUNT = TILE * TILE / THREADS;  // floats per thread, all of them read before one is written
 constexpr int ROWS = THREADS / TILE;          // of the tile, that the block copies at a time
 static_assert(THREADS % TILE == 0 && TILE % ROWS == 0, "threads share a tile out evenly");

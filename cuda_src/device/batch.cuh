@@ -20,8 +20,8 @@ __device__ __forceinline__ bool is_in_batch(const Batch &batch) {
     return blockIdx.z * gridDim.y + blockIdx.y < batch.count;
 }
 
-// Move the operands to the product that this block works on; return whether there is one. A kernel for which
-// BATCHED says at compile time that the grid has one product does not call this.
+// Move the operands to the product that this block works on; return whether there is one. For kernels with
+// the constant BATCHED, which call it only where that is 1.
 template <class A, class B, class C>
 __device__ __forceinline__ bool move_to_product(const Batch &batch, A &a, B &b, C &c) {
     a += batch_offset(batch, batch.a);
@@ -30,13 +30,14 @@ __device__ __forceinline__ bool move_to_product(const Batch &batch, A &a, B &b, 
     return is_in_batch(batch);
 }
 
-// The same for a kernel without BATCHED, which reads one array at the distances of A and writes C.
-template <class A, class C>
-__device__ __forceinline__ bool move_to_product(const Batch &batch, A &a, C &c) {
+// The same for a kernel without BATCHED, which reads one array and writes one: `from` is moved by the
+// distances of A, `to` by those of C.
+template <class From, class To>
+__device__ __forceinline__ bool move_to_product(const Batch &batch, From &from, To &to) {
     if (batch.count > 1) {
         if (!is_in_batch(batch)) return false;
-        a += batch_offset(batch, batch.a);
-        c += batch_offset(batch, batch.c);
+        from += batch_offset(batch, batch.a);
+        to += batch_offset(batch, batch.c);
     }
     return true;
 }

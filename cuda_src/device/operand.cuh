@@ -13,8 +13,8 @@ struct Element {
     long long row, column;
 };
 
-// Element number `number` of a matrix of `size` elements, counted row by row. A division of 64 bits takes
-// some hundred instructions, so it has 32 bits wherever they suffice.
+// Element number `number` of a matrix of `size` elements, counted row by row. A 64-bit division takes many
+// times the instructions of a 32-bit one, and few matrices are so large that they need it.
 __device__ __forceinline__ Element element_of(long long number, long long size, int columns) {
     const long long row = size >> 32 ? number / columns : unsigned(number) / unsigned(columns);
     return {row, number - row * columns};

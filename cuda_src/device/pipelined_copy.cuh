@@ -12,8 +12,7 @@
 // Traits:
 //   TILE_MN, TILE_K  extent of the tile in m (or n) and k
 //   K_CONTIGUOUS     neighbours in k are neighbours in global memory, else neighbours in m (or n) are
-//   VEC              floats per read: 1, or 2 or 4, of which alignment, ld and the contiguous extent must
-//                    then be multiples
+//   VEC              floats per read, 1, 2 or 4: address, ld and contiguous extent are multiples of VEC
 //   GUARDED          the tile may reach past the matrix in m (or n), and what is past it is not read
 //   ASYNC            copy by cp.async
 //   THREADS          threads that share the tile
