@@ -13,8 +13,8 @@ import numpy as np
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, dense
-from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.batch import ONE_PRODUCT, Batch
+from fastsgemm.geometry.layout import ITEM, row_major
 from fastsgemm.geometry.variants import Call, Operand, Variant
 from fastsgemm.heuristics import batch_invariant, database, packing
 from fastsgemm.heuristics.choose import DeviceTraits, choose
@@ -113,7 +113,7 @@ class KernelLaunch:
 
     @property
     def _sums_apart(self) -> tuple[int, ...]:
-        return dense(self.batch.extents, int(self.parts) * self.parts_apart)
+        return row_major(self.batch.extents, size=int(self.parts) * self.parts_apart)
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def prepare(
         rung = checks.config(rung, config, gpu.shared_limit)
     for name, offset in zip(("A", "B", output, "C"), (*misaligned, *source[1:]), strict=False):
         if offset % ITEM:
-            raise OperandError(f"{name} must lie at a multiple of {ITEM} bytes, its address is one of 16 plus {offset}")
+            raise OperandError(f"{name} must lie at an address divisible by {ITEM}; its address modulo 16 is {offset}")
     ranges = [end for meta in (*metas, *source[:1]) for end in layout.byte_range(tuple(meta[0]), tuple(meta[1]))]
     draft = Draft(gpu, handle)
     K = metas[0][0][-1]

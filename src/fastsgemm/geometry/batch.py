@@ -76,15 +76,6 @@ class Batch:
 ONE_PRODUCT = Batch()
 
 
-def dense(extents: Sequence[int], size: int) -> Strides:
-    """Return the steps of matrices of `size` elements that lie one after the other."""
-    steps = []
-    for extent in reversed(extents):
-        steps.append(size)
-        size *= extent
-    return tuple(reversed(steps))
-
-
 @dataclass(frozen=True)
 class Stack:
     """An operand: matrices of one shape.

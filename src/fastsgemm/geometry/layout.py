@@ -49,6 +49,15 @@ def stored(shape: Pair, strides: Pair) -> Stored | None:
     return Stored(True, right) if down == 1 else None
 
 
+def row_major(shape: Sequence[int], size: int = 1) -> tuple[int, ...]:
+    """Return the strides of an array in row-major order, of items that are `size` elements each."""
+    strides = []
+    for extent in reversed(shape):
+        strides.append(size)
+        size *= extent
+    return tuple(reversed(strides))
+
+
 def vector_width(ld: int, line: int, misalignment: int) -> int:
     """Return the widest load, in floats, that divides every line of a matrix into whole, aligned loads: 4, 2 or 1.
 
