@@ -9,10 +9,11 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from fastsgemm.config import STATIC_SHARED
 from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError, NoDriverError, NoNvrtcError
@@ -490,8 +491,7 @@ def driver_text() -> str | None:
     return f"{release[0]} ({cuda})" if release else cuda
 
 
-@dataclass(frozen=True)
-class DeviceInfo:
+class DeviceInfo(Struct, frozen=True):
     """The properties of a device that configs depend on.
 
     Attributes

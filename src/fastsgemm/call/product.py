@@ -8,10 +8,10 @@ so it is kept as a plan, and a later call with the same ones is a look-up and a 
 from __future__ import annotations
 
 import operator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from fastsgemm.call import checks, fp16x3, ieee, packing
 from fastsgemm.call.arrays import HOST, Meta, View

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry.layout import Lying, Pair, stored
@@ -21,8 +22,7 @@ _STRUCT = struct.Struct(f"3I4x{3 * DIMENSIONS}q")  # as `Batch` in cuda_src/devi
 Strides = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """Products of one shape that a launch computes.
 
     Attributes
@@ -76,8 +76,7 @@ class Batch:
 ONE_PRODUCT = Batch()
 
 
-@dataclass(frozen=True)
-class Stack:
+class Stack(Struct, frozen=True):
     """An operand: matrices of one shape.
 
     Attributes

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
 
 import numpy as np
+from msgspec import Struct
 
 from fastsgemm.config import WIDTHS
 
@@ -19,8 +19,7 @@ Extents = tuple[int, ...]
 Lying = tuple[Sequence[int], Sequence[int]]  # shape and strides of an array
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A matrix as the kernels address it: one stride is 1, the other is `ld`.
 
     Attributes
