@@ -146,7 +146,8 @@ def test_a_forced_device_that_is_missing_is_one_line(no_driver, monkeypatch, cap
 def test_the_host_can_be_forced(fresh_machine, monkeypatch, capsys):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "")
     assert main(["ladder", "--device", "host", "--size", "32"]) == 0
-    assert "NumPy" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "NumPy" in out and "fastsgemm ladder --device sim" in out
 
 
 def test_a_wrong_result_is_an_exit_code(on_host, monkeypatch, capsys):
