@@ -165,7 +165,7 @@ def test_the_cache_is_shown_and_cleared(tmp_path, monkeypatch, capsys):
     shown = json.loads(capsys.readouterr().out)
     assert (shown["folder"], shown["kernels"], shown["cleared"]) == (str(tmp_path), 1, False)
     assert main(["cache", "--clear"]) == 0
-    assert capsys.readouterr().out.startswith(f"{tmp_path}: removed 1 kernels")
+    assert capsys.readouterr().out.startswith(f"{tmp_path}: removed 1 kernel")
     assert cache.entries() == (0, 0)
 
 
