@@ -5,17 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
+from fastsgemm.bench.sets import SETS
 from fastsgemm.bench.suite import SCHEMA
 from page_tables.markdown import NOT_MEASURED, Data, header, line, machine
 
-SETS = (
-    "shapes",
-    "layouts",
-    "narrow",
-    "squares",
-    "random",
-    "large",
-)  # benchmark groups of tests/benchmarks/test_shapes.py
 UNKNOWN_DEVICE = "sgemm, unknown device"  # its name in tests/benchmarks/test_first_result.py
 
 _KEPT = ("M", "N", "K", "layout", "lda", "ldb", "ldc", "load_bytes", "size", "rung", "rule", "ms", "cublas_ms")

@@ -288,8 +288,9 @@ class Table:
         return [*lines, *_plain("kernel", [(row.name, row) for row in found.kernels], _KERNEL)]
 
     def _summary(self) -> str:
-        """Return one sentence that sums up the counts."""
-        first, *_, last = sorted(2 * self.rows, key=lambda row: row.number)
+        """Return one sentence that sums up the counts: of the lowest and of the highest rung, if there are two."""
+        ordered = sorted(self.rows, key=lambda row: row.number)
+        first, last = ordered[0], ordered[-1]
         if first is last:
             return (
                 f"{first.name}: {first.bytes_per_fma:.3g} bytes of global memory and {first.others_per_fma:.3g} "
