@@ -78,8 +78,8 @@ def _sum(kind: str, what: str) -> Callable[[Report], float]:
 
 
 # NVIDIA does not document whether the counters of loads and stores contain asynchronous copies. That of global loads
-# does: in rung 9, where every global load is a copy, it and the copies' own counter add up to exactly twice the simulated
-# requests and sectors, and a copy is one request. The copies' counters are stored apart, so that each run can show it.
+# does: in rung 9, where every global load is a copy, it and the copies' own counter add up to exactly twice the
+# simulated requests and sectors, and a copy is one request. The copies' counters are stored apart.
 METRICS = (
     Metric("global load requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", _sum("loads", "requests")),
     Metric("global load sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", _sum("loads", "sectors")),
