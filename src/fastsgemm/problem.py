@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from fastsgemm.errors import ShapeError
 
@@ -66,8 +67,7 @@ def spell(problem: Problem) -> str:
 MAX_EXTENT = 2**31 - 1024  # M, N and K are 32-bit in the kernels, with room for a tile past the end
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """What is asked of a kernel, as far as the choice of its constants goes.
 
     Attributes

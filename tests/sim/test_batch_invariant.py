@@ -1,10 +1,10 @@
 """``batch_invariant=True`` on the simulated device: the order of docs/order-of-summation.md, whatever else changes."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import fastsgemm
 from fastsgemm import known_devices, problem, rungs
