@@ -50,7 +50,7 @@ def row(name: str, rung: str) -> dict[str, Any]:
         "blocks_per_sm": report.occupancy.blocks,
         "warps_per_sm": report.occupancy.warps,
         "limited_by": report.occupancy.limited_by,
-        "fmas_per_wavefront": report.total.fmas / shared if shared else None,
+        "fmas_per_wavefront": report.total.fmas / shared,  # each of these rungs uses shared memory
         "quick_candidates": max(quick),
     }
 

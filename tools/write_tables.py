@@ -13,30 +13,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from page_tables import benchmarks, fp16x3, machine_code, order, pytorch, simulation
-from page_tables.markdown import NOT_MEASURED, Data, header, line
+from page_tables.markdown import NOT_MEASURED, Data, fill, header, line
 
 from fastsgemm.ladder.simulated import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = (
-    "benchmarks",
-    "counters",
-    "counts",
-    "fp16x3",
-    "generic_records",
-    "hostile",
-    "literature",
-    "ncu",
-    "order",
-    "pytorch",
+    "benchmarks", "counters", "counts", "fp16x3", "generic_records", "hostile", "literature", "ncu", "order", "pytorch",
     "sass",
-)
+)  # fmt: skip
 NOT_ATTACKED = "*Not counted yet: run `make hostile`.*"
 
 
@@ -73,14 +63,6 @@ def hostile_texts(tried: Mapping[str, int] | None) -> dict[str, str]:
         return {"hostile": NOT_ATTACKED}
     rows = [line(attack, f"{count:,}") for attack, count in sorted(tried.items())]
     return {"hostile": "\n".join([*header("attack", "times tried"), *rows])}
-
-
-def fill(text: str, contents: Mapping[str, str]) -> str:
-    """Return `text` with the tables put between their markers."""
-    for name, content in contents.items():
-        place = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
-        text = place.sub(lambda found, content=content: f"{found[1]}{content}\n{found[2]}", text)  # type: ignore[misc]
-    return text
 
 
 def _read(path: Path) -> Data | None:

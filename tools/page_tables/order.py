@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from page_tables.markdown import NOT_MEASURED, Data, header, line
+from page_tables.markdown import NOT_MEASURED, Data, header, line, machine
 
 _PROOF = {
     "rows": "1 to 512 of 4096 rows and all, with N = {N} and K = {K}, each layout; against the reference",
@@ -31,7 +31,7 @@ def _cost(data: Data) -> list[str]:
     )
     heads = ("number", "times cuBLAS, mean", "least", "slower than cuBLAS", "times the default, mean", "least")
     return [
-        f"On {_machine(data)}. Means are geometric.", "",
+        f"On {machine(data)}. Means are geometric.", "",
         *header("problems", *heads),
         *(_summary(name, found) for name, found in groups if found), "",
         f"Slower than cuBLAS, {len(lost)} of {len(rows)}, the slowest first:", "",
@@ -66,12 +66,8 @@ def _times_default(row: Data) -> float:
 
 
 def _proof(data: Data) -> list[str]:
-    lines = [f"On {_machine(data)}.", "", *header("compared, bit by bit", "calls", "wrong")]
+    lines = [f"On {machine(data)}.", "", *header("compared, bit by bit", "calls", "wrong")]
     for name, what in _PROOF.items():
         found = data["proof"][name]
         lines.append(line(what.format(**found), found["calls"], found["bad"]))
     return lines
-
-
-def _machine(data: Data) -> str:
-    return f"one {data['device']}, driver {data['driver']}, NVRTC {data['nvrtc']}, {data['date']}"
