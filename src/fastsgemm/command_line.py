@@ -174,7 +174,7 @@ def _cache(options: argparse.Namespace) -> int:
         _print_json({"folder": str(folder), "kernels": kernels, "bytes": size, "cleared": options.clear})
     else:
         verb = "removed" if options.clear else "holds"
-        print(f"{folder}: {verb} {kernels} kernels, {size / 1e6:.1f} MB")
+        print(f"{folder}: {verb} {kernels} kernel{'s' * (kernels != 1)}, {size / 1e6:.1f} MB")
     return 0
 
 

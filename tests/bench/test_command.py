@@ -100,7 +100,7 @@ def test_problems_can_be_given(bench, results, monkeypatch):
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"new": "[]"}, "Expected `object`"),
+        ({"new": "[]"}, "new.json holds no results of bench: Expected `object`"),
         ({"new": "{}"}, "holds no results of bench"),
         ({"new": '{"schema": 2, "date": 1, "device": 1, "driver": 1, "nvrtc": 1, "packages": 1}'}, "has schema 2"),
         (

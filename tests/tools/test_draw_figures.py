@@ -114,3 +114,13 @@ def test_drawing_twice_gives_the_same_file_and_the_other_theme_another(figures, 
     assert light != dark
     assert texts(light) == texts(dark)
     assert "9 pipelined" in texts(light)
+
+
+def test_speed_against_error_is_that_of_the_largest_square(figures, selected):
+    pytest.importorskip("matplotlib")
+    assert selected["precision"]["title"].startswith("8192 x 8192 x 8192, one NVIDIA H200")
+    own, other = {"tflops": 180.0, "error": 2e-7}, {"tflops": 50.0, "error": 1e-6}
+    peers = [{"n": 8192, "peers": {"fastsgemm fp16x3": own, "cuBLAS FP32": other}}, {"n": 512, "peers": {"old": own}}]
+    data = figures.select_precision({"fp16x3": {"device": "NVIDIA X", "date": "2026-01-02", "peers": peers}})
+    shown = texts(figures.svg("precision", data, figures.THEMES["dark"]))
+    assert {"fastsgemm fp16x3", "cuBLAS FP32"} <= {*shown} and "old" not in shown

@@ -144,6 +144,14 @@ def test_a_missing_file_is_one_line(cli, tmp_path):
     assert code == 2 and err.count("\n") == 1 and "cannot be read" in err
 
 
+@pytest.mark.parametrize("text", ["# no JSON", '{"date": 1}'])
+def test_another_file_is_named(cli, tmp_path, text):
+    (tmp_path / "other.json").write_text(text)
+    code, _, err = cli("--verify", str(tmp_path / "other.json"))
+    assert code == 2 and err.count("\n") == 1
+    assert "other.json is no file that fastsgemm tune --export has written" in err
+
+
 def test_on_its_device_a_sample_is_timed_again(exported, verify, evaluator, monkeypatch):
     monkeypatch.setattr(device, "ordinal", lambda name: 0)
     code, out, _ = verify(exported)

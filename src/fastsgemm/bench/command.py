@@ -99,7 +99,10 @@ def _read(path: Path) -> dict[str, Any]:
         text = private_files.read(path, _MOST_BYTES, private=False)
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error}") from error
-    data: dict[str, Any] = strict_json.decode(text, dict[str, Any])
+    try:
+        data: dict[str, Any] = strict_json.decode(text, dict[str, Any])
+    except RecordError as error:
+        raise RecordError(f"{path} holds no results of bench: {error}") from error
     missing = {"date", "device", "driver", "nvrtc", "packages"} - data.keys()
     if missing:
         raise RecordError(f"{path} holds no results of bench: {sorted(missing)} are missing")

@@ -39,6 +39,7 @@ def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[st
         A result is wrong.
     """
     ordinal = device.ordinal(place)
+    device.probe()  # a missing driver is not a fault of PyTorch
     torch = _torch()
     gpu = first_use.open_device(ordinal)  # tunes a device without records, as a first call does
     switched = gpu.enter()

@@ -29,7 +29,7 @@ class Explanation:
 
     Attributes
     ----------
-    device : Device
+    device : DeviceInfo
     problem : Problem
     choice : Choice
         The rung, the config, the rule, what it rests on, its time, and what else was considered. With precision
@@ -39,7 +39,7 @@ class Explanation:
     packed : tuple of str
         Which of A and B are packed before the product.
     packing_ms : float
-        Time that packing takes, which the choice does not include.
+        Time that packing takes. The times of `choice` leave it out; the text and `json` include it.
     """
 
     device: DeviceInfo
@@ -74,7 +74,10 @@ class Explanation:
             "evidence": _evidence(choice),
             "packed": list(self.packed),
             "ms": None if choice.ms is None else choice.ms + self.packing_ms,
-            "options": [{"constants": option.config.constants, "ms": option.ms} for option in choice.options],
+            "options": [
+                {"constants": option.config.constants, "ms": None if option.ms is None else option.ms + self.packing_ms}
+                for option in choice.options
+            ],
         }
 
     def __repr__(self) -> str:
@@ -110,7 +113,7 @@ class Explanation:
         others = [option for option in choice.options if option.config != choice.config][:_SHOWN]
         for number, option in enumerate(others):
             head = "others" if number == 0 else ""
-            predicted = "" if option.ms is None else f"{option.ms:.4g} ms predicted  "
+            predicted = "" if option.ms is None else f"{option.ms + self.packing_ms:.4g} ms predicted  "
             lines.append(f"{head:10} {predicted}{option.config}")
         return "\n".join(lines)
 
