@@ -14,7 +14,7 @@ from fastsgemm.problem import Problem
 from fastsgemm.progress import say
 
 DESCRIPTION = (
-    "Check and time sgemm beside cuBLAS, which needs PyTorch, on fixed sets of problems; all take five minutes. "
+    "Check and time sgemm beside cuBLAS, which needs PyTorch, on fixed sets of problems; all take some minutes. "
     "With --compare, compare with an earlier run on the same kind of device and exit with 1 if a figure is slower."
 )
 
