@@ -11,6 +11,7 @@ from fastsgemm import device
 from fastsgemm.bench.problem_sets import SIZES, Sample
 from fastsgemm.bench.sets import SETS_OF_A_RUN
 from fastsgemm.bench.versus import Versus, compile_ahead
+from fastsgemm.device import Gpu
 from fastsgemm.errors import MissingExtraError
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.progress import say, track
@@ -40,7 +41,7 @@ def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[st
     """
     ordinal = device.ordinal(place)
     device.probe()  # a missing driver is not a fault of PyTorch
-    torch = _torch()
+    torch = import_torch()
     gpu = first_use.open_device(ordinal)  # tunes a device without records, as a first call does
     switched = gpu.enter()
     try:
@@ -56,22 +57,29 @@ def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[st
     finally:
         if switched:
             gpu.leave()
+    facts = {"schema": SCHEMA, **about(gpu, torch), "sizes": SIZES}
+    return facts | {"ladder": [], **rows, "calls": [], "first": []}
+
+
+def about(gpu: Gpu, torch: Any) -> dict[str, Any]:
+    """Return what a run was made with, and when, as plain data."""
     return {
-        "schema": SCHEMA,
         "date": datetime.date.today().isoformat(),
         "device": gpu.name,
         "driver": device.driver_text() or "unknown",
         "nvrtc": ".".join(map(str, device.nvrtc_version())),
         "packages": {"torch": torch.__version__},
-        "sizes": SIZES,
-        "ladder": [],
-        **rows,
-        "calls": [],
-        "first": [],
     }
 
 
-def _torch() -> Any:
+def import_torch() -> Any:
+    """Return PyTorch with TF32 turned off.
+
+    Raises
+    ------
+    MissingExtraError
+        It cannot be imported, or cannot use the device.
+    """
     try:
         import torch
     except (ImportError, OSError) as error:
