@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 from fastsgemm.errors import ShapeError
 
@@ -67,7 +66,8 @@ def spell(problem: Problem) -> str:
 MAX_EXTENT = 2**31 - 1024  # M, N and K are 32-bit in the kernels, with room for a tile past the end
 
 
-class Problem(Struct, frozen=True):
+@dataclass(frozen=True)
+class Problem:
     """What is asked of a kernel, as far as the choice of its constants goes.
 
     Attributes

@@ -109,7 +109,7 @@ def test_batches_of_a_layer_share_few_kernels(layout):
 
 def test_another_layout_is_another_problem(shipped):
     shipped(record(BIG), curves=[curve(THIRD)])
-    assert pick(structs.replace(PROBLEM, layout="TN")).config == THIRD
+    assert pick(dataclasses.replace(PROBLEM, layout="TN")).config == THIRD
 
 
 def test_without_times_the_nearest_record_serves(shipped):

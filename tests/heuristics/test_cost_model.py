@@ -3,7 +3,6 @@ import itertools
 import math
 
 import pytest
-from msgspec import structs
 
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.grid import blocks
@@ -270,7 +269,7 @@ def test_the_time_in_parts_is_that_of_more_blocks_with_less_to_do_and_a_sum():
     whole = ms(Problem(4 * 64 * 11, 128 * 6, 1024))
     assert best == pytest.approx(whole + adding, rel=0.05)
     assert best < 0.5 * predicted.predict(problem, SMS)
-    quarter = predicted.predict(structs.replace(problem, K=1024), SMS / 4)
+    quarter = predicted.predict(dataclasses.replace(problem, K=1024), SMS / 4)
     assert best - quarter == pytest.approx(adding, rel=1e-6)
 
 
@@ -332,7 +331,7 @@ def test_few_columns_take_the_time_of_few_rows(layout):
         assert predicted.predict(problem, SMS) == predicted.predict(turned, SMS)
         assert predicted.best(problem, SMS) == predicted.best(turned, SMS)
     tall, wide = Problem(4096, 3, 2000), Problem(3, 4096, 2000)  # NN of the one is TT of the other
-    assert predicted.predict(tall, SMS) == predicted.predict(structs.replace(wide, layout="TT"), SMS)
+    assert predicted.predict(tall, SMS) == predicted.predict(dataclasses.replace(wide, layout="TT"), SMS)
 
 
 def test_the_measured_points_of_a_row_are_predicted():

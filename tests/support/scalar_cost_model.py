@@ -11,8 +11,6 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from msgspec import structs
-
 from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import blocks, split, tiles
@@ -138,13 +136,13 @@ def _stream(config: Config, blocks_per_sm: int, multiprocessors: int) -> Problem
 
 def _guarded(stream: Problem) -> Problem:
     """Return the same with too few columns for a tile, so that the copies must check bounds."""
-    return structs.replace(stream, N=stream.N - _TRANSACTION)
+    return replace(stream, N=stream.N - _TRANSACTION)
 
 
 def _stacked(config: Config, stream: Problem) -> Problem:
     """Return about as many tiles in several rows, which share what they read of B."""
     M = _STACKED * config.BM
-    return structs.replace(stream, M=M, N=max(M, stream.N // _STACKED))
+    return replace(stream, M=M, N=max(M, stream.N // _STACKED))
 
 
 def _near_root(count: int) -> int:

@@ -5,7 +5,6 @@ import warnings
 from dataclasses import replace
 
 import pytest
-from msgspec import structs
 
 import fastsgemm
 from fastsgemm import resources, rungs
@@ -536,7 +535,7 @@ def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(eval
 
     monkeypatch.setattr(evaluator, "operands", operands)
     go(None, rung="pipelined", store=False)
-    tried = {base_config(c) for timed, c in evaluator.timed if timed == structs.replace(square, layout="TT")}
+    tried = {base_config(c) for timed, c in evaluator.timed if timed == replace(square, layout="TT")}
     assert len(tried & worthy(PIPELINED, square)) > 80
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-from msgspec.structs import replace
 
 from fastsgemm import device, rungs
 from fastsgemm.device import DeviceInfo, info_of

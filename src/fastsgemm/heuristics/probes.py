@@ -7,11 +7,9 @@ for square and for narrow results are measured on grids of another form and at o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
-
-from msgspec.structs import replace
 
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.problem import Problem
