@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import fastsgemm
+import fastsgemm.errors
 from fastsgemm.command_line import _parser
 from fastsgemm.rungs import RUNGS
 
@@ -65,6 +66,17 @@ def test_every_error_is_listed():
     errors = {name for name in fastsgemm.__all__ if name.endswith("Error")} - {"FastsgemmError", "DeviceError"}
     text = (ROOT / "docs" / "usage.md").read_text()
     assert {name for name in errors if f"`{name}`" not in text} == set()
+
+
+def test_every_error_has_the_bases_of_its_row():
+    text = (ROOT / "docs" / "usage.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+Error`(?:, )?)+) \| (.*?) \|", text, re.MULTILINE)
+    assert len(rows) > 10
+    for names, bases in rows:
+        for name in re.findall(r"\w+", names):
+            error = getattr(fastsgemm.errors, name)
+            builtin = {base.__name__ for base in error.__mro__ if base.__module__ == "builtins"} - {"object"}
+            assert builtin - {"Exception", "BaseException"} == {*re.findall(r"\w+", bases)}, name
 
 
 def test_every_environment_variable_is_on_some_page():

@@ -62,7 +62,7 @@ def test_a_file_says_where_it_is_from(exported):
 def test_a_whole_file_is_in_order(exported, verify):
     code, out, _ = verify(exported)
     assert code == 0, out
-    assert "2 records" in out and "no device 'Fake 9000'" in out
+    assert "records: 2" in out and "no device 'Fake 9000'" in out
 
 
 def spread(data):

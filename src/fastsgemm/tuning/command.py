@@ -97,7 +97,7 @@ def _verify(path: Path) -> int:
     found, content = contribution.read(path)
     made_on = found.machine
     print(f"{made_on.device} ({made_on.arch}), driver {made_on.driver}, NVRTC {made_on.nvrtc}, {made_on.date}")
-    print(f"{len(content.records)} records, {len(content.curves)} curves, {len(found.checks)} records checked")
+    print(f"records: {len(content.records)}, curves: {len(content.curves)}, records timed again: {len(found.checks)}")
     if contribution.rates_of(found) is not None:
         print("rates of rung fp16x3")
     wrong = contribution.faults(found, content)
@@ -108,7 +108,8 @@ def _verify(path: Path) -> int:
     try:
         ordinal = device.ordinal(made_on.device)
     except DeviceError as error:
-        print(f"the file is in order; nothing was timed again: {error}")
+        why = "this machine has no NVIDIA device" if isinstance(error, NoDriverError) else error
+        print(f"the file is in order; no sample was timed here: {why}")
         return 0
     with tuner.evaluating(device.open_gpu(ordinal)) as evaluator:
         lines = contribution.time_again(evaluator, content)
