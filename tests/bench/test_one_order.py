@@ -33,8 +33,13 @@ def test_a_row_has_the_times_and_errors_of_all_three(torch, monkeypatch, layout)
     assert asked == [(rows_of_a, rows_of_b, {"batch_invariant": True}), (rows_of_a, rows_of_b, {})]
 
 
-def test_a_wrong_result_is_not_timed(torch, monkeypatch):
-    monkeypatch.setattr(one_order, "sgemm", lambda a, b, C, **options: C.copy_(1.001 * (a @ b)))
+@pytest.mark.parametrize("fault", [1.001, float("nan")])
+@pytest.mark.parametrize("options", [{}, {"batch_invariant": True}])
+def test_a_wrong_result_is_not_timed(torch, monkeypatch, fault, options):
+    def product(a, b, C, **given):
+        C.copy_(a @ b * (fault if given == options else 1.0))
+
+    monkeypatch.setattr(one_order, "sgemm", product)
     monkeypatch.setattr(GivenTimes, "samples", lambda *_: pytest.fail("it was timed"))
     with pytest.raises(ValueError, match="errors are"):
         one_order.row(torch, GivenTimes(), Problem(33, 17, 40), "cpu")

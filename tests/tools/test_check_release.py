@@ -1,12 +1,8 @@
 """A release whose files state different versions or dates is found before it is built."""
 
-from pathlib import Path
-
 import pytest
 
 import fastsgemm
-
-ROOT = Path(__file__).resolve().parents[2]
 
 release = pytest.importorskip("check_release", reason="tools/ is part of a checkout only")
 

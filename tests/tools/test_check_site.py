@@ -1,10 +1,6 @@
 """A dead link of the built site is found: in a link, an anchor or a picture."""
 
-from pathlib import Path
-
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
 
 check_site = pytest.importorskip("check_site", reason="tools/ is part of a checkout only")
 

@@ -1,10 +1,6 @@
 """The check of the picture of the rooms finds a changed room or import, and lets counts of lines drift by a tenth."""
 
-from pathlib import Path
-
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
 
 rooms = pytest.importorskip("draw_rooms", reason="tools/ is part of a checkout only")
 

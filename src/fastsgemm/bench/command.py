@@ -19,7 +19,7 @@ DESCRIPTION = (
 )
 
 _SLOWER = 1  # exit code
-_MOST_BYTES = 64 * 1024 * 1024
+_MOST_BYTES = 64 * 1024 * 1024  # of a file with results
 
 
 def add_options(parser: argparse.ArgumentParser, problem: Callable[[str], Problem]) -> None:
