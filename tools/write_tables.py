@@ -20,7 +20,7 @@ from pathlib import Path
 from page_tables import benchmarks, fp16x3, machine_code, order, pytorch, simulation, tuning
 from page_tables.markdown import NOT_MEASURED, Data, fill, header, line
 
-from fastsgemm.ladder.simulated import from_json
+from fastsgemm.ladder.counts import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = (
