@@ -136,6 +136,8 @@ def _ladder(options: argparse.Namespace) -> int:
         print(climbed.text())
         if options.plot:
             print(f"\n{bars.text(climbed.json())}")
+        if name == "host":
+            print("\nNo rung runs on the host. On a simulated device all do: fastsgemm ladder --device sim")
     return 0 if climbed.ok else _WRONG_RESULT
 
 

@@ -267,7 +267,7 @@ class TestTurning:
 
     def test_no_device(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        with pytest.raises(DeviceError, match=r'PyTorch sees no CUDA device .*device="cpu"'):
+        with pytest.raises(DeviceError, match="PyTorch sees no CUDA device"):
             fastsgemm.torch.enable()
 
     def test_an_old_pytorch(self, monkeypatch):

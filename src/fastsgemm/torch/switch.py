@@ -218,8 +218,5 @@ def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None
         if operator not in OPERATORS:
             raise ArgumentError(f"only must name operators of {', '.join(OPERATORS)}, got {operator!r}")
     if device == "cuda" and not torch.cuda.is_available():
-        raise DeviceError(
-            "PyTorch sees no CUDA device (torch.cuda.is_available() is False); for tests without one, "
-            'device="cpu" (on the command line --device cpu) replaces the products of CPU tensors'
-        )
+        raise DeviceError("PyTorch sees no CUDA device (torch.cuda.is_available() is False)")
     return Switch(precision, rung, chosen, device)
