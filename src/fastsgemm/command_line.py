@@ -301,15 +301,7 @@ def _parser() -> argparse.ArgumentParser:
     beside = commands.add_parser(
         "bench", help="time sgemm beside cuBLAS on many problems", description=bench.DESCRIPTION, epilog=_EPILOG
     )
-    beside.add_argument(
-        "--size",
-        action="append",
-        type=_problem,
-        default=[],
-        metavar="M,N,K[,LAYOUT]",
-        help="time this problem instead of the sets; repeatable",
-    )
-    bench.add_options(beside)
+    bench.add_options(beside, _problem)
     _finish(beside, bench.bench_as_asked)
 
     stored = commands.add_parser("cache", help="show or empty the folder of compiled kernels")
