@@ -274,7 +274,7 @@ class TestTurning:
 
     def test_no_device(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        with pytest.raises(DeviceError, match="PyTorch sees no CUDA device"):
+        with pytest.raises(DeviceError, match=r"sees no CUDA device.*choose device 'cpu'"):
             fastsgemm.torch.enable()
 
     def test_an_old_pytorch(self, monkeypatch):
@@ -523,16 +523,17 @@ class TestReport:
         with enabled() as turned:
             A @ B
             A.double() @ B.double()
+            A.double() @ B.double()
         assert repr(turned.report()).splitlines() == [
-            "fastsgemm computed 1 products, 120 FLOP, 100.0% of the FLOPs",
-            "  mm          1 calls      120 FLOP",
-            "  mm          1 calls        0 FLOP  passed on: dtype float64",
+            "fastsgemm computed 1 product, 120 FLOP, 100.0% of the FLOPs",
+            "  mm           1 call      120 FLOP",
+            "  mm          2 calls        0 FLOP  passed on: dtype float64",
         ]
 
     def test_nothing(self):
         with enabled() as turned:
             pass
-        assert repr(turned.report()) == "fastsgemm computed no product: none has reached the switch"
+        assert repr(turned.report()).startswith("fastsgemm computed no product: ")
 
     def test_counts_survive_a_full_table(self, monkeypatch):
         from fastsgemm.torch import overrides

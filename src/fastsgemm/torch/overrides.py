@@ -28,6 +28,8 @@ KINDS = {
     "dot": Kind("dot", (1, 1)),
 }
 
+float32 = torch.float32
+
 _MOST_DECISIONS = 16384  # of one operator; then its table is emptied and starts again
 
 
@@ -94,13 +96,16 @@ class Override:
     # alignment of an address is in the key, because kernels depend on it.
 
     def _new(self) -> Callable[..., Any]:
-        table, make, run, count, original, tf32, empty = self._tools()
+        table, make, run, count, count_types, original, tf32, empty = self._tools()
 
         def new(a: Tensor, b: Tensor) -> Any:
+            if a.dtype is not float32 or b.dtype is not float32:
+                count_types(a, b)
+                return original(a, b)
             pa, pb = a.data_ptr(), b.data_ptr()
             key = (
-                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
-                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                a.shape, a.stride(), a.get_device(), pa & 15,
+                b.shape, b.stride(), b.get_device(), pb & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, None, None)
             if decision.reason or tf32():
@@ -119,13 +124,16 @@ class Override:
         return new
 
     def _out(self) -> Callable[..., Any]:
-        table, make, run, count, original, tf32, _ = self._tools()
+        table, make, run, count, count_types, original, tf32, _ = self._tools()
 
         def into(a: Tensor, b: Tensor, *, out: Tensor) -> Any:
+            if a.dtype is not float32 or b.dtype is not float32:
+                count_types(a, b)
+                return original(a, b, out=out)
             pa, pb, pc = a.data_ptr(), b.data_ptr(), out.data_ptr()
             key = (
-                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
-                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                a.shape, a.stride(), a.get_device(), pa & 15,
+                b.shape, b.stride(), b.get_device(), pb & 15,
                 out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, None, out)
@@ -143,13 +151,16 @@ class Override:
         return into
 
     def _new_sum(self) -> Callable[..., Any]:
-        table, make, run, count, original, tf32, empty = self._tools()
+        table, make, run, count, count_types, original, tf32, empty = self._tools()
 
         def new_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+            if a.dtype is not float32 or b.dtype is not float32:
+                count_types(a, b)
+                return original(c, a, b, beta=beta, alpha=alpha)
             pa, pb, ps = a.data_ptr(), b.data_ptr(), c.data_ptr()
             key = (
-                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
-                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                a.shape, a.stride(), a.get_device(), pa & 15,
+                b.shape, b.stride(), b.get_device(), pb & 15,
                 c.shape, c.stride(), c.dtype, c.get_device(), ps & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, None)
@@ -169,13 +180,16 @@ class Override:
         return new_sum
 
     def _out_sum(self) -> Callable[..., Any]:
-        table, make, run, count, original, tf32, _ = self._tools()
+        table, make, run, count, count_types, original, tf32, _ = self._tools()
 
         def into_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Any:
+            if a.dtype is not float32 or b.dtype is not float32:
+                count_types(a, b)
+                return original(c, a, b, beta=beta, alpha=alpha, out=out)
             pa, pb, pc, ps = a.data_ptr(), b.data_ptr(), out.data_ptr(), c.data_ptr()
             key = (
-                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
-                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                a.shape, a.stride(), a.get_device(), pa & 15,
+                b.shape, b.stride(), b.get_device(), pb & 15,
                 c.shape, c.stride(), c.dtype, c.get_device(), ps & 15, ps == pc,
                 out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
@@ -195,13 +209,16 @@ class Override:
         return into_sum
 
     def _in_place(self) -> Callable[..., Any]:
-        table, make, run, count, original, tf32, _ = self._tools()
+        table, make, run, count, count_types, original, tf32, _ = self._tools()
 
         def in_place(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+            if a.dtype is not float32 or b.dtype is not float32:
+                count_types(a, b)
+                return original(c, a, b, beta=beta, alpha=alpha)
             pa, pb, pc = a.data_ptr(), b.data_ptr(), c.data_ptr()
             key = (
-                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
-                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                a.shape, a.stride(), a.get_device(), pa & 15,
+                b.shape, b.stride(), b.get_device(), pb & 15,
                 c.shape, c.stride(), c.dtype, c.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, c)
@@ -220,7 +237,19 @@ class Override:
         return in_place
 
     def _tools(self) -> tuple[Any, ...]:
-        return self._decisions, self._make, self._runner(), _count_passed_on, self.original, self._tf32, self._empty
+        """Return what every replacement needs."""
+        table, counts = self._decisions, (_count_passed_on, self._counter_of_types())
+        return table, self._make, self._runner(), *counts, self.original, self._tf32, self._empty
+
+    def _counter_of_types(self) -> Callable[[Tensor, Tensor], None]:
+        """Return the function that counts a call whose factors are not both float32. It needs nothing else of them."""
+        table, make = self._decisions, self._make
+
+        def count_types(a: Tensor, b: Tensor) -> None:
+            key = a.dtype, b.dtype
+            (table.get(key) or make(key, a, b, None, None)).calls += 1
+
+        return count_types
 
     def _runner(self) -> Callable[..., None]:
         """Return the function that launches what was decided, or raises `PassedOn`.

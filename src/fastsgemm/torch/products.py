@@ -161,6 +161,6 @@ def view(x: Tensor) -> View:
 
 
 def named(error: FastsgemmError, product: str) -> FastsgemmError:
-    """Return the same kind of error, which also names the product. Where memory is missing it is PyTorch's kind, too."""
+    """Return the same kind of error, which also names the product; where memory is missing, it is also PyTorch's."""
     kind = OutOfMemoryError if isinstance(error, DeviceMemoryError) else type(error)
     return kind(f"{product}: {error}")

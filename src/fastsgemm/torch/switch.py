@@ -35,13 +35,13 @@ OPERATORS = {
 }
 _DEVICES = {"cuda": "CUDA", "cpu": "CPU"}  # and their dispatch keys
 
-# Kernels of switches, also of those that are off: when a kernel is taken back, another thread may be about to call it and
-# wait for the GIL. It gets the GIL long before the switch has been turned another hundred times.
+# Kernels of switches, also of those that are off: when a kernel is taken back, another thread may be about to call it
+# and wait for the GIL. It gets the GIL long before the switch has been turned another hundred times.
 _outliving: deque[Any] = deque(maxlen=2048)
 
 
 class Switch:
-    """One period during which PyTorch's products are replaced; `enable` returns it.
+    """One period during which PyTorch's products are replaced; `enable` and `enabled` return it.
 
     Attributes
     ----------
@@ -59,7 +59,12 @@ class Switch:
         self._library: Any = None
 
     def report(self) -> Report:
-        """Return what was replaced and what was passed on so far."""
+        """Return what was replaced and what was passed on so far.
+
+        Returns
+        -------
+        Report
+        """
         return Report(line for override in self._overrides for line in override.lines())
 
     def _on(self, previous: Switch | None) -> None:
@@ -173,7 +178,7 @@ def enable(
     Raises
     ------
     MissingExtraError
-        PyTorch is older than 2.9, which cannot call the kernel that it had before.
+        PyTorch is older than 2.9. It cannot call a kernel that was overridden, so nothing could be passed on.
     ArgumentError
         `only` or `device` has an unknown name.
     PrecisionError
@@ -187,9 +192,9 @@ def enable(
     ``torch.set_float32_matmul_precision("high")``), its products are passed on to cuBLAS, because that is what it asked
     for. This is read at every call.
 
-    **Threads.** If another thread multiplies while the settings change, its product has the old settings or the new ones.
-    But PyTorch does not lock its table of kernels while a kernel is registered. So turn the switch on before threads
-    begin to multiply, rather than in each of them.
+    **Threads.** If another thread multiplies while the settings change, its product has the old settings or the new
+    ones. But PyTorch does not lock its table of kernels while a kernel is registered. So turn the switch on before
+    threads begin to multiply, rather than in each of them.
 
     **CUDA graphs.** A problem that is met for the first time while a stream is captured cannot be compiled there, and
     is passed on. Warm up before the capture, as PyTorch advises anyway.
@@ -253,7 +258,13 @@ def enabled(
 
 
 def report() -> Report:
-    """Return what the switch, which may be off by now, replaced and passed on since it was last turned on."""
+    """Return what the switch, which may be off by now, replaced and passed on since it was last turned on.
+
+    Returns
+    -------
+    Report
+        Without lines if the switch has never been on.
+    """
     return Report(()) if _last is None else _last.report()
 
 
@@ -289,8 +300,8 @@ def _turn() -> None:
 def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None, device: str) -> Switch:
     if not hasattr(torch.library, "get_kernel"):
         raise MissingExtraError(
-            f"fastsgemm.torch.enable needs PyTorch 2.9 or later, got {torch.__version__}: older ones cannot call the "
-            "kernel that they had before; torch.ops.fastsgemm.sgemm works there"
+            f"fastsgemm.torch.enable needs PyTorch 2.9 or later, got {torch.__version__}, which cannot call a kernel "
+            "that was overridden. Call fastsgemm.sgemm or torch.ops.fastsgemm.sgemm instead, or update PyTorch"
         )
     rungs.precision_of(None, precision)
     rung = rungs.batch_invariant(None, None, precision)[0] if batch_invariant else None
@@ -301,5 +312,9 @@ def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None
         if operator not in OPERATORS:
             raise ArgumentError(f"only must name operators of {', '.join(OPERATORS)}, got {operator!r}")
     if device == "cuda" and not torch.cuda.is_available():
-        raise DeviceError("PyTorch sees no CUDA device (torch.cuda.is_available() is False)")
+        raise DeviceError(
+            f"PyTorch {torch.__version__} sees no CUDA device: torch.cuda.is_available() is False. Install a build for "
+            "CUDA and look whether nvidia-smi finds a device; or, for a test without one, choose device 'cpu', which "
+            "replaces the products of CPU tensors"
+        )
     return Switch(precision, rung, chosen, device)
