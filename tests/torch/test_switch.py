@@ -473,6 +473,9 @@ class TestFailures:
         ) as error:
             torch.ops.fastsgemm.sgemm(a, B)
         assert isinstance(error.value, DeviceMemoryError)
+        # what accelerate's find_executable_batch_size and Lightning's tuner look for
+        assert isinstance(error.value, RuntimeError) and len(error.value.args) == 1
+        assert "CUDA out of memory." in error.value.args[0]
         assert (out == 7).all()
 
     def test_nothing_is_freed_while_the_stream_is_captured(self, device, monkeypatch):
@@ -634,6 +637,13 @@ class TestOnADevice:
             "": 2,
             "the output shares memory with an operand": 2,
         }
+
+    def test_an_error_of_pytorch_shows_nothing_of_ours(self, gpu):
+        memory = torch.randn(7, 4)
+        with enabled() as turned, pytest.raises(RuntimeError, match="single memory location") as error:
+            torch.addmm(memory[:3], A, torch.ones(4, 4), out=memory[1:4])
+        assert error.value.__context__ is None
+        assert counted(turned) == {"addmm.out: the output shares memory with an operand": 1}
 
     def test_every_alignment_of_an_address(self, gpu):
         memory = torch.randn(4, 200)

@@ -108,18 +108,18 @@ class Override:
                 b.shape, b.stride(), b.get_device(), pb & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, None, None)
-            if decision.reason or tf32():
-                count(decision, decision.reason or decisions.TF32)
-                return original(a, b)
-            try:
-                result = empty(decision, a)
-                pc = result.data_ptr()
-                run(decision, pa, pb, pc, pc, 1.0, 0.0)
-            except PassedOn as passed:
-                count(decision, passed.reason)
-                return original(a, b)
-            decision.calls += 1
-            return result
+            reason = decision.reason or (decisions.TF32 if tf32() else "")
+            if not reason:
+                try:
+                    result = empty(decision, a)
+                    pc = result.data_ptr()
+                    run(decision, pa, pb, pc, pc, 1.0, 0.0)
+                    decision.calls += 1
+                    return result
+                except PassedOn as passed:
+                    reason = passed.reason
+            count(decision, reason)
+            return original(a, b)
 
         return new
 
@@ -137,16 +137,16 @@ class Override:
                 out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, None, out)
-            if decision.reason or tf32():
-                count(decision, decision.reason or decisions.TF32)
-                return original(a, b, out=out)
-            try:
-                run(decision, pa, pb, pc, pc, 1.0, 0.0)
-            except PassedOn as passed:
-                count(decision, passed.reason)
-                return original(a, b, out=out)
-            decision.calls += 1
-            return out
+            reason = decision.reason or (decisions.TF32 if tf32() else "")
+            if not reason:
+                try:
+                    run(decision, pa, pb, pc, pc, 1.0, 0.0)
+                    decision.calls += 1
+                    return out
+                except PassedOn as passed:
+                    reason = passed.reason
+            count(decision, reason)
+            return original(a, b, out=out)
 
         return into
 
@@ -164,18 +164,18 @@ class Override:
                 c.shape, c.stride(), c.dtype, c.get_device(), ps & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, None)
-            if decision.reason or tf32():
-                count(decision, decision.reason or decisions.TF32)
-                return original(c, a, b, beta=beta, alpha=alpha)
-            try:
-                alpha32, beta32 = _scalars(alpha, beta)
-                result = empty(decision, a)
-                run(decision, pa, pb, result.data_ptr(), ps, alpha32, beta32)
-            except PassedOn as passed:
-                count(decision, passed.reason)
-                return original(c, a, b, beta=beta, alpha=alpha)
-            decision.calls += 1
-            return result
+            reason = decision.reason or (decisions.TF32 if tf32() else "")
+            if not reason:
+                try:
+                    alpha32, beta32 = _scalars(alpha, beta)
+                    result = empty(decision, a)
+                    run(decision, pa, pb, result.data_ptr(), ps, alpha32, beta32)
+                    decision.calls += 1
+                    return result
+                except PassedOn as passed:
+                    reason = passed.reason
+            count(decision, reason)
+            return original(c, a, b, beta=beta, alpha=alpha)
 
         return new_sum
 
@@ -194,17 +194,17 @@ class Override:
                 out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, out)
-            if decision.reason or tf32():
-                count(decision, decision.reason or decisions.TF32)
-                return original(c, a, b, beta=beta, alpha=alpha, out=out)
-            try:
-                alpha32, beta32 = _scalars(alpha, beta)
-                run(decision, pa, pb, pc, ps, alpha32, beta32)
-            except PassedOn as passed:
-                count(decision, passed.reason)
-                return original(c, a, b, beta=beta, alpha=alpha, out=out)
-            decision.calls += 1
-            return out
+            reason = decision.reason or (decisions.TF32 if tf32() else "")
+            if not reason:
+                try:
+                    alpha32, beta32 = _scalars(alpha, beta)
+                    run(decision, pa, pb, pc, ps, alpha32, beta32)
+                    decision.calls += 1
+                    return out
+                except PassedOn as passed:
+                    reason = passed.reason
+            count(decision, reason)
+            return original(c, a, b, beta=beta, alpha=alpha, out=out)
 
         return into_sum
 
@@ -222,17 +222,17 @@ class Override:
                 c.shape, c.stride(), c.dtype, c.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, c)
-            if decision.reason or tf32():
-                count(decision, decision.reason or decisions.TF32)
-                return original(c, a, b, beta=beta, alpha=alpha)
-            try:
-                alpha32, beta32 = _scalars(alpha, beta)
-                run(decision, pa, pb, pc, pc, alpha32, beta32)
-            except PassedOn as passed:
-                count(decision, passed.reason)
-                return original(c, a, b, beta=beta, alpha=alpha)
-            decision.calls += 1
-            return c
+            reason = decision.reason or (decisions.TF32 if tf32() else "")
+            if not reason:
+                try:
+                    alpha32, beta32 = _scalars(alpha, beta)
+                    run(decision, pa, pb, pc, pc, alpha32, beta32)
+                    decision.calls += 1
+                    return c
+                except PassedOn as passed:
+                    reason = passed.reason
+            count(decision, reason)
+            return original(c, a, b, beta=beta, alpha=alpha)
 
         return in_place
 

@@ -33,7 +33,8 @@ current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 class OutOfMemoryError(DeviceMemoryError, torch.OutOfMemoryError):
     """The device has no memory for a packed operand or workspace, although PyTorch's cache was emptied.
 
-    It is also a ``torch.OutOfMemoryError``, which programs catch that then try a smaller batch.
+    It is also a ``torch.OutOfMemoryError``, and its message begins as PyTorch's does, because programs that then try a
+    smaller batch look for one or the other.
     """
 
 
@@ -162,5 +163,6 @@ def view(x: Tensor) -> View:
 
 def named(error: FastsgemmError, product: str) -> FastsgemmError:
     """Return the same kind of error, which also names the product; where memory is missing, it is also PyTorch's."""
-    kind = OutOfMemoryError if isinstance(error, DeviceMemoryError) else type(error)
-    return kind(f"{product}: {error}")
+    if isinstance(error, DeviceMemoryError):
+        return OutOfMemoryError(f"CUDA out of memory. {product}: {error}")  # many programs look for these words
+    return type(error)(f"{product}: {error}")
