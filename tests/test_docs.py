@@ -95,8 +95,11 @@ def test_every_make_target_of_the_pages_exists():
 
 
 def commands():
-    """Every command line of the program in the code blocks of the pages, without its comment."""
-    for page in PAGES:
+    """Every command line of the program in code blocks, without its comment, and in the text of pages and templates."""
+    for page in [*PAGES, *sorted(ROOT.glob(".github/ISSUE_TEMPLATE/*.yml"))]:
+        for command in re.findall(r"`fastsgemm ([a-z]+ [^`]+)`", page.read_text()):
+            command = command.replace("M,N,K,LAYOUT", "3,4,5,NT").replace("M,N,K", "3,4,5")
+            yield pytest.param(command, id=f"{page.name}: {command}")
         for block in re.findall(r"^ *```\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL):
             for line in re.findall(r"^ *(?:python -m )?fastsgemm (?=[a-z])(.*)$", block, re.MULTILINE):
                 command = re.split(r" {2,}", line)[0]
