@@ -177,14 +177,14 @@ def explain(
     Returns
     -------
     Explanation
-        Text by ``str``.
+        `print` shows it as text.
 
     Raises
     ------
     ShapeError, UnknownRungError
-        The problem or the rung cannot be had.
+        An extent or the layout is not valid; there is no such rung.
     DeviceError
-        `device` is to be in this machine and is not; the message says how to name one that need not be.
+        This machine does not have the device. The message says how to ask about another machine's.
     ConfigError
         Nothing is known of a device of this name or architecture; or the rung cannot be batch-invariant.
     PrecisionError
