@@ -20,11 +20,23 @@ __device__ __forceinline__ bool is_in_batch(const Batch &batch) {
     return blockIdx.z * gridDim.y + blockIdx.y < batch.count;
 }
 
-// Move the operands to the product that this block works on; return whether there is one.
+// Move the operands to the product that this block works on; return whether there is one. A kernel for which
+// BATCHED says at compile time that the grid has one product does not call this.
 template <class A, class B, class C>
 __device__ __forceinline__ bool move_to_product(const Batch &batch, A &a, B &b, C &c) {
     a += batch_offset(batch, batch.a);
     b += batch_offset(batch, batch.b);
     c += batch_offset(batch, batch.c);
     return is_in_batch(batch);
+}
+
+// The same for a kernel without BATCHED, which reads one array at the distances of A and writes C.
+template <class A, class C>
+__device__ __forceinline__ bool move_to_product(const Batch &batch, A &a, C &c) {
+    if (batch.count > 1) {
+        if (!is_in_batch(batch)) return false;
+        a += batch_offset(batch, batch.a);
+        c += batch_offset(batch, batch.c);
+    }
+    return true;
 }
