@@ -107,10 +107,10 @@ struct Traits {
 };
 constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
 
-// The main loop. `tiles_left` counts the tiles after the current one. Multiplies tiles until it is below
-// `until` and returns it.
-template <class Stages>
-__device__ __forceinline__ int main_loop(Stages &stages, float (&acc)[ROWS][COLS], int tiles_left,
+// The main loop with two stages: the copies of a tile are issued step by step while the tile before it is
+// multiplied. `tiles_left` counts the tiles after the current one. Multiplies tiles until it is below `until`
+// and returns it.
+__device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
                                          int until) {
 #pragma unroll 1
     for (; tiles_left >= until; --tiles_left) {
@@ -123,6 +123,29 @@ __device__ __forceinline__ int main_loop(Stages &stages, float (&acc)[ROWS][COLS
             stages.issue_before_fragments(k, tiles_left > 1);
             stages.load_fragments((k + AHEAD) % FRAGMENTS, (k + AHEAD) % STEPS);
             stages.issue_after_fragments(k, tiles_left > 1);
+            outer_product<ORDER>(acc, stages.a[k % FRAGMENTS], stages.b[k % FRAGMENTS]);
+        }
+        if (!AHEAD) {
+            stages.wait();
+            stages.release(tiles_left > 0);
+        }
+    }
+    return tiles_left;
+}
+
+// The main loop with more stages: the copies of a tile are issued at once, STAGES - 1 tiles ahead.
+__device__ __forceinline__ int main_loop(ManyStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
+                                         int until) {
+#pragma unroll 1
+    for (; tiles_left >= until; --tiles_left) {
+        stages.issue();
+#pragma unroll
+        for (int k = 0; k < STEPS; ++k) {
+            if (AHEAD && k == STEPS - AHEAD) {
+                stages.wait();
+                stages.release(tiles_left > 0);
+            }
+            stages.load_fragments((k + AHEAD) % FRAGMENTS, (k + AHEAD) % STEPS);
             outer_product<ORDER>(acc, stages.a[k % FRAGMENTS], stages.b[k % FRAGMENTS]);
         }
         if (!AHEAD) {

@@ -1,7 +1,7 @@
 // Rung 9: the stages of shared memory, each of which holds a tile of A and one of B. While the block
 // multiplies the tile in one stage, the next tiles are copied to the others.
 //
-//   issue    start copying a later tile into the stage that is free: all of it, or what is due at a step of k
+//   issue    start copying a later tile into the stage that is free
 //   wait     until the next tile is complete: the copies of this thread first, then all threads at a barrier
 //   release  move on: the next stage is read, and the one that was read is free
 //
@@ -148,13 +148,6 @@ struct ManyStages : Stages<Traits> {
     }
     __device__ __forceinline__ void begin_next(int) { issue(); }
     __device__ __forceinline__ void finish_next(bool) {}
-
-    // In the main loop the copies of a tile are issued together, at the first step of the tile STAGES - 1
-    // before.
-    __device__ __forceinline__ void issue_before_fragments(int k, bool) {
-        if (k == 0) issue();
-    }
-    __device__ __forceinline__ void issue_after_fragments(int, bool) {}
 
     // Start copying the next tile, if there is one. The group is committed even if it is empty, so that
     // `wait` always waits for all but the same number of groups.
