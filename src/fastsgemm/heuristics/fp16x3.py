@@ -24,7 +24,6 @@ from fastsgemm.problem import Problem
 
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 _HOPPER = "sm_90"  # the architecture with wgmma
-MAX_EXTENT = 2**31 - 4096  # of M, N and K: offsets of tiles are 32-bit in the kernels
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
 
@@ -108,8 +107,6 @@ def _choose(
 ) -> Fp16x3Choice:
     if not supported(arch):
         return Fp16x3Choice(None, False, None, None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
-    if max(problem.M, problem.N, problem.K) > MAX_EXTENT:
-        return Fp16x3Choice(None, False, None, None, f"M, N and K of rung 11 are at most {MAX_EXTENT}")
     known = fp16x3_rates.load(arch, name)
     if not forced and min(tile.least_k for tile in known.tiles) > problem.K:
         return Fp16x3Choice(None, False, None, None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
