@@ -227,5 +227,5 @@ def test_texts_that_are_no_size(tried, capsys, size):
     with pytest.raises(SystemExit, match="2"):
         main(["ladder", f"--size={size}"])
     out, err = capsys.readouterr()
-    assert "2147482624" in err and "Traceback" not in err and out == ""
+    assert "2147418112" in err and "Traceback" not in err and out == ""
     tried("a text that is no size", 1)
