@@ -65,8 +65,9 @@ test-gpu: $(READY)
 	if [ -n "$$missing" ]; then echo "The GPU tests do not run: $$missing"; \
 	else set -x; $(RUN) -m pytest -m gpu $(call XDIST,-n 8); fi
 
+# --ignore saves the time to import files that have no such test; test-slow imports them, so that CI sees their errors.
 test-cpu: $(READY)
-	$(RUN) -m pytest -m "not gpu and not slow" $(call XDIST,-n auto --maxprocesses 8)
+	$(RUN) -m pytest -m "not gpu and not slow" --ignore tests/gpu $(call XDIST,-n auto --maxprocesses 8)
 
 test-slow: $(READY)
 	$(RUN) -m pytest -m "slow and not gpu" $(call XDIST,-n auto --maxprocesses 8)

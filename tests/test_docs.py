@@ -129,7 +129,8 @@ def programs():
         text = (ROOT / "docs" / name).read_text()
         found = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
         for number, program in enumerate(["\n".join(found)] if name == "course.md" else found):
-            yield pytest.param(program, id=f"{name}-{number}")
+            marks = pytest.mark.slow if name == "course.md" else ()  # it simulates for seconds what tests/ladder counts
+            yield pytest.param(program, id=f"{name}-{number}", marks=marks)
 
 
 @pytest.mark.parametrize("program", list(programs()) if (ROOT / "docs").is_dir() else [])

@@ -10,6 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith("torch_"))
+ON_A_GPU = ("graph_capture", "many_gpus")
+SECONDS = (*ON_A_GPU, "reproducible", "serving")  # they import PyTorch, or simulate whole products
 
 pytestmark = pytest.mark.skipif(not EXAMPLES, reason="examples/ is part of a checkout only")
 
@@ -19,7 +21,11 @@ def run(path, **variables):
     return subprocess.run([sys.executable, path], capture_output=True, text=True, env=environment, timeout=120)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def named(path):
+    return pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem in SECONDS else ())
+
+
+@pytest.mark.parametrize("path", [named(path) for path in EXAMPLES])
 def test_an_example_runs(path):
     done = run(path)
     if done.returncode == 1 and done.stderr.startswith("skipped: "):
@@ -27,6 +33,13 @@ def test_an_example_runs(path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_an_example_runs_on_a_gpu(name):
+    test_an_example_runs(ROOT / "examples" / f"{name}.py")
+
+
+@pytest.mark.slow
 def test_numpy_arrays_on_the_simulated_device():
     done = run(ROOT / "examples" / "numpy_arrays.py", FASTSGEMM_DEVICE="sim")
     assert done.returncode == 0, done.stdout + done.stderr

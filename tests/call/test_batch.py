@@ -315,7 +315,7 @@ SIMULATED = {
 def test_batched_kernels_compute_every_product(fresh_machine, monkeypatch, random, rung, transposed):
     """The real kernels, every product as if it were alone, bit by bit."""
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
-    A, B, C = random(2, 1, 5, 140), random(3, 140, 36), random(2, 3, 5, 36)
+    A, B, C = random(2, 1, 5, 68), random(3, 68, 36), random(2, 3, 5, 36)  # K is two parts
     if transposed:
         A, B = lay(A, "column-major"), lay(B, "column-major")
     how = {"rung": rung, "config": SIMULATED[rung]}

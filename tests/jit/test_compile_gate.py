@@ -129,6 +129,7 @@ def test_every_record_is_legal_where_it_is_shipped(arch):
         assert config.violations(data["shared_limit"]) == []
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("name", source.HELPERS)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_a_kernel_without_a_config_compiles_cleanly(arch, name):

@@ -19,7 +19,7 @@ from fastsgemm.tuning.search_spaces import PIPELINED
 
 STREAM = 5
 OK = driver.CUresult.CUDA_SUCCESS
-LARGE = VectorizedConfig(128, 128, 64, 8, 8)  # 64 KB of shared memory
+LARGE = VectorizedConfig(128, 128, 64, 4, 4)  # 64 KB of shared memory
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from fastsgemm.ladder.simulated import climb
 from fastsgemm.problem import Problem
 from fastsgemm.sim import Machine, Report
 
-CUBE = Problem(128, 128, 128)
+SMALL = Problem(128, 128, 32)  # whole tiles of every rung
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def configs():
 
 @pytest.fixture(scope="module")
 def found(configs):
-    return climb(CUBE, configs=configs)
+    return climb(SMALL, configs=configs)
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +48,11 @@ def test_two_global_loads_an_fma_without_tiles(rows):
     for name in ("naive", "coalesced"):
         row = rows[name]
         assert row.loads_a.requests + row.loads_b.requests == 2 * row.fmas
-        assert row.thread_fmas == 128**3
+        assert row.thread_fmas == 128 * 128 * 32
 
 
 def test_tiles_read_global_memory_once(rows):
-    assert rows["smem_tiled"].loads_a.bytes == 4 * 128 * 128 * 128 // 32
+    assert rows["smem_tiled"].loads_a.bytes == 4 * 128 * 32 * 128 // 32
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_rung_6_moves_16_bytes_a_global_load(rows):
 @pytest.mark.parametrize("wniter", [1, 2, 4])
 def test_rung_8_reuses_fragments_across_sub_tiles(wniter, configs):
     config = dataclasses.replace(configs["warptiled"], WM=64, WN=64, TM=4, WNITER=wniter)
-    (row,) = climb(CUBE, [rungs.find("warptiled")], configs={"warptiled": config}).rows
+    (row,) = climb(SMALL, [rungs.find("warptiled")], configs={"warptiled": config}).rows
     rows_of_a, columns_of_b = config.wmiter * config.TM, wniter * config.TN
     assert row.fmas_per_word == rows_of_a * columns_of_b / (rows_of_a + columns_of_b)
 
@@ -87,7 +87,7 @@ def test_rung_8_reuses_fragments_across_sub_tiles(wniter, configs):
 def test_barriers(rows):
     for name, row in rows.items():
         BK = row.constants.get("BK")
-        tiles = 128 / BK if BK else 0
+        tiles = 32 / BK if BK else 0
         # Two a tile; with two stages one, one before the first and one after the last.
         assert row.barriers == (tiles + 2 if rungs.find(name).splits else 2 * tiles), name
 
@@ -97,13 +97,13 @@ def test_rung_11_shows_its_kernels_and_its_own_error(found, rows):
     kernels = {row.name: row for row in tensor_cores.kernels}
     assert list(kernels) == ["split_rows", "split_columns", "fp16x3", "guard_fp16x3"]
     for name in ("split_rows", "split_columns"):  # each reads its operand once: a short column stays in registers
-        assert kernels[name].loads.bytes == 4 * 128 * 128
+        assert kernels[name].loads.bytes == 4 * 128 * 32
     assert kernels["guard_fp16x3"].stores.sectors == 0  # nothing was left out
     assert tensor_cores.right and 0 < tensor_cores.error != rows["naive"].error
     text = found.text()
     assert f"error {tensor_cores.error:.2g}; its bits are its own" in text
     assert "11 fp16x3       BM=128 BN=128" in text
-    assert found.fp16x3_markdown().splitlines()[2].startswith("| split_rows | 16 | 2048 |")
+    assert found.fp16x3_markdown().splitlines()[2].startswith("| split_rows | 16 | 512 |")
 
 
 def test_a_wrong_result_of_rung_11_is_seen(monkeypatch):
@@ -148,10 +148,10 @@ def climb_one():
 def test_parts_of_k_are_right_but_other_bits(configs):
     divided = {"pipelined": configs["pipelined"].replace(SPLIT_K=3)}
     chosen = [rungs.find("naive"), rungs.find("coalesced"), rungs.find("pipelined")]
-    climbed = climb(Problem(33, 65, 200), chosen, configs=configs | divided)
+    climbed = climb(Problem(33, 65, 100), chosen, configs=configs | divided)
     assert climbed.ok and all(row.right for row in climbed.rows)
     assert "the results of the 2 rungs are the same bits" in climbed.text()
-    whole = climb(Problem(33, 65, 200), chosen, configs=configs)
+    whole = climb(Problem(33, 65, 100), chosen, configs=configs)
     assert whole.rows[2].error != climbed.rows[2].error
     assert "the results of the 3 rungs are the same bits" in whole.text()
 

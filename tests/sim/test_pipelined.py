@@ -82,7 +82,7 @@ def in_parts(reference, libm_fma):
 SIZES = {"both larger": (40, 72), "M smaller": (12, 40), "N smaller": (40, 12), "both smaller": (8, 4)}
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=11)
 @pytest.mark.parametrize("asynchronous", [0, 1, 2])
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("size", SIZES)
@@ -104,7 +104,7 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
     assert report.total.stores["C"].bytes == report.total.loads["C"].bytes == 4 * C.size
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("size", [(97, 99, 53), (100, 192, 48), (98, 194, 50)], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_tiles_may_be_three_times_a_power_of_two(layout, size, reference):
@@ -116,7 +116,7 @@ def test_tiles_may_be_three_times_a_power_of_two(layout, size, reference):
     same_bits(C, expected)
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=11)
 @pytest.mark.parametrize("spread", [0, 1, 2])
 @pytest.mark.parametrize("asynchronous", [0, 1, 2])
 @pytest.mark.parametrize("fragments", [1, 2])
@@ -162,30 +162,31 @@ CHAINED = [
 ]
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=9)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", CHAINED, ids=str)
-def test_chains_are_added_up_in_order(config, layout, reference, libm_fma):
+@pytest.mark.parametrize(("N", "K"), [(68, 7), (68, 8), (68, 17), (68, 33), (68, 100), (67, 100), (68, "whole chains")])
+def test_chains_are_added_up_in_order(config, layout, N, K, reference, libm_fma):
     """So many chains of whole tiles, none of less than 16 steps; the end of K is another, or at the first's start."""
     assert RUNG.violations(config, 232448) == []
-    for K in (7, 8, 17, 33, 100, 16 * config.PARTIAL_ACCUMULATORS):
-        tiles = K // config.BK
-        chain = config.BK * max(-(-tiles // config.PARTIAL_ACCUMULATORS), -(-16 // config.BK))
-        first_tile = peeled(config, K)
-        ends = [first_tile + end for end in (*range(chain, tiles * config.BK, chain), tiles * config.BK)] + [K]
-        for N in (68, 67) if K == 100 else (68,):
-            A, B, C = operands(36, N, K)
-            chains = [
-                reference(np.ascontiguousarray(A[:, first:last]), np.ascontiguousarray(B[first:last]))
-                for first, last in itertools.pairwise([0, *ends])
-                if first < last
-            ]
-            total = chains[0]
-            for one in chains[1:]:
-                total = total + one
-            expected = libm_fma(np.float32(0.7), total, np.float32(-1.3) * C)
-            sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 0.7, -1.3, C)
-            same_bits(C, expected)
+    if K == "whole chains":
+        K = 16 * config.PARTIAL_ACCUMULATORS
+    tiles = K // config.BK
+    chain = config.BK * max(-(-tiles // config.PARTIAL_ACCUMULATORS), -(-16 // config.BK))
+    first_tile = peeled(config, K)
+    ends = [first_tile + end for end in (*range(chain, tiles * config.BK, chain), tiles * config.BK)] + [K]
+    A, B, C = operands(36, N, K)
+    chains = [
+        reference(np.ascontiguousarray(A[:, first:last]), np.ascontiguousarray(B[first:last]))
+        for first, last in itertools.pairwise([0, *ends])
+        if first < last
+    ]
+    total = chains[0]
+    for one in chains[1:]:
+        total = total + one
+    expected = libm_fma(np.float32(0.7), total, np.float32(-1.3) * C)
+    sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 0.7, -1.3, C)
+    same_bits(C, expected)
 
 
 def test_chains_and_slices_and_parts_go_together():
@@ -222,18 +223,17 @@ SLICED = [
 ]
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=11)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", SLICED, ids=str)
-def test_slices_add_up_their_chains_in_order(config, layout, reference, libm_fma):
+@pytest.mark.parametrize(("N", "tiles", "steps"), [(68, 0, 1), (67, 0, 5), (67, 1, 0), (67, 2, 7), (68, 2, 7)])
+def test_slices_add_up_their_chains_in_order(config, layout, N, tiles, steps, reference, libm_fma):
     assert RUNG.violations(config, 232448) == []
-    deep = 2 * config.BK + 7
-    for N, K in ((68, 1), (67, 5), (67, config.BK), (67, deep), (68, deep)):
-        A, B, C = operands(36, N, K)
-        total = in_slices(reference, config, A, B)
-        expected = libm_fma(np.float32(1.5), total, np.float32(0.5) * C)
-        sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 1.5, 0.5, C)
-        same_bits(C, expected)
+    A, B, C = operands(36, N, tiles * config.BK + steps)
+    total = in_slices(reference, config, A, B)
+    expected = libm_fma(np.float32(1.5), total, np.float32(0.5) * C)
+    sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 1.5, 0.5, C)
+    same_bits(C, expected)
 
 
 def test_parts_of_slices(reference):

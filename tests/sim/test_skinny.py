@@ -86,7 +86,7 @@ def expected(A, B, C, alpha=1.0, beta=0.0, k_chunk=None):
     return alpha * products + (beta * C.astype(np.float64) if beta else 0.0)
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=11)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda x: "".join(map(str, x)))
 @pytest.mark.parametrize("M", ROWS)
 def test_ragged_problems_float_by_float(M, layout):

@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import compilations
 import pytest
 
 from fastsgemm import device, rungs
@@ -145,6 +146,7 @@ def fake_nvdisasm(folder, code=0):
 
 def test_what_is_kept_of_a_problem(tmp_path, monkeypatch):
     monkeypatch.setattr(sass, "find_nvdisasm", lambda: fake_nvdisasm(tmp_path))
+    monkeypatch.setattr(sass.compiler, "report", compilations.report)
     kept = tmp_path / "sass.json"
     assert sass.main(["1024,512,256,TN"], kept=kept) == 0
     assert not kept.exists()  # only the usual problems are on the page
