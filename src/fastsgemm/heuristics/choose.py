@@ -184,14 +184,15 @@ class _Knowledge:
             yield tier
 
     def _tier(self, content: Content, rung: Rung, here: bool) -> _Tier:
-        def usable(entry: Record | Curve) -> bool:
+        def holds(entry: Record | Curve) -> bool:
             if (entry.device == self._name) is not here:
                 return False
-            if self._only is not None and entry.arch != GENERIC and entry.user is not (self._only == "user"):
-                return False
-            return not rung.violations(entry.config, self.shared_limit)
+            return self._only is None or entry.arch == GENERIC or entry.user is (self._only == "user")
 
-        return _Tier(tuple(filter(usable, content.records)), tuple(filter(usable, content.curves)))
+        def legal(config: Config) -> bool:
+            return not rung.violations(config, self.shared_limit)
+
+        return _Tier(tuple(filter(holds, content.records)), tuple(filter(holds, content.curves)), legal)
 
     def model(self, *tiers: _Tier) -> CostModel:
         """Return the cost model of the curves of one or more tiers."""
@@ -202,23 +203,38 @@ class _Knowledge:
 
 
 class _Tier:
-    """The records and curves of one rung that hold equally well on the device."""
+    """The records and curves of one rung that hold equally well on the device.
 
-    def __init__(self, records: tuple[Record, ...], curves: tuple[Curve, ...]) -> None:
-        self.records = records
-        self._curves = curves
-        # Of two records of a problem the first counts: the user's own.
-        self.exact = {r.problem: r for r in reversed(records) if r.origin != "hand-picked"}
+    Whether a config is legal there is looked at when its record or the curves are needed.
+    """
+
+    def __init__(
+        self, records: tuple[Record, ...], curves: tuple[Curve, ...], legal: Callable[[Config], bool]
+    ) -> None:
+        self._records, self._curves, self._legal = records, curves, legal
+        self._measured: dict[Problem | None, list[Record]] = {}
+        for record in records:
+            if record.origin != "hand-picked":
+                self._measured.setdefault(record.problem, []).append(record)
+
+    def exact(self, problem: Problem) -> Record | None:
+        """Return the record of this very problem: of two the first, which is the user's own."""
+        return next((one for one in self._measured.get(problem, ()) if self._legal(one.config)), None)
+
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """All records with a legal config."""
+        return tuple(record for record in self._records if self._legal(record.config))
 
     @cached_property
     def fits(self) -> tuple[Fit, ...]:
-        """The fits of the curves, made when first needed."""
+        """The fits of the curves with a legal config, made when first needed."""
         found: dict[Config, Fit | None] = {}
         for curve in self._curves:
             if curve.config not in found:  # the user's own take the place of what was shipped
                 found[curve.config] = None
                 try:
-                    found[curve.config] = fit(curve)
+                    found[curve.config] = fit(curve) if self._legal(curve.config) else None
                 except ValueError as error:
                     warnings.warn(f"a curve of {curve.device} is left out: {error}", RuntimeWarning, stacklevel=2)
         return tuple(one for one in found.values() if one is not None)
@@ -239,13 +255,15 @@ def _choose(known: _Knowledge, name: str | None, problem: Problem) -> Choice:
     found: list[Choice] = []
     curves: dict[str, _Tier] = {}
     for rung in suited:
-        tier = next((tier for tier in known.tiers(rung) if problem in tier.exact or tier.fits), None)
-        if tier is not None and problem in tier.exact:
-            record = tier.exact[problem]
-            look = partial(_options, known, tier, problem)
-            found.append(Choice(rung, record.config, EXACT, record, record.ms, look))
-        elif tier is not None:
-            curves[rung.name] = tier
+        for tier in known.tiers(rung):
+            record = tier.exact(problem)
+            if record is not None:
+                look = partial(_options, known, tier, problem)
+                found.append(Choice(rung, record.config, EXACT, record, record.ms, look))
+                break
+            if tier.fits:
+                curves[rung.name] = tier
+                break
     # A measured time beats a predicted one, unless the sum is one that threads should not share out.
     if curves and (not found or problem.K <= partial_accumulators.FEW):
         best = known.model(*curves.values()).best(problem)

@@ -3,8 +3,6 @@
 Only `fastsgemm.heuristics.database_reading` uses them. ``tuning_db/README.md`` describes the format.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
