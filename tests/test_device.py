@@ -196,13 +196,28 @@ def test_the_pool_is_made_to_keep_memory(monkeypatch, threshold):
     gpu.ordinal = 3
     monkeypatch.setattr(driver, "cuDeviceGet", lambda ordinal: (OK, ordinal))
     monkeypatch.setattr(driver, "cuDeviceGetMemPool", lambda number: (OK, f"pool {number}"))
-    monkeypatch.setattr(driver, "cuMemPoolGetAttribute", lambda pool, which: (OK, threshold))
-    kept = []
+    said = []
     monkeypatch.setattr(
-        driver, "cuMemPoolSetAttribute", lambda pool, which, value: kept.append((pool, int(value))) or (OK,)
+        driver, "cuThreadExchangeStreamCaptureMode", lambda mode: said.append(("mode", mode)) or (OK, "global")
+    )
+    monkeypatch.setattr(
+        driver, "cuMemPoolGetAttribute", lambda pool, which: said.append(("get", pool)) or (OK, threshold)
+    )
+    monkeypatch.setattr(
+        driver, "cuMemPoolSetAttribute", lambda pool, which, value: said.append((pool, int(value))) or (OK,)
     )
     gpu._keep_freed_memory()
-    assert kept == ([] if threshold else [("pool 3", 2**64 - 1)])  # what somebody has chosen stays
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    kept = [] if threshold else [("pool 3", 2**64 - 1)]  # what somebody has chosen stays
+    assert said == [("mode", relaxed), ("get", "pool 3"), *kept, ("mode", "global")]
+
+
+def test_the_capture_mode_comes_back_after_an_error(monkeypatch):
+    modes = []
+    monkeypatch.setattr(driver, "cuThreadExchangeStreamCaptureMode", lambda mode: modes.append(mode) or (OK, "global"))
+    with pytest.raises(KeyError), device.relaxed_capture():
+        raise KeyError
+    assert modes[1:] == ["global"]
 
 
 def test_in_a_capture_nothing_is_kept(keeper, monkeypatch):

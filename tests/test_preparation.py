@@ -30,23 +30,24 @@ def key_of(problem, rung=None):
     return kernel.key(chosen.rung, chosen.config, launch.variant), frozenset(name for name in helpers if helpers[name])
 
 
-class FakeGpu(DeviceInfo):
+class FakeGpu:
     """A device on which a kernel is loaded by keeping its code."""
 
+    name, arch, shared_limit, multiprocessors = "NVIDIA H200", "sm_90", 232448, 132
+
     def __init__(self):
-        super().__init__("NVIDIA H200", "sm_90", 232448, 132)
-        self.__dict__.update(kernels={}, entered=0)
+        self.kernels, self.entered = {}, 0
 
     def load(self, cubin, name, shared_bytes):
         assert self.entered == 1
         return cubin, name, shared_bytes
 
     def enter(self):
-        self.__dict__["entered"] += 1
+        self.entered += 1
         return True
 
     def leave(self):
-        self.__dict__["entered"] -= 1
+        self.entered -= 1
 
 
 @pytest.fixture

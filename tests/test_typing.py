@@ -33,6 +33,7 @@ def use(n: NDArray[np.float32], t: torch.Tensor, p: torch.Parameter, c: cupy.nda
     reveal_type(sgemm(o, o))
     reveal_type(sgemm(o, o, batch_invariant=True, out=c))
     sgemm(t, t, "2")
+    sgemm(t, t, precison="ieee")
 """
 _REVEALED = [
     "ndarray",
@@ -69,4 +70,4 @@ def test_the_result_is_of_the_kind_of_what_was_given(tmp_path):
     assert len(revealed) == len(_REVEALED), done.stdout
     assert all(wanted in found for wanted, found in zip(_REVEALED, revealed, strict=True)), revealed
     errors = {line.split(":")[1] for line in lines if " error: " in line}
-    assert errors == {"16"}, done.stdout  # a text for alpha
+    assert errors == {"16", "17"}, done.stdout  # a text for alpha, a keyword that does not exist

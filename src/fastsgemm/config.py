@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
+from msgspec import Struct
+
 from fastsgemm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,8 +35,7 @@ ROWS_PER_WARPGROUP = 64  # of C, that a warpgroup of rung 11 multiplies
 SEGMENT = 1024  # steps of k in a segment, version 1 of docs/order-of-summation.md
 
 
-@dataclass(frozen=True)
-class Violation:
+class Violation(Struct, frozen=True):
     """A broken rule.
 
     Attributes
@@ -55,8 +56,7 @@ class Violation:
         return f"{self.quantity} must be {self.limit}, got {self.value}"
 
 
-@dataclass(frozen=True)
-class Constant:
+class Constant(Struct, frozen=True):
     """The declaration of one constant.
 
     Attributes

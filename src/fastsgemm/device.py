@@ -7,10 +7,13 @@ import re
 import threading
 import weakref
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from fastsgemm.config import STATIC_SHARED
 from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError, NoDriverError, NoNvrtcError
@@ -149,8 +152,7 @@ class Gpu:
     def _keep_freed_memory(self) -> None:
         """Set the driver's pool to keep freed memory; else each call with a workspace would map new pages.
 
-        This cannot wait for the first such call, because it may be in a capture. A device without a pool refuses that
-        call.
+        A call with a workspace fails on a device without a pool; until then nothing does.
         """
         from cuda.bindings import driver
 
@@ -158,9 +160,12 @@ class Gpu:
         if int(error) != 0:
             return
         threshold = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-        if int(driver.cuMemPoolGetAttribute(pool, threshold)[1]) == 0:  # else somebody has chosen one
-            everything = driver.cuuint64_t(2**64 - 1)
-            succeed("keeping freed memory", driver.cuMemPoolSetAttribute(pool, threshold, everything))
+        with relaxed_capture():  # the call that opens the device may be in a capture
+            answer = driver.cuMemPoolGetAttribute(pool, threshold)
+            succeed("asking how much freed memory is kept", answer)
+            if int(answer[1]) == 0:  # else somebody has chosen a size
+                everything = driver.cuuint64_t(2**64 - 1)
+                succeed("keeping freed memory", driver.cuMemPoolSetAttribute(pool, threshold, everything))
 
     def enter(self) -> bool:
         """Make this device current in the calling thread. Return whether `leave` must be called to undo it."""
@@ -403,6 +408,23 @@ def is_capturing(handle: int) -> bool:
     return int(result) != 0 or int(status) != 0
 
 
+@contextmanager
+def relaxed_capture() -> Iterator[None]:
+    """Let this thread call, during a capture, what a capture in CUDA's default mode would fail on.
+
+    What is done inside happens once, now. It does not become part of the graph.
+    """
+    from cuda.bindings import driver
+
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    answer = driver.cuThreadExchangeStreamCaptureMode(relaxed)
+    succeed("relaxing the capture mode of this thread", answer)
+    try:
+        yield
+    finally:
+        driver.cuThreadExchangeStreamCaptureMode(answer[1])
+
+
 def succeed(what: str, answer: tuple[Any, ...]) -> None:
     """Raise `DeviceError` unless a call of the driver API succeeded."""
     if int(answer[0]) != 0:
@@ -469,8 +491,7 @@ def driver_text() -> str | None:
     return f"{release[0]} ({cuda})" if release else cuda
 
 
-@dataclass(frozen=True)
-class DeviceInfo:
+class DeviceInfo(Struct, frozen=True):
     """The properties of a device that configs depend on.
 
     Attributes

@@ -23,29 +23,27 @@ if TYPE_CHECKING:
     import jax
     import torch
     from numpy.typing import NDArray
+    from typing_extensions import TypedDict, Unpack
 
     from fastsgemm.device import Gpu
 
     # The result is of the kind of C, or of A without C. For other libraries a type checker sees Any.
     Array = TypeVar("Array", NDArray[np.float32], torch.Tensor, cupy.ndarray, jax.Array)
 
+    class _Options(TypedDict, total=False):
+        rung: str | int | Rung | None
+        config: Config | None
+        precision: str
+        batch_invariant: bool
+        stream: Any
+
+
 _USUAL = (1.0, 0.0)  # of alpha and beta, which need no rounding
 
 
 @overload
 def sgemm(
-    A: Any,
-    B: Any,
-    alpha: float = ...,
-    beta: float = ...,
-    C: Any = ...,
-    *,
-    rung: str | int | Rung | None = ...,
-    config: Config | None = ...,
-    precision: str = ...,
-    batch_invariant: bool = ...,
-    stream: Any = ...,
-    out: Array,
+    A: Any, B: Any, alpha: float = ..., beta: float = ..., C: Any = ..., *, out: Array, **options: Unpack[_Options]
 ) -> Array: ...
 @overload
 def sgemm(
@@ -55,57 +53,20 @@ def sgemm(
     beta: float = ...,
     C: None = ...,
     *,
-    rung: str | int | Rung | None = ...,
-    config: Config | None = ...,
-    precision: str = ...,
-    batch_invariant: bool = ...,
-    stream: Any = ...,
     out: None = ...,
+    **options: Unpack[_Options],
 ) -> Array: ...
 @overload
 def sgemm(
-    A: Any,
-    B: Any,
-    alpha: float,
-    beta: float,
-    C: Array,
-    *,
-    rung: str | int | Rung | None = ...,
-    config: Config | None = ...,
-    precision: str = ...,
-    batch_invariant: bool = ...,
-    stream: Any = ...,
-    out: None = ...,
+    A: Any, B: Any, alpha: float, beta: float, C: Array, *, out: None = ..., **options: Unpack[_Options]
 ) -> Array: ...
 @overload
 def sgemm(
-    A: Any,
-    B: Any,
-    alpha: float = ...,
-    beta: float = ...,
-    *,
-    C: Array,
-    rung: str | int | Rung | None = ...,
-    config: Config | None = ...,
-    precision: str = ...,
-    batch_invariant: bool = ...,
-    stream: Any = ...,
-    out: None = ...,
+    A: Any, B: Any, alpha: float = ..., beta: float = ..., *, C: Array, out: None = ..., **options: Unpack[_Options]
 ) -> Array: ...
 @overload
 def sgemm(
-    A: Any,
-    B: Any,
-    alpha: float = ...,
-    beta: float = ...,
-    C: Any = ...,
-    *,
-    rung: str | int | Rung | None = ...,
-    config: Config | None = ...,
-    precision: str = ...,
-    batch_invariant: bool = ...,
-    stream: Any = ...,
-    out: Any = ...,
+    A: Any, B: Any, alpha: float = ..., beta: float = ..., C: Any = ..., *, out: Any = ..., **options: Unpack[_Options]
 ) -> Any: ...
 def sgemm(
     A: Any,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from fastsgemm.errors import DeviceError
 
@@ -19,8 +20,7 @@ def compute_capability(arch: str) -> int:
     return int(arch.removeprefix("sm_"))
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The resources of one SM.
 
     Attributes
@@ -46,8 +46,7 @@ class Limits:
     shared_step: int
 
 
-@dataclass(frozen=True)
-class SimulatedDevice:
+class SimulatedDevice(Struct, frozen=True):
     """A device that can be simulated: what compiling a kernel and choosing its constants need.
 
     Attributes

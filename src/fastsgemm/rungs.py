@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from fastsgemm.config import (
     SEGMENT,
@@ -33,8 +33,7 @@ def kernel_name(file: str) -> str:
     return "fastsgemm_" + file.lstrip("0123456789_").removesuffix(".cu")
 
 
-@dataclass(frozen=True, repr=False)
-class Rung:
+class Rung(Struct, frozen=True):
     """One rung of the ladder.
 
     Attributes

@@ -190,6 +190,13 @@ def test_a_cupy_array_of_another_dtype(cupy_array):
     assert str(fault("A")) == "A must be float32, got float64; float64 is not converted silently, cast it yourself"
 
 
+def test_cupy_strides_between_two_floats(cupy_array):
+    x = cupy_array(np.zeros((2, 5), np.float32))
+    x.strides = (18, 4)
+    fault = arrays.library(x).view(x, 7, True)[1][3]
+    assert str(fault("A")) == "A must have strides that are multiples of 4 bytes, got (18, 4)"
+
+
 def test_a_device_pointer_without_a_driver(no_driver):
     with pytest.raises(NoDriverError, match="no NVIDIA driver was found"):
         sgemm(Pointing(), Pointing())

@@ -7,7 +7,7 @@ import pytest
 from cuda.bindings import driver
 
 from fastsgemm import BlockConfig, sgemm
-from fastsgemm.errors import CaptureError, DeviceMemoryError
+from fastsgemm.errors import CaptureError, DeviceMemoryError, OperandError
 
 HOW = {"rung": "naive", "config": BlockConfig(32, 32)}
 
@@ -67,6 +67,19 @@ def test_rows_and_columns_of_any_stride_need_no_packing(device, on_device, rando
     result = sgemm(on_device(A), on_device(B), **HOW)
     np.testing.assert_allclose(result.values, A @ B, rtol=1e-5, atol=1e-6)
     assert len(device.made) == (step == 2 and M > 1 and K > 1)  # rows of A that are apart, with gaps within
+
+
+@pytest.mark.parametrize("which", ["A", "B", "C"])
+def test_an_address_between_two_floats_is_refused_and_nothing_is_launched(device, on_device, which):
+    def placed(name):
+        space = np.zeros(4 * 16 + 16, np.int8)
+        start = -space.ctypes.data % 16 + (2 if name == which else 0)
+        return np.ndarray((4, 4), np.float32, space.data, start)
+
+    A, B, C = (on_device(placed(name)) for name in "ABC")
+    with pytest.raises(OperandError, match=f"^{which} must lie at an address divisible by 4; .* modulo 16 is 2$"):
+        sgemm(A, B, 1.0, 1.0, C, **HOW)
+    assert device.launched == []
 
 
 @pytest.mark.parametrize("how_c", ["row-major", "column-major", "strided"])

@@ -7,9 +7,7 @@ import pytest
 from cuda.bindings import driver
 
 from fastsgemm import PipelinedConfig, SkinnyConfig, sgemm
-from fastsgemm.call import ieee
-from fastsgemm.errors import CaptureError, DeviceMemoryError, ShapeError
-from fastsgemm.geometry import grid
+from fastsgemm.errors import CaptureError, DeviceMemoryError
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import Fitted
 
@@ -205,13 +203,6 @@ def test_without_a_rung_a_narrow_result_is_rung_10s(device, on_device, random):
         result = sgemm(on_device(A), on_device(B))
         np.testing.assert_allclose(result.values, A @ B, rtol=1e-4, atol=1e-4)
         assert name in device.compiled
-
-
-def test_a_sum_that_needs_too_many_blocks_is_refused():
-    for count, elements in ((8, 1024), (9, 128)):  # of a block
-        assert ieee.reduction_grid(2**20, elements * (2**11 - 1), count) == (2**31 - 2**20, 256)
-        with pytest.raises(ShapeError, match=f"the limit of a grid is {grid.MAX_BLOCKS}"):
-            ieee.reduction_grid(2**20, elements * 2**11, count)
 
 
 @pytest.mark.parametrize(("arch", "early"), [("sm_75", False), ("sm_89", False), ("sm_90", True), ("sm_120", True)])

@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,3 +105,18 @@ def test_even_and_odd_columns_of_a_large_buffer_do_not_overlap():
     half = (40_000, 20_000)
     assert not layout.overlap(4, half, (40_000, 2), half, (40_000, 2))
     assert layout.overlap(8, half, (40_000, 2), half, (40_000, 2))
+
+
+@given(shapes, strides, strides)
+def test_arrays_at_one_address_are_the_same_if_each_index_is_the_same_element(shape, steps, other_steps):
+    same = addresses(shape, steps) == addresses(shape, other_steps)
+    if 0 not in shape:  # else there are no elements to compare
+        assert layout.same_elements((shape, steps), (shape, other_steps)) == same
+    assert not layout.same_elements((shape, steps), ((shape[0] + 1, shape[1]), steps))
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (3, 1, 2, 4)])
+def test_row_major_strides_are_those_of_numpy(shape):
+    x = np.empty((*shape, 2, 3), np.int8)
+    assert layout.row_major(x.shape) == x.strides
+    assert layout.row_major(shape, size=6) == x.strides[:-2]

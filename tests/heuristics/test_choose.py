@@ -1,6 +1,7 @@
 import dataclasses
 
 import pytest
+from msgspec import structs
 
 from fastsgemm import rungs
 from fastsgemm.device import DeviceInfo
@@ -16,7 +17,7 @@ from fastsgemm.tuning.search_spaces import PIPELINED, REFINED, SKINNY
 
 RUNG = rungs.find("warptiled")
 DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
-OTHER = dataclasses.replace(DEVICE, name="Fake 8000", multiprocessors=114)
+OTHER = structs.replace(DEVICE, name="Fake 8000", multiprocessors=114)
 PROBLEM = Problem(1024, 1024, 1024)
 TOOLS = Tools("580.0", "13.0", "2026-01-01")
 DEFAULT = PIPELINED.quick[0]  # of a default rung
@@ -181,13 +182,13 @@ def test_what_is_illegal_on_this_device_is_passed_over(shipped):
     deep = dataclasses.replace(BIG, BK=32)  # 32 KB
     shipped(record(deep), record(SMALL, Problem(64, 64, 64)))
     assert pick().config == deep
-    assert pick(device_info=dataclasses.replace(DEVICE, shared_limit=16 * 1024)).config == SMALL
+    assert pick(device_info=structs.replace(DEVICE, shared_limit=16 * 1024)).config == SMALL
 
 
 def test_where_nothing_is_legal_the_error_says_so(shipped):
     shipped(record(BIG))
     with pytest.raises(ConfigError, match="with 1024 bytes"):
-        pick(device_info=dataclasses.replace(DEVICE, shared_limit=1024))
+        pick(device_info=structs.replace(DEVICE, shared_limit=1024))
 
 
 def test_a_curve_without_its_points_is_one_warning_and_a_miss(shipped):
@@ -235,7 +236,7 @@ def test_a_device_is_known_by_its_architecture(shipped):
     assert not choose.knows(DEVICE)  # rung 8 is none of the rungs that `sgemm` uses by default
     shipped(dataclasses.replace(record(DEFAULT), rung="pipelined"))
     assert choose.knows(DEVICE) and choose.knows(OTHER)
-    assert not choose.knows(dataclasses.replace(DEVICE, arch="sm_42"))
+    assert not choose.knows(structs.replace(DEVICE, arch="sm_42"))
 
 
 # Without a rung: rung 9 or, where C is narrow, rung 10

@@ -7,10 +7,10 @@ A quick run compiles the defaults on one architecture, each rung's plain and lar
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import compilations
 import pytest
+from msgspec.structs import replace
 
 from fastsgemm import resources, rungs
 from fastsgemm.geometry.variants import Variant

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 import fastsgemm
 from fastsgemm import known_devices, problem, rungs
@@ -119,7 +120,7 @@ def test_the_end_of_k_is_never_multiplied_first():
     call = variants.dense_call(problem.Problem(64, 64, 1024 + 5))
     config = CONFIGS["two stages through registers"]
     for K in (13, 1029):
-        call = replace(call, problem=replace(call.problem, K=K))
+        call = structs.replace(call, problem=replace(call.problem, K=K))
         assert variants.variant_for(rungs.find("pipelined"), call, config, peeled_tiles=1000).peel
         assert not variants.variant_for(RUNG, call, rungs.in_order(config, K), peeled_tiles=1000).peel
 

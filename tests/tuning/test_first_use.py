@@ -1,6 +1,5 @@
 """Opening a device: an unknown one is tuned once, wherever stderr goes, and never while a stream is captured."""
 
-import dataclasses
 import os
 import sys
 import threading
@@ -8,6 +7,7 @@ import warnings
 from contextlib import contextmanager
 
 import pytest
+from msgspec import structs
 
 from fastsgemm import device, rungs
 from fastsgemm.errors import ConfigError, TuningError
@@ -45,7 +45,7 @@ class Gpu:
 def gpu(evaluator, data_folder, monkeypatch):
     """An unknown device: the database has nothing for its architecture, and its evaluator is a fake."""
     gpu = Gpu()
-    evaluator.device = dataclasses.replace(evaluator.device, arch=gpu.arch)
+    evaluator.device = structs.replace(evaluator.device, arch=gpu.arch)
 
     @contextmanager
     def on_fake(opened):
@@ -98,7 +98,7 @@ def test_a_known_architecture_is_not_tuned(gpu, evaluator, monkeypatch):
 def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, evaluator, monkeypatch):
     """Published constants of rungs 7 and 8 say nothing of rungs 9 and 10."""
     monkeypatch.setattr(gpu, "arch", "sm_86", raising=False)
-    evaluator.device = dataclasses.replace(evaluator.device, arch="sm_86")
+    evaluator.device = structs.replace(evaluator.device, arch="sm_86")
     assert choose.choose(gpu, WARP, Problem(64, 64, 64)).arch == "sm_86" and not choose.knows(gpu)
     open_device()
     assert evaluator.timed and choose.knows(gpu)

@@ -5,16 +5,17 @@ Nothing here needs a GPU. A real device and the simulated device launch what thi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, dense
-from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.batch import ONE_PRODUCT, Batch
+from fastsgemm.geometry.layout import ITEM, row_major
 from fastsgemm.geometry.variants import Call, Operand, Variant
 from fastsgemm.heuristics import batch_invariant, database, packing
 from fastsgemm.heuristics.choose import DeviceTraits, choose
@@ -25,8 +26,7 @@ _PACK = HELPERS["pack"]
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
-@dataclass(frozen=True)
-class KernelLaunch:
+class KernelLaunch(Struct, frozen=True):
     """One product as its kernel takes it, without the addresses, alpha and beta.
 
     Attributes
@@ -113,11 +113,10 @@ class KernelLaunch:
 
     @property
     def _sums_apart(self) -> tuple[int, ...]:
-        return dense(self.batch.extents, int(self.parts) * self.parts_apart)
+        return row_major(self.batch.extents, size=int(self.parts) * self.parts_apart)
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """The rung and config of a product, and its A and B as the kernel gets them: as they lie, or packed."""
 
     rung: Rung
@@ -151,8 +150,7 @@ def choose_config(
     return Chosen(selected.choice.rung, selected.choice.config, *packing.operands(selected.packed, a, b))
 
 
-@dataclass(frozen=True)
-class PackLaunch:
+class PackLaunch(Struct, frozen=True):
     """How ``pack`` is launched for one operand.
 
     Attributes

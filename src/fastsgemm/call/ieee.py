@@ -10,9 +10,7 @@ from fastsgemm.call import dispatch, packing
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Draft, Scalar
 from fastsgemm.config import Config
-from fastsgemm.errors import ShapeError
-from fastsgemm.geometry import variants
-from fastsgemm.geometry.grid import MAX_BLOCKS, reduction_blocks
+from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import ITEM, Stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import kernel
@@ -59,31 +57,17 @@ def add_product(
         for each, how, to in zip((a, b), operands, (chosen.a, chosen.b), strict=False)
     )
     K, alpha, beta = Scalar.STEPS, Scalar.ALPHA, Scalar.BETA
-    grid, threads, shared_bytes = launch.grid, config.threads, config.shared_bytes
+    threads, shared_bytes = config.threads, config.shared_bytes
     if launch.parts == 1:
         product = kernel.get(gpu, rung, config, launch.variant, handle)
         arguments = launch.arguments(from_a, from_b, c.address, K, alpha, beta)
-        draft.add(product, grid, threads, *arguments, shared_bytes=shared_bytes)
+        draft.add(product, launch.grid, threads, *arguments, shared_bytes=shared_bytes)
         return
-    blocks, adders = reduction_grid(int(launch.M), int(launch.N), int(launch.parts), in_order=config.segment > 0)
+    blocks, adders = grid.reduction_blocks(int(launch.M), int(launch.N), int(launch.parts), in_order=config.segment > 0)
     reduction = kernel.helper(gpu, launch.reduction, handle)
     product = kernel.get(gpu, rung, config, launch.variant, handle)
     sums = draft.reserve(ITEM * launch.partial_sums, "the partial sums of split-K")
     arguments = launch.partial_arguments(from_a, from_b, sums, K)
-    draft.add(product, grid, threads, *arguments, shared_bytes=shared_bytes)
+    draft.add(product, launch.grid, threads, *arguments, shared_bytes=shared_bytes)
     adding = launch.reduction_arguments(sums, c.address, alpha, beta)
     draft.add(reduction, (blocks, *launch.grid[1:]), adders, *adding, early=True)
-
-
-def reduction_grid(M: int, N: int, parts: int, in_order: bool = False) -> tuple[int, int]:
-    """Return blocks, and threads of a block, that add up the partial sums of an (M, N) product.
-
-    Raises
-    ------
-    ShapeError
-        The grid would have more blocks than the hardware allows.
-    """
-    blocks, threads = reduction_blocks(M, N, parts, in_order)
-    if blocks > MAX_BLOCKS:
-        raise ShapeError(f"split-K of {M} x {N} needs {blocks} blocks to add up, the limit of a grid is {MAX_BLOCKS}")
-    return blocks, threads

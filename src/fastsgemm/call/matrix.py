@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fastsgemm.call.plan import Address
 from fastsgemm.geometry import layout
@@ -12,8 +13,7 @@ from fastsgemm.geometry.layout import ITEM, Pair, Stored
 _VECTOR = 16  # bytes of the widest load
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """An operand of a plan.
 
     Attributes

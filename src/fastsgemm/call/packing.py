@@ -11,8 +11,8 @@ import numpy as np
 from fastsgemm.call import dispatch
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Draft
-from fastsgemm.geometry.batch import Batch, dense
-from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.batch import Batch
+from fastsgemm.geometry.layout import ITEM, row_major
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import kernel
 from fastsgemm.jit.source import HELPERS
@@ -36,7 +36,8 @@ def reserve(draft: Draft, operand: Matrix, extents: Extents) -> Matrix:
     """
     rows, columns = operand.shape
     own = tuple(1 if step == 0 else extent for step, extent in zip(operand.steps, extents, strict=True))
-    steps = tuple(0 if extent == 1 else step for extent, step in zip(own, dense(own, rows * columns), strict=True))
+    copies = row_major(own, size=rows * columns)
+    steps = tuple(0 if extent == 1 else step for extent, step in zip(own, copies, strict=True))
     size = ITEM * rows * columns * Batch(own).count
     address = draft.reserve(size, "packed copies of operands without a unit stride")
     return Matrix(address, operand.shape, (columns, 1), steps=steps)

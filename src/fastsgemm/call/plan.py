@@ -12,11 +12,11 @@ import ctypes
 import struct
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from fastsgemm import device
 from fastsgemm.call import workspace
@@ -44,8 +44,7 @@ class Base(IntEnum):
     SOURCE = 6
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(Struct, frozen=True):
     """A device address of a later call: some bytes after the first element of an operand, or in the workspace."""
 
     base: Base
@@ -63,8 +62,7 @@ class Scalar(Enum):
     STEPS = "steps"
 
 
-@dataclass(frozen=True)
-class Boxes:
+class Boxes(Struct, frozen=True):
     """The pairs of a split operand, as a tensor map describes them; see `TensorMap`."""
 
     address: Address
@@ -76,8 +74,7 @@ class Boxes:
 Argument = Address | Scalar | Boxes | Batch | np.int32 | np.float32 | int
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """One launch of a plan.
 
     Attributes

@@ -8,10 +8,10 @@ so it is kept as a plan, and a later call with the same ones is a look-up and a 
 from __future__ import annotations
 
 import operator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from fastsgemm.call import checks, fp16x3, ieee, packing
 from fastsgemm.call.arrays import HOST, Meta, View
@@ -145,7 +145,7 @@ def prepare(
         rung = checks.config(rung, config, gpu.shared_limit)
     for name, offset in zip(("A", "B", output, "C"), (*misaligned, *source[1:]), strict=False):
         if offset % ITEM:
-            raise OperandError(f"{name} must lie at a multiple of {ITEM} bytes, its address is one of 16 plus {offset}")
+            raise OperandError(f"{name} must lie at an address divisible by {ITEM}; its address modulo 16 is {offset}")
     ranges = [end for meta in (*metas, *source[:1]) for end in layout.byte_range(tuple(meta[0]), tuple(meta[1]))]
     draft = Draft(gpu, handle)
     K = metas[0][0][-1]

@@ -97,27 +97,15 @@ class SplitOperand:
         if handle == self._handle:
             return False
         if not self._done:
-            if device.is_capturing(handle):  # where the event must not even be asked
-                _wait_in_capture(self._event)
+            if device.is_capturing(handle):  # a graph must not wait for an event from outside it, so the host does
+                with device.relaxed_capture():
+                    self._event.sync()
                 self._done = True
             elif self._event.is_done:
                 self._done = True
             else:
                 gpu.stream(handle).wait(self._event)
         return True
-
-
-def _wait_in_capture(event: Any) -> None:
-    """Wait on the host: a graph must not wait for an event from outside, and is replayed later anyway."""
-    from cuda.bindings import driver
-
-    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    result, mode = driver.cuThreadExchangeStreamCaptureMode(relaxed)
-    device.succeed("waiting for a split operand", (result,))
-    try:
-        event.sync()
-    finally:
-        driver.cuThreadExchangeStreamCaptureMode(mode)
 
 
 def _release(gpu: Gpu, handle: int, address: int) -> None:

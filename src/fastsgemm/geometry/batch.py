@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry.layout import Lying, Pair, stored
@@ -21,8 +22,7 @@ _STRUCT = struct.Struct(f"3I4x{3 * DIMENSIONS}q")  # as `Batch` in cuda_src/devi
 Strides = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """Products of one shape that a launch computes.
 
     Attributes
@@ -76,17 +76,7 @@ class Batch:
 ONE_PRODUCT = Batch()
 
 
-def dense(extents: Sequence[int], size: int) -> Strides:
-    """Return the steps of matrices of `size` elements that lie one after the other."""
-    steps = []
-    for extent in reversed(extents):
-        steps.append(size)
-        size *= extent
-    return tuple(reversed(steps))
-
-
-@dataclass(frozen=True)
-class Stack:
+class Stack(Struct, frozen=True):
     """An operand: matrices of one shape.
 
     Attributes

@@ -7,8 +7,9 @@ column of B: what runs along K.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.layout import ITEM
@@ -83,8 +84,7 @@ def panels(lines: int, K: int, others: int, limit: int = WORKSPACE) -> list[tupl
     return [(first, min(size, lines - first)) for first in range(0, lines, size)]
 
 
-@dataclass(frozen=True)
-class Tiling:
+class Tiling(Struct, frozen=True):
     """A product of split operands, as it is launched.
 
     Attributes

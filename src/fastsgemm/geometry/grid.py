@@ -79,9 +79,19 @@ def reduction_blocks(M: int, N: int, count: int, in_order: bool = False) -> tupl
     M, N, count : int
     in_order : bool
         The parts are segments, and the kernel is ``reduce_segments``; else it is ``reduce_parts``.
+
+    Raises
+    ------
+    ShapeError
+        The grid would be larger than the hardware allows.
     """
     constants = SEGMENT_REDUCTION if in_order else REDUCTION
     threads, few = constants["THREADS"], count <= constants["SERIAL_PARTS"]
     elements = threads * constants.get("ELEMENTS", 1)  # of a block with one thread for each, or ELEMENTS a thread
     sharing = constants["GROUPS" if in_order else "PARTIAL_SUMS"]  # threads of an element
-    return -(-M * N // (elements if few else elements // sharing)), threads
+    blocks = -(-M * N // (elements if few else elements // sharing))
+    if blocks > MAX_BLOCKS:
+        raise ShapeError(
+            f"C of {M} x {N} needs {blocks} blocks that add up its parts, the limit of a grid is {MAX_BLOCKS}"
+        )
+    return blocks, threads

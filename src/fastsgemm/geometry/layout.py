@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
 
 import numpy as np
+from msgspec import Struct
 
 from fastsgemm.config import WIDTHS
 
@@ -19,8 +19,7 @@ Extents = tuple[int, ...]
 Lying = tuple[Sequence[int], Sequence[int]]  # shape and strides of an array
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A matrix as the kernels address it: one stride is 1, the other is `ld`.
 
     Attributes
@@ -47,6 +46,15 @@ def stored(shape: Pair, strides: Pair) -> Stored | None:
     if right == 1:
         return Stored(False, down)
     return Stored(True, right) if down == 1 else None
+
+
+def row_major(shape: Sequence[int], size: int = 1) -> tuple[int, ...]:
+    """Return the strides of an array in row-major order, of items that are `size` elements each."""
+    strides = []
+    for extent in reversed(shape):
+        strides.append(size)
+        size *= extent
+    return tuple(reversed(strides))
 
 
 def vector_width(ld: int, line: int, misalignment: int) -> int:

@@ -5,8 +5,9 @@ Pure arithmetic, used by the device and the simulated device alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
+
+from msgspec import Struct
 
 from fastsgemm.config import VECTOR, WIDTHS, Config
 from fastsgemm.geometry import variants
@@ -19,8 +20,7 @@ from fastsgemm.rungs import Rung
 _CACHE_LINE = 32  # floats: of which each line of a packed operand begins with a new one
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """A matrix that the kernels can read as it lies.
 
     Attributes
@@ -64,8 +64,7 @@ class Operand:
         return Operand(self.shape, Stored(trans, -(-line // _CACHE_LINE) * _CACHE_LINE), padded=True)
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct, frozen=True):
     """The operands in the order in which the kernel takes them.
 
     Attributes
@@ -183,8 +182,7 @@ def _without_pairs(width: int) -> int:
     return 1 if width == 2 else width
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """How the operands lie, as far as a kernel is compiled for it.
 
     Attributes

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from fastsgemm.device import nvrtc_version
 from fastsgemm.errors import CompileError
@@ -22,8 +23,7 @@ _locks = tuple(threading.Lock() for _ in range(256))
 CACHING = (12, 9)  # the first NVRTC with a cache of its own, whose hits come without a report
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """The resources of a kernel, as ptxas reports them.
 
     Attributes

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, DTypeError, FastsgemmError, OperandError
-from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.layout import ITEM, row_major
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -157,14 +157,6 @@ NO_MEMORY = Fault(
 def host_fault(x: np.ndarray) -> Fault | None:
     """Return why a host array cannot be used, or None."""
     return None if x.dtype == np.float32 and x.dtype.isnative else wrong_dtype(x.dtype)
-
-
-def row_major(shape: Any) -> tuple[int, ...]:
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return tuple(reversed(strides))
 
 
 def type_name(x: Any) -> str:

@@ -33,9 +33,11 @@ class CuPy(Library):
         if not ordered:
             super().view(x, handle, ordered)
         fault = None if x.dtype == _FLOAT32 else wrong_dtype(x.dtype)
-        strides = tuple([step // ITEM for step in x.strides])
-        if fault is None and any(step % ITEM for step in x.strides):
-            fault = broken_strides(x.strides)
+        in_bytes = x.strides
+        strides = tuple([step // ITEM for step in in_bytes])
+        for step in in_bytes:
+            if step % ITEM and fault is None:
+                fault = broken_strides(in_bytes)
         return x.data.ptr, (x.shape, strides, x.device.id, fault, False)
 
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:

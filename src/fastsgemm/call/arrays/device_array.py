@@ -9,10 +9,10 @@ import numpy as np
 
 from fastsgemm import device
 from fastsgemm.call import workspace
-from fastsgemm.call.arrays.base import View, row_major
+from fastsgemm.call.arrays.base import View
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import CaptureError
-from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.layout import ITEM, row_major
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu

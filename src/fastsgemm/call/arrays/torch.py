@@ -17,11 +17,11 @@ from fastsgemm.call.arrays.base import (
     Fault,
     Library,
     View,
-    row_major,
     wrong_dtype,
 )
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, OperandError
+from fastsgemm.geometry.layout import row_major
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu

@@ -1,0 +1,123 @@
+"""Batches seen as few dimensions as possible: the products that a batch names are those of numpy.matmul."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastsgemm.errors import ShapeError
+from fastsgemm.geometry.batch import DIMENSIONS, Batch, Stack, stacks
+from fastsgemm.geometry.layout import byte_range, row_major
+
+
+def lying(x):
+    return x.shape, tuple(step // x.itemsize for step in x.strides)
+
+
+@st.composite
+def arrays(draw, shape):
+    """Draw an array of this shape: its dimensions in any order in memory, some reversed, some with gaps."""
+    order = draw(st.permutations(range(len(shape))))
+    gaps = draw(st.lists(st.integers(1, 3), min_size=len(shape), max_size=len(shape)))
+    whole = np.empty([shape[d] * gaps[d] for d in order], np.int64)
+    seen = whole.transpose(np.argsort(order))
+    steps = [gap * draw(st.sampled_from([1, -1])) for gap in gaps]
+    return seen[(..., *(slice(None, None, step) for step in steps))]  # an array even where it has no dimension
+
+
+@st.composite
+def products(draw):
+    """Draw A and B that numpy.matmul takes, and an array for their product."""
+    extents = draw(st.lists(st.integers(1, 3), max_size=5))
+    M, N, K = (draw(st.integers(1, 3)) for _ in range(3))
+
+    def batch():
+        kept = draw(st.integers(0, len(extents)))
+        return tuple(1 if draw(st.booleans()) else extent for extent in extents[len(extents) - kept :])
+
+    A, B = draw(arrays((*batch(), M, K))), draw(arrays((*batch(), K, N)))
+    A = A[0] if A.ndim == 2 and draw(st.booleans()) else A
+    B = B[:, 0] if B.ndim == 2 and draw(st.booleans()) else B
+    C = draw(arrays(np.matmul(A, B).shape))
+    return A, B, C
+
+
+def seen(x, extents, stack):
+    """Return `x` as a stack of matrices says that it lies."""
+    shape, strides = (*extents, *stack.shape), (*stack.steps, *stack.strides)
+    assert byte_range(shape, strides) == byte_range(*lying(x))
+    return np.lib.stride_tricks.as_strided(x, shape, [x.itemsize * step for step in strides])
+
+
+@settings(max_examples=100, deadline=None)
+@given(products())
+def test_the_products_are_those_of_numpy_matmul(operands):
+    A, B, C = operands
+    for x in (A, B):
+        x[...] = np.arange(1, x.size + 1).reshape(x.shape)
+    C[...] = 0
+    extents, (a, b, c) = stacks(*map(lying, operands))
+    assert all(extent > 1 for extent in extents)
+    result = seen(C, extents, c)
+    result[...] = seen(A, extents, a) @ seen(B, extents, b)
+    np.testing.assert_array_equal(C, np.matmul(A, B))
+
+
+@settings(max_examples=40, deadline=None)
+@given(products(), st.data())
+def test_what_is_read_in_place_of_c_broadcasts(operands, data):
+    C = operands[2]
+    kept = data.draw(st.integers(0, C.ndim))
+    shape = tuple(1 if data.draw(st.booleans()) else extent for extent in C.shape[C.ndim - kept :])
+    source = data.draw(arrays(shape))
+    source[...] = np.arange(source.size).reshape(shape)
+    extents, (_, _, c, d) = stacks(*map(lying, operands), lying(source))
+    result = seen(C, extents, c)
+    result[...] = seen(source, extents, d)
+    np.testing.assert_array_equal(C, np.broadcast_to(source, C.shape))
+
+
+def test_a_batch_of_dense_matrices_is_one_dimension():
+    shapes = (2, 3, 4, 5, 6), (2, 3, 4, 6, 7), (2, 3, 4, 5, 7)
+    extents, found = stacks(*((shape, row_major(shape)) for shape in shapes))
+    assert extents == (24,)
+    assert found == [Stack((5, 6), (6, 1), (30,)), Stack((6, 7), (7, 1), (42,)), Stack((5, 7), (7, 1), (35,))]
+
+
+def test_a_batch_that_shares_b_is_rows_of_one_product():
+    shapes = (8, 5, 6), (6, 7), (8, 5, 7)
+    extents, found = stacks(*((shape, row_major(shape)) for shape in shapes))
+    assert extents == () and [each.shape for each in found] == [(40, 6), (6, 7), (40, 7)]
+
+
+def test_dimensions_that_a_launch_has_no_room_for_are_the_smallest_and_come_first():
+    shape = (5, 2, 4, 3, 6)  # of a batch, every second element along each dimension, so that none can be merged
+    strides = row_major([2 * extent for extent in (*shape, 8, 8)], size=2)
+    extents, found = stacks(*[((*shape, 8, 8), strides)] * 3)
+    assert extents == (2, 3, 5, 4, 6) and len(extents) - DIMENSIONS == 2
+    assert found[0].steps == tuple(strides[d] for d in (1, 3, 0, 2, 4))
+
+
+def test_the_argument_of_the_kernels_has_the_innermost_dimension_last():
+    packed = Batch((5, 7), (10, 20), (0, 30), (40, 50)).packed
+    assert struct.unpack("3I4x9q", packed) == (35, 5, 7, 0, 10, 20, 0, 0, 30, 0, 40, 50)
+
+
+@pytest.mark.parametrize(
+    ("count", "grid"), [(2, (2, 1)), (65535, (65535, 1)), (65536, (32768, 2)), (65535**2, (65535, 65535))]
+)
+def test_a_large_batch_is_spread_over_two_dimensions_of_the_grid(count, grid):
+    assert Batch((count,), (1,), (1,), (1,)).grid == grid
+
+
+def test_a_batch_that_no_grid_holds_is_refused():
+    with pytest.raises(ShapeError, match=f"a batch of {65535**2 + 1} products is too large, the limit is {65535**2}"):
+        _ = Batch((65535**2 + 1,), (1,), (1,), (1,)).grid
+
+
+def test_one_product_has_no_grid_of_its_own():
+    assert Batch().grid == () and Batch().count == 1
