@@ -14,10 +14,9 @@ from typing import Any
 from fastsgemm import device as devices
 from fastsgemm import rungs
 from fastsgemm.call import dispatch
-from fastsgemm.device import Gpu
+from fastsgemm.device import DeviceTraits, Gpu
 from fastsgemm.errors import ArgumentError, PrecisionError, ShapeError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics.choose import DeviceTraits
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit import compiler, kernel, source
 from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked
