@@ -7,6 +7,7 @@ their sums in shared memory costs less than one percent. K is not split, or each
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from fastsgemm import rungs
@@ -81,6 +82,18 @@ def _model(device: DeviceInfo) -> CostModel | None:
     return CostModel(fits, device.multiprocessors, device.shared_limit, database.fitted(device.arch))
 
 
+@kept
+def _in_order(device: DeviceInfo, parts: int) -> tuple[Config | None, ...]:
+    """Return for each config of the model the one that sums in order, with K in one part or each segment a part.
+
+    None stands for one that is not legal.
+    """
+    model = _model(device)
+    configs = [] if model is None else [fit.curve.config.replace(SPLIT_K=parts) for fit in model.fits]
+    found = (rungs.in_order(config, SEGMENT + 1) for config in configs)
+    return tuple(config if _allows(device, config) else None for config in found)
+
+
 def _allows(device: DeviceInfo, config: Config) -> bool:
     return not BATCH_INVARIANT.violations(config, device.shared_limit)
 
@@ -94,15 +107,16 @@ def _predictions(device: DeviceInfo, problem: Problem) -> list[tuple[float, Conf
     model = _model(device)
     if model is None:
         return []
-    best: dict[Config, tuple[float, Config, Curve]] = {}
+    found: list[tuple[float, Config, Curve] | None] = [None] * len(model.fits)
     # K in one part, or a part for each segment.
     for parts, steps in ((1, problem.K), (2, SEGMENT)) if problem.K > SEGMENT else ((2, SEGMENT),):
-        for of, ms in model.in_parts(problem, steps):
-            curve = of.curve
-            config = rungs.in_order(curve.config.replace(SPLIT_K=parts), problem.K)
-            if _allows(device, config) and (curve.config not in best or ms < best[curve.config][0]):
-                best[curve.config] = ms, config, curve
-    return sorted(best.values(), key=lambda one: one[0])
+        for place, (ms, config) in enumerate(
+            zip(model.in_parts(problem, steps), _in_order(device, parts), strict=True)
+        ):
+            known = found[place]
+            if config is not None and ms < (math.inf if known is None else known[0]):
+                found[place] = ms, config, model.fits[place].curve
+    return sorted((one for one in found if one is not None), key=lambda one: one[0])
 
 
 def _options(device: DeviceInfo, problem: Problem) -> tuple[Option, ...]:

@@ -102,6 +102,6 @@ def _load(gpu: Gpu, known: Any, cubin: Callable[[], bytes], name: str, shared_by
     return gpu.kernels[known]
 
 
-def load_helper(gpu: Gpu, name: str, cubin: bytes) -> Kernel:
-    """Load a kernel without a config that has been compiled, so that `helper` finds it."""
-    return _load(gpu, name, lambda: cubin, kernel_name(name), 0)
+def load_key(gpu: Gpu, known: Any, cubin: bytes, name: str, shared_bytes: int) -> Kernel:
+    """Load a kernel that has been compiled, so that the function that asks for this key finds it."""
+    return _load(gpu, known, lambda: cubin, name, shared_bytes)
