@@ -141,7 +141,9 @@ def _ladder(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     p = options.size
-    found = explain(p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, batch=options.batch)
+    found = explain(
+        p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, options.batch
+    )
     if options.json:
         _print_json(found.json())
     else:
@@ -151,7 +153,10 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> int:
     M, N, K, layout = preparation.parse(options.problems)
-    found = preparation.prepare(M, N, K, layout, rung=options.rung, device=options.device)
+    found = preparation.prepare(
+        M, N, K, layout, batch=options.batch, rung=options.rung, precision=options.precision,
+        batch_invariant=options.batch_invariant, split=options.split, device=options.device,
+    )  # fmt: skip
     if options.json:
         _print_json(dataclasses.asdict(found))
     else:
@@ -255,15 +260,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
     )
     _size(why, "the problem", required=True)
-    why.add_argument("--batch", type=int, default=1, metavar="COUNT", help="so many products in one call; default 1")
-    why.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
-    why.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        default=PRECISIONS[0],
-        help="the precision of sgemm; with fp16x3, also whether rung 11 is used; default %(default)s",
-    )
-    why.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
+    _call(why)
     _finish(why, _explain)
 
     search = commands.add_parser(
@@ -292,8 +289,10 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
     )
     ahead.add_argument("problems", metavar="M,N,K[,LAYOUT]", help="an extent may be a range: 1..8192,4096,4096,NT")
-    ahead.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
-    ahead.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
+    _call(ahead)
+    ahead.add_argument(
+        "--split", choices=("A", "B", "AB"), default="", help="operands that were split before, by fastsgemm.split"
+    )
     _finish(ahead, _prepare)
 
     beside = commands.add_parser(
@@ -320,6 +319,20 @@ def _finish(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespa
     parser.set_defaults(command=command)
     # No default here: the default of a command would overwrite a --json before it.
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+
+
+def _call(parser: argparse.ArgumentParser) -> None:
+    """Add what a call of `sgemm` can ask for, and the device."""
+    parser.add_argument("--batch", type=int, default=1, metavar="COUNT", help="so many products in one call; default 1")
+    parser.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default=PRECISIONS[0],
+        help="the precision of sgemm; with fp16x3, rung 11 is used where it is quicker; default %(default)s",
+    )
+    parser.add_argument("--batch-invariant", action="store_true", help="the order of summation that depends on K alone")
+    parser.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
 
 
 def _size(parser: argparse.ArgumentParser, what: str, required: bool = False) -> None:
