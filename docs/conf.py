@@ -2,6 +2,7 @@
 site, on the repository's host and in a text editor. `make docs` builds the site.
 """
 
+import re
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,7 @@ release = version = fastsgemm.__version__
 root_doc = "docs/index"
 include_patterns = ["docs/*.md", "docs/*.rst", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
 include_patterns += ["cuda_src/README.md", "tuning_db/README.md"]
-exclude_patterns = [".*", "build", "dist", "docs/data", "examples"]
+exclude_patterns = [".*", "build", "dist", "docs/data", "docs/static", "examples"]
 
 extensions = ["sphinx.ext.autodoc", "numpydoc", "myst_parser", "sphinx_copybutton"]
 myst_heading_anchors = 4
@@ -34,11 +35,23 @@ highlight_language = "none"  # most blocks without a language are commands
 html_theme = "furo"
 html_title = f"fastsgemm {release}"
 html_show_sphinx = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_theme_options = {
     "source_repository": "https://github.com/fastsgemm/fastsgemm/",
     "source_branch": "main",
     "source_directory": "",
 }
+
+
+# A picture in two variants. In Markdown the reader's system chooses; the site has a switch of its own.
+_PICTURE = re.compile(r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img src="([^"]+)"([^>]*)>\s*</picture>')
+_BOTH = r'<div class="figure"><img src="\2" class="only-light"\3><img src="\1" class="only-dark"\3></div>'
+
+
+def _follow_the_switch(app, page, source):
+    """Make the pictures of a page follow the theme that the reader has chosen on the site."""
+    source[0] = _PICTURE.sub(_BOTH, source[0])
 
 
 def _finish(app, error):
@@ -52,5 +65,6 @@ def _finish(app, error):
 
 
 def setup(app):
-    """Connect the last step of the build."""
+    """Connect these steps to the build."""
+    app.connect("source-read", _follow_the_switch)
     app.connect("build-finished", _finish)

@@ -35,7 +35,7 @@ report = run(SOURCE)
 assert np.allclose(C, A @ B, atol=1e-4)
 for name in ("A", "B"):
     print(f"{name}: {report.total.loads[name].sectors_per_request:.1f} sectors a load")
-print(f"{report.registers} registers, {report.occupancy}")
+print(f"{report.registers} registers, occupancy {report.occupancy}")
 
 # A wrong index is an error that names the line, not a wrong result.
 try:

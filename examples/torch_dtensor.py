@@ -6,16 +6,11 @@ Each product of two DTensors is checked, and timed beside the product on one dev
 tensors with gloo.
 """
 
-import argparse
-import json
-import os
-import time
-from pathlib import Path
-
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch_processes import milliseconds, options, processes, show
 
 import fastsgemm.torch
 
@@ -33,34 +28,13 @@ def whole_numbers(size, device, seed):
     return torch.randint(-4, 5, (size, size), generator=generator, device=device).float()
 
 
-def milliseconds(function, device, repeats=5):
-    """The shortest time of a call, from the start of the first process to the end of the last."""
-    best = float("inf")
-    for _ in range(repeats):
-        dist.barrier()
-        times = torch.zeros(1, dtype=torch.float64, device=device)
-        times[0] = _clock(function, device)
-        dist.all_reduce(times, dist.ReduceOp.MAX)
-        best = min(best, times.item())
-    return best
-
-
-def _clock(function, device):
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    wait()
-    started = time.perf_counter()
-    function()
-    wait()
-    return 1e3 * (time.perf_counter() - started)
-
-
 def run(size, device):
     """Return the times in ms, and whether each result has the bits of one device."""
     mesh = init_device_mesh(device, (dist.get_world_size(),))
     A, B = whole_numbers(size, device, 1), whole_numbers(size, device, 2)
     C = A @ B
-    found = {"size": size, "devices": dist.get_world_size(), "ms": {"one device": milliseconds(lambda: A @ B, device)}}
-    found["same bits"] = {}
+    found = {"size": size, "devices": dist.get_world_size(), "ms": {}, "same bits": {}}
+    found["ms"]["one device"] = milliseconds(lambda: A @ B, device)
     for name, (of_a, of_b) in PLACEMENTS.items():
         a, b = distribute_tensor(A, mesh, [of_a]), distribute_tensor(B, mesh, [of_b])
         product = _summed if of_a == Shard(1) else _plain
@@ -98,26 +72,13 @@ def _shown(placements):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=256)
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if device == "cuda" else "gloo")
-    try:
+    given = options(__doc__, size=256)
+    with processes() as device:
         with fastsgemm.torch.enabled(device=device) as switch:
             found = run(given.size, device)
-        found["share"] = switch.report().share
-        if dist.get_rank() == 0:
-            print(json.dumps(found, indent=1))
-            if given.json:
-                given.json.write_text(json.dumps(found, indent=1) + "\n")
-        assert all(found["same bits"].values()), found["same bits"]
-        assert switch.report().calls
-    finally:
-        dist.destroy_process_group()
+        show(found | {"share": switch.report().share}, given.json)
+    assert all(found["same bits"].values()), found["same bits"]
+    assert switch.report().calls
 
 
 if __name__ == "__main__":

@@ -6,15 +6,13 @@ The losses are compared with those of one device that has the whole batch. Witho
 gloo.
 """
 
-import argparse
-import json
-import os
-from pathlib import Path
+import sys
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch_processes import options, processes, show
 
 import fastsgemm.torch
 
@@ -42,7 +40,10 @@ def train(model, x, share):
 
 
 def run(width, batch, device):
+    """Return the losses of one device and of all, and the largest relative difference of the two."""
     world, rank = dist.get_world_size(), dist.get_rank()
+    if batch % world:
+        sys.exit(f"--batch must be a multiple of the number of processes, {world}; it is {batch}")
     x = torch.randn(batch, width, generator=torch.Generator().manual_seed(1)).to(device)
     alone = train(model_of(width, device), x, slice(None))
     model = model_of(width, device)
@@ -63,27 +64,13 @@ def run(width, batch, device):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if device == "cuda" else "gloo")
-    try:
+    given = options(__doc__, width=64, batch=32)
+    with processes() as device:
         with fastsgemm.torch.enabled(device=device) as switch:
             found = run(given.width, given.batch, device)
-        found["share"] = switch.report().share
-        if dist.get_rank() == 0:
-            print(json.dumps(found, indent=1))
-            if given.json:
-                given.json.write_text(json.dumps(found, indent=1) + "\n")
-        assert found["difference"] < 1e-5, found
-        assert switch.report().calls
-    finally:
-        dist.destroy_process_group()
+        show(found | {"share": switch.report().share}, given.json)
+    assert found["difference"] < 1e-5, found
+    assert switch.report().calls
 
 
 if __name__ == "__main__":

@@ -6,16 +6,11 @@ PyTorch splits the weights and adds up the parts; fastsgemm multiplies, forward 
 with that of one device, and both are timed. Without a GPU it runs on CPU tensors with gloo.
 """
 
-import argparse
-import json
-import os
-import time
-from pathlib import Path
-
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch_processes import milliseconds, options, processes, show
 
 import fastsgemm.torch
 
@@ -35,23 +30,8 @@ def step(model, x):
     return y.detach(), x.grad
 
 
-def milliseconds(function, device, repeats=5):
-    """The shortest time of a call, of the slowest process."""
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    best = float("inf")
-    for _ in range(repeats):
-        dist.barrier()
-        wait()
-        started = time.perf_counter()
-        function()
-        wait()
-        taken = torch.tensor([1e3 * (time.perf_counter() - started)], dtype=torch.float64, device=device)
-        dist.all_reduce(taken, dist.ReduceOp.MAX)
-        best = min(best, taken.item())
-    return best
-
-
 def run(width, batch, device):
+    """Return the times in ms of one device and of all, and the largest differences relative to the largest element."""
     x = torch.randn(batch, width, generator=torch.Generator().manual_seed(1)).to(device)
     model = mlp(width, device)
     alone = step(model, x)
@@ -69,27 +49,13 @@ def run(width, batch, device):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if device == "cuda" else "gloo")
-    try:
+    given = options(__doc__, width=64, batch=32)
+    with processes() as device:
         with fastsgemm.torch.enabled(device=device) as switch:
             found = run(given.width, given.batch, device)
-        found["share"] = switch.report().share
-        if dist.get_rank() == 0:
-            print(json.dumps(found, indent=1))
-            if given.json:
-                given.json.write_text(json.dumps(found, indent=1) + "\n")
-        assert max(found["difference"].values()) < 1e-5, found["difference"]
-        assert switch.report().calls
-    finally:
-        dist.destroy_process_group()
+        show(found | {"share": switch.report().share}, given.json)
+    assert max(found["difference"].values()) < 1e-5, found["difference"]
+    assert switch.report().calls
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""What the pages name exists: files, rungs, errors, modules, commands, links. Their examples run."""
+"""What the pages name exists: files, rungs, errors, modules, commands, links. Their calls fit; their examples run."""
 
+import ast
+import importlib
 import inspect
 import os
 import pkgutil
@@ -7,11 +9,13 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 import fastsgemm
+import fastsgemm.errors
 from fastsgemm.command_line import _parser
 from fastsgemm.rungs import RUNGS
 
@@ -64,6 +68,17 @@ def test_every_error_is_listed():
     assert {name for name in errors if f"`{name}`" not in text} == set()
 
 
+def test_every_error_has_the_bases_of_its_row():
+    text = (ROOT / "docs" / "usage.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+Error`(?:, )?)+) \| (.*?) \|", text, re.MULTILINE)
+    assert len(rows) > 10
+    for names, bases in rows:
+        for name in re.findall(r"\w+", names):
+            error = getattr(fastsgemm.errors, name)
+            builtin = {base.__name__ for base in error.__mro__ if base.__module__ == "builtins"} - {"object"}
+            assert builtin - {"Exception", "BaseException"} == {*re.findall(r"\w+", bases)}, name
+
+
 def test_every_environment_variable_is_on_some_page():
     source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     used = set(re.findall(r"\bFASTSGEMM_[A-Z_]+\b", source))
@@ -80,8 +95,11 @@ def test_every_make_target_of_the_pages_exists():
 
 
 def commands():
-    """Every command line of the program in the code blocks of the pages, without its comment."""
-    for page in PAGES:
+    """Every command line of the program in code blocks, without its comment, and in the text of pages and templates."""
+    for page in [*PAGES, *sorted(ROOT.glob(".github/ISSUE_TEMPLATE/*.yml"))]:
+        for command in re.findall(r"`fastsgemm ([a-z]+ [^`]+)`", page.read_text()):
+            command = command.replace("M,N,K,LAYOUT", "3,4,5,NT").replace("M,N,K", "3,4,5")
+            yield pytest.param(command, id=f"{page.name}: {command}")
         for block in re.findall(r"^ *```\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL):
             for line in re.findall(r"^ *(?:python -m )?fastsgemm (?=[a-z])(.*)$", block, re.MULTILINE):
                 command = re.split(r" {2,}", line)[0]
@@ -120,12 +138,92 @@ def test_the_examples_of_the_simulated_device_run(program, capsys):
     assert capsys.readouterr().out
 
 
+def blocks(page):
+    return re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
 @pytest.mark.parametrize(("page", "backend"), [("start", "host"), ("arrays", "host"), ("reproducible", "sim")])
 def test_the_numpy_examples_run(page, backend):
-    found = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL)
-    (program,) = (one for one in found if "import numpy" in one)
+    found = [textwrap.dedent(one) for one in blocks(ROOT / "docs" / f"{page}.md")]
+    program = "\n".join(one for one in found if not re.search("import (torch|cupy|jax)", one))
+    assert "import numpy" in program
+    program = program.replace("200", "40")  # the simulated device takes seconds for each 100 steps of a large tile
     environment = {**os.environ, "FASTSGEMM_DEVICE": backend, "PYTHONPATH": str(ROOT / "src")}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, timeout=100)
+
+
+def on_the_host(program):
+    """The same program for small tensors in host memory, where the switch replaces products, too."""
+    program = textwrap.dedent(program).replace("cuda", "cpu").replace("torch.cpu", "torch.cuda")
+    program = re.sub(r"(enabled?)\(", r'\1(device="cpu", ', program)
+    return re.sub(r"\b\d{3,}\b", lambda number: str(int(number[0]) // 64), program)
+
+
+def test_the_pytorch_examples_run_on_the_host():
+    """In one process: importing PyTorch takes seconds. Captures and split operands need a device."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not hasattr(torch.library, "get_kernel"):
+        pytest.skip("the switch needs PyTorch 2.9 or later")
+    pages = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "start", "pytorch", "many-gpus"))]
+    found = [one for page in pages for one in blocks(page) if "torch" in one]
+    assert len(found) >= 7
+    given = "import torch\nmodel = torch.nn.Linear(8, 4)\nx = torch.randn(2, 8)\nA = B = torch.randn(3, 3)\n"
+    environment = {**os.environ, "FASTSGEMM_DEVICE": "host", "PYTHONPATH": str(ROOT / "src")}
+    program = "\n".join(f"exec({given + on_the_host(one)!r}, {{}})" for one in found)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "fastsgemm computed" in done.stdout
+
+
+# Functions that pages call by a short name.
+_SHORT = {name: getattr(fastsgemm, name) for name in ("sgemm", "split", "prepare", "explain", "tune")}
+
+
+def calls():
+    """Every call of a public function in the Python blocks and in the text of the pages, with its source."""
+    for page in PAGES:
+        inline = re.findall(rf"`((?:fastsgemm\.[a-z_.]+|{'|'.join(_SHORT)})\([^`]*\))`", page.read_text())
+        for text in [textwrap.dedent(one) for one in blocks(page)] + inline:
+            if "*, " in text:
+                continue  # a signature
+            imported = re.search(r"^from fastsgemm\.sim import", text, re.MULTILINE)
+            for node in ast.walk(ast.parse(text)):
+                name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+                short = None if imported or page.name == "course.md" else _SHORT.get(name)
+                if short or re.fullmatch(r"fastsgemm(\.[a-z_]+)+", name):
+                    yield pytest.param(short or name, node, id=f"{page.name}: {ast.unparse(node)}")
+
+
+@pytest.mark.parametrize(("function", "call"), list(calls()))
+def test_every_call_on_the_pages_fits_its_function(function, call):
+    if isinstance(function, str):
+        if function.startswith("fastsgemm.torch"):
+            pytest.importorskip("torch", reason="PyTorch is not installed")
+        module, _, name = function.rpartition(".")
+        function = getattr(importlib.import_module(module), name)
+    given = [one for one in call.args if not (isinstance(one, ast.Constant) and one.value is ...)]
+    bind = inspect.signature(function).bind if given == call.args else inspect.signature(function).bind_partial
+    bind(*given, **{one.arg: one.value for one in call.keywords})
+
+
+def test_the_signature_on_the_page_is_that_of_sgemm():
+    shown = re.search(r"```python\n(sgemm\(.*?\))\n```", (ROOT / "docs" / "usage.md").read_text(), re.DOTALL)[1]
+    plain = [each.replace(annotation=each.empty) for each in inspect.signature(fastsgemm.sgemm).parameters.values()]
+    assert ast.dump(ast.parse(f"def {shown}: 0")) == ast.dump(ast.parse(f"def sgemm{inspect.Signature(plain)}: 0"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_names_exists(page):
+    named = re.findall(r"`([\w.-]+/[\w./-]*)`|(?:python|pytest) ([\w-]+/[\w./-]+)", page.read_text())
+    for path in filter(None, (one for pair in named for one in pair)):
+        if not re.match("build/|dist/", path) and not re.search("[A-Z]{2}", path):  # made by a program, or a pattern
+            assert any((folder / path).exists() for folder in (ROOT, ROOT / "src" / "fastsgemm", page.parent)), path
+
+
+def test_every_module_of_the_simulated_device_is_in_its_table():
+    text = (ROOT / "docs" / "simulated-device.md").read_text()
+    modules = {path.stem for path in (ROOT / "src" / "fastsgemm" / "sim").glob("*.py")} - {"__init__", "errors"}
+    assert {name for name in modules if f"`{name}`" not in text} == set()
 
 
 def test_every_public_name_is_on_the_page_of_the_api():

@@ -35,5 +35,4 @@ def test_numpy_arrays_on_the_simulated_device():
 def test_every_example_is_listed():
     listed = re.findall(r"^\| `(\w+\.py)` ", (ROOT / "examples" / "README.md").read_text(), re.MULTILINE)
     names = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert {*listed} >= {path.name for path in EXAMPLES}
-    assert {*listed} <= names
+    assert {*listed} == names - {"torch_processes.py"}  # what the examples for several devices share

@@ -15,7 +15,7 @@ from fastsgemm import resources
 ROOT = Path(__file__).resolve().parent.parent
 CARRIED = {
     *(path.relative_to(ROOT).as_posix() for path in (ROOT / "cuda_src").rglob("*.cu*")),
-    *(path.relative_to(ROOT).as_posix() for path in (ROOT / "tuning_db").glob("*.json")),
+    *(path.relative_to(ROOT).as_posix() for path in (ROOT / "tuning_db").rglob("*.json")),
 }
 MODULES = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
 

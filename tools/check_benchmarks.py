@@ -22,7 +22,7 @@ from pathlib import Path
 from page_tables.benchmarks import reduce
 from write_tables import ROOT
 
-from fastsgemm.bench.comparison import Figure, fallen, figures
+from fastsgemm.bench.comparison import Figure, comparable, fallen, figures
 
 REPEATS = 2  # how often a fallen figure is measured again
 
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         parser.error(str(error))
     if stored["device"] != run["device"]:
         parser.error(f"{kept} is of one {stored['device']}, {options.run} of one {run['device']}")
-    old, new = figures(stored), figures(run)
+    old, new = comparable(stored, run)
     common = old.keys() & new.keys()
     if not common:
         parser.error(f"{options.run} has no figure that {kept} has")

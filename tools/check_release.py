@@ -126,6 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"{wheel.name} works with Python {', '.join(tried)}" + (f"; not on this machine: {missing}" if missing else "")
     )
+    for line in wrong:
+        print(f"not ready for a release: {line}", file=sys.stderr)
     return int(bool(wrong or not tried))
 
 

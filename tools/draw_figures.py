@@ -357,12 +357,46 @@ def _between(at: float, places: Sequence[float], rates: Sequence[float]) -> floa
     return 0.0
 
 
+# Speed against error
+
+
+def select_precision(files: Mapping[str, Data]) -> Any:
+    """Return rate and error of fastsgemm's precisions and of other libraries, on the largest square that all ran."""
+    measured = files.get("fp16x3")
+    if not measured or not measured["peers"]:
+        return None
+    n, peers = max(((row["n"], row["peers"]) for row in measured["peers"]), key=lambda row: int(row[0]))
+    return {
+        "title": f"{n} x {n} x {n}, {_machine(measured)}",
+        "points": [[name, one["tflops"], one["error"]] for name, one in peers.items()],
+    }
+
+
+def draw_precision(figure: Any, data: Any, theme: Theme) -> None:
+    """Draw a point for each precision or library, named beside it."""
+    axes = figure.add_subplot()
+    for name, rate, error in data["points"]:
+        own = name.startswith("fastsgemm")
+        color = theme.ours if own else theme.cublas
+        axes.plot(rate, error, "o", color=color, markersize=8 if own else 5)
+        shift = {"xytext": (6, 5 if own else -12), "textcoords": "offset points"}
+        axes.annotate(name, (rate, error), color=color, fontweight="bold" if own else "normal", **shift)
+    axes.set(xscale="log", yscale="log", xlabel=f"TFLOP/s: {data['title']}", ylabel="relative error (lower is better)")
+    rates = [rate for _, rate, _ in data["points"]]
+    axes.set_xlim(min(rates) / 1.5, max(rates) * 2.2)  # room for names on the right
+    _ticks(axes.set_xticks, (10, 20, 50, 100, 200, 500, 1000), *axes.get_xlim())
+    axes.margins(y=0.15)
+    axes.minorticks_off()
+    axes.grid()
+
+
 FIGURES = {
     "ladder": Drawing(select_ladder, draw_ladder, 3.6),
     "random": Drawing(select_random, draw_random, 4.0),
     "sizes": Drawing(select_sizes, draw_sizes, 5.4),
     "rooflines": Drawing(select_rooflines, draw_rooflines, 3.6),
     "curves": Drawing(select_curves, draw_curves, 4.0),
+    "precision": Drawing(select_precision, draw_precision, 3.8),
 }
 
 

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import imports  # the neighbouring file
+import imports
+from page_tables.markdown import fill
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
@@ -183,12 +183,7 @@ def tables() -> dict[str, str]:
 
 def filled(text: str) -> str:
     """Return the page with its tables as the code gives them."""
-    for name, table in tables().items():
-        place = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
-        if not place.search(text):
-            raise ValueError(f"docs/architecture.md has no markers {name}")
-        text = place.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)  # type: ignore[misc]
-    return text
+    return fill(text, tables())
 
 
 def agree(shown: str, fresh: str) -> bool:

@@ -10,7 +10,9 @@ NVRTC and no device.
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +52,14 @@ def row(name: str, rung: str) -> dict[str, Any]:
         "blocks_per_sm": report.occupancy.blocks,
         "warps_per_sm": report.occupancy.warps,
         "limited_by": report.occupancy.limited_by,
-        "fmas_per_wavefront": report.total.fmas / shared if shared else None,
+        "fmas_per_wavefront": report.total.fmas / shared,  # each of these rungs uses shared memory
         "quick_candidates": max(quick),
     }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program; the module docstring describes it."""
+    argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0]).parse_args(arguments)
     rows = [row(name, rung) for rung in RUNGS for name in known_devices.known()]
     data = {"nvrtc": "{}.{}".format(*device.nvrtc_version()), "rows": rows}
     text = json.dumps(data, indent=1) + "\n"

@@ -9,8 +9,12 @@ leave. Configs that records use come first, because their kernels are needed any
 such an order; run this after merging several runs.
 """
 
+from __future__ import annotations
+
+import argparse
 import random
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,18 +23,20 @@ from fastsgemm import rungs
 from fastsgemm.heuristics import database, database_writing
 from fastsgemm.heuristics.cost_model import CLOSE, CostModel
 from fastsgemm.heuristics.curve_fit import fit
+from fastsgemm.heuristics.database_entries import Content, Curve
 from fastsgemm.problem import LAYOUTS, Problem
 
 SEED, RANDOM, LAYERS = 7, 1500, 3000
 WIDTHS = (1024, 2048, 3072, 4096, 8192, 11008)  # of linear layers
 LAYER_WEIGHT = 10
+MOST_TIMES = 9.0  # relative to the best; a config that is slower counts as this slow in a mean
 
 
-def problems():
-    """Return random problems, aligned and not, and batches of linear layers, each with its weight."""
+def problems() -> Iterator[tuple[Problem, int]]:
+    """Yield random problems, aligned and not, and batches of linear layers, each with its weight."""
     generator = random.Random(SEED)
 
-    def extent(least, step=1):
+    def extent(least: int, step: int = 1) -> int:
         return max(step, round(least * (8192 / least) ** generator.random()) // step * step)
 
     for step in (1, 4):
@@ -41,12 +47,13 @@ def problems():
         yield Problem(extent(1), *widths, generator.choice(("NN", "NT"))), LAYER_WEIGHT
 
 
-def relative_times(content, curves):
-    """Return the predicted time of each config of a default rung on each problem, relative to the best."""
+def relative_times(content: Content, curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the predicted times, a row a problem and a column a curve, relative to the best, and the weights."""
     fits = [fit(curve) for curve in curves]
     place = {one.curve.config: number for number, one in enumerate(fits)}
     fitted = database.fitted(content.arch)
-    models, rows, weights = {}, [], []
+    models: dict[frozenset[str], CostModel] = {}
+    rows, weights = [], []
     for problem, weight in problems():
         suited = frozenset(rung.name for rung in rungs.DEFAULTS if rung.suits(problem.M, problem.N))
         if suited not in models:
@@ -60,31 +67,50 @@ def relative_times(content, curves):
     return np.array(rows), np.array(weights, np.float64)
 
 
-def main(arch):
-    """Rewrite the file of one architecture."""
-    content = database.shipped(arch)
+def greedy(times: np.ndarray, weights: np.ndarray, groups: Sequence[list[int]]) -> list[int]:
+    """Return all columns of `times`, the groups one after the other, in each the most useful column first.
+
+    The most useful one is close to the best on the largest weight of problems that the columns before it leave; among
+    equals it has the least mean time.
+    """
+    order: list[int] = []
+    left, means = weights.copy(), np.minimum(times, MOST_TIMES).mean(axis=0)
+    for group in groups:
+        columns = list(group)
+        while columns:
+            close = times[:, columns] <= CLOSE
+            best = int(np.lexsort((means[columns], -(left @ close)))[0])
+            left[close[:, best]] = 0
+            order.append(columns.pop(best))
+    return order
+
+
+def ordered(content: Content) -> Content:
+    """Return a file with its curves in order; those of rungs that `sgemm` does not use by default come first."""
     names = [rung.name for rung in rungs.DEFAULTS]
     curves = [curve for name in names for curve in content.curves if curve.rung == name]
-    times, weights = relative_times(content, curves)
     recorded = {record.config.kernel for record in content.records}
-    order, left = [], weights.copy()
-    for name in names:
-        for in_records in (True, False):
-            columns = [
-                number
-                for number, curve in enumerate(curves)
-                if curve.rung == name and (curve.config in recorded) is in_records
-            ]
-            while columns:
-                close = times[:, columns] <= CLOSE
-                covered, mean = left @ close, np.minimum(times[:, columns], 9.0).mean(axis=0)
-                best = int(np.lexsort((mean, -covered))[0])
-                left[close[:, best]] = 0
-                order.append(columns.pop(best))
+    groups = [
+        [at for at, one in enumerate(curves) if one.rung == name and (one.config in recorded) is in_records]
+        for name in names
+        for in_records in (True, False)
+    ]
     others = [curve for curve in content.curves if curve.rung not in names]
-    ordered = replace(content, curves=(*others, *(curves[number] for number in order)))
-    database_writing.write(database.shipped_path(arch), ordered)
+    order = greedy(*relative_times(content, curves), groups)
+    return replace(content, curves=(*others, *(curves[at] for at in order)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; the module docstring describes it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("arch", help="the architecture of the file, such as sm_90")
+    options = parser.parse_args(arguments)
+    content = database.shipped(options.arch)
+    if not content.curves:
+        parser.error(f"no curves are shipped for {options.arch}")
+    database_writing.write(database.shipped_path(options.arch), ordered(content))
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main())

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Write the options of every command into docs/commands.md, as the command line itself describes them.
 
-tools/write_commands.py            write the page
-tools/write_commands.py --check    write nothing; exit 1 if the page differs from the command line
+    tools/write_commands.py            write the page
+    tools/write_commands.py --check    write nothing; exit 1 if the page differs from the command line
+
+What the page says outside of its two markers is written by hand.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from write_tables import ROOT, fill
+from page_tables.markdown import fill
+from write_tables import ROOT
 
 from fastsgemm import command_line
 

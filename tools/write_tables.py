@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the tables of README.md and docs/ from the JSON files of docs/data.
+"""Write the tables of README.md and docs/ from the JSON files of docs/data and tuning_db.
 
     tools/write_tables.py build/benchmarks.json   first update docs/data from a run of make bench
     tools/write_tables.py                         write all tables
@@ -13,30 +13,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from page_tables import benchmarks, fp16x3, machine_code, order, pytorch, simulation
-from page_tables.markdown import NOT_MEASURED, Data, header, line
+from page_tables import benchmarks, fp16x3, machine_code, order, pytorch, simulation, tuning
+from page_tables.markdown import NOT_MEASURED, Data, fill, header, line
 
-from fastsgemm.ladder.simulated import from_json
+from fastsgemm.ladder.counts import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = (
-    "benchmarks",
-    "counters",
-    "counts",
-    "fp16x3",
-    "generic_records",
-    "hostile",
-    "literature",
-    "ncu",
-    "order",
-    "pytorch",
+    "benchmarks", "counters", "counts", "fp16x3", "generic_records", "hostile", "literature", "ncu", "order", "pytorch",
     "sass",
-)
+)  # fmt: skip
 NOT_ATTACKED = "*Not counted yet: run `make hostile`.*"
 
 
@@ -46,7 +36,7 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
     Parameters
     ----------
     data : mapping
-        The files of docs/data by name without suffix; None for one that does not exist.
+        As `read_data` returns it.
     """
     run, counts = data["benchmarks"], data["counts"]
     if run is not None:
@@ -64,6 +54,7 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
         | order.texts(data["order"])
         | pytorch.texts(data["pytorch"])
         | hostile_texts(data["hostile"])
+        | tuning.texts()
     )
 
 
@@ -75,17 +66,10 @@ def hostile_texts(tried: Mapping[str, int] | None) -> dict[str, str]:
     return {"hostile": "\n".join([*header("attack", "times tried"), *rows])}
 
 
-def fill(text: str, contents: Mapping[str, str]) -> str:
-    """Return `text` with the tables put between their markers."""
-    for name, content in contents.items():
-        place = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
-        text = place.sub(lambda found, content=content: f"{found[1]}{content}\n{found[2]}", text)  # type: ignore[misc]
-    return text
-
-
-def _read(path: Path) -> Data | None:
-    """Return the data of a file, or None if the file does not exist."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+def read_data(root: Path) -> dict[str, Data | None]:
+    """Return what the files of docs/data hold by name; None for one that does not exist."""
+    paths = {name: root / "docs" / "data" / f"{name}.json" for name in _FILES}
+    return {name: json.loads(path.read_text("utf-8")) if path.exists() else None for name, path in paths.items()}
 
 
 def _keep(run: Data, folder: Path) -> None:
@@ -104,13 +88,12 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("run", nargs="?", type=Path, help="JSON of make bench")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a table is out of date")
     options = parser.parse_args(arguments)
-    folder = root / "docs" / "data"
     if options.run is not None:
         try:
-            _keep(json.loads(options.run.read_text(encoding="utf-8")), folder)
+            _keep(json.loads(options.run.read_text(encoding="utf-8")), root / "docs" / "data")
         except (OSError, ValueError) as error:
             parser.error(f"{options.run}: {error}")
-    texts = contents({name: _read(folder / f"{name}.json") for name in _FILES})
+    texts = contents(read_data(root))
     stale = []
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")

@@ -136,6 +136,8 @@ def _ladder(options: argparse.Namespace) -> int:
         print(climbed.text())
         if options.plot:
             print(f"\n{bars.text(climbed.json())}")
+        if name == "host":
+            print("\nNo rung runs on the host. On a simulated device all do: fastsgemm ladder --device sim")
     return 0 if climbed.ok else _WRONG_RESULT
 
 
@@ -179,7 +181,7 @@ def _cache(options: argparse.Namespace) -> int:
         _print_json({"folder": str(folder), "kernels": kernels, "bytes": size, "cleared": options.clear})
     else:
         verb = "removed" if options.clear else "holds"
-        print(f"{folder}: {verb} {kernels} kernels, {size / 1e6:.1f} MB")
+        print(f"{folder}: {verb} {kernels} kernel{'s' * (kernels != 1)}, {size / 1e6:.1f} MB")
     return 0
 
 
@@ -298,15 +300,7 @@ def _parser() -> argparse.ArgumentParser:
     beside = commands.add_parser(
         "bench", help="time sgemm beside cuBLAS on many problems", description=bench.DESCRIPTION, epilog=_EPILOG
     )
-    beside.add_argument(
-        "--size",
-        action="append",
-        type=_problem,
-        default=[],
-        metavar="M,N,K[,LAYOUT]",
-        help="time this problem instead of the sets; repeatable",
-    )
-    bench.add_options(beside)
+    bench.add_options(beside, _problem)
     _finish(beside, bench.bench_as_asked)
 
     stored = commands.add_parser("cache", help="show or empty the folder of compiled kernels")

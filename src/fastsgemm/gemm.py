@@ -90,8 +90,7 @@ def sgemm(
     ----------
     A : array, shape (..., M, K) or (K,), float32
         From NumPy, CuPy, PyTorch or JAX, or any object with DLPack or the CUDA array interface. Any strides are
-        allowed. With precision "fp16x3", A or B may be
-        an operand that `split` returned.
+        allowed. With precision "fp16x3", A or B may be an operand that `split` returned.
     B : array, shape (..., K, N) or (K,), float32
         Dimensions before the last two are those of a batch, and broadcast with those of A.
     alpha, beta : float
@@ -152,9 +151,9 @@ def sgemm(
     workspace first. With `out` and beta != 0, C is copied to `out` first, by one more launch.
 
     **Batches.** A batch is one launch if at most three of its dimensions cannot be merged. A matrix that the batch
-    shares, by broadcasting or a stride of 0, is not repeated. Where the batch shares B, and A and C lie so, the batch
-    is one product of more rows. Products of precision "fp16x3" are computed one after the other where that is faster
-    than an IEEE kernel.
+    shares, by broadcasting or a stride of 0, is not repeated. If the batch shares B, and the rows of all A and of all C
+    are evenly spaced, the batch is one product of more rows. Products of precision "fp16x3" are computed one after the
+    other where that is faster than an IEEE kernel.
 
     **Reproducibility.** The same call with the same config gives the same bits every time. Rungs 1 to 8 sum each
     element of C in one chain of FMAs in ascending k, then apply alpha and beta, so they all give the same bits. Rung 9

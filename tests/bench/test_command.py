@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from fastsgemm import command_line
-from fastsgemm.bench import comparison, suite
+from fastsgemm.bench import suite
 from fastsgemm.bench.problem_sets import sets
+from fastsgemm.bench.sets import SETS, SETS_OF_A_RUN
 from fastsgemm.errors import DeviceError
 
 ROOT = Path(__file__).resolve().parents[2]
+FACTS = {"date": "2026-01-02", "device": "NVIDIA X", "driver": "580.1", "nvrtc": "13.0", "packages": {}}
+EXTENTS = {"M": 1, "N": 1, "K": 1, "layout": "NN", "lda": 1, "ldb": 1, "ldc": 1}
+CALLS = ("sgemm, C given", "cupy.matmul(out=)")
 
 
 def row(M, percent, noise=0.01):
@@ -23,15 +27,8 @@ def row(M, percent, noise=0.01):
 @pytest.fixture
 def results():
     """Results as `suite.run` returns them."""
-    known = {
-        "date": "2026-01-02",
-        "device": "NVIDIA X",
-        "driver": "580.1",
-        "nvrtc": "13.0",
-        "packages": {"torch": "2.11"},
-    }
-    known |= {"sizes": {}, "ladder": [], "calls": [], "first": []}
-    return known | {name: [] for name in suite.SECONDS} | {"shapes": [row(16, 80.0), row(17, 180.0), row(18, 120.0)]}
+    known = FACTS | {"packages": {"torch": "2.11"}, "sizes": {}, "ladder": [], "calls": [], "first": []}
+    return known | {name: [] for name in SETS_OF_A_RUN} | {"shapes": [row(16, 80.0), row(17, 180.0), row(18, 120.0)]}
 
 
 @pytest.fixture
@@ -69,6 +66,22 @@ def test_a_change_within_the_noise_is_none(bench, results):
     assert code == 0 and "2 same" in out
 
 
+def test_means_are_of_the_problems_that_both_runs_have(bench, results):
+    old, new = (results | {"shapes": rows} for rows in ([row(16, 200.0), row(17, 100.0)], [row(16, 200.0)]))
+    code, out, _ = bench("--input", "@new.json", "--compare", "@old.json", new=new, old=old)
+    assert code == 0 and "2 same, 1 gone" in out
+    other = results | {"shapes": [row(18, 100.0)]}
+    code, out, _ = bench("--input", "@new.json", "--compare", "@old.json", new=other, old=new)
+    assert code == 0 and "1 new, 1 gone" in out
+
+
+def test_what_excludes_something_else_is_not_ignored(bench, capsys):
+    for given in (["--size", "64", "--set", "narrow"], ["--input", "@new.json", "--set", "narrow"]):
+        with pytest.raises(SystemExit):
+            bench(*given, new={})
+        assert "not allowed with argument" in capsys.readouterr().err
+
+
 def test_the_report_and_the_results_are_written(bench, results, tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "run", lambda samples, place: results | {"asked": [*samples]})
     code, out, err = bench("--set", "shapes", "--set", "narrow", "--output", "@run.json", "--report", "@run.md")
@@ -87,12 +100,17 @@ def test_problems_can_be_given(bench, results, monkeypatch):
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"new": "[]"}, "Expected `object`"),
+        ({"new": "[]"}, "new.json holds no results of bench: Expected `object`"),
         ({"new": "{}"}, "holds no results of bench"),
         ({"new": '{"schema": 2, "date": 1, "device": 1, "driver": 1, "nvrtc": 1, "packages": 1}'}, "has schema 2"),
         (
             {"new": '{"date": 1, "device": 1, "driver": 1, "nvrtc": 1, "packages": 1, "shapes": [1]}'},
             "holds no results",
+        ),
+        ({"new": FACTS | {"shapes": [{"percent": 50.0, **EXTENTS}]}}, "holds no results of bench: KeyError('rung')"),
+        (
+            {"new": FACTS | {"calls": [{"call": call, "kind": "CuPy", "us_per_call": 0.0} for call in CALLS]}},
+            "ZeroDivisionError",
         ),
     ],
 )
@@ -124,5 +142,5 @@ def test_without_a_device_nothing_is_measured(monkeypatch, bench):
     assert code == 2 and out == "" and "no device" in err
 
 
-def test_every_set_has_a_time_and_a_place_in_the_report():
-    assert {*sets()} | {"given"} == {*suite.SECONDS} == {*comparison.SETS}
+def test_every_set_has_problems():
+    assert list(sets()) == list(SETS)

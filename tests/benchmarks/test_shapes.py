@@ -9,13 +9,12 @@ import pytest
 
 from fastsgemm import device
 from fastsgemm.bench import problem_sets
-from fastsgemm.bench.suite import SECONDS
+from fastsgemm.bench.sets import SETS
 from fastsgemm.bench.versus import Versus, compile_ahead
 from fastsgemm.measure.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.gpu
 
-SETS = problem_sets.sets()
 _TRIED = 4  # samples of each set, if nothing is measured
 _SMALL = 10**11  # FLOP; larger samples are skipped if nothing is measured
 
@@ -36,7 +35,7 @@ def versus(request, measured):
 
 def cases():
     """Every sample with its set and its number in the set."""
-    for group, samples in SETS.items():
+    for group, samples in problem_sets.sets().items():
         for number, sample in enumerate(samples):
             yield pytest.param(group, number, sample, id=f"{group}-{sample}")
 
@@ -45,5 +44,5 @@ def cases():
 def test_sample(group, number, sample, versus, measured, reported):
     if not measured and (number >= _TRIED or sample.problem.flops > _SMALL):
         pytest.skip("run by make bench")
-    row = versus.row(sample, SECONDS[group] if measured else 0.0)
+    row = versus.row(sample, SETS[group].seconds if measured else 0.0)
     reported(group, lambda: row["ms"] / 1e3, 1).extra_info.update(row)

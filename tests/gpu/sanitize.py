@@ -7,6 +7,7 @@ Exits with 1 where a result is wrong.
 
 import sys
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -49,34 +50,53 @@ WGMMA = [
 ]
 MMA = [Fp16x3MmaConfig(), Fp16x3MmaConfig(64, 64, 32, 32, STAGES=4, SPLIT_K=2)]
 ALPHA_BETA = [(1.0, 0.0), (1.5, -0.5)]
+LAYOUTS = ("NN", "TT", "NT", "TN")
 
 
-def on_device(gpu, values, column_major):
-    """Return the array on the device and the view of it as a matrix."""
-    lines = np.ascontiguousarray(values.T if column_major else values)
-    array = DeviceArray(lines.shape, gpu, LEGACY_STREAM)
-    array.upload(lines)
-    pointer, (shape, strides, *rest) = array.view
-    return array, ((pointer, (shape[::-1], strides[::-1], *rest)) if column_major else array.view)
+def on_device(gpu, values, how):
+    """Return the values in device memory and the view of them as a matrix: N row-major, T column-major, S strided.
+
+    In the memory of a strided matrix, every second number is NaN.
+    """
+    rows, columns = values.shape
+    lines, shown = {
+        "N": (values, ((rows, columns), (columns, 1))),
+        "T": (values.T, ((rows, columns), (1, rows))),
+        "S": (np.stack([values, np.full_like(values, np.nan)], axis=2), ((rows, columns), (2 * columns, 2))),
+    }[how]
+    array = DeviceArray((len(lines), lines.size // len(lines)), gpu, LEGACY_STREAM)
+    array.upload(np.ascontiguousarray(lines.reshape(array.shape)))
+    pointer, (_, _, *rest) = array.view
+    return array, (pointer, (*shown, *rest))
 
 
-def strided(view):
-    """The even columns of a row-major matrix."""
-    pointer, (shape, strides, *rest) = view
-    return pointer, ((shape[0], shape[1] // 2), (strides[0], 2), *rest)
-
-
-def wrong(gpu, rung, config, shape, layout, alpha, beta, generator):
-    """Whether the product differs from float64 by more than float32 explains."""
+def operands(shape, generator):
+    """Return random A, B and C."""
     M, N, K = shape
-    a, b, c = (generator.standard_normal(extents).astype(np.float32) for extents in ((M, K), (K, N), (M, N)))
-    A, view_a = on_device(gpu, a, layout[0] == "T")
-    B, view_b = on_device(gpu, b, layout[1] == "T")
-    C = DeviceArray((M, N), gpu, LEGACY_STREAM)
+    return [generator.standard_normal(extents).astype(np.float32) for extents in ((M, K), (K, N), (M, N))]
+
+
+def with_exceptions(shape, generator):
+    """The same with elements that rung 11 cannot express in FP16, so that the guard has something to repair."""
+    a, b, c = operands(shape, generator)
+    a[0, a.shape[1] // 2], a[-1, :9], b[3, -1] = 1e-15, 1e-14, 1e-16
+    return a, b, c
+
+
+def wrong(gpu, values, stored, alpha, beta, rung, config=None, presplit=False):
+    """Whether the product differs from float64 by more than float32 explains.
+
+    `stored` says how A and B lie in memory, a letter each; see `on_device`.
+    """
+    a, b, c = values
+    A, view_a = on_device(gpu, a, stored[0])
+    B, view_b = on_device(gpu, b, stored[1])
+    C = DeviceArray(c.shape, gpu, LEGACY_STREAM)
     if beta:
         C.upload(c)  # else it stays uninitialised: initcheck sees whether it is read
-    multiply(gpu, LEGACY_STREAM, view_a, view_b, C.view, np.float32(alpha), np.float32(beta), rung, config)
-    out = np.empty((M, N), np.float32)
+    splits = {"split_a": split(Lent(A, view_a[1]), "A"), "split_b": split(Lent(B, view_b[1]), "B")} if presplit else {}
+    multiply(gpu, LEGACY_STREAM, view_a, view_b, C.view, alpha, beta, rung, config, **splits)
+    out = np.empty(c.shape, np.float32)
     C.download(out)
     for array in (A, B, C):
         array.close()
@@ -91,67 +111,34 @@ def fp16x3_configs(gpu):
     return [None, *configs] if kinds else []
 
 
-def wrong_fp16x3(gpu, config, shape, layout, alpha, beta, presplit, generator):
-    """The same for rung 11, with elements that the guard repairs."""
-    M, N, K = shape
-    a, b, c = (generator.standard_normal(extents).astype(np.float32) for extents in ((M, K), (K, N), (M, N)))
-    a[0, K // 2], a[M - 1, :9], b[3, N - 1] = 1e-15, 1e-14, 1e-16
-    A, view_a = on_device(gpu, a, layout[0] == "T")
-    B, view_b = on_device(gpu, b, layout[1] == "T")
-    C = DeviceArray((M, N), gpu, LEGACY_STREAM)
-    if beta:
-        C.upload(c)
-    splits = {"split_a": split(Lent(A, view_a[1]), "A"), "split_b": split(Lent(B, view_b[1]), "B")} if presplit else {}
-    rung = rungs.find("fp16x3")
-    multiply(gpu, LEGACY_STREAM, view_a, view_b, C.view, alpha, beta, rung, config, **splits)
-    out = np.empty((M, N), np.float32)
-    C.download(out)
-    for array in (A, B, C):
-        array.close()
-    expected = alpha * (a.astype(float) @ b.astype(float)) + beta * c
-    return not np.allclose(out, expected, rtol=1e-4, atol=1e-4)
+def faults_of_ieee(gpu, generator):
+    """Yield what is wrong with a product of rungs 1 to 10."""
+    for rung, configs, shapes in [
+        *((rung, [None], SHAPES) for rung in IEEE),
+        (rungs.find("pipelined"), PIPELINED + SLICED + CHAINED + DEEP, SHAPES),
+        (rungs.find("skinny"), SKINNY, NARROW),
+    ]:
+        for config, shape, layout, (alpha, beta) in product(configs, shapes, LAYOUTS, ALPHA_BETA):
+            if wrong(gpu, operands(shape, generator), layout, alpha, beta, rung, config):
+                yield f"{rung} {config or ''} {shape} {layout} alpha {alpha} beta {beta}"
+    if wrong(gpu, operands((7, 11, 9), generator), "SN", 1.0, 0.0, IEEE[0]):
+        yield "packed"
 
 
-def wrong_packed(gpu, generator):
-    """The same for an operand that is packed first."""
-    a, b = (generator.standard_normal(extents).astype(np.float32) for extents in ((7, 18), (9, 11)))
-    (A, view_a), (B, view_b) = on_device(gpu, a, False), on_device(gpu, b, False)
-    C = DeviceArray((7, 11), gpu, LEGACY_STREAM)
-    multiply(gpu, LEGACY_STREAM, strided(view_a), view_b, C.view, np.float32(1), np.float32(0), IEEE[0])
-    out = np.empty((7, 11), np.float32)
-    C.download(out)
-    for array in (A, B, C):
-        array.close()
-    return not np.allclose(out, a[:, ::2] @ b, rtol=1e-4, atol=1e-4)
+def faults_of_fp16x3(gpu, generator):
+    """Yield what is wrong with a product of rung 11, with and without operands that were split before."""
+    ways = list(zip(LAYOUTS, 2 * ALPHA_BETA, (False, False, True, True), strict=True))
+    for config, shape, (layout, (alpha, beta), presplit) in product(fp16x3_configs(gpu), FP16X3, ways):
+        values = with_exceptions(shape, generator)
+        if wrong(gpu, values, layout, alpha, beta, rungs.find("fp16x3"), config, presplit):
+            yield f"fp16x3 {config!r} {shape} {layout} alpha {alpha} beta {beta} {'split before' if presplit else ''}"
 
 
 def main():
     gpu = device.open_gpu(0)
     gpu.enter()
     generator = np.random.default_rng(3)
-    faults = [
-        f"{rung} {config or ''} {shape} {layout} alpha {alpha} beta {beta}"
-        for rung, config, shapes in [
-            *((rung, None, SHAPES) for rung in IEEE),
-            *((rungs.find("pipelined"), one, SHAPES) for one in PIPELINED + SLICED + CHAINED + DEEP),
-            *((rungs.find("skinny"), one, NARROW) for one in SKINNY),
-        ]
-        for shape in shapes
-        for layout in ("NN", "TT", "NT", "TN")
-        for alpha, beta in ALPHA_BETA
-        if wrong(gpu, rung, config, shape, layout, alpha, beta, generator)
-    ]
-    faults += [
-        f"fp16x3 {config!r} {shape} {layout} alpha {alpha} beta {beta} {'split before' if presplit else ''}"
-        for config in fp16x3_configs(gpu)
-        for shape in FP16X3
-        for layout, (alpha, beta), presplit in zip(
-            ("NN", "TT", "NT", "TN"), 2 * ALPHA_BETA, (False, False, True, True), strict=True
-        )
-        if wrong_fp16x3(gpu, config, shape, layout, alpha, beta, presplit, generator)
-    ]
-    if wrong_packed(gpu, generator):
-        faults.append("packed")
+    faults = [*faults_of_ieee(gpu, generator), *faults_of_fp16x3(gpu, generator)]
     print(*faults, sep="\n")
     return 1 if faults else 0
 

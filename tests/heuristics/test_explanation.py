@@ -143,3 +143,6 @@ def test_packed_operands_and_their_time_are_named(monkeypatch):
     assert "packed     A and B first, 0.25 ms of the time" in str(found) and found.device == info
     assert found.json()["packed"] == ["A", "B"] and found.json()["ms"] == choice.ms + 0.25
     assert f"{choice.ms + 0.25:.4g} ms" in str(found)
+    assert [row["ms"] for row in found.json()["options"]] == [option.ms + 0.25 for option in choice.options]
+    other = next(option for option in choice.options if option.config != choice.config)
+    assert f"{other.ms + 0.25:.4g} ms predicted" in str(found)  # comparable with the time above

@@ -18,6 +18,12 @@ def test_on_the_host_there_is_one_product(on_host):
         np.testing.assert_array_equal(place.result(product.work), place.a @ place.b)
 
 
+@pytest.mark.parametrize("problem", [Problem(5, 6, 7, "TN"), Problem(1, 6, 7, "TT"), Problem(5, 1, 7, "NT")], ids=str)
+def test_a_ladder_has_the_layout_that_was_asked_for(on_host, problem):
+    with contenders.on_host(problem) as place:  # a matrix of one line is both row- and column-major
+        assert measured.climb(place).layout == problem.layout
+
+
 def test_what_a_product_forgets_to_write_is_nan(on_host):
     with contenders.on_host(RAGGED) as place:
         assert np.isnan(place.result(lambda: None)).all()

@@ -99,7 +99,7 @@ def test_the_cache_is_counted(no_driver, monkeypatch, tmp_path):
     monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
     (tmp_path / f"{'0' * 64}.cubin").write_bytes(bytes(2_000_000))
     (tmp_path / "of somebody else.cubin").write_bytes(bytes(1_000_000))
-    assert f"{tmp_path} (1 kernels, 2.0 MB)" in info.collect(PROBLEM).text()
+    assert f"{tmp_path} (1 kernel, 2.0 MB)" in info.collect(PROBLEM).text()
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ import pytest
 from fastsgemm.ladder import measured
 from fastsgemm.ladder.contenders import Contenders, Product
 from fastsgemm.ladder.measured import Reference
+from fastsgemm.problem import Problem
 
 
 class Desk:
@@ -28,7 +29,10 @@ class Desk:
         return [self.times[work] for work in works]
 
     def contenders(self, products, baseline=None):
-        return Contenders("a desk", "made-up time", self.a, self.b, products, baseline, self.result, self.medians)
+        problem = Problem(self.a.shape[0], self.b.shape[1], self.a.shape[1])
+        return Contenders(
+            problem, "a desk", "made-up time", self.a, self.b, products, baseline, self.result, self.medians
+        )
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from fastsgemm import rungs
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choose import choose
-from fastsgemm.ladder import simulated
+from fastsgemm.ladder import counts, simulated
 from fastsgemm.ladder.simulated import climb
 from fastsgemm.problem import Problem
 from fastsgemm.sim import Machine
@@ -33,7 +33,7 @@ OF_THE_SOURCE = (
 
 @pytest.fixture(scope="module")
 def kept():
-    return simulated.from_json(json.loads(KEPT.read_text()))
+    return counts.from_json(json.loads(KEPT.read_text()))
 
 
 def test_every_rung_is_there_with_the_shipped_constants(kept, data_folder):

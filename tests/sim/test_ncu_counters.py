@@ -87,7 +87,8 @@ def test_another_kernel_than_the_one_expected_is_an_error(ncu_counters):
 
 
 @pytest.mark.parametrize(
-    ("sim", "ncu", "percent"), [(103, 100, 3.0), (0, 0, 0.0), (5, 0, 100.0), (0, 5, None), (7, None, None)]
+    ("sim", "ncu", "percent"),
+    [(103, 100, 3.0), (0, 0, 0.0), (5, 0, 100.0), (0, 5, None), (7, None, None), (None, 7, None)],
 )
 def test_percent(ncu_counters, sim, ncu, percent):
     assert ncu_counters._percent(sim, ncu) == percent
@@ -100,11 +101,7 @@ def fake_ncu(ncu_counters, tmp_path, monkeypatch):
 
     def remember(*how):
         one = simulate(*how)
-        counts = {}
-        for metric in ncu_counters.METRICS:  # of a kernel with asynchronous copies, they have a quarter
-            names, count = metric.names(copies=True), one.counts[metric.name]
-            share = 0.25 * count if one.copies and len(names) == 2 else 0.0
-            counts |= {names[0]: count - share} | dict.fromkeys(names[1:], share)
+        counts = {metric.ncu: one.counts.get(metric.name, 7.0) for metric in ncu_counters.METRICS}
         known[one.rung] = counts | {"kernel": one.kernel}
         (tmp_path / "known.json").write_text(json.dumps(known))
         return one
@@ -128,10 +125,12 @@ def test_the_whole_comparison(ncu_counters, fake_ncu):
     assert found["beyond"] == ["warptiled: shared load wavefronts"]
     assert {row.rung for row in rows} == {rung.name for rung in rungs.IEEE}
     assert [row.gated for row in rows if row.metric == "shared store wavefronts"] == [True] * 8 + [False, True]
+    copies = [(row.sim, row.ncu, row.gated) for row in rows if row.metric == "copy requests"]
+    assert copies == [(None, 7.0, False)] * len(rungs.IEEE)
     wrong = [row for row in rows if row.percent]
     assert [(row.rung, round(row.percent, 2)) for row in wrong] == [("warptiled", -2.91)]
     text = ncu_counters.table(rows)
-    assert text.count("must agree") == 1 and text.count("unknown") == len(rungs.IEEE)
+    assert text.count("must agree") == 1 and text.count("unknown") == 4 * len(rungs.IEEE)
     json.dumps(found)
 
 

@@ -23,5 +23,6 @@ def test_blocks_on_an_sm(device, threads, registers, shared, blocks, limited_by)
     limits = known_devices.find(device).limits
     found = occupancy(limits, threads, registers, shared)
     assert (found.blocks, found.limited_by) == (blocks, limited_by)
+    assert str(found).endswith(f"% of the warps of an SM ({found.warps}), limited by {limited_by}")
     assert found.warps == blocks * threads // 32
     assert found.share == found.warps * 32 / limits.threads

@@ -1,9 +1,7 @@
 """The figures show their data, both themes differ, and a figure of old data is found without drawing it."""
 
-import importlib.util
 import json
 import shutil
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -11,20 +9,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.skipif(not (ROOT / "tools").is_dir(), reason="tools/ is part of a checkout only")
+figures = pytest.importorskip("draw_figures", reason="tools/ is part of a checkout only")
 
 
 @pytest.fixture(scope="module")
-def figures():
-    spec = importlib.util.spec_from_file_location("draw_figures", ROOT / "tools" / "draw_figures.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def selected(figures):
+def selected():
     files = figures.read_files(ROOT)
     return {name: one.select(files) for name, one in figures.FIGURES.items()}
 
@@ -42,11 +31,11 @@ def texts(svg):
     return [element.text for element in ElementTree.fromstring(svg.encode()).iter("{http://www.w3.org/2000/svg}text")]
 
 
-def test_the_figures_of_this_checkout_are_up_to_date(figures, capsys):
+def test_the_figures_of_this_checkout_are_up_to_date(capsys):
     assert figures.main(["--check"]) == 0, capsys.readouterr().err
 
 
-def test_a_figure_of_other_data_is_found_and_no_other(figures, checkout, capsys):
+def test_a_figure_of_other_data_is_found_and_no_other(checkout, capsys):
     path = checkout / "docs" / "data" / "benchmarks.json"
     bench = json.loads(path.read_text())
     bench["ladder"][0]["tflops"] += 0.1
@@ -58,7 +47,7 @@ def test_a_figure_of_other_data_is_found_and_no_other(figures, checkout, capsys)
     assert "random" not in found and "curves" not in found
 
 
-def test_data_that_are_in_no_figure_change_nothing(figures, checkout):
+def test_data_that_are_in_no_figure_change_nothing(checkout):
     path = checkout / "docs" / "data" / "benchmarks.json"
     bench = json.loads(path.read_text())
     bench["calls"] = []
@@ -66,13 +55,13 @@ def test_data_that_are_in_no_figure_change_nothing(figures, checkout):
     assert figures.main(["--check"], root=checkout) == 0
 
 
-def test_a_missing_figure_is_found(figures, checkout, capsys):
+def test_a_missing_figure_is_found(checkout, capsys):
     (checkout / "docs" / "figures" / "random-dark.svg").unlink()
     assert figures.main(["--check"], root=checkout) == 1
     assert "random-dark.svg" in capsys.readouterr().err
 
 
-def test_without_a_benchmark_its_figures_are_left_out(figures):
+def test_without_a_benchmark_its_figures_are_left_out():
     files = figures.read_files(ROOT) | {"benchmarks": None}
     missing = [name for name, one in figures.FIGURES.items() if one.select(files) is None]
     assert missing == ["ladder", "random", "sizes", "rooflines"]
@@ -94,7 +83,7 @@ def test_no_rung_is_faster_than_the_roof_of_shared_memory(selected):
     assert [number for number, _, intensity, rate in rungs if rate > 1.05 * data["shared"] * intensity] == []
 
 
-def test_squares_become_lines_where_they_are_measured(figures):
+def test_squares_become_lines_where_they_are_measured():
     pytest.importorskip("matplotlib")
     files = figures.read_files(ROOT)
     row = next(row for row in files["benchmarks"]["large"] if row["layout"] == "TT")
@@ -105,7 +94,7 @@ def test_squares_become_lines_where_they_are_measured(figures):
     assert "sgemm, square" in texts(figures.svg("sizes", data, figures.THEMES["light"]))
 
 
-def test_drawing_twice_gives_the_same_file_and_the_other_theme_another(figures, selected):
+def test_drawing_twice_gives_the_same_file_and_the_other_theme_another(selected):
     pytest.importorskip("matplotlib")
     light, again, dark = (
         figures.svg("ladder", selected["ladder"], figures.THEMES[one]) for one in ("light", "light", "dark")
@@ -114,3 +103,13 @@ def test_drawing_twice_gives_the_same_file_and_the_other_theme_another(figures, 
     assert light != dark
     assert texts(light) == texts(dark)
     assert "9 pipelined" in texts(light)
+
+
+def test_speed_against_error_is_that_of_the_largest_square(selected):
+    pytest.importorskip("matplotlib")
+    assert selected["precision"]["title"].startswith("8192 x 8192 x 8192, one NVIDIA H200")
+    own, other = {"tflops": 180.0, "error": 2e-7}, {"tflops": 50.0, "error": 1e-6}
+    peers = [{"n": 8192, "peers": {"fastsgemm fp16x3": own, "cuBLAS FP32": other}}, {"n": 512, "peers": {"old": own}}]
+    data = figures.select_precision({"fp16x3": {"device": "NVIDIA X", "date": "2026-01-02", "peers": peers}})
+    shown = texts(figures.svg("precision", data, figures.THEMES["dark"]))
+    assert {"fastsgemm fp16x3", "cuBLAS FP32"} <= {*shown} and "old" not in shown

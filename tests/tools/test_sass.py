@@ -1,6 +1,5 @@
 """The program that counts rung 9's machine code, and what is kept of it."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from fastsgemm.problem import parse, spell
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "docs" / "data" / "sass.json"
 
-pytestmark = pytest.mark.skipif(not (ROOT / "tools").is_dir(), reason="tools/ is part of a checkout only")
+sass = pytest.importorskip("sass", reason="tools/ is part of a checkout only")
 
 # As nvdisasm writes it: a small loop, the main loop with another one in it, and a jump to itself at the end.
 SASS = """
@@ -58,15 +57,7 @@ pipelined:
 """
 
 
-@pytest.fixture(scope="module")
-def sass():
-    spec = importlib.util.spec_from_file_location("sass", ROOT / "tools" / "sass.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_labels_and_instructions_without_addresses_and_encodings(sass):
+def test_labels_and_instructions_without_addresses_and_encodings():
     code = sass.code_of(SASS)
     assert code[:4] == ["LDC R1, c[0x0][0x28]", "@!P0 BRA `(.L_x_1)", ".L_x_0:", "FFMA R1, R2, R3, R1"]
     assert "LDS.128 R8, [R9+0x10]" in code
@@ -74,30 +65,30 @@ def test_labels_and_instructions_without_addresses_and_encodings(sass):
     assert len(code) == 31
 
 
-def test_the_main_loop_of_rung_11_is_the_one_with_most_products_of_tensor_cores(sass):
+def test_the_main_loop_of_rung_11_is_the_one_with_most_products_of_tensor_cores():
     loop = sass.main_loop(sass.code_of(SASS), sass.TENSOR)
     assert loop[0] == ".L_x_5:" and sass._opcodes(loop) == {"HGMMA": 1, "FADD": 1, "BRA": 1}
 
 
-def test_the_main_loop_is_the_one_with_most_ffmas(sass):
+def test_the_main_loop_is_the_one_with_most_ffmas():
     loop = sass.main_loop(sass.code_of(SASS))
     assert loop[0] == ".L_x_1:" and loop[-1] == "@P0 BRA `(.L_x_1)"
     assert len(loop) == 17  # two labels among them
 
 
-def test_of_two_loops_with_as_many_ffmas_the_inner_one(sass):
+def test_of_two_loops_with_as_many_ffmas_the_inner_one():
     code = sass.code_of(SASS)
     code.remove("FFMA R22, R4, R10, R22")
     loop = sass.main_loop(code)
     assert loop[0] == ".L_x_2:" and len(loop) == 4
 
 
-def test_code_without_a_loop_of_ffmas_is_refused(sass):
+def test_code_without_a_loop_of_ffmas_is_refused():
     with pytest.raises(sass.SassError, match="none of 1 loops has an FFMA"):
         sass.main_loop([".L_x_0:", "NOP", "BRA `(.L_x_0)", "FFMA R1, R2, R3, R1"])
 
 
-def test_what_is_counted(sass):
+def test_what_is_counted():
     assert sass.count(sass.main_loop(sass.code_of(SASS))) == {
         "instructions": 15,
         "ffma": 3,
@@ -110,7 +101,7 @@ def test_what_is_counted(sass):
 
 
 @pytest.mark.parametrize("package", ["triton/backends/nvidia/bin", "nvidia/cu13/bin", "nvidia/cuda_nvcc/bin"])
-def test_nvdisasm_of_an_installed_package_is_found(sass, tmp_path, monkeypatch, package):
+def test_nvdisasm_of_an_installed_package_is_found(tmp_path, monkeypatch, package):
     monkeypatch.setattr(sass.shutil, "which", lambda name: None)
     folder = tmp_path / package
     folder.mkdir(parents=True)
@@ -118,19 +109,19 @@ def test_nvdisasm_of_an_installed_package_is_found(sass, tmp_path, monkeypatch, 
     assert sass.find_nvdisasm([str(tmp_path / "none"), str(tmp_path)]) == str(folder / "nvdisasm")
 
 
-def test_nvdisasm_on_the_path_comes_first(sass, monkeypatch):
+def test_nvdisasm_on_the_path_comes_first(monkeypatch):
     monkeypatch.setattr(sass.shutil, "which", lambda name: f"/somewhere/{name}")
     assert sass.find_nvdisasm() == "/somewhere/nvdisasm"
 
 
-def test_without_nvdisasm_the_message_says_what_brings_it(sass, monkeypatch, capsys):
+def test_without_nvdisasm_the_message_says_what_brings_it(monkeypatch, capsys):
     monkeypatch.setattr(sass.shutil, "which", lambda name: None)
     monkeypatch.setattr(sass.Path, "glob", lambda path, pattern: iter(()))
     assert sass.main([]) == 2
     assert "nvdisasm was not found" in capsys.readouterr().err
 
 
-def test_a_misspelled_problem_is_one_message(sass, capsys):
+def test_a_misspelled_problem_is_one_message(capsys):
     assert sass.main(["4096,4096"]) == 2
     assert "M,N,K" in capsys.readouterr().err
 
@@ -152,7 +143,7 @@ def fake_nvdisasm(folder, code=0):
     return str(path)
 
 
-def test_what_is_kept_of_a_problem(sass, tmp_path, monkeypatch):
+def test_what_is_kept_of_a_problem(tmp_path, monkeypatch):
     monkeypatch.setattr(sass, "find_nvdisasm", lambda: fake_nvdisasm(tmp_path))
     kept = tmp_path / "sass.json"
     assert sass.main(["1024,512,256,TN"], kept=kept) == 0
@@ -168,7 +159,7 @@ def test_what_is_kept_of_a_problem(sass, tmp_path, monkeypatch):
     assert tensor["arch"] == "sm_90a" and tensor["opcodes"]["HGMMA"] == 1 and tensor["registers"] == 168
 
 
-def test_an_nvdisasm_that_fails_is_one_message(sass, tmp_path, monkeypatch, capsys):
+def test_an_nvdisasm_that_fails_is_one_message(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sass, "find_nvdisasm", lambda: fake_nvdisasm(tmp_path, code=3))
     assert sass.main(["256,256,256"]) == 2
     assert "ended with 3" in capsys.readouterr().err
@@ -181,7 +172,7 @@ def kept():
     return json.loads(KEPT.read_text())
 
 
-def test_the_page_has_every_layout_with_the_shipped_constants(kept, sass, data_folder):
+def test_the_page_has_every_layout_with_the_shipped_constants(kept, data_folder):
     assert [row["problem"] for row in kept["rows"]] == [spell(problem) for problem in sass.TYPICAL]
     for row in kept["rows"]:
         problem = variants.dense_call(parse(row["problem"])).problem
@@ -189,12 +180,12 @@ def test_the_page_has_every_layout_with_the_shipped_constants(kept, sass, data_f
         assert row["constants"] == shipped.constants, f"{row['problem']}: run make sass"
 
 
-def test_the_page_counts_the_loop_that_it_shows(kept, sass):
+def test_the_page_counts_the_loop_that_it_shows(kept):
     counted = sass.count(kept["loop"])
     assert counted == {name: kept["rows"][0][name] for name in counted}
 
 
-def test_the_page_shows_the_kernel_as_it_is(kept, sass, data_folder):
+def test_the_page_shows_the_kernel_as_it_is(kept, data_folder):
     if ".".join(map(str, device.nvrtc_version())) != kept["nvrtc"]:
         pytest.skip(f"the page is of NVRTC {kept['nvrtc']}")
     try:

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -365,3 +366,13 @@ def test_the_attacks_are_written(checkout):
     assert tables.main([], root=checkout) == 0
     rows = page.read_text().splitlines()[3:5]
     assert rows == ["| bytes | 7 |", "| strides | 12,345 |"]
+
+
+def test_every_place_of_a_page_has_a_text_and_every_text_a_place():
+    rooms = {"rooms", "steps"}  # tools/draw_rooms.py writes these, with the same markers
+    names = tables.contents(tables.read_data(ROOT)).keys() | {"commands"} | rooms
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    found = [re.findall(r"^<!-- ([\w-]+):(begin|end) -->$", path.read_text(), re.MULTILINE) for path in pages]
+    places = [name for markers in found for name, side in markers if side == "begin"]
+    assert [name for markers in found for name, side in markers if side == "end"] == places
+    assert {*places} == {*names}

@@ -11,10 +11,11 @@ import pytest
 pytest.importorskip("torch")
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+NAMES = sorted({path.stem for path in EXAMPLES.glob("torch_*.py")} - {"torch_processes"})  # which the others share
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("torch_*.py")))
+@pytest.mark.parametrize("name", NAMES)
 def test_two_processes(name, tmp_path):
     launcher = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = os.environ | {"FASTSGEMM_DEVICE": "host", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

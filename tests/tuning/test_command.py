@@ -129,6 +129,12 @@ def test_without_a_device_it_says_so(tmp_path):
         pytest.skip("there is a device")
     assert done.returncode == 2
     assert done.stderr.startswith("fastsgemm: no NVIDIA driver") and done.stderr.count("\n") == 1
+    assert "--dry-run --device sm_90" in done.stderr
+
+
+def test_a_simulated_device_is_refused_with_the_command_that_works(cli):
+    code, _, err = cli("--device", "sim")
+    assert code == 2 and "simulated device cannot be tuned" in err and "--dry-run --device sm_90" in err
 
 
 def test_a_dry_run_needs_no_device():

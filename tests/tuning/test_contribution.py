@@ -62,7 +62,7 @@ def test_a_file_says_where_it_is_from(exported):
 def test_a_whole_file_is_in_order(exported, verify):
     code, out, _ = verify(exported)
     assert code == 0, out
-    assert "2 records" in out and "no device 'Fake 9000'" in out
+    assert "records: 2" in out and "no device 'Fake 9000'" in out
 
 
 def spread(data):
@@ -120,7 +120,7 @@ def test_rates_of_rung_11_are_read_and_must_be_of_the_device(exported, verify):
     code, out, _ = verify(exported | {"rates": rates})
     assert code == 1 and "its rates of rung fp16x3 are of NVIDIA H200" in out
     code, _, err = verify(exported | {"rates": rates | {"tiles": []}})
-    assert code == 2 and "it has no tiles" in err
+    assert code == 2 and "length >= 1 - at `$.tiles`" in err
 
 
 @pytest.mark.parametrize(
@@ -142,6 +142,14 @@ def test_a_file_of_another_format_is_one_line(exported, verify, change):
 def test_a_missing_file_is_one_line(cli, tmp_path):
     code, _, err = cli("--verify", str(tmp_path / "none.json"))
     assert code == 2 and err.count("\n") == 1 and "cannot be read" in err
+
+
+@pytest.mark.parametrize("text", ["# no JSON", '{"date": 1}'])
+def test_another_file_is_named(cli, tmp_path, text):
+    (tmp_path / "other.json").write_text(text)
+    code, _, err = cli("--verify", str(tmp_path / "other.json"))
+    assert code == 2 and err.count("\n") == 1
+    assert "other.json is no file that fastsgemm tune --export has written" in err
 
 
 def test_on_its_device_a_sample_is_timed_again(exported, verify, evaluator, monkeypatch):

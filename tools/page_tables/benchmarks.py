@@ -5,17 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
+from fastsgemm.bench.sets import SETS
 from fastsgemm.bench.suite import SCHEMA
-from page_tables.markdown import NOT_MEASURED, Data, header, line, machine
+from page_tables.markdown import NOT_MEASURED, Data, about, header, line, machine
 
-SETS = (
-    "shapes",
-    "layouts",
-    "narrow",
-    "squares",
-    "random",
-    "large",
-)  # benchmark groups of tests/benchmarks/test_shapes.py
 UNKNOWN_DEVICE = "sgemm, unknown device"  # its name in tests/benchmarks/test_first_result.py
 
 _KEPT = ("M", "N", "K", "layout", "lda", "ldb", "ldc", "load_bytes", "size", "rung", "rule", "ms", "cublas_ms")
@@ -52,14 +45,9 @@ def reduce(run: Data, ladder: bool = True) -> Data:
     rungs = of("ladder")
     if ladder and not rungs:
         raise ValueError("the run has no ladder: run make bench on a machine with a device")
-    machine = run["machine_info"]["fastsgemm"]
     return {
         "schema": SCHEMA,
-        "date": run["datetime"][:10],
-        "device": (machine.get("devices") or machine["devices"])[0]["name"],
-        "driver": machine["driver"],
-        "nvrtc": machine["nvrtc"],
-        "packages": run["machine_info"]["packages"],
+        **about(run),
         "sizes": run["machine_info"]["sizes"],
         "ladder": sorted(rungs, key=lambda row: row["number"] or len(rungs)),
         **{name: [{kept: row[kept] for kept in _KEPT} for row in of(name)] for name in SETS},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from page_tables.markdown import NOT_MEASURED, Data, header, line, machine
+from page_tables.markdown import NOT_MEASURED, Data, about, header, line, machine
 
 GROUPS = ("squares", "layouts", "large", "shapes", "pre-split", "peers")  # of benchmarks, after "fp16x3 "
 _BOUNDS = ((1, 10), (10, 100), (100, 300))  # GFLOP, of the classes of random problems
@@ -21,15 +21,7 @@ def reduce(run: Data) -> Data | None:
     found = {group: of(group) for group in GROUPS}
     if not any(found.values()):
         return None
-    about = run["machine_info"]["fastsgemm"]
-    return {
-        "date": run["datetime"][:10],
-        "device": (about.get("devices") or about["devices"])[0]["name"],
-        "driver": about["driver"],
-        "nvrtc": about["nvrtc"],
-        "packages": run["machine_info"]["packages"],
-        **found,
-    }
+    return about(run) | found
 
 
 def _squares(rows: Sequence[Data]) -> list[str]:

@@ -1,7 +1,9 @@
-"""Markdown tables, and what stands where nothing was measured."""
+"""Markdown tables, where a run was made, places in a page, and what stands where nothing was measured."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a device.*"
@@ -9,14 +11,38 @@ NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a 
 Data = dict[str, Any]
 
 
+def about(run: Data) -> Data:
+    """Return where and when a run of pytest-benchmark was made, as `machine` shows it."""
+    found = run["machine_info"]["fastsgemm"]
+    return {
+        "date": run["datetime"][:10],
+        "device": found["devices"][0]["name"],
+        "driver": found["driver"],
+        "nvrtc": found["nvrtc"],
+        "packages": run["machine_info"]["packages"],
+    }
+
+
 def machine(data: Data) -> str:
-    packages = ", ".join(f"{name} {version}" for name, version in data["packages"].items())
-    return f"one {data['device']}, driver {data['driver']}, NVRTC {data['nvrtc']}, {packages}, {data['date']}"
+    """Return the device, the versions and the date of a run; not every run uses other packages."""
+    packages = [f"{name} {version}" for name, version in data.get("packages", {}).items()]
+    facts = (f"one {data['device']}", f"driver {data['driver']}", f"NVRTC {data['nvrtc']}", *packages, data["date"])
+    return ", ".join(facts)
+
+
+def fill(text: str, contents: Mapping[str, str]) -> str:
+    """Return a page with the tables put between their markers, ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``."""
+    for name, content in contents.items():
+        place = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
+        text = place.sub(lambda found, content=content: f"{found[1]}{content}\n{found[2]}", text)  # type: ignore[misc]
+    return text
 
 
 def header(first: str, *rest: str) -> list[str]:
+    """Return the first two lines of a table whose columns after the first hold numbers."""
     return [line(first, *rest), "|---|" + "---:|" * len(rest)]
 
 
 def line(*cells: object) -> str:
+    """Return a line of a table."""
     return "| " + " | ".join(map(str, cells)) + " |"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from page_tables.markdown import NOT_MEASURED, Data, header, line
+from page_tables.markdown import NOT_MEASURED, Data, header, line, machine
 
-_PROOF = {
+COMPARED = {
     "rows": "1 to 512 of 4096 rows and all, with N = {N} and K = {K}, each layout; against the reference",
     "configs": "random legal configs, shapes, layouts, paddings, alignments, alpha and beta; against the reference",
     "simulated": "the product on a simulated H200, A100 and T4; against the device",
@@ -18,7 +18,7 @@ def texts(data: Data | None) -> dict[str, str]:
     """Return the tables by name."""
     if data is None:
         return dict.fromkeys(("order-cost", "order-proof"), NOT_MEASURED)
-    return {"order-cost": "\n".join(_cost(data)), "order-proof": "\n".join(_proof(data))}
+    return {"order-cost": "\n".join(_cost(data["cost"])), "order-proof": "\n".join(_proof(data["proof"]))}
 
 
 def _cost(data: Data) -> list[str]:
@@ -31,7 +31,7 @@ def _cost(data: Data) -> list[str]:
     )
     heads = ("number", "times cuBLAS, mean", "least", "slower than cuBLAS", "times the default, mean", "least")
     return [
-        f"On {_machine(data)}. Means are geometric.", "",
+        f"On {machine(data)}. Means are geometric.", "",
         *header("problems", *heads),
         *(_summary(name, found) for name, found in groups if found), "",
         f"Slower than cuBLAS, {len(lost)} of {len(rows)}, the slowest first:", "",
@@ -66,12 +66,8 @@ def _times_default(row: Data) -> float:
 
 
 def _proof(data: Data) -> list[str]:
-    lines = [f"On {_machine(data)}.", "", *header("compared, bit by bit", "calls", "wrong")]
-    for name, what in _PROOF.items():
-        found = data["proof"][name]
+    lines = [f"On {machine(data)}.", "", *header("compared, bit by bit", "calls", "wrong")]
+    for name, what in COMPARED.items():
+        found = data[name]
         lines.append(line(what.format(**found), found["calls"], found["bad"]))
     return lines
-
-
-def _machine(data: Data) -> str:
-    return f"one {data['device']}, driver {data['driver']}, NVRTC {data['nvrtc']}, {data['date']}"

@@ -2,141 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from page_tables.markdown import Data, header, line
 
 NOT_MEASURED = "*Not measured yet: run `tests/benchmarks/programs/run.py --json docs/data/pytorch.json` on a GPU.*"
 
 
-def texts(found: Data | None) -> dict[str, str]:
-    """Return the text of every table by its name; a program that was not run has none yet."""
+def texts(found: Mapping[str, Data] | None) -> dict[str, str]:
+    """Return the text of every table by its name; a program that was not run has none yet.
+
+    Parameters
+    ----------
+    found : mapping, optional
+        What each program measured, by its name.
+    """
     found = found or {}
-    needs = {
-        "pytorch-calls": (_calls, "calls"),
-        "pytorch-compiled": (_compiled, "compiled"),
-        "pytorch-opinfo": (_opinfo, "opinfo"),
-        "pytorch-gpt2": (_gpt2, "gpt2"),
-        "pytorch-losses": (_losses, "gpt2"),
-        "pytorch-gaussian-process": (_gaussian_process, "gaussian_process"),
-        "pytorch-batch-invariance": (_batch_invariance, "batch_invariance"),
-        "pytorch-gpus": (_gpus, "two_gpus"),
-    }
     return {
-        name: _with_remark(table, found, key) if key in found else NOT_MEASURED for name, (table, key) in needs.items()
+        name: _text(table, found[program]) if program in found else NOT_MEASURED
+        for name, (program, table) in _TABLES.items()
     }
 
 
-def _with_remark(table: Callable[[Data], str], found: Data, key: str) -> str:
-    """Return a table and, below it, what must be known of this run."""
-    remark = found[key].get("remark")
-    return table(found) + (f"\n\n{remark}" if remark else "")
+def _text(table: Callable[[Data], list[str]], program: Data) -> str:
+    """Return where a program ran, its table, and what must be known of this run."""
+    remark = program.get("remark")
+    lines = [f"On {_devices(program)}, torch {program['torch']}, {program['date']}.", "", *table(program)]
+    return "\n".join([*lines, "", remark] if remark else lines)
 
 
-def _calls(found: Data) -> str:
-    calls = found["calls"]
-    lines = [
-        f"On one {found['device']}, torch {found['torch']}, {found['date']}; 64 x 64 operands.",
-        "",
-        *header("call", "PyTorch's kernel, µs", "with the switch on, µs", "ratio"),
-    ]
+def _devices(program: Data) -> str:
+    number = program["dtensor"]["devices"] if "dtensor" in program else "one"
+    return f"{number} {program['device']}"
+
+
+def _calls(calls: Data) -> list[str]:
+    lines = header("call on 64 x 64 operands", "PyTorch's kernel, µs", "with the switch on, µs", "ratio")
     for name, row in calls["host_us"].items():
         plain, ours = row["PyTorch"], row["fastsgemm"]
         lines.append(line(f"`{name}`", f"{plain:.1f}", f"{ours:.1f}", f"{ours / plain:.2f}"))
     lines += ["", *header("call without the switch", "host time, µs")]
-    lines += [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
-    return "\n".join(lines)
+    return lines + [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
 
 
-def _compiled(found: Data) -> str:
+def _compiled(compiled: Data) -> list[str]:
     lines = header("compiled MLP, 1024 wide, forward and backward", "PyTorch, ms", "with the switch on, ms", "ratio")
-    for batch, row in found["compiled"].items():
+    for batch, row in compiled["ms"].items():
         plain, ours = row["PyTorch"], row["fastsgemm"]
         lines.append(line(f"batch {batch}", f"{plain:.3f}", f"{ours:.3f}", f"{ours / plain:.2f}"))
-    return "\n".join(lines)
+    return lines
 
 
-def _opinfo(found: Data) -> str:
-    opinfo = found["opinfo"]
+def _opinfo(opinfo: Data) -> list[str]:
     total = sum(row["samples"] for row in opinfo["operators"])
-    lines = [
-        f"All {total} samples agree to {opinfo['tolerance']:.0e}, on one {found['device']}, torch {found['torch']}, "
-        f"{found['date']}.",
-        "",
-        *header("operator", "samples", "calls replaced", "passed on", "largest difference"),
-    ]
+    lines = [f"All {total} samples agree to {opinfo['tolerance']:.0e}.", ""]
+    lines += header("operator", "samples", "calls replaced", "passed on", "largest difference")
     for row in opinfo["operators"]:
         cells = row["samples"], row["replaced"], row["passed_on"], f"{row['worst']:.1e}"
         lines.append(line(f"`{row['operator']}`", *cells))
-    return "\n".join(lines)
+    return lines
 
 
-def _where(found: Data) -> list[str]:
-    return [f"On one {found['device']}, torch {found['torch']}, {found['date']}.", ""]
+def _gpt2(gpt2: Data) -> list[str]:
+    what = "GPT-2 (124M), {} x {} tokens, a step".format(*gpt2["batch"])
+    return _program(gpt2, what, {name: f"{ms:.1f} ms" for name, ms in gpt2["ms"].items()}, "loss")
 
 
-def _gpt2(found: Data) -> str:
-    gpt2 = found["gpt2"]
-    lines = _where(found) + header("program", "products", "time", "difference from PyTorch", "FLOPs replaced")
-    for name, ms in gpt2["ms"].items():
-        what = "GPT-2 (124M), {} x {} tokens, a step".format(*gpt2["batch"])
-        difference = gpt2["difference"].get(name)
-        shown = "" if difference is None else f"loss {difference:.1e}"
-        lines.append(line(what, name, f"{ms:.1f} ms", shown, _percent(gpt2["share"].get(name))))
-    return "\n".join(lines)
+def _gaussian_process(process: Data) -> list[str]:
+    what = f"n = {process['n']}, {process['iterations']} steps, CG tolerance {process['cg_tolerance']:g}"
+    return _program(process, what, {name: f"{s:.2f} s" for name, s in process["seconds"].items()}, "hyperparameters")
 
 
-def _gaussian_process(found: Data) -> str:
-    process = found["gaussian_process"]
-    lines = _where(found) + header("program", "products", "time", "difference from PyTorch", "FLOPs replaced")
-    for name, seconds in process["seconds"].items():
-        what = f"n = {process['n']}, {process['iterations']} steps, CG tolerance {process['cg_tolerance']:g}"
-        difference = process["difference"].get(name)
-        shown = "" if difference is None else f"hyperparameters {difference:.1e}"
-        lines.append(line(what, name, f"{seconds:.2f} s", shown, _percent(process["share"].get(name))))
-    return "\n".join(lines)
+def _program(program: Data, what: str, times: Mapping[str, str], compared: str) -> list[str]:
+    """Return a line for each kind of products: the time, and how far `compared` is from what PyTorch gives."""
+    lines = header("program", "products", "time", "difference from PyTorch", "FLOPs replaced")
+    for name, time in times.items():
+        difference = program["difference"].get(name)
+        shown = "" if difference is None else f"{compared} {difference:.1e}"
+        lines.append(line(what, name, time, shown, _percent(program["share"].get(name))))
+    return lines
 
 
-def _batch_invariance(found: Data) -> str:
-    prompts = found["batch_invariance"]
-    what = f"one prompt of {prompts['tokens']} tokens, alone and among {prompts['prompts']}"
-    lines = _where(found) + header(what, "logits that differ")
-    lines += [line(name, f"{count:,} of {prompts['elements']:,}") for name, count in prompts["differing"].items()]
-    return "\n".join(lines)
-
-
-def _losses(found: Data) -> str:
-    gpt2 = found["gpt2"]
+def _losses(gpt2: Data) -> list[str]:
     names = list(gpt2["losses"])
     lines = header("step", *names)
     for step in sorted({0, 1, 4, 9, 14, gpt2["steps"] - 1}):
         if step < gpt2["steps"]:
             lines.append(line(step + 1, *(f"{gpt2['losses'][name][step]:.6f}" for name in names)))
-    return "\n".join(lines)
+    return lines
 
 
-def _gpus(found: Data) -> str:
-    two = found["two_gpus"]
-    lines = [
-        f"On {two['dtensor']['devices']} {two['device']}, torch {two['torch']}, {two['date']}.",
-        "",
+def _batch_invariance(prompts: Data) -> list[str]:
+    what = f"one prompt of {prompts['tokens']} tokens, alone and among {prompts['prompts']}"
+    lines = header(what, "logits that differ")
+    return lines + [line(name, f"{count:,} of {prompts['elements']:,}") for name, count in prompts["differing"].items()]
+
+
+def _gpus(several: Data) -> list[str]:
+    dtensor, mlp = several["dtensor"], several["mlp"]
+    bits = {name: "yes" if same else "no" for name, same in dtensor["same bits"].items()}
+    close = {name: f"to {max(mlp['difference'].values()):.0e}" for name in mlp["ms"]}
+    return [
         *header("work", "ms", "share of the ideal", "same bits as one GPU"),
+        *_shared(f"{dtensor['size']}^3", dtensor, bits),
+        *_shared(f"MLP, width {mlp['width']}, batch {mlp['batch']}, forward and backward", mlp, close),
     ]
-    dtensor, n = two["dtensor"], two["dtensor"]["devices"]
-    alone = dtensor["ms"]["one device"]
-    for name, ms in dtensor["ms"].items():
-        what = f"{dtensor['size']}^3, {name}"
-        share = "" if name == "one device" else _percent(alone / n / ms)
-        lines.append(line(what, f"{ms:.1f}", share, {True: "yes", False: "no"}.get(dtensor["same bits"].get(name), "")))
-    mlp = two["mlp"]
-    alone = mlp["ms"]["one device"]
-    for name, ms in mlp["ms"].items():
-        what = f"MLP, width {mlp['width']}, batch {mlp['batch']}, forward and backward, {name}"
-        share = "" if name == "one device" else _percent(alone / n / ms)
-        same = "" if name == "one device" else f"to {max(mlp['difference'].values()):.0e}"
-        lines.append(line(what, f"{ms:.1f}", share, same))
-    return "\n".join(lines)
+
+
+def _shared(what: str, work: Data, same: Mapping[str, str]) -> list[str]:
+    """Return a line for each way to share out a work; the first is that of one device."""
+    (first, alone), *others = work["ms"].items()
+    ideal = alone / work["devices"]
+    rows = [line(f"{what}, {name}", f"{ms:.1f}", _percent(ideal / ms), same[name]) for name, ms in others]
+    return [line(f"{what}, {first}", f"{alone:.1f}", "", ""), *rows]
 
 
 def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f}%"
+
+
+# Every table with the program that measures its figures.
+_TABLES: dict[str, tuple[str, Callable[[Data], list[str]]]] = {
+    "pytorch-calls": ("calls", _calls),
+    "pytorch-compiled": ("compiled", _compiled),
+    "pytorch-opinfo": ("opinfo", _opinfo),
+    "pytorch-gpt2": ("gpt2", _gpt2),
+    "pytorch-losses": ("gpt2", _losses),
+    "pytorch-gaussian-process": ("gaussian_process", _gaussian_process),
+    "pytorch-batch-invariance": ("batch_invariance", _batch_invariance),
+    "pytorch-gpus": ("several_gpus", _gpus),
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastsgemm.ladder.simulated import Row, Table
+from fastsgemm.ladder.counts import Row, Table
 from fastsgemm.rungs import find
 from page_tables.markdown import Data, header, line
 

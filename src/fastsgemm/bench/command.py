@@ -4,35 +4,46 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fastsgemm.bench.sets import GIVEN, SETS
 from fastsgemm.errors import RecordError
+from fastsgemm.problem import Problem
 from fastsgemm.progress import say
 
 DESCRIPTION = (
-    "Check and time sgemm beside cuBLAS, which needs PyTorch, on fixed sets of problems; all take five minutes. "
+    "Check and time sgemm beside cuBLAS, which needs PyTorch, on fixed sets of problems; all take some minutes. "
     "With --compare, compare with an earlier run on the same kind of device and exit with 1 if a figure is slower."
 )
-SETS = ("shapes", "layouts", "narrow", "squares", "random", "large")
 
 _SLOWER = 1  # exit code
-_MOST_BYTES = 64 * 1024 * 1024
+_MOST_BYTES = 64 * 1024 * 1024  # of a file with results
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that only ``bench`` has."""
-    parser.add_argument(
+def add_options(parser: argparse.ArgumentParser, problem: Callable[[str], Problem]) -> None:
+    """Add the options of ``bench``; `problem` reads a problem of the command line."""
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument(
+        "--size",
+        action="append",
+        type=problem,
+        default=[],
+        metavar="M,N,K[,LAYOUT]",
+        help="time this problem instead of the sets; repeatable",
+    )
+    asked.add_argument(
         "--set",
         action="append",
-        choices=SETS,
+        choices=tuple(SETS),
         default=[],
         help="run this set of problems; repeatable; default: all sets",
     )
     parser.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the results as JSON, for --compare")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a report as Markdown; default: print it")
-    parser.add_argument(
+    asked.add_argument(
         "--input", type=Path, metavar="FILE", help="measure nothing; take the results that --output has written"
     )
     parser.add_argument(
@@ -74,7 +85,7 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
     from fastsgemm.bench import problem_sets, suite
 
     if options.size:
-        return suite.run({"given": [problem_sets.Sample(problem) for problem in options.size]}, options.device)
+        return suite.run({GIVEN: [problem_sets.Sample(problem) for problem in options.size]}, options.device)
     every = problem_sets.sets()
     return suite.run({name: every[name] for name in options.set or SETS}, options.device)
 
@@ -82,23 +93,27 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """Return the results in a file, with every field that a report needs."""
     from fastsgemm import private_files, strict_json
-    from fastsgemm.bench import comparison, suite
+    from fastsgemm.bench import comparison, report, suite
 
     try:
         text = private_files.read(path, _MOST_BYTES, private=False)
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error}") from error
-    data: dict[str, Any] = strict_json.decode(text, dict[str, Any])
+    try:
+        data: dict[str, Any] = strict_json.decode(text, dict[str, Any])
+    except RecordError as error:
+        raise RecordError(f"{path} holds no results of bench: {error}") from error
     missing = {"date", "device", "driver", "nvrtc", "packages"} - data.keys()
     if missing:
         raise RecordError(f"{path} holds no results of bench: {sorted(missing)} are missing")
     if data.get("schema", suite.SCHEMA) != suite.SCHEMA:
         raise RecordError(f"{path} has schema {data['schema']!r}; this version reads {suite.SCHEMA}")
+    data = {"ladder": [], "calls": []} | data
     try:
-        comparison.figures({"ladder": [], "calls": [], **data})
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        report.page(data, comparison.verdicts(data, data), data)  # it reads every field
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise RecordError(f"{path} holds no results of bench: {error!r}") from error
-    return {"ladder": [], "calls": [], **data}
+    return data
 
 
 def _write(path: Path, text: str) -> None:

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-SETS = ("shapes", "layouts", "narrow", "squares", "random", "large", "given")  # of problems, in the order of a report
+from fastsgemm.bench.sets import SETS_OF_A_RUN
+
 LIMIT = 0.95  # of the older figure: less is slower, if it is not noise
 _MEAN = "geometric mean of "  # beginning of the name of such a figure
 STANDARD_ERRORS = 2.0  # noise, in standard errors of both figures
@@ -44,9 +45,9 @@ class Figure:
 
 
 def figures(data: Data) -> dict[str, Figure]:
-    """Return the figures in the output of `reduce` by name. A figure has the same name in every run."""
+    """Return the figures of a run by name. A figure has the same name in every run."""
     found: dict[str, Figure] = {}
-    for name in SETS:
+    for name in SETS_OF_A_RUN:
         of_set = {f"{name} {_problem(row)}": _figure(row["percent"] / 100, row) for row in data.get(name, ())}
         if of_set:
             mean = statistics.geometric_mean(one.ratio for one in of_set.values())
@@ -110,26 +111,25 @@ class Verdict:
 
 def verdicts(old: Data, new: Data) -> list[Verdict]:
     """Return what became of every figure of two runs: those that are slower first, the worst of them first."""
-    alike = _alike(old, new)
-    before, after = ({**figures(run), **_means(both)} for run, both in zip((old, new), alike, strict=True))
+    before, after = comparable(old, new)
     found = [_verdict(name, before.get(name), after.get(name)) for name in before | after]
     order = ("slower", "faster", "same", "new", "gone")
     return sorted(found, key=lambda one: (order.index(one.verdict), (one.new or 1.0) / (one.old or 1.0)))
 
 
-def _alike(old: Data, new: Data) -> tuple[Data, Data]:
-    """Return both runs with only the problems that both have: means of other problems say nothing."""
-    kept: tuple[Data, Data] = ({}, {})
-    for name in SETS:
-        problems = [{_problem(row) for row in run.get(name, ())} for run in (old, new)]
-        for run, both in zip((old, new), kept, strict=True):
-            both[name] = [row for row in run.get(name, ()) if _problem(row) in problems[0] & problems[1]]
-    return kept
+def comparable(old: Data, new: Data) -> tuple[dict[str, Figure], dict[str, Figure]]:
+    """Return the figures of both runs, with means of the problems that both have: other means say nothing."""
+    common: tuple[Data, Data] = ({**old}, {**new})
+    for name in SETS_OF_A_RUN:
+        in_old, in_new = ({_problem(row) for row in run.get(name, ())} for run in (old, new))
+        for run in common:
+            run[name] = [row for row in run.get(name, ()) if _problem(row) in in_old & in_new]
+    before, after = (_without_means(run) | figures(both) for run, both in zip((old, new), common, strict=True))
+    return before, after
 
 
-def _means(run: Data) -> dict[str, Figure]:
-    found = figures({"ladder": [], "calls": [], **run})
-    return {name: figure for name, figure in found.items() if name.startswith(_MEAN)}
+def _without_means(run: Data) -> dict[str, Figure]:
+    return {name: figure for name, figure in figures(run).items() if not name.startswith(_MEAN)}
 
 
 def _verdict(name: str, old: Figure | None, new: Figure | None) -> Verdict:

@@ -7,20 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from fastsgemm.bench.comparison import SETS, Verdict
+from fastsgemm.bench.comparison import Verdict
+from fastsgemm.bench.sets import SETS_OF_A_RUN
 from fastsgemm.problem import Problem, spell
 
 Data = dict[str, Any]
-
-_WHAT = {
-    "shapes": "named shapes",
-    "layouts": "4096 x 4096 x 4096 in four layouts",
-    "narrow": "narrow results",
-    "squares": "squares in four layouts",
-    "random": "random problems of all sizes",
-    "large": "random problems of 1 to 300 GFLOP",
-    "given": "problems that were asked for",
-}
 
 
 def page(data: Data, compared: Sequence[Verdict] = (), old: Data | None = None) -> str:
@@ -55,18 +46,18 @@ def summary(data: Data) -> list[str]:
     """Return a table with a line for each set."""
     lines = ["| problems | number | geometric mean | at 1.0 or better | at 0.95 or better | slowest |"]
     lines.append("|---|---:|---:|---:|---:|---:|")
-    for name in SETS:
+    for name, one in SETS_OF_A_RUN.items():
         speeds = [row["percent"] / 100 for row in data.get(name, ())]
         if speeds:
             ahead, near = (sum(speed >= least for speed in speeds) / len(speeds) for least in (1.0, 0.95))
             mean = statistics.geometric_mean(speeds)
             cells = f"{len(speeds)} | {mean:.3f} | {ahead:.0%} | {near:.0%} | {min(speeds):.2f}"
-            lines.append(f"| {_WHAT[name]} | {cells} |")
+            lines.append(f"| {one.what} | {cells} |")
     return lines
 
 
 def _losses(data: Data) -> list[str]:
-    rows = [row for name in SETS for row in data.get(name, ())]
+    rows = [row for name in SETS_OF_A_RUN for row in data.get(name, ())]
     lost = sorted((row for row in rows if row["percent"] < 100.0), key=lambda row: float(row["percent"]))
     lines = [f"## The {len(lost)} of {len(rows)} problems on which cuBLAS is faster", ""]
     lines += [

@@ -9,15 +9,15 @@ from typing import Any
 
 from fastsgemm import device
 from fastsgemm.bench.problem_sets import SIZES, Sample
+from fastsgemm.bench.sets import SETS_OF_A_RUN
 from fastsgemm.bench.versus import Versus, compile_ahead
+from fastsgemm.device import Gpu
 from fastsgemm.errors import MissingExtraError
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.progress import say, track
 from fastsgemm.tuning import first_use
 
 SCHEMA = 1  # of the results
-# Seconds spent on timing each of the two, for one problem of a set.
-SECONDS = {"shapes": 0.3, "layouts": 0.5, "narrow": 0.1, "squares": 0.1, "random": 0.06, "large": 0.08, "given": 0.5}
 
 
 def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[str, Any]:
@@ -26,7 +26,7 @@ def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[st
     Parameters
     ----------
     samples : mapping
-        Samples by the name of their set, a key of `SECONDS`.
+        Samples by the name of their set, a key of `SETS_OF_A_RUN`.
     place : str
         A device of this machine, as `fastsgemm.device.ordinal` understands it.
 
@@ -40,7 +40,8 @@ def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[st
         A result is wrong.
     """
     ordinal = device.ordinal(place)
-    torch = _torch()
+    device.probe()  # a missing driver is not a fault of PyTorch
+    torch = import_torch()
     gpu = first_use.open_device(ordinal)  # tunes a device without records, as a first call does
     switched = gpu.enter()
     try:
@@ -50,28 +51,35 @@ def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[st
         with closing(Stopwatch(gpu)) as stopwatch:
             versus = Versus(torch, f"cuda:{ordinal}", gpu, stopwatch)
             jobs = [(name, sample) for name, chosen in samples.items() for sample in chosen]
-            rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SECONDS}
+            rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SETS_OF_A_RUN}
             for name, sample in track(jobs, "timing beside cuBLAS"):
-                rows[name].append(versus.row(sample, SECONDS[name]))
+                rows[name].append(versus.row(sample, SETS_OF_A_RUN[name].seconds))
     finally:
         if switched:
             gpu.leave()
+    facts = {"schema": SCHEMA, **about(gpu, torch), "sizes": SIZES}
+    return facts | {"ladder": [], **rows, "calls": [], "first": []}
+
+
+def about(gpu: Gpu, torch: Any) -> dict[str, Any]:
+    """Return what a run was made with, and when, as plain data."""
     return {
-        "schema": SCHEMA,
         "date": datetime.date.today().isoformat(),
         "device": gpu.name,
         "driver": device.driver_text() or "unknown",
         "nvrtc": ".".join(map(str, device.nvrtc_version())),
         "packages": {"torch": torch.__version__},
-        "sizes": SIZES,
-        "ladder": [],
-        **rows,
-        "calls": [],
-        "first": [],
     }
 
 
-def _torch() -> Any:
+def import_torch() -> Any:
+    """Return PyTorch with TF32 turned off.
+
+    Raises
+    ------
+    MissingExtraError
+        It cannot be imported, or cannot use the device.
+    """
     try:
         import torch
     except (ImportError, OSError) as error:

@@ -187,23 +187,28 @@ class _Fitting:
     def _layouts(
         self, lines: tuple[tuple[Line, ...], ...], tail: tuple[float, float]
     ) -> dict[str, tuple[tuple[float, float], tuple[float, float]]]:
-        """Return `Fit.layouts`; a quick curve has no ragged times, and the aligned factors serve both."""
-        aligned = ragged = self._factors(0, lines[0], tail)
-        if self._place(1.0, self._probes.deep, 1, LAYOUTS[0]) in self._times:
-            ragged = self._factors(1, lines[1], tail)
-        return dict(zip(LAYOUTS, zip(aligned, ragged, strict=True), strict=True))
+        """Return `Fit.layouts`. A quick curve has no ragged times of a layout; the aligned factors serve both."""
+        aligned, ragged = (self._factors(which, lines[which], tail) for which in (0, 1))
+        return {layout: (aligned[layout], ragged.get(layout, aligned[layout])) for layout in LAYOUTS}
 
-    def _factors(self, ragged: int, lines: tuple[Line, ...], tail: tuple[float, float]) -> list[tuple[float, float]]:
-        """Return for each layout the time of the steps of K relative to NN, at a load of 1 and of a full wave."""
+    def _factors(
+        self, ragged: int, lines: tuple[Line, ...], tail: tuple[float, float]
+    ) -> dict[str, tuple[float, float]]:
+        """Return for each layout the time of the steps of K relative to NN, at a load of 1 and of a full wave.
+
+        A layout without ragged times is left out.
+        """
         few, deep = _depth(tail, self._step, TINY), self._probes.deep
+        M, N, K, _ = self._place(1.0, deep, ragged)
+        layouts = [layout for layout in LAYOUTS if not ragged or (M, N, K, layout) in self._times]
         found = []
         for load, line in ((1.0, lines[1]), (self._full, lines[-2])):
             M, N, K, _ = self._place(load, deep, ragged)
             once = line.at(few)  # what blocks cost once, whatever the layout
             whole = self._needed((M, N, K, "NN")) - once
-            steps = [self._needed((M, N, K, layout)) - once for layout in LAYOUTS]
+            steps = [self._needed((M, N, K, layout)) - once for layout in layouts]
             found.append([max(_LEAST_FACTOR, each / whole) if whole > 0.0 else 1.0 for each in steps])
-        return list(zip(*found, strict=True))
+        return dict(zip(layouts, zip(*found, strict=True), strict=True))
 
     def _tail(self, aligned: float, ragged: float) -> tuple[float, float]:
         """Return what a ragged last tile costs, in steps of k, given what a step costs in both cases."""

@@ -27,7 +27,7 @@ class Explanation:
 
     Attributes
     ----------
-    device : Device
+    device : DeviceInfo
     problem : Problem
     choice : Choice
         The rung, the config, the rule, what it rests on, its time, and what else was considered. With precision
@@ -37,7 +37,7 @@ class Explanation:
     packed : tuple of str
         Which of A and B are packed before the product.
     packing_ms : float
-        Time that packing takes, which the choice does not include.
+        Time that packing takes. The times of `choice` leave it out; the text and `json` include it.
     """
 
     device: DeviceInfo
@@ -72,7 +72,10 @@ class Explanation:
             "evidence": _evidence(choice),
             "packed": list(self.packed),
             "ms": None if choice.ms is None else choice.ms + self.packing_ms,
-            "options": [{"constants": option.config.constants, "ms": option.ms} for option in choice.options],
+            "options": [
+                {"constants": option.config.constants, "ms": None if option.ms is None else option.ms + self.packing_ms}
+                for option in choice.options
+            ],
         }
 
     def __repr__(self) -> str:
@@ -108,7 +111,7 @@ class Explanation:
         others = [option for option in choice.options if option.config != choice.config][:_SHOWN]
         for number, option in enumerate(others):
             head = "others" if number == 0 else ""
-            predicted = "" if option.ms is None else f"{option.ms:.4g} ms predicted  "
+            predicted = "" if option.ms is None else f"{option.ms + self.packing_ms:.4g} ms predicted  "
             lines.append(f"{head:10} {predicted}{option.config}")
         return "\n".join(lines)
 
@@ -174,14 +177,14 @@ def explain(
     Returns
     -------
     Explanation
-        Text by ``str``.
+        `print` shows it as text.
 
     Raises
     ------
     ShapeError, UnknownRungError
-        The problem or the rung cannot be had.
+        An extent or the layout is not valid; there is no such rung.
     DeviceError
-        `device` is to be in this machine and is not; the message says how to name one that need not be.
+        This machine does not have the device. The message says how to ask about another machine's.
     ConfigError
         Nothing is known of a device of this name or architecture; or the rung cannot be batch-invariant.
     PrecisionError

@@ -18,7 +18,7 @@ import numpy as np
 from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.product import multiply
-from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.device import LEGACY_STREAM, Gpu
 from fastsgemm.errors import ShapeError
 from fastsgemm.gemm import sgemm
 from fastsgemm.geometry import variants
@@ -72,6 +72,7 @@ class Contenders:
 
     Attributes
     ----------
+    problem : Problem
     where : str
         Name of the device, or a description of the host.
     clock : str
@@ -87,6 +88,7 @@ class Contenders:
         Runs the work of several products in turns and returns the median time of each, in milliseconds.
     """
 
+    problem: Problem
     where: str
     clock: str
     a: np.ndarray
@@ -136,16 +138,6 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int 
         B.upload(lines[1])
         as_given = views(problem, (A, B, C))
         launch = partial(multiply, gpu, LEGACY_STREAM, *as_given, _ONE, _ZERO)
-        asked = variants.dense_call(problem).problem
-
-        def product(rung: Rung | None) -> Product:
-            if rung is not None and rung.precision == "fp16x3":
-                fp16x3.require_tensor_cores(gpu)
-                tile = fp16x3.choose(gpu, asked, forced=True).config
-                constants = {} if tile is None else tile.constants
-                return Product(rung.name, rung.number, constants, partial(launch, rung), rung.precision)
-            found = choose(gpu, rung, asked)
-            return Product(found.rung.name, found.rung.number, found.config.constants, partial(launch, rung))
 
         def result(work: Work) -> np.ndarray:
             C.buffer.fill(_POISON, stream=C.stream)
@@ -156,15 +148,28 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int 
         lent = [Lent(array, view[1]) for array, view in zip((A, B, C), as_given, strict=True)]
         beside = cublas.product(*lent)  # type: ignore[arg-type]
         yield Contenders(
+            problem=problem,
             where=gpu.name,
             clock="device time, L2 flushed",
             a=a,
             b=b,
-            products=tuple(map(product, rungs or rungs_for(problem, gpu.arch))),
+            products=tuple(_product(gpu, problem, rung, launch) for rung in rungs or rungs_for(problem, gpu.arch)),
             baseline=Product(beside.name, None, {}, beside.work) if beside else None,
             result=result,
             medians=stack.enter_context(closing(Stopwatch(gpu))).medians,
         )
+
+
+def _product(gpu: Gpu, problem: Problem, rung: Rung | None, launch: Callable[[Rung | None], object]) -> Product:
+    """Return the product by a rung, with the constants that it gets on this device."""
+    asked = variants.dense_call(problem).problem
+    if rung is not None and rung.precision == "fp16x3":
+        fp16x3.require_tensor_cores(gpu)
+        tile = fp16x3.choose(gpu, asked, forced=True).config
+        constants = {} if tile is None else tile.constants
+        return Product(rung.name, rung.number, constants, partial(launch, rung), rung.precision)
+    found = choose(gpu, rung, asked)
+    return Product(found.rung.name, found.rung.number, found.config.constants, partial(launch, rung))
 
 
 @contextmanager
@@ -203,6 +208,7 @@ def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders
         work = partial(sgemm, a, b, C=c, rung=named)
         work()
         yield Contenders(
+            problem=problem,
             where="host, no NVIDIA device in use: NumPy's product through sgemm",
             clock="wall time",
             a=a,

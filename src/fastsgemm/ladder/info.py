@@ -115,7 +115,8 @@ class Info:
 
     def text(self) -> str:
         """Return this as text for a terminal, one fact a line."""
-        kernels = f"{self.cache_kernels} kernels, {self.cache_bytes / 1e6:.1f} MB" if self.cache_kernels else "empty"
+        many = self.cache_kernels
+        kernels = f"{many} kernel{'s' * (many != 1)}, {self.cache_bytes / 1e6:.1f} MB" if many else "empty"
         rows = [("fastsgemm", f"{self.fastsgemm}, Python {self.python}, NumPy {self.numpy}")]
         rows += [("device", _device_text(one)) for one in self.devices] or [("device", "none")]
         rows += [

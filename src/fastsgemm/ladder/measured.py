@@ -103,7 +103,7 @@ class Ladder:
         """Return this as a table for a terminal."""
         unit, scale = ("TFLOP/s", 1.0) if self.rungs else ("GFLOP/s", 1e3)
         lines = [
-            f"{self.where}",
+            self.where,
             f"{self.M} x {self.N} x {self.K}, {self.layout}, {self.clock}",
             "",
             f"{'rung':<16}{'ms':>11}{unit:>10}{'error':>11}"
@@ -184,7 +184,7 @@ def climb(contenders: Contenders) -> Ladder:
     beside_error = reference.error(contenders.result(beside.work)) if beside else math.nan
     if beside_error > reference.limit:
         beside = None  # it used TF32, forced by NVIDIA_TF32_OVERRIDE for example
-    flops = 2.0 * contenders.a.size * contenders.b.shape[1]
+    flops = float(contenders.problem.flops)
     rows, beside_times = [], []
     for product, error in track(list(zip(contenders.products, errors, strict=True)), "timing"):
         if not error <= reference.limit:
@@ -197,18 +197,18 @@ def climb(contenders: Contenders) -> Ladder:
     if beside_times:
         ms = statistics.median(beside_times)
         rows.append(Row("cuBLAS", None, {}, beside_error, ms, flops / ms / 1e9, 100.0))
-    M, K = contenders.a.shape
+    problem = contenders.problem
     return Ladder(
         where=contenders.where,
         clock=contenders.clock,
-        M=M,
-        N=contenders.b.shape[1],
-        K=K,
+        M=problem.M,
+        N=problem.N,
+        K=problem.K,
         rows=tuple(rows),
         baseline=beside.name if beside else None,
         identical=identical,
         reference_rows=len(reference.rows),
-        layout=_letter(contenders.a) + _letter(contenders.b),
+        layout=problem.layout,
     )
 
 
@@ -225,10 +225,6 @@ def _check(contenders: Contenders, reference: Reference) -> tuple[list[float], b
             first = bits.copy()
         identical = identical and np.array_equal(bits, first)
     return errors, identical
-
-
-def _letter(x: np.ndarray) -> str:
-    return "N" if x.flags.c_contiguous else "T"
 
 
 def _row(

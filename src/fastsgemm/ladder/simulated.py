@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,12 +14,13 @@ from fastsgemm.geometry import grid, variants
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.ladder import contenders
+from fastsgemm.ladder.counts import Fp16x3Rows, KernelRow, Row, Table
 from fastsgemm.ladder.measured import Reference, divided
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import track
-from fastsgemm.rungs import Rung, find
+from fastsgemm.rungs import Rung
 from fastsgemm.sim import fp16x3 as sim_fp16x3
-from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
+from fastsgemm.sim.counters import GlobalTraffic
 from fastsgemm.sim.gemm import sgemm
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
@@ -34,280 +32,6 @@ MOST_FLOPS = 5 * 10**9
 _STEPS_BESIDE = 64  # steps of k that take as long as setting up and storing a tile
 _FLOPS_A_SECOND = (8e6, 30e6)  # simulated on two cores: small grids, large grids
 _COPIES = 8.0  # memory in float32 copies of A, B and C: values, float64 reference, simulated memory and its map
-
-_WIDTH = 80  # columns of a terminal
-
-
-@dataclass(frozen=True)
-class Row:
-    """The counts of one rung.
-
-    Attributes
-    ----------
-    number : int
-    name : str
-    constants : dict
-        Tile constants of the rung.
-    loads_a, loads_b, stores_c : GlobalTraffic
-    shared_loads, shared_stores : SharedTraffic
-    instructions, fmas, thread_fmas : int
-        As in `fastsgemm.sim.report.Activity`.
-    barriers : float
-        Barriers that each block passes.
-    divergent_branches : int
-        Branches that split a warp.
-    registers, spilled : int
-        Registers and spilled bytes a thread, from the cubin.
-    shared_bytes : int
-        Shared memory of a block.
-    occupancy : float
-        Resident warps of an SM relative to its limit, 0 to 1.
-    limited_by : str
-        The resource that limits the occupancy.
-    error : float or None
-        ||C - C64||_F / ||C64||_F; None if C contains a NaN.
-    right : bool
-        Whether the error is within the rounding bound.
-    """
-
-    number: int
-    name: str
-    constants: dict[str, int]
-    loads_a: GlobalTraffic
-    loads_b: GlobalTraffic
-    stores_c: GlobalTraffic
-    shared_loads: SharedTraffic
-    shared_stores: SharedTraffic
-    instructions: int
-    fmas: int
-    thread_fmas: int
-    barriers: float
-    divergent_branches: int
-    registers: int
-    spilled: int
-    shared_bytes: int
-    occupancy: float
-    limited_by: str
-    error: float | None
-    right: bool
-
-    @property
-    def fmas_per_load(self) -> float:
-        """FMAs per load from shared memory; 0 without such loads."""
-        return self.fmas / self.shared_loads.requests if self.shared_loads.requests else 0.0
-
-    @property
-    def bytes_per_fma(self) -> float:
-        """Bytes of A and B loaded from global memory, in whole sectors, per FMA of a thread."""
-        sectors = self.loads_a.sectors + self.loads_b.sectors
-        return 32 * sectors / self.thread_fmas if self.thread_fmas else 0.0
-
-    @property
-    def fmas_per_word(self) -> float:
-        """FMAs per 32-bit word from shared memory. Independent of how the compiler merges loads."""
-        return self.fmas / self.shared_loads.words if self.shared_loads.words else 0.0
-
-    @property
-    def others_per_fma(self) -> float:
-        """Other PTX instructions per FMA; 0 without FMAs."""
-        return (self.instructions - self.fmas) / self.fmas if self.fmas else 0.0
-
-
-@dataclass(frozen=True)
-class KernelRow:
-    """The counts of one kernel of rung 11.
-
-    Attributes
-    ----------
-    name : str
-    blocks : int
-    loads, stores : GlobalTraffic
-        Of all operands.
-    shared_wavefronts : int
-        Of loads and stores by threads. What the copy engine and the tensor cores do is not counted.
-    instructions : int
-    registers, shared_bytes : int
-        As in `Row`.
-    occupancy : float
-    """
-
-    name: str
-    blocks: int
-    loads: GlobalTraffic
-    stores: GlobalTraffic
-    shared_wavefronts: int
-    instructions: int
-    registers: int
-    shared_bytes: int
-    occupancy: float
-
-
-@dataclass(frozen=True)
-class Fp16x3Rows:
-    """The counts of rung 11, whose product takes several kernels. Its bits are not those of the other rungs.
-
-    Attributes
-    ----------
-    constants : dict
-        Of the kernel that multiplies.
-    kernels : tuple of KernelRow
-        In the order of their launches.
-    error : float or None
-        As in `Row`.
-    right : bool
-    """
-
-    constants: dict[str, int]
-    kernels: tuple[KernelRow, ...]
-    error: float | None
-    right: bool
-
-
-# A column: group, heading, and format of its cells.
-_MEMORY = (
-    ("sectors", "A", "{row.loads_a.sectors_per_request:.1f}"),
-    ("sectors", "B", "{row.loads_b.sectors_per_request:.1f}"),
-    ("sectors", "C", "{row.stores_c.sectors_per_request:.1f}"),
-    ("shared", "loads", "{row.shared_loads.requests}"),
-    ("wavefronts", "a load", "{row.shared_loads.wavefronts_per_request:.2f}"),
-    ("shared", "stores", "{row.shared_stores.requests}"),
-    ("wavefronts", "a store", "{row.shared_stores.wavefronts_per_request:.2f}"),
-)
-_ARITHMETIC = (
-    ("FMAs a", "load", "{row.fmas_per_load:.2f}"),
-    ("FMAs a", "word", "{row.fmas_per_word:.2f}"),
-    ("others", "an FMA", "{row.others_per_fma:.2f}"),
-    ("barriers", "a block", "{row.barriers:.0f}"),
-    ("divergent", "branches", "{row.divergent_branches}"),
-    ("", "registers", "{row.registers}"),
-    ("shared", "bytes", "{row.shared_bytes}"),
-    ("", "occupancy", "{row.occupancy:.0%}"),
-)
-_COLUMNS = _MEMORY + _ARITHMETIC
-_KERNEL = (
-    ("", "blocks", "{row.blocks}"),
-    ("sectors", "loaded", "{row.loads.sectors}"),
-    ("sectors", "stored", "{row.stores.sectors}"),
-    ("", "instructions", "{row.instructions}"),
-    ("shared", "wavefronts", "{row.shared_wavefronts}"),
-    ("", "registers", "{row.registers}"),
-    ("shared", "bytes", "{row.shared_bytes}"),
-    ("", "occupancy", "{row.occupancy:.0%}"),
-)
-_SHORT = {"registers": "regs", "instructions": "instr."}  # headings shortened to fit a terminal
-
-_MEMORY_LEGEND = """\
-sectors: 32-byte pieces of global memory that a warp touches per load of A or B,
-  or per store of C, on average
-wavefronts: passes over the banks of shared memory per load or store of a warp,
-  on average"""
-_ARITHMETIC_LEGEND = """\
-FMAs a load, a word: per load instruction from shared memory, and per 32-bit
-  word that it loads and the kernel uses
-others an FMA: other PTX instructions per FMA"""
-
-
-@dataclass(frozen=True)
-class Table:
-    """The result of `climb`.
-
-    Attributes
-    ----------
-    device, arch, nvrtc : str
-        The simulated device, its architecture, and the version of NVRTC.
-    M, N, K : int
-        C is (M, N), A is (M, K).
-    constants : str
-        A description of the tile constants.
-    identical : bool
-        Whether all rungs that sum in one chain returned the same bits.
-    rows : tuple of Row
-    layout : str
-        As in `Problem`.
-    fp16x3 : Fp16x3Rows or None
-        Rung 11, if it was run.
-    """
-
-    device: str
-    arch: str
-    nvrtc: str
-    M: int
-    N: int
-    K: int
-    constants: str
-    identical: bool
-    rows: tuple[Row, ...]
-    layout: str = "NN"
-    fp16x3: Fp16x3Rows | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether every result is correct and all bits agree."""
-        right = all(row.right for row in self.rows) and (self.fp16x3 is None or self.fp16x3.right)
-        return self.identical and right
-
-    def json(self) -> dict[str, Any]:
-        """Return this as plain data, ready for `json.dumps`."""
-        return asdict(self) | {"ok": self.ok}
-
-    def heading(self) -> str:
-        """Return one line that says what was run."""
-        layout = "" if self.layout == "NN" else f", {self.layout},"
-        problem = f"{self.M} x {self.N} x {self.K}{layout} with {self.constants}"
-        return f"{problem} on a simulated {self.device} ({self.arch}), NVRTC {self.nvrtc}"
-
-    def text(self) -> str:
-        """Return this as tables for a terminal, at most 80 columns wide."""
-        lines = textwrap.wrap(self.heading(), _WIDTH)
-        if self.rows:
-            lines += ["", *self._table(_MEMORY), *_MEMORY_LEGEND.splitlines()]
-            lines += ["", *self._table(_ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
-        for row in self.rows:
-            constants = str(find(row.name).config(**row.constants))
-            lines += textwrap.wrap(f"{row.number} {row.name:<14}{constants}", _WIDTH, subsequent_indent=" " * 16)
-        if self.fp16x3 is not None:
-            lines += ["", *self._fp16x3_table(self.fp16x3)]
-        lines += ["", *(f"{row.name}: WRONG, error {row.error}" for row in self.rows if not row.right)]
-        chains = sum(not divided(row.constants) for row in self.rows)
-        if chains > 1:
-            verdict = "are the same bits" if self.identical else "are NOT the same bits: look for an indexing bug"
-            lines.append(f"the results of the {chains} rungs {verdict}")
-        if self.ok and self.rows:
-            lines += textwrap.wrap(self._summary(), _WIDTH)
-        return "\n".join(lines)
-
-    def _table(self, columns: Sequence[tuple[str, str, str]]) -> list[str]:
-        return _plain("rung", [(f"{row.number} {row.name}", row) for row in self.rows], columns)
-
-    def _fp16x3_table(self, found: Fp16x3Rows) -> list[str]:
-        constants = " ".join(f"{name}={value}" for name, value in found.constants.items())
-        error = "not a number" if found.error is None else f"{found.error:.2g}"
-        text = f"error {error}; its bits are its own, because it sums products of FP16 pairs on tensor cores"
-        lines = textwrap.wrap(f"11 fp16x3       {constants}", _WIDTH, subsequent_indent=" " * 16)
-        lines += textwrap.wrap(("" if found.right else "WRONG: ") + text, _WIDTH)
-        return [*lines, *_plain("kernel", [(row.name, row) for row in found.kernels], _KERNEL)]
-
-    def _summary(self) -> str:
-        """Return one sentence that sums up the counts."""
-        first, *_, last = sorted(2 * self.rows, key=lambda row: row.number)
-        if first is last:
-            return (
-                f"{first.name}: {first.bytes_per_fma:.3g} bytes of global memory and {first.others_per_fma:.3g} "
-                "other instructions per FMA"
-            )
-        return (
-            f"from {first.name} to {last.name}, an FMA costs {first.bytes_per_fma:.3g} -> {last.bytes_per_fma:.3g} "
-            f"bytes of global memory and {first.others_per_fma:.3g} -> {last.others_per_fma:.3g} other instructions"
-        )
-
-    def markdown(self) -> str:
-        """Return the rows as a Markdown table."""
-        return _markdown("rung", [(f"{row.number} {row.name}", row) for row in self.rows], _COLUMNS)
-
-    def fp16x3_markdown(self) -> str:
-        """Return the kernels of rung 11 as a Markdown table; empty where it was not run."""
-        kernels = self.fp16x3.kernels if self.fp16x3 is not None else ()
-        return _markdown("kernel", [(row.name, row) for row in kernels], _KERNEL) if kernels else ""
 
 
 def climb(
@@ -419,22 +143,6 @@ def _flops(problem: Problem, rung: Rung, config: Config | None) -> int:
     return 2 * grid.tiles(config, swapped) * config.BM * config.BN * (swapped.K + _STEPS_BESIDE)
 
 
-def from_json(data: dict[str, Any]) -> Table:
-    """Return the table from the output of `Table.json`."""
-    traffic = {"loads_a": GlobalTraffic, "loads_b": GlobalTraffic, "stores_c": GlobalTraffic}
-    kinds = traffic | {"shared_loads": SharedTraffic, "shared_stores": SharedTraffic}
-    rows = tuple(Row(**row | {name: kind(**row[name]) for name, kind in kinds.items()}) for row in data["rows"])
-    found = data.get("fp16x3")
-    if found is not None:
-        kernels = tuple(
-            KernelRow(**row | {name: GlobalTraffic(**row[name]) for name in ("loads", "stores")})
-            for row in found["kernels"]
-        )
-        found = Fp16x3Rows(**found | {"kernels": kernels})
-    kept = {name: value for name, value in data.items() if name != "ok"}
-    return Table(**kept | {"rows": rows, "fp16x3": found})
-
-
 def _row(rung: Rung, config: Config, report: Report, error: float, limit: float) -> Row:
     total = report.total
     return Row(
@@ -459,31 +167,3 @@ def _row(rung: Rung, config: Config, report: Report, error: float, limit: float)
         error=error if math.isfinite(error) else None,
         right=bool(error <= limit),
     )
-
-
-Named = Sequence[tuple[str, Row | KernelRow]]
-
-
-def _cells(row: Row | KernelRow, columns: Sequence[tuple[str, str, str]]) -> list[str]:
-    return [text.format(row=row) for _, _, text in columns]
-
-
-def _plain(first: str, named: Named, columns: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Return the lines of a table for a terminal."""
-    rows = [[name, *_cells(row, columns)] for name, row in named]
-    names = [_SHORT.get(name, name) for _, name, _ in columns]
-    heads = [["", *(group for group, _, _ in columns)], [first, *names]]
-    widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
-    return [_aligned(cells, widths) for cells in heads + rows]
-
-
-def _markdown(first: str, named: Named, columns: Sequence[tuple[str, str, str]]) -> str:
-    heads = [first, *(f"{group} {name}".strip() for group, name, _ in columns)]
-    lines = [heads, ["---", *("---:" for _ in columns)]]
-    lines += [[name, *_cells(row, columns)] for name, row in named]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    right = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-    return " ".join([cells[0].ljust(widths[0]), *right]).rstrip()

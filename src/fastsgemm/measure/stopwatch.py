@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 Work = Callable[[], object]
 
 _WARM_UP = 2  # untimed runs, for module load, clocks and page tables
-_LEAST_RUNS = 5
-_MOST_RUNS = 100
+_LEAST_RUNS, _MOST_RUNS = 5, 100  # timed runs of each work, however long or short they are
 
 
 class Stopwatch:

@@ -30,6 +30,9 @@ class Occupancy:
     share: float
     limited_by: str
 
+    def __str__(self) -> str:
+        return f"{self.share:.0%} of the warps of an SM ({self.warps}), limited by {self.limited_by}"
+
 
 def occupancy(has: Limits, threads: int, registers: int, shared_bytes: int) -> Occupancy:
     """Return what an SM holds of a kernel.

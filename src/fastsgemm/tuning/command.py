@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from fastsgemm import device
-from fastsgemm.errors import DeviceError, RecordError
+from fastsgemm.errors import DeviceError, NoDriverError, RecordError
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.progress import say
 from fastsgemm.tuning import plot, tuner
@@ -23,6 +23,7 @@ DESCRIPTION = (
     "run the same command again to resume."
 )
 
+_ELSEWHERE = "To see what a run would try on a device that is not here: fastsgemm tune --dry-run --device sm_90"
 _REFUSED = 1  # the exit code for a file that is not believed
 _INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 
@@ -46,6 +47,8 @@ def tune_as_asked(options: argparse.Namespace) -> int:
         return 0
     if options.export and not options.export.absolute().parent.is_dir():
         raise RecordError(f"{options.export} cannot be written: there is no folder {options.export.absolute().parent}")
+    if options.device.lower() == "sim":
+        raise DeviceError(f"a simulated device cannot be tuned, because it has counts and no times. {_ELSEWHERE}")
     try:
         outcome = tuner.tune(
             shapes,
@@ -60,6 +63,8 @@ def tune_as_asked(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         say("fastsgemm: interrupted; all measurements are kept, run the same command again to resume")
         return _INTERRUPTED
+    except NoDriverError as error:
+        raise NoDriverError(f"{error}. {_ELSEWHERE}") from error
     print(json.dumps(outcome.json(), indent=2) if options.json else outcome)
     if options.export:
         _export(options.export, outcome, options.device)
@@ -92,7 +97,7 @@ def _verify(path: Path) -> int:
     found, content = contribution.read(path)
     made_on = found.machine
     print(f"{made_on.device} ({made_on.arch}), driver {made_on.driver}, NVRTC {made_on.nvrtc}, {made_on.date}")
-    print(f"{len(content.records)} records, {len(content.curves)} curves, {len(found.checks)} records checked")
+    print(f"records: {len(content.records)}, curves: {len(content.curves)}, records timed again: {len(found.checks)}")
     if contribution.rates_of(found) is not None:
         print("rates of rung fp16x3")
     wrong = contribution.faults(found, content)
@@ -103,7 +108,8 @@ def _verify(path: Path) -> int:
     try:
         ordinal = device.ordinal(made_on.device)
     except DeviceError as error:
-        print(f"the file is in order; nothing was timed again: {error}")
+        why = "this machine has no NVIDIA device" if isinstance(error, NoDriverError) else error
+        print(f"the file is in order; no sample was timed here: {why}")
         return 0
     with tuner.evaluating(device.open_gpu(ordinal)) as evaluator:
         lines = contribution.time_again(evaluator, content)

@@ -255,7 +255,10 @@ def read(path: Path) -> tuple[Contribution, Content]:
         text = private_files.read(path, _MOST_BYTES, private=False)
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error}") from error
-    found: Contribution = strict_json.decode(text, Contribution)
+    try:
+        found: Contribution = strict_json.decode(text, Contribution)
+    except RecordError as error:
+        raise RecordError(f"{path} is no file that fastsgemm tune --export has written: {error}") from error
     if found.schema != SCHEMA:
         raise RecordError(f"{path} has schema {found.schema}; this version reads {SCHEMA}")
     content, faults = database_reading.parse(bytes(found.content), found.machine.arch)

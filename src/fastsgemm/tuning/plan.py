@@ -77,7 +77,8 @@ class RunPlan:
     def __str__(self) -> str:
         lines = [f"{self.device.name}, {self.device.arch}, {self.device.shared_limit} bytes of shared memory a block"]
         if self.spaces:
-            lines.append(f"{len(self.everything)} problems: " + "  ".join(self.everything))
+            many = len(self.everything)
+            lines.append(f"{many} problem{'s' * (many != 1)}: " + "  ".join(self.everything))
         for space in self.spaces:
             count = len(space.candidates(self.device.shared_limit, self.quick))
             lines.append(

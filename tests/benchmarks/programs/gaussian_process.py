@@ -2,12 +2,10 @@
 
 import time
 import warnings
-from contextlib import nullcontext
 
 import gpytorch
 import torch
-
-import fastsgemm.torch
+from with_switch import compare
 
 CG_TOLERANCE = 1e-4  # with 0.01 rounding alone would decide when the solver stops, which moves the mean by a percent
 
@@ -57,27 +55,11 @@ def fit(device, n, iterations, how):
 def measure(device="cuda", small=False):
     warnings.simplefilter("ignore")
     n, iterations = (256, 3) if small else (8192, 20)
-    fit(device, n, 1, nullcontext())
-    plain, plain_seconds = fit(device, n, iterations, nullcontext())
-    found = {
-        "n": n,
-        "iterations": iterations,
-        "cg_tolerance": CG_TOLERANCE,
-        "seconds": {"PyTorch": plain_seconds},
-        "hyperparameters": {"PyTorch": plain},
-        "difference": {},
-        "share": {},
-        "calls": {},
-    }
-    for precision in ("ieee",) if small else ("ieee", "fp16x3"):
-        with fastsgemm.torch.enabled(precision, device=device) as switch:
-            fit(device, n, 1, nullcontext())  # compiles the kernels
-            report = switch.report()
-        values, seconds = fit(device, n, iterations, fastsgemm.torch.enabled(precision, device=device))
-        found["hyperparameters"][precision], found["seconds"][precision] = values, seconds
-        found["difference"][precision] = max(
-            abs(values[name] - plain[name]) / max(abs(plain[name]), 1e-3) for name in plain if name != "loss"
-        )
-        found["share"][precision], found["calls"][precision] = report.share, report.calls
-        found["passed_on"] = sorted({f"{line.operator}: {line.reason}" for line in report.passed_on})
-    return found
+    found = compare(lambda how, steps: fit(device, n, steps, how), iterations, _difference, device, small)
+    found["hyperparameters"], found["seconds"] = found.pop("results"), found.pop("times")
+    return {"n": n, "iterations": iterations, "cg_tolerance": CG_TOLERANCE, **found}
+
+
+def _difference(values, plain):
+    """The largest relative difference of a hyperparameter."""
+    return max(abs(values[name] - plain[name]) / max(abs(plain[name]), 1e-3) for name in plain if name != "loss")

@@ -9,13 +9,13 @@ import math
 import statistics
 import time
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
+from with_switch import compare
 
 import fastsgemm
-import fastsgemm.torch
 
 
 @cache
@@ -44,11 +44,7 @@ def prepare(config, rows):
     fastsgemm.prepare(words, width, rows, "TN")
 
 
-def say(started, what):
-    print(f"  {time.perf_counter() - started:5.1f} s: {what}", flush=True)
-
-
-def train(device, small, steps, how, disturbed=False):
+def train(device, small, how, steps, disturbed=False):
     """Return the losses and the median time of a step in ms."""
     model, config = model_of(device, small)
     if disturbed:
@@ -79,37 +75,16 @@ def _size(small):
 
 
 def measure(device="cuda", small=False):
-    steps, started = 4 if small else 20, time.perf_counter()
-    _, config = model_of(device, small)
-    say(started, "the model is there")
+    steps = 4 if small else 20
     if device == "cuda":
-        prepare(config, math.prod(_size(small)))
-        say(started, "kernels are compiled")
-    train(device, small, 1, nullcontext())  # warm up
-    plain, plain_ms = train(device, small, steps, nullcontext())
-    noise, _ = train(device, small, steps, nullcontext(), disturbed=True)
-    say(started, "PyTorch is trained")
-    found = {
-        "batch": _size(small),
-        "steps": steps,
-        "losses": {"PyTorch": plain, "PyTorch, disturbed": noise},
-        "ms": {"PyTorch": plain_ms},
-        "difference": {"PyTorch, disturbed": _difference(noise, plain)},
-        "share": {},
-        "calls": {},
-    }
-    for precision in ("ieee",) if small else ("ieee", "fp16x3"):
-        with fastsgemm.torch.enabled(precision, device=device) as switch:
-            train(device, small, 1, nullcontext())  # compiles the kernels
-            report = switch.report()
-        say(started, f"{precision} is warm")
-        losses, ms = train(device, small, steps, fastsgemm.torch.enabled(precision, device=device))
-        found["losses"][precision], found["ms"][precision] = losses, ms
-        found["difference"][precision] = _difference(losses, plain)
-        found["share"][precision], found["calls"][precision] = report.share, report.calls
-        found["passed_on"] = sorted({f"{line.operator}: {line.reason}" for line in report.passed_on})
-        say(started, f"{precision} is trained")
-    return found
+        prepare(model_of(device, small)[1], math.prod(_size(small)))
+    run = partial(train, device, small)
+    found = compare(run, steps, _difference, device, small)
+    found["losses"], found["ms"] = found.pop("results"), found.pop("times")
+    noise, _ = run(nullcontext(), steps, disturbed=True)
+    found["losses"]["PyTorch, disturbed"] = noise
+    found["difference"]["PyTorch, disturbed"] = _difference(noise, found["losses"]["PyTorch"])
+    return {"batch": _size(small), "steps": steps, **found}
 
 
 def _difference(losses, plain):

@@ -14,7 +14,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "support")]
 
 import torch  # noqa: E402
 
-PROGRAMS = ("calls", "compiled", "opinfo", "gpt2", "gaussian_process", "batch_invariance")
+PROGRAMS = ("calls", "compiled", "opinfo", "gpt2", "gaussian_process", "batch_invariance", "several_gpus")
 
 
 def main():
@@ -25,7 +25,7 @@ def main():
     parser.add_argument("--json", type=Path, help="what it already has of other programs is kept")
     given = parser.parse_args()
     found = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
-    found |= {
+    about = {
         "date": datetime.date.today().isoformat(),
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if given.device == "cuda" else "CPU",
@@ -34,7 +34,7 @@ def main():
     for name in given.programs:
         started = time.perf_counter()
         try:
-            found[name] = importlib.import_module(name).measure(given.device, given.small)
+            found[name] = about | importlib.import_module(name).measure(given.device, given.small)
             print(name, json.dumps(found[name], indent=1))
         except Exception:
             failed = True

@@ -1,0 +1,46 @@
+"""The fitted numbers of docs/tuning.md and the tiles of docs/fp16x3.md are those of the shipped files."""
+
+import json
+
+import pytest
+
+tables = pytest.importorskip("write_tables", reason="tools/ is part of a checkout only")
+tuning = pytest.importorskip("page_tables.tuning", reason="tools/ is part of a checkout only")
+
+DATABASE = tables.ROOT / "tuning_db"
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return json.loads((DATABASE / "sm_90.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return tuning.texts()
+
+
+def test_fitted_numbers_have_the_units_that_their_lines_state(texts, shipped):
+    fitted, generic = shipped["fitted"], json.loads((DATABASE / "generic.json").read_text())["fitted"]
+    lines = dict(line[2:-2].split(" | ", 1) for line in texts["tuning-fitted"].splitlines() if " | " in line)
+    assert lines["fitted number"].startswith("NVIDIA H200 |")
+    assert lines["packing an operand of no elements, µs"] == f"{1e3 * fitted['packing_ms']:g} | nothing is packed"
+    rates = [f"{one['reduction_bytes_per_ms'] * 1e3 / 1e12:g}" for one in (fitted, generic)]
+    assert lines["rate of that kernel, TB/s read and written"] == " | ".join(rates)
+    elements, steps = fitted["long_sums"][0]
+    long = lines[f"steps of k from which a sum of a C of at most {elements:,} elements is long"]
+    assert long.split(" | ")[0] == str(steps)
+
+
+def test_the_spread_of_the_curves_is_that_of_the_file(texts, shipped):
+    curves = [one for one in shipped["curves"] if one["rung"] == "pipelined"]
+    least, *_, most = sorted(one["calibration"] for one in curves)
+    assert f"the {len(curves)} configs" in texts["tuning-curves"]
+    assert f"calibration is {least:.2f} to {most:.2f}." in texts["tuning-curves"]
+
+
+def test_every_tile_of_rung_11_has_a_line(texts):
+    tiles = json.loads((DATABASE / "fp16x3" / "sm_90.json").read_text())["tiles"]
+    lines = texts["fp16x3-tiles"].splitlines()[4:]
+    assert len(lines) == len(tiles)
+    assert [line.split(" | ")[-2] for line in lines] == [f"{one['step_us']:g}" for one in tiles]

@@ -1,0 +1,113 @@
+"""Numbers of the tuner and of the shipped tuning database, for docs/tuning.md, docs/fp16x3.md and docs/ladder.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fastsgemm.heuristics import database, fp16x3_rates
+from fastsgemm.heuristics.database_entries import GENERIC, Fitted
+from fastsgemm.heuristics.fp16x3_rates import Tile
+from fastsgemm.tuning import tuner
+from page_tables.markdown import header, line
+
+ARCH = "sm_90"  # the only architecture with measurements
+_CURVES_OF = "pipelined"
+
+
+def texts() -> dict[str, str]:
+    """Return the tables by name."""
+    return {
+        "tuning-limits": _limits(),
+        "tuning-fitted": "\n".join(_fitted()),
+        "tuning-curves": _curves(),
+        "fp16x3-tiles": "\n".join(_tiles()),
+    }
+
+
+def _limits() -> str:
+    return (
+        f"A quick run takes at most {tuner.QUICK_SECONDS:g} seconds and the standard set {tuner.STANDARD_SECONDS:g}, "
+        "divided among rungs and problems."
+    )
+
+
+def _fitted() -> list[str]:
+    """Return a line for each fitted number: here, and on architectures without numbers of their own."""
+    here, others = database.fitted(ARCH), database.fitted(GENERIC)
+    rows: list[tuple[str, Callable[[Fitted], str]]] = [
+        ("packing an operand of no elements, µs", lambda one: _if_packed(one, 1e3 * one.packing_ms)),
+        ("rate of packing, TB/s read and written", lambda one: _if_packed(one, 1e-9 * one.packing_bytes_per_ms)),
+        (
+            "rate of the time lost by storing C float by float beside packed operands, TB/s of C",
+            lambda one: _if_packed(one, 1e-9 * one.odd_store_bytes_per_ms),
+        ),
+        ("least time of the second kernel of split-K, µs", lambda one: f"{1e3 * one.reduction_ms:g}"),
+        ("rate of that kernel, TB/s read and written", lambda one: f"{1e-9 * one.reduction_bytes_per_ms:g}"),
+        ("time with partial accumulators, relative to one chain", lambda one: f"{one.accumulators_cost:g}"),
+        ("most tiles of K for which the ragged end of K comes first", lambda one: str(one.peeled_tiles)),
+    ]
+    rows += [(_long(elements), lambda one, elements=elements: _steps(one, elements)) for elements, _ in here.long_sums]
+    return [
+        *header("fitted number", _device(), "architectures without measurements"),
+        *(line(what, shown(here), shown(others)) for what, shown in rows),
+    ]
+
+
+def _if_packed(fitted: Fitted, value: float) -> str:
+    """Return a number of packing, which is left out where its rate was not measured."""
+    return f"{value:g}" if fitted.packing_bytes_per_ms else "nothing is packed"
+
+
+def _long(elements: int | None) -> str:
+    size = "any C" if elements is None else f"a C of at most {elements:,} elements"
+    return f"steps of k from which a sum of {size} is long"
+
+
+def _steps(fitted: Fitted, elements: int | None) -> str:
+    steps = dict(fitted.long_sums).get(elements)
+    return "" if steps is None else f"{steps:,}"
+
+
+def _device() -> str:
+    return database.shipped(ARCH).curves[0].device
+
+
+def _curves() -> str:
+    """Return in words how far the curves' own factors spread."""
+    curves = [one for one in database.shipped(ARCH).curves if one.rung == _CURVES_OF]
+    costs = [one.accumulators_cost for one in curves if one.accumulators_cost]
+    return (
+        f"Of the {len(curves)} configs of rung 9 with a curve on an {_device()}, the calibration is "
+        f"{_spread(one.calibration for one in curves)}. Partial accumulators take {_spread(costs)} times as long as "
+        f"one chain ({len(costs)} configs)."
+    )
+
+
+def _spread(values: Iterable[float]) -> str:
+    least, *_, most = sorted(values)
+    return f"{least:.2f} to {most:.2f}"
+
+
+def _tiles() -> list[str]:
+    """Return a line for each tile of rung 11 with wgmma."""
+    rates = fp16x3_rates.load(ARCH)
+    constants = ("SETS", "PROMOTE_STAGES", "STAGES", "GROUP_M")
+    return [
+        f"On an {rates.device}; times are those of a wave of tiles, one on each SM.",
+        "",
+        *header("BM x BN", *constants, "K", "32 steps of k, µs", "besides, µs"),
+        *(
+            line(
+                f"{one.config.BM} x {one.config.BN}",
+                *(getattr(one.config, name) for name in constants),
+                _served(one),
+                f"{one.step_us:g}",
+                f"{one.tile_us:g}",
+            )
+            for one in rates.tiles
+        ),
+    ]
+
+
+def _served(tile: Tile) -> str:
+    return f"from {tile.least_k}" if tile.most_k is None else f"{tile.least_k} to {tile.most_k}"
