@@ -18,7 +18,8 @@ from fastsgemm.ladder import bars, contenders, info, measured
 from fastsgemm.problem import Problem, parse
 from fastsgemm.progress import say
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
-from fastsgemm.tuning.command import DESCRIPTION, add_options, tunable, tune_as_asked
+from fastsgemm.tuning.command import DESCRIPTION, add_options, tune_as_asked
+from fastsgemm.tuning.plan import tunable
 
 DEFAULT_SIZE = Problem(2048, 2048, 2048)
 SIMULATED_SIZE = Problem(128, 128, 128)  # default on the simulated device, where DEFAULT_SIZE would take an hour
@@ -77,8 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit code: 0, 1 for a wrong result, 2 for an error of the caller or the machine, 130 after Ctrl-C in a tuning
-        run.
+        Exit code: 0, 1 for a wrong result or a tuning file that is refused, 2 for an error of the caller or the
+        machine, 130 after Ctrl-C in a tuning run.
     """
     options = _parser().parse_args(arguments)
     try:
