@@ -4,10 +4,9 @@
 // - B goes from global memory straight to the registers of the thread that uses it. Each thread has loads of
 //   TK steps of k of its TN columns in flight: as soon as it has used a group of four steps, it reads the
 //   next group into the same registers, so that memory is always busy.
-// - The threads of a block share out k as well as the columns: SLICED_K threads have the same columns and
-// take
-//   groups of four k in turn. A thread with few results keeps two accumulators for each and alternates
-//   between them. All these partial sums are added pairwise through shared memory
+// - The threads of a block share out k as well as the columns: SLICED_K threads have the same columns, and
+//   each takes every SLICED_K-th group of four k. A thread with few results keeps two accumulators for each
+//   and alternates between them. All these partial sums are added pairwise through shared memory
 //   (device/pairwise_sum.cuh). The order depends only on K and on the constants, TRANS_B and VEC_B included.
 //   So the same call returns the same bits, but not those of the one chain of FMAs of rungs 1 to 8.
 // - A passes through two buffers in shared memory, BK steps at a time. One 16-byte load brings one step of k

@@ -18,10 +18,10 @@
 // as much.
 // SETS = 2: the tile is wider, and one set serves both chains in turn:
 //     cross | hi hi, hi hi | cross, cross | hi hi, ...
-// where a comma joins two batches of PROMOTE_STAGES stages in one chain, and | is a promotion.
+// where a comma joins two groups of PROMOTE_STAGES stages in one chain, and | is a promotion.
 // C is written only where both lines have few exceptions (device/split_format.cuh); guard_fp16x3.cu computes
-// the other elements. The host swaps
-// the operands for a C of few rows (TRANS_C = 1: C(m, n) lies at n * ldc + m) and for a column-major C.
+// the other elements. The host swaps the operands for a C of few rows (TRANS_C = 1: C(m, n) lies at n * ldc +
+// m) and for a column-major C.
 //
 // Grid: any number of blocks; best is min(SMs, tiles * parts). Block: THREADS. Dynamic shared memory: SHARED
 // bytes. K is split into parts of `part_blocks` blocks (a multiple of four) of BLOCK_K steps. With more than
@@ -120,9 +120,9 @@ __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorM
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fastsgemm_fp16x3(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, int M,
-                     int N, int k_blocks, int part_blocks, float alpha, const Line *__restrict__ rows,
-                     const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
-                     long long part_stride, int *__restrict__ exceptions) {
+                     int N, int k_blocks, int part_blocks, float alpha, const Line *rows, const Line *columns,
+                     float beta, float *__restrict__ C, long long ldc, long long part_stride,
+                     int *__restrict__ exceptions) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     Ring ring{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD};

@@ -7,6 +7,7 @@
 // Grid: tiles * parts blocks. Block: THREADS. Dynamic shared memory: SHARED bytes. Parts of K and the rest of
 // the arguments as in 11_fp16x3.cu, except that part_blocks is any number.
 #include "device/split_format.cuh"
+#include "device/global_memory.cuh"
 #include "device/warp_mma.cuh"
 #include "device/scaled_store.cuh"
 #include "device/raster.cuh"
@@ -47,7 +48,8 @@ __device__ __forceinline__ void copy_lines(unsigned to, const unsigned short *bl
         const int line = (i + threadIdx.x) / PIECES, piece = threadIdx.x % PIECES;
         const bool inside = first + line < lines;
         const unsigned short *from = block + (inside ? first + line : 0ll) * LINE_HALVES + piece * 8;
-        copy_async(to + line * 128 + (piece ^ line % 8) * 16, from, inside);
+        copy_async<4>(to + line * 128 + (piece ^ line % 8) * 16, reinterpret_cast<const float *>(from),
+                      inside);
     }
 }
 
@@ -99,11 +101,10 @@ __device__ __forceinline__ void multiply(Sums &high, Sums &cross, unsigned stage
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fastsgemm_fp16x3_mma(const unsigned short *__restrict__ pairs_a,
-                         const unsigned short *__restrict__ pairs_b, int M, int N, int k_blocks,
-                         int part_blocks, float alpha, const Line *__restrict__ rows,
-                         const Line *__restrict__ columns, float beta, float *__restrict__ C, long long ldc,
-                         long long part_stride, int *__restrict__ exceptions) {
+    fastsgemm_fp16x3_mma(const unsigned short *pairs_a, const unsigned short *pairs_b, int M, int N,
+                         int k_blocks, int part_blocks, float alpha, const Line *rows, const Line *columns,
+                         float beta, float *__restrict__ C, long long ldc, long long part_stride,
+                         int *__restrict__ exceptions) {
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned ring = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     const unsigned tiles = count_tiles<BM, BN>(M, N);
@@ -128,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int block = 0; block < STAGES - 1; ++block) copy(block);
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
-        wait_for_copies<STAGES - 2>();
+        wait_for_copies_but<STAGES - 2>();
         __syncthreads();  // all threads' copies are complete, and all have read the stage before
         copy(block + STAGES - 1);
         multiply(high, cross, ring + block % STAGES * STAGE, warp_m, warp_n);
@@ -138,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             for (int j = 0; j < TILES_N * 4; ++j)
                 sum.value[i][j] = __fadd_rn(sum.value[i][j], high.value[i][j]);
     }
-    wait_for_copies<0>();
+    wait_for_copies_but<0>();
 
     if (warp == 0 && part == 0) note_exceptions<Layout>(tile, M, N, rows, columns, exceptions);
 #pragma unroll

@@ -16,8 +16,8 @@ constexpr int LINES = 128;          // a block; four a thread
 static_assert(VEC == 1 || VEC == 4, "X is read 4 or 16 bytes at a time");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_column_maxima(int lines, int K, const float *__restrict__ X, long long ldx,
-                            unsigned *__restrict__ maxima, Line *__restrict__ info) {
+    fastsgemm_column_maxima(int lines, int K, const float *X, long long ldx, unsigned *__restrict__ maxima,
+                            Line *__restrict__ info) {
     __shared__ unsigned partial[ROWS][LINES];
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32;
     const int chunk = (K + gridDim.y - 1) / gridDim.y;
@@ -35,9 +35,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const float *x = X + k * ldx + base;
         if (whole) {
             const float4 v = *reinterpret_cast<const float4 *>(x + column(0));
-            largest[0] = max(largest[0], magnitude_bits(v.x)),
+            largest[0] = max(largest[0], magnitude_bits(v.x));
             largest[1] = max(largest[1], magnitude_bits(v.y));
-            largest[2] = max(largest[2], magnitude_bits(v.z)),
+            largest[2] = max(largest[2], magnitude_bits(v.z));
             largest[3] = max(largest[3], magnitude_bits(v.w));
         } else {
 #pragma unroll

@@ -13,7 +13,7 @@
 #include "device/epilogue.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int THREADS = 256;  // of a block: as many as a block of C has groups of EACH x EACH elements
+constexpr int THREADS = 256;  // of a block: 256, one for EACH x EACH elements of a SIDE x SIDE block of C
 // constants:end
 constexpr int SIDE = 128;            // rows and columns of a block
 constexpr int BK = 8;                // steps of k in shared memory
@@ -22,6 +22,7 @@ constexpr int EACH = 8;              // a thread computes EACH x EACH elements, 
 constexpr int ACROSS = SIDE / EACH;  // threads
 constexpr int COPIED = SIDE * BK / THREADS;  // elements of A, and of B, that a thread copies for BK steps
 constexpr int WORDS = 4;                     // of the exceptions that a thread looks at together
+constexpr int WARPS = THREADS / 32;
 static_assert(ACROSS * ACROSS == THREADS, "threads cover a block");
 
 // The rows, or columns, of a block that a thread computes: EACH / 2 in each half of the block.
@@ -183,14 +184,12 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fastsgemm_guard_fp16x3(int M, int N, int K, float alpha, const float *__restrict__ A, long long a_m,
-                           long long a_k, const float *__restrict__ B, long long b_k, long long b_n,
-                           float beta, float *C, long long ldc, const Line *__restrict__ rows,
-                           const int *__restrict__ row_where, const Line *__restrict__ columns,
-                           const int *__restrict__ column_where, const int *__restrict__ exceptions,
-                           int TILE_M, int TILE_N) {
+    fastsgemm_guard_fp16x3(int M, int N, int K, float alpha, const float *A, long long a_m, long long a_k,
+                           const float *B, long long b_k, long long b_n, float beta, float *C, long long ldc,
+                           const Line *rows, const int *row_where, const Line *columns,
+                           const int *column_where, const int *exceptions, int TILE_M, int TILE_N) {
     __shared__ __align__(16) float a[BK][PITCH], b[BK][PITCH];
-    __shared__ unsigned found[WORDS][THREADS / 32];
+    __shared__ unsigned found[WORDS * WARPS];  // a bit for each tile that was looked at, in their order
     const Problem problem{M,   N,    K, alpha, A,    a_m,       a_k,     B,           b_k,
                           b_n, beta, C, ldc,   rows, row_where, columns, column_where};
     const int tiles_n = (N + TILE_N - 1) / TILE_N;
@@ -210,11 +209,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
         for (int i = 0; i < WORDS; ++i) {
             const unsigned bits = __ballot_sync(0xffffffffu, word[i] != 0);
-            if (threadIdx.x % 32 == 0) found[i][threadIdx.x / 32] = bits;
+            if (threadIdx.x % 32 == 0) found[i * WARPS + threadIdx.x / 32] = bits;
         }
         __syncthreads();
-        for (int i = 0; i < WORDS * THREADS / 32; ++i)
-            for (unsigned bits = found[0][i]; bits; bits &= bits - 1) {
+        for (int i = 0; i < WORDS * WARPS; ++i)
+            for (unsigned bits = found[i]; bits; bits &= bits - 1) {
                 const long long tile = first + i * 32 + __ffs(bits) - 1;
                 const int m = static_cast<int>(tile / tiles_n) * TILE_M,
                           n = static_cast<int>(tile % tiles_n) * TILE_N;

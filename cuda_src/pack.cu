@@ -13,8 +13,8 @@ constexpr int TILE = 64;      // lines, and floats of a line, that a block copie
 constexpr int VECTOR = 4;     // floats: lines are padded to a multiple of it
 // constants:end
 
-constexpr int PITCH = TILE + 1;  // floats: neither along a line nor across lines do lanes meet in a bank
-constexpr int COUNT = TILE * TILE / THREADS;  // floats of a thread, all of them read before one is written
+constexpr int PITCH = TILE + 1;  // floats per line, so that a warp uses all banks along lines and across them
+constexpr int COUNT = TILE * TILE / THREADS;  // floats per thread, all of them read before one is written
 constexpr int ROWS = THREADS / TILE;          // of the tile, that the block copies at a time
 static_assert(THREADS % TILE == 0 && TILE % ROWS == 0, "threads share a tile out evenly");
 static_assert(TILE % VECTOR == 0, "the last vector of a line is in one tile");
@@ -27,7 +27,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int first_line = blockIdx.x / tiles_along * TILE, first_step = blockIdx.x % tiles_along * TILE;
     const int lines_left = lines - first_line, steps_left = length - first_step;
     const int padded_left = (steps_left + VECTOR - 1) / VECTOR * VECTOR;
-    const int side = threadIdx.x % TILE, row = threadIdx.x / TILE;  // neighbours have neighbouring sides
+    // Neighbouring threads differ in `side`: along what is contiguous in memory, on reading and on writing.
+    const int side = threadIdx.x % TILE, row = threadIdx.x / TILE;
     const bool transposed = from_step != 1;
     from += first_line * from_line + first_step * from_step;
     to += first_line * to_line + first_step;

@@ -16,10 +16,9 @@ constexpr int THREADS = 256;
 static_assert(VEC_C == 1 || VEC_C == 4, "C is stored 4 or 16 bytes at a time");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_reduce_fp16x3(int M, int N, int parts, const float *__restrict__ W, long long ldw,
-                            long long part_stride, float alpha, const Line *__restrict__ rows,
-                            const Line *__restrict__ columns, float beta, float *__restrict__ C,
-                            long long ldc) {
+    fastsgemm_reduce_fp16x3(int M, int N, int parts, const float *W, long long ldw, long long part_stride,
+                            float alpha, const Line *rows, const Line *columns, float beta,
+                            float *__restrict__ C, long long ldc) {
     const int quads = N / 4 + (N % 4 != 0);
     const long long number = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
     const long long m = number / quads;
@@ -33,8 +32,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll 4
     for (int part = 0; part < parts; ++part, w += part_stride) {
         const float4 v = *reinterpret_cast<const float4 *>(w);
-        sum[0] = __fadd_rn(sum[0], v.x), sum[1] = __fadd_rn(sum[1], v.y);
-        sum[2] = __fadd_rn(sum[2], v.z), sum[3] = __fadd_rn(sum[3], v.w);
+        sum[0] = __fadd_rn(sum[0], v.x);
+        sum[1] = __fadd_rn(sum[1], v.y);
+        sum[2] = __fadd_rn(sum[2], v.z);
+        sum[3] = __fadd_rn(sum[3], v.w);
     }
     const Line row = rows[m];
     float *c = C + m * ldc + n;

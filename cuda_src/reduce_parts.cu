@@ -1,29 +1,27 @@
 // C <- alpha * (sum of the parts) + beta * C, where part p of an M x N product lies row-major and dense at
-// W + p * part_stride. Up to SERIAL_PARTS parts one thread adds up an element in ascending order. More of
-// them have PARTIAL_SUMS partial sums: each adds up every PARTIAL_SUMS-th part in ascending order, and then
-// these are added up. Few elements have too few threads otherwise. Which it is depends on the number of parts
-// alone, so the same call gives the same bits every time.
+// W + p * part_stride. Up to SERIAL_PARTS parts, one thread adds up those of an element in ascending order.
+// With more parts, PARTIAL_SUMS threads share an element, because a small C has too few elements to fill the
+// device: thread s adds up parts s, s + PARTIAL_SUMS and so on in ascending order, and then these partial
+// sums are added up in the order of s. The order depends on the number of parts alone, so the same call gives
+// the same bits every time.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int THREADS = 256;     // of a block: a multiple of PARTIAL_SUMS
 constexpr int PARTIAL_SUMS = 8;  // of an element, each in its own thread, for more than SERIAL_PARTS
 constexpr int SERIAL_PARTS = 8;  // the most parts of which one thread makes the whole sum
-constexpr int ELEMENTS = 4;      // of C a thread, whose loads are then under way together
+constexpr int ELEMENTS = 4;      // of C per thread, whose loads are in flight together
 // constants:end
 
 #include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
+#include "device/operand.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_reduce_parts(int M, int N, int parts, const float *__restrict__ W, long long part_stride,
-                           float alpha, float beta, float *__restrict__ C, long long row_stride,
-                           long long column_stride, Batch batch) {
-    if (batch.count > 1) {  // their partial sums are dense
-        if (!is_in_batch(batch)) return;
-        W += batch_offset(batch, batch.a);
-        C += batch_offset(batch, batch.c);
-    }
+    fastsgemm_reduce_parts(int M, int N, int parts, const float *W, long long part_stride, float alpha,
+                           float beta, float *__restrict__ C, long long row_stride, long long column_stride,
+                           Batch batch) {
+    if (!move_to_product(batch, W, C)) return;
     __shared__ float partial[PARTIAL_SUMS][THREADS / PARTIAL_SUMS * ELEMENTS];
     const int partial_sums = parts > SERIAL_PARTS ? PARTIAL_SUMS : 1;
     const int columns = THREADS / partial_sums;  // threads side by side
@@ -51,10 +49,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (int i = 0; i < ELEMENTS; ++i) {
-        const long long element = first + i * columns;
-        if (element >= size) return;
-        const long long m = size >> 32 ? element / N : unsigned(element) / unsigned(N);
-        float *c = C + m * row_stride + (element - m * N) * column_stride;
+        if (first + i * columns >= size) return;
+        const Element element = element_of(first + i * columns, size, N);
+        float *c = C + element.row * row_stride + element.column * column_stride;
         *c = epilogue(alpha, sum[i], beta, c);
     }
 }

@@ -1,43 +1,41 @@
 // C <- alpha * ((s0 + s1) + s2 + ...) + beta * C, where the sums of segment p of an M x N product lie
 // row-major and dense at W + p * part_stride. They are added from the first to the last, whatever their
-// number: see docs/order-of-summation.md. Up to SERIAL_PARTS of them each thread reads what it adds. Of more,
-// all threads of a block read TOGETHER parts of a few elements together, and one thread adds up those of an
-// element; the next ones are on their way meanwhile.
+// number: see docs/order-of-summation.md. Up to SERIAL_PARTS parts, each thread reads and adds up those of
+// one element. With more parts, a block has COLUMNS elements: all its threads read PASS parts of them to
+// shared memory, and one thread for each element adds these up, while the next PASS parts are being read.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int THREADS = 256;     // of a block: a multiple of GROUPS
-constexpr int GROUPS = 8;        // of threads that read different parts together, for more than SERIAL_PARTS
-constexpr int SERIAL_PARTS = 8;  // the most parts that each thread reads itself
-constexpr int READS = 16;        // parts that a thread has on their way, for more than SERIAL_PARTS
+constexpr int GROUPS = 8;        // of threads, each of which reads other parts, for more than SERIAL_PARTS
+constexpr int SERIAL_PARTS = 8;  // the most parts of which one thread reads and adds all
+constexpr int READS = 16;  // loads of a thread in flight, each of another part, for more than SERIAL_PARTS
 // constants:end
 
 #include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
+#include "device/operand.cuh"
 
-constexpr int COLUMNS = THREADS / GROUPS, TOGETHER = GROUPS * READS;
+constexpr int COLUMNS = THREADS / GROUPS;  // elements of a block, for more than SERIAL_PARTS
+constexpr int PASS = GROUPS * READS;       // parts that are read together, and then added up
 static_assert(THREADS % GROUPS == 0, "groups share the threads out");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_reduce_segments(int M, int N, int parts, const float *__restrict__ W, long long part_stride,
-                              float alpha, float beta, float *__restrict__ C, long long row_stride,
+    fastsgemm_reduce_segments(int M, int N, int parts, const float *W, long long part_stride, float alpha,
+                              float beta, float *__restrict__ C, long long row_stride,
                               long long column_stride, Batch batch) {
-    if (batch.count > 1) {  // their partial sums are dense
-        if (!is_in_batch(batch)) return;
-        W += batch_offset(batch, batch.a);
-        C += batch_offset(batch, batch.c);
-    }
-    __shared__ float read_parts[TOGETHER][COLUMNS];
-    const bool alone = parts <= SERIAL_PARTS;  // a thread reads what it adds
-    const int columns = alone ? THREADS : COLUMNS;
+    if (!move_to_product(batch, W, C)) return;
+    __shared__ float read_parts[PASS][COLUMNS];
+    const bool serial = parts <= SERIAL_PARTS;
+    const int columns = serial ? THREADS : COLUMNS;
     const int column = threadIdx.x % columns, group = threadIdx.x / columns;
     const long long size = static_cast<long long>(M) * N;
-    const long long element = static_cast<long long>(blockIdx.x) * columns + column;
-    const float *w = W + element;
+    const long long number = static_cast<long long>(blockIdx.x) * columns + column;  // of the element
+    const float *w = W + number;
     float sum = 0.0f;
     wait_for_results();
-    if (alone) {
-        if (element >= size) return;
+    if (serial) {
+        if (number >= size) return;
         float value[SERIAL_PARTS] = {};
 #pragma unroll
         for (int p = 0; p < SERIAL_PARTS; ++p)
@@ -52,27 +50,27 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int r = 0; r < READS; ++r) {
                 const int p = begin + r * GROUPS + group;
-                if (p < parts && element < size) value[r] = w[p * part_stride];
+                if (p < parts && number < size) value[r] = w[p * part_stride];
             }
         };
         read(0);
 #pragma unroll 1
-        for (int begin = 0; begin < parts; begin += TOGETHER) {
+        for (int begin = 0; begin < parts; begin += PASS) {
 #pragma unroll
             for (int r = 0; r < READS; ++r) read_parts[r * GROUPS + group][column] = value[r];
             __syncthreads();
-            read(begin + TOGETHER);
+            read(begin + PASS);
             if (group == 0) {
                 if (begin == 0) sum = read_parts[0][column];
 #pragma unroll 16
-                for (int p = begin == 0; p < min(TOGETHER, parts - begin); ++p)
+                for (int p = begin == 0; p < min(PASS, parts - begin); ++p)
                     sum = __fadd_rn(sum, read_parts[p][column]);
             }
             __syncthreads();  // what was read may be overwritten
         }
-        if (group != 0 || element >= size) return;
+        if (group != 0 || number >= size) return;
     }
-    const long long m = size >> 32 ? element / N : unsigned(element) / unsigned(N);
-    float *c = C + m * row_stride + (element - m * N) * column_stride;
+    const Element element = element_of(number, size, N);
+    float *c = C + element.row * row_stride + element.column * column_stride;
     *c = epilogue(alpha, sum, beta, c);
 }

@@ -14,7 +14,7 @@
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int VEC = 4;        // floats a load: 4 where X and ldx have 16-byte alignment, else 1
 constexpr int CLUSTER = 8;    // blocks that share out K: 1, 2, 4 or 8, below sm_90 only 1; best is K / TILE
-constexpr int THREADS = 512;  // of a block
+constexpr int THREADS = 512;  // of a block: a multiple of 64, at most 512
 // constants:end
 
 constexpr int LINES = 32;              // a block
@@ -24,6 +24,8 @@ constexpr int STEPS = 4;               // such reads a tile
 constexpr int TILE = ROWS * STEPS;     // steps of k
 constexpr int PITCH = LINES + 1;       // floats: a warp then reads four lines of 32 steps from 32 banks
 static_assert(VEC == 1 || VEC == 4, "X is read 4 or 16 bytes at a time");
+static_assert(TILE % BLOCK_K == 0 && THREADS <= 512,
+              "a tile is whole blocks of k, in 48 KB of shared memory");
 static_assert(CLUSTER == 1 || CLUSTER == 2 || CLUSTER == 4 || CLUSTER == 8, "a portable cluster, or none");
 
 // Four elements of X per thread, in each of the four lines column(0) .. column(3).
@@ -68,9 +70,8 @@ extern "C" __global__ void
 __cluster_dims__(1, CLUSTER, 1)
 #endif
     __launch_bounds__(THREADS, 2)
-        fastsgemm_split_columns(int lines, int K, const float *__restrict__ X, long long ldx,
-                                const unsigned *__restrict__ maxima, int maxima_parts,
-                                unsigned short *__restrict__ pairs, Line *__restrict__ info,
+        fastsgemm_split_columns(int lines, int K, const float *X, long long ldx, const unsigned *maxima,
+                                int maxima_parts, unsigned short *__restrict__ pairs, Line *__restrict__ info,
                                 int *__restrict__ where) {
     __shared__ float tile[TILE * PITCH];
     __shared__ unsigned largest[LINES];

@@ -7,7 +7,7 @@
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int LINE_THREADS = 128;  // threads a line: 32, 64, ... 1024; best is K / 32: it stays in registers
+constexpr int LINE_THREADS = 128;  // per line: 32, 64, ... 1024; with K / 32 threads it stays in registers
 constexpr int VEC = 4;             // floats a load: 4 where X and ldx have 16-byte alignment, else 1
 // constants:end
 
@@ -36,9 +36,8 @@ __device__ __forceinline__ unsigned largest_of(unsigned largest, const float (&x
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_split_rows(int lines, int K, const float *__restrict__ X, long long ldx,
-                         unsigned short *__restrict__ pairs, Line *__restrict__ info,
-                         int *__restrict__ where) {
+    fastsgemm_split_rows(int lines, int K, const float *X, long long ldx, unsigned short *__restrict__ pairs,
+                         Line *__restrict__ info, int *__restrict__ where) {
     __shared__ unsigned partial[LINES * WARPS];
     __shared__ int left_out[LINES];
     const int own = threadIdx.x / LINE_THREADS, t = threadIdx.x % LINE_THREADS;

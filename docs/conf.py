@@ -4,11 +4,20 @@ site, on the repository's host and in a text editor. `make docs` builds the site
 
 import re
 import shutil
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import fastsgemm
 
 ROOT = Path(__file__).resolve().parent.parent
+
+if find_spec("torch") is None:  # it takes gigabytes, and only the docstrings of fastsgemm.torch are read
+    Base = type("Base", (), {"apply": None})
+    torch = MagicMock(__version__="2.9", OutOfMemoryError=RuntimeError)
+    torch.autograd.Function = type("Function", (Base,), {})
+    sys.modules |= {"torch": torch, "torch.autograd": torch.autograd, "torch._functorch.utils": MagicMock()}
 
 project = "fastsgemm"
 author = "The fastsgemm authors"

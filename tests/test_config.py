@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fastsgemm import resources, sgemm
+from fastsgemm import config, problem, resources, sgemm
 from fastsgemm.config import (
     BlockConfig,
     Config,
@@ -429,3 +429,9 @@ def test_the_rules_of_rung_11_are_those_of_its_kernel(changed, quantity):
     assert [found.quantity for found in config.violations(SHARED_LIMIT)] == ([quantity] if quantity else [])
     if quantity is None:
         assert config.threads == 384 and config.shared_bytes <= SHARED_LIMIT
+
+
+def test_the_last_element_of_any_tile_has_a_number_of_32_bits():
+    """Kernels add an index in a tile to its first row or column, also where the tile reaches past the matrix."""
+    assert SkinnyConfig(BM=1, BN=2048, BK=4, TN=32, TK=4).violations(SHARED_LIMIT) == []
+    assert problem.MAX_EXTENT + config.MAX_EXTENT <= 2**31

@@ -20,11 +20,24 @@ __device__ __forceinline__ bool is_in_batch(const Batch &batch) {
     return blockIdx.z * gridDim.y + blockIdx.y < batch.count;
 }
 
-// Move the operands to the product that this block works on; return whether there is one.
+// Move the operands to the product that this block works on; return whether there is one. For kernels with
+// the constant BATCHED, which call it only where that is 1.
 template <class A, class B, class C>
 __device__ __forceinline__ bool move_to_product(const Batch &batch, A &a, B &b, C &c) {
     a += batch_offset(batch, batch.a);
     b += batch_offset(batch, batch.b);
     c += batch_offset(batch, batch.c);
     return is_in_batch(batch);
+}
+
+// The same for a kernel without BATCHED, which reads one array and writes one: `from` is moved by the
+// distances of A, `to` by those of C.
+template <class From, class To>
+__device__ __forceinline__ bool move_to_product(const Batch &batch, From &from, To &to) {
+    if (batch.count > 1) {
+        if (!is_in_batch(batch)) return false;
+        from += batch_offset(batch, batch.a);
+        to += batch_offset(batch, batch.c);
+    }
+    return true;
 }

@@ -1,5 +1,10 @@
 // A kernel and the one that needs its results, launched so that the second may begin before the first has
 // ended: its blocks are then in place when the results are (programmatic dependent launch, sm_90 and later).
+//
+// In a kernel that waits, no pointer to what it reads is `const __restrict__`. For such a pointer the
+// compiler takes loads of the read-only path (ld.global.nc). They are for data that nobody writes while the
+// kernel runs, and the compiler moves them before the wait: the "memory" of the asm below does not hold them
+// back.
 #pragma once
 
 // In the first kernel: once every block has said so, the second may begin.

@@ -5,7 +5,8 @@
 // are named by their 32-bit addresses in shared memory, 8 bytes each.
 #pragma once
 
-// A wait of so many nanoseconds never ends: the kernel is wrong, and traps instead of hanging the device.
+// Nanoseconds. A wait that takes longer is a fault of the kernel, which then traps instead of hanging the
+// device.
 constexpr unsigned long long WAIT_LIMIT = 10000000000ull;
 
 __device__ __forceinline__ unsigned long long nanoseconds() {

@@ -12,9 +12,7 @@
 // Traits:
 //   TILE_MN, TILE_K  extent of the tile in m (or n) and k
 //   K_CONTIGUOUS     neighbours in k are neighbours in global memory, else neighbours in m (or n) are
-//   VEC              floats per read: 4 needs 16-byte alignment, ld % 4 == 0 and a contiguous extent that is
-//   a
-//                    multiple of 4, 2 needs half of that
+//   VEC              floats per read, 1, 2 or 4: address, ld and contiguous extent are multiples of VEC
 //   GUARDED          the tile may reach past the matrix in m (or n), and what is past it is not read
 //   ASYNC            copy by cp.async
 //   THREADS          threads that share the tile

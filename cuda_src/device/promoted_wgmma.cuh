@@ -46,62 +46,62 @@ __device__ __forceinline__ void promote_cross(float (&sum)[COUNT], const float (
 
 // The stages of the ring between two promotions.
 template <int COUNT>
-struct Batch {
+struct StageGroup {
     int stage[COUNT];
 };
 
 template <class Ring>
-__device__ __forceinline__ Batch<Ring::PROMOTE_STAGES> wait_for_batch(Ring &ring) {
-    Batch<Ring::PROMOTE_STAGES> batch;
+__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> wait_for_group(Ring &ring) {
+    StageGroup<Ring::PROMOTE_STAGES> group;
 #pragma unroll
     for (int i = 0; i < Ring::PROMOTE_STAGES; ++i) {
         barrier_wait(ring.full(ring.stage), ring.phase);
-        batch.stage[i] = ring.stage;
+        group.stage[i] = ring.stage;
         ring.next();
     }
-    return batch;
+    return group;
 }
 
-// Mark the stages of a batch as empty, once for each warp.
+// Mark the stages of a group as empty, once for each warp.
 template <class Ring, int COUNT>
-__device__ __forceinline__ void release(const Ring &ring, const Batch<COUNT> &batch) {
+__device__ __forceinline__ void release(const Ring &ring, const StageGroup<COUNT> &group) {
     if (threadIdx.x % 32 != 0) return;
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) barrier_arrive(ring.empty(batch.stage[i]));
+    for (int i = 0; i < COUNT; ++i) barrier_arrive(ring.empty(group.stage[i]));
 }
 
-// Compute sum = A B over `batches` batches, for SETS = 2 an even number, for one warpgroup.
+// Compute sum = A B over `groups` groups of stages, for SETS = 2 an even number, for one warpgroup.
 template <class Ring>
-__device__ __forceinline__ void multiply(float (&sum)[Ring::BN / 2], Ring &ring, int batches, int warpgroup) {
+__device__ __forceinline__ void multiply(float (&sum)[Ring::BN / 2], Ring &ring, int groups, int warpgroup) {
     constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
-    auto high = [&](float (&chain)[COUNT], const Batch<STAGES> &batch, bool go_on) {
+    auto high = [&](float (&chain)[COUNT], const StageGroup<STAGES> &group, bool go_on) {
 #pragma unroll
         for (int i = 0; i < STAGES; ++i)
-            multiply_high<Ring>(chain, ring.data(batch.stage[i]), warpgroup, go_on || i > 0);
+            multiply_high<Ring>(chain, ring.data(group.stage[i]), warpgroup, go_on || i > 0);
         wgmma_commit();
     };
-    auto cross = [&](float (&chain)[COUNT], const Batch<STAGES> &batch, bool go_on) {
+    auto cross = [&](float (&chain)[COUNT], const StageGroup<STAGES> &group, bool go_on) {
 #pragma unroll
         for (int i = 0; i < STAGES; ++i)
-            multiply_cross<Ring>(chain, ring.data(batch.stage[i]), warpgroup, go_on || i > 0);
+            multiply_cross<Ring>(chain, ring.data(group.stage[i]), warpgroup, go_on || i > 0);
         wgmma_commit();
     };
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) sum[i] = 0.0f;
     if constexpr (Ring::SETS == 3) {
         float high_chain[COUNT], cross_chain[COUNT];
-        Batch<STAGES> last;
+        StageGroup<STAGES> last;
 #pragma unroll 1
-        for (int i = 0; i < batches; ++i) {
-            const Batch<STAGES> batch = wait_for_batch(ring);
+        for (int i = 0; i < groups; ++i) {
+            const StageGroup<STAGES> group = wait_for_group(ring);
             pin(high_chain);
             wgmma_begin();
-            high(high_chain, batch, false);
-            cross(cross_chain, batch, i > 0);
-            wgmma_wait<1>();  // for hi hi, and so for the cross products of the batch before
+            high(high_chain, group, false);
+            cross(cross_chain, group, i > 0);
+            wgmma_wait<1>();  // for hi hi, and so for the cross products of the group before
             pin(high_chain);
             if (i > 0) release(ring, last);
-            last = batch;
+            last = group;
             promote_high(sum, high_chain);
         }
         wgmma_wait<0>();
@@ -110,10 +110,10 @@ __device__ __forceinline__ void multiply(float (&sum)[Ring::BN / 2], Ring &ring,
         promote_cross(sum, cross_chain);
     } else {
         float chain[COUNT];
-        Batch<STAGES> odd;
+        StageGroup<STAGES> odd;
 #pragma unroll 1
-        for (int i = 0; i < batches; i += 2) {
-            const Batch<STAGES> even = wait_for_batch(ring);
+        for (int i = 0; i < groups; i += 2) {
+            const StageGroup<STAGES> even = wait_for_group(ring);
             pin(chain);
             wgmma_begin();
             cross(chain, even, i > 0);
@@ -128,7 +128,7 @@ __device__ __forceinline__ void multiply(float (&sum)[Ring::BN / 2], Ring &ring,
             pin(chain);
             wgmma_begin();
             high(chain, even, false);
-            odd = wait_for_batch(ring);
+            odd = wait_for_group(ring);
             wgmma_begin();
             high(chain, odd, true);
             wgmma_wait<1>();

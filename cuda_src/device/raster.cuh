@@ -17,7 +17,7 @@ template <int BM, int BN, int GROUP_M>
 __device__ __forceinline__ Tile tile_of_block(int M, int N, unsigned block = blockIdx.x) {
     const unsigned tiles_m = (M + BM - 1u) / BM;
     const unsigned tiles_n = (N + BN - 1u) / BN;
-    const unsigned group_m = min(unsigned(GROUP_M), tiles_m);  // so that a group is within the grid: 31 bits
+    const unsigned group_m = min(unsigned(GROUP_M), tiles_m);  // so that a group has at most 2^31 tiles
     const unsigned per_group = group_m * tiles_n;
     const unsigned group = block / per_group;
     const unsigned in_group = block % per_group;

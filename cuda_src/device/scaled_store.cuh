@@ -29,8 +29,8 @@ template <class Layout, bool PLAIN, int PLACES>
 __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], int warp_m, int warp_n, int M, int N,
                                            float alpha, const Line *rows, const Line *columns, float beta,
                                            float *C, long long ldc) {
-    // The old C of so many times eight columns is read together, so that the loads wait side by side. Wide
-    // tiles leave registers for few.
+    // The old C of EIGHTS times eight columns is read before any of it is used, so that its loads are in
+    // flight together. Wide tiles leave registers for fewer columns.
     constexpr bool TRANS_C = Layout::TRANS_C;
     constexpr int EIGHTS = PLACES > 64 || PLACES % 16 != 0 ? 2 : 4;
     const int lane = threadIdx.x % 32;

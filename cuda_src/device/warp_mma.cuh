@@ -1,23 +1,6 @@
-// Tensor cores by warps (sm_80 and later): copies to shared memory that need no registers (cp.async), 8 x 8
-// matrices from there to the registers (ldmatrix), and the product of 16 x 16 and 16 x 8 FP16 tiles (mma).
-// Shared memory by 32-bit addresses.
+// Tensor cores by warps (sm_80 and later): 8 x 8 matrices from shared memory to registers (ldmatrix), and the
+// product of 16 x 16 and 16 x 8 FP16 tiles (mma). Shared memory by 32-bit addresses.
 #pragma once
-
-// Copy 16 bytes; zeros if not `inside`.
-__device__ __forceinline__ void copy_async(unsigned to, const void *from, bool inside) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0)
-                 : "memory");
-}
-
-__device__ __forceinline__ void commit_copies() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Wait until at most PENDING of the groups committed last are under way.
-template <int PENDING>
-__device__ __forceinline__ void wait_for_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
 
 // Load four 8 x 8 matrices of FP16. Lane l gives the address of row l % 8 of matrix l / 8, and gets of each
 // matrix the elements 2 (l % 4) and the next of row l / 4.

@@ -99,4 +99,4 @@ class TuningError(DeviceError):
 
 
 class MissingExtraError(FastsgemmError, RuntimeError):
-    """A package of an optional extra is not installed."""
+    """An optional package is not installed or too old."""

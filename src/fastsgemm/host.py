@@ -16,7 +16,7 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import NoDriverError, StreamError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import ITEM, same_elements
-from fastsgemm.rungs import Rung
+from fastsgemm.rungs import BATCH_INVARIANT, Rung
 from fastsgemm.tuning import first_use
 
 _warned = False
@@ -102,9 +102,11 @@ def _backend(rung: Rung | None, config: Config | None) -> str:
     backend = device.host_backend()
     if backend == "host":
         if rung is not None or config is not None:
+            asked = [] if rung is None else ["batch_invariant=True" if rung is BATCH_INVARIANT else f"rung={rung}"]
+            asked += [] if config is None else [f"config={config!r}"]
             raise NoDriverError(
-                f"rung={rung}, config={config} select a kernel, which needs an NVIDIA GPU; without one, leave both and "
-                "batch_invariant out to multiply with NumPy, or set FASTSGEMM_DEVICE=sim to simulate a device"
+                f"{', '.join(asked)} asks for a kernel, which needs an NVIDIA GPU; without one, leave that "
+                "out to multiply with NumPy, or set FASTSGEMM_DEVICE=sim to simulate a device"
             )
         _say_once()
     return backend

@@ -63,7 +63,7 @@ def spell(problem: Problem) -> str:
     return f"{problem.M},{problem.N},{problem.K}{suffix}{batch}"
 
 
-MAX_EXTENT = 2**31 - 1024  # M, N and K are 32-bit in the kernels, with room for a tile past the end
+MAX_EXTENT = 2**31 - 2**16  # M, N and K are 32-bit in the kernels, with room for the largest tile past the end
 
 
 @dataclass(frozen=True)

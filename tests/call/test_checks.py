@@ -155,7 +155,9 @@ def test_a_scalar_that_is_no_real_number(C, name, value):
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_a_tensor_as_scalar(C, name, torch):
-    refuses(ScalarError, f"{name} must be a real number, got Tensor", A, B, C=C, **{name: torch.tensor(1.0)})
+    refuses(
+        ScalarError, f"{name} must be a real number, got Tensor; pass .item()", A, B, C=C, **{name: torch.tensor(1.0)}
+    )
 
 
 BEYOND = {
@@ -208,7 +210,8 @@ def test_a_config_of_another_type(C):
 
 def test_a_rung_or_a_config_where_there_is_no_device(C):
     refuses(NoDriverError, "rung=8 warptiled.* needs an NVIDIA GPU", A, B, C=C, rung="warptiled")
-    refuses(NoDriverError, "config=BM=32 BN=32", A, B, C=C, config=BlockConfig(32, 32))
+    refuses(NoDriverError, r"config=BlockConfig\(BM=32, BN=32\) asks for", A, B, C=C, config=BlockConfig(32, 32))
+    refuses(NoDriverError, "batch_invariant=True asks for", A, B, C=C, batch_invariant=True)
 
 
 def test_a_stream_for_host_arrays(C):

@@ -29,13 +29,13 @@ def folder(tmp_path, monkeypatch, fresh_machine):
 @pytest.fixture
 def compiled(monkeypatch):
     """The names of the kernels that NVRTC has compiled."""
-    seen, real = [], compiler._compile
+    seen, real = [], compiler.compile_program
 
     def count(source, name, options):
         seen.append(name)
         return real(source, name, options)
 
-    monkeypatch.setattr(compiler, "_compile", count)
+    monkeypatch.setattr(compiler, "compile_program", count)
     return seen
 
 
@@ -98,7 +98,7 @@ def test_a_later_process_finds_the_kernel(folder, right):
     script = (
         "import sys, hashlib\nfrom fastsgemm.jit import compiler\n"
         "def never(*_): raise SystemExit('it was compiled again')\n"
-        "compiler._compile = never\n"
+        "compiler.compile_program = never\n"
         "print(hashlib.sha256(compiler.cubin(sys.stdin.read(), 'naive', 'sm_90')).hexdigest())\n"
         "assert 'cuda.core' not in sys.modules"
     )

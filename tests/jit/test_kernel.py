@@ -2,6 +2,8 @@
 
 import gc
 import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -11,7 +13,7 @@ from fastsgemm import device
 from fastsgemm.config import BlockConfig, VectorizedConfig
 from fastsgemm.errors import CaptureError, DeviceError
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.jit import compiler, kernel
+from fastsgemm.jit import compiler, kernel, source
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.search_spaces import PIPELINED
 
@@ -81,6 +83,21 @@ def test_rungs_of_one_file_share_their_kernels(gpu, asked):
 def test_a_kernel_without_constants_is_loaded_once(gpu, name):
     assert kernel.helper(gpu, name, STREAM).name == f"fastsgemm_{name}"
     assert kernel.helper(gpu, name, STREAM) is kernel.helper(gpu, name, STREAM)
+
+
+def test_different_kernels_are_compiled_side_by_side(gpu, monkeypatch):
+    locks = {name: hash(name) % len(kernel._locks) for name in source.HELPERS}
+    one, other = next(pair for pair in itertools.combinations(locks, 2) if locks[pair[0]] != locks[pair[1]])
+    together, real = threading.Barrier(2), compiler.cubin
+
+    def cubin(*arguments):
+        together.wait(timeout=30)
+        return real(*arguments)
+
+    monkeypatch.setattr(compiler, "cubin", cubin)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda name: kernel.helper(gpu, name, STREAM).name, (one, other)))
+    assert found == [f"fastsgemm_{one}", f"fastsgemm_{other}"]
 
 
 def test_divisions_of_k_share_a_kernel(gpu, asked):

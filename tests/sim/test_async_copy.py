@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastsgemm.sim.errors import GlobalAccessError, MisalignedError, RaceError
+from fastsgemm.sim.errors import GlobalAccessError, MisalignedError, RaceError, UnknownInstructionError
 
 HEAD = """
 __shared__ __align__(16) float s[128];
@@ -40,6 +40,13 @@ def test_l2_only_and_hints(launch, arrays):
     copy = 'asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");\n'
     launch(HEAD.format(width=4) + copy + WAIT_ALL + "C[threadIdx.x] = s[4 * threadIdx.x];", "AC", arrays)
     np.testing.assert_array_equal(arrays["C"][:32], 4 * np.arange(32))
+
+
+def test_a_hint_with_an_operand_is_not_taken_for_the_bytes_to_read(launch, arrays):
+    hint = '"cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"'
+    copy = f'asm volatile({hint} :: "r"(to), "l"(from), "l"(0x12f0000000000000) : "memory");\n'
+    with pytest.raises(UnknownInstructionError, match="cache_hint"):
+        launch(HEAD.format(width=4) + copy + WAIT_ALL + "C[threadIdx.x] = s[4 * threadIdx.x];", "AC", arrays)
 
 
 @pytest.mark.parametrize("read", [0, 4, 8, 12, 16])

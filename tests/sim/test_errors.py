@@ -246,3 +246,20 @@ def test_errors_of_the_compiler_and_the_table():
 def test_every_fault_is_an_error_of_the_package():
     for error in (BarrierError, RaceError, LaunchError, UnknownInstructionError):
         assert issubclass(error, FastsgemmError) and issubclass(error, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    ("product", "addition", "fused"),
+    [("mul", "add", True), ("mul", "sub", True), ("mul.rn", "add", False), ("mul", "add.rn", False)],
+)
+def test_what_ptxas_may_make_one_fma_of_is_refused(launch, out, product, addition, fused):
+    source = f'''float product, sum;
+        asm("{product}.f32 %0, %1, %1;" : "=f"(product) : "f"(A[threadIdx.x]));
+        asm("{addition}.f32 %0, %1, %2;" : "=f"(sum) : "f"(A[1]), "f"(product));
+        C[threadIdx.x] = sum;'''
+    operands = {"A": np.ones(64, np.float32), "C": out}
+    if fused:
+        with pytest.raises(UnknownInstructionError, match="ptxas may make one FMA of it"):
+            launch(source, "AC", operands)
+    else:
+        launch(source, "AC", operands)

@@ -6,16 +6,24 @@ import numpy as np
 import pytest
 
 from fastsgemm import rungs, sim
-from fastsgemm.config import Fp16x3Config
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError, DeviceError
+from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.sim import Machine, fp16x3
-from fastsgemm.sim.errors import BarrierError, EndlessWaitError, RaceError, UnfinishedProductError, UnwrittenSharedError
+from fastsgemm.sim.errors import (
+    BarrierError,
+    EndlessWaitError,
+    RaceError,
+    SharedAccessError,
+    UnfinishedProductError,
+    UnwrittenSharedError,
+)
 
 BLOCK_K, SPARSE, DENSE = 32, 4, 1 << 20
 U = 2.0**-24
-MMA = {"BM": 64, "BN": 32, "WM": 32, "WN": 16, "STAGES": 3, "GROUP_M": 2}
-THREE_SETS = {"BM": 64, "BN": 16, "SETS": 3, "PROMOTE_STAGES": 2, "STAGES": 4, "GROUP_M": 2}
-TWO_SETS = {"BM": 128, "BN": 32, "SETS": 2, "PROMOTE_STAGES": 1, "STAGES": 5, "GROUP_M": 1}
+MMA = Fp16x3MmaConfig(BM=64, BN=32, WM=32, WN=16, STAGES=3, GROUP_M=2)
+THREE_SETS = Fp16x3Config(BM=64, BN=16, SETS=3, PROMOTE_STAGES=2, STAGES=4, GROUP_M=2)
+TWO_SETS = Fp16x3Config(BM=128, BN=32, SETS=2, PROMOTE_STAGES=1, STAGES=5, GROUP_M=1)
 KERNELS = {"mma": ("sm_80", MMA), "3 sets": ("sm_90", THREE_SETS), "2 sets": ("sm_90", TWO_SETS)}
 
 
@@ -115,12 +123,13 @@ def worst(found, A, B, alpha, beta, C):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(("swap_ab", "parts", "beta"), [(False, 1, 0.0), (False, 2, -1.5), (True, 1, -1.5)])
 def test_products_are_within_the_bound(kernel, swap_ab, parts, beta):
-    arch, constants = KERNELS[kernel]
+    arch, config = KERNELS[kernel]
+    config = config.replace(SPLIT_K=parts)
     M, N, K = (35, 150, 300) if swap_ab else (150, 35, 300)
     A, B, C = problem(M, N, K)
     found = C if beta else np.full_like(C, np.nan)
     old = C.copy()
-    exceptions, _ = fp16x3.product(halves(A), halves(B.T), 0.7, beta, found, constants, Machine(arch), swap_ab, parts)
+    exceptions, _ = fp16x3.product(halves(A), halves(B.T), 0.7, beta, found, config, Machine(arch), swap_ab)
     assert worst(found, A, B, np.float32(0.7), beta, old) < 6
     assert not exceptions.any()
 
@@ -185,15 +194,13 @@ def test_precision_leaves_what_is_small_or_empty_to_an_ieee_kernel(K, alpha):
     np.testing.assert_allclose(out, expected, rtol=1e-5)
 
 
-def launch(kernel, old, new, **changed):
+def launch(kernel, old, new):
     """Run a product with a piece of the kernel's text replaced; return the largest error in u |A| |B|."""
-    arch, constants = KERNELS[kernel]
-    constants = {**constants, **changed}
-    file = "11_fp16x3.cu" if "SETS" in constants else "11_fp16x3_mma.cu"
-    text = fp16x3.source_of(file, {**constants, "TRANS_C": 0, "VEC_C": 2})
+    arch, config = KERNELS[kernel]
+    text = fp16x3.source_of(geometry.file_of(config), {**config.compiled, "TRANS_C": 0, "VEC_C": 2})
     assert old in text
-    A, B, C = problem(constants["BM"], constants["BN"], 320)
-    fp16x3.product(halves(A), halves(B.T), 1.0, 0.0, C, constants, Machine(arch), text=text.replace(old, new))
+    A, B, C = problem(config.BM, config.BN, 320)
+    fp16x3.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch), text=text.replace(old, new))
     return worst(C, A, B, 1.0, 0.0, C)
 
 
@@ -203,7 +210,7 @@ FULL, EMPTY = (
 )
 COPIES = "  // all threads' copies"
 LEFT_OUT = {
-    "wait for copies": ("mma", "wait_for_copies<STAGES - 2>();", "", RaceError, "asynchronous copy"),
+    "wait for copies": ("mma", "wait_for_copies_but<STAGES - 2>();", "", RaceError, "asynchronous copy"),
     "barrier of the block": ("mma", f"__syncthreads();{COPIES}", COPIES, RaceError, "reads shared memory"),
     "wait for any full stage": ("3 sets", FULL, "", UnwrittenSharedError, "no tensor copy wrote"),
     "wait for the second full stage": ("3 sets", FULL, "if (i == 0) " + FULL, RaceError, "tensor copy is in flight"),
@@ -218,6 +225,8 @@ LEFT_OUT = {
     "room for an arrival": ("3 sets", "barrier_init(ring.full(stage), 1)", "barrier_init(ring.full(stage), 0)",
                             BarrierError, "once too often"),
     "barrier after making": ("3 sets", "__syncthreads();", "", RaceError, "since it was made"),
+    "room for the barriers": ("3 sets", "base + STAGES * STAGE + stage * 8", "base + stage * 8",
+                              SharedAccessError, "over a memory barrier"),
     "wait before a release": ("2 sets", "wgmma_wait<1>();", "", RaceError, "copies to shared memory"),
 }  # fmt: skip
 

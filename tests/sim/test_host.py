@@ -43,9 +43,9 @@ def launches(monkeypatch):
     made = []
     real = sim.Machine.launch
 
-    def launch(self, text, kernel, grid, block, shared_bytes, args, operands):
+    def launch(self, text, kernel, grid, block, shared_bytes, args, operands, **more):
         made.append((text, grid, block, shared_bytes, tuple(args)))
-        return real(self, text, kernel, grid, block, shared_bytes, args, operands)
+        return real(self, text, kernel, grid, block, shared_bytes, args, operands, **more)
 
     monkeypatch.setattr(sim.Machine, "launch", launch)
     return made

@@ -55,6 +55,11 @@ def test_head(kernel):
     assert kernel.static_shared == 116
 
 
+def test_a_directive_that_would_have_no_effect_is_refused():
+    with pytest.raises(PtxError, match=r"kernel f has directives that are not simulated: \['.reqntid'\]"):
+        ptx.parse(MODULE.replace(".maxntid 128, 1, 1", ".maxntid 128, 1, 1\n.reqntid 128, 1, 1"))
+
+
 def test_instructions(kernel):
     move, load, compare, store, part, fma, branch = kernel.instructions
     assert (part.used_bytes, fma.used_bytes) == (12, None)

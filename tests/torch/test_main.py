@@ -42,7 +42,7 @@ def test_a_script_and_a_module(folder):
         ran = run("--report", *program, "--precision", "7", folder=place)
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout.strip() == "__main__ ['--precision', '7']"
-        assert "fastsgemm computed 1 products, 48 FLOP" in ran.stderr
+        assert "fastsgemm computed 1 product, 48 FLOP" in ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,8 @@ def test_a_script_and_a_module(folder):
     [
         ((), "a program is missing"),
         (("nowhere.py",), "there is no file nowhere.py"),
+        (("-m", "nowhere"), "there is no module nowhere"),
+        (("-m", "nowhere.one"), "there is no module nowhere.one"),
         (("--only", "gemm", "programs/one.py"), "only must name operators of"),
     ],
 )

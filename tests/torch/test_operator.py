@@ -120,6 +120,24 @@ class TestRefusals:
         with pytest.raises(ValueError, match="precision"):
             OPERATOR(torch.ones(3, 3), torch.ones(3, 3), precision="fp8")
 
+    @pytest.mark.parametrize("name", ["alpha", "beta"])
+    def test_a_factor_that_is_a_tensor_would_lose_its_gradient(self, name):
+        A, B, C, factor = values(3, 4), values(4, 5), values(3, 5), torch.tensor(2.0)
+
+        def product(factor):
+            return OPERATOR(A, B, C=C, **{name: factor}).sum()
+
+        message = f"value of type 'number' for argument '{name}' but instead found type '(Tensor|Parameter)'"
+        with pytest.raises(RuntimeError, match=message):
+            product(factor)
+        with pytest.raises(RuntimeError, match=message):
+            product(torch.nn.Parameter(factor))
+        for transformed in (torch.func.grad(product), torch.func.jacfwd(product)):
+            with pytest.raises(RuntimeError, match=message):
+                transformed(factor)
+        with pytest.raises(TypeError, match=f"{name} must be a real number, got complex"):
+            product(2j)
+
 
 class TestDerivatives:
     def test_first(self):
@@ -181,15 +199,29 @@ BATCHES = [(0, None, None), (None, 0, None), (0, 0, None), (0, 0, 0), (None, 0, 
 
 @pytest.mark.parametrize("dims", BATCHES)
 class TestVmap:
-    def operands(self, dims):
+    def operands(self, dims, size=6):
         shapes = ((3, 4), (4, 5), (3, 5))
         return [
-            values(*shape) if dim is None else values(6, *shape).movedim(0, dim)
+            values(*shape) if dim is None else values(size, *shape).movedim(0, dim)
             for shape, dim in zip(shapes, dims, strict=True)
         ]
 
     def test_values(self, dims):
         given = self.operands(dims)
+        equal(*(torch.func.vmap(function, dims)(*given) for function in both(0, 0)))
+
+    def test_an_empty_batch(self, dims):
+        given = self.operands(dims, 0)
+        for outer in (lambda f: f, lambda f: torch.func.grad(lambda *x: f(*x).square().sum())):
+            found, wanted = (torch.func.vmap(outer(function), dims)(*given) for function in both(0, 0))
+            assert found.shape == wanted.shape and found.numel() == 0
+
+    def test_a_batch_within(self, dims):
+        shapes = ((2, 3, 4), (2, 4, 5), (2, 3, 5))
+        given = [
+            values(*shape) if dim is None else values(6, *shape).movedim(0, dim)
+            for shape, dim in zip(shapes, dims, strict=True)
+        ]
         equal(*(torch.func.vmap(function, dims)(*given) for function in both(0, 0)))
 
     def test_gradient_of_a_batch(self, dims):
@@ -205,6 +237,21 @@ class TestVmap:
         equal(*(
             torch.func.vmap(torch.func.grad(lambda *x, f=f: f(*x).square().sum()), dims)(*given) for f in both(0, 0)
         ))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("A", "B", "dims", "message"),
+    [
+        ((6, 3, 7), (4, 5), (0, None), r"A's columns must equal B's rows, got A \(3, 7\) and B \(4, 5\)"),
+        ((4, 3), (6, 4, 5), (None, 0), r"A's columns must equal B's rows, got A \(4, 3\) and B \(4, 5\)"),
+        ((3, 4), (6, 4), (None, 0), "B must have at least 2 dimensions, got 1"),
+        ((6, 4), (4, 5), (0, None), "A must have at least 2 dimensions, got 1"),
+        ((6, 2, 3, 4), (4, 5), (0, None), r"dimensions \(2,\) of A before the last two, B has \(\)"),
+    ],
+)
+def test_errors_under_vmap_show_the_shapes_of_one_product(A, B, dims, message):
+    with pytest.raises(RuntimeError, match=message):
+        torch.func.vmap(OPERATOR, dims)(torch.ones(A), torch.ones(B))
 
 
 def test_two_batches_are_one_product(monkeypatch):
@@ -243,6 +290,17 @@ class TestCompilers:
         for rows in (3, 7, 9):
             compiled(values(rows, 4), values(4, 5))
         assert counter.frame_count == 1
+
+    def test_compile_with_a_factor_that_changes(self):
+        compiled = torch.compile(
+            lambda a, b, c, alpha, beta: OPERATOR(a, b, alpha, beta, c), fullgraph=True, backend="aot_eager"
+        )
+        A, B, C = learned(3, 4), values(4, 5), values(3, 5)
+        for alpha, beta in ((1.0, 1.0), (0.5, 2.0), (3, 0), (0.25, -1.5)):
+            result = compiled(A, B, C, alpha, beta)
+            equal(result, alpha * (A @ B) + beta * C)
+            [gradient] = torch.autograd.grad(result.sum(), A)
+            equal(gradient, alpha * torch.ones(3, 5) @ B.T)
 
     def test_export(self):
         class Module(torch.nn.Module):

@@ -1,11 +1,16 @@
 """The switch: what it replaces, what it passes on and why, and that everything else is as PyTorch has it."""
 
+import gc
 import subprocess
 import sys
 import threading
+import weakref
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from cuda.bindings import driver
 
 torch = pytest.importorskip("torch")
 
@@ -15,10 +20,12 @@ from fastsgemm.errors import (  # noqa: E402
     CaptureError,
     CompileError,
     DeviceError,
+    DeviceMemoryError,
     MissingExtraError,
     PrecisionError,
 )
 from fastsgemm.torch import products, switch  # noqa: E402
+from fastsgemm.torch.overrides import Override  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("on_host")
 
@@ -267,7 +274,7 @@ class TestTurning:
 
     def test_no_device(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        with pytest.raises(DeviceError, match="PyTorch sees no CUDA device"):
+        with pytest.raises(DeviceError, match=r"sees no CUDA device.*choose device 'cpu'"):
             fastsgemm.torch.enable()
 
     def test_an_old_pytorch(self, monkeypatch):
@@ -285,7 +292,203 @@ class TestTurning:
         assert turned.report().calls == 4
 
 
+class InThread:
+    """Another thread, which does what it is told and has done it when `do` returns."""
+
+    def __init__(self, executor):
+        self._executor = executor
+
+    def do(self, function, *arguments):
+        return self._executor.submit(function, *arguments).result(timeout=60)
+
+
+@pytest.fixture
+def threads():
+    """Two threads, each of which does one thing after the other."""
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        yield InThread(first), InThread(second)
+    assert switch._current is None and not switch._blocks, "the switch is still on"
+
+
+def product_is_counted_by(turned):
+    before = turned.report().calls
+    torch.mm(A, B)
+    return turned.report().calls == before + 1
+
+
+class TestThreads:
+    """Threads turn the switch at the same time; which of them does what next is fixed."""
+
+    @pytest.mark.parametrize("ends_first", [0, 1])
+    def test_blocks_that_overlap(self, threads, ends_first):
+        blocks = [enabled(), enabled()]
+        turned = [thread.do(block.__enter__) for thread, block in zip(threads, blocks, strict=True)]
+        assert product_is_counted_by(turned[1])
+        threads[ends_first].do(blocks[ends_first].__exit__, None, None, None)
+        assert product_is_counted_by(turned[1 - ends_first])
+        threads[1 - ends_first].do(blocks[1 - ends_first].__exit__, None, None, None)
+        assert not any(map(product_is_counted_by, turned))
+
+    def test_blocks_above_enable(self, threads):
+        one, other = threads
+        process = one.do(lambda: fastsgemm.torch.enable(device="cpu"))
+        block = enabled()
+        turned = other.do(block.__enter__)
+        assert product_is_counted_by(turned)
+        other.do(block.__exit__, None, None, None)
+        assert product_is_counted_by(process)
+        one.do(fastsgemm.torch.disable)
+        assert not product_is_counted_by(process)
+
+    def test_disable_while_another_thread_is_in_a_block(self, threads):
+        one, other = threads
+        process = one.do(lambda: fastsgemm.torch.enable(device="cpu"))
+        block = enabled()
+        turned = other.do(block.__enter__)
+        one.do(fastsgemm.torch.disable)
+        assert product_is_counted_by(turned)  # the block goes on
+        other.do(block.__exit__, None, None, None)
+        assert not product_is_counted_by(process)  # and does not bring back what was taken away meanwhile
+
+    def test_enable_while_another_thread_is_in_a_block(self, threads):
+        one, other = threads
+        block = enabled()
+        turned = other.do(block.__enter__)
+        process = one.do(lambda: fastsgemm.torch.enable(device="cpu"))
+        assert product_is_counted_by(turned)
+        other.do(block.__exit__, None, None, None)
+        assert product_is_counted_by(process)
+        one.do(fastsgemm.torch.disable)
+
+    def test_disable_and_enable_within_a_block(self):
+        with enabled() as outer:
+            with enabled() as turned:
+                fastsgemm.torch.disable()
+                assert not product_is_counted_by(turned) and not product_is_counted_by(outer)
+                again = fastsgemm.torch.enable(device="cpu")
+                assert product_is_counted_by(again)
+            assert product_is_counted_by(outer)
+        assert not product_is_counted_by(outer)
+
+    def test_no_call_escapes_while_the_settings_change(self, threads, monkeypatch):
+        """Another thread multiplies before and after each kernel is registered, and before those before are removed."""
+        multiplied = 0
+
+        def multiply():
+            nonlocal multiplied
+            threads[0].do(torch.mm, A, B)
+            multiplied += 1
+
+        def between(function):
+            def call(*given, **options):
+                multiply()
+                result = function(*given, **options)
+                multiply()
+                return result
+
+            return call
+
+        with enabled() as outer:
+            monkeypatch.setattr(torch.library.Library, "impl", between(torch.library.Library.impl))
+            monkeypatch.setattr(torch.library.Library, "_destroy", between(torch.library.Library._destroy))
+            with enabled() as inner:
+                pass
+            monkeypatch.undo()
+        assert multiplied > 50
+        assert outer.report().calls + inner.report().calls == multiplied
+        assert outer.report().calls and inner.report().calls
+
+    @pytest.mark.parametrize("failing", range(1, 4))
+    def test_a_failure_half_way_changes_nothing(self, monkeypatch, failing):
+        real, made = torch.library.Library.impl, []
+
+        def fail(*given, **options):
+            made.append(given)
+            if len(made) == failing:
+                raise MemoryError
+            return real(*given, **options)
+
+        with enabled() as turned:
+            monkeypatch.setattr(torch.library.Library, "impl", fail)
+            for turn in (lambda: enabled().__enter__(), lambda: fastsgemm.torch.enable(device="cpu")):
+                made.clear()
+                with pytest.raises(MemoryError):
+                    turn()
+                assert product_is_counted_by(turned)
+                torch.addmm(C, A, B)
+                assert counted(turned)["addmm"]
+        assert not product_is_counted_by(turned)
+
+    def test_what_is_kept_of_switches_that_are_off(self, monkeypatch):
+        monkeypatch.setattr(switch, "_outliving", deque(maxlen=5))
+        with enabled(only="mm") as turned:
+            torch.mm(A, B)
+        assert not any(override._decisions for override in turned._overrides) and turned.report().calls == 1
+        alive = weakref.ref(turned._overrides[0])
+        del turned
+        for _ in range(5):
+            with enabled(only="mm"):
+                pass
+        gc.collect()
+        assert alive() is None
+
+
 class TestFailures:
+    def test_memory_that_pytorch_keeps_is_used(self, device, monkeypatch):
+        """The first attempt finds no workspace, in which an operand without a unit stride is packed."""
+        emptied = []
+
+        def empty_cache():
+            emptied.append(True)
+            device.room = 1 << 20
+
+        monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 100, 2000))
+        monkeypatch.setattr(products, "gpu_of", lambda ordinal: device)
+        monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
+        monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
+        a = torch.randn(6, 8)[::2, ::2]
+        wanted = a @ B
+        with enabled() as turned:
+            for known in (False, True):
+                device.room = 0
+                close(torch.mm(a, B), wanted)
+                device.room = 0
+                close(torch.ops.fastsgemm.sgemm(a, B), wanted)
+                assert len(emptied) == (4 if known else 2)
+        assert counted(turned) == {"mm": 2}
+
+    def test_no_memory_is_an_error_of_pytorchs_kind(self, device, monkeypatch):
+        monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 100, 2000))
+        monkeypatch.setattr(products, "gpu_of", lambda ordinal: device)
+        monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
+        monkeypatch.setattr(device, "room", 0)
+        a, out = torch.randn(6, 8)[::2, ::2], torch.full((3, 5), 7.0)
+        with (
+            enabled(),
+            pytest.raises(torch.OutOfMemoryError, match=r"mm.out of \(3, 4\) x \(4, 5\).*100 of 2000 are free"),
+        ):
+            torch.mm(a, B, out=out)
+        with pytest.raises(
+            torch.OutOfMemoryError, match=r"sgemm of \(3, 4\) and \(4, 5\).*100 of 2000 are free"
+        ) as error:
+            torch.ops.fastsgemm.sgemm(a, B)
+        assert isinstance(error.value, DeviceMemoryError)
+        # what accelerate's find_executable_batch_size and Lightning's tuner look for
+        assert isinstance(error.value, RuntimeError) and len(error.value.args) == 1
+        assert "CUDA out of memory." in error.value.args[0]
+        assert (out == 7).all()
+
+    def test_nothing_is_freed_while_the_stream_is_captured(self, device, monkeypatch):
+        emptied = []
+        monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
+        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+        device.capturing.add(5)
+        products.empty_cache(0)
+        assert not emptied
+        device.capturing.clear()
+        products.empty_cache(0)
+        assert emptied
+
     def test_a_failure_names_the_operands(self, monkeypatch):
         def fail(*rest):
             raise CompileError("no")
@@ -323,16 +526,17 @@ class TestReport:
         with enabled() as turned:
             A @ B
             A.double() @ B.double()
+            A.double() @ B.double()
         assert repr(turned.report()).splitlines() == [
-            "fastsgemm computed 1 products, 120 FLOP, 100.0% of the FLOPs",
-            "  mm          1 calls      120 FLOP",
-            "  mm          1 calls        0 FLOP  passed on: dtype float64",
+            "fastsgemm computed 1 product, 120 FLOP, 100.0% of the FLOPs",
+            "  mm           1 call      120 FLOP",
+            "  mm          2 calls        0 FLOP  passed on: dtype float64",
         ]
 
     def test_nothing(self):
         with enabled() as turned:
             pass
-        assert repr(turned.report()) == "fastsgemm computed no product: none has reached the switch"
+        assert repr(turned.report()).startswith("fastsgemm computed no product: ")
 
     def test_counts_survive_a_full_table(self, monkeypatch):
         from fastsgemm.torch import overrides
@@ -425,13 +629,21 @@ class TestOnADevice:
 
     def test_c_that_shares_memory_with_the_output(self, gpu):
         memory, b, passed = torch.randn(7, 4), torch.randn(4, 4), []
-        with enabled() as turned:
-            [override] = [each for each in turned._overrides if each.name == "addmm.out"]
-            override._original = lambda *given, **options: passed.append(given)
-            for begin in (1, 4, 1, 0):  # 4 makes the plan that the second 1 finds
-                override.function(memory[:3], A, b, out=memory[begin : begin + 3])
+        override = Override("addmm.out", lambda *given, **options: passed.append(given), "ieee", None, "cpu")
+        for begin in (1, 4, 1, 0):  # 4 makes the plan that the second 1 finds
+            override.function(memory[:3], A, b, out=memory[begin : begin + 3])
         assert len(passed) == 2
-        assert counted(turned) == {"addmm.out: the output shares memory with an operand": 2, "addmm.out": 2}
+        assert {line.reason: line.calls for line in override.lines()} == {
+            "": 2,
+            "the output shares memory with an operand": 2,
+        }
+
+    def test_an_error_of_pytorch_shows_nothing_of_ours(self, gpu):
+        memory = torch.randn(7, 4)
+        with enabled() as turned, pytest.raises(RuntimeError, match="single memory location") as error:
+            torch.addmm(memory[:3], A, torch.ones(4, 4), out=memory[1:4])
+        assert error.value.__context__ is None
+        assert counted(turned) == {"addmm.out: the output shares memory with an operand": 1}
 
     def test_every_alignment_of_an_address(self, gpu):
         memory = torch.randn(4, 200)
@@ -457,9 +669,8 @@ class TestOnADevice:
         a = torch.ones(3, 4)
         a.untyped_storage().resize_(0)
         passed = []
-        with enabled() as turned:
-            [override] = [each for each in turned._overrides if each.name == "mm"]
-            override._original = lambda *given: passed.append(given)
-            override.function(a, B)
+        override = Override("mm", lambda *given: passed.append(given), "ieee", None, "cpu")
+        override.function(a, B)
         assert len(passed) == 1 and not gpu.launched
-        assert counted(turned) == {"mm: an operand without memory": 1}
+        [line] = override.lines()
+        assert (line.reason, line.calls) == ("an operand without memory", 1)

@@ -33,7 +33,8 @@ def scalar(name: str, value: Any) -> float:
         It is finite but would round to an infinity.
     """
     if not isinstance(value, numbers.Real):
-        raise ScalarError(f"{name} must be a real number, got {type(value).__name__}")
+        hint = "; pass .item(), or multiply the result by it" if getattr(value, "shape", None) == () else ""
+        raise ScalarError(f"{name} must be a real number, got {type(value).__name__}{hint}")
     try:
         number = float(value)
     except (TypeError, ValueError) as error:  # a subclass of Real that cannot be converted

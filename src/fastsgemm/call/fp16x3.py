@@ -75,7 +75,7 @@ def add_product(
     Raises
     ------
     ShapeError
-        The problem or the batch is too large for rung 11, which is forced.
+        The batch is too large for rung 11, which is forced.
     CaptureError
         A kernel is not loaded yet and the stream is being captured.
     """
@@ -98,8 +98,6 @@ def add_product(
         problem = problem.transposed
         a, b, c = b.transposed, a.transposed, c.transposed
         places.reverse()
-    if forced and max(M, N, K) > heuristics.MAX_EXTENT:
-        raise ShapeError(f"M, N and K of rung 11 must each be at most {heuristics.MAX_EXTENT}, got {max(M, N, K)}")
     if config is None:
         choice = heuristics.choose(gpu, problem, (places[0] is None, places[1] is None), forced)
         if choice.config is None:

@@ -25,7 +25,6 @@ from fastsgemm.problem import Problem
 
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 _HOPPER = "sm_90"  # the architecture with wgmma
-MAX_EXTENT = 2**31 - 4096  # of M, N and K: offsets of tiles are 32-bit in the kernels
 MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
@@ -103,8 +102,6 @@ def _choose(device: DeviceInfo, problem: Problem, split: tuple[bool, bool], forc
     arch = device.arch
     if not supported(arch):
         return Fp16x3Choice(None, False, None, None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
-    if max(problem.M, problem.N, problem.K) > MAX_EXTENT:
-        return Fp16x3Choice(None, False, None, None, f"M, N and K of rung 11 are at most {MAX_EXTENT}")
     if problem.batch > MOST_PRODUCTS:
         why = f"rung 11 computes a batch of at most {MOST_PRODUCTS} products, this has {problem.batch}"
         return Fp16x3Choice(None, False, None, None, why)

@@ -20,7 +20,15 @@ from fastsgemm.jit import cache
 # compile in parallel, unless their keys happen to share a lock.
 _locks = tuple(threading.Lock() for _ in range(256))
 
-CACHING = (12, 9)  # the first NVRTC with a cache of its own, whose hits come without a report
+_CACHING = (12, 9)  # the first NVRTC with a cache of its own, whose hits come without a report
+
+
+class Compiled(Struct, frozen=True):
+    """What NVRTC makes of a source; `ptx` is empty unless asked for."""
+
+    cubin: bytes
+    log: str
+    ptx: str
 
 
 class Report(Struct, frozen=True):
@@ -55,22 +63,19 @@ def cubin(source: str, name: str, arch: str) -> bytes:
     with _locks[hash(key) % len(_locks)]:
         code = cache.read(key)
         if code is None:
-            code, _ = _compile(source, name, options)
+            code = compile_program(source, name, options).cubin
             cache.write(key, code)
     return code
 
 
 def compiled(source: str, name: str, arch: str) -> bytes:
     """Return the machine code as `cubin` does, but without the cache."""
-    return _compile(source, name, _options(arch))[0]
+    return compile_program(source, name, _options(arch)).cubin
 
 
 def report(source: str, name: str, arch: str) -> Report:
     """Compile without the cache and return what ptxas reports. This needs NVRTC but neither driver nor GPU."""
-    more = ["--ptxas-options=-v"]
-    if nvrtc_version() >= CACHING:
-        more.append("--no-cache")
-    _, log = _compile(source, name, [*_options(arch), *more])
+    log = compile_program(source, name, [*_options(arch), *reporting()]).log
     registers = re.search(r"Used (\d+) registers", log)
     memory = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
     if registers is None or memory is None:
@@ -82,8 +87,31 @@ def _options(arch: str) -> list[str]:
     return [f"-arch={arch}", "--std=c++17"]
 
 
-def _compile(source: str, name: str, options: list[str]) -> tuple[bytes, str]:
-    """Return the cubin and the log. NVRTC compiles without the interpreter's lock, so threads compile side by side."""
+def reporting() -> list[str]:
+    """Return the options with which ptxas's report on every kernel is in the log."""
+    return ["--ptxas-options=-v", *(["--no-cache"] if nvrtc_version() >= _CACHING else [])]
+
+
+def compile_program(source: str, name: str, options: list[str], ptx: bool = False) -> Compiled:
+    """Compile a source, without the cache.
+
+    NVRTC compiles without the interpreter's lock, so threads compile side by side.
+
+    Parameters
+    ----------
+    source : str
+    name : str
+        What messages call the source.
+    options : list of str
+        The first is the architecture.
+    ptx : bool
+        Return the PTX, too.
+
+    Raises
+    ------
+    NoNvrtcError, CompileError
+        See `cubin`.
+    """
     version = nvrtc_version()
     from cuda.bindings import nvrtc
 
@@ -94,7 +122,9 @@ def _compile(source: str, name: str, options: list[str]) -> tuple[bytes, str]:
         if int(done) != 0:
             what = f"NVRTC {version} refused {name} for {options[0].removeprefix('-arch=')}"
             raise CompileError(f"{what}:\n{done.name}\n{log}")
-        return _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log
+        code = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+        text = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0").decode() if ptx else ""
+        return Compiled(code, log, text)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

@@ -19,7 +19,9 @@ from fastsgemm.rungs import Rung, kernel_name
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
 
-_lock = threading.Lock()
+# Held while a kernel is compiled, so that threads that need it compile it once, even without a cache. Different kernels
+# are compiled side by side, unless their keys happen to share a lock.
+_locks = tuple(threading.Lock() for _ in range(64))
 
 
 class Key(NamedTuple):
@@ -96,7 +98,7 @@ def _refuse_in_capture(name: str, handle: int) -> None:
 
 
 def _load(gpu: Gpu, known: Any, cubin: Callable[[], bytes], name: str, shared_bytes: int) -> Kernel:
-    with _lock:  # held while compiling, so that threads that need one kernel compile it once, even without a cache
+    with _locks[hash(known) % len(_locks)]:
         if known not in gpu.kernels:
             gpu.kernels[known] = gpu.load(cubin(), name, shared_bytes)
     return gpu.kernels[known]

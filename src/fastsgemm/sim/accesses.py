@@ -13,7 +13,7 @@ import numpy as np
 
 from fastsgemm.sim import clock
 from fastsgemm.sim.errors import RaceError
-from fastsgemm.sim.lanes import Array, Lanes
+from fastsgemm.sim.lanes import Array, Lanes, first_lane
 from fastsgemm.sim.ptx import Instruction
 
 _NOBODY = 0
@@ -118,7 +118,7 @@ class Accesses:
             self._refuse(lanes, at, address, written & ~holds(), self._writer[units], "writes", "wrote")
         copied = self._copies[units] > 0
         if copied.any():
-            nth = _first(copied)
+            nth = first_lane(copied)
             what = f"writes {self._at(address, nth)} while an asynchronous copy from it is in flight"
             lanes.fail(RaceError, at, nth, what)
         reader, group = self._reader[units], self._group[units]
@@ -189,7 +189,7 @@ class Accesses:
     ) -> None:
         if not bad.any():
             return
-        nth = _first(bad)
+        nth = first_lane(bad)
         which = int(np.argmax(bad[nth]))
         other = lanes.name_of_thread(int(who[nth, which]) - 1)
         if group is not None and group[nth, which] > clock.THREAD:
@@ -199,8 +199,3 @@ class Accesses:
 
     def _at(self, address: Array, nth: int) -> str:
         return f"global memory at {self._describe(int(address[nth]))}"
-
-
-def _first(bad: Array) -> int:
-    """Return the first lane with an entry of `bad` set."""
-    return int(np.flatnonzero(bad.any(axis=1))[0])

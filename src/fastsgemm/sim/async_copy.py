@@ -79,7 +79,7 @@ class Copies:
 
     def start(self, lanes: Lanes, instruction: Instruction, rows: Array, data: Array, source: Array | None) -> None:
         """Start the copies of the lanes that execute."""
-        copying = np.flatnonzero(lanes.current_mask)
+        copying = lanes.executing
         self._flights.append(Flight(instruction, copying, rows, data, source, self._committed[copying]))
 
     def commit(self, lanes: Lanes) -> None:

@@ -21,6 +21,10 @@ def _nothing(instruction: Instruction, index: int, slots: Slots, match: re.Match
     return step
 
 
+def _wait_for_launch_before(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
+    return lambda batch: batch.wait_for_launch_before()
+
+
 def _trap(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
     return _fault(instruction, TrapError, "executes a trap")
 
@@ -37,8 +41,11 @@ def _fault(instruction: Instruction, error: type[KernelFault], what: str) -> Ste
 
 
 FAMILIES = (
-    # Lanes in lockstep see every write at once, and a launch begins when the one before it has ended.
-    Family(re.compile(r"membar\.cta|fence\.(acq_rel|sc)\.cta|griddepcontrol\.(launch_dependents|wait)"), _nothing),
+    # Lanes in lockstep see every write at once.
+    Family(re.compile(r"membar\.cta|fence\.(acq_rel|sc)\.cta"), _nothing),
+    # A launch runs when the one before it has ended; but an early one must wait before it accesses global memory.
+    Family(re.compile(r"griddepcontrol\.launch_dependents"), _nothing),
+    Family(re.compile(r"griddepcontrol\.wait"), _wait_for_launch_before),
     # Memory barriers and what tensor copies bring are seen by all at once.
     Family(re.compile(r"fence\.mbarrier_init\.release\.cluster|fence\.proxy\.async(\.shared::cta)?"), _nothing),
     Family(re.compile(r"trap|brkpt"), _trap),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.errors import UnknownInstructionError
-from fastsgemm.sim.ptx import Instruction, Operand
+from fastsgemm.sim.ptx import Instruction, Operand, Vector
 from fastsgemm.sim.slots import Slots
 
 Step = Callable[[Batch], None]
@@ -43,4 +43,12 @@ def operands(instruction: Instruction, *counts: int) -> tuple[Operand, ...]:
     found = instruction.operands
     if len(found) not in counts:
         raise unknown(instruction, f"it takes {' or '.join(map(str, counts))} operands, not {len(found)}")
+    return found
+
+
+def items(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
+    """Return the parts of an operand that has so many: of a vector, or itself alone."""
+    found = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(found) != count:
+        raise unknown(instruction, f"an operand of it has {len(found)} elements, not {count}")
     return found

@@ -1,4 +1,8 @@
-"""Rung 11 on the simulated device: split A, split B, multiply, add the parts of K, and guard, as a device runs them."""
+"""Rung 11 on the simulated device: split A, split B, multiply, add the parts of K, and guard, as a device runs them.
+
+Tiles, parts of K and grids are those of `fastsgemm.geometry.fp16x3`, as on a device. The operands are split whole; a
+device may split them in panels.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsgemm.geometry.fp16x3 import TileConfig, column_cluster
+from fastsgemm.config import Fp16x3Config
+from fastsgemm.geometry import fp16x3 as geometry
+from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, TileConfig, Tiling
 from fastsgemm.geometry.layout import stored
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import source
@@ -21,15 +27,15 @@ from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
 from fastsgemm.sim.tensor_map import TensorMap
 
-BLOCK_K = 32  # steps of k in a block of a split operand
-HALVES = 64  # FP16 numbers of a line in a block: 32 hi, 32 lo
+HALVES = LINE_BYTES // 2  # FP16 numbers of a line in a block of k: 32 hi, 32 lo
 PRODUCTS = (kernel_name("11_fp16x3.cu"), kernel_name("11_fp16x3_mma.cu"))
 SPARSE = 4  # places of elements left out that are kept for a line
 
 _CLUSTERS = 90  # the first architecture with clusters
-_PAIR_BYTES = 2 * HALVES
-_LEAST_SHARED = 1024  # bytes of a ring of stages in front of its first multiple of 1024, at most
-_WARPGROUP = 128
+_ROW_THREADS = 256  # of a block of split_rows.cu, at least
+_COLUMN_THREADS, _COLUMN_LINES = 512, 32  # of a block of split_columns.cu
+_MAXIMA_THREADS, _MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
+_REDUCE_THREADS = _GUARD_THREADS = 256  # of a block
 _GUARD_BLOCKS = 4  # any number is right; a device uses one an SM
 
 Matrix = NDArray[np.float32]
@@ -72,7 +78,7 @@ def source_of(file: str, constants: Mapping[str, int]) -> str:
     return source.with_constants(file, {**source.defaults(file), **constants})
 
 
-def split(X: Matrix, machine: Machine) -> SplitOperand:
+def split(X: Matrix, machine: Machine, early: bool = False) -> SplitOperand:
     """Split an operand by the kernel for its order in memory.
 
     Parameters
@@ -80,11 +86,12 @@ def split(X: Matrix, machine: Machine) -> SplitOperand:
     X : ndarray of float32, shape (lines, K)
         A, or the transpose of B. Either dimension has unit stride.
     machine : Machine
+    early : bool
+        Another kernel of the same product comes before; see `Machine.launch`.
     """
     lines, K = X.shape
-    blocks = _whole(K, BLOCK_K)
     result = SplitOperand(
-        np.empty((blocks, lines, HALVES), np.uint16),
+        np.empty((geometry.blocks_of(K), lines, HALVES), np.uint16),
         np.zeros((lines + 1, 2), np.int32),
         np.zeros((lines, SPARSE), np.int32),
     )
@@ -97,45 +104,54 @@ def split(X: Matrix, machine: Machine) -> SplitOperand:
     how = stored((lines, K), (X.strides[0] // X.itemsize, X.strides[1] // X.itemsize))
     assert how is not None  # one of the dimensions has unit stride
     split_kernels = _split_columns if how.trans else _split_rows
-    return replace(result, reports=split_kernels(X, how.ld, machine, operands))
+    return replace(result, reports=split_kernels(X, how.ld, machine, operands, early))
 
 
-def _split_rows(X: Matrix, ldx: int, machine: Machine, operands: dict[str, Region]) -> tuple[Report, ...]:
+def _split_rows(X: Matrix, ldx: int, machine: Machine, operands: dict[str, Region], early: bool) -> tuple[Report, ...]:
     lines, K = X.shape
-    threads = 32
-    while threads * 32 < K and threads < 1024:
-        threads *= 2
-    text = source_of("split_rows.cu", {"LINE_THREADS": threads, "VEC": _width(X, ldx)})
-    block = max(threads, 256)
+    per_line = geometry.line_threads(K)
+    text = source_of("split_rows.cu", {"LINE_THREADS": per_line, "VEC": _width(X, ldx)})
+    block = max(per_line, _ROW_THREADS)
     args = [lines, K, "X", ldx, "pairs", "info", "where"]
-    grid = _whole(lines, block // threads)
-    return (machine.launch(text, kernel_name("split_rows"), grid, block, 0, args, operands),)
+    grid = _whole(lines, block // per_line)
+    return (machine.launch(text, kernel_name("split_rows"), grid, block, 0, args, operands, early=early),)
 
 
-def _split_columns(X: Matrix, ldx: int, machine: Machine, operands: dict[str, Region]) -> tuple[Report, ...]:
+def _split_columns(
+    X: Matrix, ldx: int, machine: Machine, operands: dict[str, Region], early: bool
+) -> tuple[Report, ...]:
     lines, K = X.shape
-    clusters = compute_capability(machine.device.arch) >= _CLUSTERS
-    cluster = column_cluster(K) if clusters else 1
-    constants = {"VEC": _width(X, ldx)}
-    text = source_of("split_columns.cu", constants | {"CLUSTER": cluster})
-    along, block = _whole(lines, 32), 512
-    if clusters:
-        args: list[Any] = [lines, K, "X", ldx, 0, 0, "pairs", "info", "where"]
-        return (machine.launch(text, kernel_name("split_columns"), (along, cluster), block, 0, args, operands),)
+    across, vec = _whole(lines, _COLUMN_LINES), _width(X, ldx)
+    if compute_capability(machine.device.arch) >= _CLUSTERS:
+        cluster = geometry.column_cluster(K)
+        return (_columns(machine, vec, cluster, (across, cluster), [lines, K, "X", ldx, 0, 0], operands, early),)
     multiprocessors = machine.device.multiprocessors
-    across = _whole(lines, 128)
-    parts = max(1, min(_whole(K, 64), _whole(4 * multiprocessors, across), 64))
+    parts = geometry.maxima_parts(lines, K, multiprocessors)
     maxima = np.empty(parts * lines, np.uint32)
-    found = {"X": operands["X"], "maxima": Region(maxima, read=False, write=True, complete=True)}
-    first = source_of("column_maxima.cu", constants)
-    args = [lines, K, "X", ldx, "maxima", "info"]
+    into = {"maxima": Region(maxima, read=False, write=True, complete=True)}
     finding = machine.launch(
-        first, kernel_name("column_maxima"), (across, parts), 256, 0, args, found | {"info": operands["info"]}
-    )
-    args = [lines, K, "X", ldx, "maxima", parts, "pairs", "info", "where"]
-    grid = (along, _whole(4 * multiprocessors, along))
-    operands = operands | {"maxima": Region(maxima)}
-    return finding, machine.launch(text, kernel_name("split_columns"), grid, block, 0, args, operands)
+        source_of("column_maxima.cu", {"VEC": vec}), kernel_name("column_maxima"),
+        (_whole(lines, _MAXIMA_LINES), parts), _MAXIMA_THREADS, 0, [lines, K, "X", ldx, "maxima", "info"],
+        {name: operands[name] for name in ("X", "info")} | into, early=early,
+    )  # fmt: skip
+    grid = (across, _whole(4 * multiprocessors, across))
+    args = [lines, K, "X", ldx, "maxima", parts]
+    return finding, _columns(machine, vec, 1, grid, args, operands | {"maxima": Region(maxima)}, early=True)
+
+
+def _columns(
+    machine: Machine,
+    vec: int,
+    cluster: int,
+    grid: tuple[int, int],
+    args: list[Any],
+    operands: dict[str, Region],
+    early: bool,
+) -> Report:
+    """Launch ``split_columns``."""
+    text = source_of("split_columns.cu", {"VEC": vec, "CLUSTER": cluster, "THREADS": _COLUMN_THREADS})
+    args = [*args, "pairs", "info", "where"]
+    return machine.launch(text, kernel_name("split_columns"), grid, _COLUMN_THREADS, 0, args, operands, early=early)
 
 
 def sgemm(
@@ -191,7 +207,7 @@ def sgemm(
     else:
         heuristics.check_config(device, config)
         swap_ab = heuristics.orientation(device, problem, config)
-    return multiply(A, B, alpha, beta, C, config.compiled, machine, swap_ab, config.SPLIT_K)
+    return multiply(A, B, alpha, beta, C, config, machine, swap_ab)
 
 
 def _layout(X: Matrix) -> str:
@@ -205,10 +221,9 @@ def multiply(
     alpha: float,
     beta: float,
     C: Matrix,
-    constants: Mapping[str, int],
+    config: TileConfig,
     machine: Machine | None = None,
     swap_ab: bool = False,
-    parts: int = 1,
 ) -> tuple[Report, ...]:
     """Compute C <- alpha * A @ B + beta * C by the kernels of rung 11.
 
@@ -219,14 +234,11 @@ def multiply(
     alpha, beta : float
     C : ndarray of float32
         Row-major; updated in place.
-    constants : mapping
-        BM, BN, STAGES and GROUP_M; and SETS and PROMOTE_STAGES for the kernel with wgmma, or WM and WN for the kernel
-        with mma.sync.
+    config : Fp16x3Config or Fp16x3MmaConfig
+        Of the kernel with wgmma, or of that with mma.sync.
     machine : Machine, optional
     swap_ab : bool
         Compute the transpose: the kernel's rows are the columns of C.
-    parts : int
-        Parts of K that are computed apart and added up; there may be fewer.
 
     Returns
     -------
@@ -234,9 +246,9 @@ def multiply(
         Of all kernels, in the order of their launches.
     """
     machine = machine or Machine()
-    a, b = split(A, machine), split(B.T, machine)
-    exceptions, reports = product(a, b, alpha, beta, C, constants, machine, swap_ab, parts)
-    tile = (constants["BN"], constants["BM"]) if swap_ab else (constants["BM"], constants["BN"])
+    a, b = split(A, machine), split(B.T, machine, early=True)
+    exceptions, reports = product(a, b, alpha, beta, C, config, machine, swap_ab)
+    tile = (config.BN, config.BM) if swap_ab else (config.BM, config.BN)
     guarding = guard(A, B, a, b, alpha, beta, C, exceptions, tile, machine)
     return (*a.reports, *b.reports, *reports, guarding)
 
@@ -247,10 +259,9 @@ def product(
     alpha: float,
     beta: float,
     C: Matrix,
-    constants: Mapping[str, int],
+    config: TileConfig,
     machine: Machine,
     swap_ab: bool = False,
-    parts: int = 1,
     text: str | None = None,
 ) -> tuple[NDArray[np.int32], tuple[Report, ...]]:
     """Compute all of the product but what the guard does; return what the guard looks at, and the reports.
@@ -262,78 +273,57 @@ def product(
     text : str, optional
         The source of the product's kernel, where it is not that of the package.
     """
-    wgmma = "SETS" in constants
-    file = "11_fp16x3.cu" if wgmma else "11_fp16x3_mma.cu"
-    rows, columns = (b, a) if swap_ab else (a, b)
-    blocks, block_unit = a.blocks, 4 if wgmma else 1
-    part_blocks = _whole(_whole(blocks, parts), block_unit) * block_unit
-    parts = _whole(blocks, part_blocks)
-    BM, BN = constants["BM"], constants["BN"]
-    tiles = _whole(rows.lines, BM) * _whole(columns.lines, BN)
     M, N = C.shape
-    ldw = _whole(N, 4) * 4
-    W = np.zeros((parts if parts > 1 else 0, M, ldw), np.float32)
-    target = C if parts == 1 else W[0]
-    ld = target.strides[0] // C.itemsize
-    pairs_of_floats = not swap_ab and ld % 2 == 0 and misalignment(target) % 8 == 0
+    t = geometry.tiling(config, M, N, a.blocks * BLOCK_K, swap_ab, machine.device.multiprocessors)
+    W = np.zeros((t.parts if t.parts > 1 else 0, M, t.ldw), np.float32)
+    target, into = (C, C) if t.parts == 1 else (W[0], W)
+    ldc = target.strides[0] // C.itemsize
+    pairs_of_floats = not swap_ab and ldc % 2 == 0 and misalignment(target) % 8 == 0
+    file = geometry.file_of(config)
     if text is None:
-        text = source_of(file, {**constants, "TRANS_C": int(swap_ab), "VEC_C": 2 if pairs_of_floats else 1})
-    exceptions = np.empty(tiles, np.int32)
+        text = source_of(file, {**config.compiled, "TRANS_C": int(swap_ab), "VEC_C": 2 if pairs_of_floats else 1})
+    rows, columns = (b, a) if swap_ab else (a, b)
+    exceptions = np.empty(t.tiles, np.int32)
     operands = {
         "pairs_a": Region(rows.pairs), "pairs_b": Region(columns.pairs),
         "rows": Region(rows.info), "columns": Region(columns.info),
-        "C": Region(C if parts == 1 else W, read=parts == 1 and beta != 0, write=True),
+        "C": Region(into, read=t.parts == 1 and beta != 0, write=True),
         "exceptions": Region(exceptions, read=False, write=True, complete=True),
     }  # fmt: skip
+    pairs: tuple[Any, Any] = ("pairs_a", "pairs_b")
+    arch = None
+    if isinstance(config, Fp16x3Config):
+        pairs = (_tensor_map("pairs_a", rows, config.BM), _tensor_map("pairs_b", columns, config.BN))
+        arch = "sm_90a"
     args = [
-        rows.lines,
-        columns.lines,
-        blocks,
-        part_blocks,
-        alpha,
-        "rows",
-        "columns",
-        beta,
-        "C",
-        ld,
-        M * ldw,
-        "exceptions",
-    ]
-    stage = (BM + BN) * _PAIR_BYTES
-    if wgmma:
-        maps = [_tensor_map("pairs_a", rows, BM), _tensor_map("pairs_b", columns, BN)]
-        grid = min(machine.device.multiprocessors, tiles * parts)
-        block, shared = _WARPGROUP * (BM // 64 + 1), _LEAST_SHARED + constants["STAGES"] * (stage + 16)
-        report = machine.launch(text, kernel_name(file), grid, block, shared, [*maps, *args], operands, arch="sm_90a")
-    else:
-        block = BM // constants["WM"] * (BN // constants["WN"]) * 32
-        shared = constants["STAGES"] * stage
-        report = machine.launch(
-            text, kernel_name(file), tiles * parts, block, shared, ["pairs_a", "pairs_b", *args], operands
-        )
-    if parts == 1:
+        *pairs, rows.lines, columns.lines, t.k_blocks, t.part_blocks, alpha, "rows", "columns", beta,
+        "C", ldc, M * t.ldw, "exceptions",
+    ]  # fmt: skip
+    report = machine.launch(
+        text, kernel_name(file), t.grid, config.threads, config.shared_bytes, args, operands, arch=arch, early=True
+    )
+    if t.parts == 1:
         return exceptions, (report,)
-    return exceptions, (report, _reduce(W, a, b, alpha, beta, C, machine))
+    return exceptions, (report, _reduce(W, t, a, b, alpha, beta, C, machine))
 
 
 def _tensor_map(operand: str, split_operand: SplitOperand, lines: int) -> TensorMap:
     dims = (HALVES, split_operand.lines, split_operand.blocks)
-    return TensorMap(operand, dims, (_PAIR_BYTES, _PAIR_BYTES * split_operand.lines), (HALVES, lines, 1))
+    return TensorMap(operand, dims, (LINE_BYTES, LINE_BYTES * split_operand.lines), (HALVES, lines, 1))
 
 
 def _reduce(
-    W: Matrix, a: SplitOperand, b: SplitOperand, alpha: float, beta: float, C: Matrix, machine: Machine
+    W: Matrix, t: Tiling, a: SplitOperand, b: SplitOperand, alpha: float, beta: float, C: Matrix, machine: Machine
 ) -> Report:
-    (M, N), (parts, _, ldw) = C.shape, W.shape
     ldc = C.strides[0] // C.itemsize
     text = source_of("reduce_fp16x3.cu", {"VEC_C": _width(C, ldc)})
-    args = [M, N, parts, "W", ldw, M * ldw, alpha, "rows", "columns", beta, "C", ldc]
+    args = [t.M, t.N, t.parts, "W", t.ldw, t.M * t.ldw, alpha, "rows", "columns", beta, "C", ldc]
     operands = {
         "W": Region(W), "rows": Region(a.info), "columns": Region(b.info),
         "C": Region(C, read=beta != 0, write=True),
     }  # fmt: skip
-    grid = _whole(M * _whole(N, 4), 256)
-    return machine.launch(text, kernel_name("reduce_fp16x3"), grid, 256, 0, args, operands)
+    blocks, block = _whole(t.M * _whole(t.N, 4), _REDUCE_THREADS), _REDUCE_THREADS
+    return machine.launch(text, kernel_name("reduce_fp16x3"), blocks, block, 0, args, operands, early=True)
 
 
 def guard(
@@ -369,7 +359,8 @@ def guard(
         "columns": Region(b.info), "column_where": Region(b.where),
     }  # fmt: skip
     text = source.plain("guard_fp16x3.cu")
-    return machine.launch(text, kernel_name("guard_fp16x3"), _GUARD_BLOCKS, 256, 0, args, operands)
+    name = kernel_name("guard_fp16x3")
+    return machine.launch(text, name, _GUARD_BLOCKS, _GUARD_THREADS, 0, args, operands, early=True)
 
 
 def _width(X: Matrix, ld: int) -> int:

@@ -140,7 +140,8 @@ def _launch(
     blocks, threads = grid.reduction_blocks(M, N, parts, in_order=config.segment > 0)
     arguments = _arguments(launch.reduction_arguments("W", "C", alpha, beta))
     grid_of_sums = (blocks, *launch.grid[1:])
-    machine.launch(*reduction, grid_of_sums, threads, 0, arguments, {"W": Region(partial_sums), "C": operands["C"]})
+    into = {"W": Region(partial_sums), "C": operands["C"]}
+    machine.launch(*reduction, grid_of_sums, threads, 0, arguments, into, early=True)
     return report
 
 

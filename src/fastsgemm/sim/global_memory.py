@@ -21,9 +21,10 @@ from fastsgemm.sim.errors import (
     KernelFault,
     LaunchError,
     MisalignedError,
+    RaceError,
     UnwrittenOutputError,
 )
-from fastsgemm.sim.lanes import Array, Lanes
+from fastsgemm.sim.lanes import Array, Lanes, first_lane
 from fastsgemm.sim.ptx import Instruction
 from fastsgemm.sim.tensor_map import SWIZZLE, TensorMap
 from fastsgemm.sim.updates import update_in_turn
@@ -151,7 +152,9 @@ class GlobalMemory:
         number = self.names.index(tensor.operand)
         return tensor, self._starts[number], self._regions[number].array.itemsize
 
-    def load(self, lanes: Lanes, at: Instruction, address: Array, dtype: Any, count: int) -> tuple[Array, Array]:
+    def load(
+        self, lanes: Lanes, at: Instruction, address: Array, dtype: Any, count: int, read_only: bool = False
+    ) -> tuple[Array, Array]:
         """Return `count` neighbouring elements at each address, as (count, lanes), and the operands' numbers.
 
         Parameters
@@ -163,9 +166,18 @@ class GlobalMemory:
             Of the lanes that execute.
         dtype : dtype
         count : int
+        read_only : bool
+            By the read-only path (``ld.global.nc``), which is for data that nobody writes while the kernel runs.
+
+        Raises
+        ------
+        KernelFault
+            The access is not allowed, or races with another one.
         """
         size = np.dtype(dtype).itemsize * count
         rows, flags = self._check(lanes, at, address, size, READ)
+        if read_only:
+            self._check_read_only(lanes, at, address, flags)
         if (flags & WRITE).any():
             self._accesses.read(lanes, at, address, self._units(rows, size))
         data = self._bytes.view(dtype).reshape(-1, count)[rows]
@@ -294,8 +306,10 @@ class GlobalMemory:
 
     def _check(self, lanes: Lanes, at: Instruction, address: Array, size: int, wanted: int) -> tuple[Array, Array]:
         """Return the index of each access in units of its size, and its entry in the map."""
+        if lanes.unwaited is not None:
+            self._check_waited(lanes, at, address, lanes.unwaited)
         if (address % np.uint64(size)).any():
-            nth = int(np.flatnonzero(address % np.uint64(size))[0])
+            nth = first_lane(address % np.uint64(size))
             what = f"accesses {size} bytes at {self.describe(int(address[nth]))}, which is not a multiple of {size}"
             lanes.fail(MisalignedError, at, nth, what)
         position, inside = self._positions(address, size)
@@ -306,10 +320,30 @@ class GlobalMemory:
         if inside is not None:
             flags = np.where(inside[:, None], flags, np.uint8(0))
         if not (flags & wanted).all():
-            nth = int(np.flatnonzero(~(flags & wanted).astype(np.bool_).all(axis=1))[0])
+            nth = first_lane((flags & wanted) == 0)
             known = flags[nth].all()
             self._refuse(lanes, at, nth, address, size, ForbiddenAccessError if known else GlobalAccessError)
         return position // size, flags[:, 0]
+
+    def _check_waited(self, lanes: Lanes, at: Instruction, address: Array, unwaited: Array) -> None:
+        """Check that the lanes that execute have waited for the launch before."""
+        early = lanes.gather(unwaited)
+        if early.any():
+            nth = int(np.argmax(early))
+            what = f"accesses {self.describe(int(address[nth]))} and has not waited for the launch before"
+            lanes.fail(RaceError, at, nth, what)
+
+    def _check_read_only(self, lanes: Lanes, at: Instruction, address: Array, flags: Array) -> None:
+        """Check that nobody may write, while the kernel runs, what is read by the read-only path.
+
+        The compiler may move such a read to any place, also before the wait of an early launch.
+        """
+        written = (flags & WRITE).astype(np.bool_)
+        if lanes.early or written.any():
+            nth = 0 if lanes.early else int(np.argmax(written))
+            who = "the launch before may still write" if lanes.early else "this launch may write"
+            what = f"reads {self.describe(int(address[nth]))} by the read-only path, which {who}"
+            lanes.fail(RaceError, at, nth, what)
 
     def _refuse(
         self, lanes: Lanes, at: Instruction, nth: int, address: Array, size: int, error: type[KernelFault]

@@ -45,6 +45,10 @@ class Lanes:
         Blocks of a cluster; 1 without clusters. All blocks of a cluster are in the batch, next to each other.
     clock : Clock
         Which accesses the barriers have ordered.
+    early : bool
+        The launch may begin before the launch before it has ended.
+    unwaited : array of bool or None
+        The lanes of an early launch that have not waited for the launch before; None if all have.
     """
 
     def __init__(self, first_block: int, blocks: int, threads: int, registers: list[Array], cluster: int = 1) -> None:
@@ -66,8 +70,21 @@ class Lanes:
         self.executing_warps: Array | None = None
         self.partial = False
         self.clock = Clock(first_block, blocks, self.width, cluster)
+        self.early = False
+        self.unwaited: Array | None = None
         self.active_warps = self.warps
         self.active_lanes = self.alive_count
+
+    def begin_early(self) -> None:
+        """Begin before the launch before has ended: no lane has waited for it."""
+        self.early, self.unwaited = True, self.alive.copy()
+
+    def wait_for_launch_before(self) -> None:
+        """Let the lanes that execute wait until the launch before has ended."""
+        if self.unwaited is not None:
+            self.unwaited = self.unwaited & ~self.current_mask
+            if not self.unwaited.any():
+                self.unwaited = None
 
     def select(self, mask: Array) -> None:
         """Let the lanes of `mask` execute from here on."""
@@ -116,9 +133,14 @@ class Lanes:
         """The lanes that execute; unlike `mask` never None."""
         return np.ones(self.count, np.bool_) if self.mask is None else self.mask
 
+    @property
+    def executing(self) -> Array:
+        """The numbers of the lanes that execute."""
+        return np.flatnonzero(self.current_mask)
+
     def fail(self, error: type[KernelFault], instruction: Instruction, nth: int, what: str) -> NoReturn:
         """Raise `error` with the name of the `nth` lane among those that execute."""
-        lane = int(np.flatnonzero(self.current_mask)[nth])
+        lane = int(self.executing[nth])
         raise error(f"{self.name_of(lane)} {what}, at {instruction.place}: {instruction.text}")
 
     def name_of(self, lane: int) -> str:
@@ -128,3 +150,8 @@ class Lanes:
     def name_of_thread(self, identity: int) -> str:
         """Return the name of the thread with this entry of `identity`."""
         return f"thread {identity % self.width} of block {identity // self.width}"
+
+
+def first_lane(bad: Array) -> int:
+    """Return the first lane with an entry of `bad` set, which has a row for each lane that executes."""
+    return int(np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))[0])

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from fastsgemm import known_devices
+from fastsgemm.call.plan import EARLY
+from fastsgemm.known_devices import compute_capability
 from fastsgemm.progress import track
 from fastsgemm.sim import nvrtc, program, ptx, report, schedule
 from fastsgemm.sim.batch import Batch
@@ -63,6 +65,7 @@ class Machine:
         operands: Mapping[str, Region],
         limit: int | None = None,
         arch: str | None = None,
+        early: bool = False,
     ) -> Report:
         """Compile a kernel, run it, and return the counts of the launch.
 
@@ -88,6 +91,10 @@ class Machine:
             500 for each step along the longest extent of an operand.
         arch : str, optional
             What to compile for instead of the device's architecture: ``sm_90a`` has instructions that ``sm_90`` lacks.
+        early : bool
+            The launch is one that may begin before the launch before it has ended, where the device can do that
+            (programmatic dependent launch, sm_90). It runs afterwards all the same, but it must wait before it
+            accesses global memory.
 
         Raises
         ------
@@ -120,6 +127,8 @@ class Machine:
                 blocks = min(step, blocks_of_grid - first)
                 registers = list(decoded.slots.initial)
                 batch = Batch(first, blocks, block, registers, cluster, memory, counters, shared, decoded.shared_grain)
+                if early and compute_capability(self.device.arch) >= EARLY:
+                    batch.begin_early()
                 for slot, value in (values | _special(decoded.slots, batch, extent)).items():
                     registers[slot] = value
                 schedule.run(batch, decoded, limit)

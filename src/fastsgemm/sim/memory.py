@@ -12,14 +12,17 @@ import numpy as np
 from fastsgemm.sim.alu import SHARED_WINDOW
 from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.errors import MisalignedError
-from fastsgemm.sim.family import Family, Step, operands, unknown
-from fastsgemm.sim.lanes import Array
-from fastsgemm.sim.ptx import Address, Constant, Instruction, Operand, Symbol, Vector
+from fastsgemm.sim.family import Family, Step, items, operands, unknown
+from fastsgemm.sim.lanes import Array, first_lane
+from fastsgemm.sim.ptx import Address, Constant, Instruction, Operand, Symbol
 from fastsgemm.sim.slots import DTYPES, Slots
 
-_HINTS = r"(?:\.c[agsvu]|\.cs|\.lu|\.wb|\.wt|\.L1::\w+|\.L2::\w+)*"  # cache hints, which do not change what is moved
+# Cache hints, which do not change what is moved. Not .L2::cache_hint, which has an operand more.
+_HINTS = r"(?:\.c[agsvu]|\.cs|\.lu|\.wb|\.wt|\.L1::\w+|\.L2::(?:evict_\w+|\d+B))*"
 _ACCESS = re.compile(
-    r"(ld|st)(?:\.volatile)?(?:\.(param|global|shared)(?:::cta)?)?(?:\.nc)?" + _HINTS + r"(?:\.v([24]))?\.([busf]\d+)"
+    r"(?P<kind>ld|st)(?:\.volatile)?(?:\.(?P<space>param|global|shared)(?:::cta)?)?(?P<read_only>\.nc)?"
+    + _HINTS
+    + r"(?:\.v(?P<count>[24]))?\.(?P<type>[busf]\d+)"
 )
 _COPY = re.compile(r"cp\.async\.c[ag]\.shared(?:::cta)?\.global" + _HINTS)
 _COPY_SIZES = (4, 8, 16)
@@ -30,13 +33,15 @@ _SHARED_BITS = np.uint64(0xFFFFFFFF)  # of a shared address
 def narrowest(instructions: list[Instruction], space: str) -> int:
     """Return the size in bytes of the narrowest access to a memory space among the instructions, at most 4."""
     matches = (_ACCESS.fullmatch(instruction.opcode) for instruction in instructions)
-    sizes = (int(np.dtype(DTYPES[m[4]]).itemsize) for m in matches if m and m[2] in (space, None) and m[4] in DTYPES)
-    return min([4, *sizes])
+    types = (m["type"] for m in matches if m and m["space"] in (space, None))
+    return min([4, *(int(np.dtype(DTYPES[type_]).itemsize) for type_ in types if type_ in DTYPES)])
 
 
 def _access(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
-    kind, space, type_, count = match[1], match[2], match[4], int(match[3] or 1)
+    kind, space, type_, count = match["kind"], match["space"], match["type"], int(match["count"] or 1)
     if type_ not in DTYPES or np.dtype(DTYPES[type_]).itemsize * count > _WIDEST:
+        raise unknown(instruction)
+    if match["read_only"] and (kind, space) != ("ld", "global"):
         raise unknown(instruction)
     dtype = np.dtype(DTYPES[type_])
     if space == "param":
@@ -61,7 +66,7 @@ def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], count: int, 
     target, source = operands(instruction, 2)
     if not (isinstance(source, Address) and isinstance(source.base, Symbol)):
         raise unknown(instruction, "a parameter is loaded by its name")
-    targets = [(slots.register(item), slots.stored(item)) for item in _items(instruction, target, count)]
+    targets = [(slots.register(item), slots.stored(item)) for item in items(instruction, target, count)]
     struct = slots.struct(source.base)
     if struct is not None and 0 <= source.offset <= struct.extent - count * dtype.itemsize:
         type_ = instruction.opcode.rpartition(".")[2]
@@ -80,15 +85,16 @@ def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], count: int, 
 
 def _load(instruction: Instruction, index: int, slots: Slots, space: str, dtype: np.dtype[Any], count: int) -> Step:
     target, source = operands(instruction, 2)
-    targets = [(slots.register(item), slots.stored(item)) for item in _items(instruction, target, count)]
+    targets = [(slots.register(item), slots.stored(item)) for item in items(instruction, target, count)]
     address_of = space_address(instruction, source, slots, space)
     size = dtype.itemsize * count
     used = instruction.used_bytes or size
+    read_only = ".nc" in instruction.opcode  # the read-only path
 
     def step(batch: Batch) -> None:
         address = address_of(batch)
         if space == "global":
-            data, owner = batch.memory.load(batch, instruction, address, dtype, count)
+            data, owner = batch.memory.load(batch, instruction, address, dtype, count, read_only)
             batch.counters.accessed_global(index, batch, address, owner, size)
         else:
             data = batch.shared.load(batch, instruction, address, dtype, count)
@@ -102,7 +108,7 @@ def _load(instruction: Instruction, index: int, slots: Slots, space: str, dtype:
 def _store(instruction: Instruction, index: int, slots: Slots, space: str, dtype: np.dtype[Any], count: int) -> Step:
     target, source = operands(instruction, 2)
     kind = f"b{8 * dtype.itemsize}"
-    sources = [slots.reading(item, kind) for item in _items(instruction, source, count)]
+    sources = [slots.reading(item, kind) for item in items(instruction, source, count)]
     address_of = space_address(instruction, target, slots, space)
     size = dtype.itemsize * count
 
@@ -177,12 +183,12 @@ def _fetch(
     data = np.zeros((len(address), size), np.uint8)
     source: Array | None = None
     if (address % np.uint64(size)).any():
-        nth = int(np.flatnonzero(address % np.uint64(size))[0])
+        nth = first_lane(address % np.uint64(size))
         batch.fail(MisalignedError, instruction, nth, f"copies {size} bytes from {int(address[nth]):#x}, no multiple")
     if (read == size).all():  # the usual case
         _fetch_alike(batch, instruction, index, address, data)
         return data, batch.memory.start_copy(address, size)
-    lanes = np.flatnonzero(batch.current_mask)
+    lanes = batch.executing
     for amount in np.unique(read[read > 0]):
         chosen = read == amount
         mask = np.zeros(batch.count, np.bool_)
@@ -223,13 +229,6 @@ def space_address(instruction: Instruction, operand: Operand, slots: Slots, spac
     if space == "shared":
         return lambda batch: batch.gather(address_of(batch) & _SHARED_BITS)
     return lambda batch: batch.gather(address_of(batch))
-
-
-def _items(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
-    items = operand.items if isinstance(operand, Vector) else (operand,)
-    if len(items) != count:
-        raise unknown(instruction, f"it moves {count} elements, not {len(items)}")
-    return items
 
 
 def _fit(values: Array, dtype: Any) -> Array:

@@ -92,7 +92,7 @@ class MemoryBarriers:
 
     def make(self, lanes: Lanes, at: Instruction, addresses: Array, counts: Array) -> None:
         """Make a memory barrier for each lane that executes."""
-        for nth, (lane, address, count) in enumerate(zip(_executing(lanes), addresses, counts, strict=True)):
+        for nth, (lane, address, count) in enumerate(zip(lanes.executing, addresses, counts, strict=True)):
             if address % BYTES or address + BYTES > self._size:
                 lanes.fail(SharedAccessError, at, nth, f"makes a memory barrier at {address}, where none can be")
             block = self._blocks.setdefault(int(lanes.row[lane]), self._new_block())
@@ -106,7 +106,7 @@ class MemoryBarriers:
 
     def arrive(self, lanes: Lanes, at: Instruction, addresses: Array, expecting: Array | None) -> None:
         """Let each executing lane arrive, and add its number of bytes to those that the phase expects."""
-        for nth, (lane, address) in enumerate(zip(_executing(lanes), addresses, strict=True)):
+        for nth, (lane, address) in enumerate(zip(lanes.executing, addresses, strict=True)):
             block, barrier, warp = self._find(lanes, at, nth, lane, address)
             np.maximum(barrier.gathered, block.known[warp], out=barrier.gathered)
             block.known[warp, warp] += 1
@@ -119,7 +119,7 @@ class MemoryBarriers:
     def poll(self, lanes: Lanes, at: Instruction, addresses: Array, parities: Array) -> Array:
         """Return, for the executing lanes, whether the phase has ended; if it has, they take over its knowledge."""
         done = np.zeros(len(addresses), np.bool_)
-        for nth, (lane, address) in enumerate(zip(_executing(lanes), addresses, strict=True)):
+        for nth, (lane, address) in enumerate(zip(lanes.executing, addresses, strict=True)):
             block, barrier, warp = self._find(lanes, at, nth, lane, address)
             done[nth] = barrier.phase % 2 != parities[nth] & 1
             if done[nth]:
@@ -138,11 +138,18 @@ class MemoryBarriers:
 
         Raises
         ------
+        SharedAccessError
+            A memory barrier lies where the copy goes.
         RaceError
             The lane has not waited for a read of the old data, or for the copy that wrote it.
         """
-        lane = int(_executing(lanes)[nth])
+        lane = int(lanes.executing[nth])
         block, barrier, warp = self._find(lanes, at, nth, lane, address)
+        for place in block.barriers:
+            if start - BYTES < place < start + size:
+                lanes.fail(
+                    SharedAccessError, at, nth, f"copies {size} bytes to {start}, over a memory barrier at {place}"
+                )
         units = slice(start // UNIT, -(-(start + size) // UNIT))
         known = block.known[warp]
         if block.readers[units].any():
@@ -170,7 +177,7 @@ class MemoryBarriers:
             The warp has not waited for the copy.
         """
         block = self._blocks.get(int(lanes.row[lane]))
-        nth = int(np.searchsorted(_executing(lanes), lane))
+        nth = int(np.searchsorted(lanes.executing, lane))
         if block is None or (block.writer[units] == _NOBODY).any():
             lanes.fail(UnwrittenSharedError, at, nth, "reads shared memory that no tensor copy wrote")
         known = block.known[self._warp(lanes, lane)]
@@ -238,7 +245,3 @@ def _end_phase(barrier: _Barrier) -> None:
     barrier.left = barrier.expected
     np.maximum(barrier.released, barrier.gathered, out=barrier.released)
     barrier.released[barrier.agent] = barrier.phase
-
-
-def _executing(lanes: Lanes) -> Array:
-    return np.flatnonzero(lanes.current_mask)

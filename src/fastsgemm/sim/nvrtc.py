@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
-from fastsgemm import device
-from fastsgemm.errors import CompileError, NoNvrtcError
+from fastsgemm.errors import CompileError
 from fastsgemm.jit import compiler
 
 
@@ -74,34 +72,6 @@ def compile_source(source: str, arch: str) -> Binary:
     CompileError
         NVRTC refused the source; the message carries its log.
     """
-    try:
-        from cuda.bindings import nvrtc
-
-        made, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
-    except Exception as error:  # the loader raises whatever the platform's dlopen made of it
-        raise NoNvrtcError("NVRTC, which compiles the kernels, was not found; install 'fastsgemm[cu13]'") from error
-    if int(made) != 0:
-        raise CompileError(f"NVRTC gives no program: {made.name}")
-    try:
-        options = [f"-arch={arch}".encode(), b"-std=c++17", b"-lineinfo", b"--ptxas-options=-v"]
-        if device.nvrtc_version() >= compiler.CACHING:
-            options.append(b"--no-cache")  # a hit has no report
-        (done,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
-        if int(done) != 0:
-            raise CompileError(f"NVRTC refused the source for {arch}: {done.name}\n{log}")
-        ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
-        return Binary(arch, ptx, _bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log)
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
-
-
-def _bytes(size_of: Any, read: Any, program: Any) -> bytes:
-    _, size = size_of(program)
-    buffer = bytes(size)
-    read(program, buffer)
-    return buffer
-
-
-def _text(size_of: Any, read: Any, program: Any) -> str:
-    return _bytes(size_of, read, program).rstrip(b"\0").decode()
+    options = [f"-arch={arch}", "--std=c++17", "-lineinfo", *compiler.reporting()]
+    made = compiler.compile_program(source, "kernel.cu", options, ptx=True)
+    return Binary(arch, made.ptx, made.cubin, made.log)

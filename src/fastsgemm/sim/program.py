@@ -105,6 +105,7 @@ def decode(kernel: Kernel) -> Program:
         An instruction has the wrong operands.
     """
     kernel = _closed(kernel)
+    _check_roundings(kernel)
     slots = Slots(kernel)
     starts = _starts(kernel)
     watched = wgmma.accumulators(kernel)
@@ -137,6 +138,20 @@ def _ends_stretch(instruction: Instruction) -> bool:
 def _starts(kernel: Kernel) -> list[int]:
     after = (index + 1 for index, instruction in enumerate(kernel.instructions) if _ends_stretch(instruction))
     return sorted({0, *kernel.labels.values(), *after} - {len(kernel.instructions)})
+
+
+def _check_roundings(kernel: Kernel) -> None:
+    """Check that ptxas makes no FMA of two instructions, which it may if neither names its rounding.
+
+    Raises
+    ------
+    UnknownInstructionError
+        A product without a rounding is added without one.
+    """
+    products = {one.operands[0] for one in kernel.instructions if one.opcode == "mul.f32"}
+    for instruction in kernel.instructions:
+        if instruction.opcode in ("add.f32", "sub.f32") and products & {*instruction.operands[1:]}:
+            raise unknown(instruction, "ptxas may make one FMA of it and the product that it adds; use __fmul_rn")
 
 
 def _stretch(

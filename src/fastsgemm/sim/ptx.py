@@ -193,6 +193,9 @@ _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr[^,]*
 _USED = re.compile(r'\.pragma\s+"used_bytes_mask\s+(\w+)"')  # the compiler's note on the next load
 _CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+),\s*(\d+),\s*(\d+)")
 _MAX_THREADS = re.compile(r"\.maxntid\s+(\d+)")
+_DIRECTIVE = re.compile(r"\.[a-z]\w*")
+# The directives of an entry that say nothing about what a launch does, or that are read.
+_KNOWN_DIRECTIVES = {".maxntid", ".minnctapersm", ".maxnreg", ".reqnctapercluster", ".explicitcluster", ".pragma"}
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _TENSOR_ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*,\s*\{([^}]*)\}\s*\]")
@@ -213,6 +216,9 @@ def parse(text: str) -> dict[str, Kernel]:
     shared = _SHARED.findall(text[: max(first_entry, 0)])
     kernels = {}
     for match in _ENTRY.finditer(text):
+        unknown = sorted({*_DIRECTIVE.findall(match[3])} - _KNOWN_DIRECTIVES)
+        if unknown:
+            raise PtxError(f"kernel {match[1]} has directives that are not simulated: {unknown}")
         cluster = _CLUSTER.search(match[3])
         size = tuple(map(int, cluster.groups())) if cluster else (1, 1, 1)
         bound = _MAX_THREADS.search(match[3])

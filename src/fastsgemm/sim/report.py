@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from fastsgemm.sim.nvrtc import Resources
 from fastsgemm.sim.occupancy import Occupancy
 from fastsgemm.sim.ptx import Instruction, SourceLine
 
+_BARRIER = re.compile(r"bar(rier)?\.(cta\.)?(sync|red)|barrier\.cluster\.wait")  # where a block waits
+
 
 @dataclass
 class Activity:
@@ -20,16 +23,17 @@ class Activity:
     Attributes
     ----------
     loads, stores : dict
-        `GlobalTraffic` by operand.
+        `GlobalTraffic` by operand. Atomics count as loads.
     shared_loads, shared_stores : SharedTraffic
+        Atomics, and what asynchronous copies write, count as stores.
     instructions : int
         All that warps issued.
     fmas : int
         FMAs that warps issued.
     thread_fmas : int
         FMAs that threads executed.
-    barriers : int
-        Barriers that blocks went through.
+    barriers : float
+        Barriers that blocks went through, those of their cluster among them; a fraction where warps have returned.
     divergent_branches : int
         Branches that split a warp.
     """
@@ -118,7 +122,7 @@ def _add(activity: Activity, index: int, instruction: Instruction, counters: Cou
     if instruction.opcode.startswith("fma."):
         activity.fmas += warps
         activity.thread_fmas += int(counters.lanes[index])
-    if instruction.opcode.startswith("bar") and ".warp." not in instruction.opcode:
+    if _BARRIER.match(instruction.opcode):
         activity.barriers += warps / block_warps
     if index in counters.shared:
         loading = instruction.opcode.startswith("ld")

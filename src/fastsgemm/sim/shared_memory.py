@@ -15,7 +15,7 @@ import numpy as np
 
 from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.errors import MisalignedError, RaceError, SharedAccessError, UnwrittenSharedError
-from fastsgemm.sim.lanes import Array, Lanes
+from fastsgemm.sim.lanes import Array, Lanes, first_lane
 from fastsgemm.sim.ptx import Instruction
 from fastsgemm.sim.updates import update_in_turn
 
@@ -140,7 +140,7 @@ class SharedMemory:
         self._check_known(lanes, at, place, units)
         fresh = self._fresh[units]
         if fresh.any():
-            nth = _first(fresh)
+            nth = first_lane(fresh)
             what = f"reads shared memory at {place[nth]} of block {rank[nth]} of its cluster"
             lanes.fail(RaceError, at, nth, f"{what}, written since the last barrier of the cluster")
         self._read_from_afar[units] = True
@@ -181,7 +181,7 @@ class SharedMemory:
             return
         afar = self._read_from_afar[units]
         if afar.any():
-            nth = _first(afar)
+            nth = first_lane(afar)
             what = (
                 f"writes shared memory at {address[nth]} that another block read since the last barrier of the cluster"
             )
@@ -206,7 +206,7 @@ class SharedMemory:
     def _check_known(self, lanes: Lanes, at: Instruction, address: Array, units: Array) -> None:
         known = self._known[units]
         if not known.all():
-            nth = _first(~known)
+            nth = first_lane(~known)
             lanes.fail(UnwrittenSharedError, at, nth, f"reads shared memory at {address[nth]} that nobody wrote")
 
     def _check_updates(self, lanes: Lanes, at: Instruction, address: Array, units: Array, me: Array, mine: str) -> None:
@@ -222,12 +222,12 @@ class SharedMemory:
     def _check(self, lanes: Lanes, at: Instruction, address: Array, size: int) -> None:
         """Check alignment and bounds."""
         if (address % np.uint64(size)).any():
-            nth = _first((address % np.uint64(size)).astype(np.bool_))
+            nth = first_lane(address % np.uint64(size))
             lanes.fail(
                 MisalignedError, at, nth, f"accesses {size} bytes of shared memory at {address[nth]}, no multiple of it"
             )
         if address.size and int(address.max()) + size > self.size:
-            nth = _first(address + np.uint64(size) > np.uint64(self.size))
+            nth = first_lane(address + np.uint64(size) > np.uint64(self.size))
             what = f"accesses {size} bytes of shared memory at {address[nth]}; the block has {self.size}"
             lanes.fail(SharedAccessError, at, nth, what)
 
@@ -254,7 +254,7 @@ class SharedMemory:
     def _check_in_flight(self, lanes: Lanes, at: Instruction, address: Array, units: Array) -> None:
         flying = self._in_flight[units]
         if flying.any():
-            nth = _first(flying)
+            nth = first_lane(flying)
             what = f"touches shared memory at {address[nth]} while an asynchronous copy to it is in flight"
             lanes.fail(RaceError, at, nth, what)
 
@@ -262,7 +262,7 @@ class SharedMemory:
         self, lanes: Lanes, at: Instruction, address: Array, bad: Array, other: Array, mine: str, theirs: str
     ) -> None:
         if bad.any():
-            nth = _first(bad)
+            nth = first_lane(bad)
             thread = int(other[nth][np.argmax(bad[nth])])
             who = "several threads" if thread == _MANY else f"thread {thread - 1}"
             if thread <= _FIRST_WARP:
@@ -275,8 +275,3 @@ def _others(who: Array, me: Array) -> Array:
     """Return where a unit was accessed by another thread and no barrier of the block or the warp came after."""
     others: Array = (who != 0) & (who != me) & (who != _FIRST_WARP - (me - 1) // WARP)
     return others
-
-
-def _first(bad: Array) -> int:
-    """Return the first lane with an entry of `bad` set."""
-    return int(np.flatnonzero(bad.reshape(bad.shape[0], -1).any(axis=1))[0])

@@ -13,10 +13,10 @@ import numpy as np
 
 from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.clock import WARP
-from fastsgemm.sim.family import Family, Step, operands, unknown
+from fastsgemm.sim.family import Family, Step, items, operands
 from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.memory import space_address
-from fastsgemm.sim.ptx import Instruction, Operand, Vector
+from fastsgemm.sim.ptx import Instruction
 from fastsgemm.sim.slots import Slots
 from fastsgemm.sim.warp import by_warp, check_whole_warps
 
@@ -53,7 +53,7 @@ def truncate(x: Array) -> Array:
 def _load_matrices(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
     """ldmatrix: lane l names row l % 8 of matrix l / 8, and gets two neighbours of row l / 4 of every matrix."""
     target, source = operands(instruction, 2)
-    targets = [(slots.register(item), slots.stored(item)) for item in _items(instruction, target, 4)]
+    targets = [(slots.register(item), slots.stored(item)) for item in items(instruction, target, 4)]
     address_of = space_address(instruction, source, slots, "shared")
 
     def step(batch: Batch) -> None:
@@ -71,9 +71,9 @@ def _load_matrices(instruction: Instruction, index: int, slots: Slots, match: re
 
 def _multiply(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
     target, first, second, third = operands(instruction, 4)
-    targets = [(slots.register(item), slots.stored(item)) for item in _items(instruction, target, 4)]
+    targets = [(slots.register(item), slots.stored(item)) for item in items(instruction, target, 4)]
     a, b, c = (
-        [slots.reading(item, type_) for item in _items(instruction, operand, count)]
+        [slots.reading(item, type_) for item in items(instruction, operand, count)]
         for operand, type_, count in ((first, "b32", 4), (second, "b32", 2), (third, "f32", 4))
     )
 
@@ -117,12 +117,6 @@ def to_fragments(tiles: Array) -> list[Array]:
 def _halves(words: Array) -> Array:
     """Return the 8 x 8 float16 matrices that warps hold in one register: two neighbours a lane, four lanes a row."""
     return np.ascontiguousarray(words).view(np.float16).reshape(-1, 8, 8)
-
-
-def _items(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
-    if not isinstance(operand, Vector) or len(operand.items) != count:
-        raise unknown(instruction, f"an operand of it is not {count} registers")
-    return operand.items
 
 
 FAMILIES = (

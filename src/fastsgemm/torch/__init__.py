@@ -18,15 +18,20 @@ from fastsgemm.errors import MissingExtraError
 
 try:
     import torch
-except ImportError as error:
-    raise MissingExtraError("fastsgemm.torch needs PyTorch 2.6 or later, which is not installed") from error
+except ModuleNotFoundError as error:
+    if error.name != "torch":  # it is there, but something that it needs is not
+        raise
+    raise MissingExtraError(
+        "fastsgemm.torch needs PyTorch 2.6 or later, which is not installed; https://pytorch.org says how"
+    ) from None
 
 _OLDEST = (2, 6)
 if tuple(map(int, torch.__version__.split(".")[:2])) < _OLDEST:
-    raise MissingExtraError(f"fastsgemm.torch needs PyTorch 2.6 or later, got {torch.__version__}")
+    raise MissingExtraError(f"fastsgemm.torch needs PyTorch 2.6 or later, got {torch.__version__}; update it")
 
 from fastsgemm.torch import operator as _operator  # noqa: E402, F401  (registers torch.ops.fastsgemm.sgemm)
+from fastsgemm.torch.products import OutOfMemoryError  # noqa: E402
 from fastsgemm.torch.report import Line, Report  # noqa: E402
 from fastsgemm.torch.switch import OPERATORS, Switch, disable, enable, enabled, report  # noqa: E402
 
-__all__ = ["OPERATORS", "Line", "Report", "Switch", "disable", "enable", "enabled", "report"]
+__all__ = ["OPERATORS", "Line", "OutOfMemoryError", "Report", "Switch", "disable", "enable", "enabled", "report"]

@@ -6,6 +6,7 @@ import argparse
 import runpy
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from fastsgemm.errors import FastsgemmError
@@ -18,27 +19,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if not given.program:
         parser.error("a program is missing")
+    program, *rest = given.program
+    if given.module and not _exists(program):
+        parser.error(f"there is no module {program}")
+    if not given.module and not Path(program).is_file():
+        parser.error(f"there is no file {program}")
     try:
         turned = switch.enable(
             given.precision, given.batch_invariant, given.only and given.only.split(","), device=given.device
         )
     except FastsgemmError as error:
         parser.error(str(error))
-    program, *rest = given.program
+    sys.argv = [program, *rest]  # run_module puts the file's path first
     try:
         if given.module:
-            sys.argv = [program, *rest]  # run_module puts the file's path first
             runpy.run_module(program, run_name="__main__", alter_sys=True)
         else:
-            if not Path(program).is_file():
-                parser.error(f"there is no file {program}")
-            sys.argv = [program, *rest]
             sys.path[0] = str(Path(program).resolve().parent)
             runpy.run_path(program, run_name="__main__")
     finally:
         if given.report:
             print(turned.report(), file=sys.stderr)
         switch.disable()
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of a package that it would be in
+        return False
 
 
 def _parser() -> argparse.ArgumentParser:

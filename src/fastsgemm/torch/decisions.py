@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fastsgemm.call.arrays import HOST, Meta
+from fastsgemm.geometry.layout import row_major
 from fastsgemm.problem import MAX_EXTENT
 
 TF32 = "TF32 is allowed"
@@ -109,7 +110,7 @@ def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None)
     if reason:
         return Decision(problem, flops, reason)
     decision = Decision(problem, flops)
-    decision.shape, decision.strides = shape, _row_major(shape)
+    decision.shape, decision.strides = shape, row_major(shape)
     decision.ordinal = ordinal = a.get_device()
     lying: list[tuple[tuple[int, ...], tuple[int, ...]]] = [(a.shape, a.stride()), (b.shape, b.stride())]
     lying.append((shape, decision.strides) if out is None else (out.shape, out.stride()))
@@ -157,14 +158,6 @@ def _result_shape(kind: Kind, a: Tensor, b: Tensor) -> tuple[int, ...] | None:
     if a.shape[-1] != b.shape[-2 if b.dim() > 1 else 0]:
         return None
     return (*a.shape[:-1], *(b.shape[-1:] if b.dim() > 1 else ()))
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return tuple(reversed(strides))
 
 
 def _shown(x: Tensor) -> str:

@@ -3,7 +3,8 @@
 It returns alpha * A @ B + beta * C as a new row-major tensor and leaves C as it is. A is (..., M, K), B is (..., K, N)
 and C is (..., M, N), all float32 on one CUDA device or on the CPU. The dimensions before the last two are those of a
 batch. They are the same in all operands, of which `Tensor.expand` makes one that the batch shares. Whatever PyTorch
-would refuse for `torch.mm` or `torch.bmm` raises RuntimeError.
+would refuse for `torch.mm` or `torch.bmm` raises RuntimeError. alpha and beta are numbers, as those of `torch.addmm`
+are: a tensor would lose its gradient, so it is refused. Multiply the result, or an operand, by it instead.
 
 It is registered with ``Library.define`` and ``impl``, because ``custom_op`` costs more than the product of small
 matrices. The gradient is an ``autograd.Function`` above it, whose backward is the operator again: so gradients have
@@ -12,6 +13,7 @@ every order, and forward-mode derivatives exist, too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +28,7 @@ from fastsgemm.torch import products
 
 LIBRARY = torch.library.Library("fastsgemm", "DEF")
 LIBRARY.define(
-    "sgemm(Tensor A, Tensor B, float alpha=1.0, float beta=0.0, Tensor? C=None, *, str precision='ieee', "
+    "sgemm(Tensor A, Tensor B, Scalar alpha=1, Scalar beta=0, Tensor? C=None, *, str precision='ieee', "
     "bool batch_invariant=False) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
@@ -37,17 +39,8 @@ def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, precision: str) 
     """Return the shape of the result, which may have symbols, or raise what PyTorch would."""
     rungs.precision_of(None, precision)
     operands = {"A": A, "B": B} if C is None else {"A": A, "B": B, "C": C}
+    shape = _shape_of({name: x.shape for name, x in operands.items()}, beta)
     for name, x in operands.items():
-        torch._check(
-            x.dim() >= 2, lambda name=name, x=x: f"sgemm: {name} must have at least 2 dimensions, got {x.dim()}"
-        )
-        torch._check(
-            x.shape[:-2] == A.shape[:-2],
-            lambda name=name, x=x: (
-                f"sgemm: all operands must have the dimensions {tuple(A.shape[:-2])} of A before the "
-                f"last two, {name} has {tuple(x.shape[:-2])}"
-            ),
-        )
         torch._check(
             x.dtype is torch.float32, lambda name=name, x=x: f"sgemm: {name} must be torch.float32, got {x.dtype}"
         )
@@ -55,17 +48,32 @@ def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, precision: str) 
             x.device == A.device,
             lambda name=name, x=x: f"sgemm: all operands must be on {A.device} as A is, {name} is on {x.device}",
         )
-    torch._check(
-        A.shape[-1] == B.shape[-2],
-        lambda: f"sgemm: A's columns must equal B's rows, got A {tuple(A.shape)} and B {tuple(B.shape)}",
-    )
-    M, N = A.shape[-2], B.shape[-1]
-    if C is not None:
-        torch._check(C.shape[-2] == M, lambda: f"sgemm: C must have {M} rows, got {tuple(C.shape)}")
-        torch._check(C.shape[-1] == N, lambda: f"sgemm: C must have {N} columns, got {tuple(C.shape)}")
-    else:
+    return shape
+
+
+def _shape_of(shapes: Mapping[str, Sequence[Any]], beta: float) -> tuple[Any, ...]:
+    """Return the shape of the result of operands of these shapes, by their names, or raise what PyTorch would."""
+    A, B, C = shapes["A"], shapes["B"], shapes.get("C")
+    for name, shape in shapes.items():
+        torch._check(
+            len(shape) >= 2,
+            lambda name=name, shape=shape: f"sgemm: {name} must have at least 2 dimensions, got {len(shape)}",
+        )
+        torch._check(
+            shape[:-2] == A[:-2],
+            lambda name=name, shape=shape: (
+                f"sgemm: all operands must have the dimensions {tuple(A[:-2])} of A before the last two, {name} has "
+                f"{tuple(shape[:-2])}"
+            ),
+        )
+    torch._check(A[-1] == B[-2], lambda: f"sgemm: A's columns must equal B's rows, got A {tuple(A)} and B {tuple(B)}")
+    M, N = A[-2], B[-1]
+    if C is None:
         torch._check(beta == 0.0, lambda: f"sgemm: beta must be 0 when C is not given, got {beta}")
-    return (*A.shape[:-1], N)
+    else:
+        torch._check(C[-2] == M, lambda: f"sgemm: C must have {M} rows, got {tuple(C)}")
+        torch._check(C[-1] == N, lambda: f"sgemm: C must have {N} columns, got {tuple(C)}")
+    return (*A[:-1], N)
 
 
 def _rung(precision: str, batch_invariant: bool) -> rungs.Rung | None:
@@ -213,22 +221,30 @@ def _batched(
     """The rule of `torch.func.vmap`: fold the batch into M or N where only one of two matrices has it, else a batch."""
     how = _How(precision, batch_invariant)._asdict()
     of_a, of_b, *_, of_c = (*batch_dims[:4], batch_dims[4] if len(batch_dims) > 4 else None)
+    size = info.batch_size
     A = A if of_a is None else A.movedim(of_a, 0)
     B = B if of_b is None else B.movedim(of_b, 0)
-    size, one = info.batch_size, A.dim() == 2 or B.dim() == 2
-    if C is not None:
-        C = C.unsqueeze(0).expand(size, *C.shape) if of_c is None else C.movedim(of_c, 0)
-    if one and of_b is None and of_a is not None:
+    C = C if C is None or of_c is None else C.movedim(of_c, 0)
+    given = [("A", A, of_a), ("B", B, of_b), ("C", C, of_c)]
+    # Of one product: its errors are about the shapes that the caller's function sees.
+    shapes = {name: x.shape if dim is None else x.shape[1:] for name, x, dim in given if x is not None}
+    *others, M, N = _shape_of(shapes, beta)
+    C = _repeated(C, size) if C is not None and of_c is None else C
+    if not others and of_a is not None and of_b is None:
         rows = None if C is None else C.flatten(0, 1)
-        return _sgemm(A.flatten(0, 1), B, alpha, beta, rows, **how).unflatten(0, (size, -1)), 0
-    if one and of_a is None and of_b is not None:
+        return _sgemm(A.flatten(0, 1), B, alpha, beta, rows, **how).unflatten(0, (size, M)), 0
+    if not others and of_a is None and of_b is not None:
         columns = B.movedim(0, 1).flatten(1, 2)
         side = None if C is None else C.movedim(0, 1).flatten(1, 2)
-        made = _sgemm(A, columns, alpha, beta, side, **how)
-        return made.unflatten(1, (size, -1)), 1
-    A = A.unsqueeze(0).expand(size, *A.shape) if of_a is None else A
-    B = B.unsqueeze(0).expand(size, *B.shape) if of_b is None else B
+        return _sgemm(A, columns, alpha, beta, side, **how).unflatten(1, (size, N)), 1
+    A = _repeated(A, size) if of_a is None else A
+    B = _repeated(B, size) if of_b is None else B
     return _sgemm(A, B, alpha, beta, C, **how), 0
+
+
+def _repeated(x: Tensor, size: int) -> Tensor:
+    """Return a tensor with a batch of `size` before its dimensions, which it shares."""
+    return x.unsqueeze(0).expand(size, *x.shape)
 
 
 LIBRARY.impl("sgemm", _product, "CPU")

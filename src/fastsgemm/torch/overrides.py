@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fastsgemm.call.arrays import HOST
-from fastsgemm.errors import CaptureError, FastsgemmError, OverlapError
+from fastsgemm.errors import CaptureError, DeviceMemoryError, FastsgemmError, OverlapError
 from fastsgemm.rungs import Rung
 from fastsgemm.torch import decisions, products
 from fastsgemm.torch.decisions import Decision, Kind
@@ -28,6 +28,8 @@ KINDS = {
     "dot": Kind("dot", (1, 1)),
 }
 
+float32 = torch.float32
+
 _MOST_DECISIONS = 16384  # of one operator; then its table is emptied and starts again
 
 
@@ -39,7 +41,7 @@ class Override:
     name : str
         Such as ``mm``, ``mm.out`` or ``addmm_``.
     original : callable
-        PyTorch's kernel.
+        The kernel that was there before.
     precision : str
         ``ieee`` or ``fp16x3``.
     rung : Rung or None
@@ -51,7 +53,7 @@ class Override:
     def __init__(self, name: str, original: Callable[..., Any], precision: str, rung: Rung | None, device: str) -> None:
         self.name = name
         self._kind = KINDS[name.removesuffix(".out").removesuffix("_")]
-        self._original = original
+        self.original = original
         self._precision, self._rung = precision, rung
         self._tf32 = _tf32_allowed if device == "cuda" else _never
         self._empty = _empty_strided(device)
@@ -74,6 +76,11 @@ class Override:
             if calls:
                 yield Line(self.name, problem, calls, calls * flops, reason)
 
+    def release(self) -> None:
+        """Forget all decisions, and the plans that they hold, but not what they counted."""
+        self._count(self._counted)
+        self._decisions.clear()
+
     def _count(self, counted: dict[tuple[str, str, int], int]) -> None:
         for decision in list(self._decisions.values()):
             for reason, calls in ((decision.reason, decision.calls), *decision.other_ends.items()):
@@ -82,131 +89,167 @@ class Override:
 
     def _make(self, key: Any, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> Decision:
         if len(self._decisions) >= _MOST_DECISIONS:
-            self._count(self._counted)
-            self._decisions.clear()
+            self.release()
         return self._decisions.setdefault(key, decisions.make(self._kind, a, b, c, out))
 
     # The replacements. Each is a closure, because a look-up of a local name is cheaper than one of an attribute. The
     # alignment of an address is in the key, because kernels depend on it.
 
     def _new(self) -> Callable[..., Any]:
-        table, make, run, pass_on, tf32, empty = self._tools()
+        table, make, run, count, count_types, original, tf32, empty = self._tools()
 
         def new(a: Tensor, b: Tensor) -> Any:
+            if a.dtype is not float32 or b.dtype is not float32:
+                count_types(a, b)
+                return original(a, b)
             pa, pb = a.data_ptr(), b.data_ptr()
             key = (
-                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
-                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                a.shape, a.stride(), a.get_device(), pa & 15,
+                b.shape, b.stride(), b.get_device(), pb & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, None, None)
-            if decision.reason or tf32():
-                return pass_on(decision, decision.reason or decisions.TF32, a, b)
-            try:
-                result = empty(decision, a)
-                pc = result.data_ptr()
-                run(decision, pa, pb, pc, pc, 1.0, 0.0)
-            except PassedOn as passed:
-                return pass_on(decision, passed.reason, a, b)
-            decision.calls += 1
-            return result
+            reason = decision.reason or (decisions.TF32 if tf32() else "")
+            if not reason:
+                try:
+                    result = empty(decision, a)
+                    pc = result.data_ptr()
+                    run(decision, pa, pb, pc, pc, 1.0, 0.0)
+                    decision.calls += 1
+                    return result
+                except PassedOn as passed:
+                    reason = passed.reason
+            count(decision, reason)
+            return original(a, b)
 
         return new
 
     def _out(self) -> Callable[..., Any]:
-        table, make, run, pass_on, tf32, _ = self._tools()
+        table, make, run, count, count_types, original, tf32, _ = self._tools()
 
         def into(a: Tensor, b: Tensor, *, out: Tensor) -> Any:
+            if a.dtype is not float32 or b.dtype is not float32:
+                count_types(a, b)
+                return original(a, b, out=out)
             pa, pb, pc = a.data_ptr(), b.data_ptr(), out.data_ptr()
             key = (
-                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
-                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                a.shape, a.stride(), a.get_device(), pa & 15,
+                b.shape, b.stride(), b.get_device(), pb & 15,
                 out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, None, out)
-            if decision.reason or tf32():
-                return pass_on(decision, decision.reason or decisions.TF32, a, b, out=out)
-            try:
-                run(decision, pa, pb, pc, pc, 1.0, 0.0)
-            except PassedOn as passed:
-                return pass_on(decision, passed.reason, a, b, out=out)
-            decision.calls += 1
-            return out
+            reason = decision.reason or (decisions.TF32 if tf32() else "")
+            if not reason:
+                try:
+                    run(decision, pa, pb, pc, pc, 1.0, 0.0)
+                    decision.calls += 1
+                    return out
+                except PassedOn as passed:
+                    reason = passed.reason
+            count(decision, reason)
+            return original(a, b, out=out)
 
         return into
 
     def _new_sum(self) -> Callable[..., Any]:
-        table, make, run, pass_on, tf32, empty = self._tools()
+        table, make, run, count, count_types, original, tf32, empty = self._tools()
 
         def new_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+            if a.dtype is not float32 or b.dtype is not float32:
+                count_types(a, b)
+                return original(c, a, b, beta=beta, alpha=alpha)
             pa, pb, ps = a.data_ptr(), b.data_ptr(), c.data_ptr()
             key = (
-                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
-                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                a.shape, a.stride(), a.get_device(), pa & 15,
+                b.shape, b.stride(), b.get_device(), pb & 15,
                 c.shape, c.stride(), c.dtype, c.get_device(), ps & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, None)
-            if decision.reason or tf32():
-                return pass_on(decision, decision.reason or decisions.TF32, c, a, b, beta=beta, alpha=alpha)
-            try:
-                alpha32, beta32 = _scalars(alpha, beta)
-                result = empty(decision, a)
-                run(decision, pa, pb, result.data_ptr(), ps, alpha32, beta32)
-            except PassedOn as passed:
-                return pass_on(decision, passed.reason, c, a, b, beta=beta, alpha=alpha)
-            decision.calls += 1
-            return result
+            reason = decision.reason or (decisions.TF32 if tf32() else "")
+            if not reason:
+                try:
+                    alpha32, beta32 = _scalars(alpha, beta)
+                    result = empty(decision, a)
+                    run(decision, pa, pb, result.data_ptr(), ps, alpha32, beta32)
+                    decision.calls += 1
+                    return result
+                except PassedOn as passed:
+                    reason = passed.reason
+            count(decision, reason)
+            return original(c, a, b, beta=beta, alpha=alpha)
 
         return new_sum
 
     def _out_sum(self) -> Callable[..., Any]:
-        table, make, run, pass_on, tf32, _ = self._tools()
+        table, make, run, count, count_types, original, tf32, _ = self._tools()
 
         def into_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Any:
+            if a.dtype is not float32 or b.dtype is not float32:
+                count_types(a, b)
+                return original(c, a, b, beta=beta, alpha=alpha, out=out)
             pa, pb, pc, ps = a.data_ptr(), b.data_ptr(), out.data_ptr(), c.data_ptr()
             key = (
-                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
-                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                a.shape, a.stride(), a.get_device(), pa & 15,
+                b.shape, b.stride(), b.get_device(), pb & 15,
                 c.shape, c.stride(), c.dtype, c.get_device(), ps & 15, ps == pc,
                 out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, out)
-            if decision.reason or tf32():
-                return pass_on(decision, decision.reason or decisions.TF32, c, a, b, beta=beta, alpha=alpha, out=out)
-            try:
-                alpha32, beta32 = _scalars(alpha, beta)
-                run(decision, pa, pb, pc, ps, alpha32, beta32)
-            except PassedOn as passed:
-                return pass_on(decision, passed.reason, c, a, b, beta=beta, alpha=alpha, out=out)
-            decision.calls += 1
-            return out
+            reason = decision.reason or (decisions.TF32 if tf32() else "")
+            if not reason:
+                try:
+                    alpha32, beta32 = _scalars(alpha, beta)
+                    run(decision, pa, pb, pc, ps, alpha32, beta32)
+                    decision.calls += 1
+                    return out
+                except PassedOn as passed:
+                    reason = passed.reason
+            count(decision, reason)
+            return original(c, a, b, beta=beta, alpha=alpha, out=out)
 
         return into_sum
 
     def _in_place(self) -> Callable[..., Any]:
-        table, make, run, pass_on, tf32, _ = self._tools()
+        table, make, run, count, count_types, original, tf32, _ = self._tools()
 
         def in_place(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+            if a.dtype is not float32 or b.dtype is not float32:
+                count_types(a, b)
+                return original(c, a, b, beta=beta, alpha=alpha)
             pa, pb, pc = a.data_ptr(), b.data_ptr(), c.data_ptr()
             key = (
-                a.shape, a.stride(), a.dtype, a.get_device(), pa & 15,
-                b.shape, b.stride(), b.dtype, b.get_device(), pb & 15,
+                a.shape, a.stride(), a.get_device(), pa & 15,
+                b.shape, b.stride(), b.get_device(), pb & 15,
                 c.shape, c.stride(), c.dtype, c.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, c)
-            if decision.reason or tf32():
-                return pass_on(decision, decision.reason or decisions.TF32, c, a, b, beta=beta, alpha=alpha)
-            try:
-                alpha32, beta32 = _scalars(alpha, beta)
-                run(decision, pa, pb, pc, pc, alpha32, beta32)
-            except PassedOn as passed:
-                return pass_on(decision, passed.reason, c, a, b, beta=beta, alpha=alpha)
-            decision.calls += 1
-            return c
+            reason = decision.reason or (decisions.TF32 if tf32() else "")
+            if not reason:
+                try:
+                    alpha32, beta32 = _scalars(alpha, beta)
+                    run(decision, pa, pb, pc, pc, alpha32, beta32)
+                    decision.calls += 1
+                    return c
+                except PassedOn as passed:
+                    reason = passed.reason
+            count(decision, reason)
+            return original(c, a, b, beta=beta, alpha=alpha)
 
         return in_place
 
     def _tools(self) -> tuple[Any, ...]:
-        return self._decisions, self._make, self._runner(), self._pass_on, self._tf32, self._empty
+        """Return what every replacement needs."""
+        table, counts = self._decisions, (_count_passed_on, self._counter_of_types())
+        return table, self._make, self._runner(), *counts, self.original, self._tf32, self._empty
+
+    def _counter_of_types(self) -> Callable[[Tensor, Tensor], None]:
+        """Return the function that counts a call whose factors are not both float32. It needs nothing else of them."""
+        table, make = self._decisions, self._make
+
+        def count_types(a: Tensor, b: Tensor) -> None:
+            key = a.dtype, b.dtype
+            (table.get(key) or make(key, a, b, None, None)).calls += 1
+
+        return count_types
 
     def _runner(self) -> Callable[..., None]:
         """Return the function that launches what was decided, or raises `PassedOn`.
@@ -217,29 +260,33 @@ class Override:
 
         def run(decision: Decision, pa: int, pb: int, pc: int, ps: int, alpha: float, beta: float) -> None:
             try:
-                plan, gpu = decision.plan, decision.gpu
-                if plan is None or not (pa and pb and pc and ps):
-                    otherwise(decision, pa, pb, pc, ps, alpha, beta)
-                    return
-                handle = current(decision.ordinal)
-                a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
-                c_low += pc
-                c_high += pc
-                apart = (c_high <= pa + a_low or pa + a_high <= c_low) and (
-                    c_high <= pb + b_low or pb + b_high <= c_low
-                )
-                if plan.source_range:
-                    low, high = plan.source_range
-                    apart = apart and (c_high <= ps + low or ps + high <= c_low)
-                if not apart or handle not in gpu.streams:
-                    otherwise(decision, pa, pb, pc, ps, alpha, beta)
-                elif gpu.enter():
-                    try:
+                try:
+                    plan, gpu = decision.plan, decision.gpu
+                    if plan is None or not (pa and pb and pc and ps):
+                        otherwise(decision, pa, pb, pc, ps, alpha, beta)
+                        return
+                    handle = current(decision.ordinal)
+                    a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
+                    c_low += pc
+                    c_high += pc
+                    apart = (c_high <= pa + a_low or pa + a_high <= c_low) and (
+                        c_high <= pb + b_low or pb + b_high <= c_low
+                    )
+                    if plan.source_range:
+                        low, high = plan.source_range
+                        apart = apart and (c_high <= ps + low or ps + high <= c_low)
+                    if not apart or handle not in gpu.streams:
+                        otherwise(decision, pa, pb, pc, ps, alpha, beta)
+                    elif gpu.enter():
+                        try:
+                            plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
+                        finally:
+                            gpu.leave()
+                    else:
                         plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
-                    finally:
-                        gpu.leave()
-                else:
-                    plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
+                except DeviceMemoryError:
+                    products.empty_cache(decision.ordinal)
+                    otherwise(decision, pa, pb, pc, ps, alpha, beta)
             except OverlapError:
                 raise PassedOn(decisions.OVERLAP) from None
             except CaptureError:
@@ -272,20 +319,19 @@ class Override:
             if switched:
                 gpu.leave()
 
-    def _pass_on(self, decision: Decision, reason: str, *given: Any, **options: Any) -> Any:
-        """Call the original kernel."""
-        if reason == decision.reason:
-            decision.calls += 1
-        else:
-            decision.other_ends[reason] = decision.other_ends.get(reason, 0) + 1
-        return self._original(*given, **options)
-
 
 class PassedOn(Exception):
     """A call that PyTorch's own kernel takes; it never leaves this module."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
+
+
+def _count_passed_on(decision: Decision, reason: str) -> None:
+    if reason == decision.reason:
+        decision.calls += 1
+    else:
+        decision.other_ends[reason] = decision.other_ends.get(reason, 0) + 1
 
 
 def _scalars(alpha: Any, beta: Any) -> tuple[Any, Any]:

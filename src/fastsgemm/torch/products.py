@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from fastsgemm import host
+from fastsgemm import device, host
 from fastsgemm.call import checks, product
 from fastsgemm.call.arrays import HOST, Meta, View
 from fastsgemm.call.plan import Plan
 from fastsgemm.call.product import prepare
-from fastsgemm.errors import FastsgemmError
+from fastsgemm.errors import DeviceMemoryError, FastsgemmError
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
@@ -27,6 +28,14 @@ _USUAL = {0.0: 0.0, 1.0: 1.0}  # alpha and beta that need no check; 0, 1 and Tru
 
 # Returns the raw handle of PyTorch's current stream on a device; absent in CPU builds.
 current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
+class OutOfMemoryError(DeviceMemoryError, torch.OutOfMemoryError):
+    """The device has no memory for a packed operand or workspace, although PyTorch's cache was emptied.
+
+    It is also a ``torch.OutOfMemoryError``, and its message begins as PyTorch's does, because programs that then try a
+    smaller batch look for one or the other.
+    """
 
 
 def scalar(name: str, value: Any) -> float:
@@ -119,10 +128,24 @@ def multiply(
         return
     switched = gpu.enter()
     try:
-        product.multiply(gpu, stream_of(gpu), *views, alpha, beta, rung, None, precision, source=source)
+        run = partial(product.multiply, gpu, stream_of(gpu), *views, alpha, beta, rung, None, precision, source=source)
+        try:
+            run()
+        except DeviceMemoryError:
+            empty_cache(gpu.ordinal)
+            run()
     finally:
         if switched:
             gpu.leave()
+
+
+def empty_cache(ordinal: int) -> None:
+    """Let PyTorch return the device memory that it keeps but does not use, as it does when it runs out itself.
+
+    Nothing happens while the current stream is captured, because freeing would end the capture.
+    """
+    if ordinal == HOST or not device.is_capturing(current_stream(ordinal)):
+        torch.cuda.empty_cache()
 
 
 def stream_of(gpu: Gpu) -> int:
@@ -139,5 +162,7 @@ def view(x: Tensor) -> View:
 
 
 def named(error: FastsgemmError, product: str) -> FastsgemmError:
-    """Return the same kind of error, which also names the product that failed."""
+    """Return the same kind of error, which also names the product; where memory is missing, it is also PyTorch's."""
+    if isinstance(error, DeviceMemoryError):
+        return OutOfMemoryError(f"CUDA out of memory. {product}: {error}")  # many programs look for these words
     return type(error)(f"{product}: {error}")

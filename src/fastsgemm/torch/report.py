@@ -75,15 +75,21 @@ class Report:
             row[0] += line.calls
             row[1] += line.flops
         if not rows:
-            return "fastsgemm computed no product: none has reached the switch"
-        head = f"fastsgemm computed {self.calls} products, {_flop(self.flops)}, {self.share:.1%} of the FLOPs"
+            return "fastsgemm computed no product: the program called none on this device while the switch was on"
+        head = (
+            f"fastsgemm computed {_number(self.calls, 'product')}, {_flop(self.flops)}, {self.share:.1%} of the FLOPs"
+        )
         width = max(len(operator) for operator, _ in rows)
         ordered = sorted(rows.items(), key=lambda row: (bool(row[0][1]), -row[1][1], row[0]))
-        shown = [
-            f"  {operator:{width}}  {calls:>9} calls  {_flop(flops):>12}  {'passed on: ' + reason if reason else ''}"
-            for (operator, reason), (calls, flops) in ordered
-        ]
+        shown = []
+        for (operator, reason), (calls, flops) in ordered:
+            why = f"passed on: {reason}" if reason else ""
+            shown.append(f"  {operator:{width}}  {_number(calls, 'call'):>15}  {_flop(flops):>12}  {why}")
         return "\n".join([head, *(line.rstrip() for line in shown)])
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _flop(flops: float) -> str:

@@ -1,11 +1,18 @@
-"""The switch: PyTorch's own products run on fastsgemm while it is on."""
+"""The switch: PyTorch's own products run on fastsgemm while it is on.
+
+There is one for the whole process, because PyTorch has one table of kernels. `_process` has the settings of `enable`,
+and `_blocks` those of the blocks of `enabled` that have not ended, in any thread. Those of the block that began last
+hold.
+"""
 
 from __future__ import annotations
 
 import threading
 import warnings
+from collections import deque
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,14 +35,13 @@ OPERATORS = {
 }
 _DEVICES = {"cuda": "CUDA", "cpu": "CPU"}  # and their dispatch keys
 
-_lock = threading.RLock()
-_current: Switch | None = None
-_last: Switch | None = None
-_outliving: list[Any] = []  # kernels of all switches, also of those that are off
+# Kernels of switches, also of those that are off: when a kernel is taken back, another thread may be about to call it
+# and wait for the GIL. It gets the GIL long before the switch has been turned another hundred times.
+_outliving: deque[Any] = deque(maxlen=2048)
 
 
 class Switch:
-    """One period during which PyTorch's products are replaced; `enable` returns it.
+    """One period during which PyTorch's products are replaced; `enable` and `enabled` return it.
 
     Attributes
     ----------
@@ -53,24 +59,28 @@ class Switch:
         self._library: Any = None
 
     def report(self) -> Report:
-        """Return what was replaced and what was passed on so far."""
+        """Return what was replaced and what was passed on so far.
+
+        Returns
+        -------
+        Report
+        """
         return Report(line for override in self._overrides for line in override.lines())
 
-    def _on(self) -> None:
+    def _on(self, previous: Switch | None) -> None:
+        """Register the kernels, above those of the switch that is on. If that fails, nothing has changed."""
         key = _DEVICES[self.device]
-        forms = [form for operator in self.only for form in OPERATORS[operator]]
         if not self._overrides:
-            keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+            forms = [form for operator in self.only for form in OPERATORS[operator]]
+            overridden = {} if previous is None or previous.device != self.device else previous._originals()
             for form in forms:
-                original = _original(form, key, keys)
+                original = overridden.get(form) or _kernel(form, key)
                 self._overrides.append(Override(form, original, self.precision, self._rung, self.device))
         library = torch.library.Library("aten", "IMPL")
-        with warnings.catch_warnings():  # PyTorch warns of every kernel that is overridden
-            warnings.filterwarnings("ignore", message=".*[Oo]verrid", category=UserWarning)
+        with nullcontext() if _outliving else _without_warning():
             try:
                 for override in self._overrides:
                     library.impl(override.name, override.function, key, allow_override=True)
-                    # Another thread may be on its way to this kernel when it is taken back: it must outlive that.
                     _outliving.append(torch.library.get_kernel(f"aten::{override.name}", key))
             except BaseException:
                 library._destroy()  # all or nothing
@@ -81,19 +91,54 @@ class Switch:
         self._library._destroy()
         self._library = None
 
+    def _release(self) -> None:
+        """Keep of what was decided only what `report` needs, because the switch will not be on again."""
+        for override in self._overrides:
+            override.release()
+
+    def _originals(self) -> dict[str, Any]:
+        return {override.name: override.original for override in self._overrides}
+
     def __repr__(self) -> str:
         state = "off" if self._library is None else "on"
         how = f"precision {self.precision!r}" + (", batch-invariant" if self.batch_invariant else "")
         return f"<Switch {state}: {', '.join(self.only)} on {self.device}, {how}>"
 
 
-def _original(form: str, key: str, keys: Any) -> Any:
-    kernel = torch.library.get_kernel(f"aten::{form}", key)
+def _kernel(form: str, key: str) -> Any:
+    """Return the kernel of an operator as a function of its arguments."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    return partial(torch.library.get_kernel(f"aten::{form}", key).call_boxed, keys)
 
-    def original(*given: Any, **options: Any) -> Any:
-        return kernel.call_boxed(keys, *given, **options)
 
-    return original
+@contextmanager
+def _without_warning() -> Iterator[None]:
+    """Ignore that PyTorch warns of the first kernel of a process that is overridden."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Oo]verrid", category=UserWarning)
+        yield
+
+
+class _Period:
+    """The settings of the process, or of a block of `enabled`.
+
+    Attributes
+    ----------
+    switch : Switch or None
+        None: PyTorch's own kernels.
+    thread : int or None
+        That of the block; None for the process.
+    """
+
+    def __init__(self, switch: Switch | None, thread: int | None) -> None:
+        self.switch, self.thread = switch, thread
+
+
+_lock = threading.RLock()
+_process = _Period(None, None)
+_blocks: list[_Period] = []
+_current: Switch | None = None  # whose kernels are registered
+_last: Switch | None = None
 
 
 def enable(
@@ -110,7 +155,8 @@ def enable(
     gradients, and what ``torch.compile`` generates. Every call that is not about float32 on CUDA goes to the kernel
     that was there before; `report` says which and why.
 
-    If the switch is on already, it is turned over to these settings.
+    If the switch is on already, these settings replace the old ones. Within a block of `enabled`, they hold until the
+    end of that block. While another thread is in such a block, they hold from the end of that block on.
 
     Parameters
     ----------
@@ -132,7 +178,7 @@ def enable(
     Raises
     ------
     MissingExtraError
-        PyTorch is older than 2.9, which cannot call the kernel that it had before.
+        PyTorch is older than 2.9. It cannot call a kernel that was overridden, so nothing could be passed on.
     ArgumentError
         `only` or `device` has an unknown name.
     PrecisionError
@@ -146,19 +192,25 @@ def enable(
     ``torch.set_float32_matmul_precision("high")``), its products are passed on to cuBLAS, because that is what it asked
     for. This is read at every call.
 
+    **Threads.** If another thread multiplies while the settings change, its product has the old settings or the new
+    ones. But PyTorch does not lock its table of kernels while a kernel is registered. So turn the switch on before
+    threads begin to multiply, rather than in each of them.
+
     **CUDA graphs.** A problem that is met for the first time while a stream is captured cannot be compiled there, and
     is passed on. Warm up before the capture, as PyTorch advises anyway.
     """
-    with _lock:
-        new = _checked(precision, batch_invariant, only, device)
-        _turn(new)
-        return new
+    new = _checked(precision, batch_invariant, only, device)
+    _set(new)
+    return new
 
 
 def disable() -> None:
-    """Give PyTorch its own kernels back. Nothing happens if the switch is off."""
-    with _lock:
-        _turn(None)
+    """Give PyTorch its own kernels back. Nothing happens if the switch is off.
+
+    Within a block of `enabled` they are back until the end of that block. While another thread is in such a block, they
+    are back from its end on.
+    """
+    _set(None)
 
 
 @contextmanager
@@ -169,45 +221,87 @@ def enabled(
     *,
     device: str = "cuda",
 ) -> Iterator[Switch]:
-    """Do `enable` for a block of code, and restore what was there before. It concerns all threads meanwhile."""
+    """Do `enable` for a block of code; afterwards, what held before it holds again.
+
+    It concerns all threads meanwhile. Blocks of several threads may overlap: the settings of the block that began last
+    hold, and when that ends, those of the one before it that has not ended.
+
+    Parameters
+    ----------
+    precision, batch_invariant, only, device
+        See `enable`.
+
+    Yields
+    ------
+    Switch
+
+    Raises
+    ------
+    MissingExtraError, ArgumentError, PrecisionError, DeviceError
+        See `enable`. Nothing has changed then.
+    """
+    new = _checked(precision, batch_invariant, only, device)
+    block = _Period(new, threading.get_ident())
     with _lock:
-        previous = _current
-        new = _checked(precision, batch_invariant, only, device)
-        _turn(new)
+        _blocks.append(block)
+        try:
+            _turn()
+        except BaseException:
+            _blocks.remove(block)
+            raise
     try:
         yield new
     finally:
         with _lock:
-            _turn(previous)
+            _blocks.remove(block)
+            _turn()
 
 
 def report() -> Report:
-    """Return what the switch, which may be off by now, replaced and passed on since it was last turned on."""
+    """Return what the switch, which may be off by now, replaced and passed on since it was last turned on.
+
+    Returns
+    -------
+    Report
+        Without lines if the switch has never been on.
+    """
     return Report(()) if _last is None else _last.report()
 
 
-def _turn(new: Switch | None) -> None:
+def _set(new: Switch | None) -> None:
+    """Change the settings of the block that this thread is in, or else of the process."""
+    thread = threading.get_ident()
+    with _lock:
+        period = next((block for block in reversed(_blocks) if block.thread == thread), _process)
+        before, period.switch = period.switch, new
+        try:
+            _turn()
+        except BaseException:
+            period.switch = before
+            raise
+
+
+def _turn() -> None:
+    """Register the kernels of the settings that hold, then take back the others, so that no call is missed between."""
     global _current, _last
-    previous, _current = _current, None
+    previous, wanted = _current, (_blocks[-1] if _blocks else _process).switch
+    if wanted is previous:
+        return
+    if wanted is not None:
+        wanted._on(previous)
+        _last = wanted
+    _current = wanted
     if previous is not None:
         previous._off()
-    if new is None:
-        return
-    try:
-        new._on()
-    except BaseException:
-        if previous is not None:
-            previous._on()
-            _current = previous
-        raise
-    _current = _last = new
+        if all(period.switch is not previous for period in (_process, *_blocks)):
+            previous._release()
 
 
 def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None, device: str) -> Switch:
     if not hasattr(torch.library, "get_kernel"):
         raise MissingExtraError(
-            f"fastsgemm.torch.enable needs PyTorch 2.9 or later, got {torch.__version__}: older ones cannot call the "
-            "kernel that they had before; torch.ops.fastsgemm.sgemm works there"
+            f"fastsgemm.torch.enable needs PyTorch 2.9 or later, got {torch.__version__}, which cannot call a kernel "
+            "that was overridden. Call fastsgemm.sgemm or torch.ops.fastsgemm.sgemm instead, or update PyTorch"
         )
     rungs.precision_of(None, precision)
     rung = rungs.batch_invariant(None, None, precision)[0] if batch_invariant else None
@@ -218,5 +312,9 @@ def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None
         if operator not in OPERATORS:
             raise ArgumentError(f"only must name operators of {', '.join(OPERATORS)}, got {operator!r}")
     if device == "cuda" and not torch.cuda.is_available():
-        raise DeviceError("PyTorch sees no CUDA device (torch.cuda.is_available() is False)")
+        raise DeviceError(
+            f"PyTorch {torch.__version__} sees no CUDA device: torch.cuda.is_available() is False. Install a build for "
+            "CUDA and look whether nvidia-smi finds a device; or, for a test without one, choose device 'cpu', which "
+            "replaces the products of CPU tensors"
+        )
     return Switch(precision, rung, chosen, device)

@@ -1,0 +1,112 @@
+"""Launches that may begin before the one before has ended: every kernel waits, and reads nothing by another path."""
+
+import re
+
+import numpy as np
+import pytest
+
+from fastsgemm import resources, rungs, sim
+from fastsgemm.config import Fp16x3Config, PipelinedConfig
+from fastsgemm.jit import source
+from fastsgemm.sim import Machine, Region, fp16x3, nvrtc
+from fastsgemm.sim.errors import RaceError
+
+WAIT = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
+KERNELS = sorted(
+    path.name for path in resources.folder("cuda_src").glob("*.cu") if "wait_for_results();" in path.read_text()
+)
+
+
+def launch(body, parameter="const float *x", arch="sm_90", early=True, written=False):
+    text = f'extern "C" __global__ void kernel({parameter}, float *y) {{ {body} }}'
+    operands = {"x": Region(np.ones(32, np.float32), write=written), "y": Region(np.zeros(32, np.float32), write=True)}
+    Machine(arch).launch(text, "kernel", 1, 32, 0, ["x", "y"], operands, early=early)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y[threadIdx.x] = x[threadIdx.x];",
+        "const float first = x[threadIdx.x]; " + WAIT + " y[threadIdx.x] = first;",
+        "if (threadIdx.x != 9) { " + WAIT + " } y[threadIdx.x] = 1.0f;",
+    ],
+    ids=["no wait", "a read before the wait", "a thread that does not wait"],
+)
+def test_an_early_launch_waits_before_it_accesses_memory(body):
+    launch(body, early=False)
+    with pytest.raises(RaceError, match=r"has not waited for the launch before"):
+        launch(body)
+
+
+def test_no_launch_is_early_where_the_device_cannot_do_that():
+    launch("y[threadIdx.x] = x[threadIdx.x];", arch="sm_80")
+
+
+def test_an_early_launch_that_waits_may_do_all():
+    launch(WAIT + " y[threadIdx.x] = x[threadIdx.x];")
+    launch("if (threadIdx.x >= 8) return; " + WAIT + " y[threadIdx.x] = x[threadIdx.x];")
+
+
+def test_the_read_only_path_is_for_what_nobody_writes():
+    """The compiler takes it for `const __restrict__`, and may then read before the wait."""
+    body, parameter = "y[threadIdx.x] = x[threadIdx.x];", "const float *__restrict__ x"
+    body = body.replace("float *y", "float *__restrict__ y")
+    launch(body, parameter, early=False)
+    by_asm = 'float v; asm("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(x + threadIdx.x)); y[threadIdx.x] = v;'
+    launch(by_asm, early=False)
+    with pytest.raises(RaceError, match="by the read-only path, which this launch may write"):
+        launch(by_asm, early=False, written=True)
+    with pytest.raises(RaceError, match="by the read-only path, which the launch before may still write"):
+        launch(WAIT + by_asm)
+
+
+@pytest.mark.parametrize("file", KERNELS)
+def test_no_kernel_that_waits_reads_by_the_read_only_path(file):
+    ptx = nvrtc.compile_source(source.plain(file), source.target(file, "sm_90")).ptx
+    assert "griddepcontrol.wait" in ptx
+    assert re.findall(r"ld\.global\S*\.nc\S*", ptx) == []
+
+
+def drawn(*shape):
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
+def sum_of_parts(rung, **constants):
+    config = PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, SPLIT_K=2, **constants)
+    sim.sgemm(rung, config, drawn(16, 1030), drawn(1030, 16), machine=Machine("sm_90"))
+
+
+def split(order):
+    fp16x3.split(np.asarray(drawn(9, 300), order=order), Machine("sm_90"), early=True)
+
+
+def fp16x3_product():
+    A, B, C = drawn(20, 200), drawn(200, 12), drawn(20, 12)
+    config = Fp16x3Config(BM=64, BN=16, STAGES=4, SPLIT_K=2)
+    fp16x3.multiply(A, B, 1.0, 1.0, C, config, Machine("sm_90"))
+
+
+# Those that are launched on sm_90, with what launches them early.
+LAUNCHED = {
+    "reduce_parts.cu": lambda: sum_of_parts(rungs.find("pipelined")),
+    "reduce_segments.cu": lambda: sum_of_parts(rungs.BATCH_INVARIANT, SEGMENT=1024),
+    "split_rows.cu": lambda: split("C"),
+    "split_columns.cu": lambda: split("F"),
+    "11_fp16x3.cu": fp16x3_product,
+    "reduce_fp16x3.cu": fp16x3_product,
+    "guard_fp16x3.cu": fp16x3_product,
+}
+
+
+def test_every_kernel_that_waits_is_here():
+    assert {*KERNELS} == {*LAUNCHED, "column_maxima.cu", "11_fp16x3_mma.cu"}
+
+
+@pytest.mark.parametrize("file", LAUNCHED)
+def test_no_wait_can_be_left_out(file, monkeypatch):
+    right = source._inlined
+    wait = re.compile(r"\bwait_for_results\(\);")
+    LAUNCHED[file]()
+    monkeypatch.setattr(source, "_inlined", lambda name: wait.sub(";", right(name)) if name == file else right(name))
+    with pytest.raises(RaceError, match="has not waited for the launch before"):
+        LAUNCHED[file]()
