@@ -21,7 +21,7 @@ from fastsgemm.call import arrays, tensor_map
 from fastsgemm.config import SkinnyConfig, VectorizedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import grid, variants
-from fastsgemm.heuristics import choose, database, database_entries, fp16x3, fp16x3_rates
+from fastsgemm.heuristics import database, database_entries, fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
 from fastsgemm.jit import cache as kernel_cache
 from fastsgemm.jit import compiler
@@ -438,11 +438,9 @@ def data_folder(tmp_path, monkeypatch):
     """An empty folder for the user's own tuning results."""
     folder = tmp_path / "data"
     monkeypatch.setenv("FASTSGEMM_DATA_DIR", str(folder))
-    choose.forget()
-    fp16x3.forget()
+    database.forget()
     yield folder
-    choose.forget()
-    fp16x3.forget()
+    database.forget()
 
 
 @pytest.fixture(scope="session")

@@ -238,6 +238,16 @@ def test_explain_says_whether_fp16x3_is_used_and_why(capsys):
     assert "rung naive computes with precision 'ieee'" in capsys.readouterr().err
 
 
+def test_explain_shows_the_config_of_one_order(capsys):
+    asked = ["explain", "--size", "300,300,30000", "--device", "sm_90"]
+    assert main([*asked, "--batch-invariant"]) == 0
+    shown = capsys.readouterr().out
+    assert "rung       batch_invariant" in shown and "SEGMENT=1024" in shown
+    assert main([*asked, "--batch-invariant", "--rung", "warptiled"]) == 2
+    assert main([*asked, "--batch-invariant", "--precision", "fp16x3"]) == 2
+    assert "batch_invariant=True needs precision 'ieee'" in capsys.readouterr().err
+
+
 def test_explain_without_a_device_names_the_argument(no_driver, capsys):
     assert main(["explain", "--size", "64"]) == 2
     err = capsys.readouterr().err

@@ -1,6 +1,7 @@
 import json
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def compiled(monkeypatch):
     seen = []
 
     def cubin(source, name, arch):
-        assert arch == "sm_90"
+        assert arch == ("sm_90a" if name == "fastsgemm_fp16x3" else "sm_90")
         seen.append(name)
         return source
 
@@ -124,9 +125,6 @@ def test_kernels_are_compiled_side_by_side(gpu, monkeypatch):
     monkeypatch.setattr(compiler, "cubin", cubin)
     problems = [Problem(M, 64, 64) for M in (1, 64, 8192)]
     assert len({key_of(problem) for problem in problems}) == 3
-    monkeypatch.setattr(
-        preparation, "_jobs", lambda *_: {key_of(p): preparation._Job("reduce_parts") for p in problems}
-    )
     preparation.prepare([1, 64, 8192], 64, 64, progress=False)
 
 
@@ -159,9 +157,93 @@ def test_what_cannot_be_prepared_is_refused(arguments, error, message):
         preparation.prepare(*arguments, device="sm_90", progress=False)
 
 
-def test_another_precision_is_refused():
-    with pytest.raises(PrecisionError, match="'ieee', got 'fp16x3'"):
-        preparation.prepare(64, 64, 64, precision="fp16x3")
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ({"precision": "tf32"}, PrecisionError, "got 'tf32'"),
+        ({"precision": "fp16x3", "batch_invariant": True}, PrecisionError, "needs precision 'ieee', got 'fp16x3'"),
+        ({"rung": "warptiled", "batch_invariant": True}, ConfigError, "needs rung 9 pipelined, got 8 warptiled"),
+        ({"rung": "warptiled", "precision": "fp16x3"}, PrecisionError, "computes with precision 'ieee'"),
+        ({"split": "B"}, PrecisionError, "split='B' needs precision 'fp16x3', got 'ieee'"),
+        ({"split": "C", "precision": "fp16x3"}, ArgumentError, "split must be 'A', 'B' or 'AB'.* got 'C'"),
+        ({"batch": 0}, ShapeError, "at least 1 product, got 0"),
+        ({"batch": [1, 2.0]}, ArgumentError, "batch must be an int .* got 2.0"),
+        ({"batch": 2000, "rung": "fp16x3"}, ShapeError, "at most 1024 products, got 2000"),
+        ({"device": "sm_75", "rung": "fp16x3"}, DeviceError, "sm_80 or later"),
+    ],
+    ids=str,
+)
+def test_what_sgemm_refuses_cannot_be_prepared(how, error, message):
+    with pytest.raises(error, match=message):
+        preparation.prepare(64, 64, 64, progress=False, **{"device": "sm_90"} | how)
+
+
+@pytest.fixture
+def python_h200(device, monkeypatch):
+    """The Python device as an H200 whose kernels do nothing."""
+    device.name, device.multiprocessors = H200.name, H200.multiprocessors
+    device.loaded = []
+
+    def load(code, name, shared_bytes):
+        device.loaded.append((code, name, shared_bytes))
+        return SimpleNamespace(name=name, function=None)
+
+    device.load = load
+    device.launch = lambda *_: (0,)
+    event = SimpleNamespace(is_done=True, sync=lambda: None)
+    device.stream = lambda handle: SimpleNamespace(handle=handle, record=lambda: event, wait=lambda event: None)
+    return device
+
+
+def given(problem, batch):
+    """Return A and B of a problem as arrays."""
+    extents = (batch,) if batch > 1 else ()
+    for (rows, columns), letter in zip(((problem.M, problem.K), (problem.K, problem.N)), problem.layout, strict=True):
+        if letter == "N":
+            yield np.zeros((*extents, rows, columns), np.float32)
+        else:
+            yield np.zeros((*extents, columns, rows), np.float32).swapaxes(-1, -2)
+
+
+@pytest.mark.parametrize(
+    ("problem", "batch", "how"),
+    [
+        (Problem(64, 512, 512), 1, {}),
+        (Problem(64, 512, 512, "NT"), 3, {}),
+        (Problem(2, 512, 2048, "TN"), 1, {}),
+        (Problem(64, 512, 2048), 1, {"batch_invariant": True}),
+        (Problem(64, 512, 2048), 3, {"batch_invariant": True}),
+        (Problem(64, 512, 512), 2, {"rung": "warptiled"}),
+        (Problem(1024, 1024, 1024, "NT"), 1, {"precision": "fp16x3"}),
+        (Problem(1, 64, 64), 1, {"precision": "fp16x3"}),
+        (Problem(256, 256, 256), 3, {"rung": "fp16x3"}),
+        (Problem(256, 256, 256), 1, {"precision": "fp16x3", "split": "B"}),
+        (Problem(256, 256, 4096, "TN"), 1, {"precision": "fp16x3", "split": "AB"}),
+    ],
+    ids=str,
+)
+def test_a_prepared_call_loads_what_was_prepared_and_nothing_else(python_h200, on_device, problem, batch, how):
+    gpu = python_h200
+    found = preparation.prepare(problem.M, problem.N, problem.K, problem.layout, batch=batch, progress=False, **how)
+    prepared = dict(zip(gpu.kernels, gpu.loaded, strict=True))
+    assert found.kernels == len(prepared) > 0
+    operands = dict(zip("AB", map(on_device, given(problem, batch)), strict=True))
+    operands |= {side: fastsgemm.split(operands[side], side) for side in how.get("split", "")}
+    gpu.kernels.clear()
+    gpu.loaded.clear()
+    fastsgemm.sgemm(*operands.values(), **{name: value for name, value in how.items() if name != "split"})
+    assert dict(zip(gpu.kernels, gpu.loaded, strict=True)) == prepared  # the same code, names and shared memory
+
+
+def test_rung_11_is_prepared_where_it_is_used(gpu, compiled):
+    preparation.prepare(4096, 4096, 4096, precision="fp16x3", progress=False)
+    assert "fastsgemm_fp16x3" in compiled and "fastsgemm_pipelined" not in compiled
+
+
+def test_a_batch_is_no_problem_of_more_rows(gpu, compiled):
+    found = preparation.prepare(64, 512, 512, batch=[1, 7], progress=False)
+    variants_of = [key.variant for key in gpu.kernels if isinstance(key, kernel.Key)]
+    assert found.problems == 2 and {variant.batched for variant in variants_of} == {False, True}
 
 
 def test_a_device_that_is_not_there_is_an_error():
@@ -201,3 +283,22 @@ def test_the_command_prints_what_it_did(compiled, capsys):
     assert main(["prepare", "1..64,4096,4096,NT", "--device", "sm_90", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["problems"] == 64
     assert main(["prepare", "1..64,4096", "--device", "sm_90"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [
+        ([], {}),
+        (["--batch", "3"], {"batch": 3}),
+        (["--batch-invariant"], {"batch_invariant": True}),
+        (["--precision", "fp16x3"], {"precision": "fp16x3"}),
+        (["--precision", "fp16x3", "--split", "B"], {"precision": "fp16x3", "split": "B"}),
+    ],
+    ids=str,
+)
+def test_the_command_prepares_what_the_function_does(compiled, capsys, options, how):
+    assert main(["prepare", "512,1024,2048", "--device", "sm_90", *options]) == 0
+    from_command = sorted(compiled)
+    compiled.clear()
+    preparation.prepare(512, 1024, 2048, device="sm_90", progress=False, **how)
+    assert from_command == sorted(compiled) != []

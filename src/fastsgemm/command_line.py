@@ -18,7 +18,8 @@ from fastsgemm.ladder import bars, contenders, info, measured
 from fastsgemm.problem import Problem, parse
 from fastsgemm.progress import say
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
-from fastsgemm.tuning.command import DESCRIPTION, add_options, tunable, tune_as_asked
+from fastsgemm.tuning.command import DESCRIPTION, add_options, tune_as_asked
+from fastsgemm.tuning.plan import tunable
 
 DEFAULT_SIZE = Problem(2048, 2048, 2048)
 SIMULATED_SIZE = Problem(128, 128, 128)  # default on the simulated device, where DEFAULT_SIZE would take an hour
@@ -77,8 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit code: 0, 1 for a wrong result, 2 for an error of the caller or the machine, 130 after Ctrl-C in a tuning
-        run.
+        Exit code: 0, 1 for a wrong result or a tuning file that is refused, 2 for an error of the caller or the
+        machine, 130 after Ctrl-C in a tuning run.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -143,7 +144,9 @@ def _ladder(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     p = options.size
-    found = explain(p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, batch=options.batch)
+    found = explain(
+        p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, options.batch
+    )
     if options.json:
         _print_json(found.json())
     else:
@@ -153,7 +156,10 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> int:
     M, N, K, layout = preparation.parse(options.problems)
-    found = preparation.prepare(M, N, K, layout, rung=options.rung, device=options.device)
+    found = preparation.prepare(
+        M, N, K, layout, batch=options.batch, rung=options.rung, precision=options.precision,
+        batch_invariant=options.batch_invariant, split=options.split, device=options.device,
+    )  # fmt: skip
     if options.json:
         _print_json(dataclasses.asdict(found))
     else:
@@ -257,15 +263,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
     )
     _size(why, "the problem", required=True)
-    why.add_argument("--batch", type=int, default=1, metavar="COUNT", help="so many products in one call; default 1")
-    why.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
-    why.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        default=PRECISIONS[0],
-        help="the precision of sgemm; with fp16x3, also whether rung 11 is used; default %(default)s",
-    )
-    why.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
+    _call(why)
     _finish(why, _explain)
 
     search = commands.add_parser(
@@ -294,8 +292,10 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
     )
     ahead.add_argument("problems", metavar="M,N,K[,LAYOUT]", help="an extent may be a range: 1..8192,4096,4096,NT")
-    ahead.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
-    ahead.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
+    _call(ahead)
+    ahead.add_argument(
+        "--split", choices=("A", "B", "AB"), default="", help="operands that were split before, by fastsgemm.split"
+    )
     _finish(ahead, _prepare)
 
     beside = commands.add_parser(
@@ -314,6 +314,20 @@ def _finish(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespa
     parser.set_defaults(command=command)
     # No default here: the default of a command would overwrite a --json before it.
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+
+
+def _call(parser: argparse.ArgumentParser) -> None:
+    """Add what a call of `sgemm` can ask for, and the device."""
+    parser.add_argument("--batch", type=int, default=1, metavar="COUNT", help="so many products in one call; default 1")
+    parser.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default=PRECISIONS[0],
+        help="the precision of sgemm; with fp16x3, rung 11 is used where it is quicker; default %(default)s",
+    )
+    parser.add_argument("--batch-invariant", action="store_true", help="the order of summation that depends on K alone")
+    parser.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
 
 
 def _size(parser: argparse.ArgumentParser, what: str, required: bool = False) -> None:

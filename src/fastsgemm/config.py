@@ -4,8 +4,6 @@ A class declares each constant once: its name as in the kernel, its meaning and 
 derived is not stored. A constant with a default is a feature that the default leaves off or sets to its usual value.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,6 +86,7 @@ class Constant(Struct, frozen=True):
 SWITCH = (0, 1)
 GroupM = Annotated[int, Constant("rows of tiles of C that blocks walk together, for L2")]
 MinBlocks = Annotated[int, Constant("blocks that must fit on an SM together; bounds a thread's registers", most=32)]
+Segment = Annotated[int, Constant("steps of k in each chain of FMAs; 0: other constants decide", (0, SEGMENT))]
 # More than 1024 parts cost more than they gain.
 SplitK = Annotated[int, Constant("parts that K is divided into, each with its own blocks", most=1024)]
 
@@ -115,7 +114,7 @@ class Config:
     SHARED_SET_BY: ClassVar[str]
     REGISTERS_SET_BY: ClassVar[str]
 
-    def __new__(cls, *_: Any, **__: Any) -> Self:
+    def __new__(cls, *_: Any, **__: Any) -> "Self":
         """Refuse the base class, which no kernel takes."""
         if cls is Config:
             raise ConfigError(
@@ -135,12 +134,7 @@ class Config:
         return _declared(cls)  # type: ignore[arg-type]  # mypy takes the __hash__ of the instances
 
     @classmethod
-    def required(cls) -> tuple[str, ...]:
-        """Return the names of the constants without a default."""
-        return tuple(field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING)
-
-    @classmethod
-    def from_constants(cls, constants: Mapping[str, Any]) -> Self:
+    def from_constants(cls, constants: Mapping[str, Any]) -> "Self":
         """Make a config of named constants.
 
         Raises
@@ -149,7 +143,7 @@ class Config:
             A constant is unknown, missing, not an int or out of its range.
         """
         known = cls.declared()
-        unknown, missing = sorted(constants.keys() - known.keys()), sorted({*cls.required()} - constants.keys())
+        unknown, missing = sorted(constants.keys() - known.keys()), sorted(_required(cls) - constants.keys())  # type: ignore[arg-type]
         if unknown:
             raise ConfigError(f"unknown constants {unknown}; {cls.__name__} has {list(known)}")
         if missing:
@@ -166,11 +160,11 @@ class Config:
         return {name: getattr(self, name) for name in self.declared()}
 
     @cached_property
-    def kernel(self) -> Self:
+    def kernel(self) -> "Self":
         """The config without split-K, which no kernel is compiled for: equal for all configs of one kernel."""
         return self if self.split_k == 1 else self.replace(SPLIT_K=1)
 
-    def replace(self, **constants: int) -> Self:
+    def replace(self, **constants: int) -> "Self":
         """Return the config with other values of these constants."""
         return dataclasses.replace(self, **constants)
 
@@ -292,6 +286,12 @@ class Config:
 def _declared(cls: Any) -> dict[str, Constant]:
     hints = get_type_hints(cls, include_extras=True)
     return {field.name: hints[field.name].__metadata__[0] for field in dataclasses.fields(cls)}
+
+
+@cache
+def _required(cls: Any) -> frozenset[str]:
+    """Return the names of the constants without a default."""
+    return frozenset(field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING)
 
 
 @cache
@@ -487,7 +487,7 @@ class PipelinedConfig(_WarpTileConfig):
     STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", (2, 3, 4, 6, 8))] = 2
     SLICED_K: Annotated[int, Constant("groups of threads that share out the steps of a tile", (1, 2, 4, 8))] = 1
     PARTIAL_ACCUMULATORS: Annotated[int, Constant("chains of FMAs of a sum, about", (1, 2, 4, 8, 16))] = 1
-    SEGMENT: Annotated[int, Constant("steps of k in each chain of FMAs; 0: other constants decide", (0, SEGMENT))] = 0
+    SEGMENT: Segment = 0
     SPLIT_K: SplitK = 1
 
     THREADS: ClassVar[str] = _WarpTileConfig.THREADS + " * SLICED_K"
@@ -495,7 +495,7 @@ class PipelinedConfig(_WarpTileConfig):
     FEWEST_STAGES: ClassVar[int] = 2
 
     @cached_property
-    def kernel(self) -> Self:
+    def kernel(self) -> "Self":
         """The config without split-K. Where that shares out segments, a block has only one and does not add them up."""
         return self if self.SPLIT_K == 1 else self.replace(SPLIT_K=1, SEGMENT=0)
 
@@ -547,7 +547,7 @@ class PipelinedConfig(_WarpTileConfig):
 
     def _copy_violations(self) -> list[Violation]:
         """Return the rules of vectors, and that a tile is as many for each thread, or fewer than threads."""
-        found = []
+        found, threads = [], self.threads
         for name in ("BK", "BM", "BN", "TM", "TN"):
             extent = getattr(self, name)
             small = name in ("BM", "TM", "TN") and extent in WIDTHS
@@ -558,17 +558,16 @@ class PipelinedConfig(_WarpTileConfig):
                 found.append(Violation(name, limit, str(extent)))
         for name, value in (("BM * BK", self.BM * self.BK), ("BK * BN", self.BK * self.BN)):
             for width in WIDTHS:
-                if value // width > self.threads and value % (width * self.threads):
-                    step = width * self.threads
-                    limit = (
-                        f"at most or a multiple of {step}, the floats that the {self.threads} threads load at a time"
-                    )
+                step = width * threads
+                if value // width > threads and value % step:
+                    limit = f"at most or a multiple of {step}, the floats that the {threads} threads load at a time"
                     found.append(Violation(name, limit, str(value)))
                     break
         return found
 
     def _team_violations(self) -> list[Violation]:
         """Return the first copy of a tile that the threads cannot divide evenly: a team of threads copies a line."""
+        of_block = self.threads
         for name, extent, thread_tile in (("BM", self.BM, self.TM), ("BN", self.BN, self.TN)):
             transposed = (name, extent, "BK", self.BK, WARP // PAD, WIDTHS)
             scattered = (name, extent, "BK", self.BK, WARP // min(PAD, thread_tile), WIDTHS[:1])  # by cp.async
@@ -578,7 +577,7 @@ class PipelinedConfig(_WarpTileConfig):
                     vectors = line // width
                     if not vectors:
                         continue  # a column of so few rows is read in narrower vectors
-                    threads = min(self.threads, lines * vectors)  # a tile of a few rows has no vectors for all
+                    threads = min(of_block, lines * vectors)  # a tile of a few rows has no vectors for all
                     team = min(vectors, max(threads // lines, least // width))
                     if vectors % team:
                         limit = f"a multiple of {team}, the threads that copy a line of {vectors} vectors"
@@ -598,13 +597,14 @@ class PipelinedConfig(_WarpTileConfig):
         if steps < 2 * ahead or steps % ahead:
             value = f"{self.BK} / {self.SLICED_K}"
             found.append(Violation("BK / SLICED_K", f"a multiple of {ahead} and at least {2 * ahead}", value))
-        sums = 4 * (self.threads - self.threads // self.SLICED_K) * self.TN * self.WNITER
+        of_slice = self.threads // self.SLICED_K
+        sums = 4 * (self.SLICED_K - 1) * of_slice * self.TN * self.WNITER
         room = 4 * self.FEWEST_STAGES * self.BK * (self.BM + self.BN)
         limit = f"at most the {room} bytes of {self.FEWEST_STAGES} stages"
         if sums > room:
             quantity = "partial sums of the slices, set by SLICED_K, TN and WNITER,"
             found.append(Violation(quantity, limit, f"{sums} bytes"))
-        row = 4 * (self.threads // self.SLICED_K) * self.WNITER * (self.TN + 1)  # one float in TN is padding
+        row = 4 * of_slice * self.WNITER * (self.TN + 1)  # one float in TN is padding
         if row > room:
             quantity = "a row of C of every thread, set by WM, WN, TN and WNITER,"
             found.append(Violation(quantity, limit, f"{row} bytes"))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -508,9 +508,22 @@ class DeviceInfo(Struct, frozen=True):
     multiprocessors: int
 
 
-def info_of(gpu: Gpu) -> DeviceInfo:
-    """Return the properties of an opened device that configs depend on."""
-    return DeviceInfo(gpu.name, gpu.arch, gpu.shared_limit, gpu.multiprocessors)
+class DeviceTraits(Protocol):
+    """What has the properties of a `DeviceInfo`: that itself, an opened `Gpu`, a simulated device."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def arch(self) -> str: ...
+    @property
+    def shared_limit(self) -> int: ...
+    @property
+    def multiprocessors(self) -> int: ...
+
+
+def info_of(device: DeviceTraits) -> DeviceInfo:
+    """Return the properties of a device that configs depend on, which compare equal and can be a key."""
+    return DeviceInfo(device.name, device.arch, device.shared_limit, device.multiprocessors)
 
 
 def nvrtc_version() -> tuple[int, int]:

@@ -7,26 +7,25 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastsgemm import device as devices
 from fastsgemm import rungs
-from fastsgemm.call import dispatch
-from fastsgemm.device import Gpu
+from fastsgemm.call import product as call
+from fastsgemm.device import DeviceTraits, Gpu
 from fastsgemm.errors import ArgumentError, PrecisionError, ShapeError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics.choose import DeviceTraits
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit import compiler, kernel, source
-from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked
+from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, checked_batch
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 
 MOST_PROBLEMS = 65536  # of one `prepare`: as many choices as a process keeps
-_PACK = "pack"  # the kernel that packs A and B
+_SPLITS = ("", "A", "B", "AB")  # which operands can have been split before
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,11 @@ def prepare(
     K: int | Iterable[int],
     layout: str | Iterable[str] = "NN",
     *,
+    batch: int | Iterable[int] = 1,
     rung: str | int | Rung | None = None,
     precision: str = "ieee",
     batch_invariant: bool = False,
+    split: str = "",
     device: int | str = 0,
     progress: bool = True,
 ) -> Preparation:
@@ -79,12 +80,17 @@ def prepare(
         Every combination is prepared, for example ``prepare(range(1, 8193), 4096, 4096)``.
     layout : str or iterable of str
         ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T).
+    batch : int or iterable of int
+        How many products one call computes, each with its own A and B. A batch that shares B is one product of more
+        rows.
     rung : str or int, optional
         As in `sgemm`. Default: the rung that `sgemm` uses for each problem.
     precision : str
-        Only ``ieee`` can be prepared.
+        As in `sgemm`.
     batch_invariant : bool
         As in `sgemm`.
+    split : str
+        ``A``, ``B`` or ``AB``: the operands that `fastsgemm.split` split before. Precision "fp16x3" only.
     device : int or str
         CUDA's number of a device in this machine, or ``cuda:1``. For a device that is named, such as
         ``"NVIDIA H200"`` or ``"sm_90"``, kernels are compiled into the cache only, and no device is needed.
@@ -100,44 +106,56 @@ def prepare(
     ShapeError
         An extent or a layout is out of range, or there are no problems, or more than 65536.
     ArgumentError
-        An extent is no int and no iterable of them.
+        An extent is no int and no iterable of them, or `split` is none of those named.
     PrecisionError
-        `precision` is not ``ieee``.
+        There is no such precision, it contradicts the rung or batch_invariant=True, or `split` has no use in it.
     DeviceError, ConfigError, CompileError
-        There is no such device; nothing is known of a device of that name; NVRTC refuses a kernel.
+        There is no such device, or it cannot run the rung; nothing is known of a device of that name; NVRTC refuses a
+        kernel.
 
     Notes
     -----
     Operands are taken to be dense: leading dimensions without padding, and addresses that are multiples of 16 bytes,
     as arrays are allocated. A slice whose leading dimension or address allows narrower loads only may need one more
-    kernel, and so may a column-major C.
+    kernel. So may a column-major C, and `out` beside a C.
 
     Examples
     --------
     >>> import fastsgemm
     >>> fastsgemm.prepare(range(1, 513), 4096, 4096, "NT")  # doctest: +SKIP
     """
-    if precision != "ieee":
-        raise PrecisionError(f"prepare compiles kernels of precision 'ieee', got {precision!r}")
     asked = None if rung is None else rungs.find(rung)
-    if batch_invariant:
+    precision = rungs.precision_of(asked, precision)
+    if batch_invariant or asked is rungs.BATCH_INVARIANT:
         asked, _ = rungs.batch_invariant(asked, None, precision)
-    problems = _problems(M, N, K, layout)
+    how = (asked, None, precision, _split(split, precision))
+    problems = _problems(M, N, K, layout, batch)
     began = time.perf_counter()
     bar = Bar(progress)
-    if isinstance(device, str) and not devices.is_present(device.lower()):
-        described = device_at(device)
-        jobs = _jobs(described, asked, problems, bar)
-        for _ in _compiled(jobs, described.arch, bar):
-            pass
-        name, loaded = described.name, False
-    else:
-        gpu = first_use.open_device(devices.ordinal(device))
-        jobs = _jobs(gpu, asked, problems, bar)
-        _load(gpu, jobs, bar)
-        name, loaded = gpu.name, True
-    bar.end()
-    return Preparation(name, len(problems), len(jobs), loaded, time.perf_counter() - began)
+    try:
+        if isinstance(device, str) and not devices.is_present(device.lower()):
+            described = device_at(device)
+            needed = _needed(described, problems, how, bar)
+            for _ in _compiled(needed, described.arch, bar):
+                pass
+            name, loaded = described.name, False
+        else:
+            gpu = first_use.open_device(devices.ordinal(device))
+            needed = _needed(gpu, problems, how, bar)
+            _load(gpu, needed, bar)
+            name, loaded = gpu.name, True
+    finally:
+        bar.end()
+    return Preparation(name, len(problems), len(needed), loaded, time.perf_counter() - began)
+
+
+def _split(which: str, precision: str) -> tuple[bool, bool]:
+    """Return whether A and B were split before."""
+    if which not in _SPLITS:
+        raise ArgumentError(f"split must be 'A', 'B' or 'AB', or empty where no operand was split, got {which!r}")
+    if which and precision != "fp16x3":
+        raise PrecisionError(f"split={which!r} needs precision 'fp16x3', got {precision!r}")
+    return "A" in which, "B" in which
 
 
 def parse(text: str) -> tuple[range, range, range, str]:
@@ -161,13 +179,17 @@ def parse(text: str) -> tuple[range, range, range, str]:
     return M, N, K, layout
 
 
-def _problems(M: Any, N: Any, K: Any, layout: Any) -> list[Problem]:
-    extents = [_extents(name, values) for name, values in (("M", M), ("N", N), ("K", K))]
+def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any) -> list[Problem]:
+    extents = [_extents(name, values) for name, values in (("M", M), ("N", N), ("K", K), ("batch", batch))]
     layouts = [layout] if isinstance(layout, str) else list(layout)
     count = math.prod(len(values) for values in extents) * len(layouts)
     if not 1 <= count <= MOST_PROBLEMS:
         raise ShapeError(f"prepare takes 1 to {MOST_PROBLEMS} problems, got {'more' if count else 'none'}")
-    return [checked(Problem(m, n, k, which)) for m, n, k in product(*extents) for which in layouts]
+    return [
+        replace(checked(Problem(m, n, k, which)), batch=checked_batch(many))
+        for m, n, k, many in product(*extents)
+        for which in layouts
+    ]
 
 
 def _extents(name: str, values: Any) -> list[int]:
@@ -181,43 +203,68 @@ def _extents(name: str, values: Any) -> list[int]:
     return found
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A kernel to compile. `launch` is one call of it; None for a kernel that has no config."""
+class _Needed(NamedTuple):
+    """Stands for a kernel in a plan; `key` is that of the table of a device, see `fastsgemm.jit.kernel`."""
 
-    name: str
-    launch: dispatch.KernelLaunch | None = None
-
-    @property
-    def source(self) -> str:
-        if self.launch is None:
-            return source.helper(self.name)
-        return source.generate(self.launch.rung, self.launch.config, self.launch.variant)
+    key: Any
+    function: None = None
 
 
-def _jobs(device: DeviceTraits, asked: Rung | None, problems: Sequence[Problem], bar: Bar) -> dict[Any, _Job]:
-    """Return the kernels that the problems need, by their keys in the table of a device."""
-    found: dict[Any, _Job] = {}
+class _Planner:
+    """Stands for a device while calls are planned: it has every kernel that is asked for, and launches none."""
+
+    def __init__(self, device: DeviceTraits) -> None:
+        self.name, self.arch = device.name, device.arch
+        self.shared_limit, self.multiprocessors = device.shared_limit, device.multiprocessors
+        self.kernels = self
+
+    def get(self, key: Any) -> _Needed:
+        """Return what stands for the kernel of this key."""
+        return _Needed(key)
+
+    def launch_config(self, *_: Any) -> None:
+        """Return what stands for the driver's description of a launch."""
+
+
+def _needed(device: DeviceTraits, problems: Sequence[Problem], how: tuple[Any, ...], bar: Bar) -> dict[Any, int]:
+    """Return the keys of the kernels that calls on the problems need, each with its dynamic shared memory in bytes.
+
+    Parameters
+    ----------
+    device : Gpu or DeviceInfo
+    problems : sequence of Problem
+    how : tuple
+        Rung, config, precision and split, as `fastsgemm.call.product.prepare` takes them.
+    bar : Bar
+    """
+    planner: Any = _Planner(device)
+    found: dict[Any, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
-        a, b, c = variants.dense_operands(problem)
-        chosen = dispatch.choose_config(device, asked, None, a, b, c)
-        rung, config = chosen.rung, chosen.config
-        launch = dispatch.kernel_launch(device.arch, rung, config, variants.call_for(chosen.a, chosen.b, c))
-        found.setdefault(kernel.key(rung, config, launch.variant), _Job(rung.kernel, launch))
-        if chosen.a.padded or chosen.b.padded:
-            found.setdefault(_PACK, _Job(_PACK))
-        if launch.parts > 1:
-            found.setdefault(launch.reduction, _Job(launch.reduction))
+        plan = call.prepare(planner, 0, _metas(problem), (0, 0, 0), *how)
+        for step in plan.steps:
+            found.setdefault(step.kernel.key, step.shared_bytes)  # type: ignore[attr-defined]
         bar.step()
     return found
 
 
-def _compiled(jobs: dict[Any, _Job], arch: str, bar: Bar) -> Iterator[tuple[_Job, bytes]]:
-    """Yield each job with its machine code. NVRTC releases the interpreter's lock, so threads use all cores."""
-    bar.begin("compile", len(jobs))
+def _metas(problem: Problem) -> Any:
+    """Return what a call knows of A, B and C in dense arrays."""
+    found = []
+    for shape, strides in variants.dense(problem):
+        lying: tuple[tuple[int, ...], tuple[int, ...]] = (shape, strides)
+        if problem.batch > 1:
+            lying = (problem.batch, *shape), (shape[0] * shape[1], *strides)
+        found.append((*lying, 0, None, False))  # on the first device, without a fault, not read-only
+    return tuple(found)
+
+
+def _compiled(needed: Iterable[Any], arch: str, bar: Bar) -> Iterator[tuple[Any, bytes]]:
+    """Yield each key with the machine code. NVRTC releases the interpreter's lock, so threads use all cores."""
+    keys = list(needed)
+    bar.begin("compile", len(keys))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {pool.submit(_cubin, job, arch): job for job in jobs.values()}
+        running = {pool.submit(_cubin, key, arch): key for key in keys}
         try:
             for done in as_completed(running):
                 yield running[done], done.result()
@@ -226,20 +273,28 @@ def _compiled(jobs: dict[Any, _Job], arch: str, bar: Bar) -> Iterator[tuple[_Job
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _cubin(job: _Job, arch: str) -> bytes:
-    name = job.name if job.launch is not None else rungs.kernel_name(job.name)
-    return compiler.cubin(job.source, name, arch)
+def _cubin(key: Any, arch: str) -> bytes:
+    if isinstance(key, kernel.Key):
+        rung = next(rung for rung in rungs.RUNGS if rung.file == key.file)
+        text = source.generate(rung, key.config, key.variant)
+    elif isinstance(key, str):
+        text = source.helper(key)
+    else:
+        file, constants = key
+        text, arch = source.with_constants(file, dict(constants)), source.target(file, arch)
+    return compiler.cubin(text, _name(key), arch)
 
 
-def _load(gpu: Gpu, jobs: dict[Any, _Job], bar: Bar) -> None:
-    missing = {key: job for key, job in jobs.items() if key not in gpu.kernels}
+def _name(key: Any) -> str:
+    return rungs.kernel_name(key if isinstance(key, str) else key[0])
+
+
+def _load(gpu: Gpu, needed: dict[Any, int], bar: Bar) -> None:
+    missing = [key for key in needed if key not in gpu.kernels]
     switched = gpu.enter()
     try:
-        for job, code in _compiled(missing, gpu.arch, bar):
-            if job.launch is None:
-                kernel.load_helper(gpu, job.name, code)
-            else:
-                kernel.load(gpu, job.launch.rung, job.launch.config, job.launch.variant, code)
+        for key, code in _compiled(missing, gpu.arch, bar):
+            kernel.load_key(gpu, key, code, _name(key), needed[key])
     finally:
         if switched:
             gpu.leave()

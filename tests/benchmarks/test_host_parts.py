@@ -9,7 +9,7 @@ from fastsgemm import VectorizedConfig, rungs, sgemm
 from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.variants import Operand, Variant
 from fastsgemm.heuristics.choose import choose as choose_any
-from fastsgemm.heuristics.choose import forget
+from fastsgemm.heuristics.database import forget
 from fastsgemm.jit import source
 from fastsgemm.ladder import info, simulated
 from fastsgemm.ladder.info import DeviceRow

@@ -26,6 +26,7 @@ from fastsgemm.errors import (
     ShapeError,
 )
 from fastsgemm.geometry import fp16x3 as geometry
+from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import kernel
 from fastsgemm.rungs import kernel_name
 
@@ -115,6 +116,19 @@ def test_a_split_operand_without_a_unit_stride_is_packed_for_an_ieee_kernel(gpu,
     sgemm(on_device(a), split(on_device(strided)), C=on_device(C), precision="fp16x3")
     assert not any("fp16x3" in file for file in gpu.files)
     close(C, a, b)
+
+
+def test_all_dimensions_of_a_batch_count(gpu, on_device):
+    # Four dimensions that cannot be merged, of which a launch has room for three.
+    a = np.zeros((3, 3, 2, 4, 3, 8, 2, 9, 4, 4), np.float32)[:, 0, :, 0, :, 0, :, 0]
+    b = np.zeros((3, 2, 3, 2, 4, 4), np.float32)[:, :, :, :, ::1]
+    assert a.shape[:-2] == (3, 2, 3, 2) == b.shape[:-2]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heuristics, "MOST_PRODUCTS", 35)
+        with pytest.raises(ShapeError, match="at most 35 products, got 36"):
+            sgemm(on_device(a), on_device(b), rung="fp16x3")
+        patch.setattr(heuristics, "MOST_PRODUCTS", 36)
+        sgemm(on_device(a), on_device(b), rung="fp16x3")
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])

@@ -1,5 +1,7 @@
 """Which config a problem gets with ``batch_invariant=True``."""
 
+import dataclasses
+
 import pytest
 
 from fastsgemm import explain, rungs
@@ -7,6 +9,7 @@ from fastsgemm.config import SEGMENT, PipelinedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, PrecisionError
 from fastsgemm.heuristics import batch_invariant, choose, database
+from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.problem import Problem
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
@@ -44,6 +47,20 @@ def test_k_is_shared_out_where_c_has_few_tiles_and_not_where_it_has_many():
 def test_one_segment_needs_no_shared_memory_for_sums():
     config = batch_invariant.choose(H200, Problem(5000, 5000, SEGMENT)).config
     assert config.shared_bytes == config.replace(SEGMENT=0).shared_bytes
+
+
+def test_a_curve_that_lacks_points_is_one_warning_and_left_out(data_folder):
+    known = database.of_rung("sm_90", "pipelined").curves
+    whole, broken = [one for one in known if one.config.SLICED_K == one.config.PARTIAL_ACCUMULATORS == 1][:2]
+    mine = [
+        dataclasses.replace(whole, device="Fake 9000"),
+        dataclasses.replace(broken, device="Fake 9000", points=tuple(broken.points)[2:]),
+    ]
+    database.save(Content("sm_90", 232448, (), tuple(mine)))
+    device = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
+    with pytest.warns(RuntimeWarning, match="a curve of Fake 9000 is left out: the curve has no time for"):
+        choice = batch_invariant.choose(device, Problem(4000, 4000, 4000))
+    assert choice.evidence == dataclasses.replace(mine[0], user=True) and len(choice.options) == 1
 
 
 def test_an_unknown_architecture_gets_the_record_that_holds_everywhere():

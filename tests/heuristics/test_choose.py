@@ -48,7 +48,7 @@ def shipped(tuning_folder):
 
     def ship(*records, curves=(), arch="sm_90"):
         database_writing.write(tuning_folder / f"{arch}.json", Content(arch, 232448, records, tuple(curves)))
-        choose.forget()
+        database.forget()
 
     ship(published(FOURTH, None, None, "generic"), arch="generic")
     return ship
@@ -56,7 +56,7 @@ def shipped(tuning_folder):
 
 def own(*records, curves=()):
     database.save(Content("sm_90", 232448, records, tuple(curves)))
-    choose.forget()
+    database.forget()
 
 
 def pick(problem=PROBLEM, device_info=DEVICE, only=None):
@@ -207,7 +207,7 @@ def test_a_grid_that_is_too_large_is_no_option(shipped):
 
 def test_a_damaged_database_still_gives_generic_constants(shipped, tuning_folder):
     (tuning_folder / "sm_90.json").write_text("{")
-    choose.forget()
+    database.forget()
     with pytest.warns(RuntimeWarning, match="left out"):
         assert pick().config == FOURTH
 
@@ -265,7 +265,7 @@ def defaults(tuning_folder):
         generic = tuple(of(rung, None, origin="hand-picked", arch="generic") for rung in OF)
         database_writing.write(tuning_folder / "generic.json", Content("generic", 232448, generic))
         database_writing.write(tuning_folder / "sm_90.json", Content("sm_90", 232448, records, tuple(curves)))
-        choose.forget()
+        database.forget()
 
     return ship
 

@@ -4,7 +4,7 @@ import pytest
 
 from fastsgemm import device, explain, resources, rungs
 from fastsgemm.errors import ConfigError, NoDriverError, ShapeError, UnknownRungError
-from fastsgemm.heuristics import choose, database_writing, packing
+from fastsgemm.heuristics import choose, database_writing, fp16x3, packing
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.heuristics.explanation import Explanation, device_at
 from fastsgemm.problem import Problem
@@ -67,6 +67,15 @@ def test_as_json_it_is_plain_data():
 
 def test_a_column_is_explained_as_what_is_computed():
     assert explain(4096, 1, 512, device="sm_80").problem == Problem(1, 4096, 512, "NT")
+
+
+def test_rung_11_is_for_batches_of_as_many_products_as_sgemm_gives_it():
+    few, many = (
+        explain(4096, 4096, 4096, device="sm_90", precision="fp16x3", batch=fp16x3.MOST_PRODUCTS + more)
+        for more in (0, 1)
+    )
+    assert (few.rung, many.rung) == ("fp16x3", "pipelined")
+    assert "at most 1024 products, this has 1025" in str(many)
 
 
 def test_a_batch_fills_the_device_before_k_is_split():

@@ -120,7 +120,7 @@ def test_rates_of_rung_11_are_read_and_must_be_of_the_device(exported, verify):
     code, out, _ = verify(exported | {"rates": rates})
     assert code == 1 and "its rates of rung fp16x3 are of NVIDIA H200" in out
     code, _, err = verify(exported | {"rates": rates | {"tiles": []}})
-    assert code == 2 and "it has no tiles" in err
+    assert code == 2 and "length >= 1 - at `$.tiles`" in err
 
 
 @pytest.mark.parametrize(

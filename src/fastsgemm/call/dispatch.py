@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 from fastsgemm import rungs
 from fastsgemm.config import Config
+from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch
 from fastsgemm.geometry.layout import ITEM, row_major
 from fastsgemm.geometry.variants import Call, Operand, Variant
 from fastsgemm.heuristics import batch_invariant, database, packing
-from fastsgemm.heuristics.choose import DeviceTraits, choose
+from fastsgemm.heuristics.choose import choose
 from fastsgemm.jit.source import HELPERS
 from fastsgemm.rungs import Rung
 

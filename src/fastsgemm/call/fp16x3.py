@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
 
 _GUARD_THREADS = _REDUCE_THREADS = 256  # of a block
-_MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
 
 Split = tuple[bool, bool]  # whether A and B were split before the call
@@ -53,6 +52,7 @@ def add_product(
     split: Split,
     forced: bool,
     extents: tuple[int, ...] = (),
+    times: int = 1,
 ) -> bool:
     """Add the steps of C <- alpha * A @ B + beta * C; return False, with none added, where an IEEE kernel is quicker.
 
@@ -69,6 +69,8 @@ def add_product(
         Rung 11 even where an IEEE kernel is predicted to be quicker.
     extents : tuple of int
         Of a batch, whose products are computed one after the other; see `Batch`.
+    times : int
+        How many such batches the call has.
 
     Raises
     ------
@@ -83,12 +85,10 @@ def add_product(
     if K == 0:
         _add_scale(draft, c, extents)
         return True
-    count = math.prod(extents)
-    if count > _MOST_PRODUCTS:
-        if forced or any(split):
-            what = "rung fp16x3 computes" if forced else "split operands are for"
-            raise ShapeError(f"{what} a batch of at most {_MOST_PRODUCTS} products, got {count}")
-        return False
+    count = times * math.prod(extents)
+    if count > heuristics.MOST_PRODUCTS and (forced or any(split)):
+        what = "rung fp16x3 computes" if forced else "split operands are for"
+        raise ShapeError(f"{what} a batch of at most {heuristics.MOST_PRODUCTS} products, got {count}")
     layout = "".join("NT"[each.how is not None and each.how.trans] for each in (a, b))
     problem = Problem(M, N, K, layout, count)
     places = [

@@ -7,6 +7,7 @@ so it is kept as a plan, and a later call with the same ones is a look-up and a 
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +168,7 @@ def prepare(
                 replace(each.moved(sum(map(operator.mul, index, each.steps))), steps=each.steps[outer:])
                 for each in operands
             ]
-            _add_batch(draft, inside, extents[outer:], *how)
+            _add_batch(draft, inside, extents[outer:], math.prod(extents[:outer]), *how)
             end = max(end, draft.size)
         draft.size = end
     return draft.plan(K, ranges)
@@ -177,13 +178,17 @@ def _add_batch(
     draft: Draft,
     operands: list[Matrix],
     extents: tuple[int, ...],
+    times: int,
     rung: Rung | None,
     config: Any,
     tensor_cores: bool,
     split: fp16x3.Split,
     forced: bool,
 ) -> None:
-    """Add the steps of C <- alpha * A @ B + beta * C for A, B, C and, if that is read in place of C, a source."""
+    """Add the steps of C <- alpha * A @ B + beta * C for A, B, C and, if that is read in place of C, a source.
+
+    It is done for `times` batches of these extents, which differ in their addresses only.
+    """
     a, b, given_c, *source = operands
     if a.how is None and not split[0]:
         a = packing.add_packed(draft, a, extents, "alpha")
@@ -194,7 +199,7 @@ def _add_batch(
         packing.add_copy(draft, source[0], c, extents, "beta")
     elif c is not given_c:
         packing.add_copy(draft, given_c, c, extents, "beta")
-    if not (tensor_cores and fp16x3.add_product(draft, a, b, c, config, split, forced, extents)):
+    if not (tensor_cores and fp16x3.add_product(draft, a, b, c, config, split, forced, extents, times)):
         if tensor_cores:
             rung = config = None
         if a.how is None:  # it was split before, but the kernel reads what it was split from

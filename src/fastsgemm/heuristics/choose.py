@@ -7,42 +7,24 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
-from typing import Any, ParamSpec, Protocol, TypeVar
+from functools import cached_property, partial
 
 from fastsgemm import rungs
 from fastsgemm.config import Config
+from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import Fit, fit
+from fastsgemm.heuristics.database import kept
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Record
 from fastsgemm.problem import Problem, octaves
 from fastsgemm.rungs import Rung
 
-_MOST_PROBLEMS = 65536  # whose answers are kept
-_kept: list[Any] = []  # the caches of `kept`
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
 EXACT, PREDICTED, NEAREST = _RULES = ("exact", "predicted", "nearest")
-
-
-class DeviceTraits(Protocol):
-    """What the choice looks at: an opened `fastsgemm.device.Gpu`, or a description of a device."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def arch(self) -> str: ...
-    @property
-    def shared_limit(self) -> int: ...
-    @property
-    def multiprocessors(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -134,24 +116,7 @@ def choose(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str 
     ConfigError
         The database has none that is legal on this device.
     """
-    place = (device.name, device.arch, device.shared_limit, device.multiprocessors, only)
-    return _choose(_knowledge(*place), None if rung is None else rung.name, problem)
-
-
-def kept(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate a function of this room whose answers rest on the database: they are kept until `forget`."""
-    cached = lru_cache(maxsize=_MOST_PROBLEMS)(function)
-    _kept.append(cached)
-    return cached  # type: ignore[return-value]  # its arguments are hashable
-
-
-def forget() -> None:
-    """Forget what was chosen, because the database has changed."""
-    database.forget()
-    _knowledge.cache_clear()
-    _choose.cache_clear()
-    for cached in _kept:
-        cached.cache_clear()
+    return _choose(_knowledge(info_of(device), only), None if rung is None else rung.name, problem)
 
 
 def knows(device: DeviceTraits) -> bool:
@@ -163,11 +128,10 @@ def knows(device: DeviceTraits) -> bool:
 class _Knowledge:
     """What the database knows that holds on one device, and the cost models of its curves."""
 
-    def __init__(self, name: str, arch: str, shared_limit: int, multiprocessors: int, only: str | None) -> None:
-        self._name, self._arch, self._only = name, arch, only
-        self._multiprocessors = multiprocessors
-        self.shared_limit = shared_limit
-        self.fitted = database.fitted(arch)
+    def __init__(self, device: DeviceInfo, only: str | None) -> None:
+        self._device, self._only = device, only
+        self.shared_limit = device.shared_limit
+        self.fitted = database.fitted(device.arch)
         self._tiers: dict[tuple[str, int], _Tier] = {}
         self._models: dict[tuple[_Tier, ...], CostModel] = {}
 
@@ -176,7 +140,9 @@ class _Knowledge:
 
         In each tier the user's own results come first. A file is read when its tier is asked for.
         """
-        for number, (arch, here) in enumerate(((self._arch, True), (self._arch, False), (GENERIC, False))):
+        for number, (arch, here) in enumerate(
+            ((self._device.arch, True), (self._device.arch, False), (GENERIC, False))
+        ):
             tier = self._tiers.get((rung.name, number))
             if tier is None:
                 content = database.of_rung(arch, rung.name)
@@ -184,52 +150,74 @@ class _Knowledge:
             yield tier
 
     def _tier(self, content: Content, rung: Rung, here: bool) -> _Tier:
-        def usable(entry: Record | Curve) -> bool:
-            if (entry.device == self._name) is not here:
+        def holds(entry: Record | Curve) -> bool:
+            if (entry.device == self._device.name) is not here:
                 return False
-            if self._only is not None and entry.arch != GENERIC and entry.user is not (self._only == "user"):
-                return False
-            return not rung.violations(entry.config, self.shared_limit)
+            return self._only is None or entry.arch == GENERIC or entry.user is (self._only == "user")
 
-        return _Tier(tuple(filter(usable, content.records)), tuple(filter(usable, content.curves)))
+        def legal(config: Config) -> bool:
+            return not rung.violations(config, self.shared_limit)
+
+        return _Tier(tuple(filter(holds, content.records)), tuple(filter(holds, content.curves)), legal)
 
     def model(self, *tiers: _Tier) -> CostModel:
         """Return the cost model of the curves of one or more tiers."""
         if tiers not in self._models:
             fits = [fit for tier in tiers for fit in tier.fits]
-            self._models[tiers] = CostModel(fits, self._multiprocessors, self.shared_limit, self.fitted)
+            self._models[tiers] = CostModel(fits, self._device.multiprocessors, self.shared_limit, self.fitted)
         return self._models[tiers]
 
 
 class _Tier:
-    """The records and curves of one rung that hold equally well on the device."""
+    """The records and curves of one rung that hold equally well on the device.
 
-    def __init__(self, records: tuple[Record, ...], curves: tuple[Curve, ...]) -> None:
-        self.records = records
-        self._curves = curves
-        # Of two records of a problem the first counts: the user's own.
-        self.exact = {r.problem: r for r in reversed(records) if r.origin != "hand-picked"}
+    Whether a config is legal there is looked at when its record or the curves are needed.
+    """
+
+    def __init__(self, records: tuple[Record, ...], curves: tuple[Curve, ...], legal: Callable[[Config], bool]) -> None:
+        self._records, self._curves, self._legal = records, curves, legal
+        self._measured: dict[Problem | None, list[Record]] = {}
+        for record in records:
+            if record.origin != "hand-picked":
+                self._measured.setdefault(record.problem, []).append(record)
+
+    def exact(self, problem: Problem) -> Record | None:
+        """Return the record of this very problem: of two the first, which is the user's own."""
+        return next((one for one in self._measured.get(problem, ()) if self._legal(one.config)), None)
+
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """All records with a legal config."""
+        return tuple(record for record in self._records if self._legal(record.config))
 
     @cached_property
     def fits(self) -> tuple[Fit, ...]:
-        """The fits of the curves, made when first needed."""
-        found: dict[Config, Fit | None] = {}
-        for curve in self._curves:
-            if curve.config not in found:  # the user's own take the place of what was shipped
-                found[curve.config] = None
-                try:
-                    found[curve.config] = fit(curve)
-                except ValueError as error:
-                    warnings.warn(f"a curve of {curve.device} is left out: {error}", RuntimeWarning, stacklevel=2)
-        return tuple(one for one in found.values() if one is not None)
+        """The fits of the curves with a legal config, made when first needed."""
+        return fits_of(curve for curve in self._curves if self._legal(curve.config))
 
 
-@lru_cache(maxsize=64)
-def _knowledge(name: str, arch: str, shared_limit: int, multiprocessors: int, only: str | None) -> _Knowledge:
-    return _Knowledge(name, arch, shared_limit, multiprocessors, only)
+def fits_of(curves: Iterable[Curve]) -> tuple[Fit, ...]:
+    """Return the fits of curves. A curve that lacks points is left out with a warning.
+
+    Of two curves of one config the first counts: the user's own.
+    """
+    found: dict[Config, Fit | None] = {}
+    for curve in curves:
+        if curve.config not in found:
+            found[curve.config] = None
+            try:
+                found[curve.config] = fit(curve)
+            except ValueError as error:
+                warnings.warn(f"a curve of {curve.device} is left out: {error}", RuntimeWarning, stacklevel=2)
+    return tuple(one for one in found.values() if one is not None)
 
 
-@lru_cache(maxsize=_MOST_PROBLEMS)
+@kept
+def _knowledge(device: DeviceInfo, only: str | None) -> _Knowledge:
+    return _Knowledge(device, only)
+
+
+@kept
 def _choose(known: _Knowledge, name: str | None, problem: Problem) -> Choice:
     """Return the choice for a problem among the default rungs that suit it, or of the named rung."""
     if name is not None:
@@ -239,13 +227,15 @@ def _choose(known: _Knowledge, name: str | None, problem: Problem) -> Choice:
     found: list[Choice] = []
     curves: dict[str, _Tier] = {}
     for rung in suited:
-        tier = next((tier for tier in known.tiers(rung) if problem in tier.exact or tier.fits), None)
-        if tier is not None and problem in tier.exact:
-            record = tier.exact[problem]
-            look = partial(_options, known, tier, problem)
-            found.append(Choice(rung, record.config, EXACT, record, record.ms, look))
-        elif tier is not None:
-            curves[rung.name] = tier
+        for tier in known.tiers(rung):
+            record = tier.exact(problem)
+            if record is not None:
+                look = partial(_options, known, tier, problem)
+                found.append(Choice(rung, record.config, EXACT, record, record.ms, look))
+                break
+            if tier.fits:
+                curves[rung.name] = tier
+                break
     # A measured time beats a predicted one, unless the sum is one that threads should not share out.
     if curves and (not found or problem.K <= partial_accumulators.FEW):
         best = known.model(*curves.values()).best(problem)

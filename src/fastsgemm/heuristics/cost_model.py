@@ -140,13 +140,21 @@ class CostModel:
         faced = with_swap_ab(fit.rung, problem)
         return Prediction(ms, partial_accumulators.shortened(config, faced, self._shared_limit, self._fitted), fit)
 
-    def in_parts(self, problem: Problem, steps: int) -> list[tuple[Fit, float]]:
-        """Return the predicted time in ms of every config with K in parts of so many steps, or in one part."""
+    @property
+    def fits(self) -> tuple[Fit, ...]:
+        """The configs, the most useful first."""
+        return self._every.fits
+
+    def in_parts(self, problem: Problem, steps: int) -> list[float]:
+        """Return the predicted time in ms of every config with K in parts of so many steps, or in one part.
+
+        It is infinite where a grid cannot have as many blocks.
+        """
         one = steps >= problem.K
         options = self._with((1,) if one else (2,))
         at = AtK(options, problem.K, self._sms, None if one else steps)
-        ms = self._times_at(problem, at, self._tiles(problem)[options.of]).tolist()
-        return [(fit, time) for fit, time in zip(self._every.fits, ms, strict=True) if time < np.inf]
+        ms: list[float] = self._times_at(problem, at, self._tiles(problem)[options.of]).tolist()
+        return ms
 
     def _with(self, numbers: tuple[int, ...]) -> Options:
         """Return the options with these numbers of parts."""

@@ -130,10 +130,7 @@ class _Fitting:
             form,
             tail,
             lines,
-            {
-                layout: (self._factors(layout, 0, lines, tail), self._factors(layout, 1, lines, tail))
-                for layout in LAYOUTS
-            },
+            self._layouts(lines, tail),
             4.0 * (stream.M + stream.N) * stream.K / self._ms(stream),
             self._guard(stream),
             self._shared(stream),
@@ -187,21 +184,31 @@ class _Fitting:
             found.append(line)
         return tuple(found)
 
+    def _layouts(
+        self, lines: tuple[tuple[Line, ...], ...], tail: tuple[float, float]
+    ) -> dict[str, tuple[tuple[float, float], tuple[float, float]]]:
+        """Return `Fit.layouts`. A quick curve has no ragged times of a layout; the aligned factors serve both."""
+        aligned, ragged = (self._factors(which, lines[which], tail) for which in (0, 1))
+        return {layout: (aligned[layout], ragged.get(layout, aligned[layout])) for layout in LAYOUTS}
+
     def _factors(
-        self, layout: str, ragged: int, lines: tuple[tuple[Line, ...], ...], tail: tuple[float, float]
-    ) -> tuple[float, float]:
-        """Return the time of the steps of K relative to NN, at a load of 1 and of a full wave."""
-        deep = self._probes.deep
-        if self._place(1.0, deep, ragged, layout) not in self._times:
-            ragged = 0  # a quick curve
-        few = _depth(tail, self._step, TINY)
+        self, ragged: int, lines: tuple[Line, ...], tail: tuple[float, float]
+    ) -> dict[str, tuple[float, float]]:
+        """Return for each layout the time of the steps of K relative to NN, at a load of 1 and of a full wave.
+
+        A layout without ragged times is left out.
+        """
+        few, deep = _depth(tail, self._step, TINY), self._probes.deep
+        M, N, K, _ = self._place(1.0, deep, ragged)
+        layouts = [layout for layout in LAYOUTS if not ragged or (M, N, K, layout) in self._times]
         found = []
-        for load, line in ((1.0, lines[ragged][1]), (self._full, lines[ragged][-2])):
+        for load, line in ((1.0, lines[1]), (self._full, lines[-2])):
+            M, N, K, _ = self._place(load, deep, ragged)
             once = line.at(few)  # what blocks cost once, whatever the layout
-            whole = self._needed(self._place(load, deep, ragged)) - once
-            steps = self._needed(self._place(load, deep, ragged, layout)) - once
-            found.append(max(_LEAST_FACTOR, steps / whole) if whole > 0.0 else 1.0)
-        return found[0], found[1]
+            whole = self._needed((M, N, K, "NN")) - once
+            steps = [self._needed((M, N, K, layout)) - once for layout in layouts]
+            found.append([max(_LEAST_FACTOR, each / whole) if whole > 0.0 else 1.0 for each in steps])
+        return dict(zip(layouts, zip(*found, strict=True), strict=True))
 
     def _tail(self, aligned: float, ragged: float) -> tuple[float, float]:
         """Return what a ragged last tile costs, in steps of k, given what a step costs in both cases."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import itertools
 import os
 import warnings
-from functools import cache
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 from fastsgemm import private_files, resources
 from fastsgemm.config import Config
@@ -21,6 +23,24 @@ from fastsgemm.heuristics.database_writing import merged, write
 
 _LOCK_SECONDS = 60.0  # how long a process waits for another one to finish writing
 _MOST_BYTES = 64 * 1024 * 1024  # of a file: the largest shipped one has about 200 kB
+_MOST_ANSWERS = 65536  # that each function keeps
+_kept: list[Any] = []  # the caches of `kept`
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def kept(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorate a function of this room whose answers rest on the database: they are kept until `forget`."""
+    cached = lru_cache(maxsize=_MOST_ANSWERS)(function)
+    _kept.append(cached)
+    return cached  # type: ignore[return-value]  # its arguments are hashable
+
+
+def forget() -> None:
+    """Forget what was read and what follows from it, because a file has changed."""
+    for cached in _kept:
+        cached.cache_clear()
 
 
 def user_folder() -> Path | None:
@@ -73,7 +93,7 @@ def folder_to_write(name: str) -> Path:
     return folder / name
 
 
-@cache
+@kept
 def load(arch: str) -> Content:
     """Return all that is known about one architecture: the user's results first, then what was shipped.
 
@@ -84,7 +104,7 @@ def load(arch: str) -> Content:
     return Content(arch, limit, (*user.records, *ours.records), (*user.curves, *ours.curves))
 
 
-@cache
+@kept
 def of_rung(arch: str, rung: str) -> Content:
     """Return the records and curves of one rung: the user's results first, then what was shipped.
 
@@ -112,13 +132,13 @@ def shipped(arch: str) -> Content:
     return _read(shipped_path(arch), arch, False)
 
 
-@cache
+@kept
 def candidates(space: str, use: str) -> tuple[Config, ...]:
     """Return the candidates of a search space for one use, in the order of the generic file."""
     return tuple(one.config for one in shipped(GENERIC).candidates if (one.space, one.use) == (space, use))
 
 
-@cache
+@kept
 def fitted(arch: str) -> Fitted:
     """Return the fitted numbers of an architecture: its own, else those of the generic file."""
     return _fitted(arch) or _fitted(GENERIC) or Fitted()
@@ -135,7 +155,7 @@ def _fitted(arch: str) -> Fitted | None:
         return None
 
 
-@cache
+@kept
 def search_limits() -> SearchLimits:
     """Return the limits of the search spaces, which the generic file has."""
     return shipped(GENERIC).search_limits or SearchLimits()
@@ -152,7 +172,7 @@ def _own_path(arch: str) -> Path | None:
     return path if path is not None and _safe(path.parent) else None
 
 
-@cache
+@kept
 def _safe(folder: Path) -> bool:
     """Whether the user's results in this folder may be read; if not, there is one warning."""
     try:
@@ -164,12 +184,6 @@ def _safe(folder: Path) -> bool:
         _warn(f"the user's tuning results are left out: {error}")
         return False
     return True
-
-
-def forget() -> None:
-    """Forget what was read, so that it is read again."""
-    for kept in (load, of_rung, fitted, candidates, search_limits, _safe, _file):
-        kept.cache_clear()
 
 
 def _read(path: Path, arch: str, user: bool) -> Content:
@@ -186,7 +200,7 @@ def _read(path: Path, arch: str, user: bool) -> Content:
     return found
 
 
-@cache
+@kept
 def _file(path: Path, arch: str, user: bool) -> File | None:
     """Return a file before its lines are read, or None if it is missing or, with one warning, no tuning file."""
     try:
@@ -218,7 +232,7 @@ def save(new: Content) -> Path:
     path = folder_to_write("tuning_db") / f"{new.arch}.json"
     try:
         with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
-            _file.cache_clear()  # another process may have written since
+            forget()  # another process may have written since
             old = _read(path, new.arch, True)
             if os.path.lexists(path) and not old.shared_limit:  # unreadable: keep it for its owner
                 path.rename(_aside(path))

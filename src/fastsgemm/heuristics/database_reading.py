@@ -6,7 +6,7 @@ A line that cannot be used is a fault with a reason. It is kept as text, so that
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -99,8 +99,8 @@ class File:
         found: dict[str, dict[str, list[Any]]] = {}
         for key, lines in self._lines.items():
             groups = found.setdefault(key, {})
-            for line in lines:
-                groups.setdefault(_rung_of(line), []).append(line)
+            for name, line in zip(_rungs_of(lines), lines, strict=True):
+                groups.setdefault(name, []).append(line)
         return found
 
     def _each(self, key: str, lines: Iterable[Any], faults: list[str], unread: list[Unread]) -> Iterator[Any]:
@@ -108,14 +108,17 @@ class File:
         return _each(lines, lambda line: parse(line, self._arch, self._user), key, faults, unread)
 
 
-def _rung_of(line: Any) -> str:
-    """Return the name of the rung that a line is of, "" if there is none."""
+def _rungs_of(lines: Sequence[Any]) -> list[str]:
+    """Return the name of the rung that each line is of, "" if there is none."""
     from fastsgemm.heuristics.database_lines import ANY
 
-    try:
-        return rungs.find(strict_json.decode_with(ANY, bytes(line)).rung).name
-    except (RecordError, UnknownRungError):
-        return ""
+    found = []
+    for line in lines:
+        try:
+            found.append(rungs.find(ANY.decode(line).rung).name)
+        except (ValueError, RecursionError, UnknownRungError):
+            found.append("")
+    return found
 
 
 def parse(text: bytes, arch: str, user: bool = False) -> tuple[Content, list[str]]:

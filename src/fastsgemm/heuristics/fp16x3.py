@@ -8,22 +8,24 @@ measured, it is the number of operations that decides.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.heuristics import choose as ieee
 from fastsgemm.heuristics import fp16x3_rates
-from fastsgemm.heuristics.choose import Choice, DeviceTraits
+from fastsgemm.heuristics.choose import Choice
+from fastsgemm.heuristics.database import kept
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile
 from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem
 
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 _HOPPER = "sm_90"  # the architecture with wgmma
+MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
 
@@ -92,32 +94,28 @@ def choose(
     forced : bool
         Rung 11 in any case.
     """
-    return _choose(device.name, device.arch, device.shared_limit, device.multiprocessors, problem, split, forced)
+    return _choose(info_of(device), problem, split, forced)
 
 
-@lru_cache(maxsize=65536)
-def _choose(
-    name: str,
-    arch: str,
-    shared_limit: int,
-    multiprocessors: int,
-    problem: Problem,
-    split: tuple[bool, bool],
-    forced: bool,
-) -> Fp16x3Choice:
+@kept
+def _choose(device: DeviceInfo, problem: Problem, split: tuple[bool, bool], forced: bool) -> Fp16x3Choice:
+    arch = device.arch
     if not supported(arch):
         return Fp16x3Choice(None, False, None, None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
-    known = fp16x3_rates.load(arch, name)
+    if problem.batch > MOST_PRODUCTS:
+        why = f"rung 11 computes a batch of at most {MOST_PRODUCTS} products, this has {problem.batch}"
+        return Fp16x3Choice(None, False, None, None, why)
+    known = fp16x3_rates.load(arch, device.name)
     if not forced and min(tile.least_k for tile in known.tiles) > problem.K:
         return Fp16x3Choice(None, False, None, None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
-    ms, trans_c, config = _quickest(known, problem, split, shared_limit, multiprocessors)
+    ms, trans_c, config = _quickest(known, problem, split, device)
     ms *= problem.batch  # one product after the other
     if forced:
         known_ms = ms if known.least_gflop is None else None
         return Fp16x3Choice(config, trans_c, known_ms, None, "rung fp16x3 was asked for")
     if known.least_gflop is not None:
         return _without_times(known.least_gflop, arch, problem, config, trans_c)
-    rival = ieee.choose(_Traits(name, arch, shared_limit, multiprocessors), None, problem)
+    rival = ieee.choose(device, None, problem)
     if rival.ms is not None and rival.ms <= ms:
         why = f"the IEEE kernel of rung {rival.rung.name} is quicker: {_times(rival.ms, ms)}"
         return Fp16x3Choice(None, False, ms, rival.ms, why)
@@ -150,20 +148,6 @@ def _times(quicker: float, slower: float) -> str:
     return f"{quicker:.4g} ms against {slower:.4g} ms, both predicted or measured"
 
 
-@dataclass(frozen=True)
-class _Traits:
-    name: str
-    arch: str
-    shared_limit: int
-    multiprocessors: int
-
-
-def forget() -> None:
-    """Forget what was read and chosen, so that it is read and chosen again."""
-    fp16x3_rates.load.cache_clear()
-    _choose.cache_clear()
-
-
 def orientation(device: DeviceTraits, problem: Problem, config: TileConfig) -> bool:
     """Return whether a config is launched on the transposed product: with fewer tiles."""
     tiles = [
@@ -174,20 +158,20 @@ def orientation(device: DeviceTraits, problem: Problem, config: TileConfig) -> b
 
 
 def _quickest(
-    known: Rates, problem: Problem, split: tuple[bool, bool], shared_limit: int, multiprocessors: int
+    known: Rates, problem: Problem, split: tuple[bool, bool], device: DeviceInfo
 ) -> tuple[float, bool, TileConfig]:
     """Return milliseconds, TRANS_C and config of the least predicted time."""
     least_k = min(tile.least_k for tile in known.tiles)  # a rung that was asked for takes fewer steps too
     found = []
     for tile in known.tiles:
-        if not tile.serves(max(problem.K, least_k), shared_limit):
+        if not tile.serves(max(problem.K, least_k), device.shared_limit):
             continue
         for parts in _SPLIT_K:
             if parts > 1 and parts * _PART_STEPS > problem.K:
                 break
             config = tile.config.replace(SPLIT_K=parts)
             for trans_c in geometry.orientations(config):
-                us = predicted_us(known, tile, config, problem, split, trans_c, multiprocessors)
+                us = predicted_us(known, tile, config, problem, split, trans_c, device.multiprocessors)
                 found.append((us, trans_c, parts, tile.config.BM * tile.config.BN, config))
     us, trans_c, _, _, config = min(found, key=lambda one: one[:4])
     return 1e-3 * us, trans_c, config

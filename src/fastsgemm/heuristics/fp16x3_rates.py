@@ -8,20 +8,22 @@ a file of the user's, which is read before the shipped one.
 from __future__ import annotations
 
 import json
-import math
 import sys
 import warnings
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsgemm import private_files, resources, strict_json
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError, RecordError
 from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.heuristics import database
+from fastsgemm.heuristics.database import kept
 from fastsgemm.heuristics.database_entries import GENERIC, Tools
+
+if TYPE_CHECKING:
+    from fastsgemm.heuristics.database_lines import TileLine
 
 _SCHEMA = 1
 _FOLDER = "fp16x3"  # in the tuning database, and in the user's data folder
@@ -104,7 +106,7 @@ class Rates:
     least_gflop: dict[str, float] | None = None
 
 
-@cache
+@kept
 def load(arch: str, device: str | None = None) -> Rates:
     """Return what is known for a device: measured by its user, else shipped for its architecture, else for all.
 
@@ -147,7 +149,7 @@ def save(rates: Rates) -> Path:
         private_files.replace(path, dumps(rates).encode())
     except OSError as error:
         raise RecordError(f"the rates of rung fp16x3 could not be stored in {path} ({error})") from error
-    load.cache_clear()
+    database.forget()
     return path
 
 
@@ -207,30 +209,20 @@ def parse(path: Path, text: bytes) -> Rates:
     RecordError
         Something is wrong with it; the message begins with `path`.
     """
+    from fastsgemm.heuristics.database_lines import RATES
+
     try:
-        data = strict_json.decode(text, dict[str, Any])
-        if data["schema"] != _SCHEMA:
-            raise RecordError(f"its schema is {data['schema']!r}, this version reads {_SCHEMA}")
-        times = Times(**{name: _positive(value) for name, value in data["times"].items()})
-        tiles = tuple(map(_tile, data["tiles"]))
-        if not tiles:
-            raise RecordError("it has no tiles")
-        tools = Tools(*(str(data[name]) for name in ("driver", "nvrtc", "date")))
-        least = data.get("least_gflop")
-        return Rates(data["arch"], data["device"], data["multiprocessors"], tiles, times, tools, least)
-    except (KeyError, TypeError, ConfigError, RecordError) as error:
+        read = strict_json.decode_with(RATES, text)
+        times, tiles = Times(**read.times), tuple(map(_tile, read.tiles))
+    except (TypeError, ConfigError, RecordError) as error:
         raise RecordError(f"{path}: {error}") from error
+    tools = Tools(read.driver, read.nvrtc, read.date)
+    return Rates(read.arch, read.device, read.multiprocessors, tiles, times, tools, read.least_gflop)
 
 
-def _tile(line: dict[str, Any]) -> Tile:
-    config = config_of(line["constants"] | {"SPLIT_K": 1})
+def _tile(line: TileLine) -> Tile:
+    config = config_of(line.constants | {"SPLIT_K": 1})
     broken = config.violations(sys.maxsize)
     if broken:
         raise ConfigError(f"{config!r}: {broken[0]}")
-    return Tile(config, line["least_k"], line.get("most_k"), _positive(line["step_us"]), _positive(line["tile_us"]))
-
-
-def _positive(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise RecordError(f"a time or a rate is a positive number, got {value!r}")
-    return float(value)
+    return Tile(config, line.least_k, line.most_k, line.step_us, line.tile_us)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from fastsgemm import rungs
 from fastsgemm.config import VECTOR
+from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import choose, database
-from fastsgemm.heuristics.choose import Choice, DeviceTraits
+from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.problem import Problem
 

@@ -77,11 +77,6 @@ def helper(gpu: Gpu, name: str, handle: int) -> Kernel:
     return found
 
 
-def load_helper(gpu: Gpu, name: str, cubin: bytes) -> Kernel:
-    """Load a kernel without a config that has been compiled, so that `helper` finds it."""
-    return _load(gpu, name, lambda: cubin, kernel_name(name), 0)
-
-
 def with_constants(gpu: Gpu, file: str, constants: Mapping[str, int], handle: int, shared_bytes: int = 0) -> Kernel:
     """Return the kernel in `file` with these constants, compiling and loading it on first use."""
     known = (file, tuple(constants.items()))
@@ -107,3 +102,8 @@ def _load(gpu: Gpu, known: Any, cubin: Callable[[], bytes], name: str, shared_by
         if known not in gpu.kernels:
             gpu.kernels[known] = gpu.load(cubin(), name, shared_bytes)
     return gpu.kernels[known]
+
+
+def load_key(gpu: Gpu, known: Any, cubin: bytes, name: str, shared_bytes: int) -> Kernel:
+    """Load a kernel that has been compiled, so that the function that asks for this key finds it."""
+    return _load(gpu, known, lambda: cubin, name, shared_bytes)

@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastsgemm import device
-from fastsgemm.device import driver_text, nvrtc_version
+from fastsgemm.device import DeviceTraits, driver_text, nvrtc_version
 from fastsgemm.errors import DeviceError, FastsgemmError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics.choose import DeviceTraits
 from fastsgemm.heuristics.choose import choose as choose_config
 from fastsgemm.jit import cache
 from fastsgemm.problem import Problem, spell

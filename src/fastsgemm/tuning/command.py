@@ -12,10 +12,8 @@ from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.progress import say
 from fastsgemm.tuning import plot, tuner
 from fastsgemm.tuning.outcome import Outcome
-from fastsgemm.tuning.plan import plan_run, tunable
+from fastsgemm.tuning.plan import plan_run
 from fastsgemm.tuning.search_spaces import SPACES
-
-__all__ = ["DESCRIPTION", "add_options", "tunable", "tune_as_asked"]
 
 DESCRIPTION = (
     "Search for the fastest config of each problem on this device and store it for `sgemm`. Without --size, tune the "
@@ -34,7 +32,7 @@ def tune_as_asked(options: argparse.Namespace) -> int:
     Returns
     -------
     int
-        Exit code: 0, or 130 after Ctrl-C.
+        Exit code: 0, 1 where a file to verify is refused, or 130 after Ctrl-C.
     """
     shapes = options.size or None
     if options.verify:

@@ -17,7 +17,7 @@ from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray, View
 from fastsgemm.call.product import multiply
 from fastsgemm.config import Config
-from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.device import LEGACY_STREAM, DeviceInfo, info_of
 from fastsgemm.errors import CompileError, TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
@@ -34,7 +34,6 @@ from fastsgemm.tuning import fp16x3
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
-from fastsgemm.device import DeviceInfo, info_of
 
 _POISON = 0xFF  # C is filled with this byte; four of them are a NaN, which shows elements that were not written
 _ONE, _ZERO = 1.0, 0.0  # alpha and beta

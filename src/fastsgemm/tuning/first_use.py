@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fastsgemm import device, rungs
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import ConfigError, FastsgemmError
-from fastsgemm.heuristics import choose
+from fastsgemm.heuristics import choose, database
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -102,7 +102,7 @@ def _tune(gpu: Gpu) -> None:
     )
     try:
         with tuner.evaluating(gpu) as evaluator, tuner.alone(evaluator.device, WAIT_SECONDS):
-            choose.forget()
+            database.forget()
             if not choose.knows(gpu):  # another process may have tuned it in the meantime
                 tuner.carry_out(plan_run(evaluator.device, quick=True), evaluator, bar)
     except FastsgemmError as error:

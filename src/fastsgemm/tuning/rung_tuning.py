@@ -11,7 +11,7 @@ from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import choose, database, partial_accumulators
 from fastsgemm.heuristics.database_entries import Curve, Point
-from fastsgemm.heuristics.probes import probes_of
+from fastsgemm.heuristics.probes import Probes, probes_of
 from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.calibration import calibrated
@@ -255,47 +255,58 @@ class RungTuning:
 
     def measure_curves(self, configs: Sequence[Config]) -> None:
         """Measure the curve of each config and, except in a quick run, calibrate them."""
-        quick = self._plan.quick
-        repeats = _QUICK_REPEATS if quick else _CURVE_REPEATS
-        device_info, rung, sweep = self._plan.device, self._rung, self._sweep
         self._title("curves")
+        others = self._problems if self._plan.quick else self._space.calibration
+        curves = self._curves(self._measurable(configs, others))
+        if curves and self._space.calibration and not self._plan.quick:
+            curves = calibrated(curves, others, self._measured, self._limit, self._fitted)
+        self._outcome.curves += curves
+
+    def _measurable(self, configs: Sequence[Config], others: Sequence[Problem]) -> list[Probes]:
+        """Compile the kernels of the curves and of other problems, and return the probes of the configs that compile.
+
+        All are compiled in one batch, because that keeps all cores busy. They are ordered by config, so that some
+        configs are complete if the time is up before the end.
+        """
+        quick, sweep = self._plan.quick, self._sweep
         needed = {config: self._curve_kernels(config) for config in configs}
-        others = self._problems if quick else self._space.calibration
-        # All kernels, also those of the other problems, are compiled in one batch, because that keeps all cores busy.
-        # They are ordered by config, so that some configs are complete if the time is up before the end.
-        shipped = [job_of(self._arch, rung, self._shipped(problem), problem) for problem in others] if quick else []
+        shipped = [job_of(self._arch, self._rung, self._shipped(p), p) for p in others] if quick else []
         wanted = [job for config in configs for job in (*needed[config], *self._kernels(config, others))]
         with sweep.within(_QUICK_KERNELS if quick else 1.0):
             ready = sweep.prepare((*shipped, *wanted), in_order=True)
-        measurable = []
+        found = []
         for config, jobs in needed.items():
             if all(ready.get(job, "") is None for job in jobs):
                 blocks = sweep.evaluator.blocks_per_sm(jobs[0])
-                probes = probes_of(config, blocks, device_info.multiprocessors).problems(self._plan.quick)
-                measurable.append((config, blocks, probes))
+                found.append(probes_of(config, blocks, self._plan.device.multiprocessors))
             else:
                 self._outcome.complete &= all(job in ready for job in jobs)
-        sweep.progress.begin("time", repeats * sum(len(probes) for _, _, probes in measurable))
+        return found
+
+    def _curves(self, measurable: Sequence[Probes]) -> list[Curve]:
+        """Return the curves of the configs that no probe fails on, as far as the time allows."""
+        sweep, device_info = self._sweep, self._plan.device
+        repeats = _QUICK_REPEATS if self._plan.quick else _CURVE_REPEATS
+        problems = [probes.problems(self._plan.quick) for probes in measurable]
+        sweep.progress.begin("time", repeats * sum(map(len, problems)))
         curves = []
-        for config, blocks, probes in measurable:
-            points = [Point(p, ms) for p in probes if (ms := sweep.measure(p, rung, config, repeats))]
-            if len(points) < len(probes):  # the time is up, or the config fails on a probe
+        for probes, asked in zip(measurable, problems, strict=True):
+            points = [Point(p, ms) for p in asked if (ms := sweep.measure(p, self._rung, probes.config, repeats))]
+            if len(points) < len(asked):  # the time is up, or the config fails on a probe
                 self._outcome.complete &= not sweep.late
                 continue
             curve = Curve(
                 device_info.arch,
                 device_info.name,
                 device_info.multiprocessors,
-                rung.name,
-                config,
-                blocks,
+                self._rung.name,
+                probes.config,
+                probes.blocks_per_sm,
                 tuple(points),
                 self._outcome.tools,
             )
             curves.append(curve)
-        if curves and self._space.calibration and not quick:
-            curves = calibrated(curves, others, self._measured, self._limit, self._fitted)
-        self._outcome.curves += curves
+        return curves
 
     def _measured(self, problem: Problem, rung: Rung, config: Config) -> float | None:
         return self._sweep.measure(problem, rung, config, _CALIBRATION_REPEATS)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fastsgemm import resources
 from fastsgemm.errors import RecordError, TuningError
-from fastsgemm.heuristics import choose, database, fp16x3, fp16x3_rates
+from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.checkpoint import Checkpoint
@@ -95,8 +95,7 @@ def evaluating(gpu: Gpu) -> Iterator[Evaluator]:
             yield evaluator
         finally:
             evaluator.close()
-            choose.forget()
-            fp16x3.forget()
+            database.forget()
     finally:
         if switched:
             gpu.leave()
@@ -151,7 +150,6 @@ def carry_out(
             outcome.seconds = evaluator.clock() - began
             if store and (outcome.tuned or outcome.curves):
                 outcome.path = database.save(outcome.content)
-                choose.forget()
         if outcome.complete:
             checkpoint.finish()
     if not outcome.tuned and outcome.rates is None:
@@ -164,7 +162,6 @@ def _measure_rates(evaluator: Evaluator, bar: Progress, outcome: Outcome, store:
     outcome.rates = evaluator.fp16x3_rates()
     if store:
         outcome.rates_path = fp16x3_rates.save(outcome.rates)
-        fp16x3.forget()
 
 
 def _main_failure(failures: dict[str, int]) -> str:
