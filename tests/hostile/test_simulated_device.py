@@ -96,7 +96,7 @@ def test_code_that_the_compiler_ruled_out():
         "for (volatile float* p = C; *p < {end};) {{}}",
         "for (volatile float* p = C; *p < {end};) __syncthreads();",
         "if (threadIdx.x / 32 == 1) for (volatile float* p = C; *p < {end};) {{}}",
-        "for (int i = 0; C[i % 256] < {end}; ++i) {{}}",
+        "for (int i = 0; A[i % 256] < {end}; ++i) {{}}",
     ],
 )
 def test_an_endless_loop_ends(loop):
