@@ -100,9 +100,10 @@ def test_code_that_the_compiler_ruled_out():
     ],
 )
 def test_an_endless_loop_ends(loop):
-    fails(InstructionLimitError, loop.format(end=999), "more than 2000 instructions.*kernel.cu:2", block=64, limit=2000)
+    how = {"block": 64, "limit": 2000, "read_only": ("A",)}
+    fails(InstructionLimitError, loop.format(end=999), "more than 2000 instructions.*kernel.cu:2", **how)
     if "{end}" in loop:
-        passes(loop.format(end=-1), block=64, limit=2000)
+        passes(loop.format(end=-1), **how)
 
 
 def test_the_limit_of_a_launch_follows_the_operands(monkeypatch):
