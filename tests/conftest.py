@@ -1,6 +1,5 @@
 """Fixtures that several test files share, and the rule that GPU tests are skipped where there is no device."""
 
-import dataclasses
 import math
 import os
 import re
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import python_kernels
 from hypothesis import settings
+from msgspec import structs
 
 from fastsgemm import device, host, private_files, resources, rungs
 from fastsgemm.call import arrays, tensor_map
@@ -392,7 +392,7 @@ class FakeEvaluator:
         return FakeTimer(self, problem)
 
     def fp16x3_rates(self):
-        return dataclasses.replace(fp16x3_rates.load(self.device.arch), device=self.device.name)
+        return structs.replace(fp16x3_rates.load(self.device.arch), device=self.device.name)
 
     def errors(self, config, problem):
         """Errors that grow with the root of a chain's length."""

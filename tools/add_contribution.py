@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec import structs
 
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics import database, database_writing, fp16x3_rates
@@ -34,7 +35,7 @@ def add(path: Path) -> Path:
         raise RecordError(f"{path}: " + "; ".join(wrong))
     arch = found.machine.arch
     shipped = database.shipped(arch)
-    merged = replace(database_writing.merged(shipped, content), fitted=shipped.fitted)
+    merged = structs.replace(database_writing.merged(shipped, content), fitted=shipped.fitted)
     database_writing.write(database.shipped_path(arch), merged)
     database.forget()
     rates = contribution.rates_of(found)

@@ -15,9 +15,9 @@ import argparse
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from fastsgemm import rungs
 from fastsgemm.heuristics import database, database_writing
@@ -97,7 +97,7 @@ def ordered(content: Content) -> Content:
     ]
     others = [curve for curve in content.curves if curve.rung not in names]
     order = greedy(*relative_times(content, curves), groups)
-    return replace(content, curves=(*others, *(curves[at] for at in order)))
+    return structs.replace(content, curves=(*others, *(curves[at] for at in order)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,8 +13,9 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec import structs
 
 from fastsgemm import device, rungs
 from fastsgemm.config import Config
@@ -55,7 +56,7 @@ def measured(path: Path | None) -> Content:
         bar.end()
     merged = database_writing.merged(shipped, outcome.content)
     kept = {name: getattr(shipped, name) for name in ("fitted", "search_limits", "candidates")}
-    return replace(merged, **kept)
+    return structs.replace(merged, **kept)
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from fastsgemm import device
 from fastsgemm.call import dispatch
@@ -39,7 +40,7 @@ def undivided(gpu, monkeypatch):
 
     def select(*given):
         selected = real_select(*given)
-        return replace(selected, choice=replace(selected.choice, config=one_chain(selected.choice.config)))
+        return structs.replace(selected, choice=replace(selected.choice, config=one_chain(selected.choice.config)))
 
     monkeypatch.setattr(dispatch, "choose", choose)
     monkeypatch.setattr(packing, "select", select)

@@ -1,8 +1,7 @@
 """Which config a problem gets with ``batch_invariant=True``."""
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from fastsgemm import explain, rungs
 from fastsgemm.config import SEGMENT, PipelinedConfig
@@ -53,14 +52,14 @@ def test_a_curve_that_lacks_points_is_one_warning_and_left_out(data_folder):
     known = database.of_rung("sm_90", "pipelined").curves
     whole, broken = [one for one in known if one.config.SLICED_K == one.config.PARTIAL_ACCUMULATORS == 1][:2]
     mine = [
-        dataclasses.replace(whole, device="Fake 9000"),
-        dataclasses.replace(broken, device="Fake 9000", points=tuple(broken.points)[2:]),
+        structs.replace(whole, device="Fake 9000"),
+        structs.replace(broken, device="Fake 9000", points=tuple(broken.points)[2:]),
     ]
     database.save(Content("sm_90", 232448, (), tuple(mine)))
     device = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
     with pytest.warns(RuntimeWarning, match="a curve of Fake 9000 is left out: the curve has no time for"):
         choice = batch_invariant.choose(device, Problem(4000, 4000, 4000))
-    assert choice.evidence == dataclasses.replace(mine[0], user=True) and len(choice.options) == 1
+    assert choice.evidence == structs.replace(mine[0], user=True) and len(choice.options) == 1
 
 
 def test_an_unknown_architecture_gets_the_record_that_holds_everywhere():

@@ -192,7 +192,7 @@ def test_where_nothing_is_legal_the_error_says_so(shipped):
 
 
 def test_a_curve_without_its_points_is_one_warning_and_a_miss(shipped):
-    broken = dataclasses.replace(curve(BIG), points=curve(BIG).points[2:])
+    broken = structs.replace(curve(BIG), points=curve(BIG).points[2:])
     shipped(curves=[broken, curve(SMALL, 9.0)])
     with pytest.warns(RuntimeWarning, match="left out") as caught:
         found = [pick(Problem(n, n, n)).config for n in (100, 200, 300)]
@@ -234,7 +234,7 @@ def test_a_new_problem_is_answered_without_reading(shipped, monkeypatch):
 def test_a_device_is_known_by_its_architecture(shipped):
     shipped(record(BIG))
     assert not choose.knows(DEVICE)  # rung 8 is none of the rungs that `sgemm` uses by default
-    shipped(dataclasses.replace(record(DEFAULT), rung="pipelined"))
+    shipped(structs.replace(record(DEFAULT), rung="pipelined"))
     assert choose.knows(DEVICE) and choose.knows(OTHER)
     assert not choose.knows(structs.replace(DEVICE, arch="sm_42"))
 
@@ -316,6 +316,6 @@ def test_a_record_picked_by_hand_is_near_and_never_exact(defaults):
 
 
 def test_a_record_of_no_problem_is_further_than_any_of_a_problem(defaults):
-    far = dataclasses.replace(of("skinny", Problem(1, 1, 1, "TT"), origin="published"), config=FEW_ROWS)
+    far = structs.replace(of("skinny", Problem(1, 1, 1, "TT"), origin="published"), config=FEW_ROWS)
     defaults(of("skinny", None, origin="published"), far)
     assert choose.choose(DEVICE, rungs.find("skinny"), NARROW).config == FEW_ROWS

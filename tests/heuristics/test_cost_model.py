@@ -3,6 +3,7 @@ import itertools
 import math
 
 import pytest
+from msgspec import structs
 
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.grid import blocks
@@ -126,7 +127,7 @@ def test_a_measured_point_that_is_left_out_is_predicted_from_the_rest(rung, leas
             if point.problem.layout != "NN" and probes.form(whole.config).deep + 1 == point.problem.K:
                 rest = tuple(other for other in whole.points if other != point)
                 try:
-                    model = OneConfig(dataclasses.replace(whole, points=rest))
+                    model = OneConfig(structs.replace(whole, points=rest))
                 except ValueError:  # the model needs this point
                     continue
                 errors.append(abs(model.predict(point.problem, whole.multiprocessors) / point.ms - 1))
@@ -151,7 +152,7 @@ def test_a_quick_curve_of_rung_9_has_one_line_for_a_ragged_k(problem):
     ms = ideal(config, 1)
     few = probes_of(config, 1, SMS).problems(quick=True)
     assert len({job_of("sm_90", find("pipelined"), config, one).variant for one in few}) == 5
-    quick = OneConfig(dataclasses.replace(curve(config, 1, ms), points=tuple(Point(one, ms(one)) for one in few)))
+    quick = OneConfig(structs.replace(curve(config, 1, ms), points=tuple(Point(one, ms(one)) for one in few)))
     assert quick.predict(problem, SMS) == pytest.approx(OneConfig(curve(config, 1, ms)).predict(problem, SMS), rel=0.1)
 
 
@@ -160,7 +161,7 @@ def test_a_quick_curve_takes_the_aligned_factor_of_a_layout():
     few = probes_of(BIG, 2, SMS).problems(quick=True)
     assert set(few) < set(probes_of(BIG, 2, SMS).problems())
     points = tuple(Point(problem, ms(problem)) for problem in few)
-    quick = OneConfig(dataclasses.replace(curve(BIG, 2, ms), points=points))
+    quick = OneConfig(structs.replace(curve(BIG, 2, ms), points=points))
     problem = Problem(1407, 3071, 2111, "TT")  # a full wave
     assert quick.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05)
 
@@ -208,7 +209,7 @@ def test_a_curve_with_a_point_missing_is_refused():
     for index in needed:
         points = (*whole.points[:index], *whole.points[index + 1 :])
         with pytest.raises(ValueError, match="no time for"):
-            OneConfig(Curve(**{**vars(whole), "points": points}))
+            OneConfig(structs.replace(whole, points=points))
 
 
 @pytest.mark.parametrize("config", [BIG, SMALL], ids=str)
@@ -307,7 +308,7 @@ def narrow_machine(full, start=0.004, slope=1e-5, tail=2.0):
 
 
 def narrow_curve(full, ms):
-    return dataclasses.replace(curve(NARROW, full, ms), rung="skinny")
+    return structs.replace(curve(NARROW, full, ms), rung="skinny")
 
 
 @pytest.mark.parametrize("full", [1, 2, 8])
@@ -368,7 +369,7 @@ def test_what_a_block_costs_once_is_measured_where_there_is_nothing_else():
 
     whole = curve(BIG, 1, ms)
     assert OneConfig(whole).predict(Problem(1024, 1024, 16), SMS) == pytest.approx(0.005, rel=0.15)
-    without = dataclasses.replace(whole, points=tuple(p for p in whole.points if p.problem.K > 9))
+    without = structs.replace(whole, points=tuple(p for p in whole.points if p.problem.K > 9))
     assert OneConfig(without).predict(Problem(1024, 1024, 16), SMS) < 0.004  # an older curve is used as it is
 
 
@@ -381,7 +382,7 @@ def test_from_the_third_tile_on_every_step_of_k_counts_the_same():
         units = max(1, math.ceil(blocks(config, problem) / SMS))
         return units * ((0.008 if problem.K >= config.BK else 0.004) + 1e-4 * problem.K)
 
-    predicted = OneConfig(dataclasses.replace(curve(config, 1, ms), rung="pipelined"))
+    predicted = OneConfig(structs.replace(curve(config, 1, ms), rung="pipelined"))
     for K in (48, 64, 96, 256):
         problem = Problem(1024, 1024, K)
         assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.01)
@@ -410,7 +411,7 @@ def test_a_matrix_smaller_than_a_tile_costs_what_its_edges_do():
     filled, short = (predicted.predict(Problem(1280, n, 4096), SMS) for n in (128, 64))
     assert filled == pytest.approx(0.4136, rel=0.01) and short == pytest.approx(0.6184, rel=0.03)
     whole = curve(BIG, 1, ms)
-    without = dataclasses.replace(whole, points=tuple(p for p in whole.points if p.problem.N != BIG.BN - 4))
+    without = structs.replace(whole, points=tuple(p for p in whole.points if p.problem.N != BIG.BN - 4))
     assert OneConfig(without).predict(Problem(1280, 64, 4096), SMS) == pytest.approx(filled)  # taken for granted
 
 
@@ -461,7 +462,7 @@ def test_what_rung_9_reads_in_pairs_counts_a_third_of_what_is_read_float_by_floa
         return units * (0.004 + 1e-4 * (1.5 if problem.K % 4 or problem.N % 4 else 1.0) * problem.K)
 
     for rung, share in (("pipelined", 1 / 3), ("warptiled", 1.0)):
-        predicted = OneConfig(dataclasses.replace(curve(config, 1, ms), rung=rung))
+        predicted = OneConfig(structs.replace(curve(config, 1, ms), rung=rung))
         whole, pairs, odd = (predicted.predict(Problem(1280, n, 4096), SMS) for n in (1280, 1278, 1279))
         assert pairs - whole == pytest.approx(share * (odd - whole), rel=0.05) and odd > 1.1 * whole
 

@@ -1,9 +1,9 @@
 """The files of what was measured of rung 11: shipped ones, and the user's, which is read first."""
 
-import dataclasses
 import json
 
 import pytest
+from msgspec import structs
 
 from fastsgemm import resources
 from fastsgemm.device import DeviceInfo
@@ -17,7 +17,7 @@ H200 = DeviceInfo("NVIDIA H200", "sm_90", 227 * 1024, 132)
 def test_a_file_comes_back(data_folder):
     for arch in ("sm_90", "sm_80"):
         shipped = fp16x3_rates.load(arch)
-        mine = dataclasses.replace(shipped, arch=arch, device="Some GPU (1)")
+        mine = structs.replace(shipped, arch=arch, device="Some GPU (1)")
         path = fp16x3_rates.save(mine)
         assert path == data_folder / "fp16x3" / "Some-GPU--1-.json"
         assert fp16x3_rates.load(arch, "Some GPU (1)") == mine
@@ -34,8 +34,8 @@ def test_the_users_rates_decide(data_folder):
     problem = Problem(4096, 4096, 4096)
     assert fp16x3.choose(H200, problem).config is not None
     shipped = fp16x3_rates.load("sm_90")
-    slow = tuple(dataclasses.replace(tile, step_us=50.0) for tile in shipped.tiles)
-    fp16x3_rates.save(dataclasses.replace(shipped, tiles=slow))
+    slow = tuple(structs.replace(tile, step_us=50.0) for tile in shipped.tiles)
+    fp16x3_rates.save(structs.replace(shipped, tiles=slow))
     choice = fp16x3.choose(H200, problem)
     assert choice.config is None and "the IEEE kernel of rung pipelined is quicker" in choice.why
 
@@ -44,7 +44,7 @@ def test_measured_times_replace_the_rule_for_unmeasured_devices(data_folder):
     device = DeviceInfo("NVIDIA L4", "sm_89", 101376, 58)
     assert "nobody measured" in fp16x3.choose(device, Problem(4096, 4096, 4096)).why
     shipped = fp16x3_rates.load("sm_89")
-    mine = dataclasses.replace(shipped, arch="sm_89", device="NVIDIA L4", multiprocessors=58, least_gflop=None)
+    mine = structs.replace(shipped, arch="sm_89", device="NVIDIA L4", multiprocessors=58, least_gflop=None)
     fp16x3_rates.save(mine)
     assert fp16x3.choose(device, Problem(4096, 4096, 4096)).ms is not None
 
@@ -68,7 +68,7 @@ def test_a_damaged_file_of_the_user_is_one_warning_and_left_out(data_folder, old
 
 def test_a_file_that_others_can_write_is_left_out(data_folder):
     shipped = fp16x3_rates.load("sm_90")
-    path = fp16x3_rates.save(dataclasses.replace(shipped, multiprocessors=7))
+    path = fp16x3_rates.save(structs.replace(shipped, multiprocessors=7))
     path.chmod(0o666)
     fp16x3_rates.load.cache_clear()
     with pytest.warns(RuntimeWarning, match="other users can write"):

@@ -2,10 +2,10 @@
 
 import math
 from contextlib import contextmanager
-from dataclasses import replace
 
 import curves as curves_again
 import pytest
+from msgspec import structs
 
 from fastsgemm import device, rungs
 from fastsgemm.config import PipelinedConfig
@@ -44,7 +44,7 @@ def test_the_steps_of_k_are_scaled_to_what_was_measured(factor):
 
     def measure(problem, rung, config):
         assert rung is rungs.find("pipelined")
-        once, twice = (predicted(replace(plain, calibration=c), problem)[config.SPLIT_K] for c in (1.0, 2.0))
+        once, twice = (predicted(structs.replace(plain, calibration=c), problem)[config.SPLIT_K] for c in (1.0, 2.0))
         return once + (factor - 1) * (twice - once)
 
     (found,) = calibrated([predicted_steps], DEEP, measure, 232448, Fitted())
@@ -54,7 +54,7 @@ def test_the_steps_of_k_are_scaled_to_what_was_measured(factor):
 
 def test_a_calibration_changes_only_the_steps_of_k():
     short = Problem(512, 512, 8)
-    assert predicted(replace(curve(), calibration=2.0), short)[1] == pytest.approx(predicted(curve(), short)[1])
+    assert predicted(structs.replace(curve(), calibration=2.0), short)[1] == pytest.approx(predicted(curve(), short)[1])
 
 
 def test_a_curve_that_was_timed_too_seldom_stays_as_it_is():
@@ -88,7 +88,7 @@ def test_curves_are_measured_again_for_the_same_configs(evaluator, data_folder, 
     monkeypatch.setattr(device, "open_gpu", lambda ordinal: None)
     monkeypatch.setattr(tuner, "evaluating", evaluating)
     shipped = curves_again.database.shipped("sm_90")
-    few = replace(shipped, curves=tuple(one for one in shipped.curves if one.rung == "pipelined")[:2])
+    few = structs.replace(shipped, curves=tuple(one for one in shipped.curves if one.rung == "pipelined")[:2])
     monkeypatch.setattr(curves_again.database, "shipped", lambda arch: few)
     content = curves_again.measured(None)
     assert content.records == few.records and content.fitted == few.fitted

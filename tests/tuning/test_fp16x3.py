@@ -1,9 +1,9 @@
 """Measuring rung 11: rates that a device is made of are found again, and stored by ``fastsgemm tune``."""
 
-import dataclasses
 import json
 
 import pytest
+from msgspec import structs
 
 from fastsgemm.device import DeviceInfo, open_gpu
 from fastsgemm.errors import ConfigError, DeviceError
@@ -32,9 +32,7 @@ class FormulaTimer:
 
     def device(self, config, problem, split):
         self.seen.append(problem)
-        known = dataclasses.replace(
-            self.rates, times=dataclasses.replace(self.rates.times, host_us=0, host_kernel_us=0)
-        )
+        known = structs.replace(self.rates, times=structs.replace(self.rates.times, host_us=0, host_kernel_us=0))
         tile = next(tile for tile in known.tiles if tile.config == config.kernel)
         trans_c = heuristics.orientation(self.device_info, problem, config)
         return heuristics.predicted_us(known, tile, config, problem, split, trans_c, self.device_info.multiprocessors)
@@ -46,22 +44,22 @@ class FormulaTimer:
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.arch)
 def test_the_rates_of_a_device_are_found(device):
     shipped = fp16x3_rates.load(device.arch)
-    numbers = dataclasses.asdict(shipped.times)
+    numbers = structs.asdict(shipped.times)
     times = fp16x3_rates.Times(
         **{name: value * 1.02 ** (1 + place) for place, (name, value) in enumerate(numbers.items())}
     )
     tiles = tuple(
-        dataclasses.replace(tile, step_us=1.1 * tile.step_us, tile_us=tile.tile_us + place)
+        structs.replace(tile, step_us=1.1 * tile.step_us, tile_us=tile.tile_us + place)
         for place, tile in enumerate(shipped.tiles)
     )
-    timer = FormulaTimer(device, dataclasses.replace(shipped, tiles=tiles, times=times))
+    timer = FormulaTimer(device, structs.replace(shipped, tiles=tiles, times=times))
     found = fp16x3.measure(device, TOOLS, timer)
     assert (found.arch, found.device, found.tools, found.least_gflop) == (device.arch, device.name, TOOLS, None)
     for one, expected in zip(found.tiles, tiles, strict=True):
         assert (one.config, one.least_k, one.most_k) == (expected.config, expected.least_k, expected.most_k)
         assert one.step_us == pytest.approx(expected.step_us, rel=0.02)
         assert one.tile_us == pytest.approx(expected.tile_us, rel=0.1, abs=0.3)
-    for name, value in dataclasses.asdict(times).items():
+    for name, value in structs.asdict(times).items():
         if name == "read_tb_s" and device is A100:
             continue  # arithmetic takes longer than reading there, so the rate found is a lower bound
         assert getattr(found.times, name) == pytest.approx(value, rel=0.1), name

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
+from msgspec import Struct
+
 from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
@@ -27,8 +29,7 @@ from fastsgemm.rungs import Rung
 EXACT, PREDICTED, NEAREST = _RULES = ("exact", "predicted", "nearest")
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(Struct, frozen=True):
     """A config that could be used, with what is known of its time on the problem.
 
     Attributes

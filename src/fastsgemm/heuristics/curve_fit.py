@@ -6,8 +6,9 @@ Every config has the same numbers. Where its kernel lacks an effect, the number 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from fastsgemm import rungs
 from fastsgemm.geometry.grid import tiles
@@ -41,8 +42,7 @@ class Line(NamedTuple):
         return self.start + self.slope * depth + self.extra * min(depth - self.bend, 0.0)
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """What the cost model knows of one config.
 
     Attributes

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
 
 from fastsgemm.config import Config
 from fastsgemm.problem import Problem
@@ -18,8 +19,7 @@ GENERIC = "generic"  # the file whose records are legal on every architecture
 MS_LIMITS = (1e-6, 1e9)  # of a time in ms: a nanosecond and 12 days
 
 
-@dataclass(frozen=True)
-class Tools:
+class Tools(Struct, frozen=True):
     """What a measurement was made with.
 
     Attributes
@@ -38,8 +38,7 @@ class Tools:
         return f"driver {self.driver}, NVRTC {self.nvrtc}, {self.date}"
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, frozen=True):
     """One known-good choice of constants.
 
     Attributes
@@ -84,8 +83,7 @@ class Record:
         return self.device, self.rung, self.problem
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Struct, frozen=True):
     """One measured time."""
 
     problem: Problem
@@ -121,8 +119,7 @@ class Points(Sequence[Point]):
         return hash(self._points)
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(Struct, frozen=True):
     """Times of one config over many shapes, from which its time on others is predicted.
 
     Attributes
@@ -167,8 +164,7 @@ class Curve:
         return {(problem.M, problem.N, problem.K, problem.layout): ms for problem, ms in found}
 
 
-@dataclass(frozen=True)
-class Fitted:
+class Fitted(Struct, frozen=True):
     """Numbers of the heuristics that were measured on a device of an architecture.
 
     The defaults hold where no file has any: nothing costs more, and no sum gets partial accumulators.
@@ -207,8 +203,7 @@ class Fitted:
     odd_store_bytes_per_ms: float = 1e12
 
 
-@dataclass(frozen=True)
-class SearchLimits:
+class SearchLimits(Struct, frozen=True):
     """Which legal configs of a search space are worth their compilation, as found on an H200.
 
     *Results* are the elements of C that a block computes. The defaults are those of an empty database, which limits
@@ -250,8 +245,7 @@ class SearchLimits:
     slice_k: tuple[int, int] = (1, 2**31)
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A config that tuning tries by name, not as one of a grid.
 
     Attributes
@@ -270,8 +264,7 @@ class Candidate:
     config: Config
 
 
-@dataclass(frozen=True)
-class Unread:
+class Unread(Struct, frozen=True):
     """A part of a file that this version cannot use, of a later one for example. It stays in the file.
 
     Attributes
@@ -286,8 +279,7 @@ class Unread:
     text: str
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(Struct, frozen=True):
     """What one file holds.
 
     Attributes

@@ -5,7 +5,6 @@ A line that cannot be used is a fault with a reason. It is kept as text, so that
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
@@ -142,7 +141,7 @@ def _numbers(data: dict[str, Any], key: str, kind: type[_Numbers]) -> _Numbers |
     if key not in data:
         return None
     fields = strict_json.decode(bytes(data[key]), dict[str, Any])
-    _exactly(fields, [field.name for field in dataclasses.fields(kind)])
+    _exactly(fields, kind.__struct_fields__)
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:

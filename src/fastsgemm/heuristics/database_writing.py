@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from fastsgemm import private_files, rungs
 from fastsgemm.config import Config
@@ -46,7 +47,7 @@ def dumps(content: Content) -> str:
     parts = [json.dumps(header)[:-1]]
     for key, numbers in (("fitted", content.fitted), ("search_limits", content.search_limits)):
         if numbers is not None:
-            parts.append(f'"{key}": {json.dumps(dataclasses.asdict(numbers))}')
+            parts.append(f'"{key}": {json.dumps(structs.asdict(numbers))}')
     parts += [f"{json.dumps(one.key)}: {one.text}" for one in content.unread if one.key not in ("records", "curves")]
     records = [json.dumps(_record_line(record)) for record in sorted(content.records, key=_order)]
     curves = [json.dumps(_curve_line(curve)) for curve in sorted(content.curves, key=_curve_order)]

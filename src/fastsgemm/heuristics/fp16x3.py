@@ -7,7 +7,7 @@ measured, it is the number of operations that decides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
@@ -30,8 +30,7 @@ _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
 
 
-@dataclass(frozen=True)
-class Fp16x3Choice:
+class Fp16x3Choice(Struct, frozen=True):
     """What a problem gets with precision fp16x3, and why.
 
     Attributes

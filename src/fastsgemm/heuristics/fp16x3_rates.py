@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from fastsgemm import private_files, resources, strict_json
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
@@ -30,8 +32,7 @@ _FOLDER = "fp16x3"  # in the tuning database, and in the user's data folder
 _MOST_BYTES = 1 << 20  # of a file: a shipped one has 2 kB
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """A config that was measured.
 
     Attributes
@@ -57,8 +58,7 @@ class Tile:
         return enough and self.config.shared_bytes <= shared_limit
 
 
-@dataclass(frozen=True)
-class Times:
+class Times(Struct, frozen=True):
     """What the kernels take besides the tiles.
 
     Attributes
@@ -81,8 +81,7 @@ class Times:
     reduce_tb_s: float
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """What is known of rung 11 on a device.
 
     Attributes

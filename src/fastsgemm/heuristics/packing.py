@@ -5,7 +5,7 @@ That is in aligned lines of whole vectors, along m and along n. ``docs/tuning.md
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from fastsgemm import rungs
 from fastsgemm.config import VECTOR
@@ -27,8 +27,7 @@ _LEAST_GAIN = 0.03  # of a measured time, for which the record of a problem is g
 _READER = next(rung for rung in rungs.DEFAULTS if not rung.narrow)  # the rung that reads packed operands
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """The choice for a product, and which of its operands are packed first.
 
     Attributes

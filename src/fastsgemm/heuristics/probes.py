@@ -7,9 +7,11 @@ for square and for narrow results are measured on grids of another form and at o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar
+
+from msgspec import Struct
 
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.problem import Problem
@@ -28,8 +30,7 @@ def loads(blocks_per_sm: int) -> list[float]:
     return [1 / SPARSE, *powers, float(blocks_per_sm), float(STEADY * blocks_per_sm)]
 
 
-@dataclass(frozen=True)
-class Probes:
+class Probes(Struct, frozen=True):
     """The problems of the curve of one config, on nearly square grids: rungs 1 to 8.
 
     Attributes
@@ -122,7 +123,7 @@ class Probes:
         return float(self.shallow)
 
 
-class PipelinedProbes(Probes):
+class PipelinedProbes(Probes, frozen=True):
     """Rung 9: every tile costs the same once all stages are full and one more copy is in flight."""
 
     quick_leaves_out_tails = True  # the kernels that compute the end of K first
@@ -134,7 +135,7 @@ class PipelinedProbes(Probes):
         return float(min(self.shallow, (self.config.STAGES + 1) * self.config.BK))
 
 
-class NarrowProbes(Probes):
+class NarrowProbes(Probes, frozen=True):
     """Rung 10: one row of tiles, and deep ones."""
 
     shallow = 512

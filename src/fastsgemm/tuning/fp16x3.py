@@ -12,10 +12,10 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from msgspec.structs import asdict, replace
 
 from fastsgemm import rungs
 from fastsgemm.call.arrays import View

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import structs
 
 from fastsgemm.config import Config
 from fastsgemm.heuristics import database_entries
@@ -118,7 +121,7 @@ class Outcome:
             "failures": self.failures,
             "curves": len(self.curves),
             "results": [_row(found) for found in self.tuned],
-            "fp16x3": self.rates and asdict(self.rates),
+            "fp16x3": self.rates and msgspec.to_builtins(self.rates),
             "fp16x3_stored": self.rates_path and str(self.rates_path),
         }
 
@@ -130,7 +133,7 @@ class Outcome:
         lines = ["rung fp16x3: microseconds of a wave of tiles, for 32 steps of k and besides"]
         lines += [f"{tile.step_us:10.4g} {tile.tile_us:10.4g}  {tile.config!r}" for tile in self.rates.tiles]
         lines.append(
-            "rung fp16x3: " + ", ".join(f"{name} {value:g}" for name, value in asdict(self.rates.times).items())
+            "rung fp16x3: " + ", ".join(f"{name} {value:g}" for name, value in structs.asdict(self.rates.times).items())
         )
         return lines + ([f"stored in {self.rates_path}"] if self.rates_path else [])
 
