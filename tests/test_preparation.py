@@ -87,6 +87,17 @@ def test_every_kernel_of_a_batched_layer_is_loaded_once(gpu, compiled):
     assert str(found).startswith(f"{found.kernels} kernels for 64 problems loaded on NVIDIA H200 in ")
 
 
+LAYER = [*range(1, 1025), *range(1025, 8193, 61), 2048, 4096, 8192]  # rows of a batch
+KERNELS = {"NN": 24, "NT": 26}  # at most, for N = K = 4096
+
+
+@pytest.mark.parametrize("layout", KERNELS)
+def test_batches_of_a_layer_share_kernels(layout):
+    keys = [key_of(Problem(M, 4096, 4096, layout)) for M in LAYER]
+    needed = {key for key, _ in keys}.union(*(helpers for _, helpers in keys))
+    assert len(needed) <= KERNELS[layout]
+
+
 def test_the_kernels_of_one_order_are_prepared_too(gpu, compiled):
     preparation.prepare([1, 64, 4096], 4096, [512, 8192], batch_invariant=True, progress=False)
     problems = [Problem(M, 4096, K) for M in (1, 64, 4096) for K in (512, 8192)]

@@ -6,12 +6,10 @@ from msgspec import structs
 from fastsgemm import rungs
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError
-from fastsgemm.geometry import variants
 from fastsgemm.geometry.grid import MAX_BLOCKS
 from fastsgemm.heuristics import choose, database, database_writing
 from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
 from fastsgemm.heuristics.probes import probes_of
-from fastsgemm.jit import kernel
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.search_spaces import PIPELINED, REFINED, SKINNY
 
@@ -87,24 +85,6 @@ def test_of_configs_that_are_about_as_fast_the_first_one_is_used(shipped):
         assert pick(problem).config == (other if wins else BIG)
         shipped(curves=[curve(BIG, 1.0), curve(other, slow)])
         assert pick(problem).config == BIG
-
-
-LAYER = [*range(1, 1025), *range(1025, 8193, 61), 2048, 4096, 8192]  # rows of a batch
-KERNELS = {"NN": 19, "NT": 16}  # at most, for N = K = 4096
-
-
-@pytest.mark.parametrize("layout", KERNELS)
-def test_batches_of_a_layer_share_few_kernels(layout):
-    device = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
-    needed = set()
-    for M in LAYER:
-        call = variants.dense_call(Problem(M, 4096, 4096, layout))
-        choice = choose.choose(device, None, call.problem, only="shipped")
-        call = variants.call_with_swap_ab(choice.rung, call)
-        peeled = database.fitted("sm_90").peeled_tiles
-        variant = variants.variant_for(choice.rung, call, choice.config, peeled)
-        needed.add(kernel.key(choice.rung, choice.config, variant))
-    assert len(needed) <= KERNELS[layout]
 
 
 def test_another_layout_is_another_problem(shipped):
