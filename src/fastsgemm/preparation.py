@@ -204,14 +204,13 @@ def _extents(name: str, values: Any) -> list[int]:
 
 
 class _Needed(NamedTuple):
-    """Stands for a kernel in a plan; `key` is that of the table of a device, see `fastsgemm.jit.kernel`."""
+    """Stands for a kernel in a draft; `key` is that of the table of a device, see `fastsgemm.jit.kernel`."""
 
     key: Any
-    function: None = None
 
 
 class _Planner:
-    """Stands for a device while calls are planned: it has every kernel that is asked for, and launches none."""
+    """Stands for a device while calls are drafted: it has every kernel that is asked for."""
 
     def __init__(self, device: DeviceTraits) -> None:
         self.name, self.arch = device.name, device.arch
@@ -222,9 +221,6 @@ class _Planner:
         """Return what stands for the kernel of this key."""
         return _Needed(key)
 
-    def launch_config(self, *_: Any) -> None:
-        """Return what stands for the driver's description of a launch."""
-
 
 def _needed(device: DeviceTraits, problems: Sequence[Problem], how: tuple[Any, ...], bar: Bar) -> dict[Any, int]:
     """Return the keys of the kernels that calls on the problems need, each with its dynamic shared memory in bytes.
@@ -234,15 +230,14 @@ def _needed(device: DeviceTraits, problems: Sequence[Problem], how: tuple[Any, .
     device : Gpu or DeviceInfo
     problems : sequence of Problem
     how : tuple
-        Rung, config, precision and split, as `fastsgemm.call.product.prepare` takes them.
+        Rung, config, precision and split, as `fastsgemm.call.product.draft` takes them.
     bar : Bar
     """
     planner: Any = _Planner(device)
     found: dict[Any, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
-        plan = call.prepare(planner, 0, _metas(problem), (0, 0, 0), *how)
-        for step in plan.steps:
+        for step in call.draft(planner, 0, _metas(problem), (0, 0, 0), *how).steps:
             found.setdefault(step.kernel.key, step.shared_bytes)  # type: ignore[attr-defined]
         bar.step()
     return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from fastsgemm.errors import RecordError
 
 
@@ -22,8 +24,6 @@ def decode(text: bytes, type: Any = Any) -> Any:
     RecordError
         The text is not JSON, is nested deeper than the interpreter's recursion limit, or has another type.
     """
-    import msgspec
-
     return decode_with(msgspec.json.Decoder(type), text)
 
 
@@ -37,6 +37,4 @@ def decode_with(decoder: Any, text: bytes) -> Any:
 
 def one_line(text: bytes) -> str:
     """Return a valid JSON text on one line, as ``json.dumps`` spaces it."""
-    import msgspec
-
     return msgspec.json.format(text, indent=0).decode()

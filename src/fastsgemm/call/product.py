@@ -117,7 +117,25 @@ def prepare(
     source: tuple[Any, ...] = (),
     output: str = "C",
 ) -> Plan:
-    """Do all steps of a first call except the launch.
+    """Do all steps of a first call except the launch; see `draft`."""
+    steps = draft(gpu, handle, metas, misaligned, rung, config, precision, split, source, output)
+    ranges = [end for meta in (*metas, *source[:1]) for end in layout.byte_range(tuple(meta[0]), tuple(meta[1]))]
+    return steps.plan(metas[0][0][-1], ranges)
+
+
+def draft(
+    gpu: Gpu,
+    handle: int,
+    metas: Metas,
+    misaligned: Misaligned,
+    rung: Rung | None,
+    config: Any,
+    precision: str,
+    split: fp16x3.Split,
+    source: tuple[Any, ...] = (),
+    output: str = "C",
+) -> Draft:
+    """Check the operands, choose configs, compute grids and get kernels.
 
     Parameters
     ----------
@@ -147,9 +165,7 @@ def prepare(
     for name, offset in zip(("A", "B", output, "C"), (*misaligned, *source[1:]), strict=False):
         if offset % ITEM:
             raise OperandError(f"{name} must lie at an address divisible by {ITEM}; its address modulo 16 is {offset}")
-    ranges = [end for meta in (*metas, *source[:1]) for end in layout.byte_range(tuple(meta[0]), tuple(meta[1]))]
-    draft = Draft(gpu, handle)
-    K = metas[0][0][-1]
+    drafted = Draft(gpu, handle)
     if 0 not in metas[2][0]:
         lying = [(meta[0], meta[1]) for meta in (*metas, *source[:1])]
         extents, found = stacks(*lying)
@@ -160,18 +176,18 @@ def prepare(
         ]
         how = (rung, config, tensor_cores, split, forced)
         apart = len(extents) - DIMENSIONS  # dimensions beyond those of a launch: one for each of their indices
-        begin = end = draft.size
+        begin = end = drafted.size
         for index in np.ndindex(extents[: max(0, apart)]):
-            draft.size = begin  # the launches use the same workspace in turn
+            drafted.size = begin  # the launches use the same workspace in turn
             outer = len(index)
             inside = [
                 replace(each.moved(sum(map(operator.mul, index, each.steps))), steps=each.steps[outer:])
                 for each in operands
             ]
-            _add_batch(draft, inside, extents[outer:], math.prod(extents[:outer]), *how)
-            end = max(end, draft.size)
-        draft.size = end
-    return draft.plan(K, ranges)
+            _add_batch(drafted, inside, extents[outer:], math.prod(extents[:outer]), *how)
+            end = max(end, drafted.size)
+        drafted.size = end
+    return drafted
 
 
 def _add_batch(

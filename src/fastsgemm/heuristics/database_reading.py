@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
+import msgspec
+
 from fastsgemm import rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import ConfigError, FastsgemmError, RecordError, UnknownRungError
@@ -58,8 +60,6 @@ class File:
     """
 
     def __init__(self, text: bytes, arch: str, user: bool = False) -> None:
-        import msgspec
-
         self._data = strict_json.decode(text, dict[str, msgspec.Raw])
         self._arch, self._user = arch, user
         self._limit = _header(self._data, arch)
@@ -136,8 +136,6 @@ def _parse_candidate(line: bytes) -> Candidate:
 
 def _numbers(data: dict[str, Any], key: str, kind: type[_Numbers]) -> _Numbers | None:
     """Return the numbers of a section that only shipped files have, each of which must be there, or None without it."""
-    import msgspec
-
     if key not in data:
         return None
     fields = strict_json.decode(bytes(data[key]), dict[str, Any])
@@ -158,8 +156,6 @@ def _header(data: dict[str, Any], arch: str) -> int:
 
 
 def _lines(data: dict[str, Any], key: str) -> list[Any]:
-    import msgspec
-
     if key not in data:
         return []
     try:
@@ -262,8 +258,6 @@ def faults(text: str, arch: str) -> list[str]:
     arch : str
         What its name says it is for.
     """
-    import msgspec
-
     try:
         keys = set(strict_json.decode(text.encode(), dict[str, msgspec.Raw]))
         content, found = parse(text.encode(), arch)
