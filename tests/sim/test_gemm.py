@@ -17,7 +17,7 @@ from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import database
 from fastsgemm.jit import source
-from fastsgemm.ladder.measured import divided
+from fastsgemm.ladder.measured import has_several_chains
 from fastsgemm.sim import Machine, nvrtc, sgemm
 from fastsgemm.sim.errors import ForbiddenAccessError, RaceError, UnwrittenOutputError, UnwrittenSharedError
 
@@ -50,7 +50,7 @@ def _same_bits(found, expected):
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("name", RUNGS)
 def test_ragged_problem_in_every_layout(name, layout, configs, reference):
-    A, B, C = _problem(*_a_little_larger(configs[name]), whole=divided(configs[name].constants))
+    A, B, C = _problem(*_a_little_larger(configs[name]), whole=has_several_chains(configs[name].constants))
     alpha, beta = (1.0, 0.0) if layout in ("NN", "TT") else (0.7, -1.3)
     expected = reference(A, B, alpha, beta, C)
     found = C.copy()
@@ -63,7 +63,7 @@ def test_ragged_problem_in_every_layout(name, layout, configs, reference):
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_vectors_and_columns(name, layout, configs, reference):
     """Extents that allow 128-bit access, and a column-major C, which swaps A and B."""
-    A, B, C = _problem(136, 140, 12, whole=divided(configs[name].constants))
+    A, B, C = _problem(136, 140, 12, whole=has_several_chains(configs[name].constants))
     expected = reference(A, B, 2.0, 0.5, C)
     for order in "NT":
         found = _stored(C.copy(), order)
@@ -78,7 +78,7 @@ def test_vectors_and_columns(name, layout, configs, reference):
 def test_padded_views(name, configs, reference):
     """What lies between the rows belongs to nobody and keeps its value."""
     M, N, K = 37, 42, 9
-    A, B, C = _problem(M, N, K, whole=divided(configs[name].constants))
+    A, B, C = _problem(M, N, K, whole=has_several_chains(configs[name].constants))
     wide = [np.full((x.shape[0] + 1, x.shape[1] + 7), 7.0, np.float32) for x in (A, B, C)]
     views = [w[1:, 3 : 3 + x.shape[1]] for w, x in zip(wide, (A, B, C), strict=True)]
     for view, x in zip(views, (A, B, C), strict=True):
@@ -182,7 +182,7 @@ def ahead():
 @pytest.mark.parametrize(("name", "config"), _shipped().values(), ids=_shipped())
 def test_every_shipped_config(name, config, reference, ahead):
     M, N, K = _a_little_larger(config)
-    A, B, _ = _problem(M, N, K, whole=divided(config.constants))
+    A, B, _ = _problem(M, N, K, whole=has_several_chains(config.constants))
     ahead.wait(name, config)
     found, _ = sgemm(rungs.find(name), config, A, B)
     _same_bits(found, reference(A, B))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastsgemm.ladder.counts import Row, Table
+from fastsgemm.ladder.counts import CountedRow, Table
 from fastsgemm.rungs import find
 from page_tables.markdown import Data, header, line
 
@@ -21,7 +21,7 @@ def counts_texts(counts: Table) -> dict[str, str]:
     return {"counts": f"{counts.heading()}.\n\n{counts.markdown()}"} | of_rungs
 
 
-def _counts_of(row: Row) -> str:
+def _counts_of(row: CountedRow) -> str:
     traffic = (
         f"sectors: {row.loads_a.sectors_per_request:.3g} a load of A, {row.loads_b.sectors_per_request:.3g} a load of "
         f"B, {row.stores_c.sectors_per_request:.3g} a store of C; "

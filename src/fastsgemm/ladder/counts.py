@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fastsgemm.ladder.measured import divided
+from fastsgemm.ladder.measured import has_several_chains
 from fastsgemm.rungs import find
 from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
 
@@ -15,7 +15,7 @@ _WIDTH = 80  # columns of a terminal
 
 
 @dataclass(frozen=True)
-class Row:
+class CountedRow:
     """The counts of one rung.
 
     Attributes
@@ -103,7 +103,7 @@ class KernelRow:
         Of loads and stores by threads. What the copy engine and the tensor cores do is not counted.
     instructions : int
     registers, shared_bytes : int
-        As in `Row`.
+        As in `CountedRow`.
     occupancy : float
     """
 
@@ -129,7 +129,7 @@ class Fp16x3Rows:
     kernels : tuple of KernelRow
         In the order of their launches.
     error : float or None
-        As in `Row`.
+        As in `CountedRow`.
     right : bool
     """
 
@@ -197,7 +197,7 @@ class Table:
         A description of the tile constants.
     identical : bool
         Whether all rungs that sum in one chain returned the same bits.
-    rows : tuple of Row
+    rows : tuple of CountedRow
     layout : str
         As in `Problem`.
     fp16x3 : Fp16x3Rows or None
@@ -212,7 +212,7 @@ class Table:
     K: int
     constants: str
     identical: bool
-    rows: tuple[Row, ...]
+    rows: tuple[CountedRow, ...]
     layout: str = "NN"
     fp16x3: Fp16x3Rows | None = None
 
@@ -244,7 +244,7 @@ class Table:
         if self.fp16x3 is not None:
             lines += ["", *self._fp16x3_table(self.fp16x3)]
         lines += ["", *(f"{row.name}: WRONG, error {row.error}" for row in self.rows if not row.right)]
-        chains = sum(not divided(row.constants) for row in self.rows)
+        chains = sum(not has_several_chains(row.constants) for row in self.rows)
         if chains > 1:
             verdict = "are the same bits" if self.identical else "are NOT the same bits: look for an indexing bug"
             lines.append(f"the results of the {chains} rungs {verdict}")
@@ -291,7 +291,7 @@ def from_json(data: dict[str, Any]) -> Table:
     """Return the table from the output of `Table.json`."""
     traffic = {"loads_a": GlobalTraffic, "loads_b": GlobalTraffic, "stores_c": GlobalTraffic}
     kinds = traffic | {"shared_loads": SharedTraffic, "shared_stores": SharedTraffic}
-    rows = tuple(Row(**row | {name: kind(**row[name]) for name, kind in kinds.items()}) for row in data["rows"])
+    rows = tuple(CountedRow(**row | {name: kind(**row[name]) for name, kind in kinds.items()}) for row in data["rows"])
     found = data.get("fp16x3")
     if found is not None:
         kernels = tuple(
@@ -303,10 +303,10 @@ def from_json(data: dict[str, Any]) -> Table:
     return Table(**kept | {"rows": rows, "fp16x3": found})
 
 
-Named = Sequence[tuple[str, Row | KernelRow]]
+Named = Sequence[tuple[str, CountedRow | KernelRow]]
 
 
-def _cells(row: Row | KernelRow, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+def _cells(row: CountedRow | KernelRow, columns: Sequence[tuple[str, str, str]]) -> list[str]:
     return [text.format(row=row) for _, _, text in columns]
 
 

@@ -17,7 +17,7 @@ _REFERENCE_FLOPS = 2 * 10**10  # limit of the float64 product on the host: about
 
 
 @dataclass(frozen=True)
-class Row:
+class TimedRow:
     """One line of the ladder.
 
     Attributes
@@ -60,7 +60,7 @@ class Ladder:
         As in `Contenders`.
     M, N, K : int
         C is (M, N), A is (M, K).
-    rows : tuple of Row
+    rows : tuple of TimedRow
     baseline : str or None
         The library that cuBLAS was called through; None if it was not timed.
     identical : bool
@@ -76,14 +76,14 @@ class Ladder:
     M: int
     N: int
     K: int
-    rows: tuple[Row, ...]
+    rows: tuple[TimedRow, ...]
     baseline: str | None
     identical: bool
     reference_rows: int
     layout: str = "NN"
 
     @property
-    def rungs(self) -> list[Row]:
+    def rungs(self) -> list[TimedRow]:
         """The rows of rungs, without libraries."""
         return [row for row in self.rows if row.number is not None]
 
@@ -136,15 +136,15 @@ class Ladder:
         return lines
 
 
-def divided(constants: Mapping[str, int]) -> bool:
-    """Return whether a sum has several chains of FMAs with these constants; its bits differ from those of one chain."""
+def has_several_chains(constants: Mapping[str, int]) -> bool:
+    """Whether a sum is several chains of FMAs with these constants. Its bits differ from those of one chain."""
     sliced = "TK" in constants and constants["TK"] < constants["BK"]
     return sliced or any(constants.get(name, 1) > 1 for name in ("SLICED_K", "PARTIAL_ACCUMULATORS", "SPLIT_K"))
 
 
-def one_chain(row: Row | Product) -> bool:
+def one_chain(row: TimedRow | Product) -> bool:
     """Return whether each element of C is one chain of FMAs in ascending k, whose bits can be compared."""
-    return row.precision == "ieee" and not divided(row.constants)
+    return row.precision == "ieee" and not has_several_chains(row.constants)
 
 
 class Reference:
@@ -196,7 +196,7 @@ def climb(contenders: Contenders) -> Ladder:
         rows.append(_row(product, error, ms, flops / ms / 1e9, percent))
     if beside_times:
         ms = statistics.median(beside_times)
-        rows.append(Row("cuBLAS", None, {}, beside_error, ms, flops / ms / 1e9, 100.0))
+        rows.append(TimedRow("cuBLAS", None, {}, beside_error, ms, flops / ms / 1e9, 100.0))
     problem = contenders.problem
     return Ladder(
         where=contenders.where,
@@ -233,11 +233,11 @@ def _row(
     ms: float | None = None,
     tflops: float | None = None,
     percent: float | None = None,
-) -> Row:
-    return Row(product.name, product.number, product.constants, error, ms, tflops, percent, product.precision)
+) -> TimedRow:
+    return TimedRow(product.name, product.number, product.constants, error, ms, tflops, percent, product.precision)
 
 
-def _line(row: Row, scale: float, with_bits: bool) -> str:
+def _line(row: TimedRow, scale: float, with_bits: bool) -> str:
     """Return a line of the table. Rungs that sum in one chain have the same bits; the others have their own."""
     name = f"{row.number} {row.name}" if row.number else row.name
     if row.ms is None or row.tflops is None:

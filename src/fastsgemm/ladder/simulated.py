@@ -14,8 +14,8 @@ from fastsgemm.geometry import grid, variants
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.ladder import contenders
-from fastsgemm.ladder.counts import Fp16x3Rows, KernelRow, Row, Table
-from fastsgemm.ladder.measured import Reference, divided
+from fastsgemm.ladder.counts import CountedRow, Fp16x3Rows, KernelRow, Table
+from fastsgemm.ladder.measured import Reference, has_several_chains
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import track
 from fastsgemm.rungs import Rung
@@ -79,7 +79,7 @@ def climb(
         C, report = sgemm(rung, config, A, B, machine=machine)
         assert report is not None  # there is a report because M, N and K are positive
         rows.append(_row(rung, config, report, reference.error(C), reference.limit))
-        if not divided(config.constants):
+        if not has_several_chains(config.constants):
             results.append(C.view(np.uint32))
     identical = all(np.array_equal(result, results[0]) for result in results)
     nvrtc = "{}.{}".format(*device.nvrtc_version())
@@ -143,9 +143,9 @@ def _flops(problem: Problem, rung: Rung, config: Config | None) -> int:
     return 2 * grid.tiles(config, swapped) * config.BM * config.BN * (swapped.K + _STEPS_BESIDE)
 
 
-def _row(rung: Rung, config: Config, report: Report, error: float, limit: float) -> Row:
+def _row(rung: Rung, config: Config, report: Report, error: float, limit: float) -> CountedRow:
     total = report.total
-    return Row(
+    return CountedRow(
         number=rung.number,
         name=rung.name,
         constants=config.constants,
