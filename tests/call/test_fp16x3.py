@@ -223,7 +223,7 @@ def test_a_call_seen_before_prepares_nothing_and_takes_one_workspace(gpu, on_dev
     a, b = random(50, 60), random(60, 70)
     first = sgemm(on_device(a), on_device(b), **HOW)
     made = len(gpu.made)
-    monkeypatch.setattr(module, "prepare", None)
+    monkeypatch.setattr(module, "draft", None)
     again = sgemm(on_device(a), on_device(b), **HOW)
     np.testing.assert_array_equal(first.values, again.values)
     assert len(gpu.made) == made + 1

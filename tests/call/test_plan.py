@@ -65,12 +65,12 @@ def test_steps_are_launched_where_their_scalar_is_not_zero_and_get_what_they_nam
         return (0,)
 
     device.launch = launch
-    draft = Draft(device, 5)
+    draft = Draft(device, 5, K)
     sums = draft.reserve(100, "sums")
     for only_for in ("", "alpha", "beta", "no alpha"):
         arguments = (Address(Base.A), sums + 8, Scalar.STEPS, Scalar.ALPHA, Scalar.BETA, np.float32(0.5), 1 << 40)
         draft.add(PythonKernel(only_for, None, "PPifffq"), (1,), 32, *arguments, only_for=only_for)
-    draft.plan(K).launch(device, 5, 0x1000, 0x2000, 0x3000, alpha, beta)
+    draft.plan().launch(device, 5, 0x1000, 0x2000, 0x3000, alpha, beta)
     reads = bool(alpha and K)
     wanted = {"", "alpha" if reads else "no alpha"} | ({"beta"} if beta else set())
     assert {which for which, _ in found} == wanted

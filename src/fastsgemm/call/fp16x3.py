@@ -7,7 +7,6 @@ computed as C^T = B^T A^T, so everything below is for a row-major one.
 from __future__ import annotations
 
 import math
-import operator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -106,13 +105,9 @@ def add_product(
     else:
         trans_c = heuristics.orientation(gpu, problem, config)
     _add_scale(draft, c, extents)
-    begin = end = draft.size
-    for index in np.ndindex(extents):
-        one_a, one_b, one_c = (each.moved(sum(map(operator.mul, index, each.steps))) for each in (a, b, c))
-        draft.size = begin  # the products use the same workspace in turn
+    for index in draft.in_turn(np.ndindex(extents)):
+        one_a, one_b, one_c = (each.at(index) for each in (a, b, c))
         _Builder(draft, one_a, one_b.transposed, one_c, config, trans_c, places).add()
-        end = max(end, draft.size)
-    draft.size = end
     return True
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -39,11 +41,13 @@ class Matrix(Struct, frozen=True):
         """How the kernels can read it, or None where it has no unit stride."""
         return layout.stored(self.shape, self.strides)
 
-    def moved(self, count: int) -> Matrix:
-        """The first matrices of a batch, the batch beginning `count` elements further on."""
+    def at(self, index: tuple[int, ...]) -> Matrix:
+        """Return the matrices at this index of the outermost extents of the batch."""
+        bytes_on = ITEM * sum(map(operator.mul, index, self.steps))
         return replace(
-            self, address=self.address + ITEM * count, misalignment=(self.misalignment + ITEM * count) % _VECTOR
-        )
+            self, address=self.address + bytes_on, misalignment=(self.misalignment + bytes_on) % _VECTOR,
+            steps=self.steps[len(index) :],
+        )  # fmt: skip
 
     @property
     def transposed(self) -> Matrix:

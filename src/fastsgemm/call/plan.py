@@ -11,9 +11,9 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 EARLY = 90  # the first architecture on which a kernel can be launched before the one that it waits for has ended
 _ALIGNMENT = 256  # bytes: of every array in workspace
+
+
+_Item = TypeVar("_Item")
 
 
 class Base(IntEnum):
@@ -116,10 +119,14 @@ class Draft:
     gpu : Gpu
     handle : int
         The raw stream of the first call, which may be capturing: then no kernel can be loaded.
+    K : int
+    ranges : iterable of int
+        See `Plan`.
     """
 
-    def __init__(self, gpu: Gpu, handle: int) -> None:
+    def __init__(self, gpu: Gpu, handle: int, K: int, ranges: Iterable[int] = ()) -> None:
         self.gpu, self.handle = gpu, handle
+        self._K, self._ranges = K, tuple(ranges)
         self.steps: list[Step] = []
         self.size = 0
         self._purposes: list[str] = []
@@ -144,9 +151,18 @@ class Draft:
         """Append a launch; see `Step`."""
         self.steps.append(Step(kernel, grid, threads, arguments, **more))
 
-    def plan(self, K: int, ranges: Iterable[int] = ()) -> Plan:
-        """Return the plan; see `Plan`."""
-        return Plan(self.gpu, K, tuple(ranges), self.steps, self.size, " and ".join(self._purposes))
+    def in_turn(self, items: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield the items. What is reserved for one of them shares its place with what is reserved for the others."""
+        begin = end = self.size
+        for item in items:
+            self.size = begin
+            yield item
+            end = max(end, self.size)
+        self.size = end
+
+    def plan(self) -> Plan:
+        """Return the plan."""
+        return Plan(self.gpu, self._K, self._ranges, self.steps, self.size, " and ".join(self._purposes))
 
 
 _CALL = struct.Struct("7Q2fi")  # the addresses in the order of `Base`; alpha, beta, steps

@@ -8,11 +8,9 @@ so it is kept as a plan, and a later call with the same ones is a look-up and a 
 from __future__ import annotations
 
 import math
-import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec.structs import replace
 
 from fastsgemm.call import checks, fp16x3, ieee, packing
 from fastsgemm.call.arrays import HOST, Meta, View
@@ -87,7 +85,7 @@ def multiply(
     plan: Plan | None = gpu.prepared.get(key)
     if plan is None:
         split = (split_a is not None, split_b is not None)
-        plan = prepare(gpu, handle, key[:3], key[3:6], rung, config, precision, split, key[11:], output)
+        plan = draft(gpu, handle, key[:3], key[3:6], rung, config, precision, split, key[11:], output).plan()
         if len(gpu.prepared) >= _MOST_PREPARED:
             gpu.prepared.clear()
         gpu.prepared[key] = plan
@@ -105,24 +103,6 @@ def multiply(
     plan.launch(gpu, handle, pa, pb, pc, alpha, beta, address_a, address_b, source_address)
 
 
-def prepare(
-    gpu: Gpu,
-    handle: int,
-    metas: Metas,
-    misaligned: Misaligned,
-    rung: Rung | None,
-    config: Any,
-    precision: str,
-    split: fp16x3.Split,
-    source: tuple[Any, ...] = (),
-    output: str = "C",
-) -> Plan:
-    """Do all steps of a first call except the launch; see `draft`."""
-    steps = draft(gpu, handle, metas, misaligned, rung, config, precision, split, source, output)
-    ranges = [end for meta in (*metas, *source[:1]) for end in layout.byte_range(tuple(meta[0]), tuple(meta[1]))]
-    return steps.plan(metas[0][0][-1], ranges)
-
-
 def draft(
     gpu: Gpu,
     handle: int,
@@ -135,7 +115,7 @@ def draft(
     source: tuple[Any, ...] = (),
     output: str = "C",
 ) -> Draft:
-    """Check the operands, choose configs, compute grids and get kernels.
+    """Do all steps of a first call except the launch: check the operands, choose, compute grids, get kernels.
 
     Parameters
     ----------
@@ -165,7 +145,8 @@ def draft(
     for name, offset in zip(("A", "B", output, "C"), (*misaligned, *source[1:]), strict=False):
         if offset % ITEM:
             raise OperandError(f"{name} must lie at an address divisible by {ITEM}; its address modulo 16 is {offset}")
-    drafted = Draft(gpu, handle)
+    ranges = [end for meta in (*metas, *source[:1]) for end in layout.byte_range(tuple(meta[0]), tuple(meta[1]))]
+    drafted = Draft(gpu, handle, metas[0][0][-1], ranges)
     if 0 not in metas[2][0]:
         lying = [(meta[0], meta[1]) for meta in (*metas, *source[:1])]
         extents, found = stacks(*lying)
@@ -175,18 +156,10 @@ def draft(
             for base, each, misalignment in zip(bases, found, (*misaligned, *source[1:]), strict=False)
         ]
         how = (rung, config, tensor_cores, split, forced)
-        apart = len(extents) - DIMENSIONS  # dimensions beyond those of a launch: one for each of their indices
-        begin = end = drafted.size
-        for index in np.ndindex(extents[: max(0, apart)]):
-            drafted.size = begin  # the launches use the same workspace in turn
-            outer = len(index)
-            inside = [
-                replace(each.moved(sum(map(operator.mul, index, each.steps))), steps=each.steps[outer:])
-                for each in operands
-            ]
+        outer = max(0, len(extents) - DIMENSIONS)  # dimensions beyond those of a launch: one for each of their indices
+        for index in drafted.in_turn(np.ndindex(extents[:outer])):
+            inside = [each.at(index) for each in operands]
             _add_batch(drafted, inside, extents[outer:], math.prod(extents[:outer]), *how)
-            end = max(end, drafted.size)
-        drafted.size = end
     return drafted
 
 

@@ -200,7 +200,7 @@ def _split(
     own = workspace.allocate(gpu, handle, parts.end, f"a split operand of {shape[0]} x {shape[1]}")
     made = SplitOperand(X, side, shape, gpu, handle, own, parts)
     if lines and K:
-        draft = Draft(gpu, handle)
+        draft = Draft(gpu, handle, K)
         source = Matrix(Address(Base.A), extents, strides, address & 15)
         how = source.how
         if how is None:
@@ -208,7 +208,7 @@ def _split(
         maxima = draft.reserve(maxima_bytes(draft, lines, K, how.trans), "the largest magnitudes of an operand")
         place = place_at(Address(Base.SPLIT_A), parts)
         add_split(draft, source.address, lines, K, how, source.misalignment, place, maxima, early=False)
-        draft.plan(K).launch(gpu, handle, address, 0, 0, 1.0, 0.0, own)
+        draft.plan().launch(gpu, handle, address, 0, 0, 1.0, 0.0, own)
     made._event = gpu.stream(handle).record()
     gpu.keep_alive(handle, X)
     return made

@@ -13,7 +13,7 @@ from fastsgemm import device, host
 from fastsgemm.call import checks, product
 from fastsgemm.call.arrays import HOST, Meta, View
 from fastsgemm.call.plan import Plan
-from fastsgemm.call.product import prepare
+from fastsgemm.call.product import draft
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.rungs import Rung
@@ -72,7 +72,8 @@ def plan_of(
     a, b, c, *source = (address & 15 for address in addresses)
     more = (metas[3], *source) if source else ()
     of_three = metas[0], metas[1], metas[2]
-    return prepare(gpu, handle, of_three, (a, b, c), rung, None, precision, (False, False), more, "the output")
+    steps = draft(gpu, handle, of_three, (a, b, c), rung, None, precision, (False, False), more, "the output")
+    return steps.plan()
 
 
 def check_overlap(plan: Plan, metas: tuple[Meta, ...], addresses: tuple[int, ...]) -> None:
