@@ -417,11 +417,9 @@ FP16X3 = [
     ({}, None),
     ({"BM": 96}, "BM"),
     ({"BN": 48}, "BN"),
-    ({"SETS": 4}, "SETS"),
     ({"STAGES": 3}, "STAGES"),
     ({"STAGES": 8}, "shared memory of a block, set by BM, BN and STAGES,"),
-    ({"BN": 192, "SETS": 2, "STAGES": 5}, None),
-    ({"BN": 192, "STAGES": 5}, "registers of a thread, set by SETS and BN,"),
+    ({"BN": 64, "STAGES": 9}, None),
 ]
 
 

@@ -706,19 +706,19 @@ class Fp16x3Config(Config):
     """Rung 11: tensor cores on Hopper, with FP32 accuracy from three FP16 products."""
 
     BM: Annotated[int, Constant("rows of C that a block computes, 64 a warpgroup", (64, 128))] = 128
-    BN: Annotated[int, Constant("columns of C that a block computes", (16, 32, 64, 128, 192))] = 128
-    SETS: Annotated[int, Constant("sets of BN / 2 registers for sums and chains", (2, 3))] = 3
+    BN: Annotated[int, Constant("columns of C that a block computes", (16, 32, 64, 128))] = 128
     PROMOTE_STAGES: Annotated[int, Constant("stages of 32 steps of k between promotions of the sums", (1, 2))] = 2
-    STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", least=4, most=64)] = 7
+    STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", least=4, most=64)] = 6
     GROUP_M: GroupM = 8
     SPLIT_K: SplitK = 1
 
     THREADS: ClassVar[str] = "128 * (BM / 64 + 1)"
     SHARED_SET_BY: ClassVar[str] = "BM, BN and STAGES"
-    REGISTERS_SET_BY: ClassVar[str] = "SETS and BN"
+    REGISTERS_SET_BY: ClassVar[str] = "BN"
     LINE_BYTES: ClassVar[int] = 128  # of a row of A or a column of B in a stage: 32 steps of hi and of lo
     SWIZZLE_BYTES: ClassVar[int] = 1024  # tiles begin at multiples of it
     BARRIER_BYTES: ClassVar[int] = 16  # of the two barriers of a stage
+    STORE_BYTES: ClassVar[int] = 1152  # in which a warp lays what it stores
     MULTIPLY_REGISTERS: ClassVar[int] = 232  # of a thread that multiplies; the copying warpgroup hands its own over
 
     @property
@@ -740,12 +740,13 @@ class Fp16x3Config(Config):
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block, in bytes."""
         stage = (self.BM + self.BN) * self.LINE_BYTES + self.BARRIER_BYTES
-        return self.SWIZZLE_BYTES + self.STAGES * stage
+        warps = WARPGROUP // 32 * (self.BM // ROWS_PER_WARPGROUP)
+        return self.SWIZZLE_BYTES + self.STAGES * stage + warps * self.STORE_BYTES
 
     @property
     def least_registers(self) -> int:
         """A lower bound of the registers of a thread that multiplies."""
-        return self.SETS * self.BN // 2 + 32
+        return 3 * self.BN // 2 + 32
 
     def _register_violations(self, limit: int = MULTIPLY_REGISTERS) -> list[Violation]:
         return super()._register_violations(limit)

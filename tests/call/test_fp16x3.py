@@ -152,10 +152,10 @@ def test_split_operands_take_the_place_of_arrays(gpu, on_device, random, arch, s
 @pytest.mark.parametrize(
     "config",
     [
-        Fp16x3Config(128, 192, 2, 2, 5, 8),
-        Fp16x3Config(128, 16, 3, 1, 12, 8),
-        Fp16x3Config(128, 16, 3, 1, 12, 8, 2),
-        Fp16x3Config(64, 64, 3, 2, 12, 8, 3),
+        Fp16x3Config(128, 128, 2, 6, 8),
+        Fp16x3Config(128, 16, 1, 11, 8),
+        Fp16x3Config(128, 16, 1, 11, 8, 2),
+        Fp16x3Config(64, 64, 2, 12, 8, 3),
         Fp16x3MmaConfig(64, 64, 32, 32, 4, 8),
         Fp16x3MmaConfig(64, 64, 32, 32, 4, 8, 4),
     ],
@@ -235,7 +235,7 @@ def test_the_workspace_is_bounded_by_panels_of_both_operands(gpu, on_device, ran
     a, b, c = random(1700, 70), random(70, 1600), random(1700, 1600)
     a[900, 3], a[1699, 69], b[5, 800] = np.nan, 1e-30, 1e-20
     C = c.copy()
-    sgemm(on_device(a), on_device(b), 1.0, 1.0, on_device(C), config=Fp16x3Config(128, 192, 2, 2, 5, 8), **HOW)
+    sgemm(on_device(a), on_device(b), 1.0, 1.0, on_device(C), config=Fp16x3Config(128, 128, 2, 6, 8), **HOW)
     assert np.isnan(C[900]).all()
     keep = np.arange(1700) != 900
     close(C[keep], a[keep], b, 1.0, 1.0, c[keep])

@@ -43,7 +43,7 @@ def tiles(arch):
 def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
     """setmaxnreg waits for ever if the block holds fewer registers than its warpgroups ask for in the end."""
     config = tiles("sm_90")[number]
-    trans_c, vec_c = ((0, 2), (1, 1))[number % 2]
+    trans_c, vec_c = ((0, 4), (1, 1))[number % 2]
     constants = config.compiled | {"TRANS_C": trans_c, "VEC_C": vec_c}
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])
     assert clean(report), (constants, report)
@@ -51,7 +51,7 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
     assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
 
 
-VECTORS = {"sm_80": 2, "sm_86": 1, "sm_89": 2, "sm_100": 1, "sm_120": 2}  # floats of a load of C
+VECTORS = {"sm_80": 4, "sm_86": 1, "sm_89": 4, "sm_100": 1, "sm_120": 4}  # floats of a store of C
 
 
 @pytest.mark.sampled(every=len(VECTORS))

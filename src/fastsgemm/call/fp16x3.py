@@ -204,9 +204,9 @@ class _Builder:
         if self.trans_c:
             vec = 1
         elif t.parts > 1:
-            vec = 2
+            vec = 4
         else:
-            vec = 2 if misalignment % 8 == 0 and self.ldc % 2 == 0 else 1
+            vec = 4 if misalignment % 16 == 0 and self.ldc % 4 == 0 else 1
         constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec}
         multiplying = self._kernel(geometry.file_of(config), constants, config.shared_bytes)
         (down, M), (right, N) = zip(self.places, (t.M, t.N), strict=True)

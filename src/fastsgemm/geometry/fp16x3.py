@@ -138,16 +138,9 @@ def tiling(config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiproce
     parts = _whole(k_blocks, part_blocks)
     tiles = _whole(rows, config.BM) * _whole(columns, config.BN)
     grid = min(multiprocessors, tiles * parts) if isinstance(config, Fp16x3Config) else tiles * parts
-    turn = _turn(config)
+    turn = config.PROMOTE_STAGES if isinstance(config, Fp16x3Config) else 1  # what the main loop takes at a time
     computed = _whole(min(part_blocks, k_blocks), turn) * turn
     return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tiles, grid)
-
-
-def _turn(config: TileConfig) -> int:
-    """Return the blocks of k that the main loop takes at a time; TURN in ``11_fp16x3.cu``."""
-    if not isinstance(config, Fp16x3Config):
-        return 1
-    return config.PROMOTE_STAGES if config.SETS == 3 else 2 * config.PROMOTE_STAGES
 
 
 def line_threads(K: int) -> int:

@@ -278,10 +278,10 @@ def product(
     W = np.zeros((t.parts if t.parts > 1 else 0, M, t.ldw), np.float32)
     target, into = (C, C) if t.parts == 1 else (W[0], W)
     ldc = target.strides[0] // C.itemsize
-    pairs_of_floats = not swap_ab and ldc % 2 == 0 and misalignment(target) % 8 == 0
+    vec_c = 1 if swap_ab else _width(target, ldc)
     file = geometry.file_of(config)
     if text is None:
-        text = source_of(file, {**config.compiled, "TRANS_C": int(swap_ab), "VEC_C": 2 if pairs_of_floats else 1})
+        text = source_of(file, {**config.compiled, "TRANS_C": int(swap_ab), "VEC_C": vec_c})
     rows, columns = (b, a) if swap_ab else (a, b)
     exceptions = np.empty(t.tiles, np.int32)
     operands = {
