@@ -102,7 +102,7 @@ def test_rung_11_shows_its_kernels_and_its_own_error(found, rows):
     text = found.text()
     assert f"error {tensor_cores.error:.2g}; its bits are its own" in text
     assert "11 fp16x3       BM=128 BN=128" in text
-    assert found.fp16x3_markdown().splitlines()[2].startswith("| split | )
+    assert found.fp16x3_markdown().splitlines()[2].startswith("| split | 12 | 1024 |")
 
 
 def test_a_wrong_result_of_rung_11_is_seen(monkeypatch):

@@ -224,9 +224,9 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
 
 
 def _line_threads(K: int) -> tuple[int, int]:
-    """Return the threads that share a contiguous line, and how many times four elements of it each of them keeps.
+    """Return the threads that share a contiguous line, and how many times four elements each of them keeps.
 
-    A line of up to 16384 elements then stays in registers.
+    A line of up to 16384 elements stays in registers.
     """
     threads = next((threads for threads in (32, 64, 128, 256) if threads * 16 >= K), SPLIT_THREADS)
     return threads, 4 if threads * 16 >= K else 8
