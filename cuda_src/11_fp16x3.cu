@@ -34,7 +34,7 @@
 constexpr int BM = 128;            // rows of C a tile: 64 a warpgroup that multiplies; 64 or 128
 constexpr int BN = 128;            // columns of C a tile: 16, 32, 64 or 128
 constexpr int PROMOTE_STAGES = 2;  // stages of 32 steps of k from one promotion to the next: 1 or 2
-constexpr int STAGES = 6;          // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 216 KB
+constexpr int STAGES = 7;          // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
 constexpr int GROUP_M = 8;         // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;         // 1: C is column-major
 constexpr int VEC_C = 4;  // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
@@ -43,9 +43,8 @@ constexpr int VEC_C = 4;  // floats a store: 4 where C and ldc have 16-byte alig
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
-constexpr int SWIZZLE_PERIOD = 1024;                             // bytes: tiles begin at multiples
-constexpr int SCRATCH = SWIZZLE_PERIOD + STAGES * (STAGE + 16);  // where the warps lay what they store
-constexpr int SHARED = SCRATCH + 4 * CONSUMERS * STORE_SCRATCH * 4;
+constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
+constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16);
 // Registers per thread. An SM has 65536, and the compiler gives every thread the same number; the warpgroup
 // that copies releases most of its share to those that multiply.
 constexpr int COPY_REGISTERS = 40;
@@ -54,6 +53,7 @@ static_assert(BM == 64 || BM == 128, "the registers are for one or two warpgroup
 static_assert(3 * BN / 2 + 32 <= MULTIPLY_REGISTERS, "the sets fit in the registers");
 static_assert(STAGES >= 4, "a chain of 128 steps needs two stages while two more are filled");
 static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
+static_assert(STORE_SCRATCH * 4 <= 16 * 128, "a warp lays what it stores in its rows of a stage");
 
 // The ring of stages, and the stage that a role has reached.
 struct Ring {
@@ -146,15 +146,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                         exceptions);
     } else {
         take_registers<MULTIPLY_REGISTERS>();
-        float *const scratch = reinterpret_cast<float *>(shared + SCRATCH) + warp * STORE_SCRATCH;
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, k_blocks, part_blocks, tiles, number);
             float sum[BN / 2];
-            multiply(sum, ring, work.groups, warpgroup);
-            const int m = work.tile.m + 16 * warp;
-            store_sums<Layout>(sum, scratch, m, work.tile.n, M, N, split ? 1.0f : alpha,
-                               split ? nullptr : rows, split ? nullptr : columns, split ? 0.0f : beta,
-                               C + work.part * part_stride, ldc);
+            const auto last = multiply(sum, ring, work.groups, warpgroup);
+            // The warp's own rows of A in the last stage: 16 lines of 128 bytes.
+            const unsigned own = ring.data(last.stage[0]) + warp * 16 * 128 - address;
+            store_sums<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
+                               work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
+                               split ? nullptr : columns, split ? 0.0f : beta, C + work.part * part_stride,
+                               ldc);
+            show_copy_engine();
+            release(ring, last);
         }
     }
 }

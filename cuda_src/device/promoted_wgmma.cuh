@@ -70,9 +70,11 @@ __device__ __forceinline__ void release(const Ring &ring, const StageGroup<COUNT
     for (int i = 0; i < COUNT; ++i) barrier_arrive(ring.empty(group.stage[i]));
 }
 
-// Compute sum = A B over `groups` groups of stages, for one warpgroup.
+// Compute sum = A B over `groups` groups of stages, for one warpgroup. Return the last group, which the
+// caller releases: the warpgroup no longer needs its rows of A there, and may use their memory until then.
 template <class Ring>
-__device__ __forceinline__ void multiply(float (&sum)[Ring::BN / 2], Ring &ring, int groups, int warpgroup) {
+__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply(float (&sum)[Ring::BN / 2], Ring &ring,
+                                                                     int groups, int warpgroup) {
     constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) sum[i] = 0.0f;
@@ -98,7 +100,7 @@ __device__ __forceinline__ void multiply(float (&sum)[Ring::BN / 2], Ring &ring,
         promote_high(sum, high_chain);
     }
     wgmma_wait<0>();
-    release(ring, last);
     pin(cross_chain);
     promote_cross(sum, cross_chain);
+    return last;
 }

@@ -708,7 +708,7 @@ class Fp16x3Config(Config):
     BM: Annotated[int, Constant("rows of C that a block computes, 64 a warpgroup", (64, 128))] = 128
     BN: Annotated[int, Constant("columns of C that a block computes", (16, 32, 64, 128))] = 128
     PROMOTE_STAGES: Annotated[int, Constant("stages of 32 steps of k between promotions of the sums", (1, 2))] = 2
-    STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", least=4, most=64)] = 6
+    STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", least=4, most=64)] = 7
     GROUP_M: GroupM = 8
     SPLIT_K: SplitK = 1
 
@@ -718,7 +718,6 @@ class Fp16x3Config(Config):
     LINE_BYTES: ClassVar[int] = 128  # of a row of A or a column of B in a stage: 32 steps of hi and of lo
     SWIZZLE_BYTES: ClassVar[int] = 1024  # tiles begin at multiples of it
     BARRIER_BYTES: ClassVar[int] = 16  # of the two barriers of a stage
-    STORE_BYTES: ClassVar[int] = 1152  # in which a warp lays what it stores
     MULTIPLY_REGISTERS: ClassVar[int] = 232  # of a thread that multiplies; the copying warpgroup hands its own over
 
     @property
@@ -740,8 +739,7 @@ class Fp16x3Config(Config):
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block, in bytes."""
         stage = (self.BM + self.BN) * self.LINE_BYTES + self.BARRIER_BYTES
-        warps = WARPGROUP // 32 * (self.BM // ROWS_PER_WARPGROUP)
-        return self.SWIZZLE_BYTES + self.STAGES * stage + warps * self.STORE_BYTES
+        return self.SWIZZLE_BYTES + self.STAGES * stage
 
     @property
     def least_registers(self) -> int:

@@ -74,30 +74,41 @@ def as_stored(X, order, padding):
     return room[:, : X.shape[1]]
 
 
-SPLITS = {
-    "rows": ("sm_90", "rows", 37, 96, 0),
-    "rows, ragged": ("sm_90", "rows", 11, 101, 2),
-    "rows, long": ("sm_90", "rows", 9, 33000, 0),
-    "columns, one block": ("sm_90", "columns", 36, 96, 0),
-    "columns, ragged": ("sm_90", "columns", 37, 70, 2),
-    "columns, two blocks": ("sm_90", "columns", 9, 300, 1),
-    "columns, long": ("sm_90", "columns", 9, 4300, 3),
-    "columns without clusters": ("sm_80", "columns", 37, 101, 3),
+SPLITS = {  # architecture, K, and of each side the order, lines, and floats between them
+    "rows": ("sm_90", 96, [("rows", 37, 0)]),
+    "rows, ragged": ("sm_90", 101, [("rows", 11, 2)]),
+    "rows, long": ("sm_90", 33000, [("rows", 9, 0)]),
+    "columns, one block": ("sm_90", 96, [("columns", 36, 0)]),
+    "columns, ragged": ("sm_90", 70, [("columns", 37, 2)]),
+    "columns, two blocks": ("sm_90", 300, [("columns", 9, 1)]),
+    "columns, long": ("sm_90", 4300, [("columns", 9, 3)]),
+    "columns without clusters": ("sm_80", 101, [("columns", 37, 3)]),
+    "both along rows": ("sm_90", 700, [("rows", 9, 0), ("rows", 33, 0)]),
+    "both along rows, one aligned": ("sm_90", 300, [("rows", 9, 1), ("rows", 20, 0)]),
+    "both along columns": ("sm_90", 1100, [("columns", 68, 0), ("columns", 12, 0)]),
+    "both along columns, one aligned": ("sm_90", 260, [("columns", 33, 0), ("columns", 12, 0)]),
+    "rows and columns": ("sm_90", 600, [("rows", 75, 0), ("columns", 37, 3)]),
+    "columns and rows": ("sm_90", 4300, [("columns", 12, 0), ("rows", 9, 2)]),
+    "rows and columns without clusters": ("sm_80", 101, [("rows", 10, 3), ("columns", 36, 0)]),
+    "both along columns without clusters": ("sm_80", 530, [("columns", 33, 0), ("columns", 40, 0)]),
 }
 
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_the_split_is_that_of_its_description(name):
-    arch, order, lines, K, padding = SPLITS[name]
-    X = hard_operand(lines, K)
-    found = fp16x3.split(as_stored(X, order, padding), Machine(arch))
-    pairs, info, places = split_by_numpy(X)
-    np.testing.assert_array_equal(found.info[:-1], info)
-    np.testing.assert_array_equal(found.pairs, pairs)
-    sparse = [line for line, (_, count) in enumerate(info) if count <= SPARSE]
-    for line in sparse:
-        left_out = places[line]
-        assert set(found.where[line, : len(left_out)].tolist()) == left_out
+    arch, K, sides = SPLITS[name]
+    matrices = [hard_operand(lines, K, seed) for seed, (_, lines, _) in enumerate(sides)]
+    given = [as_stored(X, order, padding) for X, (order, _, padding) in zip(matrices, sides, strict=True)]
+    results, reports = fp16x3.split(given, Machine(arch))
+    finding = 0 if arch == "sm_90" else sum(order == "columns" for order, _, _ in sides)
+    assert len(reports) == finding + 1
+    for X, found in zip(matrices, results, strict=True):
+        pairs, info, places = split_by_numpy(X)
+        np.testing.assert_array_equal(found.info, [*info, (0, 0)])  # the last is padding, which the product reads
+        np.testing.assert_array_equal(found.pairs, pairs)
+        for line, left_out in enumerate(places):
+            if info[line, 1] <= SPARSE:
+                assert set(found.where[line, : len(left_out)].tolist()) == left_out
 
 
 def problem(M, N, K, seed=0):
@@ -262,4 +273,4 @@ def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):
 
     monkeypatch.setattr(fp16x3, "source_of", without)
     with pytest.raises(RaceError, match=match):
-        fp16x3.split(as_stored(hard_operand(9, 600), "columns", 0), Machine("sm_90"))
+        fp16x3.split([as_stored(hard_operand(9, 600), "columns", 0)], Machine("sm_90"))

@@ -196,10 +196,9 @@ def predicted_us(
     computing = waves * (t.computed_blocks * tile.step_us + tile.tile_us)
     reading = 1e-6 * LINE_BYTES * blocks_of(K) * (M + N) / times.read_tb_s
     us = times.launch_us + max(computing, reading)
-    kernels = 2  # the product and the guard
+    kernels = 2 + any(split)  # the product and the guard, and one that splits
     for lines, own, strided in ((M, split[0], problem.layout[0] == "T"), (N, split[1], problem.layout[1] == "N")):
         if own:
-            kernels += 1
             us += 1e-6 * 2 * ITEM * lines * K / (times.split_columns_tb_s if strided else times.split_rows_tb_s)
     if t.parts > 1:
         kernels += 1

@@ -39,7 +39,7 @@ Operands = tuple[tuple[View, View, View], Sequence[Any]]
 Split = tuple[bool, bool]  # whether A and B are split in the call that is timed, or were before
 
 _NEITHER, _BOTH = (False, False), (True, True)
-_SMALL = Problem(64, 16, 256)  # takes what its kernels take
+_SMALL = Problem(64, 16, 256, "NT")  # takes what its kernels take; one splits both operands, on every device
 _LONG = 8192  # lines and steps of k of the operands that are split and read
 _NARROW = 128  # lines of the other operand
 _ADDED = Problem(4096, 4096, 1024)  # whose partial sums are added
@@ -71,7 +71,7 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     config = next(tile.config for tile in tiles if tile.serves(_SMALL.K, device.shared_limit))
     launch = timer.empty()
     before, within = (timer.device(config, _SMALL, split) for split in (_NEITHER, _BOTH))
-    kernel = max(_LEAST, (within - before) / 2)
+    kernel = max(_LEAST, within - before)
     times = Times(launch, kernel, 0.0, 0.0, *4 * [math.inf])
     fitted = tuple(_fit(device, tile, times, timer) for tile in tiles)
     known = Rates(device.arch, device.name, device.multiprocessors, fitted, times, tools)
@@ -81,7 +81,7 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     known = _with(known, split_columns_tb_s=_split_rate(known, tile, "TN", timer))
     known = _with(known, read_tb_s=_read_rate(known, timer))
     host_before, host_within = (timer.host(config, _SMALL, split) for split in (_NEITHER, _BOTH))
-    host_kernel = max(_LEAST, (host_within - host_before) / 2)
+    host_kernel = max(_LEAST, host_within - host_before)
     return _rounded(_with(known, host_us=max(_LEAST, host_before - 2 * host_kernel), host_kernel_us=host_kernel))
 
 
