@@ -196,11 +196,10 @@ def predicted_us(
     computing = waves * (t.computed_blocks * tile.step_us + tile.tile_us)
     reading = 1e-6 * LINE_BYTES * blocks_of(K) * (M + N) / times.read_tb_s
     us = times.launch_us + max(computing, reading)
-    kernels = 2 + any(split)  # the product and the guard, and one that splits
+    more = any(split) + (t.parts > 1)  # kernels besides the product and the guard: they split, and add parts
     for lines, own, strided in ((M, split[0], problem.layout[0] == "T"), (N, split[1], problem.layout[1] == "N")):
         if own:
             us += 1e-6 * 2 * ITEM * lines * K / (times.split_columns_tb_s if strided else times.split_rows_tb_s)
     if t.parts > 1:
-        kernels += 1
         us += 1e-6 * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
-    return max(us + kernels * times.kernel_us, times.host_us + kernels * times.host_kernel_us)
+    return max(us + more * times.kernel_us, times.host_us + (2 + more) * times.host_kernel_us)
