@@ -177,7 +177,7 @@ def sgemm(
         if rung is not None or isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
             rung = rungs.find("fp16x3" if rung is None else rung)
         precision = rungs.precision_of(rung, precision)
-        if batch_invariant or rung is rungs.BATCH_INVARIANT:
+        if batch_invariant or rung in rungs.IN_ORDER:
             rung, config = rungs.batch_invariant(rung, config, precision)
     split_a = A if type(A) is SplitOperand else None
     split_b = B if type(B) is SplitOperand else None

@@ -142,7 +142,7 @@ def choose_config(
     """
     if rung is not None or extents:
         problem = variants.as_dense(variants.call_for(a, b, c, extents=extents))
-        ordered = rung is rungs.BATCH_INVARIANT
+        ordered = rung in rungs.IN_ORDER
         if rung is None or config is None:
             choice = batch_invariant.choose(device, problem) if ordered else choose(device, rung, problem)
             rung, config = choice.rung, choice.config
