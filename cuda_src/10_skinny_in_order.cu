@@ -131,6 +131,7 @@ struct Stages {
                 for (int p = 0; p < 4; ++p) sum = __fmaf_rn(left[p], right[p], sum);
             }
         } else {
+#pragma unroll 1
             for (unsigned q = 0; q < steps; ++q) sum = __fmaf_rn(a[q], b[q * (TRANS_B ? 1 : LD_B)], sum);
         }
         walk(used);

@@ -144,7 +144,7 @@ def choose_config(
         problem = variants.as_dense(variants.call_for(a, b, c, extents=extents))
         ordered = rung in rungs.IN_ORDER
         if rung is None or config is None:
-            choice = batch_invariant.choose(device, problem) if ordered else choose(device, rung, problem)
+            choice = batch_invariant.choose(device, problem, rung) if ordered else choose(device, rung, problem)
             rung, config = choice.rung, choice.config
         return Chosen(rung, rungs.in_order(config, a.shape[1]) if ordered else config, a, b)
     selected = packing.select(device, a, b, c)
