@@ -1,6 +1,6 @@
 // Rung 10 in one order: a C of one row, summed as docs/order-of-summation.md says, where the time is that of
-// reading B once. Rung 10 divides a sum into as many chains of FMAs as it has threads; here K alone says where
-// a chain ends, and each lane computes one. What changed:
+// reading B once. Rung 10 divides a sum into as many chains of FMAs as it has threads; here K alone says
+// where a chain ends, and each lane computes one. What changed:
 // - A warp computes one segment of K for BN columns. A product of few columns has few chains, so the lanes
 //   cannot have all bytes in flight in their registers. The operands go through shared memory instead, BK
 //   steps at a time, and cp.async reads STAGES - 1 tiles ahead.
@@ -11,9 +11,9 @@
 //   sum of a segment is written to memory.
 // - Split-K where C has too few columns to fill the device: each segment has a block of its own, of one warp,
 //   and reduce_segments adds the sums.
-// If B is transposed, its tile has a line for each column, padded so that the lanes read 16 bytes of different
-// lines from different banks. Assumes: VEC_x = 4 only where the operand is aligned for it. Lanes past the
-// matrix read its last column, and store nothing.
+// If B is transposed, its tile has a line for each column, padded so that the lanes read 16 bytes of
+// different lines from different banks. Assumes: VEC_x = 4 only where the operand is aligned for it. Lanes
+// past the matrix read its last column, and store nothing.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int BM = 1;          // rows of C per block: 1
@@ -24,10 +24,10 @@ constexpr int STAGES = 8;      // tiles of each warp in shared memory: 2 or more
 constexpr int SEGMENT = 1024;  // steps of k in a chain of FMAs
 constexpr int TRANS_A = 0;     // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;     // 1: B is column-major
-constexpr int TRANS_C = 0;  // 1: C(m, n) lies at n * ldc + m, for a product of one column: C^T = B^T A^T
-constexpr int VEC_A = 1;    // floats per read of A: 1, 4
-constexpr int VEC_B = 1;    // floats per read of B: 1, 4
-constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
+constexpr int TRANS_C = 0;     // 1: C(m, n) lies at n * ldc + m, for a product of one column: C^T = B^T A^T
+constexpr int VEC_A = 1;       // floats per read of A: 1, 4
+constexpr int VEC_B = 1;       // floats per read of B: 1, 4
+constexpr int BATCHED = 0;     // 1: the grid has several products, see device/batch.cuh
 // constants:end
 
 #include "device/batch.cuh"
@@ -76,7 +76,8 @@ struct Stages {
         place = place == (STAGES - 1) * STAGE ? 0 : place + STAGE;
     }
 
-    // Start copying the tile that begins at step k, and make a group of its copies. There may be no such step.
+    // Start copying the tile that begins at step k, and make a group of its copies. There may be no such
+    // step.
     __device__ __forceinline__ void issue(unsigned k) {
         if (k < end) {
             float *const tile = shared + issued;

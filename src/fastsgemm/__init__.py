@@ -106,7 +106,7 @@ _HOMES = {
             "SharedTileConfig",
             "SkinnyConfig",
             "SkinnyInOrderConfig",
-    "SkinnyInOrderConfig",
+            "SkinnyInOrderConfig",
             "ThreadColumnConfig",
             "ThreadTileConfig",
             "VectorizedConfig",

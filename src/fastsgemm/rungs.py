@@ -170,9 +170,7 @@ IN_ORDER: tuple[Rung, ...] = (BATCH_INVARIANT, SKINNY_IN_ORDER)
 # Those with IEEE arithmetic only: one signature, and simulated, tuned and compared with each other.
 IEEE: tuple[Rung, ...] = tuple(rung for rung in RUNGS if rung.precision == "ieee")
 
-_BY_KEY: dict[object, Rung] = {rung.name: rung for rung in (*RUNGS, *IN_ORDER)} | {
-    rung.number: rung for rung in RUNGS
-}
+_BY_KEY: dict[object, Rung] = {rung.name: rung for rung in (*RUNGS, *IN_ORDER)} | {rung.number: rung for rung in RUNGS}
 
 
 def ladder(M: int, N: int) -> tuple[Rung, ...]:

@@ -39,43 +39,51 @@ def rows(warps: tuple[int, ...]) -> list[Config]:
 
 
 STAGES = ((16, 6), (16, 12), (32, 3), (32, 4), (32, 6), (32, 8), (64, 3), (64, 4))
-DOT = [SkinnyInOrderConfig(1, 1, *each, 2) for each in ((1024, 1, 2), (512, 1, 3), (256, 1, 5), (128, 1, 9), (64, 1, 17))]
+WHOLE = ((1024, 1, 2), (512, 1, 3), (256, 1, 5), (128, 1, 9), (64, 1, 17))
+DOT: list[Config] = [SkinnyInOrderConfig(1, 1, *each, 2) for each in WHOLE]  # all tiles of a segment on their way
 
 
-def tiles() -> list[Config]:
-    """Return candidates of rung 9."""
-    shapes = [
-        (32, 32, 32, 4, 4, 16, 32, 1),
-        (32, 64, 32, 4, 4, 16, 32, 1),
-        (64, 32, 32, 4, 4, 32, 16, 1),
-        (64, 32, 32, 8, 4, 32, 32, 1),
-        (64, 64, 32, 4, 4, 16, 32, 1),
-        (64, 64, 16, 8, 4, 32, 32, 1),
-        (64, 64, 32, 8, 4, 32, 32, 1),
-        (32, 128, 16, 8, 4, 32, 32, 1),
-        (64, 128, 16, 8, 4, 32, 32, 1),
-        (64, 128, 16, 8, 4, 32, 64, 2),
-        (64, 128, 32, 8, 4, 32, 32, 1),
-        (128, 64, 16, 8, 4, 32, 32, 1),
-        (128, 128, 16, 8, 4, 64, 32, 2),
-        (128, 128, 16, 8, 4, 32, 32, 1),
-        (128, 32, 32, 8, 4, 32, 32, 1),
-        (128, 32, 16, 8, 4, 32, 32, 1),
+SHAPES = (  # BM, BN, BK, TM, TN, WM, WN, WNITER
+    (32, 32, 32, 4, 4, 16, 32, 1),
+    (32, 64, 32, 4, 4, 16, 32, 1),
+    (64, 32, 32, 4, 4, 32, 16, 1),
+    (64, 32, 32, 8, 4, 32, 32, 1),
+    (64, 64, 32, 4, 4, 16, 32, 1),
+    (64, 64, 32, 8, 4, 32, 32, 1),
+    (64, 128, 16, 8, 4, 32, 64, 2),
+    (128, 128, 16, 8, 4, 64, 32, 2),
+    (128, 128, 16, 8, 4, 32, 32, 1),
+    (128, 32, 16, 8, 4, 32, 32, 1),
+)
+DEEP_SHAPES = tuple(
+    (rows, columns, steps, 8, 4, 32, 32 * sub_tiles, sub_tiles)
+    for rows, columns, sub_tiles in (
+        (32, 64, 1), (64, 64, 1), (64, 64, 2), (32, 128, 1), (64, 128, 1), (64, 128, 2), (128, 64, 1)
+    )
+    for steps in (16, 32)
+)  # fmt: skip
+THROUGH_REGISTERS = ({"CP_ASYNC": 1}, {"CP_ASYNC": 1, "FRAGMENTS": 4})
+PAST_REGISTERS = tuple(
+    {"CP_ASYNC": 2, "STAGES": stages, "FRAGMENTS": fragments} for stages, fragments in ((3, 2), (4, 4), (6, 2))
+)
+
+
+def tiles(shapes: tuple[tuple[int, ...], ...]) -> list[Config]:
+    """Return candidates of rung 9, each segment a part."""
+    return [
+        PipelinedConfig(*shape, ORDER=4, SPREAD=2, SEGMENT=SEGMENT, SPLIT_K=2, **copies)
+        for shape in shapes
+        for copies in (*THROUGH_REGISTERS, *PAST_REGISTERS)
     ]
-    found: list[Config] = []
-    for shape in shapes:
-        for copies in (
-            {"CP_ASYNC": 2, "STAGES": 4 if shape[2] == 16 else 3},
-            {"CP_ASYNC": 1, "FRAGMENTS": 4},
-            {"CP_ASYNC": 1},
-        ):
-            found.append(PipelinedConfig(*shape, ORDER=4, SPREAD=2, SEGMENT=SEGMENT, SPLIT_K=2, **copies))
-    return found
 
 
+NARROW: list[Config] = [
+    SkinnyInOrderConfig(1, columns, *each, 2)
+    for columns, each in product((8, 16, 32), ((32, 1, 8), (64, 1, 6), (128, 1, 4)))
+]
 VECTOR = rows((2, 4))
 DEEP_VECTOR = rows((4, 6, 11))
-TILES = tiles()
+TILES, DEEP_TILES = tiles(SHAPES), tiles(DEEP_SHAPES)
 GROUPS: dict[str, list[tuple[Problem, list[Config]]]] = {
     "rows": [
         (Problem(1, 4096, 4096), VECTOR),
@@ -91,17 +99,18 @@ GROUPS: dict[str, list[tuple[Problem, list[Config]]]] = {
         (Problem(4096, 1, 4096, "TN"), VECTOR),
         (Problem(4095, 1, 4097), VECTOR),
     ],
-    "dot": [(Problem(1, 1, 1000000), DOT), (Problem(1, 1, 100000), DOT), (Problem(1, 64, 65536), [
-        SkinnyInOrderConfig(1, columns, *each, 2)
-        for columns in (8, 16, 32) for each in ((32, 1, 8), (64, 1, 6), (128, 1, 4))
-    ])],
+    "dot": [(Problem(1, 1, 1000000), DOT), (Problem(1, 1, 100000), DOT), (Problem(1, 64, 65536), NARROW)],
     "deep": [
-        (Problem(256, 256, 16384), TILES),
+        (Problem(256, 256, 16384), DEEP_TILES),
         (Problem(64, 64, 65536), TILES),
-        (Problem(128, 4096, 4096), TILES),
+        (Problem(128, 4096, 4096), [*TILES, *DEEP_TILES]),
         (Problem(4096, 32, 4096), TILES),
     ],
-    "middle": [(Problem(700, 700, 700), TILES), (Problem(333, 777, 555), TILES), (Problem(1024, 1024, 1024, "NT"), TILES)],
+    "middle": [
+        (Problem(700, 700, 700), TILES),
+        (Problem(333, 777, 555), TILES),
+        (Problem(1024, 1024, 1024, "NT"), TILES),
+    ],
 }
 
 
@@ -150,7 +159,8 @@ def show(torch, stopwatch, problem: Problem, old: Config, configs: list[Config])
     same = [torch.equal(c.view(torch.int32), results[2].view(torch.int32)) for c in results[2:]]
     times = [statistics.median(seen) for seen in stopwatch.samples(works, SECONDS)]
     cublas, default, before = times[:3]
-    print(f"\n{spell(problem)}: cuBLAS {cublas:.4f} ms, default {default:.4f}, old {before:.4f} ({cublas / before:.2f} x cuBLAS)")
+    ratio = f"{cublas / before:.2f} x cuBLAS"
+    print(f"\n{spell(problem)}: cuBLAS {cublas:.4f} ms, default {default:.4f}, old {before:.4f}, {ratio}: {old}")
     found = sorted(zip(times[3:], configs, same[1:], strict=True), key=lambda each: each[0])
     for ms, config, equal in found[:SHOWN]:
         print(f"  {ms:.4f} ms  {cublas / ms:.2f} x cuBLAS  bits {'yes' if equal else 'NO'}  {config}")

@@ -66,7 +66,7 @@ def test_a_curve_that_lacks_points_is_one_warning_and_left_out(data_folder):
 def test_one_row_or_column_of_several_segments_gets_rung_10_where_it_was_measured(extents, parts):
     choice = batch_invariant.choose(H200, Problem(*extents))
     assert (choice.rung, choice.rule, choice.arch) == (rungs.SKINNY_IN_ORDER, choose.NEAREST, "sm_90")
-    assert choice.config.SPLIT_K == parts
+    assert choice.config.split_k == parts
     assert batch_invariant.choose(H200, Problem(2, 4000, 5000)).rung is rungs.BATCH_INVARIANT
     assert batch_invariant.choose(H200, Problem(*extents[:2], SEGMENT)).rung is rungs.BATCH_INVARIANT
     elsewhere = structs.replace(H200, name="an A100", arch="sm_80")
