@@ -270,9 +270,9 @@ class SharedMemory:
         if bad.any():
             nth = first_lane(bad)
             thread = int(other[nth][np.argmax(bad[nth])])
-            who = "several threads" if thread == _MANY else f"thread {thread - 1}"
-            if thread <= _FIRST_WARP:
-                who = f"warp {int(_warp(np.asarray(thread), 0))}"
+            who = f"thread {thread - 1}" if thread > 0 else "several threads"
+            if _FIRST_LANES < thread <= _FIRST_WARP:
+                who = f"warp {_FIRST_WARP - thread}"
             what = f"{mine} shared memory at {address[nth]} that {who} {theirs} since the last barrier"
             lanes.fail(RaceError, at, nth, what)
 
