@@ -108,7 +108,7 @@ def sgemm(
     batch_invariant : bool
         Each element of the result depends on nothing but its row of A, its column of B, alpha, beta and its old value,
         to the last bit: neither on M, N and layouts nor on config and device. ``docs/order-of-summation.md`` says how
-        it is summed. Precision "ieee" and rung 9 only.
+        it is summed. Precision "ieee" only, and rung "pipelined" or "skinny_in_order".
     stream : object with ``__cuda_stream__``, optional
         The stream to launch on. Default: the current stream of the library of `out`, or else of C, or else of A.
     out : array, shape (..., M, N), float32, optional

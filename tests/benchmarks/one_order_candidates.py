@@ -28,6 +28,7 @@ from fastsgemm.tuning import first_use
 
 SECONDS = 0.012  # spent on timing each work
 SHOWN = 6  # candidates of a problem
+STAGES = ((16, 6), (16, 12), (32, 3), (32, 4), (32, 6), (32, 8), (64, 3), (64, 4))  # BK and STAGES of rung 10
 
 
 def rows(warps: tuple[int, ...]) -> list[Config]:
@@ -38,7 +39,6 @@ def rows(warps: tuple[int, ...]) -> list[Config]:
     return found
 
 
-STAGES = ((16, 6), (16, 12), (32, 3), (32, 4), (32, 6), (32, 8), (64, 3), (64, 4))
 WHOLE = ((1024, 1, 2), (512, 1, 3), (256, 1, 5), (128, 1, 9), (64, 1, 17))
 DOT: list[Config] = [SkinnyInOrderConfig(1, 1, *each, 2) for each in WHOLE]  # all tiles of a segment on their way
 
@@ -58,13 +58,14 @@ SHAPES = (  # BM, BN, BK, TM, TN, WM, WN, WNITER
 DEEP_SHAPES = tuple(
     (rows, columns, steps, 8, 4, 32, 32 * sub_tiles, sub_tiles)
     for rows, columns, sub_tiles in (
-        (32, 64, 1), (64, 64, 1), (64, 64, 2), (32, 128, 1), (64, 128, 1), (64, 128, 2), (128, 64, 1)
+        (32, 64, 1), (64, 64, 1), (64, 64, 2), (32, 128, 1), (32, 128, 2), (64, 128, 1), (64, 128, 2), (128, 64, 1)
     )
     for steps in (16, 32)
 )  # fmt: skip
 THROUGH_REGISTERS = ({"CP_ASYNC": 1}, {"CP_ASYNC": 1, "FRAGMENTS": 4})
 PAST_REGISTERS = tuple(
-    {"CP_ASYNC": 2, "STAGES": stages, "FRAGMENTS": fragments} for stages, fragments in ((3, 2), (4, 4), (6, 2))
+    {"CP_ASYNC": 2, "STAGES": stages, "FRAGMENTS": fragments}
+    for stages, fragments in ((3, 2), (4, 4), (6, 2), (6, 4), (8, 2))
 )
 
 
