@@ -188,7 +188,7 @@ def of_config(config: Config) -> Rung:
     """
     found = next((rung for rung in DEFAULTS if rung.config is type(config)), None)
     if found is None:
-        taking = ", ".join(rung.name for rung in RUNGS if rung.config is type(config)) or "none"
+        taking = ", ".join(rung.name for rung in (*RUNGS, *IN_ORDER) if rung.config is type(config)) or "none"
         raise ConfigError(f"a {type(config).__name__} needs a rung; the rungs that take it: {taking}")
     return found
 
