@@ -702,6 +702,69 @@ class SkinnyConfig(Config):
 
 
 @dataclass(frozen=True, repr=False)
+class SkinnyInOrderConfig(Config):
+    """Rung 10 in the order of docs/order-of-summation.md: for a C of one row or column."""
+
+    BM: Annotated[int, Constant("rows of C that a block computes", (1,))]
+    BN: Annotated[int, Constant("columns of C that a block computes, one a lane", (1, 2, 4, 8, 16, 32))]
+    BK: Annotated[int, Constant("steps of k in a tile", (8, 16, 32, 64, 128, 256, 512, 1024))]
+    WARPS: Annotated[int, Constant("warps of a block, each with a segment of K", most=MAX_THREADS // WARP)]
+    STAGES: Annotated[int, Constant("tiles of A and of B of each warp in shared memory", least=2, most=64)]
+    SPLIT_K: SplitK = 1
+
+    THREADS: ClassVar[str] = "32 * WARPS"
+    SHARED_SET_BY: ClassVar[str] = "BN, BK, WARPS and STAGES"
+    REGISTERS_SET_BY: ClassVar[str] = "BK"
+
+    @property
+    def tile_k(self) -> int:
+        """Steps of k in a tile."""
+        return self.BK
+
+    @property
+    def split_k(self) -> int:
+        """1, or anything else: each segment of K is a part with blocks of its own."""
+        return self.SPLIT_K
+
+    @property
+    def segment(self) -> int:
+        """Steps of k in each chain of FMAs."""
+        return SEGMENT
+
+    @property
+    def compiled(self) -> dict[str, int]:
+        """The constants that the kernel is compiled for."""
+        return super().compiled | {"SEGMENT": SEGMENT}
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return WARP * self.WARPS
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block, in bytes: the stages of each warp, and the sums of their segments.
+
+        A tile of B has padded lines if B is transposed.
+        """
+        stage = self.BN * (self.BK + PAD) + self.BK
+        return 4 * self.WARPS * (self.STAGES * stage + self.BN)
+
+    @property
+    def least_registers(self) -> int:
+        """A lower bound of the registers of a thread."""
+        return 1 + BOOKKEEPING_REGISTERS
+
+    def _tile_violations(self) -> list[Violation]:
+        if self.SPLIT_K == 1 or self.WARPS == 1:
+            return []
+        return [Violation("WARPS", "1 where SPLIT_K gives each segment of K a block of its own", str(self.WARPS))]
+
+    def _thread_violations(self) -> list[Violation]:
+        return []  # a warp is enough: the copies are its own
+
+
+@dataclass(frozen=True, repr=False)
 class Fp16x3Config(Config):
     """Rung 11: tensor cores on Hopper, with FP32 accuracy from three FP16 products."""
 
