@@ -5,41 +5,20 @@ Every config has the same numbers. Where its kernel lacks an effect, the number 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any
 
 from msgspec import Struct
 
 from fastsgemm import rungs
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.heuristics import probes
-from fastsgemm.heuristics.database_entries import Curve
+from fastsgemm.heuristics.database_entries import Curve, CurveNumbers, Factors, Line
 from fastsgemm.heuristics.probes import LAYOUTS, STACKED, TINY, Probes
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
 _LEAST_FACTOR = 0.1  # of a layout: less is a mishap of one measurement
-
-
-class Line(NamedTuple):
-    """Time at one load in ms: ``start + slope * K``, and ``extra * (K - bend)`` more where K is less than `bend`.
-
-    Attributes
-    ----------
-    start, slope : float
-    bend : float
-        0 if the time is one straight line.
-    extra : float
-    """
-
-    start: float
-    slope: float
-    bend: float = 0.0
-    extra: float = 0.0
-
-    def at(self, depth: float) -> float:
-        """Return the time at this depth."""
-        return self.start + self.slope * depth + self.extra * min(depth - self.bend, 0.0)
+_DIGITS = 7  # of a number: measured times have 5
 
 
 class Fit(Struct, frozen=True):
@@ -50,38 +29,33 @@ class Fit(Struct, frozen=True):
     curve : Curve
     rung : Rung
     probes : Probes
-    tail : (float, float)
-        What a ragged last tile costs, in steps of k: once, and for each of its steps.
-    lines : tuple of tuple of Line
-        Of aligned and of ragged operands, one for each of `fastsgemm.heuristics.probes.loads`.
-    layouts : Mapping of str to tuple of (float, float)
-        For each layout except NN the time of the steps of K relative to NN, for aligned and for ragged operands: at a
-        load of 1 and of a full wave.
-    bandwidth : float
-        Bytes of A and B that a ms reads, at most.
-    guard : float
-        Slowdown of reading where C is smaller than a tile and the copies check bounds.
-    shared : float
-        Share of the time of reading that rows of tiles have in common, because they read the same part of B.
+    numbers : CurveNumbers
     """
 
     curve: Curve
     rung: Rung
     probes: Probes
-    tail: tuple[float, float]
-    lines: tuple[tuple[Line, ...], tuple[Line, ...]]
-    layouts: Mapping[str, tuple[tuple[float, float], tuple[float, float]]]
-    bandwidth: float
-    guard: float
-    shared: float
+    numbers: CurveNumbers
 
     def depth(self, K: int) -> float:
         """Return K with the steps of a ragged last tile weighted by what they cost."""
-        return _depth(self.tail, self.curve.config.tile_k, K)
+        return _depth(self.numbers.tail, self.curve.config.tile_k, K)
 
 
 def fit(curve: Curve) -> Fit:
-    """Return the numbers of a curve.
+    """Return what the cost model knows of the config of a curve: the stored numbers, else those of its points.
+
+    Raises
+    ------
+    ValueError
+        The curve has no stored numbers, and lacks a point that every prediction needs.
+    """
+    form = probes.probes_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
+    return Fit(curve, rungs.find(curve.rung), form, curve.numbers or numbers_of(curve))
+
+
+def numbers_of(curve: Curve) -> CurveNumbers:
+    """Return the numbers that the points of a curve give, whatever is stored.
 
     Raises
     ------
@@ -95,6 +69,13 @@ def _depth(tail: tuple[float, float], step: int, K: int) -> float:
     rest = K % step
     once, each = tail
     return K - rest + (once + each * rest if rest else 0.0)
+
+
+def _rounded(value: Any) -> Any:
+    """Return a number with the digits that are stored, or a tuple of such numbers of the same type and nesting."""
+    if isinstance(value, Line):
+        return Line(*map(_rounded, value))
+    return tuple(map(_rounded, value)) if isinstance(value, tuple) else float(f"{value:.{_DIGITS}g}")
 
 
 def _no_time(place: tuple[int, int, int, str]) -> ValueError:
@@ -115,7 +96,7 @@ class _Fitting:
         tails = (self._known(problem) for problem in self._probes.tails())
         self._quick = self._probes.quick_leaves_out_tails and not any(tails)
 
-    def result(self) -> Fit:
+    def result(self) -> CurveNumbers:
         form = self._probes
         aligned, ragged = self._straight(0), self._straight(1)
         tail = self._tail(aligned[1].slope, ragged[1].slope)
@@ -124,16 +105,13 @@ class _Fitting:
         ragged = [Line(max(0.0, line.start - line.slope * extra), line.slope) for line in ragged]
         lines = self._bent(aligned, tail, 0), self._bent(ragged, tail, 1)
         stream = form.stream()
-        return Fit(
-            self._curve,
-            rungs.find(self._curve.rung),
-            form,
-            tail,
-            lines,
-            self._layouts(lines, tail),
-            4.0 * (stream.M + stream.N) * stream.K / self._ms(stream),
-            self._guard(stream),
-            self._shared(stream),
+        return CurveNumbers(
+            _rounded(tail),
+            _rounded(lines),
+            _rounded(self._layouts(lines, tail)),
+            _rounded(4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)),
+            _rounded(self._guard(stream)),
+            _rounded(self._shared(stream)),
         )
 
     def _known(self, problem: Problem) -> float | None:
@@ -186,10 +164,10 @@ class _Fitting:
 
     def _layouts(
         self, lines: tuple[tuple[Line, ...], ...], tail: tuple[float, float]
-    ) -> dict[str, tuple[tuple[float, float], tuple[float, float]]]:
-        """Return `Fit.layouts`. A quick curve has no ragged times of a layout; the aligned factors serve both."""
+    ) -> tuple[Factors, ...]:
+        """Return `CurveNumbers.layouts`. A quick curve has no ragged times of a layout; the aligned factors serve both."""
         aligned, ragged = (self._factors(which, lines[which], tail) for which in (0, 1))
-        return {layout: (aligned[layout], ragged.get(layout, aligned[layout])) for layout in LAYOUTS}
+        return tuple((aligned[layout], ragged.get(layout, aligned[layout])) for layout in LAYOUTS)
 
     def _factors(
         self, ragged: int, lines: tuple[Line, ...], tail: tuple[float, float]

@@ -22,7 +22,7 @@ from fastsgemm.heuristics.database_reading import File
 from fastsgemm.heuristics.database_writing import merged, write
 
 _LOCK_SECONDS = 60.0  # how long a process waits for another one to finish writing
-_MOST_BYTES = 64 * 1024 * 1024  # of a file: the largest shipped one has about 200 kB
+_MOST_BYTES = 64 * 1024 * 1024  # of a file: the largest shipped one has about 300 kB
 _MOST_ANSWERS = 65536  # that each function keeps
 _kept: list[Any] = []  # the caches of `kept`
 

@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from fastsgemm.config import Config
 from fastsgemm.problem import Problem
 
-SCHEMA = 3  # of the files that are written
+SCHEMA = 4  # of the files that are written
 GENERIC = "generic"  # the file whose records are legal on every architecture
 MS_LIMITS = (1e-6, 1e9)  # of a time in ms: a nanosecond and 12 days
+
+Least0 = Annotated[float, Meta(ge=0.0)]
+Factor = Annotated[float, Meta(gt=0.0)]
+Factors = tuple[tuple[Factor, Factor], tuple[Factor, Factor]]
 
 
 class Tools(Struct, frozen=True):
@@ -95,12 +99,17 @@ class Points(Sequence[Point]):
 
     Parameters
     ----------
-    rows : Mapping of str to sequence of (int, int, int, float)
-        By layout, M, N, K and ms.
+    read : callable
+        Returns for each layout a sequence of M, N, K and ms. It is called when they are asked for.
     """
 
-    def __init__(self, rows: Mapping[str, Sequence[tuple[int, int, int, float]]]) -> None:
-        self.rows = rows
+    def __init__(self, read: Callable[[], Mapping[str, Sequence[tuple[int, int, int, float]]]]) -> None:
+        self._read = read
+
+    @cached_property
+    def rows(self) -> Mapping[str, Sequence[tuple[int, int, int, float]]]:
+        """For each layout, M, N, K and ms."""
+        return self._read()
 
     @cached_property
     def _points(self) -> tuple[Point, ...]:
@@ -117,6 +126,55 @@ class Points(Sequence[Point]):
 
     def __hash__(self) -> int:
         return hash(self._points)
+
+
+class Line(NamedTuple):
+    """Time at one load in ms: ``start + slope * K``, and ``extra * (K - bend)`` more where K is less than `bend`.
+
+    Attributes
+    ----------
+    start, slope : float
+    bend : float
+        0 if the time is one straight line.
+    extra : float
+    """
+
+    start: Least0
+    slope: Least0
+    bend: Least0 = 0.0
+    extra: float = 0.0
+
+    def at(self, depth: float) -> float:
+        """Return the time at this depth."""
+        return self.start + self.slope * depth + self.extra * min(depth - self.bend, 0.0)
+
+
+class CurveNumbers(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What `fastsgemm.heuristics.curve_fit` makes of the points of a curve, in the order in which a file has it.
+
+    Attributes
+    ----------
+    tail : (float, float)
+        What a ragged last tile costs, in steps of k: once, and for each of its steps.
+    lines : tuple of tuple of Line
+        Of aligned and of ragged operands, one for each of `fastsgemm.heuristics.probes.loads`.
+    layouts : three times ((float, float), (float, float))
+        For each of `fastsgemm.heuristics.probes.LAYOUTS` the time of the steps of K relative to NN, for aligned and for
+        ragged operands: at a load of 1 and of a full wave.
+    bandwidth : float
+        Bytes of A and B that a ms reads, at most.
+    guard : float
+        Slowdown of reading where C is smaller than a tile and the copies check bounds.
+    shared : float
+        Share of the time of reading that rows of tiles have in common, because they read the same part of B.
+    """
+
+    tail: tuple[Least0, Least0]
+    lines: tuple[tuple[Line, ...], tuple[Line, ...]]
+    layouts: tuple[Factors, Factors, Factors]
+    bandwidth: Factor
+    guard: Annotated[float, Meta(ge=1.0)]
+    shared: Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
 class Curve(Struct, frozen=True):
@@ -141,6 +199,8 @@ class Curve(Struct, frozen=True):
         How many times longer the steps of K take on other problems than the points say, as measured on some.
     accumulators_cost : float
         Time with partial accumulators over the time without; 0: not measured for this config, see `Fitted`.
+    numbers : CurveNumbers or None
+        What the points give, if it is stored.
     """
 
     arch: str
@@ -154,6 +214,7 @@ class Curve(Struct, frozen=True):
     user: bool = False
     calibration: float = 1.0
     accumulators_cost: float = 0.0
+    numbers: CurveNumbers | None = None
 
     @property
     def times(self) -> dict[tuple[int, int, int, str], float]:

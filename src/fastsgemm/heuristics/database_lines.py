@@ -5,10 +5,10 @@ They are imported late, by what reads a file. ``tuning_db/README.md`` describes 
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
 
-from fastsgemm.heuristics.database_entries import MS_LIMITS
+from fastsgemm.heuristics.database_entries import MS_LIMITS, CurveNumbers
 from fastsgemm.problem import MAX_EXTENT, Problem
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -82,12 +82,13 @@ class CurveLine(Struct, forbid_unknown_fields=True):
     multiprocessors: Multiprocessors
     constants: dict[str, int]
     blocks_per_sm: Blocks
-    points: dict[Layout, list[Row]]
+    points: Raw  # `POINTS`
     driver: Text
     nvrtc: Text
     date: Date
     calibration: Calibration = 1.0  # a curve of an earlier version has neither
     accumulators_cost: AccumulatorsCost = 0.0
+    numbers: CurveNumbers | None = None  # of schema 4, and of the default rungs
 
 
 class TileLine(Struct, forbid_unknown_fields=True):
@@ -120,4 +121,5 @@ class RatesFile(Struct, forbid_unknown_fields=True):
 ANY = Decoder(AnyLine)
 RECORD = Decoder(MeasuredLine | PublishedLine | HandPickedLine)
 CURVE = Decoder(CurveLine)
+POINTS = Decoder(dict[Layout, list[Row]])
 RATES = Decoder(RatesFile)

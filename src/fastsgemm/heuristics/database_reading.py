@@ -6,7 +6,7 @@ A line that cannot be used is a fault with a reason. It is kept as text, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,12 +14,15 @@ import msgspec
 from fastsgemm import rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import ConfigError, FastsgemmError, RecordError, UnknownRungError
+from fastsgemm.heuristics import probes
+from fastsgemm.heuristics.curve_fit import numbers_of
 from fastsgemm.heuristics.database_entries import (
     MS_LIMITS,
     SCHEMA,
     Candidate,
     Content,
     Curve,
+    CurveNumbers,
     Fitted,
     Points,
     Record,
@@ -32,7 +35,7 @@ from fastsgemm.rungs import Rung
 
 _Numbers = TypeVar("_Numbers", Fitted, SearchLimits)
 
-_READ = (2, SCHEMA)  # the schemas that are read
+_READ = (2, 3, SCHEMA)  # the schemas that are read
 # Constants that have another name in schema 2, where they may also be missing.
 OLD_NAMES = {"ASYNC": "CP_ASYNC", "SLICES": "SLICED_K", "CHAINS": "PARTIAL_ACCUMULATORS"}
 
@@ -78,11 +81,12 @@ class File:
     def of_rung(self, name: str) -> tuple[Content, list[str]]:
         """Return the records and curves of one rung, and what is wrong with its lines.
 
+        The points of a curve whose numbers are stored are not read before they are asked for.
         Lines that name no rung are read with those of the first rung that is asked for, and are wrong.
         """
         faults: list[str] = []
         records, curves = (
-            tuple(self._each(key, (*groups.get(name, ()), *groups.pop("", ())), faults, []))
+            tuple(self._each(key, (*groups.get(name, ()), *groups.pop("", ())), faults, [], lazily=True))
             for key, groups in self._by_rung.items()
         )
         return Content(self._arch, self._limit, records, curves), faults
@@ -102,9 +106,15 @@ class File:
                 groups.setdefault(name, []).append(line)
         return found
 
-    def _each(self, key: str, lines: Iterable[Any], faults: list[str], unread: list[Unread]) -> Iterator[Any]:
-        parse = {"records": parse_record, "curves": parse_curve}[key]
-        return _each(lines, lambda line: parse(line, self._arch, self._user), key, faults, unread)
+    def _each(
+        self, key: str, lines: Iterable[Any], faults: list[str], unread: list[Unread], lazily: bool = False
+    ) -> Iterator[Any]:
+        def parse(line: bytes) -> Record | Curve:
+            if key == "records":
+                return parse_record(line, self._arch, self._user)
+            return parse_curve(line, self._arch, self._user, lazily)
+
+        return _each(lines, parse, key, faults, unread)
 
 
 def _rungs_of(lines: Sequence[Any]) -> list[str]:
@@ -197,15 +207,41 @@ def parse_record(line: bytes, arch: str, user: bool = False) -> Record:
     )
 
 
-def parse_curve(line: bytes, arch: str, user: bool = False) -> Curve:
-    """Make a `Curve` of one line of a file, or raise `RecordError` or `ConfigError`."""
+def parse_curve(line: bytes, arch: str, user: bool = False, lazily: bool = False) -> Curve:
+    """Make a `Curve` of one line of a file, or raise `RecordError` or `ConfigError`.
+
+    With `lazily`, the points of a curve whose numbers are stored are read and checked when they are asked for.
+    """
     from fastsgemm.heuristics.database_lines import CURVE
 
     read = strict_json.decode_with(CURVE, line)
     rung = rungs.find(read.rung)
     config, tools = _config(rung, read.constants), Tools(read.driver, read.nvrtc, read.date)
     sizes = read.multiprocessors, rung.name, config, read.blocks_per_sm
-    return Curve(arch, read.device, *sizes, Points(read.points), tools, user, read.calibration, read.accumulators_cost)
+    points = Points(partial(_points, read.points))
+    if read.numbers is None or not lazily:
+        points.rows  # noqa: B018  # a fault is found here
+    if read.numbers is not None:
+        _check_lines(read.numbers, read.blocks_per_sm)
+    costs = read.calibration, read.accumulators_cost
+    return Curve(arch, read.device, *sizes, points, tools, user, *costs, read.numbers)
+
+
+def _points(text: msgspec.Raw) -> Any:
+    """Return the points of a curve by layout, or raise `RecordError`."""
+    from fastsgemm.heuristics.database_lines import POINTS
+
+    try:
+        return strict_json.decode_with(POINTS, bytes(text))
+    except RecordError as error:
+        raise RecordError(str(error).replace("`$", "`$.points")) from error
+
+
+def _check_lines(numbers: CurveNumbers, blocks_per_sm: int) -> None:
+    """Raise `RecordError` where the stored numbers of a curve are not those of its loads."""
+    counts, expected = [len(lines) for lines in numbers.lines], len(probes.loads(blocks_per_sm))
+    if counts != [expected, expected]:
+        raise RecordError(f"the numbers of a curve need {expected} lines twice, one a load, got {counts}")
 
 
 def _exactly(fields: dict[str, Any], expected: Iterable[str]) -> None:
@@ -249,6 +285,14 @@ def _config(rung: Rung, constants: Any) -> Config:
     return rung.config.from_constants(renamed)
 
 
+def _fits(curve: Curve) -> bool:
+    """Return whether the numbers of a curve, if they are stored, are those of its points."""
+    try:
+        return curve.numbers is None or curve.numbers == numbers_of(curve)
+    except ValueError:  # the points give none
+        return False
+
+
 def faults(text: str, arch: str) -> list[str]:
     """Return everything that is wrong with the text of a file, the empty list if it can be shipped.
 
@@ -270,6 +314,7 @@ def faults(text: str, arch: str) -> list[str]:
     for entry in entries:
         broken = entry.config.violations(content.shared_limit)
         found += [f"{entry.rung} {entry.config}: {violation}" for violation in broken]
+    found += [f"{one.rung} {one.config}: the numbers are not those of the points" for one in curves if not _fits(one)]
     places = [record.place for record in records]
     found += [f"more than one record for {place}" for place in dict.fromkeys(places) if places.count(place) > 1]
     entered = len(records) + len(curves) + len(content.candidates)

@@ -10,7 +10,18 @@ from msgspec import structs
 
 from fastsgemm import private_files, rungs
 from fastsgemm.config import Config
-from fastsgemm.heuristics.database_entries import SCHEMA, Candidate, Content, Curve, Record, Tools, tflops
+from fastsgemm.heuristics.curve_fit import numbers_of
+from fastsgemm.heuristics.database_entries import (
+    SCHEMA,
+    Candidate,
+    Content,
+    Curve,
+    CurveNumbers,
+    Points,
+    Record,
+    Tools,
+    tflops,
+)
 
 _NEWER = ("SEGMENT",)  # constants that schema 3 did not have at first
 
@@ -104,6 +115,7 @@ def _curve_line(curve: Curve) -> dict[str, Any]:
     for point in curve.points:
         p = point.problem
         points.setdefault(p.layout, []).append([p.M, p.N, p.K, _rounded(point.ms)])
+    numbers = _numbers(curve, points)
     return {
         "rung": curve.rung,
         "device": curve.device,
@@ -113,8 +125,28 @@ def _curve_line(curve: Curve) -> dict[str, Any]:
         "calibration": round(curve.calibration, 3),
         "accumulators_cost": round(curve.accumulators_cost, 3),
         "points": points,
+        **({} if numbers is None else {"numbers": _numbers_line(numbers)}),
         **_tools_line(curve.tools),
     }
+
+
+def _numbers_line(numbers: CurveNumbers) -> list[Any]:
+    """Return the numbers as a file has them: in their order, and a straight line without a bend."""
+    straight = [[line[: 4 if line.bend else 2] for line in lines] for lines in numbers.lines]
+    return [*structs.astuple(structs.replace(numbers, lines=straight))]
+
+
+def _numbers(curve: Curve, points: dict[str, list[Any]]) -> CurveNumbers | None:
+    """Return the numbers of a curve with these points, which are rounded, or None if they are too few.
+
+    Only curves of the default rungs have them, because only a first call that names no rung must not wait for a fit.
+    """
+    if rungs.find(curve.rung) not in rungs.DEFAULTS:
+        return None
+    try:
+        return numbers_of(structs.replace(curve, points=Points(lambda: points)))
+    except ValueError:
+        return None
 
 
 def _tools_line(tools: Tools) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from fastsgemm.config import Config
 from fastsgemm.heuristics import database, partial_accumulators, probes
-from fastsgemm.heuristics.curve_fit import Fit, Line
-from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.curve_fit import Fit
+from fastsgemm.heuristics.database_entries import Fitted, Line
 from fastsgemm.heuristics.probes import LAYOUTS, SPARSE, STEADY, TINY, TRANSACTION
 from fastsgemm.problem import Problem
 
@@ -52,14 +52,14 @@ class Configs:
         turned = np.where(self.narrow, BN, BM), np.where(self.narrow, BM, BN)
         self.extents = {False: (BM, BN), True: turned}  # rows and columns of a tile of the caller's C, by swap_ab
         self.largest = float(np.max(self.extents[False]))
-        self.guard = _floats(fit.guard for fit in fits)
-        self.shared = _floats(fit.shared for fit in fits)
+        self.guard = _floats(fit.numbers.guard for fit in fits)
+        self.shared = _floats(fit.numbers.shared for fit in fits)
         self.any_shared = bool(self.shared.any())
         self.tile = _floats(c.tile_k for c in configs)
         self.least_depth = _floats(least_depth(fit.curve.config) if fit.rung.splits else np.inf for fit in fits)
         self._least = float(self.least_depth.min())
-        self.tail = np.array([fit.tail for fit in fits]).T
-        self.bandwidth = _floats(fit.bandwidth for fit in fits)
+        self.tail = np.array([fit.numbers.tail for fit in fits]).T
+        self.bandwidth = _floats(fit.numbers.bandwidth for fit in fits)
         of_arch = [database.fitted(fit.curve.arch) for fit in fits]
         self.reduction_ms = _floats(one.reduction_ms for one in of_arch)
         self.reduction_rate = _floats(one.reduction_bytes_per_ms for one in of_arch)
@@ -69,10 +69,7 @@ class Configs:
         self.calibration = _floats(fit.curve.calibration for fit in fits)
         self.full = _floats(fit.curve.blocks_per_sm for fit in fits)
         self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
-        tables = [_whole_loads(fit) for fit in fits]
-        both = ([row for table in tables for row in table[ragged]] for ragged in (0, 1))
-        self.lines = np.ascontiguousarray(np.array([*both]).transpose(2, 0, 1))
-        widths = [len(aligned) for aligned, _ in tables]
+        self.lines, widths = _whole_loads(fits)
         self.place = np.cumsum([0, *widths[:-1]])
         full = self.place + self.full.astype(np.intp)
         self.ends = np.stack([self.lines[:, :, n] for n in (self.place, self.place + 1, full, full + 1)], axis=1)
@@ -81,9 +78,8 @@ class Configs:
         powers = _powers(self.few_steps, self.bends)
         self.few_lines = (self.lines * np.repeat(powers, widths, axis=1)[:, None]).sum(axis=0)
         self.few_ends = (self.ends * powers[:, None, None]).sum(axis=0)
-        self.layouts = {
-            layout: np.array([fit.layouts[layout] for fit in fits]).transpose(2, 1, 0) for layout in LAYOUTS
-        }
+        factors = np.array([fit.numbers.layouts for fit in fits]).transpose(1, 3, 2, 0)
+        self.layouts = dict(zip(LAYOUTS, factors, strict=True))
         self.layouts["NN"] = np.ones_like(self.layouts["TT"])
 
     def most_rows(self, K: int) -> int:
@@ -280,24 +276,44 @@ def _powers(depth: Floats, bends: Floats) -> Floats:
     return found
 
 
-def _whole_loads(fit: Fit) -> list[list[Row]]:
-    """Return the lines of a config, of aligned and of ragged operands: the lightest load, 1, 2, ..., full, heaviest."""
-    found = []
-    for lines in fit.lines:
-        lightest, *between, heaviest = (_row(fit, line) for line in lines)
-        loads = probes.loads(fit.curve.blocks_per_sm)[1:-1]
-        whole = [between[0]]
-        for (low, below), (high, above) in pairwise(zip(loads, between, strict=True)):
-            for load in range(int(low) + 1, int(high) + 1):
-                share = (load - low) / (high - low)
-                whole.append(tuple(a + (b - a) * share for a, b in zip(below, above, strict=True)))
-        found.append([lightest, *whole, heaviest])
-    return found
+def _whole_loads(fits: Sequence[Fit]) -> tuple[Floats, list[int]]:
+    """Return the lines of the configs at the lightest load, 1, 2, ..., full and the heaviest, and how many each has.
+
+    The first axis has start, slope and what both bends add, the second has aligned and ragged operands.
+    """
+    both = ([_row(line, fit.probes.bend) for fit in fits for line in fit.numbers.lines[ragged]] for ragged in (0, 1))
+    measured = np.array([*both]).transpose(2, 0, 1)
+    below: list[int] = []
+    above: list[int] = []
+    shares: list[float] = []
+    widths, first = [], 0
+    for fit in fits:
+        low, high, share = _between(fit.curve.blocks_per_sm)
+        below += [first + at for at in low]
+        above += [first + at for at in high]
+        shares += share
+        widths.append(len(low))
+        first = above[-1] + 1
+    lines = measured.take(below, axis=2)
+    lines += (measured.take(above, axis=2) - lines) * _floats(shares)
+    return lines, widths
 
 
-def _row(fit: Fit, line: Line) -> Row:
-    """Return start, slope and what both bends add."""
-    near = line.bend == fit.probes.bend
+@lru_cache(maxsize=64)
+def _between(full: int) -> tuple[list[int], list[int], list[float]]:
+    """Return for each load that is kept the two measured ones around it, and the share of the way between these."""
+    measured = probes.loads(full)
+    last = len(measured) - 1
+    found = [(0, 0, 0.0), (1, 1, 0.0)]
+    for at, (low, high) in enumerate(pairwise(measured[1:-1]), 1):
+        found += [(at, at + 1, (load - low) / (high - low)) for load in range(int(low) + 1, int(high) + 1)]
+    below, above, share = zip(*found, (last, last, 0.0), strict=True)
+    return [*below], [*above], [*share]
+
+
+def _row(line: Line, bend: float) -> Row:
+    """Return start, slope and what both bends add, given the bend that is not the smaller measured depth."""
+    near = line.bend == bend
     return line.start, line.slope, line.extra if near else 0.0, 0.0 if near else line.extra
 
 
