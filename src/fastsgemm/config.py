@@ -143,11 +143,10 @@ class Config:
             A constant is unknown, missing, not an int or out of its range.
         """
         known = cls.declared()
-        unknown, missing = sorted(constants.keys() - known.keys()), sorted(_required(cls) - constants.keys())  # type: ignore[arg-type]
-        if unknown:
-            raise ConfigError(f"unknown constants {unknown}; {cls.__name__} has {list(known)}")
-        if missing:
-            raise ConfigError(f"constants {missing} of {cls.__name__} are missing")
+        if unknown := constants.keys() - known.keys():
+            raise ConfigError(f"unknown constants {sorted(unknown)}; {cls.__name__} has {list(known)}")
+        if missing := _required(cls) - constants.keys():  # type: ignore[arg-type]
+            raise ConfigError(f"constants {sorted(missing)} of {cls.__name__} are missing")
         config = cls(**constants)
         found = config.out_of_range()
         if found:
@@ -212,10 +211,11 @@ class Config:
 
     def out_of_range(self) -> list[Violation]:
         """Return a violation for each constant outside its range."""
+        value = vars(self)
         outside = [
             name
             for name, least, most, values in _ranges(type(self))  # type: ignore[arg-type]  # mypy takes the __hash__ of the instances
-            if not least <= getattr(self, name) <= most or (values and getattr(self, name) not in values)
+            if not least <= value[name] <= most or (values and value[name] not in values)
         ]
         found = (self.declared()[name].violation(name, getattr(self, name)) for name in outside)
         return [violation for violation in found if violation is not None]

@@ -17,7 +17,6 @@ Extent = Annotated[int, Meta(ge=1, le=MAX_EXTENT)]
 Layout = Literal["NN", "NT", "TN", "TT"]
 Ms = Annotated[float, Meta(ge=MS_LIMITS[0], le=MS_LIMITS[1])]
 Rate = Annotated[float, Meta(ge=1e-12, le=1e12)]  # TFLOP/s, or a speed relative to cuBLAS
-Positive = Annotated[float, Meta(gt=0.0)]
 Multiprocessors = Annotated[int, Meta(ge=1, le=2**16)]
 Blocks = Annotated[int, Meta(ge=1, le=32)]  # resident on a multiprocessor, on every architecture
 Calibration = Annotated[float, Meta(ge=0.1, le=10.0)]
@@ -91,35 +90,8 @@ class CurveLine(Struct, forbid_unknown_fields=True):
     numbers: CurveNumbers | None = None  # of schema 4, and of the default rungs
 
 
-class TileLine(Struct, forbid_unknown_fields=True):
-    """A tile of rung 11."""
-
-    constants: dict[str, int]
-    least_k: Extent
-    step_us: Positive
-    tile_us: Positive
-    most_k: Extent | None = None
-
-
-class RatesFile(Struct, forbid_unknown_fields=True):
-    """A file of what was measured of rung 11."""
-
-    schema: Literal[1]
-    arch: Text
-    device: Text
-    multiprocessors: Multiprocessors
-    times: dict[str, Positive]
-    origin: Literal["measured"]
-    driver: Text
-    nvrtc: Text
-    date: Date
-    tiles: Annotated[list[TileLine], Meta(min_length=1)]
-    least_gflop: dict[str, Positive] | None = None
-
-
 # A decoder looks at a type once.
 ANY = Decoder(AnyLine)
 RECORD = Decoder(MeasuredLine | PublishedLine | HandPickedLine)
 CURVE = Decoder(CurveLine)
 POINTS = Decoder(dict[Layout, list[Row]])
-RATES = Decoder(RatesFile)

@@ -40,6 +40,8 @@ _READ = (2, 3, SCHEMA)  # the schemas that are read
 OLD_NAMES = {"ASYNC": "CP_ASYNC", "SLICES": "SLICED_K", "CHAINS": "PARTIAL_ACCUMULATORS"}
 
 _MOST_SHARED = 2**24  # bytes of shared memory of a block
+_RUNG = b'{"rung": "'  # how a written line begins
+_MOST_OF_RUNG = 64  # bytes of a line that are looked at for the name of its rung
 _HEADER = ("schema", "arch", "shared_limit")
 _SHIPPED = frozenset(("fitted", "search_limits", "candidates"))  # keys that only shipped files have
 _KEYS = frozenset((*_HEADER, "records", "curves"))
@@ -123,8 +125,11 @@ def _rungs_of(lines: Sequence[Any]) -> list[str]:
 
     found = []
     for line in lines:
+        start = bytes(memoryview(line)[:_MOST_OF_RUNG])
         try:
-            found.append(rungs.find(ANY.decode(line).rung).name)
+            # A line as it is written begins with its rung; any other one is decoded.
+            name = start[len(_RUNG) : start.index(b'"', len(_RUNG))].decode() if start.startswith(_RUNG) else ""
+            found.append(rungs.find(name or ANY.decode(line).rung).name)
         except (ValueError, RecursionError, UnknownRungError):
             found.append("")
     return found

@@ -25,7 +25,7 @@ from fastsgemm.heuristics.database import kept
 from fastsgemm.heuristics.database_entries import GENERIC, Tools
 
 if TYPE_CHECKING:
-    from fastsgemm.heuristics.database_lines import TileLine
+    from fastsgemm.heuristics.fp16x3_lines import TileLine
 
 _SCHEMA = 1
 _FOLDER = "fp16x3"  # in the tuning database, and in the user's data folder
@@ -209,7 +209,7 @@ def parse(path: Path, text: bytes) -> Rates:
     RecordError
         Something is wrong with it; the message begins with `path`.
     """
-    from fastsgemm.heuristics.database_lines import RATES
+    from fastsgemm.heuristics.fp16x3_lines import RATES
 
     try:
         read = strict_json.decode_with(RATES, text)
