@@ -109,8 +109,7 @@ struct Traits {
 constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
 
 // The main loop with two stages: the copies of a tile are issued step by step while the tile before it is
-// multiplied. `tiles_left` counts the tiles after the current one. Multiplies tiles until it is below `until`
-// and returns it.
+// multiplied. It goes on until `tiles_left`, the tiles after the current one, is below `until`; returns it.
 __device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
                                          int until) {
 #pragma unroll 1
@@ -183,7 +182,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int depth = max(0, min(K - k_first, k_chunk));
     const int slice = SLICED_K > 1 ? threadIdx.x / THREADS_PER_SLICE : 0;
     const int warp = (SLICED_K > 1 ? threadIdx.x % THREADS_PER_SLICE : threadIdx.x) / 32;
-    const int warp_m = warp / (BN / WN) * WM, warp_n = warp % (BN / WN) * WN, lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % 32;
+    const int warp_m = warp / (BN / WN) * WM, warp_n = warp % (BN / WN) * WN;
     const int row = warp_m + lane / (Traits::WSUBN / TN) * TM;  // of the first sub-tile, in the block tile
     const int col = warp_n + lane % (Traits::WSUBN / TN) * TN;
     PipelinedCopy<TraitsA> copy_a(A + element_offset<TRANS_A>(0, k_first, lda), lda, tile.m, M);

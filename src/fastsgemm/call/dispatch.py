@@ -15,7 +15,7 @@ from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Products, Source
+from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, BatchAndSource, Source
 from fastsgemm.geometry.layout import ITEM, row_major
 from fastsgemm.geometry.variants import Call, Operand, Variant
 from fastsgemm.heuristics import batch_invariant, database, packing
@@ -90,7 +90,8 @@ class KernelLaunch(Struct, frozen=True):
         if self.swap_ab:
             a, b = b, a
         given = (self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc)
-        return (*given, *((self.chunk, self.parts_apart) if self.rung.splits else ()), self._products(self.batch, source))
+        parts = (self.chunk, self.parts_apart) if self.rung.splits else ()
+        return (*given, *parts, self._last(self.batch, source))
 
     @property
     def reduction(self) -> str:
@@ -114,11 +115,11 @@ class KernelLaunch(Struct, frozen=True):
 
     def reduction_arguments(self, workspace: Any, c: Any, alpha: Any, beta: Any, source: Any = None) -> tuple[Any, ...]:
         """Return the arguments of `reduction`, which adds the partial sums up and applies alpha and beta."""
-        products = self._products(replace(self.batch, a=self._sums_apart), source)
-        return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c, products)
+        last = self._last(replace(self.batch, a=self._sums_apart), source)
+        return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c, last)
 
-    def _products(self, batch: Batch, source: Any) -> Batch | Products:
-        return batch if self.source is None else Products(batch, self.source, source)
+    def _last(self, batch: Batch, source: Any) -> Batch | BatchAndSource:
+        return batch if self.source is None else BatchAndSource(batch, self.source, source)
 
     @property
     def partial_sums(self) -> int:

@@ -58,7 +58,7 @@ def add_product(
     if source is not None and not rung.reads_source:
         packing.add_copy(draft, source, c, extents, "beta")
         source = None
-    lying = source and Source(source.strides, source.steps, source.misalignment)
+    lying = None if source is None else Source(source.strides, source.steps, source.misalignment)
     call = variants.call_for(chosen.a, chosen.b, operands[2], lying, extents=extents)
     launch = dispatch.kernel_launch(gpu.arch, rung, config, call)
     from_a, from_b = (
@@ -67,7 +67,7 @@ def add_product(
     )
     K, alpha, beta = Scalar.STEPS, Scalar.ALPHA, Scalar.BETA
     threads, shared_bytes = config.threads, config.shared_bytes
-    read = source and source.address
+    read = None if source is None else source.address
     if launch.parts == 1:
         product = kernel.get(gpu, rung, config, launch.variant, handle)
         arguments = launch.arguments(from_a, from_b, c.address, K, alpha, beta, read)

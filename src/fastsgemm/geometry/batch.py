@@ -20,7 +20,7 @@ from fastsgemm.problem import MAX_EXTENT
 DIMENSIONS = 3  # of a batch in one launch; as in cuda_src/device/batch.cuh
 _MAX_GRID = 65535  # blocks of a grid along y and along z
 _STRUCT = struct.Struct(f"3I4x{3 * DIMENSIONS}q")  # as `Batch` in cuda_src/device/batch.cuh
-_AFTER_ADDRESS = struct.Struct(f"{2 + DIMENSIONS}q")  # as `Source` in cuda_src/device/source.cuh
+_SOURCE = struct.Struct(f"Q{2 + DIMENSIONS}q")  # as `Source` in cuda_src/device/source.cuh
 
 Strides = tuple[int, ...]
 
@@ -77,6 +77,7 @@ class Batch(Struct, frozen=True):
 
 
 ONE_PRODUCT = Batch()
+ADDRESS_PLACE = _STRUCT.size  # of the source's address in a packed `BatchAndSource`, in bytes
 
 
 class Source(Struct, frozen=True):
@@ -108,26 +109,25 @@ class Source(Struct, frozen=True):
         return VECTOR if together and gcd(VECTOR, self.strides[0], *self.steps) == VECTOR else 1
 
 
-class Products(Struct, frozen=True):
-    """The products of a launch whose kernel reads a source; in C++ ``Products`` of cuda_src/device/source.cuh.
+class BatchAndSource(Struct, frozen=True):
+    """The last argument of a kernel that reads a source.
 
     Attributes
     ----------
     batch : Batch
     source : Source
     address : object
-        What stands for the source's address.
+        What stands for the address of the source: an address of a later call or, simulated, a name.
     """
 
     batch: Batch
     source: Source
     address: Any
 
-    @property
-    def packed(self) -> tuple[bytes, bytes]:
-        """The kernels' argument before and after the source's address."""
-        steps = (0,) * (DIMENSIONS - len(self.source.steps)) + self.source.steps
-        return self.batch.packed, _AFTER_ADDRESS.pack(*self.source.strides, *steps)
+    def packed(self, address: int) -> bytes:
+        """Return the kernels' argument, with the source at this address."""
+        missing = DIMENSIONS - len(self.source.steps)
+        return self.batch.packed + _SOURCE.pack(address, *self.source.strides, *(0,) * missing, *self.source.steps)
 
 
 class Stack(Struct, frozen=True):

@@ -105,7 +105,7 @@ def call_for(
     swap_ab = c.how.trans
     if swap_ab:
         a, b, c = b.transposed, a.transposed, c.transposed
-        source = source and source.transposed
+        source = None if source is None else source.transposed
     variant = Variant(
         a.how.trans, b.how.trans, a.width, b.width, c.width, source=0 if source is None else source.width
     )
@@ -150,7 +150,7 @@ def call_with_swap_ab(rung: Rung, call: Call) -> Call:
     variant = Variant(not v.trans_b, not v.trans_a, v.vec_b, v.vec_a, v.vec_c, trans_c=True, source=v.source)
     return Call(
         not call.swap_ab, call.problem.transposed, variant, call.ldb, call.lda, call.ldc, call.batch.swapped,
-        call.source and call.source.transposed,
+        None if call.source is None else call.source.transposed,
     )  # fmt: skip
 
 
