@@ -243,7 +243,7 @@ def test_a_source_goes_with_c_through_every_swap(rung, M, N, trans_c, strides, w
     """It is read in vectors along the lines of C in memory."""
     a, b = Operand((M, 16), Stored(False, 16)), Operand((16, N), Stored(False, N))
     c, source = Operand((M, N), Stored(trans_c, M if trans_c else N)), Source(strides)
-    call = variants.call_with_swap_ab(rung, variants.call_for(a, b, c, source))
+    call = variants.call_with_swap_ab(rung, variants.call_for(a, b, c, source=source))
     assert call.source == (source.transposed if call.swap_ab else source)
     whole, divided = tiled(8, 8, 8, 1), tiled(8, 8, 8, 2)
     assert variants.variant_for(rung, call, whole, 16).source == width
@@ -252,7 +252,8 @@ def test_a_source_goes_with_c_through_every_swap(rung, M, N, trans_c, strides, w
 
 def test_a_source_is_read_no_wider_than_c_is_stored():
     c = Operand((64, 64), Stored(False, 65))
-    call = variants.call_for(Operand((64, 8), Stored(False, 8)), Operand((8, 64), Stored(False, 64)), c, Source((0, 1)))
+    a, b = Operand((64, 8), Stored(False, 8)), Operand((8, 64), Stored(False, 64))
+    call = variants.call_for(a, b, c, source=Source((0, 1)))
     assert variants.variant_for(find("pipelined"), call, tiled(8, 8, 8), 16).source == 1
 
 

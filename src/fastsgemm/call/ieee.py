@@ -59,7 +59,7 @@ def add_product(
         packing.add_copy(draft, source, c, extents, "beta")
         source = None
     lying = None if source is None else Source(source.strides, source.steps, source.misalignment)
-    call = variants.call_for(chosen.a, chosen.b, operands[2], lying, extents=extents)
+    call = variants.call_for(chosen.a, chosen.b, operands[2], extents=extents, source=lying)
     launch = dispatch.kernel_launch(gpu.arch, rung, config, call)
     from_a, from_b = (
         packing.add_lines(draft, each.address, how, to) if to.padded else each.address

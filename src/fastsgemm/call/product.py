@@ -178,7 +178,8 @@ def _add_batch(
 
     It is done for `times` batches of these extents, which differ in their addresses only.
     """
-    a, b, given_c, source = (*operands, None)[:4]
+    a, b, given_c, *rest = operands
+    source = rest[0] if rest else None
     if a.how is None and not split[0]:
         a = packing.add_packed(draft, a, extents, "alpha")
     if b.how is None and not split[1]:

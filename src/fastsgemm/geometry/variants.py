@@ -95,20 +95,19 @@ class Call(Struct, frozen=True):
 
 
 def call_for(
-    a: Operand, b: Operand, c: Operand, source: Source | None = None, *, extents: tuple[int, ...] = ()
+    a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = (), source: Source | None = None
 ) -> Call:
     """Return how a kernel is called for these operands: with C row-major, A and B swapped if it is not.
 
-    Beta multiplies `source`, or C where that is None. `extents` are those of a batch, along which the operands have
-    their steps.
+    `extents` are those of a batch, along which the operands have their steps. Beta multiplies `source`, or C where that
+    is None.
     """
     swap_ab = c.how.trans
     if swap_ab:
         a, b, c = b.transposed, a.transposed, c.transposed
         source = None if source is None else source.transposed
-    variant = Variant(
-        a.how.trans, b.how.trans, a.width, b.width, c.width, source=0 if source is None else source.width
-    )
+    read = 0 if source is None else source.width
+    variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width, source=read)
     batch = Batch(extents, a.steps, b.steps, c.steps)
     problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout, batch.count)
     return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch, source)
@@ -213,8 +212,8 @@ class Variant(Struct, frozen=True):
     batched : bool
         The grid has several products along y and z.
     source : int
-        0: beta multiplies C. 4 or 1: it multiplies the source, which is read so many floats at a time; only on the rungs
-        that read one.
+        0: beta multiplies C. 4 or 1: it multiplies the source, of which so many floats are read at a time; always 0 on
+        rungs 1 to 8.
     """
 
     trans_a: bool = False

@@ -109,7 +109,7 @@ def target(file: str, arch: str) -> str:
 
 
 def helper(name: str, **changed: int) -> str:
-    """Return the source of a kernel that has no `Config`, with its constants of `HELPERS` and those that are changed."""
+    """Return the source of a kernel that has no `Config`: with its constants of `HELPERS`, but for those changed."""
     return with_constants(f"{name}.cu", HELPERS[name] | changed)
 
 

@@ -129,7 +129,7 @@ def _launch(
         c[...] = source
         source = None
     lying = None if source is None else Source(found[3].strides, found[3].steps, misalignment(source) % 16)
-    call = variants.call_for(chosen.a, chosen.b, as_they_lie[2], lying, extents=extents)
+    call = variants.call_for(chosen.a, chosen.b, as_they_lie[2], extents=extents, source=lying)
     launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
     steps, alpha = grid.steps(launch.K, alpha, beta)
     read = bool(steps)
