@@ -12,16 +12,12 @@
 // - A warpgroup computes 64 x BN of a tile, with both operands in shared memory (wgmma).
 // - Tensor cores truncate their sums. So a chain of products that a tensor core accumulates is kept short and
 //   then added to FP32 registers with correct rounding (promotion).
-// SETS = 3: one set of registers for the sums, one for the chain of hi hi and one for the chain of the cross
-// products, hi lo + lo hi. The chain of hi hi is promoted every PROMOTE_STAGES * 32 steps of k, while the
-// cross products are computed. Their chain lasts to the end of K, because its truncation errors count 2^-11
-// as much.
-// SETS = 2: the tile is wider, and one set serves both chains in turn:
-//     cross | hi hi, hi hi | cross, cross | hi hi, ...
-// where a comma joins two groups of PROMOTE_STAGES stages in one chain, and | is a promotion.
-// C is written only where both lines have few exceptions (device/split_format.cuh); guard_fp16x3.cu computes
-// the other elements. The host swaps the operands for a C of few rows (TRANS_C = 1: C(m, n) lies at n * ldc +
-// m) and for a column-major C.
+// A thread has three sets of registers: one for the sums, one for the chain of hi hi and one for the chain of
+// the cross products, hi lo + lo hi. The chain of hi hi is promoted every PROMOTE_STAGES * 32 steps of k,
+// while the cross products are computed. Their chain lasts to the end of K, because its truncation errors
+// count 2^-11 as much. C is written only where both lines have few exceptions (device/split_format.cuh);
+// guard_fp16x3.cu computes the other elements. The host swaps the operands for a C of few rows (TRANS_C = 1:
+// C(m, n) lies at n * ldc + m) and for a column-major C.
 //
 // Grid: any number of blocks; best is min(SMs, tiles * parts). Block: THREADS. Dynamic shared memory: SHARED
 // bytes. K is split into parts of `part_blocks` blocks (a multiple of four) of BLOCK_K steps. With more than
@@ -36,36 +32,32 @@
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int BM = 128;            // rows of C a tile: 64 a warpgroup that multiplies; 64 or 128
-constexpr int BN = 128;            // columns of C a tile: 16, 32, 64, 128 or 192
-constexpr int SETS = 3;            // sets of BN / 2 registers: 3, or 2 for BN = 192
+constexpr int BN = 128;            // columns of C a tile: 16, 32, 64 or 128
 constexpr int PROMOTE_STAGES = 2;  // stages of 32 steps of k from one promotion to the next: 1 or 2
 constexpr int STAGES = 7;          // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
 constexpr int GROUP_M = 8;         // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;         // 1: C is column-major
-constexpr int VEC_C = 2;  // floats a store: 2 where C and ldc have 8-byte alignment and TRANS_C = 0, else 1
+constexpr int VEC_C = 4;  // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
 // constants:end
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
 constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
-// Stages that the main loop takes at a time; K is filled up to a multiple with zeros.
-constexpr int TURN = SETS == 3 ? PROMOTE_STAGES : 2 * PROMOTE_STAGES;
 constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16);
 // Registers per thread. An SM has 65536, and the compiler gives every thread the same number; the warpgroup
 // that copies releases most of its share to those that multiply.
 constexpr int COPY_REGISTERS = 40;
 constexpr int MULTIPLY_REGISTERS = 232;
 static_assert(BM == 64 || BM == 128, "the registers are for one or two warpgroups that multiply");
-static_assert(SETS == 2 || SETS == 3, "two or three sets of registers");
-static_assert(SETS * BN / 2 + 32 <= MULTIPLY_REGISTERS, "the sets fit in the registers");
+static_assert(3 * BN / 2 + 32 <= MULTIPLY_REGISTERS, "the sets fit in the registers");
 static_assert(STAGES >= 4, "a chain of 128 steps needs two stages while two more are filled");
 static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
-static_assert(!TRANS_C || VEC_C == 1, "a column-major C is stored float by float");
+static_assert(STORE_SCRATCH * 4 <= 16 * 128, "a warp lays what it stores in its rows of a stage");
 
 // The ring of stages, and the stage that a role has reached.
 struct Ring {
-    static constexpr int BN = ::BN, SETS = ::SETS, PROMOTE_STAGES = ::PROMOTE_STAGES, STAGE_A = ::STAGE_A;
+    static constexpr int BN = ::BN, PROMOTE_STAGES = ::PROMOTE_STAGES, STAGE_A = ::STAGE_A;
 
     unsigned base;  // shared address of stage 0; the barriers follow the last stage
     int stage = 0;
@@ -85,13 +77,13 @@ struct Ring {
 struct Work {
     Tile tile;
     int part;
-    int turns;  // of the main loop
+    int groups;  // of PROMOTE_STAGES stages; K is filled up with zeros
 
     __device__ __forceinline__ Work(int M, int N, int k_blocks, int part_blocks, unsigned tiles,
                                     unsigned number)
         : tile(tile_of_block<BM, BN, GROUP_M>(M, N, number % tiles)),
           part(number / tiles),
-          turns((min(part_blocks, k_blocks - part * part_blocks) + TURN - 1) / TURN) {}
+          groups((min(part_blocks, k_blocks - part * part_blocks) + PROMOTE_STAGES - 1) / PROMOTE_STAGES) {}
 };
 
 // What device/scaled_store.cuh is compiled for.
@@ -105,7 +97,7 @@ __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorM
                                            unsigned works) {
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, k_blocks, part_blocks, tiles, number);
-        const int first = work.part * part_blocks, last = first + work.turns * TURN;
+        const int first = work.part * part_blocks, last = first + work.groups * PROMOTE_STAGES;
 #pragma unroll 1
         for (int block = first; block < last; ++block) {
             const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
@@ -157,12 +149,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, k_blocks, part_blocks, tiles, number);
             float sum[BN / 2];
-            multiply(sum, ring, work.turns * (TURN / PROMOTE_STAGES), warpgroup);
-            const int m = work.tile.m + 16 * warp;
-            if (split)
-                store_plain<Layout>(sum, m, work.tile.n, M, N, C + work.part * part_stride, ldc);
-            else
-                store_scaled<Layout>(sum, m, work.tile.n, M, N, alpha, rows, columns, beta, C, ldc);
+            const auto last = multiply(sum, ring, work.groups, warpgroup);
+            // The warp's own rows of A in the last stage: 16 lines of 128 bytes.
+            const unsigned own = ring.data(last.stage[0]) + warp * 16 * 128 - address;
+            store_sums<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
+                               work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
+                               split ? nullptr : columns, split ? 0.0f : beta, C + work.part * part_stride,
+                               ldc);
+            show_copy_engine();
+            release(ring, last);
         }
     }
 }

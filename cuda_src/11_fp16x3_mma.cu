@@ -21,7 +21,7 @@ constexpr int WN = 32;      // columns of C a warp: multiple of 16
 constexpr int STAGES = 3;   // of the ring, (BM + BN) * 128 bytes each: at least 2
 constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
-constexpr int VEC_C = 2;    // floats a store: 2 where C and ldc have 8-byte alignment and TRANS_C = 0, else 1
+constexpr int VEC_C = 4;  // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
 // constants:end
 
 constexpr int WARPS_N = BN / WN;
@@ -33,6 +33,7 @@ constexpr int PIECES = 8;                           // of 16 bytes, per line
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
 static_assert(WM % 16 == 0 && WN % 16 == 0, "ldmatrix loads 16 lines at a time");
 static_assert(STAGES >= 2, "one stage is filled while another is used");
+static_assert(THREADS / 32 * STORE_SCRATCH * 4 <= SHARED, "the warps lay what they store in the ring");
 static_assert(BM * PIECES % THREADS == 0 && BN * PIECES % THREADS == 0, "threads share out the copies");
 
 // What device/scaled_store.cuh is compiled for.
@@ -140,7 +141,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 sum.value[i][j] = __fadd_rn(sum.value[i][j], high.value[i][j]);
     }
     wait_for_copies_but<0>();
+    __syncthreads();  // all have read the last stage
+    float *const scratch = reinterpret_cast<float *>(shared) + warp * STORE_SCRATCH;
 
+    const bool split = part_blocks < k_blocks;
     if (warp == 0 && part == 0) note_exceptions<Layout>(tile, M, N, rows, columns, exceptions);
 #pragma unroll
     for (int i = 0; i < TILES_M; ++i) {
@@ -148,9 +152,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int j = 0; j < TILES_N * 4; ++j)
             sum.value[i][j] = __fmaf_rn(cross.value[i][j], 1.0f / LO_SCALE, sum.value[i][j]);
         const int m = tile.m + warp_m + 16 * i, n = tile.n + warp_n;
-        if (part_blocks < k_blocks)
-            store_plain<Layout>(sum.value[i], m, n, M, N, C + part * part_stride, ldc);
-        else
-            store_scaled<Layout>(sum.value[i], m, n, M, N, alpha, rows, columns, beta, C, ldc);
+        store_sums<Layout>(sum.value[i], scratch, m, n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
+                           split ? nullptr : columns, split ? 0.0f : beta, C + part * part_stride, ldc);
     }
 }

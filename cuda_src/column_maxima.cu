@@ -1,5 +1,5 @@
 // The first of two passes over an operand whose lines are strided (row-major B, column-major A): the largest
-// magnitude of each line, in each of gridDim.y parts of K. The second pass is split_columns.cu. X(k, line)
+// magnitude of each line, in each of gridDim.y parts of K. The second pass is split.cu. X(k, line)
 // lies at k * ldx + line. The counts of the lines are set to zero here, for the second pass to add to.
 //
 // Grid: ceil(lines / 128) x parts of K. Block: 256.

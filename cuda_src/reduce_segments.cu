@@ -5,9 +5,9 @@
 // shared memory, and one thread for each element adds these up, while the next PASS parts are being read.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int THREADS = 256;     // of a block: a multiple of GROUPS
-constexpr int GROUPS = 8;        // of threads, each of which reads other parts, for more than SERIAL_PARTS
-constexpr int SERIAL_PARTS = 8;  // the most parts of which one thread reads and adds all
+constexpr int THREADS = 256;      // of a block: a multiple of GROUPS
+constexpr int GROUPS = 8;         // of threads, each of which reads other parts, for more than SERIAL_PARTS
+constexpr int SERIAL_PARTS = 16;  // the most parts of which one thread reads and adds all
 constexpr int READS = 16;  // loads of a thread in flight, each of another part, for more than SERIAL_PARTS
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1: the source, see device/source.cuh
 // constants:end

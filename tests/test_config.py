@@ -18,6 +18,7 @@ from fastsgemm.config import (
     PipelinedConfig,
     SharedTileConfig,
     SkinnyConfig,
+    SkinnyInOrderConfig,
     ThreadColumnConfig,
     ThreadTileConfig,
     VectorizedConfig,
@@ -27,7 +28,7 @@ from fastsgemm.config import (
 from fastsgemm.errors import CompileError, ConfigError
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import compiler, source
-from fastsgemm.rungs import IEEE, find
+from fastsgemm.rungs import IEEE, IN_ORDER, find
 
 SHARED_LIMIT = 232448  # of an H100 or H200, bytes
 
@@ -392,7 +393,7 @@ def test_the_base_class_makes_no_config_and_names_those_that_do():
         Config(BM=128, BN=128)
 
 
-FAMILIES = {rung.file: rung.config for rung in IEEE} | {"11_fp16x3.cu": Fp16x3Config}
+FAMILIES = {rung.file: rung.config for rung in (*IEEE, *IN_ORDER)} | {"11_fp16x3.cu": Fp16x3Config}
 
 
 @pytest.mark.parametrize(("file", "family"), FAMILIES.items())
@@ -407,6 +408,7 @@ def test_a_family_declares_the_constants_and_the_defaults_of_its_kernel(file, fa
         "K_GROUP",
         "MAX_ALTERNATED",
         "MAX_PASS",
+        *(["SEGMENT"] if family is SkinnyInOrderConfig else []),
     }
     defaults = {f.name: f.default for f in dataclasses.fields(family) if f.default is not dataclasses.MISSING}
     if family is not Fp16x3Config:  # whose tile was measured to be the best on an H200
@@ -417,11 +419,9 @@ FP16X3 = [
     ({}, None),
     ({"BM": 96}, "BM"),
     ({"BN": 48}, "BN"),
-    ({"SETS": 4}, "SETS"),
     ({"STAGES": 3}, "STAGES"),
     ({"STAGES": 8}, "shared memory of a block, set by BM, BN and STAGES,"),
-    ({"BN": 192, "SETS": 2, "STAGES": 5}, None),
-    ({"BN": 192, "STAGES": 5}, "registers of a thread, set by SETS and BN,"),
+    ({"BN": 64, "STAGES": 9}, None),
 ]
 
 

@@ -189,7 +189,7 @@ def look_fp16x3(nvdisasm: str) -> Data:
     config = fp16x3.choose(device_at(ARCH), TYPICAL[0], forced=True).config
     assert config is not None
     file = geometry.file_of(config)
-    text = source.with_constants(file, source.defaults(file) | config.compiled | {"VEC_C": 2})
+    text = source.with_constants(file, source.defaults(file) | config.compiled | {"VEC_C": 4})
     name, target = rungs.kernel_name(file), source.target(file, ARCH)
     loop = main_loop(code_of(disassemble(nvdisasm, compiler.cubin(text, name, target))), TENSOR)
     report = compiler.report(text, name, target)

@@ -25,6 +25,13 @@ __device__ __forceinline__ void barrier_init_done() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// Order what this warp has read and written in shared memory before what the copy engine writes there later.
+// An arrival at a barrier follows.
+__device__ __forceinline__ void show_copy_engine() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+}
+
 __device__ __forceinline__ void barrier_arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }

@@ -1,9 +1,9 @@
 // Rung 11: sums of scaled FP16 products, promoted to FP32 registers before truncation errors grow. One
 // warpgroup computes 64 x BN of a tile.
 //
-// Ring is the kernel's ring of stages. Its constants: BN, columns of a tile; SETS, sets of BN / 2 registers;
-// PROMOTE_STAGES, stages of a promotion; STAGE_A, bytes of A in a stage. Its functions: data(stage),
-// full(stage) and empty(stage) are shared addresses, next() goes on to the next stage.
+// Ring is the kernel's ring of stages. Its constants: BN, columns of a tile; PROMOTE_STAGES, stages of a
+// promotion; STAGE_A, bytes of A in a stage. Its functions: data(stage), full(stage) and empty(stage) are
+// shared addresses, next() goes on to the next stage.
 #pragma once
 #include "device/mbarrier.cuh"
 #include "device/split_format.cuh"
@@ -70,80 +70,37 @@ __device__ __forceinline__ void release(const Ring &ring, const StageGroup<COUNT
     for (int i = 0; i < COUNT; ++i) barrier_arrive(ring.empty(group.stage[i]));
 }
 
-// Compute sum = A B over `groups` groups of stages, for SETS = 2 an even number, for one warpgroup.
+// Compute sum = A B over `groups` groups of stages, for one warpgroup. Return the last group, which the
+// caller releases: the warpgroup no longer needs its rows of A there, and may use their memory until then.
 template <class Ring>
-__device__ __forceinline__ void multiply(float (&sum)[Ring::BN / 2], Ring &ring, int groups, int warpgroup) {
+__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply(float (&sum)[Ring::BN / 2], Ring &ring,
+                                                                     int groups, int warpgroup) {
     constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
-    auto high = [&](float (&chain)[COUNT], const StageGroup<STAGES> &group, bool go_on) {
-#pragma unroll
-        for (int i = 0; i < STAGES; ++i)
-            multiply_high<Ring>(chain, ring.data(group.stage[i]), warpgroup, go_on || i > 0);
-        wgmma_commit();
-    };
-    auto cross = [&](float (&chain)[COUNT], const StageGroup<STAGES> &group, bool go_on) {
-#pragma unroll
-        for (int i = 0; i < STAGES; ++i)
-            multiply_cross<Ring>(chain, ring.data(group.stage[i]), warpgroup, go_on || i > 0);
-        wgmma_commit();
-    };
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) sum[i] = 0.0f;
-    if constexpr (Ring::SETS == 3) {
-        float high_chain[COUNT], cross_chain[COUNT];
-        StageGroup<STAGES> last;
+    float high_chain[COUNT], cross_chain[COUNT];
+    StageGroup<STAGES> last;
 #pragma unroll 1
-        for (int i = 0; i < groups; ++i) {
-            const StageGroup<STAGES> group = wait_for_group(ring);
-            pin(high_chain);
-            wgmma_begin();
-            high(high_chain, group, false);
-            cross(cross_chain, group, i > 0);
-            wgmma_wait<1>();  // for hi hi, and so for the cross products of the group before
-            pin(high_chain);
-            if (i > 0) release(ring, last);
-            last = group;
-            promote_high(sum, high_chain);
-        }
-        wgmma_wait<0>();
-        release(ring, last);
-        pin(cross_chain);
-        promote_cross(sum, cross_chain);
-    } else {
-        float chain[COUNT];
-        StageGroup<STAGES> odd;
-#pragma unroll 1
-        for (int i = 0; i < groups; i += 2) {
-            const StageGroup<STAGES> even = wait_for_group(ring);
-            pin(chain);
-            wgmma_begin();
-            cross(chain, even, i > 0);
-            if (i > 0) {
-                wgmma_wait<1>();
-                release(ring, odd);
-            }
-            wgmma_wait<0>();
-            pin(chain);
-            promote_cross(sum, chain);
-
-            pin(chain);
-            wgmma_begin();
-            high(chain, even, false);
-            odd = wait_for_group(ring);
-            wgmma_begin();
-            high(chain, odd, true);
-            wgmma_wait<1>();
-            release(ring, even);
-            wgmma_wait<0>();
-            pin(chain);
-            promote_high(sum, chain);
-
-            pin(chain);
-            wgmma_begin();
-            cross(chain, odd, false);
-        }
-        wgmma_wait<0>();
-        release(ring, odd);
-        pin(chain);
-        promote_cross(sum, chain);
+    for (int i = 0; i < groups; ++i) {
+        const StageGroup<STAGES> group = wait_for_group(ring);
+        pin(high_chain);
+        wgmma_begin();
+#pragma unroll
+        for (int j = 0; j < STAGES; ++j)
+            multiply_high<Ring>(high_chain, ring.data(group.stage[j]), warpgroup, j > 0);
+        wgmma_commit();
+#pragma unroll
+        for (int j = 0; j < STAGES; ++j)
+            multiply_cross<Ring>(cross_chain, ring.data(group.stage[j]), warpgroup, i > 0 || j > 0);
+        wgmma_commit();
+        wgmma_wait<1>();  // for hi hi, and so for the cross products of the group before
+        pin(high_chain);
+        if (i > 0) release(ring, last);
+        last = group;
+        promote_high(sum, high_chain);
     }
+    wgmma_wait<0>();
+    pin(cross_chain);
+    promote_cross(sum, cross_chain);
+    return last;
 }

@@ -1,5 +1,5 @@
 // Rung 11: the end of a tile of C, once its sums are in registers. Layout has the constants BM and BN, rows
-// and columns of a tile; TRANS_C, 1 where C is column-major; VEC_C, floats of a store.
+// and columns of a tile; TRANS_C, 1 where C is column-major; VEC_C, floats of a store, 1 or 4.
 #pragma once
 #include "device/split_format.cuh"
 #include "device/epilogue.cuh"
@@ -22,85 +22,152 @@ __device__ __forceinline__ void note_exceptions(Tile tile, int M, int N, const L
     if (lane == 0) exceptions[place] = any;
 }
 
-// Write 16 rows of C from m on and 2 PLACES columns from n on: the sums of a warp as mma and wgmma leave
-// them. PLAIN: of a part of K, as they are. Else scaled, with alpha and beta, where both lines are sparse in
-// exceptions.
-template <class Layout, bool PLAIN, int PLACES>
-__device__ __forceinline__ void store_sums(const float (&sum)[PLACES], int warp_m, int warp_n, int M, int N,
-                                           float alpha, const Line *rows, const Line *columns, float beta,
-                                           float *C, long long ldc) {
-    // The old C of EIGHTS times eight columns is read before any of it is used, so that its loads are in
-    // flight together. Wide tiles leave registers for fewer columns.
-    constexpr bool TRANS_C = Layout::TRANS_C;
-    constexpr int EIGHTS = PLACES > 64 || PLACES % 16 != 0 ? 2 : 4;
-    const int lane = threadIdx.x % 32;
-    const int m = warp_m + lane / 4, n0 = warp_n + lane % 4 * 2;
-    const long long right = TRANS_C ? ldc : 1;  // from a column of C to the next
-    Line row[2];                                // the rows m and m + 8
-    bool row_stored[2];
-    float *row_c[2];
+// Shared memory through which a warp lays what it stores, in floats. It begins at a multiple of 16 bytes.
+constexpr int STORE_SCRATCH = 288;
+
+// What a store has to know of a line: its exponent, or that its elements of C are not stored here because the
+// line is dense in exceptions or outside of C. The code of an element is the sum of its row's and its
+// column's.
+constexpr int NOT_STORED = 1 << 20;
+
+__device__ __forceinline__ bool is_stored(int code) {
+    return code < NOT_STORED / 2;
+}
+
+__device__ __forceinline__ int store_code(const Line *lines, int i, int end) {
+    if (i >= end) return NOT_STORED;
+    if (lines == nullptr) return 0;
+    const Line line = lines[i];
+    return line.left_out <= SPARSE ? line.exponent : NOT_STORED;
+}
+
+// VEC neighbours, at once with `all`, else those that are stored here.
+template <int VEC>
+__device__ __forceinline__ void load_vector(float (&value)[VEC], const float *from, const int (&code)[VEC],
+                                            bool all) {
+    if (VEC == 4 && all) {
+        const float4 v = *reinterpret_cast<const float4 *>(from);
+        value[0] = v.x, value[1 % VEC] = v.y, value[2 % VEC] = v.z, value[3 % VEC] = v.w;
+    } else {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        const bool inside = m + 8 * h < M;
-        row_c[h] = C + (m + 8 * h) * (TRANS_C ? 1 : ldc) + n0 * right;
-        row[h] = inside && !PLAIN ? rows[m + 8 * h] : Line{0, 0};
-        row_stored[h] = inside && row[h].left_out <= SPARSE;
+        for (int i = 0; i < VEC; ++i)
+            if (is_stored(code[i])) value[i] = from[i];
     }
+}
+
+template <int VEC>
+__device__ __forceinline__ void store_vector(float *to, const float (&value)[VEC], const int (&code)[VEC],
+                                             bool all) {
+    if (VEC == 4 && all) {
+        *reinterpret_cast<float4 *>(to) =
+            make_float4(value[0], value[1 % VEC], value[2 % VEC], value[3 % VEC]);
+    } else {
 #pragma unroll
-    for (int j = 0; j < PLACES / 4; j += EIGHTS) {
-        const int n = n0 + 8 * j;
-        int exponent[EIGHTS][2];
-        bool stored[EIGHTS][2][2];
-        float old[EIGHTS][2][2];
+        for (int i = 0; i < VEC; ++i)
+            if (is_stored(code[i])) to[i] = value[i];
+    }
+}
+
+// Where a warp stores 16 x COLS elements of C in passes of 256. Lanes that store neighbours are neighbours.
+template <class Layout, int COLS>
+struct StorePass {
+    static constexpr bool TRANS_C = Layout::TRANS_C;
+    static constexpr int VEC = Layout::VEC_C;
+    static_assert(VEC == 1 || VEC == 4 && !TRANS_C, "a column-major C is stored float by float");
+    static constexpr int WIDTH = TRANS_C || COLS % 32 != 0 ? 16 : 32;  // columns
+    static constexpr int HEIGHT = 256 / WIDTH;                         // rows
+    static constexpr int PITCH = WIDTH + WIDTH / 8;  // floats of a row in shared memory: few bank conflicts
+    static constexpr int ABREAST = TRANS_C ? HEIGHT : WIDTH / VEC;  // lanes that store neighbours
+    static constexpr int STEPS = 8 / VEC;                           // stores of a lane
+    static_assert(HEIGHT * PITCH <= STORE_SCRATCH, "a pass fits");
+
+    // The row and the column of a lane's first store in a pass; the others lie STRIDE rows, or columns,
+    // apart.
+    static constexpr int STRIDE = 32 / ABREAST;
+    static __device__ __forceinline__ int row(int lane) { return TRANS_C ? lane % ABREAST : lane / ABREAST; }
+    static __device__ __forceinline__ int column(int lane) {
+        return TRANS_C ? lane / ABREAST : lane % ABREAST * VEC;
+    }
+    // Where a column of a row lies in shared memory: of eight columns the even ones come first. A lane holds
+    // pairs of columns. Stored as pairs they would have to lie in pairs of registers, which costs registers.
+    static __device__ __forceinline__ int position(int column) {
+        return column / 8 * 8 + column % 2 * 4 + column % 8 / 2;
+    }
+};
+
+// Write 16 rows of C from m on and 2 PLACES columns from n on: the sums of a warp as mma and wgmma leave
+// them, scaled, with alpha and beta, where both lines are sparse in exceptions. Without `rows` and `columns`
+// every line has the exponent 0: with alpha = 1 and beta = 0 the sums are stored as they are. They go through
+// the warp's own shared memory, because a warp has only eight neighbours of a row in its registers at a time:
+// stored from there, an unaligned C would be written in twice as many sectors.
+template <class Layout, int PLACES>
+__device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *scratch, int m, int n, int M,
+                                           int N, float alpha, const Line *rows, const Line *columns,
+                                           float beta, float *C, long long ldc) {
+    constexpr unsigned ALL = 0xffffffffu;
+    constexpr int COLS = 2 * PLACES;
+    using Pass = StorePass<Layout, COLS>;
+    constexpr int VEC = Pass::VEC, STEPS = Pass::STEPS, WIDTH = Pass::WIDTH, HEIGHT = Pass::HEIGHT;
+    int lane = threadIdx.x % 32;
+    constexpr bool TRANS_C = Layout::TRANS_C;
+    const long long down = TRANS_C ? 1 : ldc, right = TRANS_C ? ldc : 1;
+    const long long stride = Pass::STRIDE * ldc;  // from a store of a lane to its next
+    // Of row m + lane, and of the columns n + lane, n + lane + 32, ...; the other lanes ask for them.
+    const int row_code = store_code(rows, m + lane % 16, M);
+    int column_code[(COLS + 31) / 32];
 #pragma unroll
-        for (int e = 0; e < EIGHTS; ++e) {
-            int4 pair = make_int4(0, 0, 0, 0);  // two columns
-            if (!PLAIN && n + 8 * e < N) pair = *reinterpret_cast<const int4 *>(columns + n + 8 * e);
-            exponent[e][0] = pair.x, exponent[e][1] = pair.z;
+    for (int i = 0; i < (COLS + 31) / 32; ++i) column_code[i] = store_code(columns, n + lane + 32 * i, N);
+
 #pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                stored[e][h][0] = row_stored[h] && n + 8 * e < N && pair.y <= SPARSE;
-                stored[e][h][1] = row_stored[h] && n + 8 * e + 1 < N && pair.w <= SPARSE;
-                if (PLAIN || beta == 0.0f) continue;
-                const float *c = row_c[h] + 8 * (j + e) * right;
+    for (int pass = 0; pass < 16 * COLS; pass += 256) {
+        const int first_row = pass / WIDTH % 16, first_column = pass / WIDTH / 16 * WIDTH;
+        // The compiler must not see that the lane is the same for every pass and every tile: it would compute
+        // what follows from it once, and there are no registers to keep that.
+        asm volatile("" : "+r"(lane));
+        __syncwarp();  // the lanes have read the pass before
 #pragma unroll
-                for (int i = 0; i < 2; ++i)
-                    if (stored[e][h][i]) old[e][h][i] = c[i * right];
+        for (int h = 0; h < HEIGHT; h += 8)
+#pragma unroll
+            for (int e = 0; e < WIDTH; e += 8) {
+                const int i = (first_column + e) / 2 + (first_row + h) / 4;
+                float *const to = scratch + (lane / 4 + h) * Pass::PITCH + e + lane % 4;
+                to[0] = sum[i], to[4] = sum[i + 1];
+            }
+        __syncwarp();  // the lanes have written
+        const int row = Pass::row(lane), column = Pass::column(lane);
+        float *to = C + (m + first_row + row) * down + (n + first_column + column) * right;
+        int code[STEPS][VEC];
+        bool all[STEPS];
+        float old[STEPS][VEC];
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) {
+            const int shift = step * Pass::STRIDE, shift_row = TRANS_C ? 0 : shift;
+            const int of_row = __shfl_sync(ALL, row_code, first_row + row + shift_row);
+            all[step] = true;
+#pragma unroll
+            for (int i = 0; i < VEC; ++i) {
+                const int of_column = __shfl_sync(ALL, column_code[first_column / 32],
+                                                  (first_column + column + shift - shift_row + i) % 32);
+                code[step][i] = of_row + of_column;
+                all[step] = all[step] && is_stored(code[step][i]);
             }
         }
+        if (beta != 0.0f) {
 #pragma unroll
-        for (int e = 0; e < EIGHTS; ++e)
+            for (int step = 0; step < STEPS; ++step)
+                load_vector(old[step], to + step * stride, code[step], all[step]);
+        }
 #pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                float value[2];
+        for (int step = 0; step < STEPS; ++step) {
+            const int shift = step * Pass::STRIDE, shift_row = TRANS_C ? 0 : shift;
+            const float *from = scratch + (row + shift_row) * Pass::PITCH;
+            float value[VEC];
 #pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    const float plain = sum[4 * (j + e) + 2 * h + i];
-                    value[i] = PLAIN
-                                   ? plain
-                                   : epilogue(alpha, scale_by_power(plain, row[h].exponent + exponent[e][i]),
-                                              beta, &old[e][h][i]);
-                }
-                float *c = row_c[h] + 8 * (j + e) * right;
-                if (Layout::VEC_C == 2 && stored[e][h][0] && stored[e][h][1]) {
-                    *reinterpret_cast<float2 *>(c) = make_float2(value[0], value[1]);
-                } else {
-                    if (stored[e][h][0]) c[0] = value[0];
-                    if (stored[e][h][1]) c[right] = value[1];
-                }
-            }
+            for (int i = 0; i < VEC; ++i) value[i] = from[Pass::position(column + shift - shift_row + i)];
+#pragma unroll
+            for (int i = 0; i < VEC; ++i)
+                value[i] = epilogue(alpha, scale_by_power(value[i], code[step][i]), beta, &old[step][i]);
+            store_vector(to + step * stride, value, code[step], all[step]);
+        }
     }
-}
-
-template <class Layout, int PLACES>
-__device__ __forceinline__ void store_plain(const float (&sum)[PLACES], int m, int n, int M, int N, float *C,
-                                            long long ldc) {
-    store_sums<Layout, true>(sum, m, n, M, N, 0.0f, nullptr, nullptr, 0.0f, C, ldc);
-}
-
-template <class Layout, int PLACES>
-__device__ __forceinline__ void store_scaled(const float (&sum)[PLACES], int m, int n, int M, int N,
-                                             float alpha, const Line *rows, const Line *columns, float beta,
-                                             float *C, long long ldc) {
-    store_sums<Layout, false>(sum, m, n, M, N, alpha, rows, columns, beta, C, ldc);
 }

@@ -26,6 +26,18 @@ struct alignas(8) Line {
     int left_out;  // elements left out of the pairs; more than SPARSE: dense
 };
 
+// An operand to split, or a panel of its lines, and the arrays of its split form.
+struct Side {
+    const float *X;
+    long long ldx;
+    int lines, K;
+    const unsigned *maxima;  // largest magnitudes of strided lines, in each of maxima_parts parts of K
+    int maxima_parts;        // 0: no kernel has found them before
+    unsigned short *pairs;
+    Line *info;  // of each line, and a record of padding
+    int *where;
+};
+
 __device__ __forceinline__ float power_of_two(int exponent) {  // from -126 to 127
     return __int_as_float((exponent + 127) << 23);
 }

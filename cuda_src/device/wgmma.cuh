@@ -57,10 +57,6 @@ __device__ __forceinline__ void take_registers() {
 #define NAMES_40 "%40,%41,%42,%43,%44,%45,%46,%47"
 #define NAMES_48 "%48,%49,%50,%51,%52,%53,%54,%55"
 #define NAMES_56 "%56,%57,%58,%59,%60,%61,%62,%63"
-#define NAMES_64 "%64,%65,%66,%67,%68,%69,%70,%71"
-#define NAMES_72 "%72,%73,%74,%75,%76,%77,%78,%79"
-#define NAMES_80 "%80,%81,%82,%83,%84,%85,%86,%87"
-#define NAMES_88 "%88,%89,%90,%91,%92,%93,%94,%95"
 #define EIGHT(d, i)                                                                             \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
         "+f"(d[i + 6]), "+f"(d[i + 7])
@@ -76,7 +72,7 @@ __device__ __forceinline__ void take_registers() {
 template <int N>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], unsigned long long tile_a, unsigned long long tile_b,
                                       bool accumulate) {
-    static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 192, "written out for these widths");
+    static_assert(N == 16 || N == 32 || N == 64 || N == 128, "written out for these widths");
     if constexpr (N == 16)
         WGMMA(16, NAMES_0, "%8", "%9", "%10", EIGHT(d, 0));
     else if constexpr (N == 32)
@@ -90,11 +86,4 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], unsigned long long tile
                       "," NAMES_56,
               "%64", "%65", "%66", EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32),
               EIGHT(d, 40), EIGHT(d, 48), EIGHT(d, 56));
-    else if constexpr (N == 192)
-        WGMMA(192,
-              NAMES_0 "," NAMES_8 "," NAMES_16 "," NAMES_24 "," NAMES_32 "," NAMES_40 "," NAMES_48
-                      "," NAMES_56 "," NAMES_64 "," NAMES_72 "," NAMES_80 "," NAMES_88,
-              "%96", "%97", "%98", EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32),
-              EIGHT(d, 40), EIGHT(d, 48), EIGHT(d, 56), EIGHT(d, 64), EIGHT(d, 72), EIGHT(d, 80),
-              EIGHT(d, 88));
 }

@@ -702,12 +702,74 @@ class SkinnyConfig(Config):
 
 
 @dataclass(frozen=True, repr=False)
+class SkinnyInOrderConfig(Config):
+    """Rung 10 in the order of docs/order-of-summation.md: for a C of one row or column."""
+
+    BM: Annotated[int, Constant("rows of C that a block computes", (1,))]
+    BN: Annotated[int, Constant("columns of C that a block computes, one a lane", (1, 2, 4, 8, 16, 32))]
+    BK: Annotated[int, Constant("steps of k in a tile", (8, 16, 32, 64, 128, 256, 512, 1024))]
+    WARPS: Annotated[int, Constant("warps of a block, each with a segment of K", most=MAX_THREADS // WARP)]
+    STAGES: Annotated[int, Constant("tiles of A and of B of each warp in shared memory", least=2, most=64)]
+    SPLIT_K: SplitK = 1
+
+    THREADS: ClassVar[str] = "32 * WARPS"
+    SHARED_SET_BY: ClassVar[str] = "BN, BK, WARPS and STAGES"
+    REGISTERS_SET_BY: ClassVar[str] = "BK"
+
+    @property
+    def tile_k(self) -> int:
+        """Steps of k in a tile."""
+        return self.BK
+
+    @property
+    def split_k(self) -> int:
+        """1, or anything else: each segment of K is a part with blocks of its own."""
+        return self.SPLIT_K
+
+    @property
+    def segment(self) -> int:
+        """Steps of k in each chain of FMAs."""
+        return SEGMENT
+
+    @property
+    def compiled(self) -> dict[str, int]:
+        """The constants that the kernel is compiled for."""
+        return super().compiled | {"SEGMENT": SEGMENT}
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return WARP * self.WARPS
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block, in bytes: the stages of each warp, and the sums of their segments.
+
+        A tile of B has padded lines if B is transposed.
+        """
+        stage = self.BN * (self.BK + PAD) + self.BK
+        return 4 * self.WARPS * (self.STAGES * stage + self.BN)
+
+    @property
+    def least_registers(self) -> int:
+        """A lower bound of the registers of a thread."""
+        return 1 + BOOKKEEPING_REGISTERS
+
+    def _tile_violations(self) -> list[Violation]:
+        if self.SPLIT_K == 1 or self.WARPS == 1:
+            return []
+        return [Violation("WARPS", "1 where SPLIT_K gives each segment of K a block of its own", str(self.WARPS))]
+
+    def _thread_violations(self) -> list[Violation]:
+        return []  # a warp is enough: the copies are its own
+
+
+@dataclass(frozen=True, repr=False)
 class Fp16x3Config(Config):
     """Rung 11: tensor cores on Hopper, with FP32 accuracy from three FP16 products."""
 
     BM: Annotated[int, Constant("rows of C that a block computes, 64 a warpgroup", (64, 128))] = 128
-    BN: Annotated[int, Constant("columns of C that a block computes", (16, 32, 64, 128, 192))] = 128
-    SETS: Annotated[int, Constant("sets of BN / 2 registers for sums and chains", (2, 3))] = 3
+    BN: Annotated[int, Constant("columns of C that a block computes", (16, 32, 64, 128))] = 128
     PROMOTE_STAGES: Annotated[int, Constant("stages of 32 steps of k between promotions of the sums", (1, 2))] = 2
     STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", least=4, most=64)] = 7
     GROUP_M: GroupM = 8
@@ -715,7 +777,7 @@ class Fp16x3Config(Config):
 
     THREADS: ClassVar[str] = "128 * (BM / 64 + 1)"
     SHARED_SET_BY: ClassVar[str] = "BM, BN and STAGES"
-    REGISTERS_SET_BY: ClassVar[str] = "SETS and BN"
+    REGISTERS_SET_BY: ClassVar[str] = "BN"
     LINE_BYTES: ClassVar[int] = 128  # of a row of A or a column of B in a stage: 32 steps of hi and of lo
     SWIZZLE_BYTES: ClassVar[int] = 1024  # tiles begin at multiples of it
     BARRIER_BYTES: ClassVar[int] = 16  # of the two barriers of a stage
@@ -745,7 +807,7 @@ class Fp16x3Config(Config):
     @property
     def least_registers(self) -> int:
         """A lower bound of the registers of a thread that multiplies."""
-        return self.SETS * self.BN // 2 + 32
+        return 3 * self.BN // 2 + 32
 
     def _register_violations(self, limit: int = MULTIPLY_REGISTERS) -> list[Violation]:
         return super()._register_violations(limit)

@@ -108,7 +108,7 @@ def sgemm(
     batch_invariant : bool
         Each element of the result depends on nothing but its row of A, its column of B, alpha, beta and its old value,
         to the last bit: neither on M, N and layouts nor on config and device. ``docs/order-of-summation.md`` says how
-        it is summed. Precision "ieee" and rung 9 only.
+        it is summed. Precision "ieee" only, and rung "pipelined" or "skinny_in_order".
     stream : object with ``__cuda_stream__``, optional
         The stream to launch on. Default: the current stream of the library of `out`, or else of C, or else of A.
     out : array, shape (..., M, N), float32, optional
@@ -178,7 +178,7 @@ def sgemm(
         if rung is not None or isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
             rung = rungs.find("fp16x3" if rung is None else rung)
         precision = rungs.precision_of(rung, precision)
-        if batch_invariant or rung is rungs.BATCH_INVARIANT:
+        if batch_invariant or rung in rungs.IN_ORDER:
             rung, config = rungs.batch_invariant(rung, config, precision)
     split_a = A if type(A) is SplitOperand else None
     split_b = B if type(B) is SplitOperand else None

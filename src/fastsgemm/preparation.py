@@ -126,7 +126,7 @@ def prepare(
     """
     asked = None if rung is None else rungs.find(rung)
     precision = rungs.precision_of(asked, precision)
-    if batch_invariant or asked is rungs.BATCH_INVARIANT:
+    if batch_invariant or asked in rungs.IN_ORDER:
         asked, _ = rungs.batch_invariant(asked, None, precision)
     how = (asked, None, precision, _split(split, precision))
     problems = _problems(M, N, K, layout, batch)
@@ -270,7 +270,7 @@ def _compiled(needed: Iterable[Any], arch: str, bar: Bar) -> Iterator[tuple[Any,
 
 def _cubin(key: Any, arch: str) -> bytes:
     if isinstance(key, kernel.Key):
-        rung = next(rung for rung in rungs.RUNGS if rung.file == key.file)
+        rung = next(rung for rung in (*rungs.RUNGS, *rungs.IN_ORDER) if rung.file == key.file)
         text = source.generate(rung, key.config, key.variant)
     elif isinstance(key, str):
         text = source.helper(key)

@@ -12,6 +12,7 @@ from fastsgemm.config import (
     PipelinedConfig,
     SharedTileConfig,
     SkinnyConfig,
+    SkinnyInOrderConfig,
     ThreadColumnConfig,
     ThreadTileConfig,
     VectorizedConfig,
@@ -160,12 +161,24 @@ BATCH_INVARIANT = Rung(
     guarded=True,
 )
 
+# Rung 10 in that order. `BATCH_INVARIANT` gives way to it where it is quicker: it stands for both where a caller asks.
+SKINNY_IN_ORDER = Rung(
+    10,
+    "skinny_in_order",
+    "10_skinny_in_order.cu",
+    SkinnyInOrderConfig,
+    "rung 10, the same order of summation for every problem",
+    vectorized=True,
+    splits=True,
+    narrow=True,
+)
+
+IN_ORDER: tuple[Rung, ...] = (BATCH_INVARIANT, SKINNY_IN_ORDER)
+
 # Those with IEEE arithmetic only: one signature, and simulated, tuned and compared with each other.
 IEEE: tuple[Rung, ...] = tuple(rung for rung in RUNGS if rung.precision == "ieee")
 
-_BY_KEY: dict[object, Rung] = {rung.name: rung for rung in (*RUNGS, BATCH_INVARIANT)} | {
-    rung.number: rung for rung in RUNGS
-}
+_BY_KEY: dict[object, Rung] = {rung.name: rung for rung in (*RUNGS, *IN_ORDER)} | {rung.number: rung for rung in RUNGS}
 
 
 def ladder(M: int, N: int) -> tuple[Rung, ...]:
@@ -183,18 +196,18 @@ def of_config(config: Config) -> Rung:
     """
     found = next((rung for rung in DEFAULTS if rung.config is type(config)), None)
     if found is None:
-        taking = ", ".join(rung.name for rung in RUNGS if rung.config is type(config)) or "none"
+        taking = ", ".join(rung.name for rung in (*RUNGS, *IN_ORDER) if rung.config is type(config)) or "none"
         raise ConfigError(f"a {type(config).__name__} needs a rung; the rungs that take it: {taking}")
     return found
 
 
-def batch_invariant(rung: Rung | None, config: Config | None, precision: str) -> tuple[Rung, PipelinedConfig | None]:
+def batch_invariant(rung: Rung | None, config: Config | None, precision: str) -> tuple[Rung, Config | None]:
     """Return the rung and the config of a call with ``batch_invariant=True``.
 
     Raises
     ------
     ConfigError
-        It is another rung than 9, or the config is not one of rung 9.
+        The rung or the config sums in another order.
     PrecisionError
         It is another precision than ``ieee``.
     """
@@ -203,20 +216,25 @@ def batch_invariant(rung: Rung | None, config: Config | None, precision: str) ->
             f"batch_invariant=True needs precision {PRECISIONS[0]!r}, got {precision!r}, which has another order of "
             "summation on each architecture and is left to an IEEE kernel where that is quicker"
         )
-    if rung is not None and rung.name not in (RUNGS[8].name, BATCH_INVARIANT.name):
+    if rung is not None and rung is not RUNGS[8] and rung not in IN_ORDER:
         raise ConfigError(f"batch_invariant=True needs rung {RUNGS[8]}, got {rung}, which adds in another order")
     if config is None:
-        return BATCH_INVARIANT, None
-    if not isinstance(config, PipelinedConfig):
-        raise ConfigError(f"batch_invariant=True needs a PipelinedConfig, got a {type(config).__name__}")
-    return BATCH_INVARIANT, config.replace(SEGMENT=SEGMENT)
+        return BATCH_INVARIANT if rung is None or rung is RUNGS[8] else rung, None
+    if isinstance(config, SkinnyInOrderConfig) and rung in (None, SKINNY_IN_ORDER):
+        return SKINNY_IN_ORDER, config
+    if isinstance(config, PipelinedConfig) and rung is not SKINNY_IN_ORDER:
+        return BATCH_INVARIANT, config.replace(SEGMENT=SEGMENT)
+    needed = "PipelinedConfig or a SkinnyInOrderConfig"
+    raise ConfigError(f"batch_invariant=True needs a {needed}, got a {type(config).__name__}")
 
 
 def in_order(config: Config, K: int) -> Config:
-    """Return the config that `BATCH_INVARIANT` is launched with for K steps.
+    """Return the config that a rung of `IN_ORDER` is launched with for K steps.
 
-    One segment needs no shared memory for the sums of several, as where each segment is a part.
+    On rung 9, one segment needs no shared memory for the sums of several, as where each segment is a part.
     """
+    if isinstance(config, SkinnyInOrderConfig):
+        return config
     return config.replace(SEGMENT=SEGMENT, SPLIT_K=2 if K <= SEGMENT else config.split_k)
 
 

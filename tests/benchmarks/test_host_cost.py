@@ -18,6 +18,7 @@ def torch_case(name):
     calls = {
         "sgemm, C given": lambda: sgemm(A, B, C=C),
         "torch.mm(out=)": lambda: torch.mm(A, B, out=C),
+        "sgemm, rung fp16x3, C given": lambda: sgemm(A, B, C=C, rung="fp16x3"),
         "sgemm, new result": lambda: sgemm(A, B),
         "torch.mm": lambda: torch.mm(A, B),
     }
@@ -37,7 +38,11 @@ def cupy_case(name):
 
 
 CASES = [
-    ("PyTorch", torch_case, ["sgemm, C given", "torch.mm(out=)", "sgemm, new result", "torch.mm"]),
+    (
+        "PyTorch",
+        torch_case,
+        ["sgemm, C given", "torch.mm(out=)", "sgemm, rung fp16x3, C given", "sgemm, new result", "torch.mm"],
+    ),
     ("CuPy", cupy_case, ["sgemm, C given", "cupy.matmul(out=)", "sgemm, new result", "cupy.matmul"]),
 ]
 

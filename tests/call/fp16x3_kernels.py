@@ -47,24 +47,27 @@ def _split(X, pairs, info, where):
         halves[:, :, part] = values.reshape(lines, blocks, 32).transpose(1, 0, 2)
 
 
-def split_rows(lines, K, X, ldx, pairs, info, where):
-    _split(array(X, (lines, K), np.float32, (ldx, 1)), pairs, info, where)
-
-
 def column_maxima(lines, K, X, ldx, maxima, info):
     magnitudes = np.abs(array(X, (lines, K), np.float32, (1, ldx))).max(1)
     array(maxima, (lines,), np.float32)[...] = magnitudes
 
 
-def split_columns(cluster):
-    def kernel(lines, K, X, ldx, maxima, maxima_parts, pairs, info, where):
-        values = array(X, (lines, K), np.float32, (1, ldx))
-        assert cluster == 1 or maxima == 0
-        if maxima_parts:
-            np.testing.assert_array_equal(array(maxima, (lines,), np.float32), np.abs(values).max(1))
-        else:
-            assert maxima == 0
-        _split(values, pairs, info, where)
+def split(STRIDED_1, VEC_1, STRIDED_2, VEC_2, CLUSTER, **rest):
+    def kernel(K, blocks_1, *sides):
+        assert blocks_1 % CLUSTER == 0
+        for side, strided, vec in ((sides[:8], STRIDED_1, VEC_1), (sides[8:], STRIDED_2, VEC_2)):
+            lines, X, ldx, maxima, maxima_parts, pairs, info, where = side
+            if lines == 0:
+                assert not any(side) and (STRIDED_1, VEC_1) == (STRIDED_2, VEC_2)
+                continue
+            assert X % (4 * vec) == 0 and ldx % vec == 0
+            values = array(X, (lines, K), np.float32, (1, ldx) if strided else (ldx, 1))
+            if maxima_parts:
+                assert strided and CLUSTER == 1
+                np.testing.assert_array_equal(array(maxima, (lines,), np.float32), np.abs(values).max(1))
+            else:
+                assert maxima == 0
+            _split(values, pairs, info, where)
 
     return kernel
 
@@ -167,9 +170,8 @@ def make(file, constants):
     if file in ("11_fp16x3.cu", "11_fp16x3_mma.cu"):
         return product(**constants)
     return {
-        "split_rows.cu": lambda: split_rows,
+        "split.cu": lambda: split(**constants),
         "column_maxima.cu": lambda: column_maxima,
-        "split_columns.cu": lambda: split_columns(constants["CLUSTER"]),
         "reduce_fp16x3.cu": lambda: reduce_fp16x3(constants["VEC_C"]),
         "guard_fp16x3.cu": lambda: guard,
     }[file]()

@@ -152,10 +152,10 @@ def test_split_operands_take_the_place_of_arrays(gpu, on_device, random, arch, s
 @pytest.mark.parametrize(
     "config",
     [
-        Fp16x3Config(128, 192, 2, 2, 5, 8),
-        Fp16x3Config(128, 16, 3, 1, 12, 8),
-        Fp16x3Config(128, 16, 3, 1, 12, 8, 2),
-        Fp16x3Config(64, 64, 3, 2, 12, 8, 3),
+        Fp16x3Config(128, 128, 2, 7, 8),
+        Fp16x3Config(128, 16, 1, 12, 8),
+        Fp16x3Config(128, 16, 1, 12, 8, 2),
+        Fp16x3Config(64, 64, 2, 12, 8, 3),
         Fp16x3MmaConfig(64, 64, 32, 32, 4, 8),
         Fp16x3MmaConfig(64, 64, 32, 32, 4, 8, 4),
     ],
@@ -202,8 +202,8 @@ def test_empty_extents(gpu, on_device, M, N, K):
 
 def test_the_order_of_launches_and_which_may_begin_early(gpu, on_device, random):
     sgemm(on_device(random(300, 300)), on_device(random(300, 300)), **HOW)
-    assert gpu.files == ["split_rows.cu", "split_columns.cu", "11_fp16x3.cu", "guard_fp16x3.cu"]
-    assert [bool(one) for one in gpu.early] == [False, True, True, True]
+    assert gpu.files == ["split.cu", "11_fp16x3.cu", "guard_fp16x3.cu"]
+    assert [bool(one) for one in gpu.early] == [False, True, True]
     gpu.early.clear()
     A, B = split(on_device(random(300, 300)), "A"), split(on_device(random(300, 300)))
     assert gpu.early == [False, False]
@@ -225,11 +225,11 @@ def test_a_source_is_copied_first_for_rung_11_and_read_in_place_by_an_ieee_kerne
     assert len(gpu.launched) == 1
 
 
-def test_before_hopper_two_kernels_split_columns_and_none_begins_early(gpu, on_device, random):
+def test_before_hopper_a_kernel_finds_maxima_of_columns_and_none_begins_early(gpu, on_device, random):
     gpu.arch = "sm_86"
     gpu.shared_limit = 101376
     sgemm(on_device(random(300, 300)), on_device(random(300, 300)), **HOW)
-    assert gpu.files == ["split_rows.cu", "column_maxima.cu", "split_columns.cu", "11_fp16x3_mma.cu", "guard_fp16x3.cu"]
+    assert gpu.files == ["column_maxima.cu", "split.cu", "11_fp16x3_mma.cu", "guard_fp16x3.cu"]
     assert not any(gpu.early)
 
 
@@ -249,12 +249,12 @@ def test_the_workspace_is_bounded_by_panels_of_both_operands(gpu, on_device, ran
     a, b, c = random(1700, 70), random(70, 1600), random(1700, 1600)
     a[900, 3], a[1699, 69], b[5, 800] = np.nan, 1e-30, 1e-20
     C = c.copy()
-    sgemm(on_device(a), on_device(b), 1.0, 1.0, on_device(C), config=Fp16x3Config(128, 192, 2, 2, 5, 8), **HOW)
+    sgemm(on_device(a), on_device(b), 1.0, 1.0, on_device(C), config=Fp16x3Config(128, 128, 2, 7, 8), **HOW)
     assert np.isnan(C[900]).all()
     keep = np.arange(1700) != 900
     close(C[keep], a[keep], b, 1.0, 1.0, c[keep])
     assert gpu.made[0].size < 1.2 * limit
-    assert len(gpu.launched) == 3 * (1 + 3) + 9 * 2  # 3 panels of A, each with 3 of B, each with product and guard
+    assert len(gpu.launched) == 9 * 3  # 3 panels of A, each with 3 of B, each with split, product and guard
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from fastsgemm.geometry import grid
 
 
 @pytest.mark.parametrize(
-    ("parts", "elements", "in_order"), [(8, 1024, False), (9, 128, False), (8, 256, True), (9, 32, True)]
+    ("parts", "elements", "in_order"), [(8, 1024, False), (9, 128, False), (16, 256, True), (17, 32, True)]
 )
 def test_parts_that_need_too_many_blocks_to_add_up_are_refused(parts, elements, in_order):
     assert grid.reduction_blocks(2**20, elements * (2**11 - 1), parts, in_order) == (2**31 - 2**20, 256)

@@ -46,7 +46,7 @@ WGMMA = [
     Fp16x3Config(),
     Fp16x3Config(BN=16, PROMOTE_STAGES=1, STAGES=12),
     Fp16x3Config(BM=64, BN=64, STAGES=4, SPLIT_K=2),
-    Fp16x3Config(BN=192, SETS=2, STAGES=5),
+    Fp16x3Config(BN=128, STAGES=7),
 ]
 MMA = [Fp16x3MmaConfig(), Fp16x3MmaConfig(64, 64, 32, 32, STAGES=4, SPLIT_K=2)]
 ALPHA_BETA = [(1.0, 0.0), (1.5, -0.5)]

@@ -4,11 +4,11 @@ import pytest
 from msgspec import structs
 
 from fastsgemm import explain, rungs
-from fastsgemm.config import SEGMENT, PipelinedConfig
+from fastsgemm.config import SEGMENT, PipelinedConfig, SkinnyInOrderConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, PrecisionError
 from fastsgemm.heuristics import batch_invariant, choose, database
-from fastsgemm.heuristics.database_entries import Content
+from fastsgemm.heuristics.database_entries import Content, Record, Tools
 from fastsgemm.problem import Problem
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
@@ -29,7 +29,7 @@ def test_a_tuned_problem_gets_its_record():
 @pytest.mark.parametrize("name", ["NVIDIA H200", "another sm_90"])
 def test_another_problem_is_predicted_from_curves_of_configs_that_can_sum_in_order(name):
     device = DeviceInfo(name, "sm_90", 232448, 120)
-    for extents in ((4000, 4000, 4000), (1, 5000, 5000), (300, 300, 30000), (300, 300, 300)):
+    for extents in ((4000, 4000, 4000), (2, 5000, 5000), (300, 300, 30000), (300, 300, 300)):
         choice = batch_invariant.choose(device, Problem(*extents))
         assert choice.rule == choose.PREDICTED and choice.ms > 0
         assert choice.options[0].config == choice.config
@@ -62,6 +62,30 @@ def test_a_curve_that_lacks_points_is_one_warning_and_left_out(data_folder):
     assert choice.evidence == structs.replace(mine[0], user=True) and len(choice.options) == 1
 
 
+@pytest.mark.parametrize(("extents", "parts"), [((1, 4000, 5000), 1), ((5000, 1, 3000), 1), ((1, 1, 10**6), 2)])
+def test_one_row_or_column_of_several_segments_gets_rung_10_where_it_was_measured(extents, parts):
+    choice = batch_invariant.choose(H200, Problem(*extents))
+    assert (choice.rung, choice.rule, choice.arch) == (rungs.SKINNY_IN_ORDER, choose.NEAREST, "sm_90")
+    assert choice.config.split_k == parts
+    assert batch_invariant.choose(H200, Problem(2, 4000, 5000)).rung is rungs.BATCH_INVARIANT
+    assert batch_invariant.choose(H200, Problem(*extents[:2], SEGMENT)).rung is rungs.BATCH_INVARIANT
+    elsewhere = structs.replace(H200, name="an A100", arch="sm_80")
+    assert batch_invariant.choose(elsewhere, Problem(*extents)).rung is rungs.BATCH_INVARIANT
+
+
+def test_a_device_without_records_of_rung_10_uses_it_where_it_is_named():
+    choice = batch_invariant.choose(DeviceInfo("a T4", "sm_75", 65536, 40), Problem(9, 9, 9), rungs.SKINNY_IN_ORDER)
+    assert (choice.rung, choice.rule, choice.arch) == (rungs.SKINNY_IN_ORDER, choose.NEAREST, "generic")
+
+
+def test_a_problem_that_was_tuned_on_rung_10_gets_its_record(data_folder):
+    config = SkinnyInOrderConfig(1, 16, 64, 2, 3)
+    mine = Record("sm_90", "NVIDIA H200", "skinny_in_order", Problem(1, 4096, 4096), config, "measured", "", 0.02)
+    database.save(Content("sm_90", 232448, (structs.replace(mine, tools=Tools("580", "13.0", "2026-11-22")),)))
+    choice = batch_invariant.choose(H200, Problem(1, 4096, 4096))
+    assert (choice.rule, choice.config, choice.ms) == (choose.EXACT, config, 0.02)
+
+
 def test_an_unknown_architecture_gets_the_record_that_holds_everywhere():
     device = DeviceInfo("a T4", "sm_75", 65536, 40)
     choice = batch_invariant.choose(device, Problem(4096, 4096, 4096))
@@ -88,9 +112,21 @@ def test_other_rungs_are_refused(rung):
         rungs.batch_invariant(rungs.find(rung), None, "ieee")
 
 
+def test_the_class_of_a_config_says_which_rung_it_is_for():
+    skinny = SkinnyInOrderConfig(1, 32, 32, 4, 4)
+    for rung in (None, rungs.SKINNY_IN_ORDER):
+        assert rungs.batch_invariant(rung, skinny, "ieee") == (rungs.SKINNY_IN_ORDER, skinny)
+    assert rungs.batch_invariant(rungs.SKINNY_IN_ORDER, None, "ieee") == (rungs.SKINNY_IN_ORDER, None)
+    assert rungs.batch_invariant(rungs.find(9), None, "ieee") == (rungs.BATCH_INVARIANT, None)
+    found = rungs.SKINNY_IN_ORDER.violations(skinny.replace(SPLIT_K=2), 232448)
+    assert "WARPS must be 1 where SPLIT_K" in str(found[0])
+
+
 def test_configs_that_add_in_another_order_are_refused():
-    with pytest.raises(ConfigError, match="needs a PipelinedConfig, got a SkinnyConfig"):
+    with pytest.raises(ConfigError, match="needs a PipelinedConfig or a SkinnyInOrderConfig, got a SkinnyConfig"):
         rungs.batch_invariant(None, rungs.find("skinny").config(1, 32, 256, 4, 8), "ieee")
+    with pytest.raises(ConfigError, match="or a SkinnyInOrderConfig, got a PipelinedConfig"):
+        rungs.batch_invariant(rungs.SKINNY_IN_ORDER, SLICED, "ieee")
     rung, config = rungs.batch_invariant(rungs.find(9), SLICED, "ieee")
     with pytest.raises(ConfigError, match=r"SLICED_K must be 1 where SEGMENT"):
         rung.check(config, 232448)

@@ -15,7 +15,7 @@ from fastsgemm.problem import Problem
 from fastsgemm.tuning.search_spaces import CLASSIC, REFINED
 
 FILES = sorted(path.stem for path in resources.folder("tuning_db").glob("*.json"))
-MOST_BYTES = 260_000  # of a file: it stays readable
+MOST_BYTES = 264_000  # of a file: it stays readable
 ONE, TWO = REFINED.quick[:2]
 TOOLS = Tools("580.0", "13.0", "2026-01-01")
 DEVICE = "Fake 9000"
@@ -91,7 +91,7 @@ def test_a_shipped_file_is_written_as_the_program_writes_it(arch):
 def test_every_rung_has_a_record_that_holds_everywhere():
     found = database.load(database_entries.GENERIC)
     assert {entry.rung for entry in found.records if entry.problem is None} == {
-        rung.name for rung in (*rungs.IEEE, rungs.BATCH_INVARIANT)
+        rung.name for rung in (*rungs.IEEE, *rungs.IN_ORDER)
     }
     assert found.shared_limit == 48 * 1024
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import compilations
 import pytest
 
-from fastsgemm.geometry.fp16x3 import file_of
+from fastsgemm.geometry.fp16x3 import Side, file_of, split_launch
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.jit import source
 from fastsgemm.rungs import kernel_name
@@ -43,7 +43,7 @@ def tiles(arch):
 def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
     """setmaxnreg waits for ever if the block holds fewer registers than its warpgroups ask for in the end."""
     config = tiles("sm_90")[number]
-    trans_c, vec_c = ((0, 2), (1, 1))[number % 2]
+    trans_c, vec_c = ((0, 4), (1, 1))[number % 2]
     constants = config.compiled | {"TRANS_C": trans_c, "VEC_C": vec_c}
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])
     assert clean(report), (constants, report)
@@ -51,7 +51,7 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
     assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
 
 
-VECTORS = {"sm_80": 2, "sm_86": 1, "sm_89": 2, "sm_100": 1, "sm_120": 2}  # floats of a load of C
+VECTORS = {"sm_80": 4, "sm_86": 1, "sm_89": 4, "sm_100": 1, "sm_120": 4}  # floats of a store of C
 
 
 @pytest.mark.sampled(every=len(VECTORS))
@@ -64,21 +64,26 @@ def test_the_products_elsewhere_compile_cleanly(arch, vec_c):
 @pytest.mark.sampled(every=3)  # sm_80 without clusters, sm_90 with them
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_the_other_kernels_compile_cleanly(arch):
-    cluster = 8 if int(arch[3:]) >= 90 else 1
-    jobs = [
-        (file, constants, arch)
-        for vec in ((1,) if arch in ("sm_80", "sm_100") else (4,))
-        for file, constants in (
-            ("split_rows.cu", {"LINE_THREADS": 1024, "VEC": vec}),
-            ("split_rows.cu", {"LINE_THREADS": 32, "VEC": vec}),
-            ("column_maxima.cu", {"VEC": vec}),
-            ("split_columns.cu", {"VEC": vec, "CLUSTER": cluster, "THREADS": 512}),
-            ("reduce_fp16x3.cu", {"VEC_C": vec}),
+    vec = 1 if arch in ("sm_80", "sm_100") else 4
+    splits = [
+        split_launch([Side(*one, 1000) for one in sides], K, int(arch[3:]) >= 90, 100).constants
+        for K, sides in (
+            (700, [(True, vec), (False, vec)]),
+            (9000, [(False, vec)]),
+            (9000, [(True, vec)]),
+            (9000, [(True, 4), (True, 1)]),
+            (9000, [(True, 4), (False, 1)]),
         )
     ]
-    assert faults([*jobs, ("guard_fp16x3.cu", {"THREADS": 256}, arch)]) == []
+    jobs = [
+        *(("split.cu", constants, arch) for constants in splits),
+        ("column_maxima.cu", {"VEC": vec}, arch),
+        ("reduce_fp16x3.cu", {"VEC_C": vec}, arch),
+        ("guard_fp16x3.cu", {"THREADS": 256}, arch),
+    ]
+    assert faults(jobs) == []
 
 
 def test_a_kernel_with_instructions_of_hopper_is_compiled_for_it_alone():
     assert source.target("11_fp16x3.cu", "sm_90") == "sm_90a"
-    assert source.target("11_fp16x3_mma.cu", "sm_90") == source.target("split_rows.cu", "sm_90") == "sm_90"
+    assert source.target("11_fp16x3_mma.cu", "sm_90") == source.target("split.cu", "sm_90") == "sm_90"

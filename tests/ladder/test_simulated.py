@@ -95,15 +95,14 @@ def test_barriers(rows):
 def test_rung_11_shows_its_kernels_and_its_own_error(found, rows):
     tensor_cores = found.fp16x3
     kernels = {row.name: row for row in tensor_cores.kernels}
-    assert list(kernels) == ["split_rows", "split_columns", "fp16x3", "guard_fp16x3"]
-    for name in ("split_rows", "split_columns"):  # each reads its operand once: a short column stays in registers
-        assert kernels[name].loads.bytes == 4 * 128 * 32
+    assert list(kernels) == ["split", "fp16x3", "guard_fp16x3"]
+    assert kernels["split"].loads.bytes == 2 * 4 * 128 * 32  # each operand once: short lines stay in registers
     assert kernels["guard_fp16x3"].stores.sectors == 0  # nothing was left out
     assert tensor_cores.right and 0 < tensor_cores.error != rows["naive"].error
     text = found.text()
     assert f"error {tensor_cores.error:.2g}; its bits are its own" in text
     assert "11 fp16x3       BM=128 BN=128" in text
-    assert found.fp16x3_markdown().splitlines()[2].startswith("| split_rows | 16 | 512 |")
+    assert found.fp16x3_markdown().splitlines()[2].startswith("| split | 12 | 1024 |")
 
 
 def test_a_wrong_result_of_rung_11_is_seen(monkeypatch):

@@ -1,6 +1,7 @@
 """``batch_invariant=True`` on the simulated device: the order of docs/order-of-summation.md, whatever else changes."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,14 +10,15 @@ from msgspec import structs
 
 import fastsgemm
 from fastsgemm import known_devices, problem, rungs
-from fastsgemm.config import PipelinedConfig
+from fastsgemm.config import PipelinedConfig, SkinnyInOrderConfig
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ONE_PRODUCT
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region, sgemm
+from fastsgemm.sim.errors import RaceError, UnwrittenSharedError
 
 SEGMENT = 1024  # version 1 of the order
-RUNG = rungs.BATCH_INVARIANT
+RUNG, SKINNY_RUNG = rungs.IN_ORDER
 DEPTHS = (1, 1023, 1024, 1025, 2048, 2051)
 CONFIGS = {
     "two stages through registers": PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, CP_ASYNC=0),
@@ -80,6 +82,61 @@ def test_the_order_is_that_of_the_contract_on_every_device_in_every_layout(name,
     same_bits(C, expected)
 
 
+SKINNY = {
+    "a segment a warp": SkinnyInOrderConfig(1, 32, 32, 4, 3),
+    "segments in turn": SkinnyInOrderConfig(1, 16, 64, 2, 2),
+    "tiles of eight steps": SkinnyInOrderConfig(1, 8, 8, 1, 3),
+    "a segment a block": SkinnyInOrderConfig(1, 4, 16, 1, 5, SPLIT_K=2),
+    "one column, a segment a block": SkinnyInOrderConfig(1, 1, 256, 1, 5, SPLIT_K=2),
+}
+SKINNY_CASES = list(itertools.product(SKINNY, ("sm_90", "sm_80", "sm_75"), problem.LAYOUTS))
+
+
+@pytest.mark.sampled(every=5)
+@pytest.mark.parametrize(("name", "arch", "layout"), SKINNY_CASES)
+def test_rung_10_has_the_order_of_the_contract_for_a_row_and_for_a_column(name, arch, layout, ordered):
+    place = SKINNY_CASES.index((name, arch, layout))
+    M, N = ((1, 36), (1, 19), (35, 1))[place // 4 % 3]
+    K = (2052, 3075, 1024, 5)[place // 5 % 4]
+    A, B, C = drawn(M, K), drawn(K, N, seed=6), drawn(M, N, seed=7)
+    expected = ordered(A, B, 0.7, -1.3, C)
+    sgemm(SKINNY_RUNG, SKINNY[name], stored(A, layout[0]), stored(B, layout[1]), 0.7, -1.3, C, Machine(arch))
+    same_bits(C, expected)
+
+
+@pytest.mark.parametrize("what", ["__syncwarp();", "wait_for_copies_but<STAGES - 2>();", "__syncthreads();"])
+def test_no_barrier_and_no_wait_of_rung_10_can_be_left_out(what, monkeypatch):
+    """With two warps and three segments, the sums of the first two are overwritten after they were added."""
+    whole = source.generate
+    config, A, B = SkinnyInOrderConfig(1, 4, 128, 2, 2), drawn(1, 2052), drawn(2052, 4, seed=6)
+    places = [found.start() for found in re.finditer(re.escape(what), whole(SKINNY_RUNG, config, variants.Variant()))]
+    assert len(places) == (2 if what == "__syncthreads();" else 1)
+    for number in range(len(places)):
+
+        def generate(*how, number=number):
+            parts = whole(*how).split(what)
+            return what.join(parts[: number + 1]) + ";" + what.join(parts[number + 1 :])
+
+        monkeypatch.setattr(source, "generate", generate)
+        with pytest.raises((RaceError, UnwrittenSharedError)):
+            sgemm(SKINNY_RUNG, config, A, B)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_rung_10_reads_nothing_where_alpha_or_k_is_zero_and_takes_batches(parts, ordered):
+    config = SkinnyInOrderConfig(1, 4, 16, 1, 3, SPLIT_K=parts)
+    A, B = np.full((1, 1030), np.nan, np.float32), np.full((1030, 5), np.nan, np.float32)
+    C = drawn(1, 5)
+    expected = np.float32(0.5) * C
+    sgemm(SKINNY_RUNG, config, A, B, 0.0, 0.5, C)
+    same_bits(C, expected)
+    found, _ = sgemm(SKINNY_RUNG, config, A[:, :0], B[:0])
+    same_bits(found, np.zeros((1, 5), np.float32))
+    A, B = drawn(3, 1, 1030), drawn(1030, 5, seed=6)
+    found, _ = sgemm(SKINNY_RUNG, config, A, B)
+    same_bits(found, ordered(A[:, 0], B)[:, None])
+
+
 @pytest.mark.parametrize(
     "K", [1100, pytest.param(1024, marks=pytest.mark.slow), pytest.param(2050, marks=pytest.mark.slow)]
 )
@@ -103,6 +160,9 @@ def test_the_sign_of_a_sum_that_underflows_does_not_depend_on_the_parts():
     for parts in (1, 2):
         found, _ = sgemm(RUNG, CONFIGS["two stages through registers"].replace(SPLIT_K=parts), A, B)
         assert (found.view(np.uint32) == 0x80000000).all()
+    for config in (SKINNY["a segment a warp"], SKINNY["a segment a block"]):
+        found, _ = sgemm(SKINNY_RUNG, config, A, B)
+        assert (found.view(np.uint32) == 0x80000000).all()
 
 
 def test_nothing_but_the_last_segment_is_short():
@@ -125,7 +185,7 @@ def test_the_end_of_k_is_never_multiplied_first():
         assert not variants.variant_for(RUNG, call, rungs.in_order(config, K), peeled_tiles=1000).peel
 
 
-@pytest.mark.parametrize("count", [1, 2, 8, 9, 129, 300])
+@pytest.mark.parametrize("count", [1, 2, 16, 17, 129, 300])
 @pytest.mark.parametrize(("M", "N", "strides"), [(5, 9, (11, 1)), (40, 37, (1, 41))])
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_the_sums_of_segments_are_added_from_the_first_to_the_last(count, M, N, strides, beta, libm_fma):

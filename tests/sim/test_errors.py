@@ -172,6 +172,20 @@ def test_a_barrier_of_a_warp_is_not_enough_between_two(launch, out):
         launch(SWAP.format(barrier="__syncwarp();", other=32), "C", {"C": out}, block=64)
 
 
+@pytest.mark.parametrize(
+    ("barrier", "block", "legal"), [("__syncwarp();", 32, True), ("", 32, False), ("__syncwarp();", 64, False)]
+)
+def test_a_barrier_of_a_warp_orders_what_many_of_it_read(barrier, block, legal, launch, out):
+    """All lanes read one word, then one of them writes it; with two warps, the other one may still read."""
+    source = TILE + "s[threadIdx.x] = 1.0f;\n__syncthreads();\nC[threadIdx.x] = s[0];\n{barrier}\n"
+    source += "if (threadIdx.x == 3) s[0] = 2.0f;"
+    if legal:
+        launch(source.format(barrier=barrier), "C", {"C": out}, block=block)
+    else:
+        with pytest.raises(RaceError, match="several threads read"):
+            launch(source.format(barrier=barrier), "C", {"C": out}, block=block)
+
+
 def test_a_barrier_of_a_warp_that_not_all_lanes_reach(launch, out):
     source = "if (threadIdx.x < {limit}) {{\n__syncwarp();\nC[threadIdx.x] = 1.0f;\n}} else C[threadIdx.x] = 2.0f;"
     launch(source.format(limit=32), "C", {"C": out}, block=64)

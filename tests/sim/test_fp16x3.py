@@ -22,9 +22,9 @@ from fastsgemm.sim.errors import (
 BLOCK_K, SPARSE, DENSE = 32, 4, 1 << 20
 U = 2.0**-24
 MMA = Fp16x3MmaConfig(BM=64, BN=32, WM=32, WN=16, STAGES=3, GROUP_M=2)
-THREE_SETS = Fp16x3Config(BM=64, BN=16, SETS=3, PROMOTE_STAGES=2, STAGES=4, GROUP_M=2)
-TWO_SETS = Fp16x3Config(BM=128, BN=32, SETS=2, PROMOTE_STAGES=1, STAGES=5, GROUP_M=1)
-KERNELS = {"mma": ("sm_80", MMA), "3 sets": ("sm_90", THREE_SETS), "2 sets": ("sm_90", TWO_SETS)}
+WGMMA = Fp16x3Config(BM=64, BN=16, PROMOTE_STAGES=2, STAGES=4, GROUP_M=2)
+WIDE = Fp16x3Config(BM=128, BN=32, PROMOTE_STAGES=1, STAGES=5, GROUP_M=1)
+KERNELS = {"mma": ("sm_80", MMA), "wgmma": ("sm_90", WGMMA), "wide": ("sm_90", WIDE)}
 
 
 def split_by_numpy(X):
@@ -74,30 +74,41 @@ def as_stored(X, order, padding):
     return room[:, : X.shape[1]]
 
 
-SPLITS = {
-    "rows": ("sm_90", "rows", 37, 96, 0),
-    "rows, ragged": ("sm_90", "rows", 11, 101, 2),
-    "rows, long": ("sm_90", "rows", 9, 33000, 0),
-    "columns, one block": ("sm_90", "columns", 36, 96, 0),
-    "columns, ragged": ("sm_90", "columns", 37, 70, 2),
-    "columns, two blocks": ("sm_90", "columns", 9, 300, 1),
-    "columns, long": ("sm_90", "columns", 9, 4300, 3),
-    "columns without clusters": ("sm_80", "columns", 37, 101, 3),
+SPLITS = {  # architecture, K, and of each side the order, lines, and floats between them
+    "rows": ("sm_90", 96, [("rows", 37, 0)]),
+    "rows, ragged": ("sm_90", 101, [("rows", 11, 2)]),
+    "rows, long": ("sm_90", 33000, [("rows", 9, 0)]),
+    "columns, one block": ("sm_90", 96, [("columns", 36, 0)]),
+    "columns, ragged": ("sm_90", 70, [("columns", 37, 2)]),
+    "columns, two blocks": ("sm_90", 300, [("columns", 9, 1)]),
+    "columns, long": ("sm_90", 4300, [("columns", 9, 3)]),
+    "columns without clusters": ("sm_80", 101, [("columns", 37, 3)]),
+    "both along rows": ("sm_90", 700, [("rows", 9, 0), ("rows", 33, 0)]),
+    "both along rows, one aligned": ("sm_90", 300, [("rows", 9, 1), ("rows", 20, 0)]),
+    "both along columns": ("sm_90", 1100, [("columns", 68, 0), ("columns", 12, 0)]),
+    "both along columns, one aligned": ("sm_90", 260, [("columns", 33, 0), ("columns", 12, 0)]),
+    "rows and columns": ("sm_90", 600, [("rows", 75, 0), ("columns", 37, 3)]),
+    "columns and rows": ("sm_90", 4300, [("columns", 12, 0), ("rows", 9, 2)]),
+    "rows and columns without clusters": ("sm_80", 101, [("rows", 10, 3), ("columns", 36, 0)]),
+    "both along columns without clusters": ("sm_80", 530, [("columns", 33, 0), ("columns", 40, 0)]),
 }
 
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_the_split_is_that_of_its_description(name):
-    arch, order, lines, K, padding = SPLITS[name]
-    X = hard_operand(lines, K)
-    found = fp16x3.split(as_stored(X, order, padding), Machine(arch))
-    pairs, info, places = split_by_numpy(X)
-    np.testing.assert_array_equal(found.info[:-1], info)
-    np.testing.assert_array_equal(found.pairs, pairs)
-    sparse = [line for line, (_, count) in enumerate(info) if count <= SPARSE]
-    for line in sparse:
-        left_out = places[line]
-        assert set(found.where[line, : len(left_out)].tolist()) == left_out
+    arch, K, sides = SPLITS[name]
+    matrices = [hard_operand(lines, K, seed) for seed, (_, lines, _) in enumerate(sides)]
+    given = [as_stored(X, order, padding) for X, (order, _, padding) in zip(matrices, sides, strict=True)]
+    results, reports = fp16x3.split(given, Machine(arch))
+    finding = 0 if arch == "sm_90" else sum(order == "columns" for order, _, _ in sides)
+    assert len(reports) == finding + 1
+    for X, found in zip(matrices, results, strict=True):
+        pairs, info, places = split_by_numpy(X)
+        np.testing.assert_array_equal(found.info, [*info, (0, 0)])  # the last is padding, which the product reads
+        np.testing.assert_array_equal(found.pairs, pairs)
+        for line, left_out in enumerate(places):
+            if info[line, 1] <= SPARSE:
+                assert set(found.where[line, : len(left_out)].tolist()) == left_out
 
 
 def problem(M, N, K, seed=0):
@@ -140,7 +151,7 @@ def test_tiles_with_exceptions_are_noted_and_dense_lines_left_alone():
     A[3, 7] = np.inf
     A[70, 5] = 1e-20
     old = C.copy()
-    exceptions, _ = fp16x3.product(halves(A), halves(B.T), 1.0, 1.0, C, THREE_SETS, Machine("sm_90"))
+    exceptions, _ = fp16x3.product(halves(A), halves(B.T), 1.0, 1.0, C, WGMMA, Machine("sm_90"))
     np.testing.assert_array_equal(exceptions, [1] * 6)
     np.testing.assert_array_equal(C[3], old[3])
     kept = np.arange(100) != 3
@@ -155,7 +166,7 @@ def test_the_whole_product_with_every_exception():
     with np.errstate(invalid="ignore"):
         exact = 0.5 * (A.astype(np.float64) @ B.astype(np.float64)) - 2.0 * C
     old = C.copy()
-    fp16x3.multiply(A, B, 0.5, -2.0, C, THREE_SETS, Machine("sm_90"))
+    fp16x3.multiply(A, B, 0.5, -2.0, C, WGMMA, Machine("sm_90"))
     finite = np.isfinite(exact)
     np.testing.assert_array_equal(C[~finite], exact[~finite])
     rows, columns = np.arange(70) != 66, np.arange(40) != 39
@@ -198,7 +209,7 @@ def test_precision_leaves_what_is_small_or_empty_to_an_ieee_kernel(K, alpha):
 def launch(kernel, old, new):
     """Run a product with a piece of the kernel's text replaced; return the largest error in u |A| |B|."""
     arch, config = KERNELS[kernel]
-    text = fp16x3.source_of(geometry.file_of(config), {**config.compiled, "TRANS_C": 0, "VEC_C": 2})
+    text = fp16x3.source_of(geometry.file_of(config), {**config.compiled, "TRANS_C": 0, "VEC_C": 4})
     assert old in text
     A, B, C = problem(config.BM, config.BN, 320)
     fp16x3.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch), text=text.replace(old, new))
@@ -213,22 +224,21 @@ COPIES = "  // all threads' copies"
 LEFT_OUT = {
     "wait for copies": ("mma", "wait_for_copies_but<STAGES - 2>();", "", RaceError, "asynchronous copy"),
     "barrier of the block": ("mma", f"__syncthreads();{COPIES}", COPIES, RaceError, "reads shared memory"),
-    "wait for any full stage": ("3 sets", FULL, "", UnwrittenSharedError, "no tensor copy wrote"),
-    "wait for the second full stage": ("3 sets", FULL, "if (i == 0) " + FULL, RaceError, "tensor copy is in flight"),
-    "wait for an empty stage": ("3 sets", EMPTY, "", RaceError, "copies to shared memory"),
-    "wrong parity": ("3 sets", EMPTY, EMPTY.replace(" ^ 1", ""), EndlessWaitError, "never ends"),
-    "release": ("3 sets", "if (i > 0) release(ring, last);", "", EndlessWaitError, "never ends"),
-    "wait for hi hi": ("3 sets", "wgmma_wait<1>();", "", UnfinishedProductError, "uses the registers"),
-    "wait at the end": ("3 sets", "wgmma_wait<0>();", "", UnfinishedProductError, "uses the registers"),
-    "fence": ("3 sets", "wgmma_begin();", "", UnfinishedProductError, "since the last wgmma.fence"),
-    "commit": ("3 sets", "wgmma_commit();", "", UnfinishedProductError, "uses the registers"),
-    "an arrival": ("3 sets", "4 * CONSUMERS);  // one", "3);  // one", RaceError, "which warp 3 reads"),
-    "room for an arrival": ("3 sets", "barrier_init(ring.full(stage), 1)", "barrier_init(ring.full(stage), 0)",
+    "wait for any full stage": ("wgmma", FULL, "", UnwrittenSharedError, "no tensor copy wrote"),
+    "wait for the second full stage": ("wgmma", FULL, "if (i == 0) " + FULL, RaceError, "tensor copy is in flight"),
+    "wait for an empty stage": ("wgmma", EMPTY, "", RaceError, "copies to shared memory"),
+    "wrong parity": ("wgmma", EMPTY, EMPTY.replace(" ^ 1", ""), EndlessWaitError, "never ends"),
+    "release": ("wgmma", "if (i > 0) release(ring, last);", "", EndlessWaitError, "never ends"),
+    "wait for hi hi": ("wgmma", "wgmma_wait<1>();", "", UnfinishedProductError, "uses the registers"),
+    "wait at the end": ("wgmma", "wgmma_wait<0>();", "", UnfinishedProductError, "uses the registers"),
+    "fence": ("wgmma", "wgmma_begin();", "", UnfinishedProductError, "since the last wgmma.fence"),
+    "commit": ("wgmma", "wgmma_commit();", "", UnfinishedProductError, "uses the registers"),
+    "an arrival": ("wgmma", "4 * CONSUMERS);  // one", "3);  // one", RaceError, "which warp 3 reads"),
+    "room for an arrival": ("wgmma", "barrier_init(ring.full(stage), 1)", "barrier_init(ring.full(stage), 0)",
                             BarrierError, "once too often"),
-    "barrier after making": ("3 sets", "__syncthreads();", "", RaceError, "since it was made"),
-    "room for the barriers": ("3 sets", "base + STAGES * STAGE + stage * 8", "base + stage * 8",
+    "barrier after making": ("wgmma", "__syncthreads();", "", RaceError, "since it was made"),
+    "room for the barriers": ("wgmma", "base + STAGES * STAGE + stage * 8", "base + stage * 8",
                               SharedAccessError, "over a memory barrier"),
-    "wait before a release": ("2 sets", "wgmma_wait<1>();", "", RaceError, "copies to shared memory"),
 }  # fmt: skip
 
 
@@ -246,7 +256,7 @@ def test_a_wrong_swizzle_of_cp_async_is_seen():
 def test_a_wrong_swizzle_of_the_tensor_map_is_seen(monkeypatch):
     right = fp16x3._tensor_map
     monkeypatch.setattr(fp16x3, "_tensor_map", lambda *args: dataclasses.replace(right(*args), swizzle=0))
-    assert launch("3 sets", "", "") > 1000
+    assert launch("wgmma", "", "") > 1000
 
 
 @pytest.mark.parametrize(("old", "match"), [
@@ -263,4 +273,4 @@ def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):
 
     monkeypatch.setattr(fp16x3, "source_of", without)
     with pytest.raises(RaceError, match=match):
-        fp16x3.split(as_stored(hard_operand(9, 600), "columns", 0), Machine("sm_90"))
+        fp16x3.split([as_stored(hard_operand(9, 600), "columns", 0)], Machine("sm_90"))

@@ -7,6 +7,7 @@ import pytest
 
 import fastsgemm
 from fastsgemm import PipelinedConfig, SkinnyConfig, rungs
+from fastsgemm.config import SkinnyInOrderConfig
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, sgemm
 from fastsgemm.sim.errors import GlobalAccessError
@@ -22,6 +23,7 @@ HOW = {
     "skinny": (rungs.find("skinny"), SKINNY, LARGE),
     "skinny, split-K": (rungs.find("skinny"), SKINNY.replace(SPLIT_K=2), LARGE),
     "batch_invariant": (rungs.BATCH_INVARIANT, PIPELINED, LARGE),
+    "skinny_in_order": (rungs.SKINNY_IN_ORDER, SkinnyInOrderConfig(BM=1, BN=16, BK=16, WARPS=2, STAGES=2), (3, 36, 20)),
     "batch_invariant, split-K": (rungs.BATCH_INVARIANT, PIPELINED.replace(SPLIT_K=2), DEEP),
 }
 

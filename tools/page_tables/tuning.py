@@ -91,7 +91,7 @@ def _spread(values: Iterable[float]) -> str:
 def _tiles() -> list[str]:
     """Return a line for each tile of rung 11 with wgmma."""
     rates = fp16x3_rates.load(ARCH)
-    constants = ("SETS", "PROMOTE_STAGES", "STAGES", "GROUP_M")
+    constants = ("PROMOTE_STAGES", "STAGES", "GROUP_M")
     return [
         f"On an {rates.device}; times are those of a wave of tiles, one on each SM.",
         "",

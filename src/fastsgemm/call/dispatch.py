@@ -156,11 +156,13 @@ def choose_config(
     """
     if rung is not None or extents:
         problem = variants.as_dense(variants.call_for(a, b, c, extents=extents))
-        ordered = rung is rungs.BATCH_INVARIANT
         if rung is None or config is None:
-            choice = batch_invariant.choose(device, problem) if ordered else choose(device, rung, problem)
+            if rung in rungs.IN_ORDER:
+                choice = batch_invariant.choose(device, problem, rung)
+            else:
+                choice = choose(device, rung, problem)
             rung, config = choice.rung, choice.config
-        return Chosen(rung, rungs.in_order(config, a.shape[1]) if ordered else config, a, b)
+        return Chosen(rung, rungs.in_order(config, a.shape[1]) if rung in rungs.IN_ORDER else config, a, b)
     selected = packing.select(device, a, b, c)
     return Chosen(selected.choice.rung, selected.choice.config, *packing.operands(selected.packed, a, b))
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Argument, Base, Boxes, Draft, Scalar
-from fastsgemm.call.splitting import Place, add_split, maxima_bytes, place_at
+from fastsgemm.call.splitting import Place, Unsplit, add_split, maxima_bytes, place_at
 from fastsgemm.config import Fp16x3Config
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
@@ -157,28 +157,29 @@ class _Builder:
         return place_at(place or self.draft.reserve(parts.end, "the split operands of fp16x3"), parts)
 
     def add(self) -> None:
-        """For every panel of A and of B split it, multiply, repair."""
+        """For every panel of A and of B split what is not yet split, multiply, repair."""
         of_a, of_b = self.panels
-        for number, (m, rows) in enumerate(of_a):
-            self._split(0, m, rows)
-            for n, columns in of_b:
-                if number == 0 or len(of_b) > 1:
-                    self._split(1, n, columns)
-                self._multiply(m, rows, n, columns)
+        for number, a in enumerate(of_a):
+            for b in of_b:
+                needed = ((0, a, b is of_b[0]), (1, b, number == 0 or len(of_b) > 1))
+                new = [self._unsplit(side, *panel) for side, panel, now in needed if now and not self.before[side]]
+                if new:
+                    self._split(new)
+                self._multiply(*a, *b)
         self.draft.reserve(self.work_bytes, "the split operands of fp16x3")
 
-    def _split(self, side: int, first: int, lines: int) -> None:
-        if self.before[side]:
-            return
+    def _split(self, operands: list[Unsplit]) -> None:
+        self.work_bytes = max(self.work_bytes, maxima_bytes(self.draft, self.K, operands))
+        add_split(self.draft, self.K, operands, self.work, early=self._begun)
+
+    def _unsplit(self, side: int, first: int, lines: int) -> Unsplit:
+        """Return a panel of A or of B that is to be split."""
         operand = (self.a, self.b)[side]
         how = operand.how
         assert how is not None  # packed else
         offset = ITEM * first * (1 if how.trans else how.ld)
-        self.work_bytes = max(self.work_bytes, maxima_bytes(self.draft, lines, self.K, how.trans))
-        add_split(
-            self.draft, operand.address + offset, lines, self.K, how, (operand.misalignment + offset) % 16,
-            self.places[side], self.work, early=self._begun,
-        )  # fmt: skip
+        misalignment = (operand.misalignment + offset) % 16
+        return Unsplit(operand.address + offset, lines, how, misalignment, self.places[side])
 
     @property
     def _begun(self) -> bool:
@@ -204,9 +205,9 @@ class _Builder:
         if self.trans_c:
             vec = 1
         elif t.parts > 1:
-            vec = 2
+            vec = 4
         else:
-            vec = 2 if misalignment % 8 == 0 and self.ldc % 2 == 0 else 1
+            vec = 4 if misalignment % 16 == 0 and self.ldc % 4 == 0 else 1
         constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec}
         multiplying = self._kernel(geometry.file_of(config), constants, config.shared_bytes)
         (down, M), (right, N) = zip(self.places, (t.M, t.N), strict=True)

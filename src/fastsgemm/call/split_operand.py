@@ -13,7 +13,7 @@ from fastsgemm.call import arrays, packing, streams, workspace
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Base, Draft
-from fastsgemm.call.splitting import add_split, maxima_bytes, place_at
+from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, place_at
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import (
     ArgumentError,
@@ -205,9 +205,10 @@ def _split(
         how = source.how
         if how is None:
             source, how = packing.add_packed(draft, source, (), "alpha"), Stored(False, K)
-        maxima = draft.reserve(maxima_bytes(draft, lines, K, how.trans), "the largest magnitudes of an operand")
         place = place_at(Address(Base.SPLIT_A), parts)
-        add_split(draft, source.address, lines, K, how, source.misalignment, place, maxima, early=False)
+        operands = [Unsplit(source.address, lines, how, source.misalignment, place)]
+        maxima = draft.reserve(maxima_bytes(draft, K, operands), "the largest magnitudes of an operand")
+        add_split(draft, K, operands, maxima, early=False)
         draft.plan().launch(gpu, handle, address, 0, 0, 1.0, 0.0, own)
     made._event = gpu.stream(handle).record()
     gpu.keep_alive(handle, X)

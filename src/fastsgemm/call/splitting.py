@@ -1,26 +1,23 @@
-"""The steps that split an operand, or a panel of its lines, into pairs of FP16 numbers.
+"""The steps that split one operand or both, or panels of their lines, into pairs of FP16 numbers.
 
 What the arrays hold is described in ``cuda_src/device/split_format.cuh``. A *line* is a row of A or a column of B.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fastsgemm.call.plan import Address, Argument, Draft
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.geometry.fp16x3 import SplitArrays
+from fastsgemm.geometry.fp16x3 import MAXIMA_LINES, MAXIMA_THREADS, SPLIT_THREADS, Side, SplitArrays
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.jit import kernel
 from fastsgemm.known_devices import compute_capability
 
 CLUSTERS = 90  # the first with clusters of blocks
-_ROW_THREADS = 256  # of a block of split_rows.cu, at least
-_COLUMN_THREADS = 512  # of a block of split_columns.cu
-_COLUMN_LINES = 32  # of a block of split_columns.cu
-_MAXIMA_THREADS, _MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
 
 
 class Place(NamedTuple):
@@ -36,42 +33,58 @@ def place_at(address: Address, parts: SplitArrays) -> Place:
     return Place(address + parts.pairs, address + parts.info, address + parts.where)
 
 
-def maxima_bytes(draft: Draft, lines: int, K: int, trans: bool) -> int:
-    """Return the bytes of workspace that `add_split` needs for the largest magnitudes of the lines."""
-    return 4 * lines * _maxima_parts(draft, lines, K) if trans else 0
+class Unsplit(NamedTuple):
+    """An operand, or a panel of its lines, that is to be split.
 
-
-def _maxima_parts(draft: Draft, lines: int, K: int) -> int:
-    """Return the parts of K whose largest magnitudes a first kernel finds; 0 where one kernel does all."""
-    if compute_capability(draft.gpu.arch) >= CLUSTERS:
-        return 0
-    return geometry.maxima_parts(lines, K, draft.gpu.multiprocessors)
-
-
-def add_split(
-    draft: Draft,
-    source: Address,
-    lines: int,
-    K: int,
-    how: Stored,
-    misalignment: int,
-    target: Place,
-    maxima: Address,
-    early: bool,
-) -> None:
-    """Add the steps that split what lies at `source`.
-
-    Parameters
+    Attributes
     ----------
-    draft : Draft
     source : Address
-    lines, K : int
+    lines : int
         At least 1.
     how : Stored
         As a matrix of (lines, K): with `trans`, neighbouring lines are neighbours in memory, else neighbouring k are.
     misalignment : int
         The address of the source modulo 16, in bytes.
     target : Place
+    """
+
+    source: Address
+    lines: int
+    how: Stored
+    misalignment: int
+    target: Place
+
+    @property
+    def side(self) -> Side:
+        """How the kernel sees it."""
+        return Side(self.how.trans, 4 if self.misalignment == 0 and self.how.ld % 4 == 0 else 1, self.lines)
+
+
+def maxima_bytes(draft: Draft, K: int, operands: Sequence[Unsplit]) -> int:
+    """Return the bytes of workspace that `add_split` needs for the largest magnitudes of the lines."""
+    return sum(4 * one.lines * _maxima_parts(draft, K, one) for one in operands)
+
+
+def _maxima_parts(draft: Draft, K: int, operand: Unsplit) -> int:
+    """Return the parts of K whose largest magnitudes a first kernel finds; 0 where one kernel does all."""
+    if not operand.how.trans or _has_clusters(draft):
+        return 0
+    return geometry.maxima_parts(operand.lines, K, draft.gpu.multiprocessors)
+
+
+def _has_clusters(draft: Draft) -> bool:
+    return compute_capability(draft.gpu.arch) >= CLUSTERS
+
+
+def add_split(draft: Draft, K: int, operands: Sequence[Unsplit], maxima: Address, early: bool) -> None:
+    """Add the steps that split one operand, or two in one launch.
+
+    Parameters
+    ----------
+    draft : Draft
+    K : int
+        At least 1.
+    operands : sequence of Unsplit
     maxima : Address
         Of the bytes that `maxima_bytes` asks for.
     early : bool
@@ -83,26 +96,25 @@ def add_split(
         A kernel is not loaded yet and the stream is being captured.
     """
     gpu, handle = draft.gpu, draft.handle
-    vec = 4 if misalignment == 0 and how.ld % 4 == 0 else 1
-    given = (np.int32(lines), np.int32(K), source, how.ld)
-    if not how.trans:
-        per_line = geometry.line_threads(K)
-        threads = max(per_line, _ROW_THREADS)
-        rows = kernel.with_constants(gpu, "split_rows.cu", {"LINE_THREADS": per_line, "VEC": vec}, handle)
-        blocks = -(-lines // (threads // per_line))
-        draft.add(rows, (blocks,), threads, *given, *target, early=early, only_for="alpha")
-        return
-    across = -(-lines // _COLUMN_LINES)
-    parts = _maxima_parts(draft, lines, K)
-    largest: tuple[Argument, Argument] = (0, np.int32(0))  # a null pointer, and no parts
-    cluster = down = geometry.column_cluster(K)
-    if parts:
-        first = kernel.with_constants(gpu, "column_maxima.cu", {"VEC": vec}, handle)
-        grid = (-(-lines // _MAXIMA_LINES), parts)
-        draft.add(first, grid, _MAXIMA_THREADS, *given, maxima, target.info, early=early, only_for="alpha")
-        cluster, down, largest = 1, max(1, -(-4 * gpu.multiprocessors // across)), (maxima, np.int32(parts))
-        early = True
-    constants = {"VEC": vec, "CLUSTER": cluster, "THREADS": _COLUMN_THREADS}
-    columns = kernel.with_constants(gpu, "split_columns.cu", constants, handle)
-    grid = (across, down)
-    draft.add(columns, grid, _COLUMN_THREADS, *given, *largest, *target, early=early, only_for="alpha")
+    operands = sorted(operands, key=lambda one: one.side.order)
+    arguments: list[Argument] = []
+    for one in operands:
+        lines, ld = np.int32(one.lines), one.how.ld
+        parts = _maxima_parts(draft, K, one)
+        if parts:
+            finding = kernel.with_constants(gpu, "column_maxima.cu", {"VEC": one.side.vec}, handle)
+            draft.add(
+                finding, (-(-one.lines // MAXIMA_LINES), parts), MAXIMA_THREADS,
+                lines, np.int32(K), one.source, ld, maxima, one.target.info, early=early, only_for="alpha",
+            )  # fmt: skip
+            early = True
+        arguments += [lines, one.source, ld, maxima if parts else 0, np.int32(parts), *one.target]
+        maxima += 4 * one.lines * parts
+    if len(operands) == 1:
+        arguments += [np.int32(0), 0, 0, 0, np.int32(0), 0, 0, 0]
+    launch = geometry.split_launch([one.side for one in operands], K, _has_clusters(draft), gpu.multiprocessors)
+    splitting = kernel.with_constants(gpu, "split.cu", launch.constants, handle)
+    draft.add(
+        splitting, (launch.blocks,), SPLIT_THREADS, np.int32(K), np.int32(launch.first_blocks), *arguments,
+        early=early, only_for="alpha",
+    )  # fmt: skip

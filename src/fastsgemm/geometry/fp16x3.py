@@ -6,7 +6,7 @@ column of B: what runs along K.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -19,6 +19,9 @@ LINE_BYTES = 128  # of a line in a block of k: 32 times hi and lo
 _INFO_BYTES, _WHERE_BYTES = 8, 16  # of a line
 _ALIGNMENT = 256  # bytes: of every array in workspace
 _PART = 4  # blocks of k: a part of K is whole groups of so many
+SPLIT_THREADS = 512  # of a block of split.cu
+_COLUMN_LINES = 32  # of a block of split.cu, where lines are strided
+MAXIMA_THREADS, MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
 
 # Bytes of workspace that the two split operands of a product may take together. Larger ones are split in panels.
 # At 32768^3 there are two panels of each operand, and splitting B twice costs 1 % of the time.
@@ -46,7 +49,7 @@ class SplitArrays(NamedTuple):
 def split_arrays(lines: int, K: int) -> SplitArrays:
     """Return where the arrays of a split operand lie, one behind the other."""
     info = _aligned(LINE_BYTES * blocks_of(K) * lines)
-    where = info + _aligned(_INFO_BYTES * (lines + 1))  # one record of padding is read
+    where = info + _aligned(_INFO_BYTES * (lines + 1))  # one record of padding is written and read
     return SplitArrays(0, info, where, where + _aligned(_WHERE_BYTES * lines))
 
 
@@ -138,32 +141,99 @@ def tiling(config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiproce
     parts = _whole(k_blocks, part_blocks)
     tiles = _whole(rows, config.BM) * _whole(columns, config.BN)
     grid = min(multiprocessors, tiles * parts) if isinstance(config, Fp16x3Config) else tiles * parts
-    turn = _turn(config)
+    turn = config.PROMOTE_STAGES if isinstance(config, Fp16x3Config) else 1  # what the main loop takes at a time
     computed = _whole(min(part_blocks, k_blocks), turn) * turn
     return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tiles, grid)
 
 
-def _turn(config: TileConfig) -> int:
-    """Return the blocks of k that the main loop takes at a time; TURN in ``11_fp16x3.cu``."""
-    if not isinstance(config, Fp16x3Config):
-        return 1
-    return config.PROMOTE_STAGES if config.SETS == 3 else 2 * config.PROMOTE_STAGES
+class Side(NamedTuple):
+    """An operand, or a panel of its lines, that ``split.cu`` splits.
+
+    Attributes
+    ----------
+    strided : bool
+        Neighbouring lines are neighbours in memory; else neighbouring k are.
+    vec : int
+        Floats that can be read at a time: 4 or 1.
+    lines : int
+    """
+
+    strided: bool
+    vec: int
+    lines: int
+
+    @property
+    def order(self) -> tuple[bool, int]:
+        """The sides of a launch are sorted by this: blocks of strided lines take longest, so they come first.
+
+        Else the order does not matter, and with one order fewer kernels are compiled.
+        """
+        return not self.strided, -self.vec
 
 
-def line_threads(K: int) -> int:
-    """Return the threads of ``split_rows.cu`` that share a line: with 32 elements each it stays in registers."""
-    return next((threads for threads in (32, 64, 128, 256, 512) if threads * 32 >= K), 1024)
+class SplitLaunch(NamedTuple):
+    """A launch of ``split.cu``.
+
+    Attributes
+    ----------
+    constants : dict
+    first_blocks, blocks : int
+        Blocks of the first side, and of all.
+    """
+
+    constants: dict[str, int]
+    first_blocks: int
+    blocks: int
 
 
-def column_cluster(K: int) -> int:
-    """Return the blocks of ``split_columns.cu`` that share out K, in a cluster: one for each tile of 256 steps."""
+def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int) -> SplitLaunch:
+    """Return how one side or two are split by one launch.
+
+    Parameters
+    ----------
+    sides : sequence of Side
+        Sorted by their `order`.
+    K : int
+    clusters : bool
+        Whether the device has clusters of blocks; else ``column_maxima.cu`` comes before, for strided lines.
+    multiprocessors : int
+    """
+    first, second = sides[0], sides[-1]
+    cluster = _column_cluster(K) if clusters and first.strided else 1
+    threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K)
+
+    def blocks_of_side(side: Side) -> int:
+        if not side.strided:
+            return _whole(side.lines, SPLIT_THREADS // threads)
+        groups = _whole(side.lines, _COLUMN_LINES)
+        return groups * (cluster if clusters else min(blocks_of(K), _whole(4 * multiprocessors, groups)))
+
+    first_blocks, *others = map(blocks_of_side, sides)
+    constants = {
+        "STRIDED_1": int(first.strided), "VEC_1": first.vec, "STRIDED_2": int(second.strided), "VEC_2": second.vec,
+        "LINE_THREADS": threads, "QUADS": quads, "CLUSTER": cluster, "THREADS": SPLIT_THREADS,
+    }  # fmt: skip
+    return SplitLaunch(constants, first_blocks, _whole(first_blocks + sum(others), cluster) * cluster)
+
+
+def _line_threads(K: int) -> tuple[int, int]:
+    """Return the threads that share a contiguous line, and how many times four elements each of them keeps.
+
+    A line of up to 16384 elements stays in registers.
+    """
+    threads = next((threads for threads in (32, 64, 128, 256) if threads * 16 >= K), SPLIT_THREADS)
+    return threads, 4 if threads * 16 >= K else 8
+
+
+def _column_cluster(K: int) -> int:
+    """Return the blocks that share out K of strided lines, in a cluster: one for each tile of 256 steps."""
     return next((blocks for blocks in (1, 2, 4) if blocks * 256 >= K), 8)
 
 
 def maxima_parts(lines: int, K: int, multiprocessors: int) -> int:
     """Return the parts of K in which ``column_maxima.cu`` looks for the largest magnitudes."""
-    across = -(-lines // 128)
-    return max(1, min(-(-K // 64), -(-4 * multiprocessors // across), 64))
+    across = _whole(lines, MAXIMA_LINES)
+    return max(1, min(_whole(K, 64), _whole(4 * multiprocessors, across), 64))
 
 
 def orientations(config: TileConfig) -> Iterator[bool]:

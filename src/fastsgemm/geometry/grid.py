@@ -15,7 +15,7 @@ MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
 REDUCTION = {"THREADS": 256, "PARTIAL_SUMS": 8, "SERIAL_PARTS": 8, "ELEMENTS": 4}  # constants of reduce_parts.cu
 
 # Constants of reduce_segments.cu.
-SEGMENT_REDUCTION = {"THREADS": 256, "GROUPS": 8, "SERIAL_PARTS": 8, "READS": 16}
+SEGMENT_REDUCTION = {"THREADS": 256, "GROUPS": 8, "SERIAL_PARTS": 16, "READS": 16}
 
 _ZERO = np.float32(0.0)
 _MINUS_ZERO = np.float32(-0.0)  # as alpha it adds nothing to beta * C, not even the sign of a zero

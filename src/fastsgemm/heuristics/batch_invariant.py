@@ -1,8 +1,11 @@
-"""Which config of rung 9 a problem gets with ``batch_invariant=True``. Every legal one gives the same bits.
+"""Which rung and config a problem gets with ``batch_invariant=True``. Every legal one gives the same bits.
 
-The rule is that of `fastsgemm.heuristics.choose`. The records are those of the rung `fastsgemm.rungs.BATCH_INVARIANT`.
+Rung 9 follows the rule of `fastsgemm.heuristics.choose`. The records are those of `fastsgemm.rungs.BATCH_INVARIANT`.
 Curves of rung 9 count too, where their config can sum in this order: a curve knows nothing of segments, and adding up
 their sums in shared memory costs less than one percent. K is not split, or each segment is a part.
+
+A C of one row or column gets `fastsgemm.rungs.SKINNY_IN_ORDER` where K has several segments and the database has
+records of it for the architecture: the record of the problem, or of the nearest one. It has no curves.
 """
 
 from __future__ import annotations
@@ -15,36 +18,66 @@ from fastsgemm.config import SEGMENT, Config, PipelinedConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import tiles
+from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choose import EXACT, NEAREST, PREDICTED, Choice, Option, distance, fits_of
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.database import kept
 from fastsgemm.heuristics.database_entries import GENERIC, Curve, Record
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import BATCH_INVARIANT
+from fastsgemm.rungs import BATCH_INVARIANT, SKINNY_IN_ORDER, Rung
 
 
-def choose(device: DeviceTraits, problem: Problem) -> Choice:
-    """Return the config of rung 9 that sums in the order of docs/order-of-summation.md, and why it is this one.
+def choose(device: DeviceTraits, problem: Problem, rung: Rung = BATCH_INVARIANT) -> Choice:
+    """Return the rung and config that sum in the order of docs/order-of-summation.md, and why it is this one.
 
     Parameters
     ----------
     device : Device
     problem : Problem
+    rung : Rung
+        One of `fastsgemm.rungs.IN_ORDER`: `SKINNY_IN_ORDER`, or `BATCH_INVARIANT` for either.
 
     Raises
     ------
     ConfigError
         The database has none that is legal on this device.
     """
-    return _choose(info_of(device), problem)
+    return _choose(info_of(device), problem, rung)
 
 
 @kept
-def _choose(device: DeviceInfo, problem: Problem) -> Choice:
+def _choose(device: DeviceInfo, problem: Problem, rung: Rung) -> Choice:
+    records = _records(device, SKINNY_IN_ORDER)
+    if rung is SKINNY_IN_ORDER:
+        return _skinny(device, records, problem)
+    known = any(record.arch == device.arch for record in records)
+    if known and min(problem.M, problem.N) == 1 and problem.K > SEGMENT:
+        return _skinny(device, records, problem)
+    return of_rung_9(device, problem)
+
+
+def _skinny(device: DeviceInfo, records: tuple[Record, ...], problem: Problem) -> Choice:
+    if not records:
+        raise _none_legal(device, SKINNY_IN_ORDER)
+    exact = _exact(records, device, problem)
+    if exact is not None:
+        return Choice(SKINNY_IN_ORDER, exact.config, EXACT, exact, exact.ms)
+    swapped = partial(with_swap_ab, SKINNY_IN_ORDER)  # problems as the rung computes them
+    near = min(records, key=lambda one: distance(one.problem and swapped(one.problem), swapped(problem)))
+    return Choice(SKINNY_IN_ORDER, near.config, NEAREST, near, None)
+
+
+def of_rung_9(device: DeviceTraits, problem: Problem) -> Choice:
+    """Return the choice of `choose` among the configs of rung 9."""
+    return _of_rung_9(info_of(device), problem)
+
+
+@kept
+def _of_rung_9(device: DeviceInfo, problem: Problem) -> Choice:
     look = partial(_options, device, problem)
-    records = _records(device)
-    exact = next((record for record in records if record.problem == problem and record.device == device.name), None)
+    records = _records(device, BATCH_INVARIANT)
+    exact = _exact(records, device, problem)
     if exact is not None:
         config = rungs.in_order(exact.config, problem.K)
         return Choice(BATCH_INVARIANT, config, EXACT, exact, exact.ms, look)
@@ -53,20 +86,26 @@ def _choose(device: DeviceInfo, problem: Problem) -> Choice:
         ms, config, curve = predicted[0]
         return Choice(BATCH_INVARIANT, config, PREDICTED, curve, ms, look)
     if not records:
-        raise ConfigError(
-            f"no record of rung {BATCH_INVARIANT.name} is legal with {device.shared_limit} bytes of shared memory"
-        )
+        raise _none_legal(device, BATCH_INVARIANT)
     near = min(records, key=lambda record: distance(record.problem, problem))
     parts = 2 if tiles(near.config, problem) * problem.batch < device.multiprocessors else 1
     config = rungs.in_order(near.config.replace(SPLIT_K=parts), problem.K)
     return Choice(BATCH_INVARIANT, config, NEAREST, near, None)
 
 
+def _exact(records: tuple[Record, ...], device: DeviceInfo, problem: Problem) -> Record | None:
+    return next((record for record in records if record.problem == problem and record.device == device.name), None)
+
+
+def _none_legal(device: DeviceInfo, rung: Rung) -> ConfigError:
+    return ConfigError(f"no record of rung {rung.name} is legal with {device.shared_limit} bytes of shared memory")
+
+
 @kept
-def _records(device: DeviceInfo) -> tuple[Record, ...]:
+def _records(device: DeviceInfo, rung: Rung) -> tuple[Record, ...]:
     """Return the records for the device, then those for all."""
-    files = [database.of_rung(arch, BATCH_INVARIANT.name) for arch in (device.arch, GENERIC)]
-    ours = (record for file in files for record in file.records if _allows(device, record.config))
+    files = [database.of_rung(arch, rung.name) for arch in (device.arch, GENERIC)]
+    ours = (each for file in files for each in file.records if not rung.violations(each.config, device.shared_limit))
     return tuple(sorted(ours, key=lambda record: record.device != device.name))
 
 

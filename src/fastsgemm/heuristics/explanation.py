@@ -194,9 +194,9 @@ def explain(
     precision = rungs.precision_of(asked, precision)
     problem = replace(variants.dense_call(checked(Problem(M, N, K, layout))).problem, batch=checked_batch(batch))
     device_info = device_at(device)
-    if batch_invariant or asked is rungs.BATCH_INVARIANT:
-        rungs.batch_invariant(asked, None, precision)
-        return Explanation(device_info, problem, invariant.choose(device_info, problem))
+    if batch_invariant or asked in rungs.IN_ORDER:
+        ordered, _ = rungs.batch_invariant(asked, None, precision)
+        return Explanation(device_info, problem, invariant.choose(device_info, problem, ordered))
     if precision == "ieee" and asked is None and batch == 1:
         selected = packing.select(device_info, *variants.dense_operands(problem))
         packed = tuple(name for name, wanted in zip("AB", selected.packed, strict=True) if wanted)

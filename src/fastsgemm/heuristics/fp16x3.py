@@ -159,7 +159,10 @@ def orientation(device: DeviceTraits, problem: Problem, config: TileConfig) -> b
 def _quickest(
     known: Rates, problem: Problem, split: tuple[bool, bool], device: DeviceInfo
 ) -> tuple[float, bool, TileConfig]:
-    """Return milliseconds, TRANS_C and config of the least predicted time."""
+    """Return milliseconds, TRANS_C and config of the least predicted time on the device.
+
+    The host launches while the device works: the milliseconds are those of the slower of the two.
+    """
     least_k = min(tile.least_k for tile in known.tiles)  # a rung that was asked for takes fewer steps too
     found = []
     for tile in known.tiles:
@@ -172,8 +175,18 @@ def _quickest(
             for trans_c in geometry.orientations(config):
                 us = predicted_us(known, tile, config, problem, split, trans_c, device.multiprocessors)
                 found.append((us, trans_c, parts, tile.config.BM * tile.config.BN, config))
-    us, trans_c, _, _, config = min(found, key=lambda one: one[:4])
-    return 1e-3 * us, trans_c, config
+    us, trans_c, parts, _, config = min(found, key=lambda one: one[:4])
+    return 1e-3 * max(us, _host_us(known, split, parts)), trans_c, config
+
+
+def _host_us(known: Rates, split: tuple[bool, bool], parts: int) -> float:
+    """Return the microseconds that a call takes on the host."""
+    return known.times.host_us + (2 + _more_kernels(split, parts)) * known.times.host_kernel_us
+
+
+def _more_kernels(split: tuple[bool, bool], parts: int) -> int:
+    """Return the kernels besides the product and the guard: one splits, one adds the parts of K."""
+    return any(split) + (parts > 1)
 
 
 def predicted_us(
@@ -185,9 +198,9 @@ def predicted_us(
     trans_c: bool,
     multiprocessors: int,
 ) -> float:
-    """Return the microseconds of a product with this config; see `choose` for the parameters.
+    """Return the microseconds that a product takes on the device with this config; see `choose` for the parameters.
 
-    The device computes while it reads. The host launches while the device works.
+    The device computes while it reads. Where both take as long, each hinders the other.
     """
     M, N, K = problem.M, problem.N, problem.K
     times = known.times
@@ -195,13 +208,10 @@ def predicted_us(
     waves = -(-t.tiles * t.parts // multiprocessors)
     computing = waves * (t.computed_blocks * tile.step_us + tile.tile_us)
     reading = 1e-6 * LINE_BYTES * blocks_of(K) * (M + N) / times.read_tb_s
-    us = times.launch_us + max(computing, reading)
-    kernels = 2  # the product and the guard
+    us = times.launch_us + (computing**4 + reading**4) ** 0.25
     for lines, own, strided in ((M, split[0], problem.layout[0] == "T"), (N, split[1], problem.layout[1] == "N")):
         if own:
-            kernels += 1
             us += 1e-6 * 2 * ITEM * lines * K / (times.split_columns_tb_s if strided else times.split_rows_tb_s)
     if t.parts > 1:
-        kernels += 1
         us += 1e-6 * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
-    return max(us + kernels * times.kernel_us, times.host_us + kernels * times.host_kernel_us)
+    return us + _more_kernels(split, t.parts) * times.kernel_us

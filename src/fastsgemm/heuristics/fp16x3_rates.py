@@ -64,9 +64,10 @@ class Times(Struct, frozen=True):
     Attributes
     ----------
     launch_us, kernel_us : float
-        Microseconds of a call on the device, and of each of its kernels besides.
+        Microseconds on the device of a call with operands that were split before, besides its tiles, and of each kernel
+        that another call has more: one that splits, one that adds parts.
     host_us, host_kernel_us : float
-        The same on the host, which is what a small problem takes on an idle device.
+        On the host, of a call and of each of its kernels: what a small problem takes on an idle device.
     split_rows_tb_s, split_columns_tb_s, read_tb_s, reduce_tb_s : float
         10^12 bytes a second: read and written by splitting, read of split operands and of partial sums.
     """

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from functools import cache
 
 from fastsgemm import resources
-from fastsgemm.config import K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config
+from fastsgemm.config import K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config, SkinnyConfig
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import REDUCTION, SEGMENT_REDUCTION
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.rungs import Rung
+from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
 _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 
@@ -47,14 +47,17 @@ def generate(rung: Rung, config: Config, variant: Variant) -> str:
     constants = config.compiled | {"TRANS_A": int(variant.trans_a), "TRANS_B": int(variant.trans_b)}
     constants |= {"BATCHED": int(variant.batched)}
     if rung.vectorized:
-        constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b, "VEC_C": variant.vec_c}
+        constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b}
+    if rung.vectorized and rung is not SKINNY_IN_ORDER:  # whose lanes store one element each
+        constants |= {"VEC_C": variant.vec_c}
     if rung.reads_source:
         constants |= {"SOURCE": variant.source}
     if rung.guarded:
         constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel), "PAD": PAD}
     if rung.narrow:
-        constants |= {"TRANS_C": int(variant.trans_c), "K_GROUP": K_GROUP}
-        constants |= {"MAX_ALTERNATED": MAX_ALTERNATED, "MAX_PASS": MAX_PASS}
+        constants |= {"TRANS_C": int(variant.trans_c)}
+    if isinstance(config, SkinnyConfig):
+        constants |= {"K_GROUP": K_GROUP, "MAX_ALTERNATED": MAX_ALTERNATED, "MAX_PASS": MAX_PASS}
     return with_constants(rung.file, constants)
 
 

@@ -60,9 +60,9 @@ class Stopwatch:
         """Return the median device time of `work` in milliseconds, from runs that take about `seconds`."""
         return statistics.median(self.samples([work], seconds, flushes)[0])
 
-    def medians(self, works: Sequence[Work], seconds: float = 0.3) -> list[float]:
+    def medians(self, works: Sequence[Work], seconds: float = 0.3, flushes: int = 1) -> list[float]:
         """Return the median device time of each of `works`, in milliseconds; see `samples`."""
-        return [statistics.median(seen) for seen in self.samples(works, seconds)]
+        return [statistics.median(seen) for seen in self.samples(works, seconds, flushes)]
 
     def samples(self, works: Sequence[Work], seconds: float = 0.3, flushes: int = 1) -> list[list[float]]:
         """Return the device times of all runs of each of `works`, in milliseconds.

@@ -1,4 +1,4 @@
-"""Rung 11 on the simulated device: split A, split B, multiply, add the parts of K, and guard, as a device runs them.
+"""Rung 11 on the simulated device: split A and B, multiply, add the parts of K, and guard, as a device runs them.
 
 Tiles, parts of K and grids are those of `fastsgemm.geometry.fp16x3`, as on a device. The operands are split whole; a
 device may split them in panels.
@@ -6,8 +6,8 @@ device may split them in panels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, TileConfig, Tiling
-from fastsgemm.geometry.layout import stored
+from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, Side, TileConfig, Tiling
+from fastsgemm.geometry.layout import Stored, stored
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import source
 from fastsgemm.known_devices import compute_capability
@@ -32,9 +32,6 @@ PRODUCTS = (kernel_name("11_fp16x3.cu"), kernel_name("11_fp16x3_mma.cu"))
 SPARSE = 4  # places of elements left out that are kept for a line
 
 _CLUSTERS = 90  # the first architecture with clusters
-_ROW_THREADS = 256  # of a block of split_rows.cu, at least
-_COLUMN_THREADS, _COLUMN_LINES = 512, 32  # of a block of split_columns.cu
-_MAXIMA_THREADS, _MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
 _REDUCE_THREADS = _GUARD_THREADS = 256  # of a block
 _GUARD_BLOCKS = 4  # any number is right; a device uses one an SM
 
@@ -50,17 +47,14 @@ class SplitOperand:
     pairs : array of uint16, shape (blocks of 32 steps of k, lines, 64)
         The bits of 32 hi and then 32 lo.
     info : array of int32, shape (lines + 1, 2)
-        The exponent of each line and how many elements were left out; the last record is padding.
+        The exponent of each line and how many elements were left out; the last record is padding, and zero.
     where : array of int32, shape (lines, 4)
         Where along K those elements are, in any order.
-    reports : tuple of Report
-        Of the kernels that made it.
     """
 
     pairs: NDArray[np.uint16]
     info: NDArray[np.int32]
     where: NDArray[np.int32]
-    reports: tuple[Report, ...] = ()
 
     @property
     def lines(self) -> int:
@@ -78,80 +72,81 @@ def source_of(file: str, constants: Mapping[str, int]) -> str:
     return source.with_constants(file, {**source.defaults(file), **constants})
 
 
-def split(X: Matrix, machine: Machine, early: bool = False) -> SplitOperand:
-    """Split an operand by the kernel for its order in memory.
+def split(
+    matrices: Sequence[Matrix], machine: Machine, early: bool = False
+) -> tuple[list[SplitOperand], tuple[Report, ...]]:
+    """Split one operand, or two in one launch; return their split forms and the reports of the kernels.
 
     Parameters
     ----------
-    X : ndarray of float32, shape (lines, K)
+    matrices : sequence of ndarray of float32, shape (lines, K)
         A, or the transpose of B. Either dimension has unit stride.
     machine : Machine
     early : bool
         Another kernel of the same product comes before; see `Machine.launch`.
     """
-    lines, K = X.shape
-    result = SplitOperand(
-        np.empty((geometry.blocks_of(K), lines, HALVES), np.uint16),
-        np.zeros((lines + 1, 2), np.int32),
-        np.zeros((lines, SPARSE), np.int32),
-    )
-    operands = {
-        "X": Region(X),
-        "pairs": Region(result.pairs, read=False, write=True, complete=True),
-        "info": Region(result.info, write=True),
-        "where": Region(result.where, read=False, write=True),
-    }
-    how = stored((lines, K), (X.strides[0] // X.itemsize, X.strides[1] // X.itemsize))
-    assert how is not None  # one of the dimensions has unit stride
-    split_kernels = _split_columns if how.trans else _split_rows
-    return replace(result, reports=split_kernels(X, how.ld, machine, operands, early))
-
-
-def _split_rows(X: Matrix, ldx: int, machine: Machine, operands: dict[str, Region], early: bool) -> tuple[Report, ...]:
-    lines, K = X.shape
-    per_line = geometry.line_threads(K)
-    text = source_of("split_rows.cu", {"LINE_THREADS": per_line, "VEC": _width(X, ldx)})
-    block = max(per_line, _ROW_THREADS)
-    args = [lines, K, "X", ldx, "pairs", "info", "where"]
-    grid = _whole(lines, block // per_line)
-    return (machine.launch(text, kernel_name("split_rows"), grid, block, 0, args, operands, early=early),)
-
-
-def _split_columns(
-    X: Matrix, ldx: int, machine: Machine, operands: dict[str, Region], early: bool
-) -> tuple[Report, ...]:
-    lines, K = X.shape
-    across, vec = _whole(lines, _COLUMN_LINES), _width(X, ldx)
-    if compute_capability(machine.device.arch) >= _CLUSTERS:
-        cluster = geometry.column_cluster(K)
-        return (_columns(machine, vec, cluster, (across, cluster), [lines, K, "X", ldx, 0, 0], operands, early),)
-    multiprocessors = machine.device.multiprocessors
-    parts = geometry.maxima_parts(lines, K, multiprocessors)
-    maxima = np.empty(parts * lines, np.uint32)
-    into = {"maxima": Region(maxima, read=False, write=True, complete=True)}
-    finding = machine.launch(
-        source_of("column_maxima.cu", {"VEC": vec}), kernel_name("column_maxima"),
-        (_whole(lines, _MAXIMA_LINES), parts), _MAXIMA_THREADS, 0, [lines, K, "X", ldx, "maxima", "info"],
-        {name: operands[name] for name in ("X", "info")} | into, early=early,
+    K = matrices[0].shape[1]
+    clusters, multiprocessors = compute_capability(machine.device.arch) >= _CLUSTERS, machine.device.multiprocessors
+    results = [_unwritten(X.shape[0], K) for X in matrices]
+    hows = [_stored(X) for X in matrices]
+    sides = [Side(how.trans, _width(X, how.ld), X.shape[0]) for how, X in zip(hows, matrices, strict=True)]
+    order = sorted(range(len(sides)), key=lambda number: sides[number].order)
+    reports: list[Report] = []
+    args: list[Any] = []
+    operands: dict[str, Region] = {}
+    for number in order:
+        X, result, ldx, side = matrices[number], results[number], hows[number].ld, sides[number]
+        parts = geometry.maxima_parts(side.lines, K, multiprocessors) if side.strided and not clusters else 0
+        maxima = np.empty(parts * side.lines, np.uint32)
+        if parts:
+            reports.append(_find_maxima(X, ldx, side.vec, result.info, maxima, machine, early))
+            early = True
+        regions = (
+            Region(X), Region(maxima), Region(result.pairs, read=False, write=True, complete=True),
+            Region(result.info, write=True), Region(result.where, read=False, write=True),
+        )  # fmt: skip
+        names = [f"{name}_{number}" for name in ("X", "maxima", "pairs", "info", "where")]
+        operands |= zip(names, regions, strict=True)
+        args += [side.lines, names[0], ldx, names[1] if parts else 0, parts, *names[2:]]
+    if len(sides) == 1:
+        args += 8 * [0]
+    launch = geometry.split_launch([sides[number] for number in order], K, clusters, multiprocessors)
+    splitting = machine.launch(
+        source_of("split.cu", launch.constants), kernel_name("split"), launch.blocks, geometry.SPLIT_THREADS, 0,
+        [K, launch.first_blocks, *args], operands, early=early,
     )  # fmt: skip
-    grid = (across, _whole(4 * multiprocessors, across))
-    args = [lines, K, "X", ldx, "maxima", parts]
-    return finding, _columns(machine, vec, 1, grid, args, operands | {"maxima": Region(maxima)}, early=True)
+    return results, (*reports, splitting)
 
 
-def _columns(
-    machine: Machine,
-    vec: int,
-    cluster: int,
-    grid: tuple[int, int],
-    args: list[Any],
-    operands: dict[str, Region],
-    early: bool,
+def _find_maxima(
+    X: Matrix, ldx: int, vec: int, info: NDArray[np.int32], maxima: NDArray[np.uint32], machine: Machine, early: bool
 ) -> Report:
-    """Launch ``split_columns``."""
-    text = source_of("split_columns.cu", {"VEC": vec, "CLUSTER": cluster, "THREADS": _COLUMN_THREADS})
-    args = [*args, "pairs", "info", "where"]
-    return machine.launch(text, kernel_name("split_columns"), grid, _COLUMN_THREADS, 0, args, operands, early=early)
+    """Launch ``column_maxima``."""
+    lines, K = X.shape
+    operands = {
+        "X": Region(X), "info": Region(info, write=True),
+        "maxima": Region(maxima, read=False, write=True, complete=True),
+    }  # fmt: skip
+    grid = (_whole(lines, geometry.MAXIMA_LINES), len(maxima) // lines)
+    return machine.launch(
+        source_of("column_maxima.cu", {"VEC": vec}), kernel_name("column_maxima"), grid, geometry.MAXIMA_THREADS, 0,
+        [lines, K, "X", ldx, "maxima", "info"], operands, early=early,
+    )  # fmt: skip
+
+
+def _unwritten(lines: int, K: int) -> SplitOperand:
+    """Return the arrays of a split operand with what memory may hold before."""
+    return SplitOperand(
+        np.empty((geometry.blocks_of(K), lines, HALVES), np.uint16),
+        np.full((lines + 1, 2), -1, np.int32),
+        np.full((lines, SPARSE), -1, np.int32),
+    )
+
+
+def _stored(X: Matrix) -> Stored:
+    how = stored(X.shape, (X.strides[0] // X.itemsize, X.strides[1] // X.itemsize))
+    assert how is not None  # one of the dimensions has unit stride
+    return how
 
 
 def sgemm(
@@ -246,11 +241,11 @@ def multiply(
         Of all kernels, in the order of their launches.
     """
     machine = machine or Machine()
-    a, b = split(A, machine), split(B.T, machine, early=True)
+    (a, b), splitting = split([A, B.T], machine)
     exceptions, reports = product(a, b, alpha, beta, C, config, machine, swap_ab)
     tile = (config.BN, config.BM) if swap_ab else (config.BM, config.BN)
     guarding = guard(A, B, a, b, alpha, beta, C, exceptions, tile, machine)
-    return (*a.reports, *b.reports, *reports, guarding)
+    return (*splitting, *reports, guarding)
 
 
 def product(
@@ -278,10 +273,10 @@ def product(
     W = np.zeros((t.parts if t.parts > 1 else 0, M, t.ldw), np.float32)
     target, into = (C, C) if t.parts == 1 else (W[0], W)
     ldc = target.strides[0] // C.itemsize
-    pairs_of_floats = not swap_ab and ldc % 2 == 0 and misalignment(target) % 8 == 0
+    vec_c = 1 if swap_ab else _width(target, ldc)
     file = geometry.file_of(config)
     if text is None:
-        text = source_of(file, {**config.compiled, "TRANS_C": int(swap_ab), "VEC_C": 2 if pairs_of_floats else 1})
+        text = source_of(file, {**config.compiled, "TRANS_C": int(swap_ab), "VEC_C": vec_c})
     rows, columns = (b, a) if swap_ab else (a, b)
     exceptions = np.empty(t.tiles, np.int32)
     operands = {

@@ -121,7 +121,7 @@ class Machine:
         counters = Counters(len(decoded.kernel.instructions))
         values = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
-        cluster = decoded.kernel.cluster[1]
+        cluster = decoded.kernel.cluster[0]
         with np.errstate(all="ignore"):  # Inf and NaN are ordinary values, as on a device
             for first in track(range(0, blocks_of_grid, step), "blocks", _PATIENCE):
                 blocks = min(step, blocks_of_grid - first)
@@ -147,10 +147,10 @@ class Machine:
             raise LaunchError(f"{kernel.name} is compiled for blocks of {kernel.max_threads} threads, got {block}")
         if grid < 1:
             raise LaunchError(f"a grid has at least 1 block, got {grid}")
-        if kernel.cluster[::2] != (1, 1):
-            raise LaunchError(f"only clusters along y are simulated, got {kernel.cluster}")
-        if extent[1] % kernel.cluster[1]:
-            raise LaunchError(f"the grid must have a multiple of {kernel.cluster[1]} blocks along y, got {extent[1]}")
+        if kernel.cluster[1:] != (1, 1):
+            raise LaunchError(f"only clusters along x are simulated, got {kernel.cluster}")
+        if extent[0] % kernel.cluster[0]:
+            raise LaunchError(f"the grid must have a multiple of {kernel.cluster[0]} blocks along x, got {extent[0]}")
         if grid * (block + WARP) > _MOST_THREADS:
             raise LaunchError(f"at most {_MOST_THREADS} threads are simulated, got {grid} blocks of {block}")
         limit = self.device.shared_limit
@@ -206,21 +206,17 @@ def _blocks_of_batch(decoded: Program, block: int) -> int:
     width = -(-block // WARP) * WARP
     bytes_of_lane = sum(initial.itemsize for initial in decoded.slots.initial)
     lanes = min(_MOST_LANES, _MOST_BYTES // max(bytes_of_lane, 1))
-    cluster = decoded.kernel.cluster[1]
+    cluster = decoded.kernel.cluster[0]
     return max(1, lanes // (width * cluster)) * cluster
 
 
 def _special(slots: Slots, batch: Batch, extent: tuple[int, int, int]) -> dict[int, Array]:
-    """Return the values of the special registers, by slot.
-
-    Blocks are numbered so that those of a cluster, which lie along y, are neighbours.
-    """
+    """Return the values of the special registers, by slot."""
     number = batch.row + batch.first_block
-    cluster, rank = number // batch.cluster, number % batch.cluster
-    high = cluster // extent[0] * batch.cluster + rank  # along y and z
+    high = number // extent[0]  # along y and z
     special = {
         "%tid.x": batch.thread.astype(np.uint32),
-        "%ctaid.x": (cluster % extent[0]).astype(np.uint32),
+        "%ctaid.x": (number % extent[0]).astype(np.uint32),
         "%ctaid.y": (high % extent[1]).astype(np.uint32),
         "%ctaid.z": (high // extent[1]).astype(np.uint32),
         "%laneid": (batch.thread % WARP).astype(np.uint32),

@@ -13,14 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from fastsgemm.config import MAX_THREADS
 from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.errors import MisalignedError, RaceError, SharedAccessError, UnwrittenSharedError
 from fastsgemm.sim.lanes import Array, Lanes, first_lane
 from fastsgemm.sim.ptx import Instruction
 from fastsgemm.sim.updates import update_in_turn
 
-_MANY = -1  # more than one thread
-_FIRST_WARP = -2
+# Who accessed a unit: 0 for nobody, a thread's number + 1, or one of these.
+_MANY = -1  # threads of several warps
+_FIRST_WARP = -2  # minus w: threads of warp w, which a warp barrier has ordered for that warp
+_FIRST_LANES = _FIRST_WARP - MAX_THREADS // WARP  # minus w: several threads of warp w, which nothing has ordered
 RANK_SHIFT = 24  # bit at which an address in a cluster's shared memory has the rank of the block, plus 1
 
 
@@ -47,7 +50,7 @@ class SharedMemory:
         self._bytes = np.zeros(blocks * self.stride, np.uint8)
         self._known = np.zeros(units, np.bool_)
         self._in_flight = np.zeros(units, np.bool_)
-        self._writer = np.zeros(units, np.int32)  # thread + 1, 0 for none, _FIRST_WARP - w for all of warp w
+        self._writer = np.zeros(units, np.int32)  # see `_MANY`
         self._reader = np.zeros(units, np.int32)
         self._updater: Array | None = None  # by atomics; made when there is one
         self._blocks = blocks
@@ -69,7 +72,10 @@ class SharedMemory:
         reader = self._reader[units]
         self._reader[units] = me
         many = (self._reader[units] != me) | _others(reader, me)
-        self._reader[units[many]] = _MANY
+        warp = (me - 1) // WARP
+        alone = (_warp(reader, warp) == warp) & (_warp(self._reader[units], warp) == warp)
+        self._reader[units[many]] = np.broadcast_to(_FIRST_LANES - warp, units.shape)[many]
+        self._reader[units[many & ~alone]] = _MANY
         data: Array = self._bytes.view(dtype).reshape(-1, count)[rows]
         return data.T.copy()
 
@@ -193,8 +199,8 @@ class SharedMemory:
         executing: Array = np.logical_or.reduce(lanes.current_mask.reshape(self._blocks, -1, WARP), axis=2)
         for kept in self._kept:
             units = kept.reshape(self._blocks, -1)
-            block, unit = np.nonzero(units > 0)
-            warp = (units[block, unit] - 1) // WARP
+            block, unit = np.nonzero((units > 0) | (units <= _FIRST_LANES))
+            warp = _warp(units[block, unit], 0)
             here = executing[block, warp]
             units[block[here], unit[here]] = _FIRST_WARP - warp[here]
 
@@ -264,11 +270,17 @@ class SharedMemory:
         if bad.any():
             nth = first_lane(bad)
             thread = int(other[nth][np.argmax(bad[nth])])
-            who = "several threads" if thread == _MANY else f"thread {thread - 1}"
-            if thread <= _FIRST_WARP:
+            who = f"thread {thread - 1}" if thread > 0 else "several threads"
+            if _FIRST_LANES < thread <= _FIRST_WARP:
                 who = f"warp {_FIRST_WARP - thread}"
             what = f"{mine} shared memory at {address[nth]} that {who} {theirs} since the last barrier"
             lanes.fail(RaceError, at, nth, what)
+
+
+def _warp(who: Array, of_nobody: Array | int) -> Array:
+    """Return the warp of those who accessed a unit, and -1 for several; `of_nobody` where there was no access."""
+    of_lanes = np.where(who <= _FIRST_LANES, _FIRST_LANES, _FIRST_WARP) - who
+    return np.where(who > 0, (who - 1) // WARP, np.where(who == 0, of_nobody, of_lanes))
 
 
 def _others(who: Array, me: Array) -> Array:

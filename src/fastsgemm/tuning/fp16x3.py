@@ -32,6 +32,8 @@ from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, Times
 from fastsgemm.problem import Problem
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fastsgemm.device import Gpu
     from fastsgemm.measure.stopwatch import Stopwatch
 
@@ -39,7 +41,7 @@ Operands = tuple[tuple[View, View, View], Sequence[Any]]
 Split = tuple[bool, bool]  # whether A and B are split in the call that is timed, or were before
 
 _NEITHER, _BOTH = (False, False), (True, True)
-_SMALL = Problem(64, 16, 256)  # takes what its kernels take
+_SMALL = Problem(64, 16, 256, "NT")  # takes what its kernels take; one splits both operands, on every device
 _LONG = 8192  # lines and steps of k of the operands that are split and read
 _NARROW = 128  # lines of the other operand
 _ADDED = Problem(4096, 4096, 1024)  # whose partial sums are added
@@ -54,9 +56,6 @@ _HOST_CALLS = 30
 class Timer(Protocol):
     """Times rung 11 on a device."""
 
-    def empty(self) -> float:
-        """Return what the measurement of nothing reads, in microseconds."""
-
     def device(self, config: TileConfig, problem: Problem, split: Split) -> float:
         """Return the microseconds that the kernels of a call take on the device."""
 
@@ -68,12 +67,12 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     """Return the rates of a device, for the tiles that the shipped database has for its architecture."""
     shipped = fp16x3_rates.load(device.arch)
     tiles = [tile for tile in shipped.tiles if tile.config.shared_bytes <= device.shared_limit]
-    config = next(tile.config for tile in tiles if tile.serves(_SMALL.K, device.shared_limit))
-    launch = timer.empty()
+    first = next(tile for tile in tiles if tile.serves(_SMALL.K, device.shared_limit))
+    config = first.config
     before, within = (timer.device(config, _SMALL, split) for split in (_NEITHER, _BOTH))
-    kernel = max(_LEAST, (within - before) / 2)
-    times = Times(launch, kernel, 0.0, 0.0, *4 * [math.inf])
-    fitted = tuple(_fit(device, tile, times, timer) for tile in tiles)
+    launch = _fit(device, first, timer, [_SMALL, *_problems_of(device, first)])[2]
+    times = Times(launch, max(_LEAST, within - before), 0.0, 0.0, *4 * [math.inf])
+    fitted = tuple(_fitted(device, tile, timer, launch) for tile in tiles)
     known = Rates(device.arch, device.name, device.multiprocessors, fitted, times, tools)
     tile = next(tile for tile in fitted if tile.serves(_ADDED.K, device.shared_limit))
     known = _with(known, reduce_tb_s=_reduction_rate(known, tile, timer))
@@ -81,7 +80,7 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     known = _with(known, split_columns_tb_s=_split_rate(known, tile, "TN", timer))
     known = _with(known, read_tb_s=_read_rate(known, timer))
     host_before, host_within = (timer.host(config, _SMALL, split) for split in (_NEITHER, _BOTH))
-    host_kernel = max(_LEAST, (host_within - host_before) / 2)
+    host_kernel = max(_LEAST, host_within - host_before)
     return _rounded(_with(known, host_us=max(_LEAST, host_before - 2 * host_kernel), host_kernel_us=host_kernel))
 
 
@@ -89,20 +88,40 @@ def _with(known: Rates, **times: float) -> Rates:
     return replace(known, times=replace(known.times, **times))
 
 
-def _fit(device: DeviceInfo, tile: Tile, times: Times, timer: Timer) -> Tile:
-    """Return a tile with its times."""
+def _fitted(device: DeviceInfo, tile: Tile, timer: Timer, launch: float) -> Tile:
+    """Return a tile with its times, where a call takes `launch` microseconds besides."""
+    step, rest, _ = _fit(device, tile, timer, list(_problems_of(device, tile)), launch)
+    return replace(tile, step_us=max(_LEAST, step), tile_us=max(_LEAST, rest))
+
+
+def _fit(
+    device: DeviceInfo, tile: Tile, timer: Timer, problems: list[Problem], launch: float | None = None
+) -> tuple[float, float, float]:
+    """Return the microseconds of 32 steps of k, of the rest of a tile, and of a call besides, unless that is known."""
     rows, took = [], []
-    for problem in _problems_of(device, tile):
+    for problem in problems:
         trans_c = heuristics.orientation(device, problem, tile.config)
         t = geometry.tiling(tile.config, problem.M, problem.N, problem.K, trans_c, device.multiprocessors)
         waves = -(-t.tiles // device.multiprocessors)
-        rows.append((waves * t.computed_blocks, waves))
-        took.append(timer.device(tile.config, problem, _NEITHER) - times.launch_us - 2 * times.kernel_us)
-    matrix = np.array(rows) / np.array(took)[:, None]
-    step, rest = np.linalg.lstsq(matrix, np.ones(len(took)), rcond=None)[0]
-    if rest < 0:
-        step, rest = np.linalg.lstsq(matrix[:, :1], np.ones(len(took)), rcond=None)[0][0], 0.0
-    return replace(tile, step_us=max(_LEAST, float(step)), tile_us=max(_LEAST, float(rest)))
+        rows.append((waves * t.computed_blocks, waves, 1))
+        took.append(timer.device(tile.config, problem, _NEITHER))
+    if launch is not None:
+        rows, took = [row[:2] for row in rows], [us - launch for us in took]
+    found = _least_squares(np.array(rows) / np.array(took)[:, None])
+    return found[0], found[1], launch if launch is not None else found[2]
+
+
+def _least_squares(matrix: NDArray[np.float64]) -> list[float]:
+    """Return x >= 0 with matrix x as near to ones as possible."""
+    found, columns = [0.0] * matrix.shape[1], list(range(matrix.shape[1]))
+    while columns:
+        values = np.linalg.lstsq(matrix[:, columns], np.ones(len(matrix)), rcond=None)[0]
+        if values.min() >= 0:
+            for column, value in zip(columns, values, strict=True):
+                found[column] = float(value)
+            break
+        del columns[int(values.argmin())]
+    return found
 
 
 def _problems_of(device: DeviceInfo, tile: Tile) -> Iterator[Problem]:
@@ -169,10 +188,6 @@ class DeviceTimer:
 
     def __init__(self, gpu: Gpu, stopwatch: Stopwatch, operands: Callable[[Problem], Operands]) -> None:
         self._gpu, self._stopwatch, self._operands = gpu, stopwatch, operands
-
-    def empty(self) -> float:
-        """See `Timer`."""
-        return 1e3 * self._stopwatch.median(lambda: None, _SECONDS, _FLUSHES)
 
     def device(self, config: TileConfig, problem: Problem, split: Split) -> float:
         """See `Timer`."""

@@ -1,0 +1,81 @@
+// Split lines that are contiguous (row-major A, column-major B): X(line, k) lies at line * ldx + k. A chunk
+// of a line stays in the registers of its threads. A line of one chunk is read once. Of a longer one the
+// largest magnitude is found chunk by chunk, and the chunks are read again in the opposite order: the last
+// one is still in registers.
+#pragma once
+#include "device/split_format.cuh"
+
+template <int VEC>
+__device__ __forceinline__ void load_quad(float (&x)[4], const float *line, int k, int K) {
+    if (VEC == 4 && k + 4 <= K) {
+        const float4 v = *reinterpret_cast<const float4 *>(line + k);
+        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[i] = k + i < K ? line[k + i] : 0.0f;
+    }
+}
+
+// Block `block` of a side, of THREADS threads, LINE_THREADS for a line; each keeps QUADS times four elements.
+template <int THREADS, int LINE_THREADS, int QUADS, int VEC>
+__device__ __forceinline__ void split_rows(const Side &side, int block) {
+    constexpr int LINES = THREADS / LINE_THREADS;    // a block
+    constexpr int WARPS = LINE_THREADS / 32;         // a line
+    constexpr int CHUNK = 4 * QUADS * LINE_THREADS;  // steps of k
+    static_assert(
+        LINE_THREADS >= 32 && THREADS % LINE_THREADS == 0 && (LINE_THREADS & (LINE_THREADS - 1)) == 0,
+        "32 to THREADS threads a line, a power of two");
+    __shared__ unsigned partial[LINES * WARPS];
+    __shared__ int left_out[LINES];
+    const int own = threadIdx.x / LINE_THREADS, t = threadIdx.x % LINE_THREADS;
+    const long long line = static_cast<long long>(block) * LINES + own;
+    const bool inside = line < side.lines;
+    const float *x = side.X + (inside ? line : 0) * side.ldx;
+    const int length = inside ? side.K : 0;
+    const int padded = (length + BLOCK_K - 1) / BLOCK_K * BLOCK_K;
+    const int chunks = (padded + CHUNK - 1) / CHUNK;
+
+    float kept[QUADS][4];
+    auto load = [&](int chunk) {
+#pragma unroll
+        for (int i = 0; i < QUADS; ++i)
+            load_quad<VEC>(kept[i], x, chunk * CHUNK + 4 * (t + i * LINE_THREADS), length);
+    };
+    unsigned largest = 0;
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+        load(chunk);
+#pragma unroll
+        for (int i = 0; i < QUADS; ++i)
+#pragma unroll
+            for (int j = 0; j < 4; ++j) largest = max(largest, magnitude_bits(kept[i][j]));
+    }
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2)
+        largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, lane));
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = largest;
+    if (t == 0) left_out[own] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < WARPS; ++i) largest = max(largest, partial[own * WARPS + i]);
+
+    const int exponent = line_exponent(largest);
+    for (int chunk = chunks - 1; chunk >= 0; --chunk) {
+        if (chunk < chunks - 1) load(chunk);
+#pragma unroll
+        for (int i = 0; i < QUADS; ++i) {
+            const int k = chunk * CHUNK + 4 * (t + i * LINE_THREADS);
+            if (k >= padded) continue;
+            float scaled[4];
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+                scaled[j] = scale_or_leave_out(kept[i][j], exponent, [&] {
+                    const int slot = atomicAdd(&left_out[own], 1);
+                    if (slot < SPARSE) side.where[line * SPARSE + slot] = k + j;
+                });
+            const long long place = static_cast<long long>(k / BLOCK_K) * side.lines + line;
+            store_pairs(side.pairs + place * LINE_HALVES, k % BLOCK_K, scaled);
+        }
+    }
+    __syncthreads();
+    if (t == 0 && inside) side.info[line] = {exponent, left_out[own] + (is_finite(largest) ? 0 : DENSE)};
+}

@@ -1,0 +1,61 @@
+// Split one operand or two into pairs of FP16 numbers, in one launch: see device/split_format.cuh. A side is
+// an operand, or a panel of its lines. The first blocks_1 blocks split the first side and the others the
+// second; with a single side there are no others. Lines that are contiguous (row-major A, column-major B) and
+// lines that are strided (row-major B, column-major A) are split in different ways.
+//
+// Grid: one-dimensional, a multiple of CLUSTER; so is blocks_1. A side of strided lines has ceil(lines / 32)
+// x CLUSTER blocks, or x any number with `maxima`. One of contiguous lines has at least
+// ceil(lines LINE_THREADS / THREADS). Block: THREADS.
+#include "device/split_format.cuh"
+#include "device/split_rows.cuh"
+#include "device/split_columns.cuh"
+#include "device/dependent_launch.cuh"
+
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int STRIDED_1 = 1;       // 1: the lines of the first side are strided, 0: contiguous
+constexpr int VEC_1 = 4;           // floats a load: 4 where X and ldx have 16-byte alignment, else 1
+constexpr int STRIDED_2 = 0;       // the same of the second side
+constexpr int VEC_2 = 4;           // the same of the second side
+constexpr int LINE_THREADS = 128;  // per contiguous line: 32, 64, ... THREADS
+constexpr int QUADS = 4;           // 4 QUADS LINE_THREADS elements of a contiguous line stay in registers
+constexpr int CLUSTER = 8;    // blocks that share out K of strided lines: 1, 2, 4 or 8, below sm_90 only 1
+constexpr int THREADS = 512;  // of a block: a multiple of 64, at most 512
+// constants:end
+
+static_assert((VEC_1 == 1 || VEC_1 == 4) && (VEC_2 == 1 || VEC_2 == 4), "X is read 4 or 16 bytes at a time");
+
+template <int STRIDED, int VEC>
+__device__ __forceinline__ void split_side(const Side &side, int block, int blocks) {
+    if (block == 0 && threadIdx.x == 0) side.info[side.lines] = {0, 0};  // padding, which is read
+    if constexpr (STRIDED)
+        split_columns<THREADS, CLUSTER, VEC>(side, block, blocks);
+    else
+        split_rows<THREADS, LINE_THREADS, QUADS, VEC>(side, block);
+}
+
+extern "C" __global__ void
+#if __CUDA_ARCH__ >= 900
+__cluster_dims__(CLUSTER, 1, 1)
+#endif
+    __launch_bounds__(THREADS, 2)
+        fastsgemm_split(int K, int blocks_1, int lines_1, const float *X_1, long long ldx_1,
+                        const unsigned *maxima_1, int maxima_parts_1, unsigned short *pairs_1, Line *info_1,
+                        int *where_1, int lines_2, const float *X_2, long long ldx_2,
+                        const unsigned *maxima_2, int maxima_parts_2, unsigned short *pairs_2, Line *info_2,
+                        int *where_2) {
+    const Side first = {X_1, ldx_1, lines_1, K, maxima_1, maxima_parts_1, pairs_1, info_1, where_1};
+    const Side second = {X_2, ldx_2, lines_2, K, maxima_2, maxima_parts_2, pairs_2, info_2, where_2};
+    const int blocks_2 = int(gridDim.x) - blocks_1, block = int(blockIdx.x) - blocks_1;  // of the second
+    let_dependents_begin();
+    wait_for_results();
+    if constexpr (STRIDED_1 == STRIDED_2 && VEC_1 == VEC_2) {  // the same code, once
+        const bool of_first = block < 0;
+        const Side side = of_first ? first : second;
+        split_side<STRIDED_1, VEC_1>(side, of_first ? block + blocks_1 : block,
+                                     of_first ? blocks_1 : blocks_2);
+    } else if (block < 0) {
+        split_side<STRIDED_1, VEC_1>(first, block + blocks_1, blocks_1);
+    } else {
+        split_side<STRIDED_2, VEC_2>(second, block, blocks_2);
+    }
+}
