@@ -31,10 +31,9 @@ __device__ __forceinline__ float4 four_values(const float *old, long long step) 
 // COUNT neighbouring elements of one line of C from (m, n) on, of which the first `skip` are another block's
 // and those from `left` on lie past the matrix. VEC = 4 needs 16-byte alignment and multiples of 4 for both;
 // the host chooses VEC so that they are.
-template <int COUNT, int VEC, class Old = OldC>
+template <int COUNT, int VEC, class Old>
 __device__ __forceinline__ void store_row(float *c, const float *acc, int left, float alpha, float beta,
-                                          int skip = 0, const Old &values = Old(), long long m = 0,
-                                          long long n = 0) {
+                                          int skip, const Old &values, long long m, long long n) {
     static_assert(VEC == 1 || VEC == 4, "C is stored 4 or 16 bytes at a time");
     static_assert(COUNT % VEC == 0, "a row of the thread tile is whole vectors");
     const float *old = c;
@@ -53,4 +52,10 @@ __device__ __forceinline__ void store_row(float *c, const float *acc, int left, 
             c[j] = epilogue(alpha, acc[j], beta, old + j * step);
         }
     }
+}
+
+// The same for whole lines whose old values are those of C.
+template <int COUNT, int VEC>
+__device__ __forceinline__ void store_row(float *c, const float *acc, int left, float alpha, float beta) {
+    store_row<COUNT, VEC>(c, acc, left, alpha, beta, 0, OldC(), 0, 0);
 }
