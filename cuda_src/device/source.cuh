@@ -66,8 +66,8 @@ __device__ __forceinline__ float4 four_values(const float *old, long long step) 
 
 // COUNT neighbouring elements of one line of C from (m, n) on, of which the first `skip` are another block's
 // and those from `left` on lie past the matrix. VEC = 4 needs 16-byte alignment and multiples of 4 for both;
-// the host chooses VEC so that they are. The store_row of device/epilogue.cuh reads C itself; it does not call
-// this one, because the compiler would then order the instructions of rungs 6 and 8 differently.
+// the host chooses VEC so that they are. The store_row of device/epilogue.cuh reads C itself; it does not
+// call this one, because the compiler would then order the instructions of rungs 6 and 8 differently.
 template <int COUNT, int VEC, class Old>
 __device__ __forceinline__ void store_row(float *c, const float *acc, int left, float alpha, float beta,
                                           int skip, const Old &values, long long m, long long n) {
