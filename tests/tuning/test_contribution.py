@@ -164,7 +164,7 @@ def test_on_its_device_a_sample_is_timed_again(exported, verify, evaluator, monk
 def test_a_sample_has_the_quickest_and_the_slowest_record():
     records = database.shipped("sm_90").records
     found = contribution.sample(records)
-    times = [one.ms for one in records]
+    times = [one.ms for one in records if one.ms is not None]
     assert len(found) == contribution.SAMPLE
     assert found[0].ms == min(times) and found[-1].ms == max(times)
 

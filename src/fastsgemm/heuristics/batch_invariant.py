@@ -4,8 +4,8 @@ Rung 9 follows the rule of `fastsgemm.heuristics.choose`. The records are those 
 Curves of rung 9 count too, where their config can sum in this order: a curve knows nothing of segments, and adding up
 their sums in shared memory costs less than one percent. K is not split, or each segment is a part.
 
-A C of one row or column gets `fastsgemm.rungs.SKINNY_IN_ORDER` where K has several segments and the database has
-records of it for the architecture: the record of the problem, or of the nearest one. It has no curves.
+A C of one row or column gets `fastsgemm.rungs.SKINNY_IN_ORDER` where the database has records of it for the
+architecture: the record of the problem, or of the nearest one. It has no curves.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _choose(device: DeviceInfo, problem: Problem, rung: Rung) -> Choice:
     if rung is SKINNY_IN_ORDER:
         return _skinny(device, records, problem)
     known = any(record.arch == device.arch for record in records)
-    if known and min(problem.M, problem.N) == 1 and problem.K > SEGMENT:
+    if known and min(problem.M, problem.N) == 1:
         return _skinny(device, records, problem)
     return of_rung_9(device, problem)
 
