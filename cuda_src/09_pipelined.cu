@@ -39,9 +39,9 @@ constexpr int VEC_C = 1;    // floats per store of C: 1, 4
 constexpr int GUARD = 0;    // 1: M < BM or N < BN, and the copies check the edges
 constexpr int PEEL = 0;     // 1: the end of K is multiplied first, while the first whole tile is copied
 constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
+constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 // constants:end
 
-#include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 #include "device/operand.cuh"
@@ -50,6 +50,7 @@ constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batc
 #include "device/pipeline.cuh"
 #include "device/raster.cuh"
 #include "device/sliced_k.cuh"
+#include "device/source.cuh"
 #include "device/warp_store.cuh"
 
 constexpr int THREADS_PER_SLICE = BM / WM * (BN / WN) * 32;  // one slice covers the block tile
@@ -108,8 +109,7 @@ struct Traits {
 constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
 
 // The main loop with two stages: the copies of a tile are issued step by step while the tile before it is
-// multiplied. `tiles_left` counts the tiles after the current one. Multiplies tiles until it is below `until`
-// and returns it.
+// multiplied. It goes on until `tiles_left`, the tiles after the current one, is below `until`; returns it.
 __device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
                                          int until) {
 #pragma unroll 1
@@ -170,7 +170,7 @@ __device__ __forceinline__ void multiply_end(Stages<Traits> &stages, float (&acc
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                        long long ldc, int k_chunk, long long split_stride, Batch batch) {
+                        long long ldc, int k_chunk, long long split_stride, BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
     if (k_chunk < K) let_dependents_begin();         // reduce_parts, which adds up the parts
@@ -192,8 +192,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     PartialAccumulators<Traits> partial(shared + STAGES * Traits::STAGE_BYTES / 4);
     float acc[ROWS][COLS] = {};
 
-    const int k_tiles = depth / BK;            // whole tiles of BK steps
-    const int end = depth % BK;                // steps of k that remain
+    const int k_tiles = depth / BK, end = depth % BK;  // whole tiles of BK steps, and steps that remain
     const bool peel = PEEL && k_tiles && end;  // saves a wait, but the main loop of a large tile is slower
     const int chain_length = partial.chain_length(k_tiles);
     if (k_tiles) {
@@ -229,12 +228,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     if (partial.SEVERAL) partial.add_to(acc);
     if constexpr (SLICED_K > 1) SlicedK<Traits>::add_up(shared, acc, slice);
     C += part * split_stride;
+    const OldValues<SOURCE> old(batch);
     constexpr int VEC = TN < VEC_C ? 1 : VEC_C;
     if constexpr (VEC == 1) __syncthreads();  // WarpStore writes where slower warps may still read
     if (slice != 0) return;
     if constexpr (VEC == 1) {
         WarpStore<Traits>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own.m, own.n, M, N, alpha,
-                                 beta, C, ldc);
+                                 beta, C, ldc, old);
         return;
     }
 #pragma unroll
@@ -244,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #pragma unroll
         for (int w = 0; w < WNITER; ++w) {
             const int n = tile.n + col + w * Traits::WSUBN;
-            store_row<TN, VEC>(C + m * ldc + n, acc[i] + w * TN, N - n, alpha, beta, own.n - n);
+            store_row<TN, VEC>(C + m * ldc + n, acc[i] + w * TN, N - n, alpha, beta, own.n - n, old, m, n);
         }
     }
 }

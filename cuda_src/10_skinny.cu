@@ -36,15 +36,16 @@ constexpr int VEC_A = 1;    // floats per read of A: 1, 4
 constexpr int VEC_B = 1;    // floats per read of B: 1, 4
 constexpr int VEC_C = 1;    // floats per store of C: 1, 4
 constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
+constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 // constants:end
 
-#include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 #include "device/pairwise_sum.cuh"
 #include "device/raster.cuh"
 #include "device/shared_memory.cuh"
 #include "device/skinny_copy.cuh"
+#include "device/source.cuh"
 
 constexpr int SLICED_K = BK / TK;  // threads that have the same columns and share out k
 constexpr int THREADS = BN / TN * SLICED_K;
@@ -97,7 +98,7 @@ __device__ __forceinline__ int place_of_sum(int m, int n) {
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_skinny(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                      const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                     long long ldc, int k_chunk, long long split_stride, Batch batch) {
+                     long long ldc, int k_chunk, long long split_stride, BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     __shared__ __align__(16) float shared[SHARED_FLOATS];
     if (k_chunk < K) let_dependents_begin();  // reduce_parts, which adds up the parts
@@ -187,6 +188,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     }
     __syncthreads();
     C += part * split_stride;
+    const OldValues<SOURCE, TRANS_C> old(batch);
 #pragma unroll
     for (int i = 0; i < BM * BN; i += THREADS * STORE_C) {
         const int t = threadIdx.x * STORE_C + i;
@@ -200,6 +202,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                 [&](int adder) { return adders[adder * LD_ADDERS + place_of_sum(m, n) + j]; });
         const long long down = tile.m + m, right = tile.n + n;
         store_row<STORE_C, STORE_C>(C + (TRANS_C ? right * ldc + down : down * ldc + right), sum, STORE_C,
-                                    alpha, beta);
+                                    alpha, beta, 0, old, down, right);
     }
 }

@@ -28,15 +28,16 @@ constexpr int TRANS_C = 0;     // 1: C(m, n) lies at n * ldc + m, for a product 
 constexpr int VEC_A = 1;       // floats per read of A: 1, 4
 constexpr int VEC_B = 1;       // floats per read of B: 1, 4
 constexpr int BATCHED = 0;     // 1: the grid has several products, see device/batch.cuh
+constexpr int SOURCE = 0;      // 0: beta multiplies C; 1, 4: the source, see device/source.cuh
 // constants:end
 
-#include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 #include "device/global_memory.cuh"
 #include "device/operand.cuh"
 #include "device/raster.cuh"
 #include "device/shared_memory.cuh"
+#include "device/source.cuh"
 
 constexpr int WARP = 32;
 constexpr int THREADS = WARP * WARPS;
@@ -143,7 +144,8 @@ struct Stages {
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_skinny_in_order(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                               const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                              long long ldc, int k_chunk, long long split_stride, Batch batch) {
+                              long long ldc, int k_chunk, long long split_stride,
+                              BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages of each warp, then the sums of segments
     if (k_chunk < K) let_dependents_begin();         // reduce_segments, which adds up the segments
@@ -186,5 +188,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int n = tile.n + lane;
     if (threadIdx.x >= BN || n >= N) return;
     const long long place = TRANS_C ? n * ldc + tile.m : tile.m * ldc + n;
-    store_row<1, 1>(C + part * split_stride + place, &total, 1, alpha, beta);
+    store_row<1, 1>(C + part * split_stride + place, &total, 1, alpha, beta, 0, OldValues<SOURCE>(batch),
+                    tile.m, n);
 }

@@ -10,17 +10,18 @@ constexpr int THREADS = 256;     // of a block: a multiple of PARTIAL_SUMS
 constexpr int PARTIAL_SUMS = 8;  // of an element, each in its own thread, for more than SERIAL_PARTS
 constexpr int SERIAL_PARTS = 8;  // the most parts of which one thread makes the whole sum
 constexpr int ELEMENTS = 4;      // of C per thread, whose loads are in flight together
+constexpr int SOURCE = 0;        // 0: beta multiplies C; 1: the source, see device/source.cuh
 // constants:end
 
-#include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 #include "device/operand.cuh"
+#include "device/source.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_reduce_parts(int M, int N, int parts, const float *W, long long part_stride, float alpha,
                            float beta, float *__restrict__ C, long long row_stride, long long column_stride,
-                           Batch batch) {
+                           BatchAndSource<SOURCE> batch) {
     if (!move_to_product(batch, W, C)) return;
     __shared__ float partial[PARTIAL_SUMS][THREADS / PARTIAL_SUMS * ELEMENTS];
     const int partial_sums = parts > SERIAL_PARTS ? PARTIAL_SUMS : 1;
@@ -47,11 +48,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int i = 0; i < ELEMENTS; ++i) sum[i] = __fadd_rn(sum[i], partial[s][i * columns + column]);
     }
+    const OldValues<SOURCE> values(batch);
 #pragma unroll
     for (int i = 0; i < ELEMENTS; ++i) {
         if (first + i * columns >= size) return;
         const Element element = element_of(first + i * columns, size, N);
         float *c = C + element.row * row_stride + element.column * column_stride;
-        *c = epilogue(alpha, sum[i], beta, c);
+        const float *old = c;
+        values.find(old, element.row, element.column);
+        *c = epilogue(alpha, sum[i], beta, old);
     }
 }

@@ -9,12 +9,13 @@ constexpr int THREADS = 256;      // of a block: a multiple of GROUPS
 constexpr int GROUPS = 8;         // of threads, each of which reads other parts, for more than SERIAL_PARTS
 constexpr int SERIAL_PARTS = 16;  // the most parts of which one thread reads and adds all
 constexpr int READS = 16;  // loads of a thread in flight, each of another part, for more than SERIAL_PARTS
+constexpr int SOURCE = 0;  // 0: beta multiplies C; 1: the source, see device/source.cuh
 // constants:end
 
-#include "device/batch.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
 #include "device/operand.cuh"
+#include "device/source.cuh"
 
 constexpr int COLUMNS = THREADS / GROUPS;  // elements of a block, for more than SERIAL_PARTS
 constexpr int PASS = GROUPS * READS;       // parts that are read together, and then added up
@@ -23,7 +24,7 @@ static_assert(THREADS % GROUPS == 0, "groups share the threads out");
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_reduce_segments(int M, int N, int parts, const float *W, long long part_stride, float alpha,
                               float beta, float *__restrict__ C, long long row_stride,
-                              long long column_stride, Batch batch) {
+                              long long column_stride, BatchAndSource<SOURCE> batch) {
     if (!move_to_product(batch, W, C)) return;
     __shared__ float read_parts[PASS][COLUMNS];
     const bool serial = parts <= SERIAL_PARTS;
@@ -72,5 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     const Element element = element_of(number, size, N);
     float *c = C + element.row * row_stride + element.column * column_stride;
-    *c = epilogue(alpha, sum, beta, c);
+    const float *old = c;
+    OldValues<SOURCE>(batch).find(old, element.row, element.column);
+    *c = epilogue(alpha, sum, beta, old);
 }

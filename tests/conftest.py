@@ -153,7 +153,10 @@ def constants_of(code):
 
 
 def for_batch(kernel, a, b, c, asks_for_blocks=False):
-    """Run a NumPy kernel for every product of a batch; its arguments `a`, `b` and `c` are the addresses."""
+    """Run a NumPy kernel for every product of a batch; its arguments `a`, `b` and `c` are the addresses.
+
+    Where there is a source, the kernel also gets its address and strides.
+    """
 
     def run(grid, *arguments):
         *arguments, batch = arguments
@@ -164,9 +167,18 @@ def for_batch(kernel, a, b, c, asks_for_blocks=False):
             for place, steps in ((a, batch.a), (b, batch.b), (c, batch.c)):
                 if place is not None:
                     moved[place] += 4 * int(np.dot(index, steps))
-            kernel(*moved, **({"blocks": x} if asks_for_blocks else {}))
+            more = {"blocks": x} if asks_for_blocks else {}
+            if batch.source:
+                first, strides, steps = batch.source
+                more["source"] = first + 4 * int(np.dot(index, steps)), strides
+            kernel(*moved, **more)
 
     return run
+
+
+def store(C, total, beta, source=None):
+    """What an epilogue does: beta multiplies C, or the source at this address with these strides."""
+    C[...] = total + beta * (C if source is None else at(source[0], C.shape, source[1])) if beta else total
 
 
 def product_kernel(constants):
@@ -177,7 +189,7 @@ def product_kernel(constants):
         B = at(pb, (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1))
         C = at(pc, (M, N), (ldc, 1))
         total = alpha * (A @ B if K else np.zeros((M, N), np.float32))
-        C[...] = total + beta * C if beta else total
+        store(C, total, beta)
 
     return for_batch(kernel, 4, 6, 9)
 
@@ -185,25 +197,24 @@ def product_kernel(constants):
 def parts_kernel(constants):
     """The same for a rung that splits K: which part a block computes follows from the grid."""
 
-    def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, k_chunk, split_stride, blocks):
+    def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, k_chunk, split_stride, blocks, source=None):
         A = at(pa, (M, K), (1, lda) if constants.TRANS_A else (lda, 1))
         B = at(pb, (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1))
         trans_c = getattr(constants, "TRANS_C", 0)  # rung 9 does not have it
         parts, rest = divmod(blocks, -(-int(M) // constants.BM) * -(-int(N) // constants.BN))
-        assert rest == 0 and parts * k_chunk >= K
+        assert rest == 0 and parts * k_chunk >= K and (source is None or parts == 1)
         for part in range(parts):
             steps = slice(min(part * k_chunk, K), min((part + 1) * k_chunk, K))
             C = at(pc + 4 * part * split_stride, (M, N), (1, ldc) if trans_c else (ldc, 1))
             total = alpha * (A[:, steps] @ B[steps] if steps.start < steps.stop else np.zeros((M, N), np.float32))
-            C[...] = total + beta * C if beta else total
+            store(C, total, beta, source)
 
     return for_batch(kernel, 4, 6, 9, asks_for_blocks=True)
 
 
-def reduce_kernel(M, N, count, pw, part_stride, alpha, beta, pc, *strides):
+def reduce_kernel(M, N, count, pw, part_stride, alpha, beta, pc, *strides, source=None):
     total = alpha * sum(at(pw + 4 * part * part_stride, (M, N), (N, 1)) for part in range(count))
-    C = at(pc, (M, N), strides)
-    C[...] = total + beta * C if beta else total
+    store(at(pc, (M, N), strides), total, beta, source)
 
 
 def copy_kernel(rows, columns, source, *rest):
@@ -281,7 +292,7 @@ class PythonDevice:
         arguments = kernel.arguments(pointers)
         self.launched.append((config.hStream, arguments))
         self.early.append(config.early)
-        if "b" in kernel.types:
+        if kernel.types[-1] in "bs":
             kernel.run(config.grid, *arguments)
         else:
             kernel.run(*arguments)

@@ -23,7 +23,7 @@ __device__ __forceinline__ void note_exceptions(Tile tile, int M, int N, const L
 }
 
 // Shared memory through which a warp lays what it stores, in floats. It begins at a multiple of 16 bytes.
-constexpr int STORE_SCRATCH = 288;
+constexpr int STORE_SCRATCH = 320;
 
 // What a store has to know of a line: its exponent, or that its elements of C are not stored here because the
 // line is dense in exceptions or outside of C. The code of an element is the sum of its row's and its
@@ -76,7 +76,7 @@ struct StorePass {
     static_assert(VEC == 1 || VEC == 4 && !TRANS_C, "a column-major C is stored float by float");
     static constexpr int WIDTH = TRANS_C || COLS % 32 != 0 ? 16 : 32;  // columns
     static constexpr int HEIGHT = 256 / WIDTH;                         // rows
-    static constexpr int PITCH = WIDTH + WIDTH / 8;  // floats of a row in shared memory: few bank conflicts
+    static constexpr int PITCH = WIDTH + WIDTH / 4;  // floats of a row in shared memory: few bank conflicts
     static constexpr int ABREAST = TRANS_C ? HEIGHT : WIDTH / VEC;  // lanes that store neighbours
     static constexpr int STEPS = 8 / VEC;                           // stores of a lane
     static_assert(HEIGHT * PITCH <= STORE_SCRATCH, "a pass fits");
@@ -87,11 +87,6 @@ struct StorePass {
     static __device__ __forceinline__ int row(int lane) { return TRANS_C ? lane % ABREAST : lane / ABREAST; }
     static __device__ __forceinline__ int column(int lane) {
         return TRANS_C ? lane / ABREAST : lane % ABREAST * VEC;
-    }
-    // Where a column of a row lies in shared memory: of eight columns the even ones come first. A lane holds
-    // pairs of columns. Stored as pairs they would have to lie in pairs of registers, which costs registers.
-    static __device__ __forceinline__ int position(int column) {
-        return column / 8 * 8 + column % 2 * 4 + column % 8 / 2;
     }
 };
 
@@ -108,7 +103,7 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
     constexpr int COLS = 2 * PLACES;
     using Pass = StorePass<Layout, COLS>;
     constexpr int VEC = Pass::VEC, STEPS = Pass::STEPS, WIDTH = Pass::WIDTH, HEIGHT = Pass::HEIGHT;
-    int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % 32;
     constexpr bool TRANS_C = Layout::TRANS_C;
     const long long down = TRANS_C ? 1 : ldc, right = TRANS_C ? ldc : 1;
     const long long stride = Pass::STRIDE * ldc;  // from a store of a lane to its next
@@ -121,20 +116,18 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
 #pragma unroll
     for (int pass = 0; pass < 16 * COLS; pass += 256) {
         const int first_row = pass / WIDTH % 16, first_column = pass / WIDTH / 16 * WIDTH;
-        // The compiler must not see that the lane is the same for every pass and every tile: it would compute
-        // what follows from it once, and there are no registers to keep that.
-        asm volatile("" : "+r"(lane));
         __syncwarp();  // the lanes have read the pass before
 #pragma unroll
         for (int h = 0; h < HEIGHT; h += 8)
 #pragma unroll
             for (int e = 0; e < WIDTH; e += 8) {
                 const int i = (first_column + e) / 2 + (first_row + h) / 4;
-                float *const to = scratch + (lane / 4 + h) * Pass::PITCH + e + lane % 4;
-                to[0] = sum[i], to[4] = sum[i + 1];
+                *reinterpret_cast<float2 *>(scratch + (lane / 4 + h) * Pass::PITCH + e + lane % 4 * 2) =
+                    make_float2(sum[i], sum[i + 1]);
             }
         __syncwarp();  // the lanes have written
         const int row = Pass::row(lane), column = Pass::column(lane);
+        const float *from = scratch + row * Pass::PITCH + column;
         float *to = C + (m + first_row + row) * down + (n + first_column + column) * right;
         int code[STEPS][VEC];
         bool all[STEPS];
@@ -159,11 +152,9 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
         }
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
-            const int shift = step * Pass::STRIDE, shift_row = TRANS_C ? 0 : shift;
-            const float *from = scratch + (row + shift_row) * Pass::PITCH;
             float value[VEC];
-#pragma unroll
-            for (int i = 0; i < VEC; ++i) value[i] = from[Pass::position(column + shift - shift_row + i)];
+            load_vector(value, from + step * Pass::STRIDE * (TRANS_C ? 1 : Pass::PITCH), code[step],
+                        VEC == 4);
 #pragma unroll
             for (int i = 0; i < VEC; ++i)
                 value[i] = epilogue(alpha, scale_by_power(value[i], code[step][i]), beta, &old[step][i]);

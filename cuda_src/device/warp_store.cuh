@@ -31,10 +31,11 @@ struct WarpStore {
     static_assert(PASS_ROWS > 0, "a row of every thread fits into shared memory");
 
     // Store the warp tile that begins at (m, n): what is from (first_m, first_n) on and inside the matrix. No
-    // thread may still use `scratch` for anything else.
+    // thread may still use `scratch` for anything else. Old is OldC or what it can be exchanged for.
+    template <class Old>
     static __device__ __forceinline__ void store(float *scratch, const float (&acc)[ROWS][COLS], int m, int n,
                                                  int first_m, int first_n, int M, int N, float alpha,
-                                                 float beta, float *C, long long ldc) {
+                                                 float beta, float *C, long long ldc, const Old &values) {
         const int lane = threadIdx.x % 32;
         float *const mine =
             scratch + threadIdx.x % Traits::THREADS_PER_SLICE / 32 * (PASS_ROWS * WNITER * PATCH);
@@ -61,7 +62,9 @@ struct WarpStore {
                     for (int w = 0; w < WNITER; ++w) {
                         const int col = n + w * WSUBN + e % WSUBN;
                         if (col < first_n || col >= N) continue;
-                        c[col] = epilogue(alpha, from[(i * WNITER + w) * PATCH + e / TN], beta, c + col);
+                        const float *old = c + col;
+                        values.find(old, row, col);
+                        c[col] = epilogue(alpha, from[(i * WNITER + w) * PATCH + e / TN], beta, old);
                     }
                 }
         }

@@ -148,7 +148,8 @@ def sgemm(
     on a device that the tuning database does not know tunes it, once; ``FASTSGEMM_TUNE=off`` prevents this.
 
     **Copies.** A matrix that has a unit stride is read in place, whatever its layout. Any other is packed into
-    workspace first. With `out` and beta != 0, C is copied to `out` first, by one more launch.
+    workspace first. With `out`, C is read where it lies, with any strides, by the kernels that write `out`. Rungs 1 to
+    8 and 11 cannot do that: for these, one more launch copies C to `out` first, unless beta is 0.
 
     **Batches.** A batch is one launch if at most three of its dimensions cannot be merged. A matrix that the batch
     shares, by broadcasting or a stride of 0, is not repeated. If the batch shares B, and the rows of all A and of all C

@@ -56,16 +56,19 @@ def sgemm(
         if out is not None and c is not None and not _same(c, d):
             checks.apart("C", layout.shares_memory(d, c), output)
     backend = _backend(rung, config)
+    source = None
     if d is not None and (out is None or c is None or _same(c, d)):
         result = d
     else:  # what fails before the product is there leaves `out` as it was
-        result = np.empty(shape, np.float32)
-        if c is not None and beta != 0.0:
+        result = np.empty(shape, np.float32) if d is None else np.empty_like(d)
+        if backend == "sim":
+            source = c
+        elif c is not None and beta != 0.0:
             result[...] = c
     if backend == "cuda":
         _through_device(a, b, alpha, beta, result, rung, config, precision)
     elif backend == "sim":
-        _through_simulation(a, b, alpha, beta, result, rung, config, precision)
+        _through_simulation(a, b, alpha, beta, result, rung, config, precision, source)
     else:
         _through_blas(a, b, alpha, beta, result)
     if d is None:
@@ -148,10 +151,12 @@ def _through_simulation(
     rung: Rung | None,
     config: Config | None,
     precision: str,
+    source: np.ndarray | None,
 ) -> None:
     from fastsgemm import sim  # imported late: few calls need it
 
-    sim.sgemm(rung, config, a, b, alpha, beta, c, precision=precision)
+    read = c if source is None else source
+    sim.sgemm(rung, config, a, b, alpha, beta, read, precision=precision, out=c)
 
 
 def _through_device(

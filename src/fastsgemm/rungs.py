@@ -77,6 +77,14 @@ class Rung(Struct, frozen=True):
     precision: str = "ieee"
 
     @property
+    def reads_source(self) -> bool:
+        """Whether its kernels, and those that add up its parts, can read a source; for others it is copied to C first.
+
+        Rungs 1 to 8 show one idea each and have none of this; `sgemm` does not choose them by itself.
+        """
+        return self.splits
+
+    @property
     def kernel(self) -> str:
         """The ``extern "C"`` name in `file`; see `kernel_name`."""
         return kernel_name(self.file)

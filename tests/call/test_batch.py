@@ -234,6 +234,17 @@ def test_a_batch_that_overlaps_itself_is_refused_exactly(call, random):
             call(A, B, C=at(*strides))
 
 
+# What reads C itself where `out` is written, and how many kernels a call launches.
+OUT_OF_PLACE = {
+    "naive": (BlockConfig(32, 32), 2),  # which has C copied first
+    "pipelined": (PipelinedConfig(64, 32, 8, 4, 4, 32, 32, 2), 1),
+    "pipelined, split-K": (PipelinedConfig(64, 32, 8, 4, 4, 32, 32, 2, SPLIT_K=3), 2),
+    "skinny": (SkinnyConfig(BM=4, BN=32, BK=64, TN=4, TK=8), 1),
+    "skinny, split-K": (SkinnyConfig(BM=4, BN=32, BK=64, TN=4, TK=8, SPLIT_K=2), 2),
+    "batch_invariant": (PipelinedConfig(64, 32, 8, 4, 4, 32, 32, 2), 1),
+}
+
+
 class TestLaunches:
     """What reaches the device."""
 
@@ -294,6 +305,40 @@ class TestLaunches:
         sgemm(on_device(A), on_device(B), 1.5, -0.5, on_device(C), config=config)
         close(C, wanted)
         assert device.made[0].size == -(-4 * 3 * 3 * 30 // 256) * 256 and len(device.launched) == 2
+
+    @pytest.mark.parametrize("of_c", [(5,), (3, 1), (3, 5)], ids=str)
+    @pytest.mark.parametrize("rung", OUT_OF_PLACE)
+    def test_c_is_read_by_the_kernel_that_writes_out(self, device, on_device, random, rung, of_c):
+        config, launches = OUT_OF_PLACE[rung]
+        A, B, C = random(3, 70), random(70, 5), random(*of_c)
+        for how, more in (("row-major", 0), ("column-major", 0), ("strided", 1)):  # that is scattered afterwards
+            out = lay(np.full((3, 5), np.nan, np.float32), how)
+            device.launched.clear()
+            how_computed = {"rung": rung.split(",")[0], "config": config}
+            sgemm(*map(on_device, (A, B)), 1.5, -0.5, on_device(C), out=on_device(out), **how_computed)
+            close(out.copy(), expected(A, B, 1.5, -0.5, C))
+            assert len(device.launched) == launches + more
+
+    def test_a_source_in_a_batch_of_more_dimensions_than_a_launch_has(self, device, on_device, random):
+        A = np.full((4, 4, 4, 4, 4, 3, 4), np.nan, np.float32)[::2, ::2, ::2, ::2, ::2]
+        A[...] = random(2, 2, 2, 2, 2, 3, 4)
+        B, C, out = random(2, 2, 2, 2, 2, 4, 5), random(2, 2, 1, 2, 1, 3, 1), np.empty((2, 2, 2, 2, 2, 3, 5), "f")
+        config, _ = OUT_OF_PLACE["pipelined"]
+        for _ in range(2):
+            out[...] = np.nan
+            sgemm(*map(on_device, (A, B)), 1.5, -0.5, on_device(C), out=on_device(out), config=config)
+            close(out, expected(A, B, 1.5, -0.5, C))
+        assert len(device.launched) == 2 * 4 and not device.made
+
+    def test_a_source_at_another_address_and_one_that_is_aligned_otherwise(self, device, on_device, random):
+        A, B, memory, out = random(3, 4), random(4, 8), random(40), np.empty((3, 8), "f")
+        config, _ = OUT_OF_PLACE["pipelined"]
+        first = -memory.ctypes.data % 16 // 4
+        for begin, plans in ((first, 1), (first + 8, 1), (first + 1, 2), (first, 2)):
+            C = memory[begin : begin + 8]
+            sgemm(*map(on_device, (A, B)), 1.0, 2.0, on_device(C), out=on_device(out), config=config)
+            close(out, expected(A, B, 1.0, 2.0, C))
+            assert len(device.prepared) == plans
 
     def test_a_known_call_looks_its_plan_up(self, device, on_device, random):
         A, B, C, bias = random(2, 3, 4), random(2, 4, 5), random(2, 3, 5), random(5)

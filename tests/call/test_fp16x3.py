@@ -211,6 +211,20 @@ def test_the_order_of_launches_and_which_may_begin_early(gpu, on_device, random)
     assert [bool(one) for one in gpu.early[2:]] == [False, True]
 
 
+def test_a_source_is_copied_first_for_rung_11_and_read_in_place_by_an_ieee_kernel(gpu, on_device, random):
+    a, b, bias, out = random(300, 300), random(300, 300), random(300), np.full((300, 300), np.nan, np.float32)
+    sgemm(on_device(a), on_device(b), 1.5, -0.5, on_device(bias), out=on_device(out), **HOW)
+    close(out, a, b, 1.5, -0.5, bias)
+    assert [bool(one) for one in gpu.early] == [False, False, True, True]
+    (_, copying), *_ = gpu.launched
+    assert copying[:6] == (300, 300, bias.ctypes.data, 0, 1, out.ctypes.data)
+    gpu.launched.clear()
+    a, b, bias, out = random(16, 16), random(16, 16), random(16), np.full((16, 16), np.nan, np.float32)
+    sgemm(on_device(a), on_device(b), 1.5, -0.5, on_device(bias), out=on_device(out), precision="fp16x3")
+    close(out, a, b, 1.5, -0.5, bias)
+    assert len(gpu.launched) == 1
+
+
 def test_before_hopper_a_kernel_finds_maxima_of_columns_and_none_begins_early(gpu, on_device, random):
     gpu.arch = "sm_86"
     gpu.shared_limit = 101376

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsgemm.errors import ShapeError
-from fastsgemm.geometry.batch import DIMENSIONS, Batch, Stack, stacks
+from fastsgemm.geometry.batch import ADDRESS_PLACE, DIMENSIONS, Batch, BatchAndSource, Source, Stack, stacks
 from fastsgemm.geometry.layout import byte_range, row_major
 
 
@@ -105,6 +105,31 @@ def test_dimensions_that_a_launch_has_no_room_for_are_the_smallest_and_come_firs
 def test_the_argument_of_the_kernels_has_the_innermost_dimension_last():
     packed = Batch((5, 7), (10, 20), (0, 30), (40, 50)).packed
     assert struct.unpack("3I4x9q", packed) == (35, 5, 7, 0, 10, 20, 0, 0, 30, 0, 40, 50)
+
+
+def test_the_argument_of_a_kernel_with_a_source():
+    batch = Batch((5, 7), (10, 20), (0, 30), (40, 50))
+    packed = BatchAndSource(batch, Source((0, 1), (60, 0)), "S").packed(1 << 40)
+    assert packed[:ADDRESS_PLACE] == batch.packed
+    assert struct.unpack("Q5q", packed[ADDRESS_PLACE:]) == (1 << 40, 0, 1, 0, 60, 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "width"),
+    [
+        (Source((0, 1)), 4),
+        (Source((8, 1), (16, 0)), 4),
+        (Source((-8, 1)), 4),
+        (Source((6, 1)), 1),
+        (Source((8, 1), (6,)), 1),
+        (Source((8, 1), misalignment=8), 1),
+        (Source((1, 0)), 1),
+        (Source((1, 8)), 1),
+        (Source((0, 0)), 1),
+    ],
+)
+def test_a_source_is_read_in_vectors_where_each_is_aligned(source, width):
+    assert source.width == width and source.transposed.transposed == source
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fastsgemm.config import BlockConfig, PipelinedConfig, SharedTileConfig, SkinnyConfig
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry.batch import Source
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.problem import Problem
@@ -231,6 +232,29 @@ def test_parts_are_stored_as_workspace_allows_and_not_as_c_does():
     assert variants.variant_for(rung, unaligned, divided, 16).vec_c == 4
     assert variants.variant_for(rung, dense_call(64, 66, 64, ldc=68), divided, 16).vec_c == 1
     assert variants.variant_for(rung, dense_call(64, 64, 8, ldc=65), divided, 16).vec_c == 1  # K is a tile: one part
+
+
+@pytest.mark.parametrize("rung", [find("pipelined"), find("skinny")], ids=str)
+@pytest.mark.parametrize(
+    ("M", "N", "trans_c", "strides", "width"),
+    [(64, 8, False, (0, 1), 4), (64, 8, False, (1, 0), 1), (8, 64, True, (1, 0), 4), (8, 64, True, (0, 1), 1)],
+)
+def test_a_source_goes_with_c_through_every_swap(rung, M, N, trans_c, strides, width):
+    """It is read in vectors along the lines of C in memory."""
+    a, b = Operand((M, 16), Stored(False, 16)), Operand((16, N), Stored(False, N))
+    c, source = Operand((M, N), Stored(trans_c, M if trans_c else N)), Source(strides)
+    call = variants.call_with_swap_ab(rung, variants.call_for(a, b, c, source=source))
+    assert call.source == (source.transposed if call.swap_ab else source)
+    whole, divided = tiled(8, 8, 8, 1), tiled(8, 8, 8, 2)
+    assert variants.variant_for(rung, call, whole, 16).source == width
+    assert variants.variant_for(rung, call, divided, 16).source == 0  # what adds the parts up reads it
+
+
+def test_a_source_is_read_no_wider_than_c_is_stored():
+    c = Operand((64, 64), Stored(False, 65))
+    a, b = Operand((64, 8), Stored(False, 8)), Operand((8, 64), Stored(False, 64))
+    call = variants.call_for(a, b, c, source=Source((0, 1)))
+    assert variants.variant_for(find("pipelined"), call, tiled(8, 8, 8), 16).source == 1
 
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])

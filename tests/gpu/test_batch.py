@@ -9,6 +9,11 @@ from fastsgemm.rungs import IEEE
 
 pytestmark = pytest.mark.gpu
 
+SPLIT = [
+    {"config": PipelinedConfig(BM=64, BN=32, BK=8, WM=32, WN=32, WNITER=2, TM=4, TN=4, SPLIT_K=5)},
+    {"config": SkinnyConfig(BM=4, BN=32, BK=64, TN=4, TK=8, SPLIT_K=3)},
+]
+
 
 @pytest.fixture
 def whole(torch):
@@ -31,11 +36,16 @@ def test_bmm_and_baddbmm(torch, whole, rung, shape):
         assert torch.equal(sgemm(A, B, 2.0, -1.0, C, rung=rung), D)
 
 
-@pytest.mark.parametrize("of_c", [(70,), (1, 70), (33, 1), (1, 1), (33, 70)], ids=str)
-def test_addmm_with_a_bias(torch, whole, of_c):
-    A, B, C, D = whole(33, 130), whole(130, 70), whole(*of_c), whole(33, 70)
-    sgemm(A, B, 1.0, 1.0, C, out=D)
-    assert torch.equal(D, torch.addmm(C.expand(33, 70), A, B))
+@pytest.mark.parametrize("N", [70, 72])
+@pytest.mark.parametrize("options", [{}, {"rung": 1}, {"rung": 9}, {"rung": 10}, {"batch_invariant": True}, *SPLIT])
+def test_addmm_with_a_source_that_lies_anyhow(torch, whole, N, options):
+    A, B = whole(33, 130), whole(130, N)
+    sources = [whole(*shape) for shape in ((N,), (1, N), (33, 1), (1, 1), (33, N))]
+    sources += [whole(N, 33).T, whole(66, 3 * N)[::2, ::3], whole(33, N + 4)[:, 1 : 1 + N], whole(N + 4)[1 : 1 + N]]
+    for C in sources:
+        expected = torch.addmm(C.expand(33, N), A, B, beta=-2)
+        for D in (whole(33, N), whole(N, 33).T, whole(33, 2 * N)[:, ::2]):
+            assert torch.equal(sgemm(A, B, 1.0, -2.0, C, out=D, **options), expected)
 
 
 def test_vectors(torch, whole):
@@ -65,18 +75,15 @@ def test_large_batches(torch, whole, count, rung):
     assert torch.equal(sgemm(A, B, rung=rung), torch.bmm(A, B))
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        PipelinedConfig(BM=64, BN=32, BK=8, WM=32, WN=32, WNITER=2, TM=4, TN=4, SPLIT_K=5),
-        SkinnyConfig(BM=4, BN=32, BK=64, TN=4, TK=8, SPLIT_K=3),
-    ],
-    ids=["pipelined", "skinny"],
-)
-def test_split_k(torch, whole, config):
+@pytest.mark.parametrize("options", SPLIT, ids=["pipelined", "skinny"])
+def test_split_k(torch, whole, options):
     A, B, C = whole(3, 20, 1000), whole(3, 1000, 50), whole(3, 20, 50)
     expected = torch.baddbmm(C, A, B, beta=-1, alpha=2)
-    assert torch.equal(sgemm(A, B, 2.0, -1.0, C, config=config), expected)
+    for source in (C, whole(3, 1, 50)):
+        D = torch.empty_like(C)
+        wanted = torch.baddbmm(source.expand(3, 20, 50), A, B, beta=-1, alpha=2)
+        assert torch.equal(sgemm(A, B, 2.0, -1.0, source, out=D, **options), wanted)
+    assert torch.equal(sgemm(A, B, 2.0, -1.0, C, **options), expected)
 
 
 def test_products_further_apart_than_2_to_the_31(torch, whole):

@@ -48,6 +48,8 @@ def every_variant(rung):
     wide = [Variant(*trans, width, width, width) for trans in LAYOUTS.values()]
     narrower = ((1,) if rung.vectorized else ()) + ((2,) if rung.pairs else ())
     found = wide + [Variant(both, both, each, each) for each in narrower for both in (False, True)]
+    if rung.reads_source:
+        found += [replace(found[0], source=4), replace(found[0], source=1), replace(found[-1], source=1)]
     if rung.narrow:
         return found + [replace(variant, trans_c=True) for variant in found]
     if rung.guarded:
@@ -59,9 +61,10 @@ def every_variant(rung):
 
 
 def recorded_variants(rung, config, variants):
-    """What the config was found for, and the largest kernel."""
+    """What the config was found for, and the largest kernel, without a source and with one."""
     largest = largest_job(rung, config).variant
-    return [*sorted(variants, key=str), *([] if largest in variants else [largest])]
+    found = [*sorted(variants, key=str), *([] if largest in variants else [largest])]
+    return [*found, *(replace(each, source=each.vec_c) for each in found if rung.reads_source)]
 
 
 def faults(jobs):
@@ -81,7 +84,7 @@ def test_the_defaults_of_every_rung_compile_cleanly_for_one_architecture():
     jobs = [
         (rung, config, variant, QUICK)
         for rung, config, _ in shipped("generic")
-        for variant in (every_variant(rung)[0], largest_job(rung, config).variant)
+        for variant in recorded_variants(rung, config, {every_variant(rung)[0]})
     ]
     assert faults(jobs) == []
 
@@ -133,5 +136,7 @@ def test_every_record_is_legal_where_it_is_shipped(arch):
 @pytest.mark.parametrize("name", source.HELPERS)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_a_kernel_without_a_config_compiles_cleanly(arch, name):
-    report = compilations.report(source.helper(name), rungs.kernel_name(name), arch)
-    assert report.registers <= 64 and not (report.stack_bytes or report.spill_stores or report.spill_loads)
+    changes = [{}, {"SOURCE": 1}] if "SOURCE" in source.HELPERS[name] else [{}]
+    for changed in changes:
+        report = compilations.report(source.helper(name, **changed), rungs.kernel_name(name), arch)
+        assert report.registers <= 64 and not (report.stack_bytes or report.spill_stores or report.spill_loads)

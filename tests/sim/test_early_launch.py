@@ -67,6 +67,13 @@ def test_no_kernel_that_waits_reads_by_the_read_only_path(file):
     assert re.findall(r"ld\.global\S*\.nc\S*", ptx) == []
 
 
+@pytest.mark.parametrize("name", ["reduce_parts", "reduce_segments"])
+def test_no_kernel_that_waits_reads_a_source_by_the_read_only_path(name):
+    ptx = nvrtc.compile_source(source.helper(name, SOURCE=1), "sm_90").ptx
+    assert "griddepcontrol.wait" in ptx
+    assert re.findall(r"ld\.global\S*\.nc\S*", ptx) == []
+
+
 def drawn(*shape):
     return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
 

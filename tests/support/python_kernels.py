@@ -12,11 +12,15 @@ class Map(int):
 
 
 class Batch:
-    """What a kernel reads of ``Batch`` in cuda_src/device/batch.cuh."""
+    """What a kernel reads of ``Batch`` in cuda_src/device/batch.cuh and, where there is one, of ``Source``."""
 
-    def __init__(self, address):
+    def __init__(self, address, with_source):
         self.count, self.middle, self.inner, *steps = struct.unpack("3I4x9q", ctypes.string_at(address, 88))
         self.a, self.b, self.c = steps[:3], steps[3:6], steps[6:]
+        self.source = None
+        if with_source:
+            first, *strides_and_steps = struct.unpack("Q5q", ctypes.string_at(address + 88, 48))
+            self.source = first, strides_and_steps[:2], strides_and_steps[2:]
 
     def __eq__(self, other):
         return vars(self) == vars(other)
@@ -28,17 +32,21 @@ def encode(address, lines, blocks, box):
 
 
 def parameters_of(source, entry):
-    """Return the types of a kernel's parameters: i int, f float, q long long, P pointer, M tensor map, b batch."""
+    """Return the types of a kernel's parameters.
+
+    They are i int, f float, q long long, P pointer, M tensor map, b batch and s batch and source.
+    """
     found = re.search(rf"\b{entry}\((.*?)\)", source, re.DOTALL)[1].split(",")
-    kinds = {"int": "i", "float": "f", "long long": "q", "TensorMap": "M", "Batch": "b"}
+    last = "b" if "constexpr int SOURCE = 0;" in source else "s"
+    kinds = {"int": "i", "float": "f", "long long": "q", "TensorMap": "M", "Batch": "b", "BatchAndSource<SOURCE>": last}
     plain = [re.sub(r"const |__grid_constant__ |\s*\w+$", "", " ".join(one.split())).strip() for one in found]
     return "".join("P" if "*" in one else kinds[kind] for one, kind in zip(found, plain, strict=True))
 
 
 def argument(kind, address):
     """Return what a kernel finds at a pointer to its argument."""
-    if kind == "b":
-        return Batch(address)
+    if kind in "bs":
+        return Batch(address, kind == "s")
     if kind == "M":
         value, lines, blocks, _ = struct.unpack("4Q", ctypes.string_at(address, 32))
         found = Map(value)

@@ -15,7 +15,7 @@ from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.batch import ONE_PRODUCT, Batch
+from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, BatchAndSource, Source
 from fastsgemm.geometry.layout import ITEM, row_major
 from fastsgemm.geometry.variants import Call, Operand, Variant
 from fastsgemm.heuristics import batch_invariant, database, packing
@@ -53,6 +53,8 @@ class KernelLaunch(Struct, frozen=True):
         Elements from one row of C to the next, and from one column to the next, in the kernel's order.
     batch : Batch
         In the kernel's order.
+    source : Source or None
+        In the kernel's order: what beta multiplies, if that is not C.
     """
 
     rung: Rung
@@ -71,8 +73,9 @@ class KernelLaunch(Struct, frozen=True):
     parts_apart: int
     strides_c: tuple[int, int]
     batch: Batch = ONE_PRODUCT
+    source: Source | None = None
 
-    def arguments(self, a: Any, b: Any, c: Any, K: Any, alpha: Any, beta: Any) -> tuple[Any, ...]:
+    def arguments(self, a: Any, b: Any, c: Any, K: Any, alpha: Any, beta: Any, source: Any = None) -> tuple[Any, ...]:
         """Return the kernel's arguments.
 
         Parameters
@@ -81,16 +84,24 @@ class KernelLaunch(Struct, frozen=True):
             What stands for the caller's A, B and C: addresses of a later call or, simulated, names.
         K, alpha, beta : object
             As `fastsgemm.geometry.grid.steps` has them, or what stands for them.
+        source : object
+            What stands for the source, where there is one.
         """
         if self.swap_ab:
             a, b = b, a
         given = (self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc)
-        return (*given, *((self.chunk, self.parts_apart) if self.rung.splits else ()), self.batch)
+        parts = (self.chunk, self.parts_apart) if self.rung.splits else ()
+        return (*given, *parts, self._last(self.batch, source))
 
     @property
     def reduction(self) -> str:
         """The kernel that adds the partial sums up."""
         return "reduce_segments" if self.config.segment else "reduce_parts"
+
+    @property
+    def reduction_constants(self) -> dict[str, int]:
+        """Its constants that are not those of `fastsgemm.jit.source.HELPERS`."""
+        return {} if self.source is None else {"SOURCE": 1}
 
     def partial_arguments(self, a: Any, b: Any, workspace: Any, K: Any) -> tuple[Any, ...]:
         """Return the same for a product whose partial sums go to `workspace`; alpha and beta are applied later."""
@@ -102,10 +113,13 @@ class KernelLaunch(Struct, frozen=True):
             self.chunk, self.parts_apart, batch,
         )  # fmt: skip
 
-    def reduction_arguments(self, workspace: Any, c: Any, alpha: Any, beta: Any) -> tuple[Any, ...]:
+    def reduction_arguments(self, workspace: Any, c: Any, alpha: Any, beta: Any, source: Any = None) -> tuple[Any, ...]:
         """Return the arguments of `reduction`, which adds the partial sums up and applies alpha and beta."""
-        batch = replace(self.batch, a=self._sums_apart)
-        return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c, batch)
+        last = self._last(replace(self.batch, a=self._sums_apart), source)
+        return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c, last)
+
+    def _last(self, batch: Batch, source: Any) -> Batch | BatchAndSource:
+        return batch if self.source is None else BatchAndSource(batch, self.source, source)
 
     @property
     def partial_sums(self) -> int:
@@ -246,4 +260,5 @@ def kernel_launch(arch: str, rung: Rung, config: Config, call: Call) -> KernelLa
         problem.M * problem.N,
         call.strides_c,
         call.batch,
+        call.source,
     )

@@ -22,7 +22,7 @@ from fastsgemm import device
 from fastsgemm.call import workspace
 from fastsgemm.call.tensor_map import TensorMap
 from fastsgemm.geometry import grid
-from fastsgemm.geometry.batch import Batch
+from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
 from fastsgemm.known_devices import compute_capability
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Boxes(Struct, frozen=True):
     box: int
 
 
-Argument = Address | Scalar | Boxes | Batch | np.int32 | np.float32 | int
+Argument = Address | Scalar | Boxes | Batch | BatchAndSource | np.int32 | np.float32 | int
 
 
 class Step(Struct, frozen=True):
@@ -88,8 +88,8 @@ class Step(Struct, frozen=True):
     threads : int
         Of a block.
     arguments : tuple of Argument
-        A `numpy.int32` is passed as ``int``, a `numpy.float32` as ``float``, an int as ``long long``, a `Batch` as the
-        struct of this name.
+        A `numpy.int32` is passed as ``int``, a `numpy.float32` as ``float``, an int as ``long long``, a `Batch` or a
+        `BatchAndSource` as the struct of this name.
     shared_bytes : int
         Dynamic shared memory of a block.
     early : bool
@@ -168,6 +168,7 @@ class Draft:
 _CALL = struct.Struct("7Q2fi")  # the addresses in the order of `Base`; alpha, beta, steps
 _PLACES = {Scalar.ALPHA: 56, Scalar.BETA: 60, Scalar.STEPS: 64}  # in it, in bytes
 _DERIVED = 72  # where addresses with an offset begin
+_WORD = 8  # bytes of an address
 
 _Launches = tuple[tuple[Any, Any, int, Step], ...]  # the driver's description, function, pointers to the arguments
 
@@ -198,13 +199,15 @@ class Plan:
         self._handle = -1
         self._maps: list[tuple[TensorMap, int, int]] = []  # base and offset of each
         offsets = {each for step in self.steps for each in step.arguments if isinstance(each, Address) and each.offset}
-        self._offsets = [(each.base, each.offset) for each in offsets]
-        self._derived = struct.Struct(f"{len(offsets)}Q")
-        self._buffer = ctypes.create_string_buffer(_DERIVED + self._derived.size)
+        self._buffer = (ctypes.c_uint64 * (_DERIVED // _WORD + len(offsets)))()
         first = ctypes.addressof(self._buffer)
-        places: dict[Argument, int] = {Address(base): first + 8 * base for base in Base}
+        places: dict[Argument, int] = {Address(base): first + _WORD * base for base in Base}
         places |= {which: first + place for which, place in _PLACES.items()}
-        places |= {each: first + _DERIVED + 8 * i for i, each in enumerate(offsets)}
+        # Words that hold an address of the call plus an offset: the array, the index in it, base and offset.
+        self._derived: list[tuple[Any, int, int, int]] = []
+        for i, each in enumerate(offsets, start=_DERIVED // _WORD):
+            self._derived.append((self._buffer, i, each.base, each.offset))
+            places[each] = first + _WORD * i
         self._kept: list[Any] = []  # the memory that the driver reads
         launches = [(step, self._prepared(gpu, step, places)) for step in self.steps]
         cases = [(alpha, beta) for alpha in (False, True) for beta in (False, True)]
@@ -229,6 +232,11 @@ class Plan:
             tensor_map = TensorMap(argument.lines, argument.blocks, argument.box)
             self._maps.append((tensor_map, argument.address.base, argument.address.offset))
             return tensor_map.place
+        if isinstance(argument, BatchAndSource):
+            packed = argument.packed(0)
+            words = (ctypes.c_uint64 * (len(packed) // _WORD)).from_buffer_copy(packed)
+            self._derived.append((words, ADDRESS_PLACE // _WORD, argument.address.base, argument.address.offset))
+            return ctypes.addressof(words)
         if isinstance(argument, Batch):
             memory = ctypes.create_string_buffer(argument.packed)
             self._kept.append(memory)
@@ -283,10 +291,10 @@ class Plan:
         try:
             with self._lock:
                 _CALL.pack_into(self._buffer, 0, a, b, c, split_a, split_b, work, source, alpha, beta, steps)
-                if self._offsets:
+                if self._derived:
                     bases = (a, b, c, split_a, split_b, work, source)
-                    derived = [bases[base] + offset for base, offset in self._offsets]
-                    self._derived.pack_into(self._buffer, _DERIVED, *derived)
+                    for words, i, base, offset in self._derived:
+                        words[i] = bases[base] + offset
                 if self._maps and steps:
                     bases = (a, b, c, split_a, split_b, work, source)
                     for tensor_map, base, offset in self._maps:

@@ -174,28 +174,32 @@ def _add_batch(
     split: fp16x3.Split,
     forced: bool,
 ) -> None:
-    """Add the steps of C <- alpha * A @ B + beta * C for A, B, C and, if that is read in place of C, a source.
+    """Add the steps of C <- alpha * A @ B + beta * C for A, B, C and, where C is not what beta multiplies, a source.
 
     It is done for `times` batches of these extents, which differ in their addresses only.
     """
-    a, b, given_c, *source = operands
+    a, b, given_c, *rest = operands
+    source = rest[0] if rest else None
     if a.how is None and not split[0]:
         a = packing.add_packed(draft, a, extents, "alpha")
     if b.how is None and not split[1]:
         b = packing.add_packed(draft, b, extents, "alpha")
     c = packing.reserve(draft, given_c, extents) if given_c.how is None else given_c
-    if source:
-        packing.add_copy(draft, source[0], c, extents, "beta")
-    elif c is not given_c:
+    if source is None and c is not given_c:
         packing.add_copy(draft, given_c, c, extents, "beta")
-    if not (tensor_cores and fp16x3.add_product(draft, a, b, c, config, split, forced, extents, times)):
+    first = len(draft.steps)
+    if tensor_cores and fp16x3.add_product(draft, a, b, c, config, split, forced, extents, times):
+        if source is not None:  # which its kernels read in C
+            packing.add_copy(draft, source, c, extents, "beta")
+            draft.steps.insert(first, draft.steps.pop())
+    else:
         if tensor_cores:
             rung = config = None
         if a.how is None:  # it was split before, but the kernel reads what it was split from
             a = packing.add_packed(draft, a, extents, "alpha")
         if b.how is None:
             b = packing.add_packed(draft, b, extents, "alpha")
-        ieee.add_product(draft, a, b, c, rung, config, extents)
+        ieee.add_product(draft, a, b, c, rung, config, extents, source)
     if c is not given_c:
         packing.add_copy(draft, c, given_c, extents)
 

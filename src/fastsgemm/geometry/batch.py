@@ -5,12 +5,14 @@ Pure arithmetic on shapes and strides, both counted in elements.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Sequence
+from math import gcd, prod
+from typing import Any
 
 from msgspec import Struct
 
+from fastsgemm.config import VECTOR
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry.layout import Lying, Pair, stored
 from fastsgemm.problem import MAX_EXTENT
@@ -18,6 +20,7 @@ from fastsgemm.problem import MAX_EXTENT
 DIMENSIONS = 3  # of a batch in one launch; as in cuda_src/device/batch.cuh
 _MAX_GRID = 65535  # blocks of a grid along y and along z
 _STRUCT = struct.Struct(f"3I4x{3 * DIMENSIONS}q")  # as `Batch` in cuda_src/device/batch.cuh
+_SOURCE = struct.Struct(f"Q{2 + DIMENSIONS}q")  # as `Source` in cuda_src/device/source.cuh
 
 Strides = tuple[int, ...]
 
@@ -41,7 +44,7 @@ class Batch(Struct, frozen=True):
     @property
     def count(self) -> int:
         """The number of products."""
-        return math.prod(self.extents)
+        return prod(self.extents)
 
     @property
     def swapped(self) -> Batch:
@@ -66,7 +69,7 @@ class Batch(Struct, frozen=True):
 
     @property
     def packed(self) -> bytes:
-        """The kernels' argument."""
+        """The argument of a kernel that reads no source."""
         missing = DIMENSIONS - len(self.extents)
         padded = [(0,) * missing + each for each in (self.a, self.b, self.c)]
         inner = ((1,) * missing + self.extents)[1:]
@@ -74,6 +77,57 @@ class Batch(Struct, frozen=True):
 
 
 ONE_PRODUCT = Batch()
+ADDRESS_PLACE = _STRUCT.size  # of the source's address in a packed `BatchAndSource`, in bytes
+
+
+class Source(Struct, frozen=True):
+    """What beta multiplies where that is not C itself: matrices of the shape of C, with any strides.
+
+    Attributes
+    ----------
+    strides : (int, int)
+        In elements. 0 repeats one row, or column, for all of C.
+    steps : tuple of int
+        Elements from the matrix of one product to that of the next, along each extent of the batch.
+    misalignment : int
+        The address of element (0, 0) modulo 16, in bytes.
+    """
+
+    strides: Pair
+    steps: Strides = ()
+    misalignment: int = 0
+
+    @property
+    def transposed(self) -> Source:
+        """The same memory seen as the transposed matrices."""
+        return Source(self.strides[::-1], self.steps, self.misalignment)
+
+    @property
+    def width(self) -> int:
+        """Floats that a kernel can read together along the rows, whose length is a multiple of 4: 4 or 1."""
+        together = self.strides[1] == 1 and self.misalignment == 0
+        return VECTOR if together and gcd(VECTOR, self.strides[0], *self.steps) == VECTOR else 1
+
+
+class BatchAndSource(Struct, frozen=True):
+    """The last argument of a kernel that reads a source.
+
+    Attributes
+    ----------
+    batch : Batch
+    source : Source
+    address : object
+        What stands for the address of the source: an address of a later call or, simulated, a name.
+    """
+
+    batch: Batch
+    source: Source
+    address: Any
+
+    def packed(self, address: int) -> bytes:
+        """Return the kernels' argument, with the source at this address."""
+        missing = DIMENSIONS - len(self.source.steps)
+        return self.batch.packed + _SOURCE.pack(address, *self.source.strides, *(0,) * missing, *self.source.steps)
 
 
 class Stack(Struct, frozen=True):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from fastsgemm.config import VECTOR, WIDTHS, Config
 from fastsgemm.geometry import variants
-from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Strides
+from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Source, Strides
 from fastsgemm.geometry.grid import split
 from fastsgemm.geometry.layout import Pair, Stored, stored, vector_width
 from fastsgemm.problem import Problem
@@ -75,6 +75,8 @@ class Call(Struct, frozen=True):
     variant : Variant
     lda, ldb, ldc : int
     batch : Batch
+    source : Source or None
+        What beta multiplies, if that is not C.
     """
 
     swap_ab: bool
@@ -84,6 +86,7 @@ class Call(Struct, frozen=True):
     ldb: int
     ldc: int
     batch: Batch = ONE_PRODUCT
+    source: Source | None = None
 
     @property
     def strides_c(self) -> tuple[int, int]:
@@ -91,18 +94,23 @@ class Call(Struct, frozen=True):
         return (1, self.ldc) if self.variant.trans_c else (self.ldc, 1)
 
 
-def call_for(a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = ()) -> Call:
+def call_for(
+    a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = (), source: Source | None = None
+) -> Call:
     """Return how a kernel is called for these operands: with C row-major, A and B swapped if it is not.
 
-    `extents` are those of a batch, along which the operands have their steps.
+    `extents` are those of a batch, along which the operands have their steps. Beta multiplies `source`, or C where that
+    is None.
     """
     swap_ab = c.how.trans
     if swap_ab:
         a, b, c = b.transposed, a.transposed, c.transposed
-    variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width)
+        source = None if source is None else source.transposed
+    read = 0 if source is None else source.width
+    variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width, source=read)
     batch = Batch(extents, a.steps, b.steps, c.steps)
     problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout, batch.count)
-    return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch)
+    return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch, source)
 
 
 def as_dense(call: Call) -> Problem:
@@ -138,8 +146,11 @@ def call_with_swap_ab(rung: Rung, call: Call) -> Call:
     if not _needs_swap_ab(rung, call.problem.M, call.problem.N):
         return call
     v = call.variant
-    variant = Variant(not v.trans_b, not v.trans_a, v.vec_b, v.vec_a, v.vec_c, trans_c=True)
-    return Call(not call.swap_ab, call.problem.transposed, variant, call.ldb, call.lda, call.ldc, call.batch.swapped)
+    variant = Variant(not v.trans_b, not v.trans_a, v.vec_b, v.vec_a, v.vec_c, trans_c=True, source=v.source)
+    return Call(
+        not call.swap_ab, call.problem.transposed, variant, call.ldb, call.lda, call.ldc, call.batch.swapped,
+        None if call.source is None else call.source.transposed,
+    )  # fmt: skip
 
 
 def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Variant:
@@ -160,12 +171,12 @@ def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Va
         return Variant(call.variant.trans_a, call.variant.trans_b, batched=batched)
     v = call.variant
     widths = (v.vec_a, v.vec_b) if rung.pairs else (_without_pairs(v.vec_a), _without_pairs(v.vec_b))
-    vec_c, trans_c = _without_pairs(v.vec_c), v.trans_c
+    vec_c, trans_c, source = _without_pairs(v.vec_c), v.trans_c, v.source
     if rung.splits and split(config, call.problem.K)[0] > 1:  # it writes to workspace, row by row
-        vec_c, trans_c = 1 if call.problem.N % 4 else 4, False
+        vec_c, trans_c, source = 1 if call.problem.N % 4 else 4, False, 0
     guard = rung.guarded and (call.problem.M < config.BM or call.problem.N < config.BN)
     peel = rung.guarded and _peeled(config, call.problem.K, peeled_tiles)
-    return Variant(v.trans_a, v.trans_b, *widths, vec_c, guard, trans_c, peel, batched)
+    return Variant(v.trans_a, v.trans_b, *widths, vec_c, guard, trans_c, peel, batched, min(source, vec_c))
 
 
 def _peeled(config: Config, K: int, peeled_tiles: int) -> bool:
@@ -200,6 +211,9 @@ class Variant(Struct, frozen=True):
         The end of K, where it is no whole tile, is computed first; only on rung 9.
     batched : bool
         The grid has several products along y and z.
+    source : int
+        0: beta multiplies C. 4 or 1: it multiplies the source, of which so many floats are read at a time; always 0 on
+        rungs 1 to 8.
     """
 
     trans_a: bool = False
@@ -211,6 +225,7 @@ class Variant(Struct, frozen=True):
     trans_c: bool = False
     peel: bool = False
     batched: bool = False
+    source: int = 0
 
     @property
     def layout(self) -> str:

@@ -208,7 +208,7 @@ def predicted_us(
     waves = -(-t.tiles * t.parts // multiprocessors)
     computing = waves * (t.computed_blocks * tile.step_us + tile.tile_us)
     reading = 1e-6 * LINE_BYTES * blocks_of(K) * (M + N) / times.read_tb_s
-    us = times.launch_us + (computing**4 + reading**4) ** 0.25
+    us = times.launch_us + float((computing**4 + reading**4) ** 0.25)
     for lines, own, strided in ((M, split[0], problem.layout[0] == "T"), (N, split[1], problem.layout[1] == "N")):
         if own:
             us += 1e-6 * 2 * ITEM * lines * K / (times.split_columns_tb_s if strided else times.split_rows_tb_s)

@@ -61,14 +61,18 @@ def load(gpu: Gpu, rung: Rung, config: Config, variant: Variant, cubin: bytes) -
     return _load(gpu, key(rung, config, variant), lambda: cubin, rung.kernel, config.shared_bytes)
 
 
-def helper(gpu: Gpu, name: str, handle: int) -> Kernel:
+def helper(gpu: Gpu, name: str, handle: int, **changed: int) -> Kernel:
     """Return a kernel that has no config: ``copy_strided`` or ``reduce_parts``, the name of its file.
+
+    Its constants are those of `fastsgemm.jit.source.HELPERS`, but for those that are changed.
 
     Raises
     ------
     CaptureError, CompileError, NoNvrtcError
         As `get`.
     """
+    if changed:
+        return with_constants(gpu, f"{name}.cu", source.HELPERS[name] | changed, handle)
     found = gpu.kernels.get(name)
     if found is None:
         _refuse_in_capture(name, handle)

@@ -26,8 +26,8 @@ _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 HELPERS = {
     "copy_strided": {"THREADS": 256, "ELEMENTS": 4},
     "pack": {"THREADS": 256, "TILE": 64, "VECTOR": 4},
-    "reduce_parts": REDUCTION,
-    "reduce_segments": SEGMENT_REDUCTION,
+    "reduce_parts": REDUCTION | {"SOURCE": 0},
+    "reduce_segments": SEGMENT_REDUCTION | {"SOURCE": 0},
 }
 
 _HOPPER_ONLY = ("11_fp16x3.cu",)  # wgmma and setmaxnreg
@@ -50,6 +50,8 @@ def generate(rung: Rung, config: Config, variant: Variant) -> str:
         constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b}
     if rung.vectorized and rung is not SKINNY_IN_ORDER:  # whose lanes store one element each
         constants |= {"VEC_C": variant.vec_c}
+    if rung.reads_source:
+        constants |= {"SOURCE": variant.source}
     if rung.guarded:
         constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel), "PAD": PAD}
     if rung.narrow:
@@ -109,9 +111,9 @@ def target(file: str, arch: str) -> str:
     return "sm_90a" if file in _HOPPER_ONLY and arch == "sm_90" else arch
 
 
-def helper(name: str) -> str:
-    """Return the source of a kernel that has no `Config`; see `HELPERS`."""
-    return with_constants(f"{name}.cu", HELPERS[name])
+def helper(name: str, **changed: int) -> str:
+    """Return the source of a kernel that has no `Config`: with its constants of `HELPERS`, but for those changed."""
+    return with_constants(f"{name}.cu", HELPERS[name] | changed)
 
 
 def plain(file: str) -> str:

@@ -13,10 +13,10 @@ from fastsgemm import rungs
 from fastsgemm.call import checks, dispatch
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.batch import DIMENSIONS, Batch, Stack, stacks
+from fastsgemm.geometry.batch import ADDRESS_PLACE, DIMENSIONS, BatchAndSource, Source, Stack, stacks
 from fastsgemm.geometry.layout import ITEM, Stored, stored
 from fastsgemm.geometry.variants import Operand
-from fastsgemm.jit import source
+from fastsgemm.jit import source as jit_source
 from fastsgemm.rungs import Rung
 from fastsgemm.sim import fp16x3
 from fastsgemm.sim.global_memory import Region, misalignment
@@ -36,6 +36,7 @@ def sgemm(
     C: Matrix | None = None,
     machine: Machine | None = None,
     precision: str = "ieee",
+    out: Matrix | None = None,
 ) -> tuple[Matrix, Report | None]:
     """Compute C <- alpha * A @ B + beta * C by running the kernels of a rung on the simulated device.
 
@@ -54,10 +55,13 @@ def sgemm(
         Default: see `Machine`.
     precision : str
         As in `fastsgemm.sgemm`.
+    out : ndarray of float32, optional
+        Written in place of C, which broadcasts to its shape and shares no memory with it.
 
     Returns
     -------
     C : ndarray
+        Or `out`.
     report : Report or None
         Of the kernel that multiplies. None where C has no elements and nothing is launched.
 
@@ -71,8 +75,11 @@ def sgemm(
         The kernel did what it must not do.
     """
     machine = machine or Machine()
-    shape = checks.result_shape(A.shape, B.shape, None if C is None else C.shape)
-    out = np.empty(shape, np.float32) if C is None else C
+    source = None if out is None or out is C else C
+    target = C if out is None else out
+    of_target, of_source = (None if x is None else x.shape for x in (target, source))
+    shape = checks.result_shape(A.shape, B.shape, of_target, of_source)
+    out = np.empty(shape, np.float32) if target is None else target
     checks.output(out.shape, _strides(out), readonly=not out.flags.writeable)
     precision = rungs.precision_of(rung, precision)
     if precision == "ieee":
@@ -80,8 +87,13 @@ def sgemm(
     if out.size == 0:
         return out, None
     a, b, c = (_readable(x) for x in (A, B, out))
+    if source is not None:
+        source = np.broadcast_to(source, shape)
     report = None
     if precision == "fp16x3":
+        if source is not None:
+            c[...] = source
+            source = None
         for one_a, one_b, one_c in _products(a, b, c) if alpha and a.shape[-1] else ():
             reports = fp16x3.sgemm(config, one_a, one_b, alpha, beta, one_c, machine, forced=rung is not None)
             report = next((one for one in reports if one.kernel in fp16x3.PRODUCTS), None)
@@ -89,7 +101,7 @@ def sgemm(
                 break
         rung = config = None  # what is left is for an IEEE kernel
     if report is None:
-        report = _launch(machine, rung, config, a, b, np.float32(alpha), np.float32(beta), c)
+        report = _launch(machine, rung, config, a, b, np.float32(alpha), np.float32(beta), c, source)
     if c is not out:
         out[...] = c
     return out, report
@@ -104,15 +116,20 @@ def _launch(
     alpha: np.float32,
     beta: np.float32,
     c: Matrix,
+    source: Matrix | None = None,
 ) -> Report:
-    extents, found = stacks(*((x.shape, _strides(x)) for x in (a, b, c)))
+    extents, found = stacks(*((x.shape, _strides(x)) for x in (a, b, c, source) if x is not None))
     if len(extents) > DIMENSIONS:
-        each = (_launch(machine, rung, config, x, y, alpha, beta, z) for x, y, z in _products(a, b, c))
+        each = (_launch(machine, rung, config, x, y, alpha, beta, *z) for x, y, *z in _products(a, b, c, source))
         return deque(each, maxlen=1)[0]  # the report of the last
-    as_they_lie = [_operand(x, how) for x, how in zip((a, b, c), found, strict=True)]
+    as_they_lie = [_operand(x, how) for x, how in zip((a, b, c), found, strict=False)]
     chosen = dispatch.choose_config(machine.device, rung, config, *as_they_lie, extents=extents)
     rung, config = chosen.rung, chosen.config
-    call = variants.call_for(chosen.a, chosen.b, as_they_lie[2], extents=extents)
+    if source is not None and not rung.reads_source:
+        c[...] = source
+        source = None
+    lying = None if source is None else Source(found[3].strides, found[3].steps, misalignment(source) % 16)
+    call = variants.call_for(chosen.a, chosen.b, as_they_lie[2], extents=extents, source=lying)
     launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
     steps, alpha = grid.steps(launch.K, alpha, beta)
     read = bool(steps)
@@ -124,23 +141,26 @@ def _launch(
     operands = {
         "A": Region(a, read=read),
         "B": Region(b, read=read),
-        "C": Region(c, read=bool(beta), write=True, complete=True),
+        "C": Region(c, read=bool(beta) and source is None, write=True, complete=True),
     }
-    kernel, name = source.generate(rung, config, launch.variant), rung.kernel
+    read_for_beta = {} if source is None else {"S": Region(source, read=bool(beta))}
+    kernel, name = jit_source.generate(rung, config, launch.variant), rung.kernel
     shape = (launch.grid, config.threads, config.shared_bytes)
     if launch.parts == 1:
-        arguments = _arguments(launch.arguments("A", "B", "C", steps, alpha, beta))
-        return machine.launch(kernel, name, *shape, arguments, operands)
+        arguments = _arguments(launch.arguments("A", "B", "C", steps, alpha, beta, "S"))
+        return machine.launch(kernel, name, *shape, arguments, operands | read_for_beta)
     partial_sums = np.empty(launch.partial_sums, np.float32)
     into = {"A": operands["A"], "B": operands["B"], "W": Region(partial_sums, write=True, complete=True)}
     arguments = _arguments(launch.partial_arguments("A", "B", "W", steps))
     report = machine.launch(kernel, name, *shape, arguments, into)
-    reduction = (source.helper(launch.reduction), rungs.kernel_name(launch.reduction))
+    reduction = (
+        jit_source.helper(launch.reduction, **launch.reduction_constants), rungs.kernel_name(launch.reduction),
+    )  # fmt: skip
     M, N, parts = int(launch.M), int(launch.N), int(launch.parts)
     blocks, threads = grid.reduction_blocks(M, N, parts, in_order=config.segment > 0)
-    arguments = _arguments(launch.reduction_arguments("W", "C", alpha, beta))
+    arguments = _arguments(launch.reduction_arguments("W", "C", alpha, beta, "S"))
     grid_of_sums = (blocks, *launch.grid[1:])
-    into = {"W": Region(partial_sums), "C": operands["C"]}
+    into = {"W": Region(partial_sums), "C": operands["C"]} | read_for_beta
     machine.launch(*reduction, grid_of_sums, threads, 0, arguments, into, early=True)
     return report
 
@@ -149,26 +169,31 @@ def _packed(machine: Machine, x: Matrix, how: Operand, to: Operand) -> Matrix:
     """Return an operand packed, as lines with what pads them."""
     launch = dispatch.pack_launch(how, to)
     lines = np.empty((launch.lines, launch.to_line), np.float32)[:, : to.line]
-    kernel = (source.helper("pack"), rungs.kernel_name("pack"))
+    kernel = (jit_source.helper("pack"), rungs.kernel_name("pack"))
     into = {"X": Region(x), "Y": Region(lines, write=True, complete=True)}
     machine.launch(*kernel, (launch.blocks,), launch.threads, 0, launch.arguments("X", "Y"), into)
     return lines
 
 
-def _products(a: Matrix, b: Matrix, c: Matrix) -> Iterator[tuple[Matrix, Matrix, Matrix]]:
-    """Return views of A, B and C for each product of a batch."""
+def _products(a: Matrix, b: Matrix, c: Matrix, source: Matrix | None = None) -> Iterator[tuple[Matrix, ...]]:
+    """Return views of A, B, C and, if there is one, the source for each product of a batch."""
+    results = [c] if source is None else [c, source]
     if b.ndim == 1:
-        b, c = b[:, np.newaxis], c[..., np.newaxis]
+        b, results = b[:, np.newaxis], [x[..., np.newaxis] for x in results]
     if a.ndim == 1:
-        a, c = a[np.newaxis], c[..., np.newaxis, :]
-    a, b = (np.broadcast_to(x, c.shape[:-2] + x.shape[-2:]) for x in (a, b))
-    for index in np.ndindex(c.shape[:-2]):
-        yield a[index], b[index], c[index]
+        a, results = a[np.newaxis], [x[..., np.newaxis, :] for x in results]
+    batch = results[0].shape[:-2]
+    a, b = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (a, b))
+    for index in np.ndindex(batch):
+        yield tuple(x[index] for x in (a, b, *results))
 
 
 def _arguments(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments with the batch as the kernel reads it."""
-    return tuple(each.packed if isinstance(each, Batch) else each for each in arguments)
+    """Return arguments with the last one, a batch with or without a source, as the kernel reads it."""
+    *others, last = arguments
+    if isinstance(last, BatchAndSource):
+        return (*others, (last.packed(0), ADDRESS_PLACE, last.address))
+    return (*others, last.packed)
 
 
 def _operand(x: Matrix, lying: Stack) -> Operand:

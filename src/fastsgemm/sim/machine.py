@@ -83,7 +83,7 @@ class Machine:
             Dynamic shared memory of a block.
         args : sequence
             A number for each scalar parameter, the name of an operand for each pointer, a `TensorMap` or bytes for each
-            struct.
+            struct. For a struct with an address in it: the bytes, where in them the address lies, and the operand.
         operands : mapping
             The global memory, by name. Those that may be written are updated when the launch has succeeded.
         limit : int, optional
@@ -179,6 +179,9 @@ def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> dict[
         raise LaunchError(f"kernel {slots.kernel.name} has {len(parameters)} parameters, got {len(args)} arguments")
     values = {}
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
+        if isinstance(arg, tuple):
+            data, place, name = arg
+            arg = data[:place] + memory.address(name).to_bytes(8, "little") + data[place + 8 :]
         if isinstance(arg, bytes) and len(arg) == parameter.extent:
             for (name, offset), type_ in slots.fields.items():
                 if name == parameter.name:

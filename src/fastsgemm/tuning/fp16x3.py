@@ -98,7 +98,8 @@ def _fit(
     device: DeviceInfo, tile: Tile, timer: Timer, problems: list[Problem], launch: float | None = None
 ) -> tuple[float, float, float]:
     """Return the microseconds of 32 steps of k, of the rest of a tile, and of a call besides, unless that is known."""
-    rows, took = [], []
+    rows: list[tuple[int, ...]] = []
+    took = []
     for problem in problems:
         trans_c = heuristics.orientation(device, problem, tile.config)
         t = geometry.tiling(tile.config, problem.M, problem.N, problem.K, trans_c, device.multiprocessors)

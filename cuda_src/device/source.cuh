@@ -1,0 +1,92 @@
+// What beta multiplies, the source: C itself or, with SOURCE = 1 or 4, an array of its own with any strides.
+// SOURCE is a constant, so a kernel that reads C itself has no argument and no instruction more.
+#pragma once
+#include "device/batch.cuh"
+#include "device/epilogue.cuh"
+
+struct Source {
+    const float *first;                   // element (0, 0) for the first product
+    long long row_stride, column_stride;  // in elements; 0: all rows, or columns, are the same
+    long long steps[3];                   // elements from one product to the next, as in Batch
+};
+
+// The last argument of a kernel with the constant SOURCE.
+template <int SOURCE>
+struct BatchAndSource : Batch {
+    Source source;
+};
+template <>
+struct BatchAndSource<0> : Batch {};
+
+// Where the old values lie: in C.
+struct OldC {
+    static constexpr int VEC = 4;  // floats that can be read together if so many are stored together
+
+    // `old` points to element (m, n) of C; let it point to the old value. The pointer is not returned: with
+    // one that a function returned, the compiler orders a kernel's instructions differently.
+    __device__ __forceinline__ void find(const float *&old, long long m, long long n) const {}
+
+    // Elements from one old value to the next along a line of C.
+    __device__ __forceinline__ long long step() const { return 1; }
+};
+
+// The old values for the product that this block works on from a source: what OldC is for those in C. With
+// TRANS_C, a line of C is a column.
+template <int SOURCE, int TRANS_C = 0>
+struct OldValues {
+    static_assert(SOURCE == 1 || SOURCE == 4, "the source is read 4 or 16 bytes at a time");
+    static constexpr int VEC = SOURCE;
+    const float *first;
+    long long row_stride, column_stride;
+
+    __device__ __forceinline__ explicit OldValues(const BatchAndSource<SOURCE> &batch)
+        : first(batch.source.first),
+          row_stride(batch.source.row_stride),
+          column_stride(batch.source.column_stride) {
+        if (batch.count > 1) first += batch_offset(batch, batch.source.steps);
+    }
+    __device__ __forceinline__ void find(const float *&old, long long m, long long n) const {
+        old = first + m * row_stride + n * column_stride;
+    }
+    __device__ __forceinline__ long long step() const { return TRANS_C ? row_stride : column_stride; }
+};
+template <int TRANS_C>
+struct OldValues<0, TRANS_C> : OldC {
+    __device__ __forceinline__ explicit OldValues(const BatchAndSource<0> &) {}
+};
+
+// Four old values, `step` apart.
+template <int VEC>
+__device__ __forceinline__ float4 four_values(const float *old, long long step) {
+    if constexpr (VEC == 4)
+        return *reinterpret_cast<const float4 *>(old);
+    else
+        return make_float4(old[0], old[step], old[2 * step], old[3 * step]);
+}
+
+// COUNT neighbouring elements of one line of C from (m, n) on, of which the first `skip` are another block's
+// and those from `left` on lie past the matrix. VEC = 4 needs 16-byte alignment and multiples of 4 for both;
+// the host chooses VEC so that they are. The store_row of device/epilogue.cuh reads C itself; it does not
+// call this one, because the compiler would then order the instructions of rungs 6 and 8 differently.
+template <int COUNT, int VEC, class Old>
+__device__ __forceinline__ void store_row(float *c, const float *acc, int left, float alpha, float beta,
+                                          int skip, const Old &values, long long m, long long n) {
+    static_assert(VEC == 1 || VEC == 4, "C is stored 4 or 16 bytes at a time");
+    static_assert(COUNT % VEC == 0, "a row of the thread tile is whole vectors");
+    const float *old = c;
+    values.find(old, m, n);
+    const long long step = values.step();
+#pragma unroll
+    for (int j = 0; j < COUNT; j += VEC) {
+        if (j < skip || j >= left) continue;
+        if constexpr (VEC == 4) {
+            float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (beta != 0.0f) four = four_values<Old::VEC>(old + j * step, step);
+            *reinterpret_cast<float4 *>(c + j) = make_float4(
+                epilogue(alpha, acc[j], beta, &four.x), epilogue(alpha, acc[j + 1], beta, &four.y),
+                epilogue(alpha, acc[j + 2], beta, &four.z), epilogue(alpha, acc[j + 3], beta, &four.w));
+        } else {
+            c[j] = epilogue(alpha, acc[j], beta, old + j * step);
+        }
+    }
+}
