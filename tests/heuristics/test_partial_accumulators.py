@@ -99,9 +99,9 @@ def test_chains_are_not_free():
             used = partial_accumulators.shortened(replace(whole, SPLIT_K=parts), problem, H200, FITTED)
             ms = plain[whole].predict_split(problem, replace(whole, SPLIT_K=parts), device.multiprocessors)
             costs[used] = partial_accumulators.cost(used, FITTED, plain[whole].accumulators_cost) * ms
-        assert option.ms == pytest.approx(costs[option.config], rel=1e-12) and costs[option.config] == min(
-            costs.values()
-        )
+        # The numbers of a curve have 7 digits, those of the scalar model all.
+        assert option.ms == pytest.approx(costs[option.config], rel=1e-5)
+        assert costs[option.config] == min(costs.values())
         seen.add(option.config.PARTIAL_ACCUMULATORS)
     assert seen == {1, partial_accumulators.ACCUMULATORS}
     assert [option.ms for option in found.options] == sorted(option.ms for option in found.options)
