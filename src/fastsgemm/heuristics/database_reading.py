@@ -47,6 +47,17 @@ _SHIPPED = frozenset(("fitted", "search_limits", "candidates"))  # keys that onl
 _KEYS = frozenset((*_HEADER, "records", "curves"))
 
 
+class _Outer(msgspec.Struct):
+    """What a choice needs of the outer level of a file. Only `records` and `curves` are long, so they are read once."""
+
+    schema: Any = None
+    arch: Any = None
+    shared_limit: Any = None
+    fitted: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    records: list[msgspec.Raw] = []
+    curves: list[msgspec.Raw] = []
+
+
 class File:
     """A tuning file of which only the outer level has been decoded.
 
@@ -65,19 +76,19 @@ class File:
     """
 
     def __init__(self, text: bytes, arch: str, user: bool = False) -> None:
-        self._data = strict_json.decode(text, dict[str, msgspec.Raw])
-        self._arch, self._user = arch, user
-        self._limit = _header(self._data, arch)
-        self._lines = {key: _lines(self._data, key) for key in ("records", "curves")}
+        outer = strict_json.decode(text, _Outer)
+        self._text, self._arch, self._user, self._fitted = text, arch, user, outer.fitted
+        self._limit = _header(outer, arch)
+        self._lines = {"records": outer.records, "curves": outer.curves}
 
     def content(self) -> tuple[Content, list[str]]:
         """Return all that the file holds and what is wrong with its lines."""
-        data, faults = self._data, list[str]()
+        data, faults = strict_json.decode(self._text, dict[str, msgspec.Raw]), list[str]()
         unread = [Unread(key, strict_json.one_line(bytes(data[key]))) for key in data if key not in _KEYS | _SHIPPED]
         records = tuple(self._each("records", self._lines["records"], faults, unread))
         curves = tuple(self._each("curves", self._lines["curves"], faults, unread))
         listed = tuple(_each(_lines(data, "candidates"), _parse_candidate, "candidates", faults, unread))
-        limits = _numbers(data, "search_limits", SearchLimits)
+        limits = _numbers(data["search_limits"], "search_limits", SearchLimits) if "search_limits" in data else None
         return Content(self._arch, self._limit, records, curves, tuple(unread), self.fitted, limits, listed), faults
 
     def of_rung(self, name: str) -> tuple[Content, list[str]]:
@@ -96,7 +107,7 @@ class File:
     @cached_property
     def fitted(self) -> Fitted | None:
         """The fitted numbers, if there are any."""
-        return _numbers(self._data, "fitted", Fitted)
+        return None if self._fitted is msgspec.UNSET else _numbers(self._fitted, "fitted", Fitted)
 
     @cached_property
     def _by_rung(self) -> dict[str, dict[str, list[Any]]]:
@@ -149,11 +160,9 @@ def _parse_candidate(line: bytes) -> Candidate:
     return Candidate(_text(fields, "space"), rung.name, _text(fields, "use"), _config(rung, fields["constants"]))
 
 
-def _numbers(data: dict[str, Any], key: str, kind: type[_Numbers]) -> _Numbers | None:
-    """Return the numbers of a section that only shipped files have, each of which must be there, or None without it."""
-    if key not in data:
-        return None
-    fields = strict_json.decode(bytes(data[key]), dict[str, Any])
+def _numbers(text: msgspec.Raw, key: str, kind: type[_Numbers]) -> _Numbers:
+    """Return the numbers of a section that only shipped files have, each of which must be there."""
+    fields = strict_json.decode(bytes(text), dict[str, Any])
     _exactly(fields, kind.__struct_fields__)
     try:
         return msgspec.convert(fields, kind)
@@ -161,13 +170,13 @@ def _numbers(data: dict[str, Any], key: str, kind: type[_Numbers]) -> _Numbers |
         raise RecordError(f"its {key.replace('_', ' ')} numbers cannot be read: {error}") from error
 
 
-def _header(data: dict[str, Any], arch: str) -> int:
-    schema, its_arch, limit = (strict_json.decode(bytes(data[key])) if key in data else None for key in _HEADER)
+def _header(outer: _Outer, arch: str) -> int:
+    schema = outer.schema
     if type(schema) is not int or schema not in _READ:
         raise RecordError(f"its schema is {schema!r}, this version reads {' and '.join(map(str, _READ))}")
-    if its_arch != arch:
-        raise RecordError(f"it is for {its_arch!r}, not {arch}")
-    return _count(limit, "shared_limit", _MOST_SHARED)
+    if outer.arch != arch:
+        raise RecordError(f"it is for {outer.arch!r}, not {arch}")
+    return _count(outer.shared_limit, "shared_limit", _MOST_SHARED)
 
 
 def _lines(data: dict[str, Any], key: str) -> list[Any]:

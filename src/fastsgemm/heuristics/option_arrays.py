@@ -281,7 +281,8 @@ def _whole_loads(fits: Sequence[Fit]) -> tuple[Floats, list[int]]:
 
     The first axis has start, slope and what both bends add, the second has aligned and ragged operands.
     """
-    both = ([_row(line, fit.probes.bend) for fit in fits for line in fit.numbers.lines[ragged]] for ragged in (0, 1))
+    ends = [(fit.numbers.lines, fit.probes.bend) for fit in fits]
+    both = ([_row(line, bend) for lines, bend in ends for line in lines[ragged]] for ragged in (0, 1))
     measured = np.array([*both]).transpose(2, 0, 1)
     below: list[int] = []
     above: list[int] = []
