@@ -196,7 +196,10 @@ def test_a_bad_curve_is_named(line, fault):
         (file_text([PUBLISHED, PUBLISHED]).replace('{"rung', '\n{"rung'), "more than one record"),
         (file_text([PUBLISHED]), "a line"),
         ('{"schema": 2, "arch": "sm_90", "shared_limit": 1}', "keys"),
-        ('{"schema": 2, "arch": "sm_90", "shared_limit": 1, "records": {}, "curves": []}', "`array`, got `object` - at `$.records`"),
+        (
+            '{"schema": 2, "arch": "sm_90", "shared_limit": 1, "records": {}, "curves": []}',
+            "`array`, got `object` - at `$.records`",
+        ),
     ],
 )
 def test_a_bad_file_is_named(text, fault):

@@ -162,10 +162,8 @@ class _Fitting:
             found.append(line)
         return tuple(found)
 
-    def _layouts(
-        self, lines: tuple[tuple[Line, ...], ...], tail: tuple[float, float]
-    ) -> tuple[Factors, ...]:
-        """Return `CurveNumbers.layouts`. A quick curve has no ragged times of a layout; the aligned factors serve both."""
+    def _layouts(self, lines: tuple[tuple[Line, ...], ...], tail: tuple[float, float]) -> tuple[Factors, ...]:
+        """Return `CurveNumbers.layouts`. On a quick curve, without ragged times, the aligned factors serve both."""
         aligned, ragged = (self._factors(which, lines[which], tail) for which in (0, 1))
         return tuple((aligned[layout], ragged.get(layout, aligned[layout])) for layout in LAYOUTS)
 
