@@ -1,6 +1,12 @@
 // Clusters of blocks (sm_90): blocks that run together and read each other's shared memory.
 #pragma once
 
+#if __CUDA_ARCH__ >= 900
+constexpr bool HAS_CLUSTERS = true;
+#else
+constexpr bool HAS_CLUSTERS = false;
+#endif
+
 // A barrier of all threads of the cluster, in two halves: what was written before a thread arrives can be
 // read by those that have waited.
 __device__ __forceinline__ void cluster_arrive() {

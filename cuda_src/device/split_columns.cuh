@@ -36,20 +36,20 @@ struct ColumnReader {
     long long ldx;
     int column, row, inside;  // inside: lines of this thread that exist, from 0 to VEC
 
-    __device__ __forceinline__ ColumnReader(const Side &side, long long base)
+    __device__ __forceinline__ ColumnReader(const Side &side, int base)
         : ldx(side.ldx), column(threadIdx.x % ACROSS * VEC), row(threadIdx.x / ACROSS) {
         X = side.X + base + column;
-        inside = int(max(0ll, min(static_cast<long long>(VEC), side.lines - base - column)));
+        inside = max(0, min(VEC, side.lines - base - column));
     }
 
     // Start copying the steps from k0 on; those from `end` on are zeros.
     __device__ __forceinline__ void copy(const float *tile, int k0, int end) const {
         const unsigned to = shared_address(tile);
+        const float *from = X + (k0 + row) * ldx;
 #pragma unroll
-        for (int step = 0; step < STEPS; ++step) {
+        for (int step = 0; step < STEPS; ++step, from += ROWS * ldx) {
             const int k = row + step * ROWS;
-            copy_async_some<VEC>(to + 4 * ColumnTile::place(k, column), X + (k0 + k) * ldx,
-                                 k0 + k < end ? inside : 0);
+            copy_async_some<VEC>(to + 4 * ColumnTile::place(k, column), from, k0 + k < end ? inside : 0);
         }
     }
 
@@ -66,7 +66,7 @@ struct ColumnReader {
 
     // The same from memory, of the steps from `first` to `end`.
     __device__ __forceinline__ void include_unkept(unsigned (&largest)[VEC], int first, int end) const {
-#pragma unroll 4
+#pragma unroll 2
         for (int k = first + row; k < end; k += ROWS) {
             const float *from = X + k * ldx;
             if (VEC == 4 && inside == 4) {
@@ -99,15 +99,15 @@ struct ColumnReader {
 // Convert and store the steps of a tile, which begin at k0. Eight threads write a line of 128 bytes, four
 // elements each; a thread always has the same line.
 template <int THREADS>
-__device__ __forceinline__ void store_tile(const Side &side, const float *tile, long long base, int exponent,
+__device__ __forceinline__ void store_tile(const Side &side, const float *tile, int base, int exponent,
                                            int k0, int end) {
     constexpr int LINES = ColumnTile::LINES, HEIGHT = ColumnTile::HEIGHT;
     constexpr int ABREAST = THREADS / 8 / LINES;  // blocks of k that the threads store at a time
     static_assert(THREADS % (8 * LINES) == 0 && HEIGHT / BLOCK_K % ABREAST == 0, "a thread has one line");
     const int n = threadIdx.x / 8 % LINES, k = threadIdx.x % 8 * 4;
-    const long long line = base + n;
+    const int line = base + n;
     if (line >= side.lines) return;
-#pragma unroll
+#pragma unroll 1  // registers
     for (int down = threadIdx.x / 8 / LINES * BLOCK_K; down < HEIGHT; down += ABREAST * BLOCK_K) {
         if (k0 + down >= end) break;
         float scaled[4];
@@ -115,14 +115,16 @@ __device__ __forceinline__ void store_tile(const Side &side, const float *tile, 
         for (int j = 0; j < 4; ++j)
             scaled[j] = scale_or_leave_out(tile[ColumnTile::place(down + k + j, n)], exponent, [&] {
                 const int slot = atomicAdd(&side.info[line].left_out, 1);
-                if (slot < SPARSE) side.where[line * SPARSE + slot] = k0 + down + k + j;
+                if (slot < SPARSE)
+                    side.where[static_cast<long long>(line) * SPARSE + slot] = k0 + down + k + j;
             });
         const long long place = static_cast<long long>((k0 + down) / BLOCK_K) * side.lines + line;
         store_pairs(side.pairs + place * LINE_HALVES, k, scaled);
     }
 }
 
-// Block `block` of the `blocks` of a side. CLUSTER blocks share out K, or with `maxima` any number.
+// Block `block` of the `blocks` of a side. CLUSTER blocks share out K, or any number on devices without
+// clusters.
 template <int THREADS, int CLUSTER, int TILES, int VEC>
 __device__ __forceinline__ void split_columns(const Side &side, int block, int blocks) {
     static_assert(CLUSTER == 1 || CLUSTER == 2 || CLUSTER == 4 || CLUSTER == 8,
@@ -132,17 +134,15 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
     __shared__ unsigned largest_of[LINES];
     __shared__ int exponents[LINES];
     const int groups = (side.lines + LINES - 1) / LINES;
-    const int parts = CLUSTER > 1 ? CLUSTER : blocks / groups;
-    const int group = CLUSTER > 1 ? block / CLUSTER : block % groups;
-    const int part = CLUSTER > 1 ? block % CLUSTER : block / groups;
-    const long long base = static_cast<long long>(group) * LINES;  // the block's first line
-    const long long line = base + threadIdx.x;                     // of the first LINES threads
+    const int parts = HAS_CLUSTERS ? CLUSTER : blocks / groups;
+    const int group = HAS_CLUSTERS ? block / CLUSTER : block % groups;
+    const int part = HAS_CLUSTERS ? block % CLUSTER : block / groups;
+    const int base = group * LINES, line = base + int(threadIdx.x);  // its first line; of the first threads
     const bool speaks = threadIdx.x < LINES && line < side.lines;
     // Each block has whole blocks of BLOCK_K steps.
     const int k_blocks = (side.K + BLOCK_K - 1) / BLOCK_K, chunk = (k_blocks + parts - 1) / parts * BLOCK_K;
     const int first = min(side.K, part * chunk), end = min(side.K, first + chunk);
     const int tiles = (end - first + HEIGHT - 1) / HEIGHT;
-    const bool known = CLUSTER == 1 && side.maxima_parts > 0;
     const ColumnReader<THREADS, VEC> reader(side, base);
     const auto copy = [&](int number) {
         if (number < tiles)
@@ -152,7 +152,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
 #pragma unroll 1
     for (int number = 0; number < TILES; ++number) copy(number);
 
-    if (!known) {
+    if constexpr (HAS_CLUSTERS) {
         if (threadIdx.x < LINES) largest_of[threadIdx.x] = 0;
         if (speaks && part == 0) side.info[line].left_out = 0;
         __syncthreads();
@@ -169,7 +169,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
     }
     if (threadIdx.x < LINES) {
         unsigned most = 0;
-        if (known) {
+        if constexpr (!HAS_CLUSTERS) {
             for (int i = 0; i < side.maxima_parts && speaks; ++i)
                 most = max(most, side.maxima[static_cast<long long>(i) * side.lines + line]);
         } else if constexpr (CLUSTER > 1) {
@@ -190,13 +190,13 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
     const int exponent = exponents[threadIdx.x / 8 % LINES];
 
     for (int number = 0; number < tiles; ++number) {
-        if (known || number >= TILES) {
+        if (!HAS_CLUSTERS || number >= TILES) {
             wait_for_copies_but<TILES - 1>();  // TILES + number groups have been committed
             __syncthreads();
         }
         const float *tile = tiles_kept + number % TILES * ColumnTile::FLOATS;
         store_tile<THREADS>(side, tile, base, exponent, first + number * HEIGHT, end);
-        if (tiles > TILES) {
+        if (!HAS_CLUSTERS || tiles > TILES) {
             if (number + TILES < tiles) __syncthreads();
             copy(number + TILES);
         }

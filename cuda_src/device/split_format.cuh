@@ -31,8 +31,8 @@ struct Side {
     const float *X;
     long long ldx;
     int lines, K;
-    const unsigned *maxima;  // largest magnitudes of strided lines, in each of maxima_parts parts of K
-    int maxima_parts;        // 0: no kernel has found them before
+    const unsigned *maxima;  // without clusters: largest magnitudes of strided lines, in parts of K
+    int maxima_parts;
     unsigned short *pairs;
     Line *info;
     int *where;

@@ -66,7 +66,7 @@ def test_the_products_elsewhere_compile_cleanly(arch, vec_c):
 def test_the_other_kernels_compile_cleanly(arch):
     vec = 1 if arch in ("sm_80", "sm_100") else 4
     splits = [
-        split_launch([Side(*one, 1000) for one in sides], K, int(arch[3:]) >= 90, 100).constants
+        split_launch([Side(*one, 1000) for one in sides], K, int(arch[3:]) >= 90, 100, 101376).constants
         for K, sides in (
             (700, [(True, vec), (False, vec)]),
             (9000, [(False, vec)]),

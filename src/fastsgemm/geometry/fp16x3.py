@@ -194,9 +194,7 @@ class SplitLaunch(NamedTuple):
     shared_bytes: int
 
 
-def split_launch(
-    sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int, shared_limit: int
-) -> SplitLaunch:
+def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int, shared_limit: int) -> SplitLaunch:
     """Return how one side or two are split by one launch.
 
     Parameters
