@@ -117,5 +117,5 @@ def add_split(draft: Draft, K: int, operands: Sequence[Unsplit], maxima: Address
     splitting = kernel.with_constants(gpu, "split.cu", launch.constants, handle, launch.shared_bytes)
     draft.add(
         splitting, (launch.blocks,), SPLIT_THREADS, np.int32(K), np.int32(launch.first_blocks), *arguments,
-        early=early, only_for="alpha",
+        shared_bytes=launch.shared_bytes, early=early, only_for="alpha",
     )  # fmt: skip
