@@ -5,7 +5,8 @@
 //
 // Grid: one-dimensional, a multiple of CLUSTER; so is blocks_1. A side of strided lines has ceil(lines / 32)
 // x CLUSTER blocks, or x any number with `maxima`. One of contiguous lines has at least
-// ceil(lines LINE_THREADS / THREADS). Block: THREADS.
+// ceil(lines LINE_THREADS / THREADS). Block: THREADS. Dynamic shared memory: 16384 TILES bytes if lines are
+// strided, else none.
 #include "device/split_format.cuh"
 #include "device/split_rows.cuh"
 #include "device/split_columns.cuh"
@@ -18,17 +19,17 @@ constexpr int STRIDED_2 = 0;       // the same of the second side
 constexpr int VEC_2 = 4;           // the same of the second side
 constexpr int LINE_THREADS = 128;  // per contiguous line: 32, 64, ... THREADS
 constexpr int QUADS = 4;           // 4 QUADS LINE_THREADS elements of a contiguous line stay in registers
+constexpr int TILES = 4;           // of 16 KB, which a block of strided lines keeps in shared memory
 constexpr int CLUSTER = 8;    // blocks that share out K of strided lines: 1, 2, 4 or 8, below sm_90 only 1
-constexpr int THREADS = 512;  // of a block: a multiple of 64, at most 512
+constexpr int THREADS = 512;  // of a block: 256 or 512
 // constants:end
 
 static_assert((VEC_1 == 1 || VEC_1 == 4) && (VEC_2 == 1 || VEC_2 == 4), "X is read 4 or 16 bytes at a time");
 
 template <int STRIDED, int VEC>
 __device__ __forceinline__ void split_side(const Side &side, int block, int blocks) {
-    if (block == 0 && threadIdx.x == 0) side.info[side.lines] = {0, 0};  // padding, which is read
     if constexpr (STRIDED)
-        split_columns<THREADS, CLUSTER, VEC>(side, block, blocks);
+        split_columns<THREADS, CLUSTER, TILES, VEC>(side, block, blocks);
     else
         split_rows<THREADS, LINE_THREADS, QUADS, VEC>(side, block);
 }
@@ -37,12 +38,11 @@ extern "C" __global__ void
 #if __CUDA_ARCH__ >= 900
 __cluster_dims__(CLUSTER, 1, 1)
 #endif
-    __launch_bounds__(THREADS, 2)
-        fastsgemm_split(int K, int blocks_1, int lines_1, const float *X_1, long long ldx_1,
-                        const unsigned *maxima_1, int maxima_parts_1, unsigned short *pairs_1, Line *info_1,
-                        int *where_1, int lines_2, const float *X_2, long long ldx_2,
-                        const unsigned *maxima_2, int maxima_parts_2, unsigned short *pairs_2, Line *info_2,
-                        int *where_2) {
+    __launch_bounds__(THREADS, (STRIDED_2 ? 1536 : 1024) / THREADS)  // at most 40 or 64 registers
+    fastsgemm_split(int K, int blocks_1, int lines_1, const float *X_1, long long ldx_1,
+                    const unsigned *maxima_1, int maxima_parts_1, unsigned short *pairs_1, Line *info_1,
+                    int *where_1, int lines_2, const float *X_2, long long ldx_2, const unsigned *maxima_2,
+                    int maxima_parts_2, unsigned short *pairs_2, Line *info_2, int *where_2) {
     const Side first = {X_1, ldx_1, lines_1, K, maxima_1, maxima_parts_1, pairs_1, info_1, where_1};
     const Side second = {X_2, ldx_2, lines_2, K, maxima_2, maxima_parts_2, pairs_2, info_2, where_2};
     const int blocks_2 = int(gridDim.x) - blocks_1, block = int(blockIdx.x) - blocks_1;  // of the second

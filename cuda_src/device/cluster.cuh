@@ -1,11 +1,29 @@
 // Clusters of blocks (sm_90): blocks that run together and read each other's shared memory.
 #pragma once
 
-// A barrier of all threads of the cluster: what was written before it can be read after it.
-__device__ __forceinline__ void cluster_barrier() {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+constexpr bool HAS_CLUSTERS = true;
+#else
+constexpr bool HAS_CLUSTERS = false;
 #endif
+
+// A barrier of all threads of the cluster, in two halves: what was written before a thread arrives can be
+// read by those that have waited.
+__device__ __forceinline__ void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void cluster_barrier() {
+    cluster_arrive();
+    cluster_wait();
 }
 
 // Read a word at the place of `own` in the shared memory of block `rank` of the cluster.

@@ -64,22 +64,26 @@ __device__ __forceinline__ void load_global_or_zero(float (&value)[VEC], const f
     load_global_if<VEC, POLICY>(value, p, inside);
 }
 
-// Start copying VEC floats to the shared-memory address `to`; zeros if not `inside`. 16 bytes go past L1 as
-// well.
+// Start copying VEC floats to the shared-memory address `to`: `count` of them, from 0 to VEC, then zeros. 16
+// bytes go past L1 as well.
 template <int VEC>
-__device__ __forceinline__ void copy_async(unsigned to, const float *from, bool inside) {
+__device__ __forceinline__ void copy_async_some(unsigned to, const float *from, int count) {
     static_assert(VEC == 1 || VEC == 2 || VEC == 4, "operands are read 4, 8 or 16 bytes at a time");
     const unsigned long long address = __cvta_generic_to_global(from);
-    const int source_bytes = inside ? 4 * VEC : 0;  // the rest of the destination is filled with zeros
     if constexpr (VEC == 4) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(address),
-                     "r"(source_bytes)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(address), "r"(4 * count)
                      : "memory");
     } else {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(address),
-                     "r"(source_bytes), "n"(4 * VEC)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(address), "r"(4 * count),
+                     "n"(4 * VEC)
                      : "memory");
     }
+}
+
+// The same of all VEC floats; zeros if not `inside`.
+template <int VEC>
+__device__ __forceinline__ void copy_async(unsigned to, const float *from, bool inside) {
+    copy_async_some<VEC>(to, from, inside ? VEC : 0);
 }
 
 // Make a group of the copies that this thread has started since the last call.

@@ -1,172 +1,205 @@
-// Split lines that are strided (row-major B, column-major A): X(k, line) lies at k * ldx + line. A tile goes
-// through shared memory, because it is read along the lines' number and written along k. The blocks of a
-// cluster have the same LINES lines and share out K. They look for the largest magnitudes, exchange them
-// through shared memory, and read their elements again, in the opposite order: the last tile is still in
-// registers, the others are mostly in L2, so memory is read once. Devices without clusters have too few
-// blocks for that where K is long. There, column_maxima.cu has found the magnitudes before.
+// Split lines that are strided (row-major B, column-major A): X(k, line) lies at k * ldx + line. A block has
+// LINES lines and a part of K, which passes through TILES tiles of shared memory: X is read along the lines'
+// number and the pairs are written along k. All tiles are copied asynchronously at once, so that enough of
+// memory is on its way. The blocks of a cluster share out K. They look for the largest magnitudes in their
+// tiles, exchange them through shared memory and convert. So memory is read once where the part fits. What
+// does not fit is read by both passes, mostly from L2 the second time. Devices without clusters have too few
+// blocks for that where K is long. There, column_maxima.cu has found the magnitudes before, and the tiles are
+// the stages of a pipeline.
 #pragma once
 #include "device/split_format.cuh"
 #include "device/cluster.cuh"
+#include "device/global_memory.cuh"
+#include "device/shared_memory.cuh"
 
-// A tile of a block of THREADS threads.
-template <int THREADS>
+// A tile in shared memory: HEIGHT steps of k of LINES lines.
 struct ColumnTile {
-    static constexpr int LINES = 32;              // a block
-    static constexpr int LANES = LINES / 4;       // threads side by side, of four lines each
-    static constexpr int ROWS = THREADS / LANES;  // of X that a block reads at a time
-    static constexpr int STEPS = 4;               // such reads
-    static constexpr int HEIGHT = ROWS * STEPS;   // steps of k
-    static constexpr int PITCH = LINES + 1;  // floats: a warp then reads four lines of 32 steps from 32 banks
-    static_assert(HEIGHT % BLOCK_K == 0 && THREADS <= 512,
-                  "a tile is whole blocks of k, in 48 KB of shared memory");
+    static constexpr int LINES = 32, HEIGHT = 128;
+    static constexpr int FLOATS = LINES * HEIGHT;
 
-    float elements[HEIGHT * PITCH];
-    unsigned largest[LINES];
-    int exponents[LINES];
+    // Where an element lies. Four neighbouring lines stay together, and their place in a row of 32 depends on
+    // k: a warp that reads one of every four steps of 32, in four lines, then reads 32 banks.
+    static __device__ __forceinline__ int place(int k, int line) {
+        return k * LINES + ((line / 4 ^ k / 4 % 8) * 4 + line % 4);
+    }
 };
 
-// The shared memory for it, which both sides of a launch have in common.
-template <int THREADS>
-__device__ __forceinline__ ColumnTile<THREADS> &shared_tile() {
-    __shared__ ColumnTile<THREADS> tile;
-    return tile;
-}
-
-// Four elements of X per thread and step, in each of the four lines column(0) .. column(3).
-template <class Tile, int VEC>
+// A thread's share of a tile: VEC neighbouring lines from column on, in every ROWS-th step from row on.
+template <int THREADS, int VEC>
 struct ColumnReader {
-    const float *X;
-    long long ldx, base;  // the block's first line
-    int lines, lane, row;
-    bool whole;
+    static constexpr int ACROSS = ColumnTile::LINES / VEC;  // threads side by side
+    static constexpr int ROWS = THREADS / ACROSS;
+    static constexpr int STEPS = ColumnTile::HEIGHT / ROWS;
+    static_assert(THREADS % ACROSS == 0 && ColumnTile::HEIGHT % ROWS == 0, "threads share a tile evenly");
 
-    __device__ __forceinline__ ColumnReader(const Side &side, int group)
-        : X(side.X),
-          ldx(side.ldx),
-          base(static_cast<long long>(group) * Tile::LINES),
-          lines(side.lines),
-          lane(threadIdx.x % Tile::LANES),
-          row(threadIdx.x / Tile::LANES),
-          whole(VEC == 4 && base + column(3) < lines) {}
-    // Neighbouring lanes read neighbouring floats, four or one each.
-    __device__ __forceinline__ int column(int i) const {
-        return VEC == 4 ? 4 * lane + i : lane + Tile::LANES * i;
+    const float *X;  // of the first line
+    long long ldx;
+    int column, row, inside;  // inside: lines of this thread that exist, from 0 to VEC
+
+    __device__ __forceinline__ ColumnReader(const Side &side, int base)
+        : ldx(side.ldx), column(threadIdx.x % ACROSS * VEC), row(threadIdx.x / ACROSS) {
+        X = side.X + base + column;
+        inside = max(0, min(VEC, side.lines - base - column));
     }
-    __device__ __forceinline__ void read(float (&x)[Tile::STEPS][4], int k0, int end) const {
+
+    // Start copying the steps from k0 on; those from `end` on are zeros.
+    __device__ __forceinline__ void copy(const float *tile, int k0, int end) const {
+        const unsigned to = shared_address(tile);
+        const float *from = X + (k0 + row) * ldx;
 #pragma unroll
-        for (int step = 0; step < Tile::STEPS; ++step) {
-            const int k = k0 + row + step * Tile::ROWS;
-            const float *from = X + k * ldx + base;
+        for (int step = 0; step < STEPS; ++step, from += ROWS * ldx) {
+            const int k = row + step * ROWS;
+            copy_async_some<VEC>(to + 4 * ColumnTile::place(k, column), from, k0 + k < end ? inside : 0);
+        }
+    }
+
+    // Include the magnitudes of what this thread copied, which it can read once its copies have landed.
+    __device__ __forceinline__ void include(unsigned (&largest)[VEC], const float *tile) const {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) x[step][i] = 0.0f;
-            if (k >= end) continue;
-            if (whole) {
-                const float4 v = *reinterpret_cast<const float4 *>(from + column(0));
-                x[step][0] = v.x, x[step][1] = v.y, x[step][2] = v.z, x[step][3] = v.w;
+        for (int step = 0; step < STEPS; ++step) {
+            float x[VEC];
+            load_shared<VEC>(x, shared_address(tile) + 4 * ColumnTile::place(row + step * ROWS, column));
+#pragma unroll
+            for (int i = 0; i < VEC; ++i) largest[i] = max(largest[i], magnitude_bits(x[i]));
+        }
+    }
+
+    // The same from memory, of the steps from `first` to `end`.
+    __device__ __forceinline__ void include_unkept(unsigned (&largest)[VEC], int first, int end) const {
+#pragma unroll 2
+        for (int k = first + row; k < end; k += ROWS) {
+            const float *from = X + k * ldx;
+            if (VEC == 4 && inside == 4) {
+                const float4 v = *reinterpret_cast<const float4 *>(from);
+                largest[0] = max(largest[0], magnitude_bits(v.x));
+                largest[1 % VEC] = max(largest[1 % VEC], magnitude_bits(v.y));
+                largest[2 % VEC] = max(largest[2 % VEC], magnitude_bits(v.z));
+                largest[3 % VEC] = max(largest[3 % VEC], magnitude_bits(v.w));
             } else {
 #pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    if (base + column(i) < lines) x[step][i] = from[column(i)];
+                for (int i = 0; i < VEC; ++i)
+                    if (i < inside) largest[i] = max(largest[i], magnitude_bits(from[i]));
             }
         }
     }
+
+    // Include the magnitudes of all threads of the block in largest_of, which is zero before.
+    __device__ __forceinline__ void reduce(const unsigned (&largest)[VEC], unsigned *largest_of) const {
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) {
+            unsigned most = largest[i];
+#pragma unroll
+            for (int lanes = 16; lanes >= ACROSS; lanes /= 2)
+                most = max(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+            if (threadIdx.x % 32 < ACROSS) atomicMax(&largest_of[column + i], most);
+        }
+    }
 };
 
-// Block `block` of the `blocks` of a side. CLUSTER blocks share out K, or with `maxima` any number.
-template <int THREADS, int CLUSTER, int VEC>
+// Convert and store the steps of a tile, which begin at k0. Eight threads write a line of 128 bytes, four
+// elements each; a thread always has the same line.
+template <int THREADS>
+__device__ __forceinline__ void store_tile(const Side &side, const float *tile, int base, int exponent,
+                                           int k0, int end) {
+    constexpr int LINES = ColumnTile::LINES, HEIGHT = ColumnTile::HEIGHT;
+    constexpr int ABREAST = THREADS / 8 / LINES;  // blocks of k that the threads store at a time
+    static_assert(THREADS % (8 * LINES) == 0 && HEIGHT / BLOCK_K % ABREAST == 0, "a thread has one line");
+    const int n = threadIdx.x / 8 % LINES, k = threadIdx.x % 8 * 4;
+    const int line = base + n;
+    if (line >= side.lines) return;
+#pragma unroll 1  // registers
+    for (int down = threadIdx.x / 8 / LINES * BLOCK_K; down < HEIGHT; down += ABREAST * BLOCK_K) {
+        if (k0 + down >= end) break;
+        float scaled[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            scaled[j] = scale_or_leave_out(tile[ColumnTile::place(down + k + j, n)], exponent, [&] {
+                const int slot = atomicAdd(&side.info[line].left_out, 1);
+                if (slot < SPARSE)
+                    side.where[static_cast<long long>(line) * SPARSE + slot] = k0 + down + k + j;
+            });
+        const long long place = static_cast<long long>((k0 + down) / BLOCK_K) * side.lines + line;
+        store_pairs(side.pairs + place * LINE_HALVES, k, scaled);
+    }
+}
+
+// Block `block` of the `blocks` of a side. CLUSTER blocks share out K, or any number on devices without
+// clusters.
+template <int THREADS, int CLUSTER, int TILES, int VEC>
 __device__ __forceinline__ void split_columns(const Side &side, int block, int blocks) {
-    using Tile = ColumnTile<THREADS>;
     static_assert(CLUSTER == 1 || CLUSTER == 2 || CLUSTER == 4 || CLUSTER == 8,
                   "a portable cluster, or none");
-    Tile &tile = shared_tile<THREADS>();
-    const int groups = (side.lines + Tile::LINES - 1) / Tile::LINES;  // of lines
-    const int parts = CLUSTER > 1 ? CLUSTER : blocks / groups;
-    const int group = CLUSTER > 1 ? block / CLUSTER : block % groups;
-    const int part = CLUSTER > 1 ? block % CLUSTER : block / groups;
-    const ColumnReader<Tile, VEC> reader(side, group);
-    const long long line = reader.base + threadIdx.x;  // of the first LINES threads
-    const bool speaks = threadIdx.x < Tile::LINES && line < side.lines;
+    constexpr int LINES = ColumnTile::LINES, HEIGHT = ColumnTile::HEIGHT;
+    extern __shared__ __align__(16) float tiles_kept[];  // TILES tiles
+    __shared__ unsigned largest_of[LINES];
+    __shared__ int exponents[LINES];
+    const int groups = (side.lines + LINES - 1) / LINES;
+    const int parts = HAS_CLUSTERS ? CLUSTER : blocks / groups;
+    const int group = HAS_CLUSTERS ? block / CLUSTER : block % groups;
+    const int part = HAS_CLUSTERS ? block % CLUSTER : block / groups;
+    const int base = group * LINES, line = base + int(threadIdx.x);  // its first line; of the first threads
+    const bool speaks = threadIdx.x < LINES && line < side.lines;
     // Each block has whole blocks of BLOCK_K steps.
     const int k_blocks = (side.K + BLOCK_K - 1) / BLOCK_K, chunk = (k_blocks + parts - 1) / parts * BLOCK_K;
     const int first = min(side.K, part * chunk), end = min(side.K, first + chunk);
-    const int tiles = (end - first + Tile::HEIGHT - 1) / Tile::HEIGHT;
-    const bool known = CLUSTER == 1 && side.maxima_parts > 0;
-    float x[Tile::STEPS][4];
+    const int tiles = (end - first + HEIGHT - 1) / HEIGHT;
+    const ColumnReader<THREADS, VEC> reader(side, base);
+    const auto copy = [&](int number) {
+        if (number < tiles)
+            reader.copy(tiles_kept + number % TILES * ColumnTile::FLOATS, first + number * HEIGHT, end);
+        commit_copies();  // one group for each number, so that the groups can be counted
+    };
+#pragma unroll 1
+    for (int number = 0; number < TILES; ++number) copy(number);
 
-    if (!known) {
-        if (threadIdx.x < Tile::LINES) tile.largest[threadIdx.x] = 0;
+    if constexpr (HAS_CLUSTERS) {
+        if (threadIdx.x < LINES) largest_of[threadIdx.x] = 0;
         if (speaks && part == 0) side.info[line].left_out = 0;
         __syncthreads();
-        unsigned own[4] = {};
-        for (int number = 0; number < tiles; ++number) {
-            reader.read(x, first + number * Tile::HEIGHT, end);
-#pragma unroll
-            for (int step = 0; step < Tile::STEPS; ++step)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) own[i] = max(own[i], magnitude_bits(x[step][i]));
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-#pragma unroll
-            for (int lanes = 16; lanes >= Tile::LANES; lanes /= 2)
-                own[i] = max(own[i], __shfl_xor_sync(0xffffffffu, own[i], lanes));
-            if (threadIdx.x % 32 < Tile::LANES) atomicMax(&tile.largest[reader.column(i)], own[i]);
-        }
+        unsigned largest[VEC] = {};
+        if (tiles > TILES) reader.include_unkept(largest, first + TILES * HEIGHT, end);
+        wait_for_copies();
+        for (int number = 0; number < min(tiles, TILES); ++number)
+            reader.include(largest, tiles_kept + number * ColumnTile::FLOATS);
+        reader.reduce(largest, largest_of);
         if constexpr (CLUSTER > 1)
             cluster_barrier();
         else
             __syncthreads();
     }
-    if (threadIdx.x < Tile::LINES) {
+    if (threadIdx.x < LINES) {
         unsigned most = 0;
-        if (known)
+        if constexpr (!HAS_CLUSTERS) {
             for (int i = 0; i < side.maxima_parts && speaks; ++i)
                 most = max(most, side.maxima[static_cast<long long>(i) * side.lines + line]);
-        else if constexpr (CLUSTER > 1)
+        } else if constexpr (CLUSTER > 1) {
+#pragma unroll
             for (int rank = 0; rank < CLUSTER; ++rank)
-                most = max(most, read_cluster(&tile.largest[threadIdx.x], rank));
-        else
-            most = tile.largest[threadIdx.x];
-        tile.exponents[threadIdx.x] = line_exponent(most);
+                most = max(most, read_cluster(&largest_of[threadIdx.x], rank));
+        } else {
+            most = largest_of[threadIdx.x];
+        }
+        exponents[threadIdx.x] = line_exponent(most);
         if (speaks && part == 0) {
-            side.info[line].exponent = tile.exponents[threadIdx.x];
+            side.info[line].exponent = line_exponent(most);
             if (!is_finite(most)) atomicAdd(&side.info[line].left_out, DENSE);
         }
     }
+    if constexpr (CLUSTER > 1) cluster_arrive();  // this block has read the others' shared memory
     __syncthreads();
-    int exponent[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) exponent[i] = tile.exponents[reader.column(i)];
+    const int exponent = exponents[threadIdx.x / 8 % LINES];
 
-    for (int number = tiles - 1; number >= 0; --number) {
-        const int k0 = first + number * Tile::HEIGHT;
-        if (known || number < tiles - 1) reader.read(x, k0, end);
-#pragma unroll
-        for (int step = 0; step < Tile::STEPS; ++step)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int k = reader.row + step * Tile::ROWS;
-                const float scaled = scale_or_leave_out(x[step][i], exponent[i], [&] {
-                    const long long found = reader.base + reader.column(i);
-                    const int slot = atomicAdd(&side.info[found].left_out, 1);
-                    if (slot < SPARSE) side.where[found * SPARSE + slot] = k0 + k;
-                });
-                tile.elements[k * Tile::PITCH + reader.column(i)] = scaled;
-            }
-        __syncthreads();
-        // Eight threads write a line of 128 bytes, four elements each.
-#pragma unroll
-        for (int i = threadIdx.x / 8; i < Tile::LINES * Tile::HEIGHT / BLOCK_K; i += THREADS / 8) {
-            const int n = i % Tile::LINES, down = i / Tile::LINES, k = threadIdx.x % 8 * 4;
-            if (reader.base + n >= side.lines || k0 + down * BLOCK_K >= end) continue;
-            float quad[4];
-#pragma unroll
-            for (int j = 0; j < 4; ++j) quad[j] = tile.elements[(down * BLOCK_K + k + j) * Tile::PITCH + n];
-            const long long place =
-                static_cast<long long>(k0 / BLOCK_K + down) * side.lines + reader.base + n;
-            store_pairs(side.pairs + place * LINE_HALVES, k, quad);
+    for (int number = 0; number < tiles; ++number) {
+        if (!HAS_CLUSTERS || number >= TILES) {
+            wait_for_copies_but<TILES - 1>();  // TILES + number groups have been committed
+            __syncthreads();
         }
-        __syncthreads();
+        const float *tile = tiles_kept + number % TILES * ColumnTile::FLOATS;
+        store_tile<THREADS>(side, tile, base, exponent, first + number * HEIGHT, end);
+        if (!HAS_CLUSTERS || tiles > TILES) {
+            if (number + TILES < tiles) __syncthreads();
+            copy(number + TILES);
+        }
     }
-    if constexpr (CLUSTER > 1) cluster_barrier();  // before this block's shared memory goes
+    if constexpr (CLUSTER > 1) cluster_wait();  // before this block's shared memory goes
 }

@@ -20,7 +20,7 @@ constexpr float SMALLEST = 0x1p-14f;  // of the scaled magnitudes that are split
 constexpr int SPARSE = 4;             // elements left out of a line, at most
 constexpr int DENSE = 1 << 20;        // added to the count of a line that holds an infinity or a NaN
 
-// What the split says about a line. 8 bytes; an array of them begins at a multiple of 16.
+// What the split says about a line.
 struct alignas(8) Line {
     int exponent;  // x = (hi + lo 2^-12) 2^exponent, from -163 to 114
     int left_out;  // elements left out of the pairs; more than SPARSE: dense
@@ -31,10 +31,10 @@ struct Side {
     const float *X;
     long long ldx;
     int lines, K;
-    const unsigned *maxima;  // largest magnitudes of strided lines, in each of maxima_parts parts of K
-    int maxima_parts;        // 0: no kernel has found them before
+    const unsigned *maxima;  // without clusters: largest magnitudes of strided lines, in parts of K
+    int maxima_parts;
     unsigned short *pairs;
-    Line *info;  // of each line, and a record of padding
+    Line *info;
     int *where;
 };
 

@@ -233,6 +233,30 @@ def test_before_hopper_a_kernel_finds_maxima_of_columns_and_none_begins_early(gp
     assert not any(gpu.early)
 
 
+@pytest.mark.parametrize(("side", "arch"), [("A", "sm_90"), ("B", "sm_90"), ("B", "sm_80")])
+def test_the_split_is_loaded_and_launched_with_the_shared_memory_of_its_tiles(
+    gpu, on_device, random, monkeypatch, side, arch
+):
+    """A row-major A has contiguous lines, a row-major B strided ones."""
+    gpu.arch = arch
+    loaded, launched = {}, []
+    load, launch_config = kernel._load, gpu.launch_config
+
+    def loading(gpu, key, cubin, name, shared_bytes):
+        loaded[key[0]] = dict(key[1])["TILES"] if key[0] == "split.cu" else 0, shared_bytes
+        return load(gpu, key, cubin, name, shared_bytes)
+
+    def configuring(grid, threads, shared_bytes, early):
+        launched.append(shared_bytes)
+        return launch_config(grid, threads, shared_bytes, early)
+
+    monkeypatch.setattr(kernel, "_load", loading)
+    monkeypatch.setattr(gpu, "launch_config", configuring)
+    split(on_device(random(200, 70)), side)
+    tiles, shared_bytes = loaded["split.cu"]
+    assert shared_bytes == launched[-1] == (16384 * tiles if side == "B" else 0)
+
+
 def test_a_call_seen_before_prepares_nothing_and_takes_one_workspace(gpu, on_device, random, monkeypatch):
     a, b = random(50, 60), random(60, 70)
     first = sgemm(on_device(a), on_device(b), **HOW)

@@ -7,6 +7,8 @@ import pytest
 from fastsgemm.geometry.fp16x3 import SPLIT_THREADS, Side, split_launch
 
 LONGEST = 2**31 - 2**16  # of M, N and K
+H200, CONSUMER = 232448, 101376  # bytes of shared memory that a block may have: sm_90, and sm_86 or sm_120
+TILE = 128 * 32 * 4  # bytes
 
 
 def sides(*given):
@@ -18,7 +20,7 @@ def sides(*given):
 def test_clusters_are_whole_and_lines_fit(K, clusters):
     for (strided, lines), (other, more) in itertools.product(itertools.product((True, False), (1, 33, 1000)), repeat=2):
         two = sides((strided, 4, lines), (other, 1, more))
-        launch = split_launch(two, K, clusters, 132)
+        launch = split_launch(two, K, clusters, 132, CONSUMER)
         cluster, threads = launch.constants["CLUSTER"], launch.constants["LINE_THREADS"]
         assert launch.first_blocks % cluster == launch.blocks % cluster == 0
         assert cluster == 1 or (clusters and (strided or other))
@@ -42,7 +44,7 @@ def test_strided_lines_come_first_and_one_order_serves_both():
 
 @pytest.mark.parametrize("strided", [True, False])
 def test_a_single_side_has_all_blocks_and_a_kernel_of_two(strided):
-    one, two = (split_launch(count * [Side(strided, 4, 100)], 3000, True, 132) for count in (1, 2))
+    one, two = (split_launch(count * [Side(strided, 4, 100)], 3000, True, 132, H200) for count in (1, 2))
     assert one.first_blocks == one.blocks == two.first_blocks == two.blocks // 2
     assert one.constants == two.constants
 
@@ -50,4 +52,33 @@ def test_a_single_side_has_all_blocks_and_a_kernel_of_two(strided):
 @pytest.mark.parametrize("strided", [True, False])
 @pytest.mark.parametrize("K", [1, 8192])
 def test_the_largest_operand_has_few_enough_blocks(strided, K):
-    assert split_launch([Side(strided, 4, LONGEST)], K, True, 132).blocks < 2**31
+    assert split_launch([Side(strided, 4, LONGEST)], K, True, 132, H200).blocks < 2**31
+
+
+@pytest.mark.parametrize(
+    ("K", "lines", "cluster", "tiles"),
+    [
+        (1000, 1000, 8, 1),  # a tile for each block of a cluster, because there are few blocks
+        (2048, 2048, 8, 2),
+        (4096, 4096, 8, 4),  # three blocks an SM
+        (300, 12000, 1, 4),  # enough blocks without clusters
+        (8192, 8192, 8, 7),  # two blocks an SM, which read the eighth tile again
+        (12000, 300, 8, 14),  # fewer blocks than SMs
+    ],
+)
+def test_strided_lines_are_kept_in_shared_memory(K, lines, cluster, tiles):
+    launch = split_launch([Side(True, 4, lines)], K, True, 132, H200)
+    assert (launch.constants["CLUSTER"], launch.constants["TILES"]) == (cluster, tiles)
+    assert launch.shared_bytes == tiles * TILE
+
+
+@pytest.mark.parametrize("limit", [CONSUMER, H200])
+@pytest.mark.parametrize("K", [1, 700, 5000, 9000, 100000])
+@pytest.mark.parametrize("lines", [9, 5000])
+def test_the_shared_memory_of_a_split_fits(K, lines, limit):
+    """As often as blocks of the side may lie beside each other on an SM, which has 1 KB more than a block may."""
+    for other in ([], [Side(False, 4, 9)]):
+        launch = split_launch([Side(True, 4, lines), *other], K, True, 132, limit)
+        abreast = 1 if launch.blocks <= 132 and not other else 2
+        assert launch.shared_bytes >= TILE and abreast * (launch.shared_bytes + 1024) <= limit
+    assert split_launch([Side(False, 4, lines)], K, True, 132, limit).shared_bytes == 0

@@ -65,10 +65,12 @@ def test_the_products_elsewhere_compile_cleanly(arch, vec_c):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_the_other_kernels_compile_cleanly(arch):
     vec = 1 if arch in ("sm_80", "sm_100") else 4
+    limit = 101376 if arch in ("sm_86", "sm_89", "sm_120") else 232448  # bytes of shared memory
     splits = [
-        split_launch([Side(*one, 1000) for one in sides], K, int(arch[3:]) >= 90, 100).constants
+        split_launch([Side(*one, 1000) for one in sides], K, int(arch[3:]) >= 90, 100, limit).constants
         for K, sides in (
             (700, [(True, vec), (False, vec)]),
+            (4000, [(True, 4)]),
             (9000, [(False, vec)]),
             (9000, [(True, vec)]),
             (9000, [(True, 4), (True, 1)]),

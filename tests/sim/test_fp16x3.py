@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from fastsgemm import rungs, sim
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
@@ -82,6 +83,8 @@ SPLITS = {  # architecture, K, and of each side the order, lines, and floats bet
     "columns, ragged": ("sm_90", 70, [("columns", 37, 2)]),
     "columns, two blocks": ("sm_90", 300, [("columns", 9, 1)]),
     "columns, long": ("sm_90", 4300, [("columns", 9, 3)]),
+    "columns, longer than shared memory": ("sm_90", 15000, [("columns", 10, 0)]),
+    "columns, longer than shared memory, and rows": ("sm_90", 8000, [("columns", 12, 0), ("rows", 9, 0)]),
     "columns without clusters": ("sm_80", 101, [("columns", 37, 3)]),
     "both along rows": ("sm_90", 700, [("rows", 9, 0), ("rows", 33, 0)]),
     "both along rows, one aligned": ("sm_90", 300, [("rows", 9, 1), ("rows", 20, 0)]),
@@ -94,6 +97,16 @@ SPLITS = {  # architecture, K, and of each side the order, lines, and floats bet
 }
 
 
+def assert_split(matrices, results):
+    for X, found in zip(matrices, results, strict=True):
+        pairs, info, places = split_by_numpy(X)
+        np.testing.assert_array_equal(found.info, info)
+        np.testing.assert_array_equal(found.pairs, pairs)
+        for line, left_out in enumerate(places):
+            if info[line, 1] <= SPARSE:
+                assert set(found.where[line, : len(left_out)].tolist()) == left_out
+
+
 @pytest.mark.parametrize("name", SPLITS)
 def test_the_split_is_that_of_its_description(name):
     arch, K, sides = SPLITS[name]
@@ -102,13 +115,50 @@ def test_the_split_is_that_of_its_description(name):
     results, reports = fp16x3.split(given, Machine(arch))
     finding = 0 if arch == "sm_90" else sum(order == "columns" for order, _, _ in sides)
     assert len(reports) == finding + 1
-    for X, found in zip(matrices, results, strict=True):
-        pairs, info, places = split_by_numpy(X)
-        np.testing.assert_array_equal(found.info, [*info, (0, 0)])  # the last is padding, which the product reads
-        np.testing.assert_array_equal(found.pairs, pairs)
-        for line, left_out in enumerate(places):
-            if info[line, 1] <= SPARSE:
-                assert set(found.where[line, : len(left_out)].tolist()) == left_out
+    assert_split(matrices, results)
+
+
+def split_without_clusters(K):
+    """Split strided lines on a device of one multiprocessor, where a block has all of K; compare."""
+    machine = Machine("sm_80")
+    machine.device = structs.replace(machine.device, multiprocessors=1)
+    X = hard_operand(100, K)
+    results, reports = fp16x3.split([as_stored(X, "columns", 1)], machine)
+    assert reports[-1].grid == 4  # of 32 lines
+    assert_split([X], results)
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 3, 4, 7])
+def test_strided_lines_pass_through_the_stages_of_a_pipeline(tiles):
+    split_without_clusters(128 * tiles - 5)
+
+
+@pytest.mark.parametrize(
+    ("old", "message"),
+    [
+        ("wait_for_copies_but<TILES - 1>();", "asynchronous copy"),
+        ("__syncthreads();\n        }\n        const float *tile", "reads shared memory"),
+        ("__syncthreads();\n            copy(number + TILES);", "writes shared memory"),
+    ],
+)
+def test_no_wait_of_the_pipeline_can_be_left_out(old, message, monkeypatch):
+    without(old, monkeypatch)
+    with pytest.raises(RaceError, match=message):
+        split_without_clusters(128 * 7)
+
+
+def without(old, monkeypatch):
+    """Leave out the first call in a piece of split.cu's text."""
+    right = fp16x3.source_of
+
+    def patched(file, constants):
+        text = right(file, constants)
+        if file != "split.cu":
+            return text
+        assert text.count(old) == 1
+        return text.replace(old, old[old.index(";") :])
+
+    monkeypatch.setattr(fp16x3, "source_of", patched)
 
 
 def problem(M, N, K, seed=0):
@@ -119,9 +169,8 @@ def problem(M, N, K, seed=0):
 def halves(X):
     """Return the split operand of X, from NumPy."""
     pairs, info, _ = split_by_numpy(X)
-    padded = np.zeros((len(info) + 1, 2), np.int32)
-    padded[:-1] = info
-    return fp16x3.SplitOperand(np.ascontiguousarray(pairs.astype(np.uint16)), padded, np.zeros((len(X), 4), np.int32))
+    left_out_at = np.zeros((len(X), 4), np.int32)
+    return fp16x3.SplitOperand(np.ascontiguousarray(pairs.astype(np.uint16)), info.astype(np.int32), left_out_at)
 
 
 def worst(found, A, B, alpha, beta, C):
@@ -261,16 +310,9 @@ def test_a_wrong_swizzle_of_the_tensor_map_is_seen(monkeypatch):
 
 @pytest.mark.parametrize(("old", "match"), [
     ("cluster_barrier();\n        else", "written since the last barrier of the cluster"),
-    ("cluster_barrier();  // before", "may end while others"),
+    ("cluster_wait();  // before", "may end while others"),
 ])  # fmt: skip
 def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):
-    right = fp16x3.source_of
-
-    def without(file, constants):
-        text = right(file, constants)
-        assert old in text
-        return text.replace(old, ";" + old.removeprefix("cluster_barrier();"))
-
-    monkeypatch.setattr(fp16x3, "source_of", without)
+    without(old, monkeypatch)
     with pytest.raises(RaceError, match=match):
         fp16x3.split([as_stored(hard_operand(9, 600), "columns", 0)], Machine("sm_90"))

@@ -112,9 +112,10 @@ def add_split(draft: Draft, K: int, operands: Sequence[Unsplit], maxima: Address
         maxima += 4 * one.lines * parts
     if len(operands) == 1:
         arguments += [np.int32(0), 0, 0, 0, np.int32(0), 0, 0, 0]
-    launch = geometry.split_launch([one.side for one in operands], K, _has_clusters(draft), gpu.multiprocessors)
-    splitting = kernel.with_constants(gpu, "split.cu", launch.constants, handle)
+    sides = [one.side for one in operands]
+    launch = geometry.split_launch(sides, K, _has_clusters(draft), gpu.multiprocessors, gpu.shared_limit)
+    splitting = kernel.with_constants(gpu, "split.cu", launch.constants, handle, launch.shared_bytes)
     draft.add(
         splitting, (launch.blocks,), SPLIT_THREADS, np.int32(K), np.int32(launch.first_blocks), *arguments,
-        early=early, only_for="alpha",
+        shared_bytes=launch.shared_bytes, early=early, only_for="alpha",
     )  # fmt: skip

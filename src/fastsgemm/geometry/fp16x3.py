@@ -21,6 +21,11 @@ _ALIGNMENT = 256  # bytes: of every array in workspace
 _PART = 4  # blocks of k: a part of K is whole groups of so many
 SPLIT_THREADS = 512  # of a block of split.cu
 _COLUMN_LINES = 32  # of a block of split.cu, where lines are strided
+_COLUMN_TILE = 128  # steps of k of such a block's tile, which takes 16 KB of shared memory
+_COLUMN_TILE_BYTES = ITEM * _COLUMN_LINES * _COLUMN_TILE
+_COLUMN_FEW_TILES = 4
+_COLUMN_STAGES = 3  # tiles of a block without clusters, which are the stages of a pipeline
+_OTHER_SHARED = 1024  # bytes: at least what a block takes besides the tiles, and what the device reserves
 MAXIMA_THREADS, MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
 
 # Bytes of workspace that the two split operands of a product may take together. Larger ones are split in panels.
@@ -49,7 +54,7 @@ class SplitArrays(NamedTuple):
 def split_arrays(lines: int, K: int) -> SplitArrays:
     """Return where the arrays of a split operand lie, one behind the other."""
     info = _aligned(LINE_BYTES * blocks_of(K) * lines)
-    where = info + _aligned(_INFO_BYTES * (lines + 1))  # one record of padding is written and read
+    where = info + _aligned(_INFO_BYTES * lines)
     return SplitArrays(0, info, where, where + _aligned(_WHERE_BYTES * lines))
 
 
@@ -179,14 +184,17 @@ class SplitLaunch(NamedTuple):
     constants : dict
     first_blocks, blocks : int
         Blocks of the first side, and of all.
+    shared_bytes : int
+        Dynamic shared memory of a block.
     """
 
     constants: dict[str, int]
     first_blocks: int
     blocks: int
+    shared_bytes: int
 
 
-def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int) -> SplitLaunch:
+def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int, shared_limit: int) -> SplitLaunch:
     """Return how one side or two are split by one launch.
 
     Parameters
@@ -197,23 +205,30 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
     clusters : bool
         Whether the device has clusters of blocks; else ``column_maxima.cu`` comes before, for strided lines.
     multiprocessors : int
+    shared_limit : int
+        Bytes of shared memory that a block of the device may have.
     """
     first, second = sides[0], sides[-1]
-    cluster = _column_cluster(K) if clusters and first.strided else 1
+    cluster, tiles = 1, _COLUMN_STAGES
+    if clusters and first.strided:
+        cluster = _column_cluster(K, _column_groups(first), multiprocessors)
+        few = second.strided and cluster * sum(map(_column_groups, sides)) <= multiprocessors
+        tiles = _column_tiles(K, cluster, few, shared_limit)
     threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K)
 
     def blocks_of_side(side: Side) -> int:
         if not side.strided:
             return _whole(side.lines, SPLIT_THREADS // threads)
-        groups = _whole(side.lines, _COLUMN_LINES)
+        groups = _column_groups(side)
         return groups * (cluster if clusters else min(blocks_of(K), _whole(4 * multiprocessors, groups)))
 
     first_blocks, *others = map(blocks_of_side, sides)
     constants = {
         "STRIDED_1": int(first.strided), "VEC_1": first.vec, "STRIDED_2": int(second.strided), "VEC_2": second.vec,
-        "LINE_THREADS": threads, "QUADS": quads, "CLUSTER": cluster, "THREADS": SPLIT_THREADS,
+        "LINE_THREADS": threads, "QUADS": quads, "CLUSTER": cluster, "TILES": tiles, "THREADS": SPLIT_THREADS,
     }  # fmt: skip
-    return SplitLaunch(constants, first_blocks, _whole(first_blocks + sum(others), cluster) * cluster)
+    blocks = _whole(first_blocks + sum(others), cluster) * cluster
+    return SplitLaunch(constants, first_blocks, blocks, _COLUMN_TILE_BYTES * tiles if first.strided else 0)
 
 
 def _line_threads(K: int) -> tuple[int, int]:
@@ -225,9 +240,40 @@ def _line_threads(K: int) -> tuple[int, int]:
     return threads, 4 if threads * 16 >= K else 8
 
 
-def _column_cluster(K: int) -> int:
-    """Return the blocks that share out K of strided lines, in a cluster: one for each tile of 256 steps."""
-    return next((blocks for blocks in (1, 2, 4) if blocks * 256 >= K), 8)
+def _column_groups(side: Side) -> int:
+    """Return how many times 32 lines a side of strided lines has."""
+    return _whole(side.lines, _COLUMN_LINES)
+
+
+def _column_tiles_of(K: int, cluster: int) -> int:
+    """Return the tiles that a block's part of K takes."""
+    return _whole(_whole(blocks_of(K), cluster) * BLOCK_K, _COLUMN_TILE)
+
+
+def _column_cluster(K: int, groups: int, multiprocessors: int) -> int:
+    """Return the blocks that share out K of strided lines, in a cluster.
+
+    As few as leave two blocks an SM and few tiles for each, because the blocks of a cluster wait for each other.
+    """
+    for cluster in (1, 2, 4):
+        tiles = _column_tiles_of(K, cluster)
+        if tiles == 1 or (tiles <= _COLUMN_FEW_TILES and cluster * groups >= 2 * multiprocessors):
+            return cluster
+    return 8
+
+
+def _column_tiles(K: int, cluster: int, few: bool, shared_limit: int) -> int:
+    """Return the tiles that a block of strided lines keeps in shared memory: all of its part of K if they fit.
+
+    Three blocks an SM fit beside each other, or two where K is long, or one where the blocks are few anyway. Some
+    numbers of tiles are left out, so that there are fewer kernels.
+    """
+    tiles = _column_tiles_of(K, cluster)
+    room = [(shared_limit // abreast - _OTHER_SHARED) // _COLUMN_TILE_BYTES for abreast in (1, 2, 3)]
+    fewest = next((kept for kept in (1, 2, _COLUMN_FEW_TILES) if tiles <= kept <= room[2]), room[2])
+    if tiles <= fewest:
+        return fewest
+    return room[0] if few else room[1]
 
 
 def maxima_parts(lines: int, K: int, multiprocessors: int) -> int:

@@ -46,8 +46,8 @@ class SplitOperand:
     ----------
     pairs : array of uint16, shape (blocks of 32 steps of k, lines, 64)
         The bits of 32 hi and then 32 lo.
-    info : array of int32, shape (lines + 1, 2)
-        The exponent of each line and how many elements were left out; the last record is padding, and zero.
+    info : array of int32, shape (lines, 2)
+        The exponent of each line and how many elements were left out.
     where : array of int32, shape (lines, 4)
         Where along K those elements are, in any order.
     """
@@ -86,7 +86,8 @@ def split(
         Another kernel of the same product comes before; see `Machine.launch`.
     """
     K = matrices[0].shape[1]
-    clusters, multiprocessors = compute_capability(machine.device.arch) >= _CLUSTERS, machine.device.multiprocessors
+    device = machine.device
+    clusters, multiprocessors = compute_capability(device.arch) >= _CLUSTERS, device.multiprocessors
     results = [_unwritten(X.shape[0], K) for X in matrices]
     hows = [_stored(X) for X in matrices]
     sides = [Side(how.trans, _width(X, how.ld), X.shape[0]) for how, X in zip(hows, matrices, strict=True)]
@@ -110,10 +111,11 @@ def split(
         args += [side.lines, names[0], ldx, names[1] if parts else 0, parts, *names[2:]]
     if len(sides) == 1:
         args += 8 * [0]
-    launch = geometry.split_launch([sides[number] for number in order], K, clusters, multiprocessors)
+    ordered = [sides[number] for number in order]
+    launch = geometry.split_launch(ordered, K, clusters, multiprocessors, device.shared_limit)
     splitting = machine.launch(
-        source_of("split.cu", launch.constants), kernel_name("split"), launch.blocks, geometry.SPLIT_THREADS, 0,
-        [K, launch.first_blocks, *args], operands, early=early,
+        source_of("split.cu", launch.constants), kernel_name("split"), launch.blocks, geometry.SPLIT_THREADS,
+        launch.shared_bytes, [K, launch.first_blocks, *args], operands, early=early,
     )  # fmt: skip
     return results, (*reports, splitting)
 
@@ -138,7 +140,7 @@ def _unwritten(lines: int, K: int) -> SplitOperand:
     """Return the arrays of a split operand with what memory may hold before."""
     return SplitOperand(
         np.empty((geometry.blocks_of(K), lines, HALVES), np.uint16),
-        np.full((lines + 1, 2), -1, np.int32),
+        np.full((lines, 2), -1, np.int32),
         np.full((lines, SPARSE), -1, np.int32),
     )
 
