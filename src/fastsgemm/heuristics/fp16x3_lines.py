@@ -1,7 +1,7 @@
 """A file of rates of rung 11 as msgspec types, which check the type and range of every field while they decode it.
 
 They are imported late, by what reads a file, and apart from those of `fastsgemm.heuristics.database_lines`, because a
-first choice of another rung does not need them. ``docs/new-device.md`` describes the format.
+first choice of another rung does not need them. ``tuning_db/README.md`` describes the format.
 """
 
 from typing import Annotated, Literal
