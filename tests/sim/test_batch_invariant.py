@@ -211,5 +211,5 @@ def test_every_simulated_device_has_a_legal_config():
         device = known_devices.find(name)
         for extents in ((1, 64, 5), (1, 4096, 5000), (700, 900, 1024), (4096, 4096, 4096)):
             choice = batch_invariant.choose(device, problem.Problem(*extents))
-            assert RUNG.violations(choice.config, device.shared_limit) == []
+            assert choice.rung.violations(choice.config, device.shared_limit) == []
             assert choice.config.segment == SEGMENT

@@ -32,6 +32,7 @@ def constants(BM=4, BN=32, BK=64, TN=4, TK=8, layout=(0, 0, 0), vec=(1, 1, 1)):
         "TK": TK,
         "MIN_BLOCKS": 1,
         "BATCHED": 0,
+        "SOURCE": 0,
         "K_GROUP": configs.K_GROUP,
         "MAX_ALTERNATED": configs.MAX_ALTERNATED,
         "MAX_PASS": configs.MAX_PASS,
