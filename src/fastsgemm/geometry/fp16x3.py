@@ -213,8 +213,8 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
     if clusters and first.strided:
         cluster = _column_cluster(K, _column_groups(first), multiprocessors)
         few = second.strided and cluster * sum(map(_column_groups, sides)) <= multiprocessors
-        long = _column_tiles_of(K, cluster) > _COLUMN_MANY_TILES and (second.strided or second.lines < first.lines // 4)
-        tiles = _column_tiles(K, cluster, few or long, shared_limit)
+        small = second.strided or second.lines < first.lines // 4  # what else the launch splits
+        tiles = _column_tiles(K, cluster, few, small, shared_limit)
     threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K)
 
     def blocks_of_side(side: Side) -> int:
@@ -263,19 +263,19 @@ def _column_cluster(K: int, groups: int, multiprocessors: int) -> int:
     return 8
 
 
-def _column_tiles(K: int, cluster: int, alone: bool, shared_limit: int) -> int:
+def _column_tiles(K: int, cluster: int, few: bool, small: bool, shared_limit: int) -> int:
     """Return the tiles that a block of strided lines keeps in shared memory: all of its part of K if they fit.
 
-    Three blocks an SM fit beside each other, or two where K is long. One has an SM `alone` where the blocks are few, or
-    K is so long that two would read much of it twice. Some numbers of tiles are left out, so that there are fewer
-    kernels.
+    Three blocks an SM fit beside each other, or two where K is long. One has an SM alone where the blocks are `few`, or
+    where two would read much twice and one reads all once, unless the launch splits more than a `small` side besides.
+    Some numbers of tiles are left out, so that there are fewer kernels.
     """
     tiles = _column_tiles_of(K, cluster)
     room = [(shared_limit // abreast - _OTHER_SHARED) // _COLUMN_TILE_BYTES for abreast in (1, 2, 3)]
     fewest = next((kept for kept in (1, 2, _COLUMN_FEW_TILES) if tiles <= kept <= room[2]), room[2])
     if tiles <= fewest:
         return fewest
-    return room[0] if alone else room[1]
+    return room[0] if few or (small and _COLUMN_MANY_TILES < tiles <= room[0]) else room[1]
 
 
 def maxima_parts(lines: int, K: int, multiprocessors: int) -> int:
