@@ -31,11 +31,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const float *w = W + m * ldw + n;
 #pragma unroll 4
     for (int part = 0; part < parts; ++part, w += part_stride) {
-        const float4 v = *reinterpret_cast<const float4 *>(w);
-        sum[0] = __fadd_rn(sum[0], v.x);
-        sum[1] = __fadd_rn(sum[1], v.y);
-        sum[2] = __fadd_rn(sum[2], v.z);
-        sum[3] = __fadd_rn(sum[3], v.w);
+        if (n + 4 <= N) {
+            const float4 v = *reinterpret_cast<const float4 *>(w);
+            sum[0] = __fadd_rn(sum[0], v.x);
+            sum[1] = __fadd_rn(sum[1], v.y);
+            sum[2] = __fadd_rn(sum[2], v.z);
+            sum[3] = __fadd_rn(sum[3], v.w);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 3; ++i)
+                if (n + i < N) sum[i] = __fadd_rn(sum[i], w[i]);
+        }
     }
     const Line row = rows[m];
     float *c = C + m * ldc + n;

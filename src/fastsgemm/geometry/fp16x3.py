@@ -23,7 +23,7 @@ SPLIT_THREADS = 512  # of a block of split.cu
 _COLUMN_LINES = 32  # of a block of split.cu, where lines are strided
 _COLUMN_TILE = 128  # steps of k of such a block's tile, which takes 16 KB of shared memory
 _COLUMN_TILE_BYTES = ITEM * _COLUMN_LINES * _COLUMN_TILE
-_COLUMN_FEW_TILES = 4
+_COLUMN_FEW_TILES, _COLUMN_MANY_TILES = 4, 10  # of a part of K: three blocks fit on an SM; two keep too little of it
 _COLUMN_STAGES = 3  # tiles of a block without clusters, which are the stages of a pipeline
 _OTHER_SHARED = 1024  # bytes: at least what a block takes besides the tiles, and what the device reserves
 MAXIMA_THREADS, MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
@@ -213,7 +213,8 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
     if clusters and first.strided:
         cluster = _column_cluster(K, _column_groups(first), multiprocessors)
         few = second.strided and cluster * sum(map(_column_groups, sides)) <= multiprocessors
-        tiles = _column_tiles(K, cluster, few, shared_limit)
+        small = second.strided or second.lines < first.lines // 4  # what else the launch splits
+        tiles = _column_tiles(K, cluster, few, small, shared_limit)
     threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K)
 
     def blocks_of_side(side: Side) -> int:
@@ -262,18 +263,19 @@ def _column_cluster(K: int, groups: int, multiprocessors: int) -> int:
     return 8
 
 
-def _column_tiles(K: int, cluster: int, few: bool, shared_limit: int) -> int:
+def _column_tiles(K: int, cluster: int, few: bool, small: bool, shared_limit: int) -> int:
     """Return the tiles that a block of strided lines keeps in shared memory: all of its part of K if they fit.
 
-    Three blocks an SM fit beside each other, or two where K is long, or one where the blocks are few anyway. Some
-    numbers of tiles are left out, so that there are fewer kernels.
+    Three blocks an SM fit beside each other, or two where K is long. One has an SM alone where the blocks are `few`, or
+    where two would read much twice and one reads all once, unless the launch splits more than a `small` side besides.
+    Some numbers of tiles are left out, so that there are fewer kernels.
     """
     tiles = _column_tiles_of(K, cluster)
     room = [(shared_limit // abreast - _OTHER_SHARED) // _COLUMN_TILE_BYTES for abreast in (1, 2, 3)]
     fewest = next((kept for kept in (1, 2, _COLUMN_FEW_TILES) if tiles <= kept <= room[2]), room[2])
     if tiles <= fewest:
         return fewest
-    return room[0] if few else room[1]
+    return room[0] if few or (small and _COLUMN_MANY_TILES < tiles <= room[0]) else room[1]
 
 
 def maxima_parts(lines: int, K: int, multiprocessors: int) -> int:
