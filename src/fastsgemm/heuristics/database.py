@@ -31,7 +31,7 @@ _R = TypeVar("_R")
 
 
 def kept(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate a function of this room whose answers rest on the database: they are kept until `forget`."""
+    """Decorate a function whose answers rest on the database: they are kept until `forget`."""
     cached = lru_cache(maxsize=_MOST_ANSWERS)(function)
     _kept.append(cached)
     return cached  # type: ignore[return-value]  # its arguments are hashable

@@ -6,7 +6,6 @@ import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from fastsgemm import config as configs
@@ -98,7 +97,7 @@ class Space:
         ]
 
 
-@lru_cache(maxsize=64)
+@database.kept
 def _configs_of_any_device(space: Space) -> tuple[Config, ...]:
     """Return the configs of a space that can be fast and that are legal with unlimited shared memory."""
     rung = rungs.find(space.rung)
