@@ -51,7 +51,7 @@ constexpr int COPY_REGISTERS = 40;
 constexpr int MULTIPLY_REGISTERS = 232;
 static_assert(BM == 64 || BM == 128, "the registers are for one or two warpgroups that multiply");
 static_assert(3 * BN / 2 + 32 <= MULTIPLY_REGISTERS, "the sets fit in the registers");
-static_assert(STAGES >= 4, "a chain of 128 steps needs two stages while two more are filled");
+static_assert(STAGES >= 4, "the stages of a promotion are released once those of the next are full");
 static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
 static_assert(STORE_SCRATCH * 4 <= 16 * 128, "a warp lays what it stores in its rows of a stage");
 

@@ -1,4 +1,4 @@
-// Clusters of blocks (sm_90): blocks that run together and read each other's shared memory.
+// Clusters of blocks (sm_90 and later): blocks that run together and read each other's shared memory.
 #pragma once
 
 #if __CUDA_ARCH__ >= 900

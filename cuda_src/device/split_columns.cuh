@@ -3,9 +3,9 @@
 // number and the pairs are written along k. All tiles are copied asynchronously at once, so that enough of
 // memory is on its way. The blocks of a cluster share out K. They look for the largest magnitudes in their
 // tiles, exchange them through shared memory and convert. So memory is read once where the part fits. What
-// does not fit is read by both passes, mostly from L2 the second time. Devices without clusters have too few
-// blocks for that where K is long. There, column_maxima.cu has found the magnitudes before, and the tiles are
-// the stages of a pipeline.
+// does not fit is read by both passes, mostly from L2 the second time. Without clusters, the blocks that
+// share out K cannot exchange their magnitudes. So column_maxima.cu finds these before, and the tiles are the
+// stages of a pipeline.
 #pragma once
 #include "device/split_format.cuh"
 #include "device/cluster.cuh"

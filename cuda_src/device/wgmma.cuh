@@ -10,7 +10,7 @@
 #pragma once
 
 // Describe a tile of K-major rows of 128 bytes at this shared address: 128-byte swizzle, eight rows every
-// 1024 bytes. Adding (bytes >> 4) to a description moves the tile.
+// 1024 bytes.
 __device__ __forceinline__ unsigned long long describe_tile(unsigned address) {
     return 1ull << 62 | (1024ull >> 4) << 32 | 1ull << 16 | address >> 4;
 }

@@ -106,7 +106,6 @@ _HOMES = {
             "SharedTileConfig",
             "SkinnyConfig",
             "SkinnyInOrderConfig",
-            "SkinnyInOrderConfig",
             "ThreadColumnConfig",
             "ThreadTileConfig",
             "VectorizedConfig",

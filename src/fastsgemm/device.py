@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from fastsgemm.config import STATIC_SHARED
 from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError, NoDriverError, NoNvrtcError
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Kernel:
         weakref.finalize(self, driver.cuLibraryUnload, answer[1]).atexit = False
         answer = driver.cuLibraryGetKernel(answer[1], name.encode())
         succeed(f"finding {name} in its machine code", answer)
-        if shared_bytes > STATIC_SHARED:
+        if shared_bytes:  # with the static shared memory it may be more than a block gets unasked
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             what = f"asking {gpu.name} for {shared_bytes} bytes of shared memory (limit {gpu.shared_limit})"
             succeed(what, driver.cuKernelSetAttribute(attribute, shared_bytes, answer[1], gpu.ordinal))
@@ -271,7 +270,7 @@ class Gpu:
         name : str
             The ``extern "C"`` name.
         shared_bytes : int
-            Dynamic shared memory of a block. More than 48 KiB must be requested from the driver.
+            Dynamic shared memory of a block. With the static one, more than 48 KiB must be requested from the driver.
 
         Raises
         ------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fastsgemm.config import (
     SEGMENT,
@@ -161,7 +162,7 @@ BATCH_INVARIANT = Rung(
     guarded=True,
 )
 
-# Rung 10 in that order. `BATCH_INVARIANT` gives way to it where it is quicker: it stands for both where a caller asks.
+# Rung 10 in that order. Where a caller names no rung, `BATCH_INVARIANT` gives way to it for one row or column.
 SKINNY_IN_ORDER = Rung(
     10,
     "skinny_in_order",
@@ -174,6 +175,9 @@ SKINNY_IN_ORDER = Rung(
 )
 
 IN_ORDER: tuple[Rung, ...] = (BATCH_INVARIANT, SKINNY_IN_ORDER)
+
+# `BATCH_INVARIANT` where the caller names rung 9, so that it gives way to no other.
+PIPELINED_IN_ORDER = replace(BATCH_INVARIANT, name="pipelined_in_order")
 
 # Those with IEEE arithmetic only: one signature, and simulated, tuned and compared with each other.
 IEEE: tuple[Rung, ...] = tuple(rung for rung in RUNGS if rung.precision == "ieee")
@@ -217,15 +221,19 @@ def batch_invariant(rung: Rung | None, config: Config | None, precision: str) ->
             "summation on each architecture and is left to an IEEE kernel where that is quicker"
         )
     if rung is not None and rung is not RUNGS[8] and rung not in IN_ORDER:
-        raise ConfigError(f"batch_invariant=True needs rung {RUNGS[8]}, got {rung}, which adds in another order")
+        needed = f"{RUNGS[8]} or {SKINNY_IN_ORDER.name}"
+        raise ConfigError(f"batch_invariant=True needs rung {needed}, got {rung}, which adds in another order")
     if config is None:
-        return BATCH_INVARIANT if rung is None or rung is RUNGS[8] else rung, None
+        return PIPELINED_IN_ORDER if rung is RUNGS[8] else rung or BATCH_INVARIANT, None
     if isinstance(config, SkinnyInOrderConfig) and rung in (None, SKINNY_IN_ORDER):
         return SKINNY_IN_ORDER, config
     if isinstance(config, PipelinedConfig) and rung is not SKINNY_IN_ORDER:
         return BATCH_INVARIANT, config.replace(SEGMENT=SEGMENT)
-    needed = "PipelinedConfig or a SkinnyInOrderConfig"
-    raise ConfigError(f"batch_invariant=True needs a {needed}, got a {type(config).__name__}")
+    classes = [each.config.__name__ for each in IN_ORDER if rung is None or each.config is rung.config]
+    with_rung = "" if rung is None else f" with rung {rung.name}"
+    raise ConfigError(
+        f"batch_invariant=True{with_rung} needs a {' or a '.join(classes)}, got a {type(config).__name__}"
+    )
 
 
 def in_order(config: Config, K: int) -> Config:

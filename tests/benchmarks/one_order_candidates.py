@@ -181,7 +181,7 @@ def main(names: list[str]) -> None:
         jobs = []
         for problem, configs in chosen:
             dense = variants.dense_call(problem).problem
-            old = rungs.in_order(batch_invariant.of_rung_9(gpu, dense).config, dense.K)
+            old = rungs.in_order(batch_invariant.choose(gpu, dense, rungs.PIPELINED_IN_ORDER).config, dense.K)
             jobs.append((problem, old, legal(gpu, problem, configs)))
         compile_all(gpu, [(problem, config) for problem, old, configs in jobs for config in (None, old, *configs)])
         print(f"compiled after {time.perf_counter() - began:.0f} s")

@@ -107,7 +107,7 @@ def test_explain_says_which_config_it_is():
 
 @pytest.mark.parametrize("rung", ["naive", "warptiled", "skinny"])
 def test_other_rungs_are_refused(rung):
-    with pytest.raises(ConfigError, match=f"batch_invariant=True needs rung 9 pipelined, got .*{rung}"):
+    with pytest.raises(ConfigError, match=f"needs rung 9 pipelined or skinny_in_order, got .*{rung}"):
         rungs.batch_invariant(rungs.find(rung), None, "ieee")
 
 
@@ -116,7 +116,10 @@ def test_the_class_of_a_config_says_which_rung_it_is_for():
     for rung in (None, rungs.SKINNY_IN_ORDER):
         assert rungs.batch_invariant(rung, skinny, "ieee") == (rungs.SKINNY_IN_ORDER, skinny)
     assert rungs.batch_invariant(rungs.SKINNY_IN_ORDER, None, "ieee") == (rungs.SKINNY_IN_ORDER, None)
-    assert rungs.batch_invariant(rungs.find(9), None, "ieee") == (rungs.BATCH_INVARIANT, None)
+    assert rungs.batch_invariant(None, None, "ieee") == (rungs.BATCH_INVARIANT, None)
+    named, _ = rungs.batch_invariant(rungs.find(9), None, "ieee")
+    assert batch_invariant.choose(H200, Problem(1, 4096, 4096), named).config.split_k == 2
+    assert explain(1, 4096, 4096, rung="pipelined", device="sm_90", batch_invariant=True).rung == "batch_invariant"
     found = rungs.SKINNY_IN_ORDER.violations(skinny.replace(SPLIT_K=2), 232448)
     assert "WARPS must be 1 where SPLIT_K" in str(found[0])
 
@@ -124,7 +127,7 @@ def test_the_class_of_a_config_says_which_rung_it_is_for():
 def test_configs_that_add_in_another_order_are_refused():
     with pytest.raises(ConfigError, match="needs a PipelinedConfig or a SkinnyInOrderConfig, got a SkinnyConfig"):
         rungs.batch_invariant(None, rungs.find("skinny").config(1, 32, 256, 4, 8), "ieee")
-    with pytest.raises(ConfigError, match="or a SkinnyInOrderConfig, got a PipelinedConfig"):
+    with pytest.raises(ConfigError, match="rung skinny_in_order needs a SkinnyInOrderConfig, got a PipelinedConfig"):
         rungs.batch_invariant(rungs.SKINNY_IN_ORDER, SLICED, "ieee")
     rung, config = rungs.batch_invariant(rungs.find(9), SLICED, "ieee")
     with pytest.raises(ConfigError, match=r"SLICED_K must be 1 where SEGMENT"):

@@ -157,7 +157,7 @@ def choose_config(
     if rung is not None or extents:
         problem = variants.as_dense(variants.call_for(a, b, c, extents=extents))
         if rung is None or config is None:
-            if rung in rungs.IN_ORDER:
+            if rung in (*rungs.IN_ORDER, rungs.PIPELINED_IN_ORDER):
                 choice = batch_invariant.choose(device, problem, rung)
             else:
                 choice = choose(device, rung, problem)

@@ -23,7 +23,8 @@ SPLIT_THREADS = 512  # of a block of split.cu
 _COLUMN_LINES = 32  # of a block of split.cu, where lines are strided
 _COLUMN_TILE = 128  # steps of k of such a block's tile, which takes 16 KB of shared memory
 _COLUMN_TILE_BYTES = ITEM * _COLUMN_LINES * _COLUMN_TILE
-_COLUMN_FEW_TILES, _COLUMN_MANY_TILES = 4, 10  # of a part of K: three blocks fit on an SM; two keep too little of it
+_COLUMN_FEW_TILES = 4  # of a block: three such blocks fit on an SM that has 227 KB
+_COLUMN_MANY_TILES = 10  # of a part of K: of more, two blocks on an SM would keep too little
 _COLUMN_STAGES = 3  # tiles of a block without clusters, which are the stages of a pipeline
 _OTHER_SHARED = 1024  # bytes: at least what a block takes besides the tiles, and what the device reserves
 MAXIMA_THREADS, MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
@@ -211,8 +212,9 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
     first, second = sides[0], sides[-1]
     cluster, tiles = 1, _COLUMN_STAGES
     if clusters and first.strided:
-        cluster = _column_cluster(K, _column_groups(first), multiprocessors)
-        few = second.strided and cluster * sum(map(_column_groups, sides)) <= multiprocessors
+        groups = sum(_column_groups(side) for side in sides if side.strided)
+        cluster = _column_cluster(K, groups, multiprocessors)
+        few = second.strided and cluster * groups <= multiprocessors
         small = second.strided or second.lines < first.lines // 4  # what else the launch splits
         tiles = _column_tiles(K, cluster, few, small, shared_limit)
     threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K)

@@ -25,7 +25,7 @@ from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.database import kept
 from fastsgemm.heuristics.database_entries import GENERIC, Curve, Record
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import BATCH_INVARIANT, SKINNY_IN_ORDER, Rung
+from fastsgemm.rungs import BATCH_INVARIANT, PIPELINED_IN_ORDER, SKINNY_IN_ORDER, Rung
 
 
 def choose(device: DeviceTraits, problem: Problem, rung: Rung = BATCH_INVARIANT) -> Choice:
@@ -36,7 +36,7 @@ def choose(device: DeviceTraits, problem: Problem, rung: Rung = BATCH_INVARIANT)
     device : Device
     problem : Problem
     rung : Rung
-        One of `fastsgemm.rungs.IN_ORDER`: `SKINNY_IN_ORDER`, or `BATCH_INVARIANT` for either.
+        `SKINNY_IN_ORDER`, `PIPELINED_IN_ORDER`, or `BATCH_INVARIANT` for either of them.
 
     Raises
     ------
@@ -52,9 +52,9 @@ def _choose(device: DeviceInfo, problem: Problem, rung: Rung) -> Choice:
     if rung is SKINNY_IN_ORDER:
         return _skinny(device, records, problem)
     known = any(record.arch == device.arch for record in records)
-    if known and min(problem.M, problem.N) == 1:
+    if rung is not PIPELINED_IN_ORDER and known and min(problem.M, problem.N) == 1:
         return _skinny(device, records, problem)
-    return of_rung_9(device, problem)
+    return _pipelined(device, problem)
 
 
 def _skinny(device: DeviceInfo, records: tuple[Record, ...], problem: Problem) -> Choice:
@@ -68,13 +68,7 @@ def _skinny(device: DeviceInfo, records: tuple[Record, ...], problem: Problem) -
     return Choice(SKINNY_IN_ORDER, near.config, NEAREST, near, None)
 
 
-def of_rung_9(device: DeviceTraits, problem: Problem) -> Choice:
-    """Return the choice of `choose` among the configs of rung 9."""
-    return _of_rung_9(info_of(device), problem)
-
-
-@kept
-def _of_rung_9(device: DeviceInfo, problem: Problem) -> Choice:
+def _pipelined(device: DeviceInfo, problem: Problem) -> Choice:
     look = partial(_options, device, problem)
     records = _records(device, BATCH_INVARIANT)
     exact = _exact(records, device, problem)

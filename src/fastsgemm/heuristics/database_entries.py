@@ -111,6 +111,10 @@ class Points(Sequence[Point]):
         """For each layout, M, N, K and ms."""
         return self._read()
 
+    def check(self) -> None:
+        """Raise `RecordError` if they cannot be read."""
+        len(self)
+
     @cached_property
     def _points(self) -> tuple[Point, ...]:
         return tuple(Point(Problem(M, N, K, layout), ms) for layout, rows in self.rows.items() for M, N, K, ms in rows)

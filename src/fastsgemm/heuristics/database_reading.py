@@ -234,7 +234,7 @@ def parse_curve(line: bytes, arch: str, user: bool = False, lazily: bool = False
     sizes = read.multiprocessors, rung.name, config, read.blocks_per_sm
     points = Points(partial(_points, read.points))
     if read.numbers is None or not lazily:
-        points.rows  # noqa: B018  # a fault is found here
+        points.check()
     if read.numbers is not None:
         _check_lines(read.numbers, read.blocks_per_sm)
     costs = read.calibration, read.accumulators_cost

@@ -159,9 +159,10 @@ def orientation(device: DeviceTraits, problem: Problem, config: TileConfig) -> b
 def _quickest(
     known: Rates, problem: Problem, split: tuple[bool, bool], device: DeviceInfo
 ) -> tuple[float, bool, TileConfig]:
-    """Return milliseconds, TRANS_C and config of the least predicted time on the device.
+    """Return milliseconds, TRANS_C and config of the least predicted time.
 
-    The host launches while the device works: the milliseconds are those of the slower of the two.
+    The host launches while the device works, so the slower of the two counts. Where that is the host, the time on the
+    device decides.
     """
     least_k = min(tile.least_k for tile in known.tiles)  # a rung that was asked for takes fewer steps too
     found = []
@@ -174,9 +175,10 @@ def _quickest(
             config = tile.config.replace(SPLIT_K=parts)
             for trans_c in geometry.orientations(config):
                 us = predicted_us(known, tile, config, problem, split, trans_c, device.multiprocessors)
-                found.append((us, trans_c, parts, tile.config.BM * tile.config.BN, config))
-    us, trans_c, parts, _, config = min(found, key=lambda one: one[:4])
-    return 1e-3 * max(us, _host_us(known, split, parts)), trans_c, config
+                least = max(us, _host_us(known, split, parts))
+                found.append((least, us, trans_c, parts, tile.config.BM * tile.config.BN, config))
+    least, _, trans_c, _, _, config = min(found, key=lambda one: one[:5])
+    return 1e-3 * least, trans_c, config
 
 
 def _host_us(known: Rates, split: tuple[bool, bool], parts: int) -> float:
@@ -200,7 +202,7 @@ def predicted_us(
 ) -> float:
     """Return the microseconds that a product takes on the device with this config; see `choose` for the parameters.
 
-    The device computes while it reads. Where both take as long, each hinders the other.
+    The device computes while it reads, so the longer of the two counts, and a little more where they are about equal.
     """
     M, N, K = problem.M, problem.N, problem.K
     times = known.times

@@ -64,8 +64,8 @@ class Times(Struct, frozen=True):
     Attributes
     ----------
     launch_us, kernel_us : float
-        Microseconds on the device of a call with operands that were split before, besides its tiles, and of each kernel
-        that another call has more: one that splits, one that adds parts.
+        Microseconds on the device: of a call whose operands were split before, without its tiles; and of each further
+        kernel, the one that splits and the one that adds the parts.
     host_us, host_kernel_us : float
         On the host, of a call and of each of its kernels: what a small problem takes on an idle device.
     split_rows_tb_s, split_columns_tb_s, read_tb_s, reduce_tb_s : float

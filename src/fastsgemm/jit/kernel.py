@@ -25,7 +25,9 @@ _locks = tuple(threading.Lock() for _ in range(64))
 
 
 class Key(NamedTuple):
-    """Identifies a kernel in the table of a device. A helper has no config, so its key is its name."""
+    """Identifies a kernel in the table of a device. A helper's key is its name, or its file and constants where
+    these are not its defaults.
+    """
 
     file: str
     config: Config
@@ -62,9 +64,9 @@ def load(gpu: Gpu, rung: Rung, config: Config, variant: Variant, cubin: bytes) -
 
 
 def helper(gpu: Gpu, name: str, handle: int, **changed: int) -> Kernel:
-    """Return a kernel that has no config: ``copy_strided`` or ``reduce_parts``, the name of its file.
+    """Return a kernel that has no config; `name`, that of its file, is one of `fastsgemm.jit.source.HELPERS`.
 
-    Its constants are those of `fastsgemm.jit.source.HELPERS`, but for those that are changed.
+    Its constants are the defaults, but for those that are changed.
 
     Raises
     ------

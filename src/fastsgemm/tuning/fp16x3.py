@@ -107,7 +107,7 @@ def _fit(
         rows.append((waves * t.computed_blocks, waves, 1))
         took.append(timer.device(tile.config, problem, _NEITHER))
     if launch is not None:
-        rows, took = [row[:2] for row in rows], [us - launch for us in took]
+        rows, took = [row[:2] for row in rows], [max(_LEAST, us - launch) for us in took]
     found = _least_squares(np.array(rows) / np.array(took)[:, None])
     return found[0], found[1], launch if launch is not None else found[2]
 
