@@ -177,12 +177,14 @@ class Config:
     @property
     def tile_k(self) -> int:
         """Steps of k in a tile; 1 for a kernel without tiles of A and B."""
-        return 1
+        found: int = vars(self).get("BK", 1)
+        return found
 
     @property
     def split_k(self) -> int:
         """Parts of K with blocks of their own; 1 for a kernel that cannot split K."""
-        return 1
+        found: int = vars(self).get("SPLIT_K", 1)
+        return found
 
     @property
     def sliced_k(self) -> int:
@@ -328,11 +330,6 @@ class SharedTileConfig(BlockConfig):
 
     SHARED_SET_BY: ClassVar[str] = "BM, BN and BK"
     LOAD_FLOATS: ClassVar[int] = 1  # of a load from global memory
-
-    @property
-    def tile_k(self) -> int:
-        """Steps of k in a tile."""
-        return self.BK
 
     @property
     def shared_bytes(self) -> int:
@@ -500,11 +497,6 @@ class PipelinedConfig(_WarpTileConfig):
         return self if self.SPLIT_K == 1 else self.replace(SPLIT_K=1, SEGMENT=0)
 
     @property
-    def split_k(self) -> int:
-        """Parts of K with blocks of their own."""
-        return self.SPLIT_K
-
-    @property
     def sliced_k(self) -> int:
         """Groups of threads of a block that share out k."""
         return self.SLICED_K
@@ -637,16 +629,6 @@ class SkinnyConfig(Config):
     REGISTERS_SET_BY: ClassVar[str] = "BM, TN and TK"
 
     @property
-    def tile_k(self) -> int:
-        """Steps of k in a tile."""
-        return self.BK
-
-    @property
-    def split_k(self) -> int:
-        """Parts of K with blocks of their own."""
-        return self.SPLIT_K
-
-    @property
     def sliced_k(self) -> int:
         """Groups of threads of a block that share out k."""
         return self.BK // self.TK
@@ -703,7 +685,10 @@ class SkinnyConfig(Config):
 
 @dataclass(frozen=True, repr=False)
 class SkinnyInOrderConfig(Config):
-    """Rung 10 in the order of docs/order-of-summation.md: for a C of one row or column."""
+    """Rung 10 in the order of docs/order-of-summation.md: for a C of one row or column.
+
+    SPLIT_K is 1, or anything else: then each segment of K is a part with blocks of its own.
+    """
 
     BM: Annotated[int, Constant("rows of C that a block computes", (1,))]
     BN: Annotated[int, Constant("columns of C that a block computes, one a lane", (1, 2, 4, 8, 16, 32))]
@@ -715,16 +700,6 @@ class SkinnyInOrderConfig(Config):
     THREADS: ClassVar[str] = "32 * WARPS"
     SHARED_SET_BY: ClassVar[str] = "BN, BK, WARPS and STAGES"
     REGISTERS_SET_BY: ClassVar[str] = "BK"
-
-    @property
-    def tile_k(self) -> int:
-        """Steps of k in a tile."""
-        return self.BK
-
-    @property
-    def split_k(self) -> int:
-        """1, or anything else: each segment of K is a part with blocks of its own."""
-        return self.SPLIT_K
 
     @property
     def segment(self) -> int:
@@ -784,11 +759,6 @@ class Fp16x3Config(Config):
     MULTIPLY_REGISTERS: ClassVar[int] = 232  # of a thread that multiplies; the copying warpgroup hands its own over
 
     @property
-    def split_k(self) -> int:
-        """Parts of K with blocks of their own."""
-        return self.SPLIT_K
-
-    @property
     def tile_k(self) -> int:
         """Steps of k in a stage."""
         return 32
@@ -829,11 +799,6 @@ class Fp16x3MmaConfig(Config):
     SHARED_SET_BY: ClassVar[str] = "BM, BN and STAGES"
     REGISTERS_SET_BY: ClassVar[str] = "WM and WN"
     LINE_BYTES: ClassVar[int] = 128  # of a row of A or a column of B in a stage: 32 steps of hi and of lo
-
-    @property
-    def split_k(self) -> int:
-        """Parts of K with blocks of their own."""
-        return self.SPLIT_K
 
     @property
     def tile_k(self) -> int:
