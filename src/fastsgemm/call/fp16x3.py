@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastsgemm.call import packing
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Argument, Base, Boxes, Draft, Scalar
 from fastsgemm.call.splitting import Place, Unsplit, add_split, maxima_bytes, place_at
@@ -52,6 +53,7 @@ def add_product(
     forced: bool,
     extents: tuple[int, ...] = (),
     times: int = 1,
+    source: Matrix | None = None,
 ) -> bool:
     """Add the steps of C <- alpha * A @ B + beta * C; return False, with none added, where an IEEE kernel is quicker.
 
@@ -70,6 +72,8 @@ def add_product(
         Of a batch, whose products are computed one after the other; see `Batch`.
     times : int
         How many such batches the call has.
+    source : Matrix, optional
+        What is read in place of C, with any strides: it is copied to C first.
 
     Raises
     ------
@@ -82,7 +86,7 @@ def add_product(
     M, N = c.shape
     K = a.shape[1]
     if K == 0:
-        _add_scale(draft, c, extents)
+        _add_scale(draft, c, extents, source)
         return True
     count = times * math.prod(extents)
     if count > heuristics.MOST_PRODUCTS and (forced or any(split)):
@@ -96,6 +100,7 @@ def add_product(
     if c.how is not None and c.how.trans:
         problem = problem.transposed
         a, b, c = b.transposed, a.transposed, c.transposed
+        source = source and source.transposed
         places.reverse()
     if config is None:
         choice = heuristics.choose(gpu, problem, (places[0] is None, places[1] is None), forced)
@@ -104,15 +109,17 @@ def add_product(
         config, trans_c = choice.config, choice.trans_c
     else:
         trans_c = heuristics.orientation(gpu, problem, config)
-    _add_scale(draft, c, extents)
+    _add_scale(draft, c, extents, source)
     for index in draft.in_turn(np.ndindex(extents)):
         one_a, one_b, one_c = (each.at(index) for each in (a, b, c))
         _Builder(draft, one_a, one_b.transposed, one_c, config, trans_c, places).add()
     return True
 
 
-def _add_scale(draft: Draft, c: Matrix, extents: tuple[int, ...]) -> None:
-    """Add C <- beta * C, for what has nothing to multiply: the sum of no parts."""
+def _add_scale(draft: Draft, c: Matrix, extents: tuple[int, ...], source: Matrix | None) -> None:
+    """Add C <- beta * C, for what has nothing to multiply: the sum of no parts. A source is copied to C before."""
+    if source is not None:
+        packing.add_copy(draft, source, c, extents, "beta")
     blocks, threads = grid.reduction_blocks(*c.shape, 0)
     adding = kernel.helper(draft.gpu, "reduce_parts", draft.handle)
     M, N = map(np.int32, c.shape)

@@ -187,12 +187,7 @@ def _add_batch(
     c = packing.reserve(draft, given_c, extents) if given_c.how is None else given_c
     if source is None and c is not given_c:
         packing.add_copy(draft, given_c, c, extents, "beta")
-    first = len(draft.steps)
-    if tensor_cores and fp16x3.add_product(draft, a, b, c, config, split, forced, extents, times):
-        if source is not None:  # which its kernels read in C
-            packing.add_copy(draft, source, c, extents, "beta")
-            draft.steps.insert(first, draft.steps.pop())
-    else:
+    if not (tensor_cores and fp16x3.add_product(draft, a, b, c, config, split, forced, extents, times, source)):
         if tensor_cores:
             rung = config = None
         if a.how is None:  # it was split before, but the kernel reads what it was split from
