@@ -81,7 +81,8 @@ def comparison(compared: Sequence[Verdict]) -> list[str]:
     ]
     lines.append("than the noise of both runs.")
     changed = [
-        f"| {one.name} | {one.old:.3f} | {one.new:.3f} | {one.new / one.old - 1:+.1%} | {one.noise:.1%} | {one.verdict} |"
+        f"| {one.name} | {one.old:.3f} | {one.new:.3f} | {one.new / one.old - 1:+.1%} | {one.noise:.1%} "
+        f"| {one.verdict} |"
         for one in compared
         if one.verdict in ("slower", "faster") and one.old and one.new
     ]
