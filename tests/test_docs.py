@@ -95,7 +95,7 @@ def test_every_make_target_of_the_pages_exists():
 
 
 def commands():
-    """Every command line of the program in code blocks, as a reader copies it, and in the text of pages and templates."""
+    """Every command line of the program in code blocks, as it is copied, and in the text of pages and templates."""
     for page in [*PAGES, *sorted(ROOT.glob(".github/ISSUE_TEMPLATE/*.yml"))]:
         for command in re.findall(r"`fastsgemm ([a-z]+ [^`]+)`", page.read_text()):
             command = command.replace("M,N,K,LAYOUT", "3,4,5,NT").replace("M,N,K", "3,4,5")
