@@ -1,13 +1,11 @@
 """Serve a layer: compile before the first request, and split a weight once for `precision="fp16x3"`."""
 
-import time
-
 import numpy as np
 
 import fastsgemm
 
 INPUTS, OUTPUTS = 256, 192
-BATCHES = (1, 8, 32)  # the numbers of rows that requests have
+BATCHES = [1, 8, 32]  # the numbers of rows that requests have
 
 try:
     import torch
@@ -27,11 +25,9 @@ def array(*shape):
 
 weight = array(INPUTS, OUTPUTS)
 
-# Before the first request: one call for each number of rows.
-started = time.perf_counter()
-for rows in BATCHES:
-    fastsgemm.sgemm(array(rows, INPUTS), weight)
-print(f"ready after {time.perf_counter() - started:.2f} s")
+# Before the first request: the kernels for every number of rows. Without a GPU there is nothing to load.
+if on_device:
+    print(fastsgemm.prepare(BATCHES, OUTPUTS, INPUTS))
 
 # Requests.
 for rows in (8, 1, 32, 8):
@@ -41,6 +37,7 @@ for rows in (8, 1, 32, 8):
 
 # With tensor cores: the weight is split into FP16 pairs once, and each request splits its input only.
 if on_device:
+    print(fastsgemm.prepare(32, OUTPUTS, INPUTS, precision="fp16x3", split="B"))
     split = fastsgemm.split(weight)
     x = array(32, INPUTS)
     y = fastsgemm.sgemm(x, split, precision="fp16x3")

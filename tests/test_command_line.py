@@ -228,7 +228,9 @@ def test_explain_names_a_device_in_two_ways(capsys):
 def test_explain_says_whether_fp16x3_is_used_and_why(capsys):
     asked = ["--precision", "fp16x3", "--device", "NVIDIA H200"]
     assert main(["explain", "--size", "4096", *asked]) == 0
-    assert "precision  fp16x3: quicker than the IEEE kernel of rung pipelined" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "precision  fp16x3: quicker than the IEEE kernel of rung pipelined" in out
+    assert "constants  BM=128 BN=" in out  # also those that are defaults
     assert main(["explain", "--size", "64", *asked, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["precision"], found["rung"]) == ("fp16x3", "pipelined") and "is quicker" in found["why"]

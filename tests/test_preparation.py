@@ -291,6 +291,8 @@ def test_what_is_no_range_is_refused(text):
 def test_the_command_prints_what_it_did(compiled, capsys):
     assert main(["prepare", "1..64,4096,4096,NT", "--device", "sm_90"]) == 0
     assert f"{len(compiled)} kernels for 64 problems compiled for NVIDIA H200" in capsys.readouterr().out
+    assert main(["prepare", "64,4096,4096,NT", "--device", "sm_90"]) == 0
+    assert " for 1 problem compiled" in capsys.readouterr().out
     assert main(["prepare", "1..64,4096,4096,NT", "--device", "sm_90", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["problems"] == 64
     assert main(["prepare", "1..64,4096", "--device", "sm_90"]) == 2

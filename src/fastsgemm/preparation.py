@@ -52,7 +52,8 @@ class Preparation:
     def __str__(self) -> str:
         where = f"loaded on {self.device}" if self.loaded else f"compiled for {self.device}"
         kernels = "kernel" if self.kernels == 1 else "kernels"
-        return f"{self.kernels} {kernels} for {self.problems} problems {where} in {self.seconds:.1f} s"
+        problems = "problem" if self.problems == 1 else "problems"
+        return f"{self.kernels} {kernels} for {self.problems} {problems} {where} in {self.seconds:.1f} s"
 
 
 def prepare(

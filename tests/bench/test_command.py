@@ -63,7 +63,7 @@ def test_every_change_beyond_the_noise_has_a_verdict(bench, results, tmp_path):
 def test_a_change_within_the_noise_is_none(bench, results):
     old, new = (results | {"shapes": [row(16, percent, noise=0.1)]} for percent in (100.0, 80.0))
     code, out, _ = bench("--input", "@new.json", "--compare", "@old.json", new=new, old=old)
-    assert code == 0 and "2 same" in out
+    assert code == 0 and "2 same" in out and "| figure |" not in out
 
 
 def test_means_are_of_the_problems_that_both_runs_have(bench, results):

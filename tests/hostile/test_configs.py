@@ -1,5 +1,6 @@
 """Constants of the wrong type or size: a `ConfigError` that names the value, and a tuning record that is left out."""
 
+import itertools
 import json
 
 import numpy as np
@@ -14,7 +15,7 @@ from fastsgemm.rungs import IEEE, find
 
 SHARED_LIMIT = 232448  # bytes a block, of an H200
 EXAMPLES = 100  # a rung
-NAMES = list(BlockConfig.declared())
+NO_INTS = [16.0, "64", [1], (1,), {}, b"8", True, 1j, np.int64(16), np.float32(1), object()]
 LEGAL = {
     record.rung: record.config
     for record in database.shipped(database_entries.GENERIC).records
@@ -26,12 +27,12 @@ def constants(rung, **changed):
     return LEGAL[rung].constants | changed
 
 
-@pytest.mark.parametrize("value", [16.0, "64", [1], (1,), {}, b"8", True, 1j, np.int64(16), np.float32(1), object()])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_constant_that_is_no_int_is_refused_when_the_config_is_made(name, value, tried):
-    with pytest.raises(ConfigError, match=f"constant {name} must be an int, got"):
-        BlockConfig(**constants("naive", **{name: value}))
-    tried("a constant of the wrong type", 1)
+@pytest.mark.parametrize("rung", IEEE, ids=str)
+def test_a_constant_that_is_no_int_is_refused_when_the_config_is_made(rung, tried):
+    for name, value in itertools.product(rung.config.declared(), NO_INTS):
+        with pytest.raises(ConfigError, match=f"constant {name} must be an int, got"):
+            rung.config(**constants(rung.name, **{name: value}))
+        tried("a constant of the wrong type", 1)
 
 
 @pytest.mark.parametrize("name", ["BM", "BN"])

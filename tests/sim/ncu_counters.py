@@ -77,9 +77,9 @@ def _sum(kind: str, what: str) -> Callable[[Report], float]:
     return lambda report: sum(getattr(one, what) for one in getattr(report.total, kind).values())
 
 
-# NVIDIA does not document whether the counters of loads and stores contain asynchronous copies. That of global loads
-# does: in rung 9, where every global load is a copy, it and the copies' own counter add up to exactly twice the
-# simulated requests and sectors, and a copy is one request. The copies' counters are stored apart.
+# NVIDIA does not document whether the counters of loads and stores contain asynchronous copies. In rung 9, where every
+# global load is a copy, that of global loads has all of them, and that of shared stores none. Their own counter of
+# wavefronts shows twice the simulated ones. The copies' counters are stored apart.
 METRICS = (
     Metric("global load requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", _sum("loads", "requests")),
     Metric("global load sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", _sum("loads", "sectors")),
@@ -96,7 +96,7 @@ METRICS = (
         "shared store wavefronts",
         "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
         lambda report: report.total.shared_stores.wavefronts,
-        copies_gated=False,  # it is not known whether, and as how many, a copy's wavefronts are counted here
+        copies_gated=False,  # copies are not counted here
     ),
     Metric(
         "copy wavefronts", "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum", None, gated=False

@@ -274,7 +274,7 @@ class TestTurning:
 
     def test_no_device(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        with pytest.raises(DeviceError, match=r"sees no CUDA device.*choose device 'cpu'"):
+        with pytest.raises(DeviceError, match=r"sees no CUDA device.*choose device 'cpu'.*--device cpu"):
             fastsgemm.torch.enable()
 
     def test_an_old_pytorch(self, monkeypatch):

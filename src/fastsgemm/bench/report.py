@@ -73,16 +73,19 @@ def _losses(data: Data) -> list[str]:
 
 
 def comparison(compared: Sequence[Verdict]) -> list[str]:
-    """Return a line that counts the verdicts, and a table of the figures that changed."""
+    """Return a line that counts the verdicts, and a table of the figures that changed, if any did."""
     counts = Counter(one.verdict for one in compared)
     number = ", ".join(f"{counts[name]} {name}" for name in ("slower", "faster", "same", "new", "gone") if counts[name])
     lines = [
         f"{number or 'nothing to compare'}. A figure is slower or faster if it changed by more than 5 % and by more"
     ]
-    lines += ["than the noise of both runs.", "", "| figure | then | now | change | noise | verdict |"]
-    lines.append("|---|---:|---:|---:|---:|---|")
-    for one in compared:
-        if one.verdict in ("slower", "faster") and one.old and one.new:
-            change = f"{one.new / one.old - 1:+.1%} | {one.noise:.1%}"
-            lines.append(f"| {one.name} | {one.old:.3f} | {one.new:.3f} | {change} | {one.verdict} |")
+    lines.append("than the noise of both runs.")
+    changed = [
+        f"| {one.name} | {one.old:.3f} | {one.new:.3f} | {one.new / one.old - 1:+.1%} | {one.noise:.1%} "
+        f"| {one.verdict} |"
+        for one in compared
+        if one.verdict in ("slower", "faster") and one.old and one.new
+    ]
+    if changed:
+        lines += ["", "| figure | then | now | change | noise | verdict |", "|---|---:|---:|---:|---:|---|", *changed]
     return lines

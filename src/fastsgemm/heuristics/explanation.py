@@ -117,8 +117,9 @@ class Explanation:
 
 
 def _of_rung_11(problem: Problem, found: Fp16x3Choice) -> list[str]:
-    swapped = ", swap_ab" if found.trans_c else ""
-    lines = [f"constants  {found.config!r}{swapped}"]
+    assert found.config is not None
+    constants = " ".join(f"{name}={value}" for name, value in found.config.constants.items())
+    lines = [f"constants  {constants}{', swap_ab' if found.trans_c else ''}"]
     if found.ms is not None:
         lines.append(
             f"time       {found.ms:.4g} ms, {tflops(problem, found.ms):.4g} TFLOP/s (predicted, with splitting)"

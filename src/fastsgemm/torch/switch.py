@@ -314,7 +314,7 @@ def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError(
             f"PyTorch {torch.__version__} sees no CUDA device: torch.cuda.is_available() is False. Install a build for "
-            "CUDA and look whether nvidia-smi finds a device; or, for a test without one, choose device 'cpu', which "
-            "replaces the products of CPU tensors"
+            "CUDA and look whether nvidia-smi finds a device; or, for a test without one, choose device 'cpu' "
+            "(on the command line: --device cpu), which replaces the products of CPU tensors"
         )
     return Switch(precision, rung, chosen, device)

@@ -72,7 +72,10 @@ def tune_as_asked(options: argparse.Namespace) -> int:
 
 
 def _export(path: Path, outcome: Outcome, place: str) -> None:
-    """Time a sample of the results again, and write everything into a file to contribute."""
+    """Time a sample of the results again, and write everything into a file to contribute.
+
+    Whatever `fastsgemm tune --verify` will say against the file is said at once, while the device is still here.
+    """
     from fastsgemm.tuning import contribution
 
     gpu = device.open_gpu(device.ordinal(place))
@@ -80,6 +83,8 @@ def _export(path: Path, outcome: Outcome, place: str) -> None:
         checks = [contribution.check(evaluator, record) for record in contribution.sample(outcome.content.records)]
     contribution.write(path, outcome, checks, contribution.clocks(gpu))
     say(f"exported to {path}")
+    for line in contribution.faults(*contribution.read(path)):
+        say(f"as a contribution it would be refused: {line}")
 
 
 def _verify(path: Path) -> int:
@@ -95,7 +100,7 @@ def _verify(path: Path) -> int:
     found, content = contribution.read(path)
     made_on = found.machine
     print(f"{made_on.device} ({made_on.arch}), driver {made_on.driver}, NVRTC {made_on.nvrtc}, {made_on.date}")
-    print(f"records: {len(content.records)}, curves: {len(content.curves)}, records timed again: {len(found.checks)}")
+    print(f"records: {len(content.records)}, curves: {len(content.curves)}, checked after the run: {len(found.checks)}")
     if contribution.rates_of(found) is not None:
         print("rates of rung fp16x3")
     wrong = contribution.faults(found, content)
