@@ -145,7 +145,7 @@ class TestTwoDevices:
         a = whole(130, 130)
         for ordinal in (0, 1):
             A = torch.from_numpy(a).to(f"cuda:{ordinal}")
-            result = sgemm(A, A, rung=5, config=VectorizedConfig(128, 128, 64, 8, 8))
+            result = sgemm(A, A, rung="vectorized", config=VectorizedConfig(128, 128, 64, 8, 8))
             np.testing.assert_array_equal(result.cpu().numpy(), a @ a)
 
     def test_operands_on_different_devices_are_refused(self, torch):

@@ -64,18 +64,27 @@ def _opinfo(opinfo: Data) -> list[str]:
 
 
 def _gpt2(gpt2: Data) -> list[str]:
-    what = "GPT-2 (124M), {} x {} tokens, a step".format(*gpt2["batch"])
-    return _program(gpt2, what, {name: f"{ms:.1f} ms" for name, ms in gpt2["ms"].items()}, "loss")
+    lines = _program_header()
+    for run in gpt2["runs"]:
+        what = "GPT-2 (124M), {} x {} tokens, a step".format(*run["batch"])
+        lines += _program(run, what, {name: f"{ms:.1f} ms" for name, ms in run["ms"].items()}, "loss")
+    return lines
 
 
 def _gaussian_process(process: Data) -> list[str]:
     what = f"n = {process['n']}, {process['iterations']} steps, CG tolerance {process['cg_tolerance']:g}"
-    return _program(process, what, {name: f"{s:.2f} s" for name, s in process["seconds"].items()}, "hyperparameters")
+    return _program_header() + _program(
+        process, what, {name: f"{s:.2f} s" for name, s in process["seconds"].items()}, "hyperparameters"
+    )
+
+
+def _program_header() -> list[str]:
+    return header("program", "products", "time", "difference from PyTorch", "FLOPs replaced")
 
 
 def _program(program: Data, what: str, times: Mapping[str, str], compared: str) -> list[str]:
     """Return a line for each kind of products: the time, and how far `compared` is from what PyTorch gives."""
-    lines = header("program", "products", "time", "difference from PyTorch", "FLOPs replaced")
+    lines = []
     for name, time in times.items():
         difference = program["difference"].get(name)
         shown = "" if difference is None else f"{compared} {difference:.1e}"
@@ -84,11 +93,12 @@ def _program(program: Data, what: str, times: Mapping[str, str], compared: str) 
 
 
 def _losses(gpt2: Data) -> list[str]:
-    names = list(gpt2["losses"])
-    lines = header("step", *names)
+    """Return the losses of the first run."""
+    losses = gpt2["runs"][0]["losses"]
+    lines = header("step", *losses)
     for step in sorted({0, 1, 4, 9, 14, gpt2["steps"] - 1}):
         if step < gpt2["steps"]:
-            lines.append(line(step + 1, *(f"{gpt2['losses'][name][step]:.6f}" for name in names)))
+            lines.append(line(step + 1, *(f"{each[step]:.6f}" for each in losses.values())))
     return lines
 
 

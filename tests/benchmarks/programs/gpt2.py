@@ -44,7 +44,7 @@ def prepare(config, rows):
     fastsgemm.prepare(words, width, rows, "TN")
 
 
-def train(device, small, how, steps, disturbed=False):
+def train(device, small, batch, how, steps, disturbed=False):
     """Return the losses and the median time of a step in ms."""
     model, config = model_of(device, small)
     if disturbed:
@@ -58,7 +58,7 @@ def train(device, small, how, steps, disturbed=False):
     losses, times = [], []
     with how:
         for _ in range(steps):
-            ids = torch.randint(config.vocab_size, _size(small), generator=data).to(device)
+            ids = torch.randint(config.vocab_size, batch, generator=data).to(device)
             started = time.perf_counter()
             loss = model(input_ids=ids, labels=ids).loss
             loss.backward()
@@ -69,22 +69,22 @@ def train(device, small, how, steps, disturbed=False):
     return losses, statistics.median(times[steps // 4 :])
 
 
-def _size(small):
-    """Return how many texts a step has, and how many tokens each."""
-    return (2, 32) if small else (4, 256)
-
-
 def measure(device="cuda", small=False):
     steps = 4 if small else 20
+    batches = [(2, 32)] if small else [(4, 256), (8, 512)]  # texts, and tokens of each
+    return {"steps": steps, "runs": [_run(device, small, batch, steps) for batch in batches]}
+
+
+def _run(device, small, batch, steps):
     if device == "cuda":
-        prepare(model_of(device, small)[1], math.prod(_size(small)))
-    run = partial(train, device, small)
+        prepare(model_of(device, small)[1], math.prod(batch))
+    run = partial(train, device, small, batch)
     found = compare(run, steps, _difference, device, small)
     found["losses"], found["ms"] = found.pop("results"), found.pop("times")
     noise, _ = run(nullcontext(), steps, disturbed=True)
     found["losses"]["PyTorch, disturbed"] = noise
     found["difference"]["PyTorch, disturbed"] = _difference(noise, found["losses"]["PyTorch"])
-    return {"batch": _size(small), "steps": steps, **found}
+    return {"batch": batch, **found}
 
 
 def _difference(losses, plain):
