@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith("torch_"))
-ON_A_GPU = ("graph_capture", "many_gpus")
+ON_A_GPU = ("graph_capture", "many_gpus", "pytorch_tensors", "training")
 SECONDS = (*ON_A_GPU, "reproducible", "serving")  # they import PyTorch, or simulate whole products
 
 pytestmark = pytest.mark.skipif(not EXAMPLES, reason="examples/ is part of a checkout only")
