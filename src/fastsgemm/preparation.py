@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from fastsgemm import device as devices
 from fastsgemm import rungs
 from fastsgemm.call import product as call
+from fastsgemm.call.fp16x3 import Split
 from fastsgemm.device import DeviceTraits, Gpu
 from fastsgemm.errors import ArgumentError, PrecisionError, ShapeError
 from fastsgemm.geometry import variants
@@ -29,6 +30,7 @@ from fastsgemm.tuning import first_use
 MOST_PROBLEMS = 65536  # of one `prepare`: as many choices as a process keeps
 _SPLITS = ("", "A", "B", "AB")  # which operands can have been split before
 SOURCES = ("matrix", "row", "column")  # what C can be where `out` is written
+_How = tuple[Rung | None, None, str, Split]
 
 
 @dataclass(frozen=True)
@@ -127,9 +129,9 @@ def prepare(
     as arrays are allocated. A slice whose leading dimension or address allows narrower loads only may need one more
     kernel.
 
-    What is written is taken to be row-major. A column-major one has the kernels of the transposed problem, where M and
-    N, the sides of `split`, and row and column are exchanged, and layout NN is TT. Beside a row-major `out`, a
-    column-major C has those of a column.
+    What is written is taken to be row-major. A column-major one has the kernels of the transposed problem: exchange M
+    and N, the sides of `split`, row and column, and the layouts NN and TT. Beside a row-major `out`, a column-major C
+    has the kernels of a column.
 
     Examples
     --------
@@ -143,7 +145,7 @@ def prepare(
         asked, _ = rungs.batch_invariant(asked, None, precision)
     if source not in ("", *SOURCES):
         raise ArgumentError(f"source must be 'matrix', 'row' or 'column', or empty without `out`, got {source!r}")
-    how = (asked, None, precision, _split(split, precision))
+    how: _How = (asked, None, precision, _split(split, precision))
     problems = _problems(M, N, K, layout, batch)
     began = time.perf_counter()
     bar = Bar(progress)
@@ -237,9 +239,7 @@ class _Planner:
         return _Needed(key)
 
 
-def _needed(
-    device: DeviceTraits, problems: Sequence[Problem], how: tuple[Any, ...], source: str, bar: Bar
-) -> dict[Any, int]:
+def _needed(device: DeviceTraits, problems: Sequence[Problem], how: _How, source: str, bar: Bar) -> dict[Any, int]:
     """Return the keys of the kernels that calls on the problems need, each with its dynamic shared memory in bytes.
 
     Parameters
@@ -256,14 +256,14 @@ def _needed(
     bar.begin("choose", len(problems))
     for problem in problems:
         metas, read = _metas(problem, source)
-        for step in call.draft(planner, 0, metas, (0, 0, 0), *how, source=read).steps:
+        for step in call.draft(planner, 0, metas, (0, 0, 0), *how, read).steps:
             found.setdefault(step.kernel.key, step.shared_bytes)  # type: ignore[attr-defined]
         bar.step()
     return found
 
 
 def _metas(problem: Problem, source: str) -> tuple[call.Metas, tuple[Any, ...]]:
-    """Return what a call knows of A, B and C in dense arrays, and of the source and its address, if there is one."""
+    """Return what a call knows of dense A, B and C, and meta and misalignment of the source, if there is one."""
     lying: list[Lying] = list(variants.dense(problem))
     if problem.batch > 1:
         lying = [((problem.batch, *shape), (math.prod(shape), *strides)) for shape, strides in lying]

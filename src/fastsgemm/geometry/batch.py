@@ -188,7 +188,7 @@ def _matrices(array: Lying, missing: int | None) -> tuple[tuple[int, ...], Strid
 
 
 def _broadcast(array: Lying, shape: Sequence[int]) -> tuple[tuple[int, ...], Strides]:
-    """Return shape and strides of an array broadcast to `shape`; those along an extent of 1, which say nothing, are 0."""
+    """Return shape and strides of an array broadcast to `shape`; strides along an extent of 1 are 0."""
     missing = len(shape) - len(array[0])
     steps = (0 if own == 1 else step for own, step in zip(*array, strict=True))
     return tuple(shape), (0,) * missing + tuple(steps)
