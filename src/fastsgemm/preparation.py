@@ -99,8 +99,8 @@ def prepare(
     split : str
         ``A``, ``B`` or ``AB``: the operands that `fastsgemm.split` split before. Precision "fp16x3" only.
     source : str
-        ``matrix``, ``row`` or ``column``: what C is in calls that also have `out`, so that another array is written. A
-        bias that every row of the product gets is a row. Default: no C, or no `out` beside it.
+        ``matrix``, ``row`` or ``column``: what C is in calls that write another array, because they also have `out` or
+        C is a JAX array. A bias of each row of the product is a row. Default: calls without C, or that write it.
     device : int or str
         CUDA's number of a device in this machine, or ``cuda:1``. For a device that is named, such as
         ``"NVIDIA H200"`` or ``"sm_90"``, kernels are compiled into the cache only, and no device is needed.
