@@ -35,6 +35,14 @@ for rows in (8, 1, 32, 8):
     y = fastsgemm.sgemm(x, weight)
     assert abs(y - x @ weight).max() < 1e-3
 
+# With a bias, which the kernel reads where it lies while it writes y.
+bias = array(OUTPUTS)
+x, y = array(32, INPUTS), array(32, OUTPUTS)
+if on_device:
+    print(fastsgemm.prepare(32, OUTPUTS, INPUTS, source="row"))
+fastsgemm.sgemm(x, weight, 1.0, 1.0, bias, out=y)
+assert abs(y - (x @ weight + bias)).max() < 1e-3
+
 # With tensor cores: the weight is split into FP16 pairs once, and each request splits its input only.
 if on_device:
     print(fastsgemm.prepare(32, OUTPUTS, INPUTS, precision="fp16x3", split="B"))

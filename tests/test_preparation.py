@@ -11,7 +11,15 @@ from fastsgemm import preparation, rungs
 from fastsgemm.call import dispatch
 from fastsgemm.command_line import main
 from fastsgemm.device import DeviceInfo
-from fastsgemm.errors import ArgumentError, CompileError, ConfigError, DeviceError, PrecisionError, ShapeError
+from fastsgemm.errors import (
+    ArgumentError,
+    CaptureError,
+    CompileError,
+    ConfigError,
+    DeviceError,
+    PrecisionError,
+    ShapeError,
+)
 from fastsgemm.geometry import variants
 from fastsgemm.jit import compiler, kernel
 from fastsgemm.problem import LAYOUTS, Problem
@@ -176,6 +184,7 @@ def test_what_cannot_be_prepared_is_refused(arguments, error, message):
         ({"rung": "warptiled", "batch_invariant": True}, ConfigError, "skinny_in_order, got 8 warptiled"),
         ({"rung": "warptiled", "precision": "fp16x3"}, PrecisionError, "computes with precision 'ieee'"),
         ({"split": "B"}, PrecisionError, "split='B' needs precision 'fp16x3', got 'ieee'"),
+        ({"source": "C"}, ArgumentError, "source must be 'matrix', 'row' or 'column'.* got 'C'"),
         ({"split": "C", "precision": "fp16x3"}, ArgumentError, "split must be 'A', 'B' or 'AB'.* got 'C'"),
         ({"batch": 0}, ShapeError, "at least 1 product, got 0"),
         ({"batch": [1, 2.0]}, ArgumentError, "batch must be an int .* got 2.0"),
@@ -246,6 +255,138 @@ def test_a_prepared_call_loads_what_was_prepared_and_nothing_else(python_h200, o
     assert dict(zip(gpu.kernels, gpu.loaded, strict=True)) == prepared  # the same code, names and shared memory
 
 
+def read_for_out(problem, batch, source):
+    """Return what the calls with `out` read that are prepared with this `source`."""
+    shapes = {"matrix": (problem.M, problem.N), "row": (1, problem.N), "column": (problem.M, 1)}
+    extents = (batch,) if batch > 1 and source == "matrix" else ()
+    return np.zeros((*extents, *shapes[source]), np.float32)
+
+
+@pytest.mark.parametrize("order", ["row-major", "column-major"])
+@pytest.mark.parametrize("source", preparation.SOURCES)
+@pytest.mark.parametrize(
+    ("problem", "batch", "how"),
+    [
+        (Problem(64, 512, 512), 1, {}),
+        (Problem(64, 512, 512, "NT"), 3, {}),
+        (Problem(64, 510, 512), 1, {}),
+        (Problem(2, 512, 2048, "TN"), 1, {}),
+        (Problem(512, 1, 256), 1, {}),
+        (Problem(1, 512, 256), 1, {}),
+        (Problem(512, 512, 16384), 1, {"rung": "pipelined"}),
+        (Problem(1, 512, 2048), 1, {"batch_invariant": True}),
+        (Problem(64, 512, 8192), 3, {"batch_invariant": True}),
+        (Problem(64, 512, 512), 2, {"rung": "warptiled"}),
+        (Problem(1, 64, 64), 1, {"precision": "fp16x3"}),
+        (Problem(256, 256, 256), 3, {"rung": "fp16x3"}),
+        (Problem(256, 512, 4096, "TN"), 1, {"precision": "fp16x3", "split": "B"}),
+    ],
+    ids=str,
+)
+def test_a_prepared_call_with_out_loads_what_was_prepared_and_nothing_else(
+    python_h200, on_device, problem, batch, how, source, order
+):
+    gpu = python_h200
+    p = problem
+    preparation.prepare(p.M, p.N, p.K, p.layout, batch=batch, source=source, progress=False, **how)
+    prepared = dict(zip(gpu.kernels, gpu.loaded, strict=True))
+    A, B = given(problem, batch)
+    C, D = read_for_out(problem, batch, source), np.zeros((*A.shape[:-1], problem.N), np.float32)
+    sides = how.get("split", "")
+    if order == "column-major":  # the transposed problem
+        A, B, C, D = (x.swapaxes(-1, -2) for x in (B, A, C, D))
+        sides = sides.translate({ord("A"): "B", ord("B"): "A"})
+    operands = {"A": on_device(A), "B": on_device(B)}
+    operands |= {side: fastsgemm.split(operands[side], side) for side in sides}
+    gpu.kernels.clear()
+    gpu.loaded.clear()
+    options = {name: value for name, value in how.items() if name != "split"}
+    fastsgemm.sgemm(*operands.values(), 1.0, 0.5, on_device(C), out=on_device(D), **options)
+    assert dict(zip(gpu.kernels, gpu.loaded, strict=True)) == prepared
+
+
+def kernels_for(M, N, K, **how):
+    """Return the floats at which a product reads its source, and the other kernels that are prepared."""
+    gpu = FakeGpu()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first_use, "open_device", lambda ordinal: gpu)
+        patch.setattr(compiler, "cubin", lambda source, name, arch: source)
+        preparation.prepare(M, N, K, progress=False, **how)
+    [product] = (key for key in gpu.kernels if isinstance(key, kernel.Key))
+    helpers = {
+        key if isinstance(key, str) else (key[0], dict(key[1])["SOURCE"]) for key in gpu.kernels if key != product
+    }
+    return product.variant.source, helpers
+
+
+@pytest.mark.parametrize(
+    ("problem", "how", "expected"),
+    [
+        ((64, 512, 512), {}, (0, set())),
+        ((64, 512, 512), {"source": "matrix"}, (4, set())),
+        ((64, 512, 512), {"source": "row"}, (4, set())),
+        ((64, 512, 512), {"source": "column"}, (1, set())),
+        ((64, 510, 512), {"source": "row"}, (1, set())),
+        ((512, 1, 256), {"source": "row"}, (1, set())),  # one number
+        ((512, 1, 256), {"source": "matrix"}, (4, set())),
+        ((512, 512, 16384), {"rung": "pipelined"}, (0, {"reduce_parts"})),
+        ((512, 512, 16384), {"rung": "pipelined", "source": "row"}, (0, {("reduce_parts.cu", 1)})),
+        ((64, 512, 8192), {"batch_invariant": True, "source": "row"}, (0, {("reduce_segments.cu", 1)})),
+        ((64, 512, 512), {"rung": "warptiled", "source": "row"}, (0, {"copy_strided"})),
+    ],
+    ids=str,
+)
+def test_what_c_is_decides_which_kernels_read_it(problem, how, expected):
+    assert kernels_for(*problem, **how) == expected
+
+
+def test_a_prepared_call_with_out_can_be_captured_without_a_call_before(python_h200, on_device):
+    python_h200.capturing.add(5)
+    A, B = map(on_device, given(Problem(64, 512, 512, "NT"), 1))
+    bias, D = on_device(np.zeros(512, np.float32)), on_device(np.zeros((64, 512), np.float32))
+    preparation.prepare(64, 512, 512, "NT", progress=False)
+    with pytest.raises(CaptureError):
+        fastsgemm.sgemm(A, B, 1.0, 1.0, bias, out=D)
+    preparation.prepare(64, 512, 512, "NT", source="row", progress=False)
+    fastsgemm.sgemm(A, B, 1.0, 1.0, bias, out=D)
+
+
+PYTORCH = {
+    "linear": ((64, 512, 256, "NT"), {"source": "row"}, (64, 256), (512, 256), (512,)),
+    "linear of one column": ((64, 1, 256, "NT"), {"source": "row"}, (64, 256), (1, 256), (1,)),
+    "linear of sequences": ((64, 512, 256, "NT"), {"source": "row"}, (2, 32, 256), (512, 256), (512,)),
+    "linear without bias": ((64, 512, 256, "NT"), {}, (64, 256), (512, 256)),
+    "addmm": ((64, 512, 256), {"source": "matrix"}, (64, 512), (64, 256), (256, 512)),
+    "addmm_": ((64, 512, 256), {}, (64, 512), (64, 256), (256, 512)),
+    "addmm with a row": ((64, 512, 256), {"source": "row"}, (512,), (64, 256), (256, 512)),
+    "addmm with a column": ((64, 512, 256), {"source": "column"}, (64, 1), (64, 256), (256, 512)),
+    "addmv": ((512, 1, 256), {"source": "matrix"}, (512,), (512, 256), (256,)),
+    "baddbmm": ((64, 512, 256), {"batch": 3, "source": "matrix"}, (3, 64, 512), (3, 64, 256), (3, 256, 512)),
+    "baddbmm with rows": ((64, 512, 256), {"batch": 3, "source": "row"}, (3, 1, 512), (3, 64, 256), (3, 256, 512)),
+}
+
+
+@pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
+@pytest.mark.parametrize("call", PYTORCH)
+def test_the_products_of_pytorch_can_be_prepared(python_h200, on_host, torch, monkeypatch, call, precision):
+    import fastsgemm.torch
+    from fastsgemm.torch import products
+
+    gpu = python_h200
+    monkeypatch.setattr(products, "gpu_of", lambda ordinal: gpu)
+    monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
+    problem, how, *shapes = PYTORCH[call]
+    preparation.prepare(*problem, precision=precision, progress=False, **how)
+    prepared = set(gpu.kernels)
+    gpu.kernels.clear()
+    name = call.split()[0]
+    function = torch.nn.functional.linear if name == "linear" else getattr(torch.Tensor, name)
+    with fastsgemm.torch.enabled(device="cpu", precision=precision) as turned:
+        function(*(torch.zeros(shape) for shape in shapes))
+    assert [line.reason for line in turned.report().lines] == [""]
+    assert gpu.kernels.keys() == prepared
+
+
 def test_rung_11_is_prepared_where_it_is_used(gpu, compiled):
     preparation.prepare(4096, 4096, 4096, precision="fp16x3", progress=False)
     assert "fastsgemm_fp16x3" in compiled and "fastsgemm_pipelined" not in compiled
@@ -306,6 +447,7 @@ def test_the_command_prints_what_it_did(compiled, capsys):
         (["--batch-invariant"], {"batch_invariant": True}),
         (["--precision", "fp16x3"], {"precision": "fp16x3"}),
         (["--precision", "fp16x3", "--split", "B"], {"precision": "fp16x3", "split": "B"}),
+        (["--rung", "warptiled", "--source", "row"], {"rung": "warptiled", "source": "row"}),
     ],
     ids=str,
 )

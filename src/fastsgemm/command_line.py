@@ -158,7 +158,7 @@ def _prepare(options: argparse.Namespace) -> int:
     M, N, K, layout = preparation.parse(options.problems)
     found = preparation.prepare(
         M, N, K, layout, batch=options.batch, rung=options.rung, precision=options.precision,
-        batch_invariant=options.batch_invariant, split=options.split, device=options.device,
+        batch_invariant=options.batch_invariant, split=options.split, source=options.source, device=options.device,
     )  # fmt: skip
     if options.json:
         _print_json(dataclasses.asdict(found))
@@ -295,6 +295,12 @@ def _parser() -> argparse.ArgumentParser:
     _call(ahead)
     ahead.add_argument(
         "--split", choices=("A", "B", "AB"), default="", help="operands that were split before, by fastsgemm.split"
+    )
+    ahead.add_argument(
+        "--source",
+        choices=preparation.SOURCES,
+        default="",
+        help="what C is in calls that also have out; a bias is a row",
     )
     _finish(ahead, _prepare)
 

@@ -54,7 +54,7 @@ class UnknownRungError(FastsgemmError, ValueError):
 class PrecisionError(FastsgemmError, ValueError):
     """A precision that there is not, or one that does not go with the other arguments.
 
-    These are the rung, the config, a split operand and `batch_invariant`. `prepare` takes ``ieee`` only.
+    These are the rung, the config, a split operand and `batch_invariant`.
     """
 
 

@@ -14,11 +14,14 @@ from typing import Any, NamedTuple
 from fastsgemm import device as devices
 from fastsgemm import rungs
 from fastsgemm.call import product as call
+from fastsgemm.call.fp16x3 import Split
 from fastsgemm.device import DeviceTraits, Gpu
 from fastsgemm.errors import ArgumentError, PrecisionError, ShapeError
 from fastsgemm.geometry import variants
+from fastsgemm.geometry.layout import Lying
 from fastsgemm.heuristics.explanation import device_at
-from fastsgemm.jit import compiler, kernel, source
+from fastsgemm.jit import compiler, kernel
+from fastsgemm.jit.source import generate, helper, target, with_constants
 from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, checked_batch
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
@@ -26,6 +29,8 @@ from fastsgemm.tuning import first_use
 
 MOST_PROBLEMS = 65536  # of one `prepare`: as many choices as a process keeps
 _SPLITS = ("", "A", "B", "AB")  # which operands can have been split before
+SOURCES = ("matrix", "row", "column")  # what C can be where `out` is written
+_How = tuple[Rung | None, None, str, Split]
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ def prepare(
     precision: str = "ieee",
     batch_invariant: bool = False,
     split: str = "",
+    source: str = "",
     device: int | str = 0,
     progress: bool = True,
 ) -> Preparation:
@@ -92,6 +98,9 @@ def prepare(
         As in `sgemm`.
     split : str
         ``A``, ``B`` or ``AB``: the operands that `fastsgemm.split` split before. Precision "fp16x3" only.
+    source : str
+        ``matrix``, ``row`` or ``column``: what C is in calls that write another array, because they also have `out` or
+        C is a JAX array. A bias of each row of the product is a row. Default: calls without C, or that write it.
     device : int or str
         CUDA's number of a device in this machine, or ``cuda:1``. For a device that is named, such as
         ``"NVIDIA H200"`` or ``"sm_90"``, kernels are compiled into the cache only, and no device is needed.
@@ -107,7 +116,7 @@ def prepare(
     ShapeError
         An extent or a layout is out of range, or there are no problems, or more than 65536.
     ArgumentError
-        An extent is no int and no iterable of them, or `split` is none of those named.
+        An extent is no int and no iterable of them, or `split` or `source` is none of those named.
     PrecisionError
         There is no such precision, it contradicts the rung or batch_invariant=True, or `split` has no use in it.
     DeviceError, ConfigError, CompileError
@@ -118,31 +127,38 @@ def prepare(
     -----
     Operands are taken to be dense: leading dimensions without padding, and addresses that are multiples of 16 bytes,
     as arrays are allocated. A slice whose leading dimension or address allows narrower loads only may need one more
-    kernel. So may a column-major C, and `out` beside a C.
+    kernel.
+
+    What is written is taken to be row-major. A column-major one has the kernels of the transposed problem: exchange M
+    and N, the sides of `split`, row and column, and the layouts NN and TT. Beside a row-major `out`, a column-major C
+    has the kernels of a column.
 
     Examples
     --------
     >>> import fastsgemm
     >>> fastsgemm.prepare(range(1, 513), 4096, 4096, "NT")  # doctest: +SKIP
+    >>> fastsgemm.prepare(range(1, 513), 4096, 4096, "NT", source="row")  # with a bias, as C  # doctest: +SKIP
     """
     asked = None if rung is None else rungs.find(rung)
     precision = rungs.precision_of(asked, precision)
     if batch_invariant or asked in rungs.IN_ORDER:
         asked, _ = rungs.batch_invariant(asked, None, precision)
-    how = (asked, None, precision, _split(split, precision))
+    if source not in ("", *SOURCES):
+        raise ArgumentError(f"source must be 'matrix', 'row' or 'column', or empty without `out`, got {source!r}")
+    how: _How = (asked, None, precision, _split(split, precision))
     problems = _problems(M, N, K, layout, batch)
     began = time.perf_counter()
     bar = Bar(progress)
     try:
         if isinstance(device, str) and not devices.is_present(device.lower()):
             described = device_at(device)
-            needed = _needed(described, problems, how, bar)
+            needed = _needed(described, problems, how, source, bar)
             for _ in _compiled(needed, described.arch, bar):
                 pass
             name, loaded = described.name, False
         else:
             gpu = first_use.open_device(devices.ordinal(device))
-            needed = _needed(gpu, problems, how, bar)
+            needed = _needed(gpu, problems, how, source, bar)
             _load(gpu, needed, bar)
             name, loaded = gpu.name, True
     finally:
@@ -223,7 +239,7 @@ class _Planner:
         return _Needed(key)
 
 
-def _needed(device: DeviceTraits, problems: Sequence[Problem], how: tuple[Any, ...], bar: Bar) -> dict[Any, int]:
+def _needed(device: DeviceTraits, problems: Sequence[Problem], how: _How, source: str, bar: Bar) -> dict[Any, int]:
     """Return the keys of the kernels that calls on the problems need, each with its dynamic shared memory in bytes.
 
     Parameters
@@ -232,27 +248,31 @@ def _needed(device: DeviceTraits, problems: Sequence[Problem], how: tuple[Any, .
     problems : sequence of Problem
     how : tuple
         Rung, config, precision and split, as `fastsgemm.call.product.draft` takes them.
+    source : str
     bar : Bar
     """
     planner: Any = _Planner(device)
     found: dict[Any, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
-        for step in call.draft(planner, 0, _metas(problem), (0, 0, 0), *how).steps:
+        metas, read = _metas(problem, source)
+        for step in call.draft(planner, 0, metas, (0, 0, 0), *how, read).steps:
             found.setdefault(step.kernel.key, step.shared_bytes)  # type: ignore[attr-defined]
         bar.step()
     return found
 
 
-def _metas(problem: Problem) -> Any:
-    """Return what a call knows of A, B and C in dense arrays."""
-    found = []
-    for shape, strides in variants.dense(problem):
-        lying: tuple[tuple[int, ...], tuple[int, ...]] = (shape, strides)
-        if problem.batch > 1:
-            lying = (problem.batch, *shape), (shape[0] * shape[1], *strides)
-        found.append((*lying, 0, None, False))  # on the first device, without a fault, not read-only
-    return tuple(found)
+def _metas(problem: Problem, source: str) -> tuple[call.Metas, tuple[Any, ...]]:
+    """Return what a call knows of dense A, B and C, and meta and misalignment of the source, if there is one."""
+    lying: list[Lying] = list(variants.dense(problem))
+    if problem.batch > 1:
+        lying = [((problem.batch, *shape), (math.prod(shape), *strides)) for shape, strides in lying]
+    sources = {"matrix": lying[2], "row": ((problem.N,), (1,)), "column": ((problem.M, 1), (1, 1))}
+    if source:
+        lying.append(sources[source])
+    # On the first device, without a fault, not read-only.
+    a, b, c, *read = ((shape, strides, 0, None, False) for shape, strides in lying)
+    return (a, b, c), (*read, 0) if read else ()
 
 
 def _compiled(needed: Iterable[Any], arch: str, bar: Bar) -> Iterator[tuple[Any, bytes]]:
@@ -272,12 +292,12 @@ def _compiled(needed: Iterable[Any], arch: str, bar: Bar) -> Iterator[tuple[Any,
 def _cubin(key: Any, arch: str) -> bytes:
     if isinstance(key, kernel.Key):
         rung = next(rung for rung in (*rungs.RUNGS, *rungs.IN_ORDER) if rung.file == key.file)
-        text = source.generate(rung, key.config, key.variant)
+        text = generate(rung, key.config, key.variant)
     elif isinstance(key, str):
-        text = source.helper(key)
+        text = helper(key)
     else:
         file, constants = key
-        text, arch = source.with_constants(file, dict(constants)), source.target(file, arch)
+        text, arch = with_constants(file, dict(constants)), target(file, arch)
     return compiler.cubin(text, _name(key), arch)
 
 

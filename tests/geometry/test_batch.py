@@ -81,6 +81,15 @@ def test_what_is_read_in_place_of_c_broadcasts(operands, data):
     np.testing.assert_array_equal(C, np.broadcast_to(source, C.shape))
 
 
+@pytest.mark.parametrize("source", [((8,), (1,)), ((8, 1), (1, 1)), ((8, 1), (1, 5)), ((1, 8, 1), (3, 1, 2))])
+def test_a_source_of_one_column_lies_alike_whatever_its_shape_and_the_strides_along_extents_of_1(source):
+    result = (8,) if len(source[0]) == 1 else (8, 1)
+    b = ((6,), (1,)) if len(source[0]) == 1 else ((6, 1), (1, 1))
+    result = (1, *result) if len(source[0]) == 3 else result
+    _, found = stacks(((*result[:-2], 8, 6), row_major((*result[:-2], 8, 6))), b, (result, row_major(result)), source)
+    assert found[3] == Stack((8, 1), (1, 0))
+
+
 def test_a_batch_of_dense_matrices_is_one_dimension():
     shapes = (2, 3, 4, 5, 6), (2, 3, 4, 6, 7), (2, 3, 4, 5, 7)
     extents, found = stacks(*((shape, row_major(shape)) for shape in shapes))

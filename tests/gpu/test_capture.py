@@ -40,6 +40,21 @@ def test_what_was_prepared_can_be_captured_at_once(torch, size):
     assert (C == K).all()
 
 
+@pytest.mark.parametrize("source", ["matrix", "row", "column"])
+@pytest.mark.parametrize("size", [(8, 340, 333), (300, 300, 20000)], ids=str)
+def test_what_was_prepared_for_out_can_be_captured_at_once(torch, size, source):
+    M, N, K = size
+    prepare(M, N, K, source=source, progress=False)
+    A, B, D = torch.ones(M, K, device="cuda"), torch.ones(K, N, device="cuda"), torch.zeros(M, N, device="cuda")
+    C = torch.ones({"matrix": (M, N), "row": (N,), "column": (M, 1)}[source], device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        sgemm(A, B, 1.0, 1.0, C, out=D)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (D == K + 1).all()
+
+
 def test_a_new_result_inside_a_graph(torch):
     A = torch.ones(64, 64, device="cuda")
     sgemm(A, A)

@@ -106,6 +106,16 @@ def test_what_lies_like_c_is_read_16_bytes_at_a_time(how, lying):
     assert scalar.total.loads["S"].bytes == 4 * M * N and scalar.total.loads["S"].requests == 4 * loads.requests
 
 
+@pytest.mark.parametrize("how", ["pipelined", "skinny"])
+def test_a_column_that_is_all_of_c_is_read_16_bytes_at_a_time(how):
+    rung, config, _ = HOW[how]
+    A, B, C = drawn(36, 20), drawn(20, 1, seed=2), drawn(36, 1, seed=3)
+    found, report = sgemm(rung, config, A, B, 1.5, -0.5, C, out=np.full((36, 1), np.nan, np.float32))
+    same_bits(found, sgemm(rung, config, A, B, 1.5, -0.5, C.copy())[0])
+    loads, stores = report.total.loads["S"], report.total.stores["C"]
+    assert loads.bytes == stores.bytes == 4 * 36 and loads.requests == stores.requests
+
+
 @pytest.mark.parametrize("how", ["pipelined", "split-K", "skinny", "batch_invariant, split-K"])
 def test_beta_zero_never_reads_the_source_and_alpha_zero_never_a_and_b(how):
     rung, config, (M, N, K) = HOW[how]

@@ -188,11 +188,10 @@ def _matrices(array: Lying, missing: int | None) -> tuple[tuple[int, ...], Strid
 
 
 def _broadcast(array: Lying, shape: Sequence[int]) -> tuple[tuple[int, ...], Strides]:
-    """Return shape and strides of an array broadcast to `shape`."""
+    """Return shape and strides of an array broadcast to `shape`; strides along an extent of 1 are 0."""
     missing = len(shape) - len(array[0])
-    steps = (0 if own == 1 and own != extent else step
-             for own, step, extent in zip(*array, shape[missing:], strict=True))  # fmt: skip
-    return tuple(shape), ((0,) * missing + tuple(steps))
+    steps = (0 if own == 1 else step for own, step in zip(*array, strict=True))
+    return tuple(shape), (0,) * missing + tuple(steps)
 
 
 def _ordered(extents: tuple[int, ...], found: list[Stack]) -> tuple[tuple[int, ...], list[Stack]]:
