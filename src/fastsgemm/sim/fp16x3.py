@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, Side, TileConfig, Tiling
+from fastsgemm.geometry import splitting
+from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, TileConfig, Tiling
 from fastsgemm.geometry.layout import Stored, stored
+from fastsgemm.geometry.splitting import Side, SideArguments
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import source
-from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import kernel_name
 from fastsgemm.sim.global_memory import Region, misalignment
@@ -31,7 +32,6 @@ HALVES = LINE_BYTES // 2  # FP16 numbers of a line in a block of k: 32 hi, 32 lo
 PRODUCTS = (kernel_name("11_fp16x3.cu"), kernel_name("11_fp16x3_mma.cu"))
 SPARSE = 4  # places of elements left out that are kept for a line
 
-_CLUSTERS = 90  # the first architecture with clusters
 _REDUCE_THREADS = _GUARD_THREADS = 256  # of a block
 _GUARD_BLOCKS = 4  # any number is right; a device uses one an SM
 
@@ -87,52 +87,58 @@ def split(
     """
     K = matrices[0].shape[1]
     device = machine.device
-    clusters, multiprocessors = compute_capability(device.arch) >= _CLUSTERS, device.multiprocessors
+    clusters, multiprocessors = splitting.has_clusters(device.arch), device.multiprocessors
     results = [_unwritten(X.shape[0], K) for X in matrices]
     hows = [_stored(X) for X in matrices]
     sides = [Side(how.trans, _width(X, how.ld), X.shape[0]) for how, X in zip(hows, matrices, strict=True)]
     order = sorted(range(len(sides)), key=lambda number: sides[number].order)
     reports: list[Report] = []
-    args: list[Any] = []
+    given: list[SideArguments] = []
     operands: dict[str, Region] = {}
     for number in order:
-        X, result, ldx, side = matrices[number], results[number], hows[number].ld, sides[number]
-        parts = geometry.maxima_parts(side.lines, K, multiprocessors) if side.strided and not clusters else 0
-        maxima = np.empty(parts * side.lines, np.uint32)
-        if parts:
-            reports.append(_find_maxima(X, ldx, side.vec, result.info, maxima, machine, early))
-            early = True
-        regions = (
-            Region(X), Region(maxima), Region(result.pairs, read=False, write=True, complete=True),
-            Region(result.info, write=True), Region(result.where, read=False, write=True),
+        X, result, side = matrices[number], results[number], sides[number]
+        parts = splitting.maxima_parts(side, K, clusters, multiprocessors)
+        names = SideArguments(
+            lines=side.lines, X=f"X_{number}", ldx=hows[number].ld, maxima=f"maxima_{number}" if parts else 0,
+            maxima_parts=parts, pairs=f"pairs_{number}", info=f"info_{number}", where=f"where_{number}",
         )  # fmt: skip
-        names = [f"{name}_{number}" for name in ("X", "maxima", "pairs", "info", "where")]
-        operands |= zip(names, regions, strict=True)
-        args += [side.lines, names[0], ldx, names[1] if parts else 0, parts, *names[2:]]
-    if len(sides) == 1:
-        args += 8 * [0]
+        if parts:
+            maxima = np.empty(parts * side.lines, np.uint32)
+            reports.append(_find_maxima(names, side.vec, X, result.info, maxima, machine, early))
+            early = True
+            operands[names.maxima] = Region(maxima)
+        operands |= {
+            names.X: Region(X), names.pairs: Region(result.pairs, read=False, write=True, complete=True),
+            names.info: Region(result.info, write=True), names.where: Region(result.where, read=False, write=True),
+        }  # fmt: skip
+        given.append(names)
     ordered = [sides[number] for number in order]
-    launch = geometry.split_launch(ordered, K, clusters, multiprocessors, device.shared_limit)
-    splitting = machine.launch(
-        source_of("split.cu", launch.constants), kernel_name("split"), launch.blocks, geometry.SPLIT_THREADS,
-        launch.shared_bytes, [K, launch.first_blocks, *args], operands, early=early,
+    launch = splitting.split_launch(ordered, K, clusters, multiprocessors, device.shared_limit)
+    report = machine.launch(
+        source_of("split.cu", launch.constants), kernel_name("split"), launch.blocks, splitting.SPLIT_THREADS,
+        launch.shared_bytes, launch.arguments(K, *given), operands, early=early,
     )  # fmt: skip
-    return results, (*reports, splitting)
+    return results, (*reports, report)
 
 
 def _find_maxima(
-    X: Matrix, ldx: int, vec: int, info: NDArray[np.int32], maxima: NDArray[np.uint32], machine: Machine, early: bool
+    names: SideArguments,
+    vec: int,
+    X: Matrix,
+    info: NDArray[np.int32],
+    maxima: NDArray[np.uint32],
+    machine: Machine,
+    early: bool,
 ) -> Report:
     """Launch ``column_maxima``."""
-    lines, K = X.shape
     operands = {
-        "X": Region(X), "info": Region(info, write=True),
-        "maxima": Region(maxima, read=False, write=True, complete=True),
+        names.X: Region(X), names.info: Region(info, write=True),
+        names.maxima: Region(maxima, read=False, write=True, complete=True),
     }  # fmt: skip
-    grid = (_whole(lines, geometry.MAXIMA_LINES), len(maxima) // lines)
     return machine.launch(
-        source_of("column_maxima.cu", {"VEC": vec}), kernel_name("column_maxima"), grid, geometry.MAXIMA_THREADS, 0,
-        [lines, K, "X", ldx, "maxima", "info"], operands, early=early,
+        source_of("column_maxima.cu", {"VEC": vec}), kernel_name("column_maxima"),
+        splitting.maxima_grid(names.lines, names.maxima_parts), splitting.MAXIMA_THREADS, 0,
+        names.of_maxima(X.shape[1]), operands, early=early,
     )  # fmt: skip
 
 

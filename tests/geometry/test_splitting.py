@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from fastsgemm.geometry.fp16x3 import SPLIT_THREADS, Side, split_launch
+from fastsgemm.geometry.splitting import SPLIT_THREADS, Side, split_launch
 
 LONGEST = 2**31 - 2**16  # of M, N and K
 H200, CONSUMER = 232448, 101376  # bytes of shared memory that a block may have: sm_90, and sm_86 or sm_120
