@@ -7,8 +7,9 @@ column of B: what runs along K.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from msgspec import Struct
 
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
@@ -27,6 +28,9 @@ _PANEL = 768  # lines: panels are whole tiles of every config, and keep the alig
 
 
 TileConfig = Fp16x3Config | Fp16x3MmaConfig
+
+Two = tuple[Any, Any]  # of A and of B
+Operand = tuple[Any, ...]  # what stands for its address, and one or two strides in elements
 
 
 def file_of(config: TileConfig) -> str:
@@ -99,6 +103,8 @@ class Tiling(Struct, frozen=True):
     parts : int
     trans_c : bool
         The kernel's rows are the caller's columns, and the other way round.
+    tile : (int, int)
+        Rows and columns of the caller's C in a tile.
     tiles : int
         Of C.
     grid : int
@@ -112,6 +118,7 @@ class Tiling(Struct, frozen=True):
     computed_blocks: int
     parts: int
     trans_c: bool
+    tile: tuple[int, int]
     tiles: int
     grid: int
 
@@ -130,6 +137,39 @@ class Tiling(Struct, frozen=True):
         """Bytes of workspace for a word a tile."""
         return _aligned(4 * self.tiles)
 
+    # The arguments of the kernels, each list in one place for devices and the simulated one. All is in the caller's
+    # terms. What stands for an address, for alpha or beta is that of a later call or, simulated, a name or a number.
+
+    def product_arguments(
+        self, pairs: Two, infos: Two, alpha: Any, beta: Any, C: Operand, exceptions: Any
+    ) -> tuple[Any, ...]:
+        """Return the arguments of the product; `pairs` are addresses or tensor maps, C may be the partial sums."""
+        lines: Two = (self.M, self.N)
+        if self.trans_c:
+            pairs, infos, lines = pairs[::-1], infos[::-1], lines[::-1]
+        extents = map(np.int32, (*lines, self.k_blocks, self.part_blocks))
+        return (*pairs, *extents, alpha, *infos, beta, *C, self.M * self.ldw, exceptions)
+
+    def reduction_arguments(self, sums: Any, infos: Two, alpha: Any, beta: Any, C: Operand) -> tuple[Any, ...]:
+        """Return the arguments of ``reduce_fp16x3.cu``."""
+        extents = map(np.int32, (self.M, self.N, self.parts))
+        return (*extents, sums, self.ldw, self.M * self.ldw, alpha, *infos, beta, *C)
+
+    def guard_arguments(
+        self,
+        K: int,
+        A: Operand,
+        B: Operand,
+        left_out: tuple[Two, Two],
+        alpha: Any,
+        beta: Any,
+        C: Operand,
+        exceptions: Any,
+    ) -> tuple[Any, ...]:
+        """Return the arguments of ``guard_fp16x3.cu``; `left_out` has `info` and `where` of A, and of B."""
+        extents, tile = map(np.int32, (self.M, self.N, K)), map(np.int32, self.tile)
+        return (*extents, alpha, *A, *B, beta, *C, *left_out[0], *left_out[1], exceptions, *tile)
+
 
 def tiling(config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiprocessors: int) -> Tiling:
     """Return how an (M, N) product is launched."""
@@ -141,7 +181,8 @@ def tiling(config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiproce
     grid = min(multiprocessors, tiles * parts) if isinstance(config, Fp16x3Config) else tiles * parts
     turn = config.PROMOTE_STAGES if isinstance(config, Fp16x3Config) else 1  # what the main loop takes at a time
     computed = covering(min(part_blocks, k_blocks), turn) * turn
-    return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tiles, grid)
+    tile = (config.BN, config.BM) if trans_c else (config.BM, config.BN)
+    return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, grid)
 
 
 def orientations(config: TileConfig) -> Iterator[bool]:

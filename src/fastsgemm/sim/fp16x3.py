@@ -17,7 +17,7 @@ from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
 from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, TileConfig, Tiling
-from fastsgemm.geometry.layout import Stored, stored
+from fastsgemm.geometry.layout import ITEM, Stored, stored
 from fastsgemm.geometry.splitting import Side, SideArguments
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import source
@@ -33,6 +33,7 @@ PRODUCTS = (kernel_name("11_fp16x3.cu"), kernel_name("11_fp16x3_mma.cu"))
 SPARSE = 4  # places of elements left out that are kept for a line
 
 _REDUCE_THREADS = _GUARD_THREADS = 256  # of a block
+_INFOS = ("info_a", "info_b")  # names of the arrays of A and of B
 _GUARD_BLOCKS = 4  # any number is right; a device uses one an SM
 
 Matrix = NDArray[np.float32]
@@ -251,8 +252,8 @@ def multiply(
     machine = machine or Machine()
     (a, b), splitting = split([A, B.T], machine)
     exceptions, reports = product(a, b, alpha, beta, C, config, machine, swap_ab)
-    tile = (config.BN, config.BM) if swap_ab else (config.BM, config.BN)
-    guarding = guard(A, B, a, b, alpha, beta, C, exceptions, tile, machine)
+    t = _tiling(config, C, A.shape[1], swap_ab, machine)
+    guarding = guard(A, B, a, b, alpha, beta, C, exceptions, t, machine)
     return (*splitting, *reports, guarding)
 
 
@@ -276,38 +277,36 @@ def product(
     text : str, optional
         The source of the product's kernel, where it is not that of the package.
     """
-    M, N = C.shape
-    t = geometry.tiling(config, M, N, a.blocks * BLOCK_K, swap_ab, machine.device.multiprocessors)
-    W = np.zeros((t.parts if t.parts > 1 else 0, M, t.ldw), np.float32)
+    t = _tiling(config, C, a.blocks * BLOCK_K, swap_ab, machine)
+    W = np.zeros((t.parts if t.parts > 1 else 0, t.M, t.ldw), np.float32)
     target, into = (C, C) if t.parts == 1 else (W[0], W)
     ldc = target.strides[0] // C.itemsize
     vec_c = 1 if swap_ab else _width(target, ldc)
     file = geometry.file_of(config)
     if text is None:
         text = source_of(file, {**config.compiled, "TRANS_C": int(swap_ab), "VEC_C": vec_c})
-    rows, columns = (b, a) if swap_ab else (a, b)
     exceptions = np.empty(t.tiles, np.int32)
     operands = {
-        "pairs_a": Region(rows.pairs), "pairs_b": Region(columns.pairs),
-        "rows": Region(rows.info), "columns": Region(columns.info),
+        "pairs_a": Region(a.pairs), "pairs_b": Region(b.pairs), "info_a": Region(a.info), "info_b": Region(b.info),
         "C": Region(into, read=t.parts == 1 and beta != 0, write=True),
         "exceptions": Region(exceptions, read=False, write=True, complete=True),
     }  # fmt: skip
     pairs: tuple[Any, Any] = ("pairs_a", "pairs_b")
     arch = None
     if isinstance(config, Fp16x3Config):
-        pairs = (_tensor_map("pairs_a", rows, config.BM), _tensor_map("pairs_b", columns, config.BN))
+        pairs = (_tensor_map("pairs_a", a, t.tile[0]), _tensor_map("pairs_b", b, t.tile[1]))
         arch = "sm_90a"
-    args = [
-        *pairs, rows.lines, columns.lines, t.k_blocks, t.part_blocks, alpha, "rows", "columns", beta,
-        "C", ldc, M * t.ldw, "exceptions",
-    ]  # fmt: skip
+    args = t.product_arguments(pairs, _INFOS, alpha, beta, ("C", ldc), "exceptions")
     report = machine.launch(
         text, kernel_name(file), t.grid, config.threads, config.shared_bytes, args, operands, arch=arch, early=True
     )
     if t.parts == 1:
         return exceptions, (report,)
     return exceptions, (report, _reduce(W, t, a, b, alpha, beta, C, machine))
+
+
+def _tiling(config: TileConfig, C: Matrix, K: int, swap_ab: bool, machine: Machine) -> Tiling:
+    return geometry.tiling(config, C.shape[0], C.shape[1], K, swap_ab, machine.device.multiprocessors)
 
 
 def _tensor_map(operand: str, split_operand: SplitOperand, lines: int) -> TensorMap:
@@ -320,9 +319,9 @@ def _reduce(
 ) -> Report:
     ldc = C.strides[0] // C.itemsize
     text = source_of("reduce_fp16x3.cu", {"VEC_C": _width(C, ldc)})
-    args = [t.M, t.N, t.parts, "W", t.ldw, t.M * t.ldw, alpha, "rows", "columns", beta, "C", ldc]
+    args = t.reduction_arguments("W", _INFOS, alpha, beta, ("C", ldc))
     operands = {
-        "W": Region(W), "rows": Region(a.info), "columns": Region(b.info),
+        "W": Region(W), "info_a": Region(a.info), "info_b": Region(b.info),
         "C": Region(C, read=beta != 0, write=True),
     }  # fmt: skip
     blocks, block = _whole(t.M * _whole(t.N, 4), _REDUCE_THREADS), _REDUCE_THREADS
@@ -338,7 +337,7 @@ def guard(
     beta: float,
     C: Matrix,
     exceptions: NDArray[np.int32],
-    tile: tuple[int, int],
+    t: Tiling,
     machine: Machine,
 ) -> Report:
     """Compute what the split left out.
@@ -349,17 +348,19 @@ def guard(
         See `multiply` and `product`.
     exceptions : array of int32
         From `product`.
-    tile : tuple of int
-        Rows and columns of C that an entry of `exceptions` is about.
+    t : Tiling
+        Of the product.
     """
-    (M, N), K = C.shape, A.shape[1]
-    strides = [stride // C.itemsize for stride in (*A.strides, *B.strides)]
-    args = [M, N, K, alpha, "A", *strides[:2], "B", *strides[2:], beta, "C", C.strides[0] // C.itemsize]
-    args += ["rows", "row_where", "columns", "column_where", "exceptions", *tile]
+    strides = [stride // ITEM for stride in (*A.strides, *B.strides)]
+    left_out = (("info_a", "where_a"), ("info_b", "where_b"))
+    into = ("C", C.strides[0] // ITEM)
+    args = t.guard_arguments(
+        A.shape[1], ("A", *strides[:2]), ("B", *strides[2:]), left_out, alpha, beta, into, "exceptions"
+    )
     operands = {
         "A": Region(A), "B": Region(B), "C": Region(C, write=True), "exceptions": Region(exceptions),
-        "rows": Region(a.info), "row_where": Region(a.where),
-        "columns": Region(b.info), "column_where": Region(b.where),
+        "info_a": Region(a.info), "where_a": Region(a.where),
+        "info_b": Region(b.info), "where_b": Region(b.where),
     }  # fmt: skip
     text = source.plain("guard_fp16x3.cu")
     name = kernel_name("guard_fp16x3")
