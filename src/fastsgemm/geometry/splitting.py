@@ -148,7 +148,7 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
     first_blocks, *others = map(blocks_of_side, sides)
     constants = {
         "STRIDED_1": int(first.strided), "VEC_1": first.vec, "STRIDED_2": int(second.strided), "VEC_2": second.vec,
-        "LINE_THREADS": threads, "QUADS": quads, "CLUSTER": cluster, "TILES": tiles, "THREADS": SPLIT_THREADS,
+        "LINE_THREADS": threads, "QUADS": quads, "CLUSTER": cluster, "TILES": tiles,
     }  # fmt: skip
     blocks = covering(first_blocks + sum(others), cluster) * cluster
     return SplitLaunch(constants, first_blocks, blocks, _COLUMN_TILE_BYTES * tiles if first.strided else 0)
