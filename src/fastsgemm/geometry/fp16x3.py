@@ -19,12 +19,17 @@ BLOCK_K = 32  # steps of k in the 128 bytes of a line
 LINE_BYTES = 128  # of a line in a block of k: 32 times hi and lo
 _INFO_BYTES, _WHERE_BYTES = 8, 16  # of a line
 _ALIGNMENT = 256  # bytes: of every array in workspace
-_PART = 4  # blocks of k: a part of K is whole groups of so many
+
+# Blocks of k: a part of K is a multiple of it. The product on sm_90 takes PROMOTE_STAGES blocks at a time, 1 or 2, and
+# must not go past the end of a part. Another multiple of 2 would change the bits of results where K is split.
+_PART = 4
 
 # Bytes of workspace that the two split operands of a product may take together. Larger ones are split in panels.
 # At 32768^3 there are two panels of each operand, and splitting B twice costs 1 % of the time.
 WORKSPACE = 4 << 30
-_PANEL = 768  # lines: panels are whole tiles of every config, and keep the alignment of strided operands
+# Lines: panels begin at multiples of it. These are whole tiles of every config, since all BM and BN divide 128, and
+# multiples of 16 bytes where lines are strided. A panel has at least as many lines, whatever K is.
+_PANEL = 768
 
 
 TileConfig = Fp16x3Config | Fp16x3MmaConfig

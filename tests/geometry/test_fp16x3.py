@@ -1,0 +1,46 @@
+"""Parts of K, tiles and panels of rung 11."""
+
+import itertools
+
+import pytest
+
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.geometry.fp16x3 import LINE_BYTES, panels, tiling
+
+TILES = [
+    *(Fp16x3Config(BM=BM, BN=BN, STAGES=4) for BM in (64, 128) for BN in (16, 32, 64, 128)),
+    *(Fp16x3MmaConfig(BM=BM, BN=BN, WM=32, WN=32) for BM in (64, 128) for BN in (64, 128)),
+]
+
+
+@pytest.mark.parametrize("K", [1, 33, 96, 1000, 4096, 100000])
+@pytest.mark.parametrize("promoted", [1, 2])
+@pytest.mark.parametrize("split_k", [1, 2, 3, 7, 16])
+def test_no_block_of_k_is_in_two_parts(K, promoted, split_k):
+    config = Fp16x3Config(PROMOTE_STAGES=promoted, SPLIT_K=split_k)
+    t = tiling(config, 500, 300, K, False, 132)
+    taken = []
+    for part in range(t.parts):
+        first, last = part * t.part_blocks, min((part + 1) * t.part_blocks, t.k_blocks)
+        groups = -(-(last - first) // promoted)  # as the kernel counts them
+        taken += range(first, first + promoted * groups)
+    assert taken[: t.k_blocks] == [*range(t.k_blocks)] and len(taken) < t.k_blocks + promoted
+    assert t.parts <= split_k
+
+
+@pytest.mark.parametrize("config", TILES, ids=str)
+def test_panels_begin_at_a_tile_and_keep_the_alignment(config):
+    assert config.violations(232448) == []
+    for lines, K in itertools.product((100, 1000, 5000), (1, 4096)):
+        found = panels(lines, K, 300, limit=LINE_BYTES * -(-K // 32) * 1300)
+        assert sum(count for _, count in found) == lines
+        for first, _ in found:
+            assert first % config.BM == first % config.BN == first % 4 == 0
+
+
+@pytest.mark.parametrize("config", TILES, ids=str)
+@pytest.mark.parametrize("trans_c", [False, True])
+def test_tiles_cover_the_callers_c(config, trans_c):
+    t = tiling(config, 500, 300, 64, trans_c, 132)
+    assert sorted(t.tile) == sorted((config.BM, config.BN)) and t.tile[trans_c] == config.BM
+    assert t.tiles == -(-500 // t.tile[0]) * -(-300 // t.tile[1])
