@@ -29,9 +29,6 @@ from fastsgemm.problem import Problem
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
 
-_GUARD_THREADS = _REDUCE_THREADS = 256  # of a block
-_QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
-
 Split = tuple[bool, bool]  # whether A and B were split before the call
 
 
@@ -232,9 +229,8 @@ class _Builder:
         """Add up the partial sums, scale them and store them."""
         t, (a, b) = tiling, self.places
         adding = self._kernel("reduce_fp16x3.cu", {"VEC_C": 4 if misalignment == 0 and self.ldc % 4 == 0 else 1})
-        blocks = -(-t.M * -(-t.N // _QUAD) // _REDUCE_THREADS)
         self.draft.add(
-            adding, (blocks,), _REDUCE_THREADS,
+            adding, (t.reduction_blocks,), geometry.REDUCE_THREADS,
             *t.reduction_arguments(sums, (a.info, b.info), Scalar.ALPHA, Scalar.BETA, (target, self.ldc)),
             early=True, only_for="alpha",
         )  # fmt: skip
@@ -246,9 +242,9 @@ class _Builder:
         A = (self.a.address + ITEM * m * a_m, a_m, a_k)
         B = (self.b.address + ITEM * n * b_n, b_k, b_n)
         left_out = ((a.info, a.where), (b.info, b.where))
-        repairing = self._kernel("guard_fp16x3.cu", {"THREADS": _GUARD_THREADS})
+        repairing = self._kernel("guard_fp16x3.cu", {"THREADS": geometry.GUARD_THREADS})
         self.draft.add(
-            repairing, (self.draft.gpu.multiprocessors,), _GUARD_THREADS,
+            repairing, (self.draft.gpu.multiprocessors,), geometry.GUARD_THREADS,
             *tiling.guard_arguments(
                 self.K, A, B, left_out, Scalar.ALPHA, Scalar.BETA, (target, self.ldc), exceptions
             ),

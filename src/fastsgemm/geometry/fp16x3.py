@@ -19,6 +19,8 @@ BLOCK_K = 32  # steps of k in the 128 bytes of a line
 LINE_BYTES = 128  # of a line in a block of k: 32 times hi and lo
 _INFO_BYTES, _WHERE_BYTES = 8, 16  # of a line
 _ALIGNMENT = 256  # bytes: of every array in workspace
+REDUCE_THREADS = GUARD_THREADS = 256  # of a block of reduce_fp16x3.cu and of guard_fp16x3.cu
+_QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
 
 # Blocks of k: a part of K is a multiple of it. The product on sm_90 takes PROMOTE_STAGES blocks at a time, 1 or 2, and
 # must not go past the end of a part. Another multiple of 2 would change the bits of results where K is split.
@@ -130,7 +132,12 @@ class Tiling(Struct, frozen=True):
     @property
     def ldw(self) -> int:
         """Floats from a row of the partial sums to the next: a multiple of four."""
-        return -(-self.N // 4) * 4
+        return covering(self.N, _QUAD) * _QUAD
+
+    @property
+    def reduction_blocks(self) -> int:
+        """Blocks of ``reduce_fp16x3.cu``."""
+        return covering(self.M * covering(self.N, _QUAD), REDUCE_THREADS)
 
     @property
     def partial_sums(self) -> int:

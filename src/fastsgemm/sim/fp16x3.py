@@ -32,7 +32,6 @@ HALVES = LINE_BYTES // 2  # FP16 numbers of a line in a block of k: 32 hi, 32 lo
 PRODUCTS = (kernel_name("11_fp16x3.cu"), kernel_name("11_fp16x3_mma.cu"))
 SPARSE = 4  # places of elements left out that are kept for a line
 
-_REDUCE_THREADS = _GUARD_THREADS = 256  # of a block
 _INFOS = ("info_a", "info_b")  # names of the arrays of A and of B
 _GUARD_BLOCKS = 4  # any number is right; a device uses one an SM
 
@@ -250,11 +249,11 @@ def multiply(
         Of all kernels, in the order of their launches.
     """
     machine = machine or Machine()
-    (a, b), splitting = split([A, B.T], machine)
+    (a, b), before = split([A, B.T], machine)
     exceptions, reports = product(a, b, alpha, beta, C, config, machine, swap_ab)
     t = _tiling(config, C, A.shape[1], swap_ab, machine)
     guarding = guard(A, B, a, b, alpha, beta, C, exceptions, t, machine)
-    return (*splitting, *reports, guarding)
+    return (*before, *reports, guarding)
 
 
 def product(
@@ -324,8 +323,8 @@ def _reduce(
         "W": Region(W), "info_a": Region(a.info), "info_b": Region(b.info),
         "C": Region(C, read=beta != 0, write=True),
     }  # fmt: skip
-    blocks, block = _whole(t.M * _whole(t.N, 4), _REDUCE_THREADS), _REDUCE_THREADS
-    return machine.launch(text, kernel_name("reduce_fp16x3"), blocks, block, 0, args, operands, early=True)
+    grid, block = t.reduction_blocks, geometry.REDUCE_THREADS
+    return machine.launch(text, kernel_name("reduce_fp16x3"), grid, block, 0, args, operands, early=True)
 
 
 def guard(
@@ -364,13 +363,9 @@ def guard(
     }  # fmt: skip
     text = source.plain("guard_fp16x3.cu")
     name = kernel_name("guard_fp16x3")
-    return machine.launch(text, name, _GUARD_BLOCKS, _GUARD_THREADS, 0, args, operands, early=True)
+    return machine.launch(text, name, _GUARD_BLOCKS, geometry.GUARD_THREADS, 0, args, operands, early=True)
 
 
 def _width(X: Matrix, ld: int) -> int:
     """Return how many floats a kernel may read or write at a time."""
     return 4 if misalignment(X) % 16 == 0 and ld % 4 == 0 else 1
-
-
-def _whole(extent: int, size: int) -> int:
-    return -(-extent // size)
