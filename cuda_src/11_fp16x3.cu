@@ -20,8 +20,8 @@
 // C(m, n) lies at n * ldc + m) and for a column-major C.
 //
 // Grid: any number of blocks; best is min(SMs, tiles * parts). Block: THREADS. Dynamic shared memory: SHARED
-// bytes. K is split into parts of `part_blocks` blocks (a multiple of four) of BLOCK_K steps. With more than
-// one part, part p writes its plain sums to C + p * part_stride for reduce_fp16x3.cu to add, scale and store.
+// bytes. K is split into parts of `part_blocks` blocks of BLOCK_K steps, a multiple of PROMOTE_STAGES. Of
+// several parts, part p writes its plain sums to C + p * part_stride for reduce_fp16x3.cu to add and scale.
 #include "device/split_format.cuh"
 #include "device/mbarrier.cuh"
 #include "device/tma.cuh"

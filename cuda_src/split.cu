@@ -17,13 +17,13 @@ constexpr int STRIDED_1 = 1;       // 1: the lines of the first side are strided
 constexpr int VEC_1 = 4;           // floats a load: 4 where X and ldx have 16-byte alignment, else 1
 constexpr int STRIDED_2 = 0;       // the same of the second side
 constexpr int VEC_2 = 4;           // the same of the second side
-constexpr int LINE_THREADS = 128;  // per contiguous line: 32, 64, ... THREADS
+constexpr int LINE_THREADS = 128;  // per contiguous line: 32, 64, ... 512
 constexpr int QUADS = 4;           // 4 QUADS LINE_THREADS elements of a contiguous line stay in registers
 constexpr int TILES = 4;           // of 16 KB, which a block of strided lines keeps in shared memory
-constexpr int CLUSTER = 8;    // blocks that share out K of strided lines: 1, 2, 4 or 8, below sm_90 only 1
-constexpr int THREADS = 512;  // of a block: 256 or 512
+constexpr int CLUSTER = 8;  // blocks that share out K of strided lines: 1, 2, 4 or 8, below sm_90 only 1
 // constants:end
 
+constexpr int THREADS = 512;
 static_assert((VEC_1 == 1 || VEC_1 == 4) && (VEC_2 == 1 || VEC_2 == 4), "X is read 4 or 16 bytes at a time");
 
 template <int STRIDED, int VEC>

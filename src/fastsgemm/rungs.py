@@ -51,7 +51,9 @@ class Rung(Struct, frozen=True):
     idea : str
         What it does that the rung before does not.
     vectorized : bool
-        Whether it moves 16 bytes a load where alignment allows.
+        Whether it moves 16 bytes a load, and a store, where alignment allows.
+    single_stores : bool
+        Whether it stores one element at a time all the same.
     pairs : bool
         Whether it moves 8 where alignment allows no more; else that is 4.
     splits : bool
@@ -71,6 +73,7 @@ class Rung(Struct, frozen=True):
     config: type[Config]
     idea: str
     vectorized: bool = False
+    single_stores: bool = False
     pairs: bool = False
     splits: bool = False
     guarded: bool = False
@@ -170,6 +173,7 @@ SKINNY_IN_ORDER = Rung(
     SkinnyInOrderConfig,
     "rung 10, the same order of summation for every problem",
     vectorized=True,
+    single_stores=True,
     splits=True,
     narrow=True,
 )

@@ -10,15 +10,18 @@ the quickest first, and whether the bits of each are those of the old one. Needs
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from itertools import product
 
-from fastsgemm import preparation, rungs, sgemm
+from fastsgemm import device, preparation, rungs, sgemm
 from fastsgemm.bench import suite
 from fastsgemm.config import SEGMENT, Config, PipelinedConfig, SkinnyInOrderConfig
+from fastsgemm.errors import FastsgemmError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import batch_invariant
 from fastsgemm.measure.stopwatch import Stopwatch
@@ -169,11 +172,19 @@ def show(torch, stopwatch, problem: Problem, old: Config, configs: list[Config])
     print(f"  {len(found)} candidates, bits differ in {len(wrong)}" + "".join(f"\n    WRONG {c}" for c in wrong[:5]))
 
 
-def main(names: list[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program; the module docstring describes it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("groups", nargs="*", metavar="group", help=f"{', '.join(GROUPS)}; all by default")
+    names = parser.parse_args(arguments).groups
+    if unknown := [name for name in names if name not in GROUPS]:
+        parser.error(f"unknown groups {', '.join(unknown)}; there are {', '.join(GROUPS)}")
     began = time.perf_counter()
-    torch = suite.import_torch()
-    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        device.probe()
+        torch = suite.import_torch()
+    except FastsgemmError as error:
+        sys.exit(str(error))
     gpu = first_use.open_device(0)
     switched = gpu.enter()
     try:
@@ -195,4 +206,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

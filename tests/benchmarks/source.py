@@ -9,6 +9,7 @@ Prints the time on the device for the Linear layers of GPT-2 (124M) on 1024 toke
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
@@ -22,8 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 import torch
 
 import fastsgemm.torch
-from fastsgemm import sgemm
+from fastsgemm import device, sgemm
+from fastsgemm.bench import suite
 from fastsgemm.call import ieee, packing
+from fastsgemm.errors import FastsgemmError
 
 LAYERS = {  # rows, K, columns
     "attention in": (1024, 768, 2304),
@@ -117,6 +120,12 @@ def show(name: str, times: dict[str, float]) -> None:
 
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    try:
+        device.probe()
+        suite.import_torch()
+    except FastsgemmError as error:
+        sys.exit(str(error))
     print(f"{torch.cuda.get_device_name()}, microseconds")
     print(
         f"{'':14}" + "".join(f"{each:>14}" for each in ("cuBLAS", "source", "copied first", "in place")) + "      gain"

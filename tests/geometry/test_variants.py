@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastsgemm.config import BlockConfig, PipelinedConfig, SharedTileConfig, SkinnyConfig
+from fastsgemm.config import BlockConfig, PipelinedConfig, SharedTileConfig, SkinnyConfig, SkinnyInOrderConfig
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import Source
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import IEEE, find
+from fastsgemm.rungs import IEEE, SKINNY_IN_ORDER, find
 
 
 def tiled(BM, BN, BK, parts=1):
@@ -255,6 +255,19 @@ def test_a_source_is_read_no_wider_than_c_is_stored():
     a, b = Operand((64, 8), Stored(False, 8)), Operand((8, 64), Stored(False, 64))
     call = variants.call_for(a, b, c, source=Source((0, 1)))
     assert variants.variant_for(find("pipelined"), call, tiled(8, 8, 8), 16).source == 1
+
+
+def test_a_rung_that_stores_single_elements_has_one_kernel_for_every_alignment_of_c():
+    config = SkinnyInOrderConfig(BM=1, BN=16, BK=16, WARPS=1, STAGES=2)
+    a, b = Operand((1, 2048), Stored(False, 2048)), Operand((2048, 64), Stored(False, 64))
+    found = {
+        variants.variant_for(
+            SKINNY_IN_ORDER, variants.call_for(a, b, Operand((1, 64), Stored(False, 64), at), source=source), config, 16
+        )
+        for at in (0, 4)
+        for source in (Source((0, 1)), Source((0, 1), misalignment=4))
+    }
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])

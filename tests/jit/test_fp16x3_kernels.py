@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import compilations
 import pytest
 
-from fastsgemm.geometry.fp16x3 import Side, file_of, split_launch
+from fastsgemm.geometry.fp16x3 import file_of
+from fastsgemm.geometry.splitting import Side, split_launch
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.jit import source
 from fastsgemm.rungs import kernel_name

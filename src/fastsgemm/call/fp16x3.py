@@ -29,9 +29,6 @@ from fastsgemm.problem import Problem
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
 
-_GUARD_THREADS = _REDUCE_THREADS = 256  # of a block
-_QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
-
 Split = tuple[bool, bool]  # whether A and B were split before the call
 
 
@@ -217,43 +214,41 @@ class _Builder:
             vec = 4 if misalignment % 16 == 0 and self.ldc % 4 == 0 else 1
         constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec}
         multiplying = self._kernel(geometry.file_of(config), constants, config.shared_bytes)
-        (down, M), (right, N) = zip(self.places, (t.M, t.N), strict=True)
-        if self.trans_c:
-            (down, M), (right, N) = (right, N), (down, M)
-        pairs: tuple[Argument, Argument] = (down.pairs, right.pairs)
+        a, b = self.places
+        pairs: tuple[Argument, Argument] = (a.pairs, b.pairs)
         if isinstance(config, Fp16x3Config):
-            pairs = (Boxes(down.pairs, M, t.k_blocks, config.BM), Boxes(right.pairs, N, t.k_blocks, config.BN))
-        where = (sums, t.ldw, t.M * t.ldw) if t.parts > 1 else (target, self.ldc, 0)
+            pairs = (Boxes(a.pairs, t.M, t.k_blocks, t.tile[0]), Boxes(b.pairs, t.N, t.k_blocks, t.tile[1]))
+        into = (sums, t.ldw) if t.parts > 1 else (target, self.ldc)
         self.draft.add(
             multiplying, (t.grid,), config.threads,
-            *pairs, np.int32(M), np.int32(N), np.int32(t.k_blocks), np.int32(t.part_blocks),
-            Scalar.ALPHA, down.info, right.info, Scalar.BETA, *where, exceptions,
+            *t.product_arguments(pairs, (a.info, b.info), Scalar.ALPHA, Scalar.BETA, into, exceptions),
             shared_bytes=config.shared_bytes, early=self._begun, only_for="alpha",
         )  # fmt: skip
 
     def _add_reduction(self, tiling: Tiling, target: Address, misalignment: int, sums: Address) -> None:
         """Add up the partial sums, scale them and store them."""
-        t, (rows, columns) = tiling, self.places
+        t, (a, b) = tiling, self.places
         adding = self._kernel("reduce_fp16x3.cu", {"VEC_C": 4 if misalignment == 0 and self.ldc % 4 == 0 else 1})
-        blocks = -(-t.M * -(-t.N // _QUAD) // _REDUCE_THREADS)
         self.draft.add(
-            adding, (blocks,), _REDUCE_THREADS,
-            np.int32(t.M), np.int32(t.N), np.int32(t.parts), sums, t.ldw, t.M * t.ldw,
-            Scalar.ALPHA, rows.info, columns.info, Scalar.BETA, target, self.ldc, early=True, only_for="alpha",
+            adding, (t.reduction_blocks,), geometry.REDUCE_THREADS,
+            *t.reduction_arguments(sums, (a.info, b.info), Scalar.ALPHA, Scalar.BETA, (target, self.ldc)),
+            early=True, only_for="alpha",
         )  # fmt: skip
 
     def _add_guard(self, tiling: Tiling, m: int, n: int, target: Address, exceptions: Address) -> None:
         """Compute from A and B themselves what their split forms leave out."""
-        (rows, columns), config = self.places, self.config
-        tile = (config.BN, config.BM) if self.trans_c else (config.BM, config.BN)
+        a, b = self.places
         (a_m, a_k), (b_n, b_k) = self.a.strides, self.b.strides
-        repairing = self._kernel("guard_fp16x3.cu", {"THREADS": _GUARD_THREADS})
+        A = (self.a.address + ITEM * m * a_m, a_m, a_k)
+        B = (self.b.address + ITEM * n * b_n, b_k, b_n)
+        left_out = ((a.info, a.where), (b.info, b.where))
+        repairing = self._kernel("guard_fp16x3.cu", {"THREADS": geometry.GUARD_THREADS})
         self.draft.add(
-            repairing, (self.draft.gpu.multiprocessors,), _GUARD_THREADS,
-            np.int32(tiling.M), np.int32(tiling.N), np.int32(self.K), Scalar.ALPHA,
-            self.a.address + ITEM * m * a_m, a_m, a_k, self.b.address + ITEM * n * b_n, b_k, b_n,
-            Scalar.BETA, target, self.ldc, rows.info, rows.where, columns.info, columns.where,
-            exceptions, *map(np.int32, tile), early=True, only_for="alpha",
+            repairing, (self.draft.gpu.multiprocessors,), geometry.GUARD_THREADS,
+            *tiling.guard_arguments(
+                self.K, A, B, left_out, Scalar.ALPHA, Scalar.BETA, (target, self.ldc), exceptions
+            ),
+            early=True, only_for="alpha",
         )  # fmt: skip
 
     def _kernel(self, file: str, constants: dict[str, int], shared_bytes: int = 0) -> Kernel:

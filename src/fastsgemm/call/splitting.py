@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from fastsgemm.call.plan import Address, Argument, Draft
-from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.geometry.fp16x3 import MAXIMA_LINES, MAXIMA_THREADS, SPLIT_THREADS, Side, SplitArrays
+from fastsgemm.call.plan import Address, Draft
+from fastsgemm.geometry import splitting
+from fastsgemm.geometry.fp16x3 import SplitArrays
 from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.splitting import SideArguments
 from fastsgemm.jit import kernel
-from fastsgemm.known_devices import compute_capability
-
-CLUSTERS = 90  # the first with clusters of blocks
 
 
 class Place(NamedTuple):
@@ -55,9 +51,9 @@ class Unsplit(NamedTuple):
     target: Place
 
     @property
-    def side(self) -> Side:
+    def side(self) -> splitting.Side:
         """How the kernel sees it."""
-        return Side(self.how.trans, 4 if self.misalignment == 0 and self.how.ld % 4 == 0 else 1, self.lines)
+        return splitting.Side(self.how.trans, 4 if self.misalignment == 0 and self.how.ld % 4 == 0 else 1, self.lines)
 
 
 def maxima_bytes(draft: Draft, K: int, operands: Sequence[Unsplit]) -> int:
@@ -67,13 +63,7 @@ def maxima_bytes(draft: Draft, K: int, operands: Sequence[Unsplit]) -> int:
 
 def _maxima_parts(draft: Draft, K: int, operand: Unsplit) -> int:
     """Return the parts of K whose largest magnitudes a first kernel finds; 0 where one kernel does all."""
-    if not operand.how.trans or _has_clusters(draft):
-        return 0
-    return geometry.maxima_parts(operand.lines, K, draft.gpu.multiprocessors)
-
-
-def _has_clusters(draft: Draft) -> bool:
-    return compute_capability(draft.gpu.arch) >= CLUSTERS
+    return splitting.maxima_parts(operand.side, K, splitting.has_clusters(draft.gpu.arch), draft.gpu.multiprocessors)
 
 
 def add_split(draft: Draft, K: int, operands: Sequence[Unsplit], maxima: Address, early: bool) -> None:
@@ -97,25 +87,27 @@ def add_split(draft: Draft, K: int, operands: Sequence[Unsplit], maxima: Address
     """
     gpu, handle = draft.gpu, draft.handle
     operands = sorted(operands, key=lambda one: one.side.order)
-    arguments: list[Argument] = []
+    sides = []
     for one in operands:
-        lines, ld = np.int32(one.lines), one.how.ld
         parts = _maxima_parts(draft, K, one)
+        side = SideArguments(
+            lines=one.lines, X=one.source, ldx=one.how.ld, maxima=maxima if parts else 0, maxima_parts=parts,
+            pairs=one.target.pairs, info=one.target.info, where=one.target.where,
+        )  # fmt: skip
         if parts:
             finding = kernel.with_constants(gpu, "column_maxima.cu", {"VEC": one.side.vec}, handle)
+            grid = splitting.maxima_grid(one.lines, parts)
             draft.add(
-                finding, (-(-one.lines // MAXIMA_LINES), parts), MAXIMA_THREADS,
-                lines, np.int32(K), one.source, ld, maxima, one.target.info, early=early, only_for="alpha",
+                finding, grid, splitting.MAXIMA_THREADS, *side.of_maxima(K), early=early, only_for="alpha"
             )  # fmt: skip
             early = True
-        arguments += [lines, one.source, ld, maxima if parts else 0, np.int32(parts), *one.target]
+        sides.append(side)
         maxima += 4 * one.lines * parts
-    if len(operands) == 1:
-        arguments += [np.int32(0), 0, 0, 0, np.int32(0), 0, 0, 0]
-    sides = [one.side for one in operands]
-    launch = geometry.split_launch(sides, K, _has_clusters(draft), gpu.multiprocessors, gpu.shared_limit)
-    splitting = kernel.with_constants(gpu, "split.cu", launch.constants, handle, launch.shared_bytes)
+    launch = splitting.split_launch(
+        [one.side for one in operands], K, splitting.has_clusters(gpu.arch), gpu.multiprocessors, gpu.shared_limit
+    )
+    loaded = kernel.with_constants(gpu, "split.cu", launch.constants, handle, launch.shared_bytes)
     draft.add(
-        splitting, (launch.blocks,), SPLIT_THREADS, np.int32(K), np.int32(launch.first_blocks), *arguments,
+        loaded, (launch.blocks,), splitting.SPLIT_THREADS, *launch.arguments(K, *sides),
         shared_bytes=launch.shared_bytes, early=early, only_for="alpha",
     )  # fmt: skip

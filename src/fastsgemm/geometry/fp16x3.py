@@ -6,9 +6,10 @@ column of B: what runs along K.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
+import numpy as np
 from msgspec import Struct
 
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
@@ -18,24 +19,25 @@ BLOCK_K = 32  # steps of k in the 128 bytes of a line
 LINE_BYTES = 128  # of a line in a block of k: 32 times hi and lo
 _INFO_BYTES, _WHERE_BYTES = 8, 16  # of a line
 _ALIGNMENT = 256  # bytes: of every array in workspace
-_PART = 4  # blocks of k: a part of K is whole groups of so many
-SPLIT_THREADS = 512  # of a block of split.cu
-_COLUMN_LINES = 32  # of a block of split.cu, where lines are strided
-_COLUMN_TILE = 128  # steps of k of such a block's tile, which takes 16 KB of shared memory
-_COLUMN_TILE_BYTES = ITEM * _COLUMN_LINES * _COLUMN_TILE
-_COLUMN_FEW_TILES = 4  # of a block: three such blocks fit on an SM that has 227 KB
-_COLUMN_MANY_TILES = 10  # of a part of K: of more, two blocks on an SM would keep too little
-_COLUMN_STAGES = 3  # tiles of a block without clusters, which are the stages of a pipeline
-_OTHER_SHARED = 1024  # bytes: at least what a block takes besides the tiles, and what the device reserves
-MAXIMA_THREADS, MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
+REDUCE_THREADS = GUARD_THREADS = 256  # of a block of reduce_fp16x3.cu and of guard_fp16x3.cu
+_QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
+
+# Blocks of k: a part of K is a multiple of it. The product on sm_90 takes PROMOTE_STAGES blocks at a time, 1 or 2, and
+# must not go past the end of a part. Another multiple of 2 would change the bits of results where K is split.
+_PART = 4
 
 # Bytes of workspace that the two split operands of a product may take together. Larger ones are split in panels.
 # At 32768^3 there are two panels of each operand, and splitting B twice costs 1 % of the time.
 WORKSPACE = 4 << 30
-_PANEL = 768  # lines: panels are whole tiles of every config, and keep the alignment of strided operands
+# Lines: panels begin at multiples of it. These are whole tiles of every config, since all BM and BN divide 128, and
+# multiples of 16 bytes where lines are strided. A panel has at least as many lines, whatever K is.
+_PANEL = 768
 
 
 TileConfig = Fp16x3Config | Fp16x3MmaConfig
+
+Two = tuple[Any, Any]  # of A and of B
+Operand = tuple[Any, ...]  # what stands for its address, and one or two strides in elements
 
 
 def file_of(config: TileConfig) -> str:
@@ -59,8 +61,9 @@ def split_arrays(lines: int, K: int) -> SplitArrays:
     return SplitArrays(0, info, where, where + _aligned(_WHERE_BYTES * lines))
 
 
-def _whole(extent: int, by: int) -> int:
-    return -(-extent // by)
+def covering(extent: int, size: int) -> int:
+    """Return how many pieces of this size cover an extent."""
+    return -(-extent // size)
 
 
 def blocks_of(K: int) -> int:
@@ -107,6 +110,8 @@ class Tiling(Struct, frozen=True):
     parts : int
     trans_c : bool
         The kernel's rows are the caller's columns, and the other way round.
+    tile : (int, int)
+        Rows and columns of the caller's C in a tile.
     tiles : int
         Of C.
     grid : int
@@ -120,13 +125,19 @@ class Tiling(Struct, frozen=True):
     computed_blocks: int
     parts: int
     trans_c: bool
+    tile: tuple[int, int]
     tiles: int
     grid: int
 
     @property
     def ldw(self) -> int:
         """Floats from a row of the partial sums to the next: a multiple of four."""
-        return -(-self.N // 4) * 4
+        return covering(self.N, _QUAD) * _QUAD
+
+    @property
+    def reduction_blocks(self) -> int:
+        """Blocks of ``reduce_fp16x3.cu``."""
+        return covering(self.M * covering(self.N, _QUAD), REDUCE_THREADS)
 
     @property
     def partial_sums(self) -> int:
@@ -138,152 +149,52 @@ class Tiling(Struct, frozen=True):
         """Bytes of workspace for a word a tile."""
         return _aligned(4 * self.tiles)
 
+    # The arguments of the kernels, each list in one place for devices and the simulated one. All is in the caller's
+    # terms. What stands for an address, for alpha or beta is that of a later call or, simulated, a name or a number.
+
+    def product_arguments(
+        self, pairs: Two, infos: Two, alpha: Any, beta: Any, C: Operand, exceptions: Any
+    ) -> tuple[Any, ...]:
+        """Return the arguments of the product; `pairs` are addresses or tensor maps, C may be the partial sums."""
+        lines: Two = (self.M, self.N)
+        if self.trans_c:
+            pairs, infos, lines = pairs[::-1], infos[::-1], lines[::-1]
+        extents = map(np.int32, (*lines, self.k_blocks, self.part_blocks))
+        return (*pairs, *extents, alpha, *infos, beta, *C, self.M * self.ldw, exceptions)
+
+    def reduction_arguments(self, sums: Any, infos: Two, alpha: Any, beta: Any, C: Operand) -> tuple[Any, ...]:
+        """Return the arguments of ``reduce_fp16x3.cu``."""
+        extents = map(np.int32, (self.M, self.N, self.parts))
+        return (*extents, sums, self.ldw, self.M * self.ldw, alpha, *infos, beta, *C)
+
+    def guard_arguments(
+        self,
+        K: int,
+        A: Operand,
+        B: Operand,
+        left_out: tuple[Two, Two],
+        alpha: Any,
+        beta: Any,
+        C: Operand,
+        exceptions: Any,
+    ) -> tuple[Any, ...]:
+        """Return the arguments of ``guard_fp16x3.cu``; `left_out` has `info` and `where` of A, and of B."""
+        extents, tile = map(np.int32, (self.M, self.N, K)), map(np.int32, self.tile)
+        return (*extents, alpha, *A, *B, beta, *C, *left_out[0], *left_out[1], exceptions, *tile)
+
 
 def tiling(config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiprocessors: int) -> Tiling:
     """Return how an (M, N) product is launched."""
     rows, columns = (N, M) if trans_c else (M, N)
     k_blocks = blocks_of(K)
-    part_blocks = _whole(_whole(k_blocks, config.SPLIT_K), _PART) * _PART
-    parts = _whole(k_blocks, part_blocks)
-    tiles = _whole(rows, config.BM) * _whole(columns, config.BN)
+    part_blocks = covering(covering(k_blocks, config.SPLIT_K), _PART) * _PART
+    parts = covering(k_blocks, part_blocks)
+    tiles = covering(rows, config.BM) * covering(columns, config.BN)
     grid = min(multiprocessors, tiles * parts) if isinstance(config, Fp16x3Config) else tiles * parts
     turn = config.PROMOTE_STAGES if isinstance(config, Fp16x3Config) else 1  # what the main loop takes at a time
-    computed = _whole(min(part_blocks, k_blocks), turn) * turn
-    return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tiles, grid)
-
-
-class Side(NamedTuple):
-    """An operand, or a panel of its lines, that ``split.cu`` splits.
-
-    Attributes
-    ----------
-    strided : bool
-        Neighbouring lines are neighbours in memory; else neighbouring k are.
-    vec : int
-        Floats that can be read at a time: 4 or 1.
-    lines : int
-    """
-
-    strided: bool
-    vec: int
-    lines: int
-
-    @property
-    def order(self) -> tuple[bool, int]:
-        """The sides of a launch are sorted by this: blocks of strided lines take longest, so they come first.
-
-        Else the order does not matter, and with one order fewer kernels are compiled.
-        """
-        return not self.strided, -self.vec
-
-
-class SplitLaunch(NamedTuple):
-    """A launch of ``split.cu``.
-
-    Attributes
-    ----------
-    constants : dict
-    first_blocks, blocks : int
-        Blocks of the first side, and of all.
-    shared_bytes : int
-        Dynamic shared memory of a block.
-    """
-
-    constants: dict[str, int]
-    first_blocks: int
-    blocks: int
-    shared_bytes: int
-
-
-def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int, shared_limit: int) -> SplitLaunch:
-    """Return how one side or two are split by one launch.
-
-    Parameters
-    ----------
-    sides : sequence of Side
-        Sorted by their `order`.
-    K : int
-    clusters : bool
-        Whether the device has clusters of blocks; else ``column_maxima.cu`` comes before, for strided lines.
-    multiprocessors : int
-    shared_limit : int
-        Bytes of shared memory that a block of the device may have.
-    """
-    first, second = sides[0], sides[-1]
-    cluster, tiles = 1, _COLUMN_STAGES
-    if clusters and first.strided:
-        groups = sum(_column_groups(side) for side in sides if side.strided)
-        cluster = _column_cluster(K, groups, multiprocessors)
-        few = second.strided and cluster * groups <= multiprocessors
-        small = second.strided or second.lines < first.lines // 4  # what else the launch splits
-        tiles = _column_tiles(K, cluster, few, small, shared_limit)
-    threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K)
-
-    def blocks_of_side(side: Side) -> int:
-        if not side.strided:
-            return _whole(side.lines, SPLIT_THREADS // threads)
-        groups = _column_groups(side)
-        return groups * (cluster if clusters else min(blocks_of(K), _whole(4 * multiprocessors, groups)))
-
-    first_blocks, *others = map(blocks_of_side, sides)
-    constants = {
-        "STRIDED_1": int(first.strided), "VEC_1": first.vec, "STRIDED_2": int(second.strided), "VEC_2": second.vec,
-        "LINE_THREADS": threads, "QUADS": quads, "CLUSTER": cluster, "TILES": tiles, "THREADS": SPLIT_THREADS,
-    }  # fmt: skip
-    blocks = _whole(first_blocks + sum(others), cluster) * cluster
-    return SplitLaunch(constants, first_blocks, blocks, _COLUMN_TILE_BYTES * tiles if first.strided else 0)
-
-
-def _line_threads(K: int) -> tuple[int, int]:
-    """Return the threads that share a contiguous line, and how many times four elements each of them keeps.
-
-    A line of up to 16384 elements stays in registers.
-    """
-    threads = next((threads for threads in (32, 64, 128, 256) if threads * 16 >= K), SPLIT_THREADS)
-    return threads, 4 if threads * 16 >= K else 8
-
-
-def _column_groups(side: Side) -> int:
-    """Return how many times 32 lines a side of strided lines has."""
-    return _whole(side.lines, _COLUMN_LINES)
-
-
-def _column_tiles_of(K: int, cluster: int) -> int:
-    """Return the tiles that a block's part of K takes."""
-    return _whole(_whole(blocks_of(K), cluster) * BLOCK_K, _COLUMN_TILE)
-
-
-def _column_cluster(K: int, groups: int, multiprocessors: int) -> int:
-    """Return the blocks that share out K of strided lines, in a cluster.
-
-    As few as leave two blocks an SM and few tiles for each, because the blocks of a cluster wait for each other.
-    """
-    for cluster in (1, 2, 4):
-        tiles = _column_tiles_of(K, cluster)
-        if tiles == 1 or (tiles <= _COLUMN_FEW_TILES and cluster * groups >= 2 * multiprocessors):
-            return cluster
-    return 8
-
-
-def _column_tiles(K: int, cluster: int, few: bool, small: bool, shared_limit: int) -> int:
-    """Return the tiles that a block of strided lines keeps in shared memory: all of its part of K if they fit.
-
-    Three blocks an SM fit beside each other, or two where K is long. One has an SM alone where the blocks are `few`, or
-    where two would read much twice and one reads all once, unless the launch splits more than a `small` side besides.
-    Some numbers of tiles are left out, so that there are fewer kernels.
-    """
-    tiles = _column_tiles_of(K, cluster)
-    room = [(shared_limit // abreast - _OTHER_SHARED) // _COLUMN_TILE_BYTES for abreast in (1, 2, 3)]
-    fewest = next((kept for kept in (1, 2, _COLUMN_FEW_TILES) if tiles <= kept <= room[2]), room[2])
-    if tiles <= fewest:
-        return fewest
-    return room[0] if few or (small and _COLUMN_MANY_TILES < tiles <= room[0]) else room[1]
-
-
-def maxima_parts(lines: int, K: int, multiprocessors: int) -> int:
-    """Return the parts of K in which ``column_maxima.cu`` looks for the largest magnitudes."""
-    across = _whole(lines, MAXIMA_LINES)
-    return max(1, min(_whole(K, 64), _whole(4 * multiprocessors, across), 64))
+    computed = covering(min(part_blocks, k_blocks), turn) * turn
+    tile = (config.BN, config.BM) if trans_c else (config.BM, config.BN)
+    return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, grid)
 
 
 def orientations(config: TileConfig) -> Iterator[bool]:

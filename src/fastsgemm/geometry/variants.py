@@ -174,6 +174,8 @@ def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Va
     vec_c, trans_c, source = _without_pairs(v.vec_c), v.trans_c, v.source
     if rung.splits and split(config, call.problem.K)[0] > 1:  # it writes to workspace, row by row
         vec_c, trans_c, source = 1 if call.problem.N % 4 else 4, False, 0
+    if rung.single_stores:
+        vec_c = 1
     guard = rung.guarded and (call.problem.M < config.BM or call.problem.N < config.BN)
     peel = rung.guarded and _peeled(config, call.problem.K, peeled_tiles)
     return Variant(v.trans_a, v.trans_b, *widths, vec_c, guard, trans_c, peel, batched, min(source, vec_c))
@@ -202,7 +204,7 @@ class Variant(Struct, frozen=True):
         Whether the operand is stored column-major.
     vec_a, vec_b, vec_c : int
         Floats a load or store: 4, 2 or 1 for a load of rung 9, 4 or 1 on the other rungs that vectorise and for C, else
-        always 1.
+        always 1. For C, it is 1 where a rung stores single elements.
     guard : bool
         C is smaller than a tile of it in rows or columns; always false on the rungs that look at every edge anyway.
     trans_c : bool

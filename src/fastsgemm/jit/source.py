@@ -17,7 +17,7 @@ from fastsgemm.config import K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config, Ski
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import REDUCTION, SEGMENT_REDUCTION
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
+from fastsgemm.rungs import Rung
 
 _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 
@@ -48,7 +48,7 @@ def generate(rung: Rung, config: Config, variant: Variant) -> str:
     constants |= {"BATCHED": int(variant.batched)}
     if rung.vectorized:
         constants |= {"VEC_A": variant.vec_a, "VEC_B": variant.vec_b}
-    if rung.vectorized and rung is not SKINNY_IN_ORDER:  # whose lanes store one element each
+    if rung.vectorized and not rung.single_stores:
         constants |= {"VEC_C": variant.vec_c}
     if rung.reads_source:
         constants |= {"SOURCE": variant.source}

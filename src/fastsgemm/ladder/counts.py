@@ -140,6 +140,11 @@ class Fp16x3Rows:
 
 
 # A column: group, heading, and format of its cells.
+_RESOURCES = (
+    ("", "registers", "{row.registers}"),
+    ("shared", "bytes", "{row.shared_bytes}"),
+    ("", "occupancy", "{row.occupancy:.0%}"),
+)
 _MEMORY = (
     ("sectors", "A", "{row.loads_a.sectors_per_request:.1f}"),
     ("sectors", "B", "{row.loads_b.sectors_per_request:.1f}"),
@@ -155,9 +160,7 @@ _ARITHMETIC = (
     ("others", "an FMA", "{row.others_per_fma:.2f}"),
     ("barriers", "a block", "{row.barriers:.0f}"),
     ("divergent", "branches", "{row.divergent_branches}"),
-    ("", "registers", "{row.registers}"),
-    ("shared", "bytes", "{row.shared_bytes}"),
-    ("", "occupancy", "{row.occupancy:.0%}"),
+    *_RESOURCES,
 )
 _COLUMNS = _MEMORY + _ARITHMETIC
 _KERNEL = (
@@ -166,9 +169,7 @@ _KERNEL = (
     ("sectors", "stored", "{row.stores.sectors}"),
     ("", "instructions", "{row.instructions}"),
     ("shared", "wavefronts", "{row.shared_wavefronts}"),
-    ("", "registers", "{row.registers}"),
-    ("shared", "bytes", "{row.shared_bytes}"),
-    ("", "occupancy", "{row.occupancy:.0%}"),
+    *_RESOURCES,
 )
 _SHORT = {"registers": "regs", "instructions": "instr."}  # headings shortened to fit a terminal
 

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, Side, TileConfig, Tiling
-from fastsgemm.geometry.layout import Stored, stored
+from fastsgemm.geometry import splitting
+from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, TileConfig, Tiling
+from fastsgemm.geometry.layout import ITEM, Stored, stored
+from fastsgemm.geometry.splitting import Side, SideArguments
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import source
-from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import kernel_name
 from fastsgemm.sim.global_memory import Region, misalignment
@@ -31,8 +32,7 @@ HALVES = LINE_BYTES // 2  # FP16 numbers of a line in a block of k: 32 hi, 32 lo
 PRODUCTS = (kernel_name("11_fp16x3.cu"), kernel_name("11_fp16x3_mma.cu"))
 SPARSE = 4  # places of elements left out that are kept for a line
 
-_CLUSTERS = 90  # the first architecture with clusters
-_REDUCE_THREADS = _GUARD_THREADS = 256  # of a block
+_INFOS = ("info_a", "info_b")  # names of the arrays of A and of B
 _GUARD_BLOCKS = 4  # any number is right; a device uses one an SM
 
 Matrix = NDArray[np.float32]
@@ -87,52 +87,58 @@ def split(
     """
     K = matrices[0].shape[1]
     device = machine.device
-    clusters, multiprocessors = compute_capability(device.arch) >= _CLUSTERS, device.multiprocessors
+    clusters, multiprocessors = splitting.has_clusters(device.arch), device.multiprocessors
     results = [_unwritten(X.shape[0], K) for X in matrices]
     hows = [_stored(X) for X in matrices]
     sides = [Side(how.trans, _width(X, how.ld), X.shape[0]) for how, X in zip(hows, matrices, strict=True)]
     order = sorted(range(len(sides)), key=lambda number: sides[number].order)
     reports: list[Report] = []
-    args: list[Any] = []
+    given: list[SideArguments] = []
     operands: dict[str, Region] = {}
     for number in order:
-        X, result, ldx, side = matrices[number], results[number], hows[number].ld, sides[number]
-        parts = geometry.maxima_parts(side.lines, K, multiprocessors) if side.strided and not clusters else 0
-        maxima = np.empty(parts * side.lines, np.uint32)
-        if parts:
-            reports.append(_find_maxima(X, ldx, side.vec, result.info, maxima, machine, early))
-            early = True
-        regions = (
-            Region(X), Region(maxima), Region(result.pairs, read=False, write=True, complete=True),
-            Region(result.info, write=True), Region(result.where, read=False, write=True),
+        X, result, side = matrices[number], results[number], sides[number]
+        parts = splitting.maxima_parts(side, K, clusters, multiprocessors)
+        names = SideArguments(
+            lines=side.lines, X=f"X_{number}", ldx=hows[number].ld, maxima=f"maxima_{number}" if parts else 0,
+            maxima_parts=parts, pairs=f"pairs_{number}", info=f"info_{number}", where=f"where_{number}",
         )  # fmt: skip
-        names = [f"{name}_{number}" for name in ("X", "maxima", "pairs", "info", "where")]
-        operands |= zip(names, regions, strict=True)
-        args += [side.lines, names[0], ldx, names[1] if parts else 0, parts, *names[2:]]
-    if len(sides) == 1:
-        args += 8 * [0]
+        if parts:
+            maxima = np.empty(parts * side.lines, np.uint32)
+            reports.append(_find_maxima(names, side.vec, X, result.info, maxima, machine, early))
+            early = True
+            operands[names.maxima] = Region(maxima)
+        operands |= {
+            names.X: Region(X), names.pairs: Region(result.pairs, read=False, write=True, complete=True),
+            names.info: Region(result.info, write=True), names.where: Region(result.where, read=False, write=True),
+        }  # fmt: skip
+        given.append(names)
     ordered = [sides[number] for number in order]
-    launch = geometry.split_launch(ordered, K, clusters, multiprocessors, device.shared_limit)
-    splitting = machine.launch(
-        source_of("split.cu", launch.constants), kernel_name("split"), launch.blocks, geometry.SPLIT_THREADS,
-        launch.shared_bytes, [K, launch.first_blocks, *args], operands, early=early,
+    launch = splitting.split_launch(ordered, K, clusters, multiprocessors, device.shared_limit)
+    report = machine.launch(
+        source_of("split.cu", launch.constants), kernel_name("split"), launch.blocks, splitting.SPLIT_THREADS,
+        launch.shared_bytes, launch.arguments(K, *given), operands, early=early,
     )  # fmt: skip
-    return results, (*reports, splitting)
+    return results, (*reports, report)
 
 
 def _find_maxima(
-    X: Matrix, ldx: int, vec: int, info: NDArray[np.int32], maxima: NDArray[np.uint32], machine: Machine, early: bool
+    names: SideArguments,
+    vec: int,
+    X: Matrix,
+    info: NDArray[np.int32],
+    maxima: NDArray[np.uint32],
+    machine: Machine,
+    early: bool,
 ) -> Report:
     """Launch ``column_maxima``."""
-    lines, K = X.shape
     operands = {
-        "X": Region(X), "info": Region(info, write=True),
-        "maxima": Region(maxima, read=False, write=True, complete=True),
+        names.X: Region(X), names.info: Region(info, write=True),
+        names.maxima: Region(maxima, read=False, write=True, complete=True),
     }  # fmt: skip
-    grid = (_whole(lines, geometry.MAXIMA_LINES), len(maxima) // lines)
     return machine.launch(
-        source_of("column_maxima.cu", {"VEC": vec}), kernel_name("column_maxima"), grid, geometry.MAXIMA_THREADS, 0,
-        [lines, K, "X", ldx, "maxima", "info"], operands, early=early,
+        source_of("column_maxima.cu", {"VEC": vec}), kernel_name("column_maxima"),
+        splitting.maxima_grid(names.lines, names.maxima_parts), splitting.MAXIMA_THREADS, 0,
+        names.of_maxima(X.shape[1]), operands, early=early,
     )  # fmt: skip
 
 
@@ -243,11 +249,11 @@ def multiply(
         Of all kernels, in the order of their launches.
     """
     machine = machine or Machine()
-    (a, b), splitting = split([A, B.T], machine)
+    (a, b), before = split([A, B.T], machine)
     exceptions, reports = product(a, b, alpha, beta, C, config, machine, swap_ab)
-    tile = (config.BN, config.BM) if swap_ab else (config.BM, config.BN)
-    guarding = guard(A, B, a, b, alpha, beta, C, exceptions, tile, machine)
-    return (*splitting, *reports, guarding)
+    t = _tiling(config, C, A.shape[1], swap_ab, machine)
+    guarding = guard(A, B, a, b, alpha, beta, C, exceptions, t, machine)
+    return (*before, *reports, guarding)
 
 
 def product(
@@ -270,38 +276,36 @@ def product(
     text : str, optional
         The source of the product's kernel, where it is not that of the package.
     """
-    M, N = C.shape
-    t = geometry.tiling(config, M, N, a.blocks * BLOCK_K, swap_ab, machine.device.multiprocessors)
-    W = np.zeros((t.parts if t.parts > 1 else 0, M, t.ldw), np.float32)
+    t = _tiling(config, C, a.blocks * BLOCK_K, swap_ab, machine)
+    W = np.zeros((t.parts if t.parts > 1 else 0, t.M, t.ldw), np.float32)
     target, into = (C, C) if t.parts == 1 else (W[0], W)
     ldc = target.strides[0] // C.itemsize
     vec_c = 1 if swap_ab else _width(target, ldc)
     file = geometry.file_of(config)
     if text is None:
         text = source_of(file, {**config.compiled, "TRANS_C": int(swap_ab), "VEC_C": vec_c})
-    rows, columns = (b, a) if swap_ab else (a, b)
     exceptions = np.empty(t.tiles, np.int32)
     operands = {
-        "pairs_a": Region(rows.pairs), "pairs_b": Region(columns.pairs),
-        "rows": Region(rows.info), "columns": Region(columns.info),
+        "pairs_a": Region(a.pairs), "pairs_b": Region(b.pairs), "info_a": Region(a.info), "info_b": Region(b.info),
         "C": Region(into, read=t.parts == 1 and beta != 0, write=True),
         "exceptions": Region(exceptions, read=False, write=True, complete=True),
     }  # fmt: skip
     pairs: tuple[Any, Any] = ("pairs_a", "pairs_b")
     arch = None
     if isinstance(config, Fp16x3Config):
-        pairs = (_tensor_map("pairs_a", rows, config.BM), _tensor_map("pairs_b", columns, config.BN))
+        pairs = (_tensor_map("pairs_a", a, t.tile[0]), _tensor_map("pairs_b", b, t.tile[1]))
         arch = "sm_90a"
-    args = [
-        *pairs, rows.lines, columns.lines, t.k_blocks, t.part_blocks, alpha, "rows", "columns", beta,
-        "C", ldc, M * t.ldw, "exceptions",
-    ]  # fmt: skip
+    args = t.product_arguments(pairs, _INFOS, alpha, beta, ("C", ldc), "exceptions")
     report = machine.launch(
         text, kernel_name(file), t.grid, config.threads, config.shared_bytes, args, operands, arch=arch, early=True
     )
     if t.parts == 1:
         return exceptions, (report,)
     return exceptions, (report, _reduce(W, t, a, b, alpha, beta, C, machine))
+
+
+def _tiling(config: TileConfig, C: Matrix, K: int, swap_ab: bool, machine: Machine) -> Tiling:
+    return geometry.tiling(config, C.shape[0], C.shape[1], K, swap_ab, machine.device.multiprocessors)
 
 
 def _tensor_map(operand: str, split_operand: SplitOperand, lines: int) -> TensorMap:
@@ -314,13 +318,13 @@ def _reduce(
 ) -> Report:
     ldc = C.strides[0] // C.itemsize
     text = source_of("reduce_fp16x3.cu", {"VEC_C": _width(C, ldc)})
-    args = [t.M, t.N, t.parts, "W", t.ldw, t.M * t.ldw, alpha, "rows", "columns", beta, "C", ldc]
+    args = t.reduction_arguments("W", _INFOS, alpha, beta, ("C", ldc))
     operands = {
-        "W": Region(W), "rows": Region(a.info), "columns": Region(b.info),
+        "W": Region(W), "info_a": Region(a.info), "info_b": Region(b.info),
         "C": Region(C, read=beta != 0, write=True),
     }  # fmt: skip
-    blocks, block = _whole(t.M * _whole(t.N, 4), _REDUCE_THREADS), _REDUCE_THREADS
-    return machine.launch(text, kernel_name("reduce_fp16x3"), blocks, block, 0, args, operands, early=True)
+    grid, block = t.reduction_blocks, geometry.REDUCE_THREADS
+    return machine.launch(text, kernel_name("reduce_fp16x3"), grid, block, 0, args, operands, early=True)
 
 
 def guard(
@@ -332,7 +336,7 @@ def guard(
     beta: float,
     C: Matrix,
     exceptions: NDArray[np.int32],
-    tile: tuple[int, int],
+    t: Tiling,
     machine: Machine,
 ) -> Report:
     """Compute what the split left out.
@@ -343,27 +347,25 @@ def guard(
         See `multiply` and `product`.
     exceptions : array of int32
         From `product`.
-    tile : tuple of int
-        Rows and columns of C that an entry of `exceptions` is about.
+    t : Tiling
+        Of the product.
     """
-    (M, N), K = C.shape, A.shape[1]
-    strides = [stride // C.itemsize for stride in (*A.strides, *B.strides)]
-    args = [M, N, K, alpha, "A", *strides[:2], "B", *strides[2:], beta, "C", C.strides[0] // C.itemsize]
-    args += ["rows", "row_where", "columns", "column_where", "exceptions", *tile]
+    strides = [stride // ITEM for stride in (*A.strides, *B.strides)]
+    left_out = (("info_a", "where_a"), ("info_b", "where_b"))
+    into = ("C", C.strides[0] // ITEM)
+    args = t.guard_arguments(
+        A.shape[1], ("A", *strides[:2]), ("B", *strides[2:]), left_out, alpha, beta, into, "exceptions"
+    )
     operands = {
         "A": Region(A), "B": Region(B), "C": Region(C, write=True), "exceptions": Region(exceptions),
-        "rows": Region(a.info), "row_where": Region(a.where),
-        "columns": Region(b.info), "column_where": Region(b.where),
+        "info_a": Region(a.info), "where_a": Region(a.where),
+        "info_b": Region(b.info), "where_b": Region(b.where),
     }  # fmt: skip
     text = source.plain("guard_fp16x3.cu")
     name = kernel_name("guard_fp16x3")
-    return machine.launch(text, name, _GUARD_BLOCKS, _GUARD_THREADS, 0, args, operands, early=True)
+    return machine.launch(text, name, _GUARD_BLOCKS, geometry.GUARD_THREADS, 0, args, operands, early=True)
 
 
 def _width(X: Matrix, ld: int) -> int:
     """Return how many floats a kernel may read or write at a time."""
     return 4 if misalignment(X) % 16 == 0 and ld % 4 == 0 else 1
-
-
-def _whole(extent: int, size: int) -> int:
-    return -(-extent // size)

@@ -92,11 +92,12 @@ class Override:
             self.release()
         return self._decisions.setdefault(key, decisions.make(self._kind, a, b, c, out))
 
-    # The replacements. Each is a closure, because a look-up of a local name is cheaper than one of an attribute. The
+    # The replacements. Each is a closure, because a look-up of a local name is cheaper than one of an attribute. There
+    # are five, because PyTorch passes other arguments to each form, and reading them in general would take longer. The
     # alignment of an address is in the key, because kernels depend on it.
 
     def _new(self) -> Callable[..., Any]:
-        table, make, run, count, count_types, original, tf32, empty = self._tools()
+        table, make, multiply, count_types, original = self._tools()
 
         def new(a: Tensor, b: Tensor) -> Any:
             if a.dtype is not float32 or b.dtype is not float32:
@@ -107,24 +108,13 @@ class Override:
                 a.shape, a.stride(), a.get_device(), pa & 15,
                 b.shape, b.stride(), b.get_device(), pb & 15,
             )  # fmt: skip
-            decision = table.get(key) or make(key, a, b, None, None)
-            reason = decision.reason or (decisions.TF32 if tf32() else "")
-            if not reason:
-                try:
-                    result = empty(decision, a)
-                    pc = result.data_ptr()
-                    run(decision, pa, pb, pc, pc, 1.0, 0.0)
-                    decision.calls += 1
-                    return result
-                except PassedOn as passed:
-                    reason = passed.reason
-            count(decision, reason)
-            return original(a, b)
+            result = multiply(table.get(key) or make(key, a, b, None, None), a, pa, pb, None, 0, None, None, None)
+            return original(a, b) if result is None else result
 
         return new
 
     def _out(self) -> Callable[..., Any]:
-        table, make, run, count, count_types, original, tf32, _ = self._tools()
+        table, make, multiply, count_types, original = self._tools()
 
         def into(a: Tensor, b: Tensor, *, out: Tensor) -> Any:
             if a.dtype is not float32 or b.dtype is not float32:
@@ -136,22 +126,13 @@ class Override:
                 b.shape, b.stride(), b.get_device(), pb & 15,
                 out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
-            decision = table.get(key) or make(key, a, b, None, out)
-            reason = decision.reason or (decisions.TF32 if tf32() else "")
-            if not reason:
-                try:
-                    run(decision, pa, pb, pc, pc, 1.0, 0.0)
-                    decision.calls += 1
-                    return out
-                except PassedOn as passed:
-                    reason = passed.reason
-            count(decision, reason)
-            return original(a, b, out=out)
+            result = multiply(table.get(key) or make(key, a, b, None, out), a, pa, pb, out, pc, None, None, None)
+            return original(a, b, out=out) if result is None else result
 
         return into
 
     def _new_sum(self) -> Callable[..., Any]:
-        table, make, run, count, count_types, original, tf32, empty = self._tools()
+        table, make, multiply, count_types, original = self._tools()
 
         def new_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
             if a.dtype is not float32 or b.dtype is not float32:
@@ -164,23 +145,13 @@ class Override:
                 c.shape, c.stride(), c.dtype, c.get_device(), ps & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, None)
-            reason = decision.reason or (decisions.TF32 if tf32() else "")
-            if not reason:
-                try:
-                    alpha32, beta32 = _scalars(alpha, beta)
-                    result = empty(decision, a)
-                    run(decision, pa, pb, result.data_ptr(), ps, alpha32, beta32)
-                    decision.calls += 1
-                    return result
-                except PassedOn as passed:
-                    reason = passed.reason
-            count(decision, reason)
-            return original(c, a, b, beta=beta, alpha=alpha)
+            result = multiply(decision, a, pa, pb, None, 0, ps, alpha, beta)
+            return original(c, a, b, beta=beta, alpha=alpha) if result is None else result
 
         return new_sum
 
     def _out_sum(self) -> Callable[..., Any]:
-        table, make, run, count, count_types, original, tf32, _ = self._tools()
+        table, make, multiply, count_types, original = self._tools()
 
         def into_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Any:
             if a.dtype is not float32 or b.dtype is not float32:
@@ -194,22 +165,13 @@ class Override:
                 out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, out)
-            reason = decision.reason or (decisions.TF32 if tf32() else "")
-            if not reason:
-                try:
-                    alpha32, beta32 = _scalars(alpha, beta)
-                    run(decision, pa, pb, pc, ps, alpha32, beta32)
-                    decision.calls += 1
-                    return out
-                except PassedOn as passed:
-                    reason = passed.reason
-            count(decision, reason)
-            return original(c, a, b, beta=beta, alpha=alpha, out=out)
+            result = multiply(decision, a, pa, pb, out, pc, ps, alpha, beta)
+            return original(c, a, b, beta=beta, alpha=alpha, out=out) if result is None else result
 
         return into_sum
 
     def _in_place(self) -> Callable[..., Any]:
-        table, make, run, count, count_types, original, tf32, _ = self._tools()
+        table, make, multiply, count_types, original = self._tools()
 
         def in_place(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
             if a.dtype is not float32 or b.dtype is not float32:
@@ -222,24 +184,14 @@ class Override:
                 c.shape, c.stride(), c.dtype, c.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, c)
-            reason = decision.reason or (decisions.TF32 if tf32() else "")
-            if not reason:
-                try:
-                    alpha32, beta32 = _scalars(alpha, beta)
-                    run(decision, pa, pb, pc, pc, alpha32, beta32)
-                    decision.calls += 1
-                    return c
-                except PassedOn as passed:
-                    reason = passed.reason
-            count(decision, reason)
-            return original(c, a, b, beta=beta, alpha=alpha)
+            result = multiply(decision, a, pa, pb, c, pc, pc, alpha, beta)
+            return original(c, a, b, beta=beta, alpha=alpha) if result is None else result
 
         return in_place
 
     def _tools(self) -> tuple[Any, ...]:
         """Return what every replacement needs."""
-        table, counts = self._decisions, (_count_passed_on, self._counter_of_types())
-        return table, self._make, self._runner(), *counts, self.original, self._tf32, self._empty
+        return self._decisions, self._make, self._multiplier(), self._counter_of_types(), self.original
 
     def _counter_of_types(self) -> Callable[[Tensor, Tensor], None]:
         """Return the function that counts a call whose factors are not both float32. It needs nothing else of them."""
@@ -251,51 +203,74 @@ class Override:
 
         return count_types
 
-    def _runner(self) -> Callable[..., None]:
-        """Return the function that launches what was decided, or raises `PassedOn`.
+    def _multiplier(self) -> Callable[..., Tensor | None]:
+        """Return the function that does what was decided: it returns the result, or None where PyTorch's kernel is due.
 
-        It takes the addresses of A, of B, of what is written and of C, which may be the same.
+        It takes the decision, A, and the addresses of A and B; the output and its address, where None and 0 ask for a
+        new tensor; the address of C, alpha and beta, which are None where nothing is added.
         """
-        otherwise, current, name = self._run_otherwise, products.current_stream, self.name
+        otherwise, current, tf32, empty, name = (
+            self._run_otherwise, products.current_stream, self._tf32, self._empty, self.name,
+        )  # fmt: skip
 
-        def run(decision: Decision, pa: int, pb: int, pc: int, ps: int, alpha: float, beta: float) -> None:
+        def multiply(
+            decision: Decision, a: Tensor, pa: int, pb: int, out: Tensor | None, pc: int, ps: int | None,
+            alpha: Any, beta: Any,
+        ) -> Tensor | None:  # fmt: skip
+            reason = decision.reason or (decisions.TF32 if tf32() else "")
+            if reason:
+                _count_passed_on(decision, reason)
+                return None
             try:
+                alpha, beta = (1.0, 0.0) if alpha is None else _scalars(alpha, beta)
+                if out is None:
+                    out = empty(decision, a)
+                    pc = out.data_ptr()
+                if ps is None:
+                    ps = pc
                 try:
                     plan, gpu = decision.plan, decision.gpu
                     if plan is None or not (pa and pb and pc and ps):
                         otherwise(decision, pa, pb, pc, ps, alpha, beta)
-                        return
-                    handle = current(decision.ordinal)
-                    a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
-                    c_low += pc
-                    c_high += pc
-                    apart = (c_high <= pa + a_low or pa + a_high <= c_low) and (
-                        c_high <= pb + b_low or pb + b_high <= c_low
-                    )
-                    if plan.source_range:
-                        low, high = plan.source_range
-                        apart = apart and (c_high <= ps + low or ps + high <= c_low)
-                    if not apart or handle not in gpu.streams:
-                        otherwise(decision, pa, pb, pc, ps, alpha, beta)
-                    elif gpu.enter():
-                        try:
-                            plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
-                        finally:
-                            gpu.leave()
                     else:
-                        plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
+                        handle = current(decision.ordinal)
+                        a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
+                        c_low += pc
+                        c_high += pc
+                        apart = (c_high <= pa + a_low or pa + a_high <= c_low) and (
+                            c_high <= pb + b_low or pb + b_high <= c_low
+                        )
+                        if plan.source_range:
+                            low, high = plan.source_range
+                            apart = apart and (c_high <= ps + low or ps + high <= c_low)
+                        if not apart or handle not in gpu.streams:
+                            otherwise(decision, pa, pb, pc, ps, alpha, beta)
+                        elif gpu.enter():
+                            try:
+                                plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
+                            finally:
+                                gpu.leave()
+                        else:
+                            plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
                 except DeviceMemoryError:
                     products.empty_cache(decision.ordinal)
                     otherwise(decision, pa, pb, pc, ps, alpha, beta)
+            except PassedOn as passed:
+                reason = passed.reason
             except OverlapError:
-                raise PassedOn(decisions.OVERLAP) from None
+                reason = decisions.OVERLAP
             except CaptureError:
-                raise PassedOn(decisions.CAPTURE) from None
+                reason = decisions.CAPTURE
             except FastsgemmError as error:
                 place = "cpu" if decision.ordinal == HOST else f"cuda:{decision.ordinal}"
                 raise products.named(error, f"{name} of {decision.problem} on {place}") from error
+            else:
+                decision.calls += 1
+                return out
+            _count_passed_on(decision, reason)
+            return None
 
-        return run
+        return multiply
 
     def _run_otherwise(self, decision: Decision, pa: int, pb: int, pc: int, ps: int, alpha: float, beta: float) -> None:
         """Multiply on the host, for the first time, on a new stream, or where the output may share memory."""

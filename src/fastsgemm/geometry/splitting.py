@@ -1,0 +1,218 @@
+"""How ``split.cu`` and ``column_maxima.cu`` split operands into pairs of FP16 numbers: grids, constants, arguments.
+
+Pure arithmetic. A *line* is a row of A or a column of B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastsgemm.geometry.fp16x3 import BLOCK_K, blocks_of, covering
+from fastsgemm.geometry.layout import ITEM
+from fastsgemm.known_devices import compute_capability
+
+CLUSTERS = 90  # the first architecture with clusters of blocks
+SPLIT_THREADS = 512  # of a block of split.cu
+_COLUMN_LINES = 32  # of a block of split.cu, where lines are strided
+_COLUMN_TILE = 128  # steps of k of such a block's tile, which takes 16 KB of shared memory
+_COLUMN_TILE_BYTES = ITEM * _COLUMN_LINES * _COLUMN_TILE
+_COLUMN_FEW_TILES = 4  # of a block: three such blocks fit on an SM that has 227 KB
+_COLUMN_MANY_TILES = 10  # of a part of K: of more, two blocks on an SM would keep too little
+_COLUMN_STAGES = 3  # tiles of a block without clusters, which are the stages of a pipeline
+_OTHER_SHARED = 1024  # bytes: at least what a block takes besides the tiles, and what the device reserves
+MAXIMA_THREADS, MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
+
+
+class Side(NamedTuple):
+    """An operand, or a panel of its lines, that ``split.cu`` splits.
+
+    Attributes
+    ----------
+    strided : bool
+        Neighbouring lines are neighbours in memory; else neighbouring k are.
+    vec : int
+        Floats that can be read at a time: 4 or 1.
+    lines : int
+    """
+
+    strided: bool
+    vec: int
+    lines: int
+
+    @property
+    def order(self) -> tuple[bool, int]:
+        """The sides of a launch are sorted by this: blocks of strided lines take longest, so they come first.
+
+        Else the order does not matter, and with one order fewer kernels are compiled.
+        """
+        return not self.strided, -self.vec
+
+
+class SideArguments(NamedTuple):
+    """What the kernels are given of a side.
+
+    Attributes
+    ----------
+    lines : int
+    X : object
+        What stands for the address of the operand or panel: that of a later call or, simulated, a name. So on below.
+    ldx : int
+    maxima : object
+        Of the largest magnitudes that ``column_maxima.cu`` finds; 0 where it is not launched.
+    maxima_parts : int
+        As `maxima_parts` returns it.
+    pairs, info, where : object
+        Of the arrays of the split operand.
+    """
+
+    lines: int
+    X: Any
+    ldx: int
+    maxima: Any
+    maxima_parts: int
+    pairs: Any
+    info: Any
+    where: Any
+
+    @property
+    def of_split(self) -> tuple[Any, ...]:
+        """Its arguments of ``split.cu``."""
+        return (
+            np.int32(self.lines), self.X, self.ldx, self.maxima, np.int32(self.maxima_parts),
+            self.pairs, self.info, self.where,
+        )  # fmt: skip
+
+    def of_maxima(self, K: int) -> tuple[Any, ...]:
+        """Return the arguments of ``column_maxima.cu``."""
+        return (np.int32(self.lines), np.int32(K), self.X, self.ldx, self.maxima, self.info)
+
+
+_NO_SIDE = SideArguments(lines=0, X=0, ldx=0, maxima=0, maxima_parts=0, pairs=0, info=0, where=0)
+
+
+class SplitLaunch(NamedTuple):
+    """A launch of ``split.cu``.
+
+    Attributes
+    ----------
+    constants : dict
+    first_blocks, blocks : int
+        Blocks of the first side, and of all.
+    shared_bytes : int
+        Dynamic shared memory of a block.
+    """
+
+    constants: dict[str, int]
+    first_blocks: int
+    blocks: int
+    shared_bytes: int
+
+    def arguments(self, K: int, first: SideArguments, second: SideArguments = _NO_SIDE) -> tuple[Any, ...]:
+        """Return the arguments of ``split.cu``, with the sides in their order."""
+        return (np.int32(K), np.int32(self.first_blocks), *first.of_split, *second.of_split)
+
+
+def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int, shared_limit: int) -> SplitLaunch:
+    """Return how one side or two are split by one launch.
+
+    Parameters
+    ----------
+    sides : sequence of Side
+        Sorted by their `order`.
+    K : int
+    clusters : bool
+        Whether the device has clusters of blocks; else ``column_maxima.cu`` comes before, for strided lines.
+    multiprocessors : int
+    shared_limit : int
+        Bytes of shared memory that a block of the device may have.
+    """
+    first, second = sides[0], sides[-1]
+    cluster, tiles = 1, _COLUMN_STAGES
+    if clusters and first.strided:
+        groups = sum(_column_groups(side) for side in sides if side.strided)
+        cluster = _column_cluster(K, groups, multiprocessors)
+        few = second.strided and cluster * groups <= multiprocessors
+        small = second.strided or second.lines < first.lines // 4  # what else the launch splits
+        tiles = _column_tiles(K, cluster, few, small, shared_limit)
+    threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K)
+
+    def blocks_of_side(side: Side) -> int:
+        if not side.strided:
+            return covering(side.lines, SPLIT_THREADS // threads)
+        groups = _column_groups(side)
+        return groups * (cluster if clusters else min(blocks_of(K), covering(4 * multiprocessors, groups)))
+
+    first_blocks, *others = map(blocks_of_side, sides)
+    constants = {
+        "STRIDED_1": int(first.strided), "VEC_1": first.vec, "STRIDED_2": int(second.strided), "VEC_2": second.vec,
+        "LINE_THREADS": threads, "QUADS": quads, "CLUSTER": cluster, "TILES": tiles,
+    }  # fmt: skip
+    blocks = covering(first_blocks + sum(others), cluster) * cluster
+    return SplitLaunch(constants, first_blocks, blocks, _COLUMN_TILE_BYTES * tiles if first.strided else 0)
+
+
+def _line_threads(K: int) -> tuple[int, int]:
+    """Return the threads that share a contiguous line, and how many times four elements each of them keeps.
+
+    A line of up to 16384 elements stays in registers.
+    """
+    threads = next((threads for threads in (32, 64, 128, 256) if threads * 16 >= K), SPLIT_THREADS)
+    return threads, 4 if threads * 16 >= K else 8
+
+
+def _column_groups(side: Side) -> int:
+    """Return how many times 32 lines a side of strided lines has."""
+    return covering(side.lines, _COLUMN_LINES)
+
+
+def _column_tiles_of(K: int, cluster: int) -> int:
+    """Return the tiles that a block's part of K takes."""
+    return covering(covering(blocks_of(K), cluster) * BLOCK_K, _COLUMN_TILE)
+
+
+def _column_cluster(K: int, groups: int, multiprocessors: int) -> int:
+    """Return the blocks that share out K of strided lines, in a cluster.
+
+    As few as leave two blocks an SM and few tiles for each, because the blocks of a cluster wait for each other.
+    """
+    for cluster in (1, 2, 4):
+        tiles = _column_tiles_of(K, cluster)
+        if tiles == 1 or (tiles <= _COLUMN_FEW_TILES and cluster * groups >= 2 * multiprocessors):
+            return cluster
+    return 8
+
+
+def _column_tiles(K: int, cluster: int, few: bool, small: bool, shared_limit: int) -> int:
+    """Return the tiles that a block of strided lines keeps in shared memory: all of its part of K if they fit.
+
+    Three blocks an SM fit beside each other, or two where K is long. One has an SM alone where the blocks are `few`, or
+    where two would read much twice and one reads all once, unless the launch splits more than a `small` side besides.
+    Some numbers of tiles are left out, so that there are fewer kernels.
+    """
+    tiles = _column_tiles_of(K, cluster)
+    room = [(shared_limit // abreast - _OTHER_SHARED) // _COLUMN_TILE_BYTES for abreast in (1, 2, 3)]
+    fewest = next((kept for kept in (1, 2, _COLUMN_FEW_TILES) if tiles <= kept <= room[2]), room[2])
+    if tiles <= fewest:
+        return fewest
+    return room[0] if few or (small and _COLUMN_MANY_TILES < tiles <= room[0]) else room[1]
+
+
+def has_clusters(arch: str) -> bool:
+    """Return whether an architecture has clusters of blocks."""
+    return compute_capability(arch) >= CLUSTERS
+
+
+def maxima_parts(side: Side, K: int, clusters: bool, multiprocessors: int) -> int:
+    """Return the parts of K in which ``column_maxima.cu`` finds the largest magnitudes; 0 where ``split.cu`` does."""
+    if clusters or not side.strided:
+        return 0
+    across = covering(side.lines, MAXIMA_LINES)
+    return max(1, min(covering(K, 64), covering(4 * multiprocessors, across), 64))
+
+
+def maxima_grid(lines: int, parts: int) -> tuple[int, int]:
+    """Return the blocks of ``column_maxima.cu``."""
+    return covering(lines, MAXIMA_LINES), parts

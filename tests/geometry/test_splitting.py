@@ -1,0 +1,84 @@
+"""How operands are split by one launch: its blocks and constants."""
+
+import itertools
+
+import pytest
+
+from fastsgemm.geometry.splitting import SPLIT_THREADS, Side, split_launch
+
+LONGEST = 2**31 - 2**16  # of M, N and K
+H200, CONSUMER = 232448, 101376  # bytes of shared memory that a block may have: sm_90, and sm_86 or sm_120
+TILE = 128 * 32 * 4  # bytes
+
+
+def sides(*given):
+    return sorted((Side(*one) for one in given), key=lambda side: side.order)
+
+
+@pytest.mark.parametrize("K", [1, 256, 257, 512, 1024, 1025, 8192, 8193, 100000])
+@pytest.mark.parametrize("clusters", [True, False])
+def test_clusters_are_whole_and_lines_fit(K, clusters):
+    for (strided, lines), (other, more) in itertools.product(itertools.product((True, False), (1, 33, 1000)), repeat=2):
+        two = sides((strided, 4, lines), (other, 1, more))
+        launch = split_launch(two, K, clusters, 132, CONSUMER)
+        cluster, threads = launch.constants["CLUSTER"], launch.constants["LINE_THREADS"]
+        assert launch.first_blocks % cluster == launch.blocks % cluster == 0
+        assert cluster == 1 or (clusters and (strided or other))
+        blocks = (launch.first_blocks, launch.blocks - launch.first_blocks)
+        for number, (side, own) in enumerate(zip(two, blocks, strict=True), start=1):
+            assert (side.strided, side.vec) == tuple(
+                launch.constants[f"{name}_{number}"] for name in ("STRIDED", "VEC")
+            )
+            groups = -(-side.lines // 32)
+            if side.strided:
+                assert own % groups == 0 and (not clusters or own == groups * cluster)
+            else:
+                assert own * SPLIT_THREADS >= side.lines * threads
+                assert K > 16384 or threads * 4 * launch.constants["QUADS"] >= K
+
+
+def test_strided_lines_come_first_and_one_order_serves_both():
+    assert sides((False, 4, 9), (True, 1, 5)) == [(True, 1, 5), (False, 4, 9)]
+    assert sides((False, 1, 9), (False, 4, 5)) == [(False, 4, 5), (False, 1, 9)]
+
+
+@pytest.mark.parametrize("strided", [True, False])
+def test_a_single_side_has_all_blocks_and_a_kernel_of_two(strided):
+    one, two = (split_launch(count * [Side(strided, 4, 100)], 3000, True, 132, H200) for count in (1, 2))
+    assert one.first_blocks == one.blocks == two.first_blocks == two.blocks // 2
+    assert one.constants == two.constants
+
+
+@pytest.mark.parametrize("strided", [True, False])
+@pytest.mark.parametrize("K", [1, 8192])
+def test_the_largest_operand_has_few_enough_blocks(strided, K):
+    assert split_launch([Side(strided, 4, LONGEST)], K, True, 132, H200).blocks < 2**31
+
+
+@pytest.mark.parametrize(
+    ("K", "lines", "cluster", "tiles"),
+    [
+        (1000, 1000, 8, 1),  # a tile for each block of a cluster, because there are few blocks
+        (2048, 2048, 8, 2),
+        (4096, 4096, 8, 4),  # three blocks an SM
+        (300, 12000, 1, 4),  # enough blocks without clusters
+        (8192, 8192, 8, 7),  # two blocks an SM, which read the eighth tile again
+        (12000, 300, 8, 14),  # fewer blocks than SMs
+    ],
+)
+def test_strided_lines_are_kept_in_shared_memory(K, lines, cluster, tiles):
+    launch = split_launch([Side(True, 4, lines)], K, True, 132, H200)
+    assert (launch.constants["CLUSTER"], launch.constants["TILES"]) == (cluster, tiles)
+    assert launch.shared_bytes == tiles * TILE
+
+
+@pytest.mark.parametrize("limit", [CONSUMER, H200])
+@pytest.mark.parametrize("K", [1, 700, 5000, 9000, 100000])
+@pytest.mark.parametrize("lines", [9, 5000])
+def test_the_shared_memory_of_a_split_fits(K, lines, limit):
+    """As often as blocks of the side may lie beside each other on an SM, which has 1 KB more than a block may."""
+    for other in ([], [Side(False, 4, 9)]):
+        launch = split_launch([Side(True, 4, lines), *other], K, True, 132, limit)
+        abreast = 1 if launch.blocks <= 132 and not other else 2
+        assert launch.shared_bytes >= TILE and abreast * (launch.shared_bytes + 1024) <= limit
+    assert split_launch([Side(False, 4, lines)], K, True, 132, limit).shared_bytes == 0
