@@ -425,3 +425,16 @@ def test_the_memory_is_freed_in_the_order_of_its_stream(gpu, on_device, random):
     del S
     gc.collect()
     assert not made.open
+
+
+def test_the_memory_is_freed_with_its_device_current(gpu, on_device, random):
+    """The legacy stream is that of the current device, which is any in the thread that drops the last reference."""
+    said, free = [], gpu.free
+    gpu.enter = lambda: said.append("enter") or True
+    gpu.leave = lambda: said.append("leave")
+    gpu.free = lambda *given: said.append("free") or free(*given)
+    S = split(on_device(random(20, 30)))
+    said.clear()
+    del S
+    gc.collect()
+    assert said == ["enter", "free", "leave"]

@@ -109,10 +109,18 @@ class SplitOperand:
 
 
 def _release(gpu: Gpu, handle: int, address: int) -> None:
-    """Free the memory in the order of its stream, or of the legacy default stream where that stream is gone."""
-    answer = gpu.free(address, handle or LEGACY_STREAM)
-    if int(answer[0]) != 0:
-        gpu.free(address, LEGACY_STREAM)
+    """Free the memory in the order of its stream, or of the legacy default stream where that stream is gone.
+
+    Any thread may drop the last reference, and the legacy stream is that of the device which is current there.
+    """
+    switched = gpu.enter()
+    try:
+        answer = gpu.free(address, handle or LEGACY_STREAM)
+        if int(answer[0]) != 0:
+            gpu.free(address, LEGACY_STREAM)
+    finally:
+        if switched:
+            gpu.leave()
 
 
 def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
