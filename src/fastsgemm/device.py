@@ -27,7 +27,7 @@ _PRESENT = re.compile(r"(?:cuda:)?([0-9]{1,4})|cuda")
 BACKENDS = ("cuda", "host", "sim")  # what can multiply host arrays
 
 LEGACY_STREAM = 1  # CUDA's and DLPack's number for the legacy default stream, which torch and CuPy call 0
-_PER_THREAD_STREAM = 2  # CUDA's number for the default stream of each thread, of whatever device is current
+PER_THREAD_STREAM = 2  # CUDA's number for the default stream of each thread, of whatever device is current
 
 gpus: dict[int, Gpu] = {}  # the devices opened so far
 _lock = threading.Lock()
@@ -123,7 +123,7 @@ class Gpu:
         self.multiprocessors = _attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal)
         self.prepared: dict[Any, Any] = {}
         self.kernels: dict[Any, Kernel] = {}
-        self.streams = {0, LEGACY_STREAM, _PER_THREAD_STREAM}
+        self.streams = {0, LEGACY_STREAM, PER_THREAD_STREAM}
         self._core_streams: dict[int, Stream] = {}
         self._kept: deque[tuple[Any, Any]] = deque()
         self._spare_events: list[Any] = []

@@ -438,3 +438,25 @@ def test_the_memory_is_freed_with_its_device_current(gpu, on_device, random):
     del S
     gc.collect()
     assert said == ["enter", "free", "leave"]
+
+
+def test_threads_that_split_and_multiply_on_their_own_default_streams(gpu, on_device, random, monkeypatch):
+    """All threads name their default stream 2, but each has its own: one of them waits, and none frees too early."""
+
+    class PerThread:
+        def __cuda_stream__(self):
+            return 0, 2
+
+    freed = []
+    monkeypatch.setattr(gpu, "free", lambda address, handle: freed.append((address, handle)) or (0,))
+    a, b = on_device(random(10, 20)), on_device(random(20, 30))
+    S = split(b, stream=PerThread())
+    [(_, event)] = gpu.recorded
+    sgemm(a, S, stream=PerThread(), **HOW)
+    assert gpu.waited == [(2, event)]
+    assert any(S in objects for _, objects in gpu.kept if isinstance(objects, tuple))
+    address = S.address
+    gpu.kept.clear()
+    del S
+    gc.collect()
+    assert [handle for which, handle in freed if which == address] == [1]  # which waits for the streams of all threads
