@@ -252,9 +252,11 @@ class Gpu:
             return  # a graph outlives any event; its owner keeps the operands alive, as for every captured kernel
         done = []  # released without the lock, because a destructor may call sgemm
         with self._keeping:  # else two threads could take the same entry for done, and one would drop the next entry
-            while self._kept and int(driver.cuEventQuery(self._kept[0][0])[0]) == 0:
-                done.append(self._kept.popleft())
-                self._spare_events.append(done[-1][0])
+            if self._kept:
+                with relaxed_capture():  # else this would end a capture of another thread
+                    while self._kept and int(driver.cuEventQuery(self._kept[0][0])[0]) == 0:
+                        done.append(self._kept.popleft())
+                        self._spare_events.append(done[-1][0])
             event = self._spare_events.pop() if self._spare_events else _new_event()
             answer = driver.cuEventRecord(event, handle or LEGACY_STREAM)
             self._kept.append((event, objects))

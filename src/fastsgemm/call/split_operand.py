@@ -98,13 +98,13 @@ class SplitOperand:
         if handle == self._handle != PER_THREAD_STREAM:
             return False
         if not self._done:
-            if device.is_capturing(handle):  # a graph must not wait for an event from outside it, so the host does
-                with device.relaxed_capture():
+            with device.relaxed_capture():  # else this would end any capture that there is
+                if device.is_capturing(handle):  # a graph must not wait for an event from outside it, so the host does
                     self._event.sync()
-                self._done = True
-            elif self._event.is_done:
-                self._done = True
-            else:
+                    self._done = True
+                else:
+                    self._done = self._event.is_done
+            if not self._done:
                 gpu.stream(handle).wait(self._event)
         return True
 
