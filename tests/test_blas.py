@@ -78,3 +78,7 @@ def test_refusals(operands, on_device):
         blas.sgemm(1.0, a.astype(np.float64), b)
     with pytest.raises(ShapeError):
         blas.sgemm(1.0, a, b, 1.0, c.T)
+    with pytest.raises(
+        ShapeError, match=r"a must have 2 dimensions to be transposed, got \(2, 4, 4\)"
+    ):  # .T has (4, 4, 2)
+        blas.sgemm(1.0, np.ones((2, 4, 4), np.float32), np.ones((4, 4, 4), np.float32), trans_a=1)

@@ -167,6 +167,7 @@ def keeper(monkeypatch):
     monkeypatch.setattr(driver, "cuEventRecord", lambda event, handle: found.recorded.append((event, handle)) or (OK,))
     not_ready = driver.CUresult.CUDA_ERROR_NOT_READY
     monkeypatch.setattr(driver, "cuEventQuery", lambda event: (OK if event in found.done else not_ready,))
+    monkeypatch.setattr(driver, "cuThreadExchangeStreamCaptureMode", lambda mode: (OK, mode))
     return found
 
 
@@ -218,6 +219,25 @@ def test_the_capture_mode_comes_back_after_an_error(monkeypatch):
     with pytest.raises(KeyError), device.relaxed_capture():
         raise KeyError
     assert modes[1:] == ["global"]
+
+
+def test_a_capture_of_another_thread_is_not_ended_by_looking_for_what_is_done(keeper, monkeypatch):
+    """While any thread captures in CUDA's default mode, asking for an event ends its capture, unless relaxed."""
+    modes = ["global"]
+
+    def exchange(mode):
+        modes.append(mode)
+        return OK, modes[-2]
+
+    def query(event):
+        assert modes[-1] == driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        return (OK,)
+
+    monkeypatch.setattr(driver, "cuThreadExchangeStreamCaptureMode", exchange)
+    monkeypatch.setattr(driver, "cuEventQuery", query)
+    keeper.gpu.keep_alive(7, "an operand")
+    keeper.gpu.keep_alive(7, "a later call")
+    assert modes[-1] == "global" and keeper.made == [0]
 
 
 def test_in_a_capture_nothing_is_kept(keeper, monkeypatch):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastsgemm.errors import ArgumentError, OperandError
+from fastsgemm.errors import ArgumentError, OperandError, ShapeError
 from fastsgemm.gemm import sgemm as _sgemm
 
 _TRANSPOSITIONS = (0, 1, 2)  # no, transpose, conjugate transpose, which is the same for real numbers
@@ -58,6 +58,8 @@ def sgemm(
         `trans_a` or `trans_b` is not 0, 1 or 2.
     OperandError
         An array cannot be transposed or copied, because it has no ``.T`` or ``.copy()``.
+    ShapeError
+        An array that is to be transposed has not 2 dimensions.
     FastsgemmError
         See `fastsgemm.sgemm`.
 
@@ -78,9 +80,12 @@ def _operand(name: str, x: Any, transposed: int) -> Any:
     if not transposed:
         return x
     try:
-        return x.T
+        shape, transpose = tuple(x.shape), x.T
     except AttributeError:
         raise OperandError(f"{name} ({type(x).__name__}) has no .T; pass it transposed and trans_{name}=0") from None
+    if len(shape) != 2:  # .T reverses the dimensions of a batch, too
+        raise ShapeError(f"{name} must have 2 dimensions to be transposed, got {shape}; pass it transposed")
+    return transpose
 
 
 def _copy(c: Any) -> Any:

@@ -27,7 +27,7 @@ _PRESENT = re.compile(r"(?:cuda:)?([0-9]{1,4})|cuda")
 BACKENDS = ("cuda", "host", "sim")  # what can multiply host arrays
 
 LEGACY_STREAM = 1  # CUDA's and DLPack's number for the legacy default stream, which torch and CuPy call 0
-_PER_THREAD_STREAM = 2  # CUDA's number for the default stream of each thread, of whatever device is current
+PER_THREAD_STREAM = 2  # CUDA's number for the default stream of each thread, of whatever device is current
 
 gpus: dict[int, Gpu] = {}  # the devices opened so far
 _lock = threading.Lock()
@@ -123,7 +123,7 @@ class Gpu:
         self.multiprocessors = _attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal)
         self.prepared: dict[Any, Any] = {}
         self.kernels: dict[Any, Kernel] = {}
-        self.streams = {0, LEGACY_STREAM, _PER_THREAD_STREAM}
+        self.streams = {0, LEGACY_STREAM, PER_THREAD_STREAM}
         self._core_streams: dict[int, Stream] = {}
         self._kept: deque[tuple[Any, Any]] = deque()
         self._spare_events: list[Any] = []
@@ -252,9 +252,11 @@ class Gpu:
             return  # a graph outlives any event; its owner keeps the operands alive, as for every captured kernel
         done = []  # released without the lock, because a destructor may call sgemm
         with self._keeping:  # else two threads could take the same entry for done, and one would drop the next entry
-            while self._kept and int(driver.cuEventQuery(self._kept[0][0])[0]) == 0:
-                done.append(self._kept.popleft())
-                self._spare_events.append(done[-1][0])
+            if self._kept:
+                with relaxed_capture():  # else this would end a capture of another thread
+                    while self._kept and int(driver.cuEventQuery(self._kept[0][0])[0]) == 0:
+                        done.append(self._kept.popleft())
+                        self._spare_events.append(done[-1][0])
             event = self._spare_events.pop() if self._spare_events else _new_event()
             answer = driver.cuEventRecord(event, handle or LEGACY_STREAM)
             self._kept.append((event, objects))

@@ -113,6 +113,12 @@ def test_a_host_array_among_arrays_on_a_device(device, on_device, torch):
     assert device.launched == []
 
 
+def test_a_host_tensor_among_arrays_of_another_library_on_a_device(device, on_device, torch):
+    """PyTorch has no current stream to wait for on the host; asking for it is an error of its own."""
+    with pytest.raises(DeviceMismatchError, match="must be on one device, got A on cuda:0, B on the host"):
+        sgemm(on_device(ONES), torch.ones(2, 2))
+
+
 @pytest.mark.parametrize("error", [AssertionError, BufferError, TypeError, ValueError, RuntimeError])
 def test_a_host_array_that_takes_no_stream(device, on_device, error):
     class Strict(Exported):

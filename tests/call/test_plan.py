@@ -36,6 +36,29 @@ def test_one_plan_serves_streams_in_turns(device, on_device, random):
     assert [handle for handle, _ in device.launched] == [7, 9, 9, 7] and len(device.prepared) == 1
 
 
+def test_ctrl_c_while_the_stream_changes_leaves_no_kernel_on_another_one(device):
+    class Launch:
+        hStream = property(lambda self: self.handle, lambda self, handle: self.set(handle))
+
+        def set(self, handle):
+            if handle == 9 and self is launches[1]:
+                raise KeyboardInterrupt
+            self.handle = handle
+
+    launches, streams = [], []
+    device.launch_config = lambda *given: launches.append(Launch()) or launches[-1]
+    device.launch = lambda config, *given: streams.append(config.hStream) or (0,)
+    draft = Draft(device, 5, 3)
+    for name in ("first", "second"):
+        draft.add(PythonKernel(name, None, ""), (1,), 32)
+    plan = draft.plan()
+    plan.launch(device, 7, 0x1000, 0x2000, 0x3000, 1.0, 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        plan.launch(device, 9, 0x1000, 0x2000, 0x3000, 1.0, 0.0)
+    plan.launch(device, 7, 0x1000, 0x2000, 0x3000, 1.0, 0.0)
+    assert streams == [7] * 4
+
+
 def test_threads_that_share_a_plan_do_not_mix_their_arguments(device, on_device, random):
     """The Python device gives way to other threads between any two instructions, as a real launch does."""
     operands = [(random(6, 8), random(8, 5)) for _ in range(4)]

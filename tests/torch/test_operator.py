@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import fastsgemm.torch  # noqa: F401, E402  (registers the operator)
-from fastsgemm import OperandError, PrecisionError, sgemm  # noqa: E402
+from fastsgemm import DeviceMismatchError, DTypeError, OperandError, PrecisionError, ShapeError, sgemm  # noqa: E402
 
 OPERATOR = torch.ops.fastsgemm.sgemm
 
@@ -378,6 +378,23 @@ class TestSgemmItself:
         equal(torch.func.grad(lambda a: sgemm(a, B).sum())(A[0]), torch.ones(3, 5) @ B.T)
         equal(torch.func.jvp(lambda a: sgemm(a, B), (A[0],), (A[1],))[1], A[1] @ B)
         equal(torch.func.functionalize(lambda a: sgemm(a, B))(A[0]), A[0] @ B)
+
+    @pytest.mark.parametrize(
+        ("b", "c", "error"),
+        [
+            (values(5, 4), None, ShapeError),
+            (values(4, 5), values(3, 6), ShapeError),
+            (values(4, 5).double(), None, DTypeError),
+            (values(4, 5), values(3, 5).half(), DTypeError),
+            (values(4, 5).to("meta"), None, DeviceMismatchError),
+            (values(2, 4, 5), values(3, 5), ShapeError),
+        ],
+    )
+    def test_the_errors_are_those_of_tensors_without_gradients(self, b, c, error):
+        with pytest.raises(error):
+            sgemm(values(3, 4), b, C=c)
+        with pytest.raises(error):
+            sgemm(learned(3, 4), b, C=c)
 
     def test_what_has_no_gradient_is_refused(self, random):
         for more in ({"rung": "naive"}, {"stream": object()}):

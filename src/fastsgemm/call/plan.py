@@ -300,6 +300,7 @@ class Plan:
                     for tensor_map, base, offset in self._maps:
                         tensor_map.point_to(bases[base] + offset)
                 if handle != self._handle:
+                    self._handle = -1  # until all of them have it: Ctrl-C may come between
                     for config in self._all:
                         config.hStream = handle
                     self._handle = handle

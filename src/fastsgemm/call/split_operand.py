@@ -14,7 +14,7 @@ from fastsgemm.call.arrays import HOST
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Base, Draft
 from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, place_at
-from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.device import LEGACY_STREAM, PER_THREAD_STREAM
 from fastsgemm.errors import (
     ArgumentError,
     CaptureError,
@@ -92,27 +92,37 @@ class SplitOperand:
     def ready_on(self, gpu: Gpu, handle: int) -> bool:
         """Make the stream wait until the splitting is done; return whether its memory must be kept for the stream.
 
-        On the stream that it was split on, both splitting and freeing are in order.
+        On the stream that it was split on, both splitting and freeing are in order. The default streams of all threads
+        have the same handle, so these are taken to be different.
         """
-        if handle == self._handle:
+        if handle == self._handle != PER_THREAD_STREAM:
             return False
         if not self._done:
-            if device.is_capturing(handle):  # a graph must not wait for an event from outside it, so the host does
-                with device.relaxed_capture():
+            with device.relaxed_capture():  # else this would end any capture that there is
+                if device.is_capturing(handle):  # a graph must not wait for an event from outside it, so the host does
                     self._event.sync()
-                self._done = True
-            elif self._event.is_done:
-                self._done = True
-            else:
+                    self._done = True
+                else:
+                    self._done = self._event.is_done
+            if not self._done:
                 gpu.stream(handle).wait(self._event)
         return True
 
 
 def _release(gpu: Gpu, handle: int, address: int) -> None:
-    """Free the memory in the order of its stream, or of the legacy default stream where that stream is gone."""
-    answer = gpu.free(address, handle or LEGACY_STREAM)
-    if int(answer[0]) != 0:
-        gpu.free(address, LEGACY_STREAM)
+    """Free the memory in the order of its stream, or of the legacy default stream where that stream is gone.
+
+    Any thread may drop the last reference. A default stream of each thread is of another one then, and the legacy
+    stream, which waits for all of these, is that of the device that is current.
+    """
+    switched = gpu.enter()
+    try:
+        answer = gpu.free(address, LEGACY_STREAM if handle in (0, PER_THREAD_STREAM) else handle)
+        if int(answer[0]) != 0:
+            gpu.free(address, LEGACY_STREAM)
+    finally:
+        if switched:
+            gpu.leave()
 
 
 def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:

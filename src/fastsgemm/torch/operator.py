@@ -23,6 +23,7 @@ from torch.autograd import forward_ad
 
 from fastsgemm import rungs
 from fastsgemm.call import checks
+from fastsgemm.call.arrays.base import wrong_dtype
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.torch import products
 
@@ -261,11 +262,16 @@ def sgemm(
 
     C is updated in place and returned.
     """
+    operands = {"A": A, "B": B} if C is None else {"A": A, "B": B, "C": C}
+    for name, x in operands.items():
+        if x.dtype is not torch.float32:
+            raise wrong_dtype(x.dtype)(name)
+    checks.one_device({name: "the host" if x.is_cpu else str(x.device) for name, x in operands.items()})
+    shape = checks.result_shape(A.shape, B.shape, None if C is None else C.shape)
     how = _How(precision, batch_invariant)._asdict()
     if A.dim() == B.dim() == 2:
         result = _sgemm(A, B, alpha, beta, C, **how)
         return result if C is None else C.copy_(result)
-    shape = checks.result_shape(A.shape, B.shape, None if C is None else C.shape)
     a = A.unsqueeze(0) if A.dim() == 1 else A
     b = B.unsqueeze(1) if B.dim() == 1 else B
     if a.dim() > 2 and b.dim() == 2:  # one product of more rows

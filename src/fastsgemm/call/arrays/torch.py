@@ -68,7 +68,7 @@ class Torch(Library):
             return self._unusable(x, self._fault(x) or self._no_memory())
         if not address and x.numel():
             return self._unusable(x, self._no_memory())
-        if not ordered:
+        if not ordered and x.is_cuda:  # else it is refused, with the others' devices
             self._order(x, handle)
         return address, meta
 
