@@ -131,12 +131,28 @@ def test_rates_of_rung_11_are_read_and_must_be_of_the_device(exported, verify):
         lambda data: data["machine"].pop("driver"),
         lambda data: data["content"]["records"][0].update(ms="fast"),
         lambda data: data["content"].update(arch="sm_80"),
+        lambda data: data["machine"].update(device="X\nthe file is in order"),
+        lambda data: data["machine"].update(driver="\x1b[2J"),
+        lambda data: data["checks"][0].update(problem="\x9b2J"),
     ],
 )
 def test_a_file_of_another_format_is_one_line(exported, verify, change):
     change(exported)
     code, _, err = verify(exported)
     assert code == 2 and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arch", ["../outside", "generic", "sm_90\n", "sm_90/../../outside", ""])
+def test_the_name_of_an_architecture_is_no_path(exported, verify, tmp_path, monkeypatch, arch):
+    add_contribution = pytest.importorskip("add_contribution", reason="tools/ is part of a checkout only")
+    (tmp_path / "db").mkdir()
+    monkeypatch.setattr(database, "shipped_path", lambda arch: tmp_path / "db" / f"{arch}.json")
+    exported["machine"]["arch"] = exported["content"]["arch"] = arch
+    code, out, err = verify(exported)
+    assert code == 2 and out == "" and err.count("\n") == 1 and "$.machine.arch" in err
+    before = sorted(tmp_path.rglob("*"))
+    assert add_contribution.main([str(tmp_path / "changed.json")]) == 1
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_missing_file_is_one_line(cli, tmp_path):

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
 from fastsgemm import __version__, private_files, rungs, strict_json
 from fastsgemm.errors import FastsgemmError, RecordError
@@ -40,6 +41,9 @@ _QUERY = ("clocks.max.sm", "clocks.max.memory", "power.limit")
 _QUERY_SECONDS = 10.0
 _NULL = msgspec.Raw(b"null")
 
+Text = Annotated[str, Meta(pattern=r"^[ -~]+\Z")]  # it is printed, and must not write lines of its own
+Arch = Annotated[str, Meta(pattern=r"^sm_[0-9]+\Z")]  # it names the file that the records are merged into
+
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the measurements were made on.
@@ -55,16 +59,16 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The library through which cuBLAS was called.
     """
 
-    device: str
-    arch: str
+    device: Text
+    arch: Arch
     multiprocessors: int
     clock_mhz: float | None
     memory_clock_mhz: float | None
     power_limit_w: float | None
-    driver: str
-    nvrtc: str
-    cublas: str | None
-    date: str
+    driver: Text
+    nvrtc: Text
+    cublas: Text | None
+    date: Text
 
 
 class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,8 +85,8 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ||C - C64||_F / ||C64||_F.
     """
 
-    rung: str
-    problem: str
+    rung: Text
+    problem: Text
     ms: tuple[float, ...]
     cublas_ms: tuple[float, ...]
     error: float | None
