@@ -94,6 +94,17 @@ def without_cublas(data):
         record["cublas_ratio"] = None
 
 
+def hand_picked(data):
+    record = data["content"]["records"][0]
+    for field in ("ms", "tflops", "cublas_ratio", "driver", "nvrtc", "date"):
+        del record[field]
+    record.update(origin="hand-picked", source="nobody")
+
+
+def more_shared_memory(data):
+    data["content"]["shared_limit"] *= 2
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -104,6 +115,8 @@ def without_cublas(data):
         (of_another_device, "not of NVIDIA X"),
         (without_checks, "not checked"),
         (without_cublas, "no speed relative to cuBLAS"),
+        (hand_picked, "a record is hand-picked, not measured"),
+        (more_shared_memory, "464896 bytes of shared memory a block, sm_90 has 232448"),
     ],
 )
 def test_a_file_that_is_not_believable_is_refused(exported, verify, change, reason):

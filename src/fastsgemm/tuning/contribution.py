@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from fastsgemm import __version__, private_files, rungs, strict_json
 from fastsgemm.errors import FastsgemmError, RecordError
-from fastsgemm.heuristics import database_reading, database_writing, fp16x3_rates
+from fastsgemm.heuristics import database, database_reading, database_writing, fp16x3_rates
 from fastsgemm.heuristics.database_entries import Content, Record
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.problem import Problem, spell
@@ -285,6 +285,9 @@ def rates_of(found: Contribution) -> Rates | None:
 def faults(found: Contribution, content: Content) -> list[str]:
     """Return everything that speaks against a contribution, as far as the file itself shows it."""
     lines = database_reading.faults(database_writing.dumps(content), found.machine.arch)
+    limit = database.shipped(found.machine.arch).shared_limit
+    if limit and content.shared_limit != limit:
+        lines.append(f"{content.shared_limit} bytes of shared memory a block, {found.machine.arch} has {limit}")
     devices = {one.device for one in content.records} | {one.device for one in content.curves}
     if devices - {found.machine.device}:
         lines.append(f"its records and curves are of {sorted(map(str, devices))}, not of {found.machine.device}")
@@ -295,7 +298,7 @@ def faults(found: Contribution, content: Content) -> list[str]:
         lines.append(
             "records have no speed relative to cuBLAS: tune without --quick, and with PyTorch or CuPy installed"
         )
-    records = {(one.rung, spell(_problem(one))): one for one in content.records if one.problem is not None}
+    records = {(one.rung, spell(_problem(one))): one for one in content.records if one.ms is not None}
     wanted = {(one.rung, spell(_problem(one))) for one in sample(content.records)}
     checked = {(one.rung, one.problem) for one in found.checks}
     lines += [f"{rung} {problem}: not checked" for rung, problem in sorted(wanted - checked)]
