@@ -34,10 +34,10 @@ def verify(cli, tmp_path, monkeypatch):
 
     monkeypatch.setattr(device, "ordinal", absent)
 
-    def call(data):
+    def call(data, *options):
         path = tmp_path / "changed.json"
         path.write_text(json.dumps(data))
-        return cli("--verify", str(path))
+        return cli("--verify", str(path), *options)
 
     return call
 
@@ -63,6 +63,21 @@ def test_a_whole_file_is_in_order(exported, verify):
     code, out, _ = verify(exported)
     assert code == 0, out
     assert "records: 2" in out and "no device 'Fake 9000'" in out
+
+
+def test_json_is_all_of_stdout(exported, verify, evaluator, monkeypatch):
+    data = json.loads(verify(exported, "--json")[1])
+    assert data["machine"] == exported["machine"] and (data["records"], data["checks"]) == (2, 2)
+    assert data["in_order"] and data["faults"] == data["timed_again"] == [] and "Fake 9000" in data["not_timed"]
+    monkeypatch.setattr(device, "ordinal", lambda name: 0)
+    data = json.loads(verify(exported, "--json")[1])
+    assert data["in_order"] and len(data["timed_again"]) == 2 and data["not_timed"] is None
+    monkeypatch.setattr(type(evaluator), "formula", lambda self, config, problem: 9.0)
+    code, out, _ = verify(exported, "--json")
+    assert code == 1 and not json.loads(out)["in_order"]
+    code, out, _ = verify(exported | {"checks": []}, "--json")
+    data = json.loads(out)
+    assert code == 1 and not data["in_order"] and "not checked" in data["faults"][0] and data["timed_again"] == []
 
 
 def spread(data):
