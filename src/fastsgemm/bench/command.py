@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -75,7 +76,8 @@ def bench_as_asked(options: argparse.Namespace) -> int:
     if options.report:
         _write(options.report, text)
     if options.json:
-        print(json.dumps(data, indent=2))
+        verdicts = {} if old is None else {"compared": [dataclasses.asdict(one) for one in compared]}
+        print(json.dumps(data | verdicts, indent=2))
     elif not options.report:
         print(text, end="")
     return _SLOWER if any(one.verdict == "slower" for one in compared) else 0
