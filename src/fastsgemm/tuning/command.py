@@ -9,12 +9,13 @@ from pathlib import Path
 from msgspec import structs
 
 from fastsgemm import device
-from fastsgemm.errors import DeviceError, NoDriverError, RecordError
+from fastsgemm.errors import DeviceError, NoDriverError
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.progress import say
 from fastsgemm.tuning import plot, tuner
 from fastsgemm.tuning.outcome import Outcome
+from fastsgemm.tuning.output_file import refuse_unwritable
 from fastsgemm.tuning.plan import plan_run
 from fastsgemm.tuning.search_spaces import SPACES
 
@@ -46,8 +47,10 @@ def tune_as_asked(options: argparse.Namespace) -> int:
         planned = plan_run(device_at(options.device), shapes, options.rung, options.space, options.quick)
         print(json.dumps(planned.json(), indent=2) if options.json else planned)
         return 0
-    if options.export and not options.export.absolute().parent.is_dir():
-        raise RecordError(f"{options.export} cannot be written: there is no folder {options.export.absolute().parent}")
+    if options.export:
+        refuse_unwritable(options.export, replaced=True)
+    if options.plot:
+        refuse_unwritable(options.plot)
     if options.device.lower() == "sim":
         raise DeviceError(f"a simulated device cannot be tuned, because it has counts and no times. {_ELSEWHERE}")
     try:
