@@ -66,6 +66,25 @@ def test_a_change_within_the_noise_is_none(bench, results):
     assert code == 0 and "2 same" in out and "| figure |" not in out
 
 
+def test_the_rule_is_stated_as_it_is(bench, results):
+    """A loss of 6 % is more than 5 % and more than two standard errors, 2.8 %, but not more than both together."""
+    old, new = (results | {"shapes": [row(16, percent)]} for percent in (100.0, 94.0))
+    code, out, _ = bench("--input", "@new.json", "--compare", "@old.json", new=new, old=old)
+    assert code == 0 and "2 same" in out
+    assert "by more than 5 % and two standard errors of both runs together" in out.replace("\n", " ")
+    new["shapes"] = [row(16, 92.0)]
+    assert bench("--input", "@new.json", "--compare", "@old.json", new=new, old=old)[0] == 1
+
+
+def test_json_has_the_verdicts(bench, results):
+    old, new = (results | {"shapes": [row(16, percent)]} for percent in (100.0, 80.0))
+    code, out, _ = bench("--input", "@new.json", "--compare", "@old.json", "--json", new=new, old=old)
+    found = {one["name"]: one for one in json.loads(out)["compared"]}
+    one = found["shapes 16,32,64,NN ld 64,32,32"]
+    assert code == 1 and (one["old"], one["new"], one["verdict"]) == (1.0, 0.8, "slower")
+    assert "compared" not in json.loads(bench("--input", "@new.json", "--json", new=new)[1])
+
+
 def test_means_are_of_the_problems_that_both_runs_have(bench, results):
     old, new = (results | {"shapes": rows} for rows in ([row(16, 200.0), row(17, 100.0)], [row(16, 200.0)]))
     code, out, _ = bench("--input", "@new.json", "--compare", "@old.json", new=new, old=old)

@@ -2,12 +2,13 @@ import json
 
 import pytest
 
-from fastsgemm import device, explain, resources, rungs
-from fastsgemm.errors import ConfigError, NoDriverError, ShapeError, UnknownRungError
+from fastsgemm import device, explain, preparation, resources, rungs
+from fastsgemm.errors import ConfigError, DeviceError, NoDriverError, ShapeError, UnknownRungError
 from fastsgemm.heuristics import choose, database_writing, fp16x3, packing
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.heuristics.explanation import Explanation, device_at
-from fastsgemm.problem import Problem
+from fastsgemm.jit import kernel
+from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.plan import plan_run
@@ -123,6 +124,8 @@ def test_its_repr_is_one_line_with_the_answer():
     assert repr(explain(64, 64, 64, "TN", rung="warptiled", device="sm_80")).startswith(
         "<Explanation, to be printed: 64,64,64,TN on NVIDIA A100-SXM4-40GB (sm_80) gets warptiled BM="
     )
+    found = explain(4096, 4096, 4096, device="NVIDIA H200", precision="fp16x3")
+    assert found.rung == "fp16x3" and f" gets fp16x3 {found.fp16x3.config}, quicker than " in repr(found)
 
 
 def test_a_device_that_is_there_is_asked(monkeypatch, evaluator):
@@ -133,6 +136,41 @@ def test_a_device_that_is_there_is_asked(monkeypatch, evaluator):
 def test_the_device_of_an_architecture_is_the_one_with_curves(evaluator, tuning_folder):
     database_writing.write(tuning_folder / "sm_90.json", Content("sm_90", 232448))
     assert device_at("sm_90").name == "any device of sm_90"
+
+
+@pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(494, 1342, 177, "TT"),
+        Problem(60, 2639, 7878),
+        Problem(62, 5960, 6767),
+        Problem(4096, 4096, 4096),
+        Problem(1, 4096, 4096),
+    ],
+    ids=spell,
+)
+def test_what_is_explained_is_what_a_call_launches(problem, precision):
+    info = device_at("NVIDIA H200")
+    found = explain(problem.M, problem.N, problem.K, problem.layout, device="NVIDIA H200", precision=precision)
+    keys = [*preparation._needed(info, [problem], (None, None, precision, (False, False)), Bar(False))]
+    configs = [key.config.kernel for key in keys if isinstance(key, kernel.Key)]
+    assert ([found.choice.config.kernel] if found.rung != "fp16x3" else []) == configs
+    assert bool(found.packed and configs) is any(key == "pack" for key in keys)
+
+
+def test_packed_operands_are_named_where_an_ieee_kernel_keeps_the_promise_of_fp16x3(monkeypatch):
+    choice = choose.choose(device_at("sm_75"), None, Problem(4096, 4096, 4096))
+    selected = packing.Selection(choice, (True, False), 0.25)
+    monkeypatch.setattr(packing, "select", lambda *_: selected)
+    assert explain(4096, 4096, 4096, device="sm_75", precision="fp16x3").packed == ("A",)
+
+
+def test_rung_11_is_not_explained_where_sgemm_refuses_it():
+    with pytest.raises(DeviceError, match="needs a device of sm_80 or later, any device of sm_75 is sm_75"):
+        explain(64, 64, 64, rung="fp16x3", device="sm_75")
+    with pytest.raises(ShapeError, match="at most 1024 products, got 1025"):
+        explain(64, 64, 64, rung="fp16x3", device="sm_90", batch=1025)
 
 
 def test_packed_operands_and_their_time_are_named(monkeypatch):

@@ -34,10 +34,10 @@ def verify(cli, tmp_path, monkeypatch):
 
     monkeypatch.setattr(device, "ordinal", absent)
 
-    def call(data):
+    def call(data, *options):
         path = tmp_path / "changed.json"
         path.write_text(json.dumps(data))
-        return cli("--verify", str(path))
+        return cli("--verify", str(path), *options)
 
     return call
 
@@ -63,6 +63,21 @@ def test_a_whole_file_is_in_order(exported, verify):
     code, out, _ = verify(exported)
     assert code == 0, out
     assert "records: 2" in out and "no device 'Fake 9000'" in out
+
+
+def test_json_is_all_of_stdout(exported, verify, evaluator, monkeypatch):
+    data = json.loads(verify(exported, "--json")[1])
+    assert data["machine"] == exported["machine"] and (data["records"], data["checks"]) == (2, 2)
+    assert data["in_order"] and data["faults"] == data["timed_again"] == [] and "Fake 9000" in data["not_timed"]
+    monkeypatch.setattr(device, "ordinal", lambda name: 0)
+    data = json.loads(verify(exported, "--json")[1])
+    assert data["in_order"] and len(data["timed_again"]) == 2 and data["not_timed"] is None
+    monkeypatch.setattr(type(evaluator), "formula", lambda self, config, problem: 9.0)
+    code, out, _ = verify(exported, "--json")
+    assert code == 1 and not json.loads(out)["in_order"]
+    code, out, _ = verify(exported | {"checks": []}, "--json")
+    data = json.loads(out)
+    assert code == 1 and not data["in_order"] and "not checked" in data["faults"][0] and data["timed_again"] == []
 
 
 def spread(data):
@@ -94,6 +109,17 @@ def without_cublas(data):
         record["cublas_ratio"] = None
 
 
+def hand_picked(data):
+    record = data["content"]["records"][0]
+    for field in ("ms", "tflops", "cublas_ratio", "driver", "nvrtc", "date"):
+        del record[field]
+    record.update(origin="hand-picked", source="nobody")
+
+
+def more_shared_memory(data):
+    data["content"]["shared_limit"] *= 2
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -104,6 +130,8 @@ def without_cublas(data):
         (of_another_device, "not of NVIDIA X"),
         (without_checks, "not checked"),
         (without_cublas, "no speed relative to cuBLAS"),
+        (hand_picked, "a record is hand-picked, not measured"),
+        (more_shared_memory, "464896 bytes of shared memory a block, sm_90 has 232448"),
     ],
 )
 def test_a_file_that_is_not_believable_is_refused(exported, verify, change, reason):
@@ -131,12 +159,28 @@ def test_rates_of_rung_11_are_read_and_must_be_of_the_device(exported, verify):
         lambda data: data["machine"].pop("driver"),
         lambda data: data["content"]["records"][0].update(ms="fast"),
         lambda data: data["content"].update(arch="sm_80"),
+        lambda data: data["machine"].update(device="X\nthe file is in order"),
+        lambda data: data["machine"].update(driver="\x1b[2J"),
+        lambda data: data["checks"][0].update(problem="\x9b2J"),
     ],
 )
 def test_a_file_of_another_format_is_one_line(exported, verify, change):
     change(exported)
     code, _, err = verify(exported)
     assert code == 2 and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arch", ["../outside", "generic", "sm_90\n", "sm_90/../../outside", ""])
+def test_the_name_of_an_architecture_is_no_path(exported, verify, tmp_path, monkeypatch, arch):
+    add_contribution = pytest.importorskip("add_contribution", reason="tools/ is part of a checkout only")
+    (tmp_path / "db").mkdir()
+    monkeypatch.setattr(database, "shipped_path", lambda arch: tmp_path / "db" / f"{arch}.json")
+    exported["machine"]["arch"] = exported["content"]["arch"] = arch
+    code, out, err = verify(exported)
+    assert code == 2 and out == "" and err.count("\n") == 1 and "$.machine.arch" in err
+    before = sorted(tmp_path.rglob("*"))
+    assert add_contribution.main([str(tmp_path / "changed.json")]) == 1
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_missing_file_is_one_line(cli, tmp_path):

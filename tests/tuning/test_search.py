@@ -49,6 +49,34 @@ def test_each_kernel_is_compiled_and_checked_once_before_it_is_timed(evaluator, 
     assert len(evaluator.compiled) == 2 * len(FEW)
 
 
+class Phases(Bar):
+    """Counts the steps of each phase."""
+
+    def __init__(self):
+        super().__init__(False)
+        self.seen = []
+
+    def begin(self, what, count):
+        self.seen.append([what, count, 0])
+
+    def step(self):
+        self.seen[-1][2] += 1
+
+    def best(self, text):
+        pass
+
+
+def test_measuring_does_not_end_the_phase_that_is_shown(sweep):
+    tried = sweep()
+    tried.progress = Phases()
+    tried.prepare(job_of("sm_90", RUNG, config, PROBLEM) for config in FEW)
+    tried.progress.begin("time", 3 * len(FEW))
+    for config in FEW:
+        tried.measure(PROBLEM, RUNG, config, 3)
+    steps = len(FEW)
+    assert tried.progress.seen == [["compile", steps, steps], ["check", steps, steps], ["time", 3 * steps, 3 * steps]]
+
+
 def test_the_slow_are_dropped_by_rounds(evaluator, sweep):
     search(sweep())
     counts = sorted(

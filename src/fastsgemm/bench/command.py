@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from fastsgemm.bench.sets import GIVEN, SETS
 from fastsgemm.errors import RecordError
 from fastsgemm.problem import Problem
 from fastsgemm.progress import say
+from fastsgemm.tuning.output_file import refuse_unwritable
 
 DESCRIPTION = (
     "Check and time sgemm beside cuBLAS, which needs PyTorch, on fixed sets of problems; all take some minutes. "
@@ -63,8 +65,8 @@ def bench_as_asked(options: argparse.Namespace) -> int:
 
     old = _read(options.compare) if options.compare else None
     for path in (options.output, options.report):
-        if path and not path.absolute().parent.is_dir():
-            raise RecordError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
+        if path:
+            refuse_unwritable(path)
     data = _read(options.input) if options.input else _measured(options)
     if old is not None and old["device"] != data["device"]:
         raise RecordError(f"{options.compare} is of one {old['device']}, this run is of one {data['device']}")
@@ -75,7 +77,8 @@ def bench_as_asked(options: argparse.Namespace) -> int:
     if options.report:
         _write(options.report, text)
     if options.json:
-        print(json.dumps(data, indent=2))
+        verdicts = {} if old is None else {"compared": [dataclasses.asdict(one) for one in compared]}
+        print(json.dumps(data | verdicts, indent=2))
     elif not options.report:
         print(text, end="")
     return _SLOWER if any(one.verdict == "slower" for one in compared) else 0

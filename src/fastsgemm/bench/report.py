@@ -77,9 +77,9 @@ def comparison(compared: Sequence[Verdict]) -> list[str]:
     counts = Counter(one.verdict for one in compared)
     number = ", ".join(f"{counts[name]} {name}" for name in ("slower", "faster", "same", "new", "gone") if counts[name])
     lines = [
-        f"{number or 'nothing to compare'}. A figure is slower or faster if it changed by more than 5 % and by more"
+        f"{number or 'nothing to compare'}. A figure is slower or faster if it changed by more than 5 % and two",
+        "standard errors of both runs together. The noise is one such standard error.",
     ]
-    lines.append("than the noise of both runs.")
     changed = [
         f"| {one.name} | {one.old:.3f} | {one.new:.3f} | {one.new / one.old - 1:+.1%} | {one.noise:.1%} "
         f"| {one.verdict} |"

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastsgemm import device, rungs
 from fastsgemm.device import DeviceInfo, info_of
-from fastsgemm.errors import ConfigError, DeviceError
+from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import batch_invariant as invariant
 from fastsgemm.heuristics import choose, database, fp16x3, packing
@@ -31,7 +31,7 @@ class Explanation:
     problem : Problem
     choice : Choice
         The rung, the config, the rule, what it rests on, its time, and what else was considered. With precision
-        "fp16x3" this is what the IEEE kernels would do.
+        "fp16x3" this is what the IEEE kernels do, or would do.
     fp16x3 : Fp16x3Choice or None
         With that precision: rung 11's config, or why an IEEE kernel is taken.
     packed : tuple of str
@@ -79,9 +79,14 @@ class Explanation:
         }
 
     def __repr__(self) -> str:
+        found = self.fp16x3
+        if found is not None and found.config is not None:
+            answer = f"{found.config}, {found.why}"
+        else:
+            answer = f"{self.choice.config}, {self.choice.rule}"
         return (
             f"<Explanation, to be printed: {spell(self.problem)} on {self.device.name} "
-            f"({self.device.arch}) gets {self.rung} {self.choice.config}, {self.choice.rule}>"
+            f"({self.device.arch}) gets {self.rung} {answer}>"
         )
 
     def __str__(self) -> str:
@@ -183,9 +188,10 @@ def explain(
     Raises
     ------
     ShapeError, UnknownRungError
-        An extent or the layout is not valid; there is no such rung.
+        An extent or the layout is not valid, or the batch is too large for rung 11; there is no such rung.
     DeviceError
-        This machine does not have the device. The message says how to ask about another machine's.
+        This machine does not have the device: the message says how to ask about another machine's. Or the device cannot
+        run rung 11, which was asked for.
     ConfigError
         Nothing is known of a device of this name or architecture; or the rung cannot be batch-invariant.
     PrecisionError
@@ -198,14 +204,26 @@ def explain(
     if batch_invariant or asked in rungs.IN_ORDER:
         ordered, _ = rungs.batch_invariant(asked, None, precision)
         return Explanation(device_info, problem, invariant.choose(device_info, problem, ordered))
-    if precision == "ieee" and asked is None and batch == 1:
+    found = None if precision == "ieee" else _of_tensor_cores(device_info, problem, forced=asked is not None)
+    if found is not None:
+        asked = None  # an IEEE kernel is one that the heuristics choose
+    if asked is None and batch == 1:
         selected = packing.select(device_info, *variants.dense_operands(problem))
         packed = tuple(name for name, wanted in zip("AB", selected.packed, strict=True) if wanted)
-        return Explanation(device_info, problem, selected.choice, None, packed, selected.ms)
-    if precision == "ieee":
-        return Explanation(device_info, problem, choose.choose(device_info, asked, problem))
-    found = fp16x3.choose(device_info, problem, forced=asked is not None)
-    return Explanation(device_info, problem, choose.choose(device_info, None, problem), found)
+        return Explanation(device_info, problem, selected.choice, found, packed, selected.ms)
+    return Explanation(device_info, problem, choose.choose(device_info, asked, problem), found)
+
+
+def _of_tensor_cores(device_info: DeviceInfo, problem: Problem, forced: bool) -> Fp16x3Choice:
+    """Return what a problem gets with precision fp16x3, or raise what `sgemm` raises where rung 11 is asked for."""
+    if forced:
+        fp16x3.require_tensor_cores(device_info)
+    found = fp16x3.choose(device_info, problem, forced=forced)
+    if forced and found.config is None:
+        raise ShapeError(
+            f"rung fp16x3 computes a batch of at most {fp16x3.MOST_PRODUCTS} products, got {problem.batch}"
+        )
+    return found
 
 
 def device_at(place: int | str) -> DeviceInfo:

@@ -6,12 +6,16 @@ import argparse
 import json
 from pathlib import Path
 
+from msgspec import structs
+
 from fastsgemm import device
-from fastsgemm.errors import DeviceError, NoDriverError, RecordError
+from fastsgemm.errors import DeviceError, NoDriverError
+from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.progress import say
 from fastsgemm.tuning import plot, tuner
 from fastsgemm.tuning.outcome import Outcome
+from fastsgemm.tuning.output_file import refuse_unwritable
 from fastsgemm.tuning.plan import plan_run
 from fastsgemm.tuning.search_spaces import SPACES
 
@@ -36,15 +40,17 @@ def tune_as_asked(options: argparse.Namespace) -> int:
     """
     shapes = options.size or None
     if options.verify:
-        return _verify(options.verify)
+        return _verify(options.verify, options.json)
     if options.plot:
         plot.require()
     if options.dry_run:
         planned = plan_run(device_at(options.device), shapes, options.rung, options.space, options.quick)
         print(json.dumps(planned.json(), indent=2) if options.json else planned)
         return 0
-    if options.export and not options.export.absolute().parent.is_dir():
-        raise RecordError(f"{options.export} cannot be written: there is no folder {options.export.absolute().parent}")
+    if options.export:
+        refuse_unwritable(options.export, replaced=True)
+    if options.plot:
+        refuse_unwritable(options.plot)
     if options.device.lower() == "sim":
         raise DeviceError(f"a simulated device cannot be tuned, because it has counts and no times. {_ELSEWHERE}")
     try:
@@ -87,8 +93,8 @@ def _export(path: Path, outcome: Outcome, place: str) -> None:
         say(f"as a contribution it would be refused: {line}")
 
 
-def _verify(path: Path) -> int:
-    """Print what speaks against a contributed file, then time a sample of it if its device is here.
+def _verify(path: Path, as_json: bool) -> int:
+    """Print what speaks against a contributed file, and the times of a sample of it if its device is here.
 
     Returns
     -------
@@ -98,26 +104,37 @@ def _verify(path: Path) -> int:
     from fastsgemm.tuning import contribution
 
     found, content = contribution.read(path)
+    wrong = contribution.faults(found, content)
+    again, absent = ([], None) if wrong else _timed_again(found.machine.device, content)
+    refused = bool(wrong) or any(line.endswith("DIFFERS") for line in again)
+    rates = contribution.rates_of(found) is not None
+    counts = {"records": len(content.records), "curves": len(content.curves), "checks": len(found.checks)}
+    if as_json:
+        data = {"machine": structs.asdict(found.machine), **counts, "fp16x3": rates, "in_order": not refused}
+        print(json.dumps({**data, "faults": wrong, "timed_again": again, "not_timed": absent}, indent=2))
+        return _REFUSED if refused else 0
     made_on = found.machine
     print(f"{made_on.device} ({made_on.arch}), driver {made_on.driver}, NVRTC {made_on.nvrtc}, {made_on.date}")
-    print(f"records: {len(content.records)}, curves: {len(content.curves)}, checked after the run: {len(found.checks)}")
-    if contribution.rates_of(found) is not None:
+    print("records: {records}, curves: {curves}, checked after the run: {checks}".format(**counts))
+    if rates:
         print("rates of rung fp16x3")
-    wrong = contribution.faults(found, content)
-    for line in wrong:
-        print(f"refused: {line}")
-    if wrong:
-        return _REFUSED
+    for line in (*(f"refused: {one}" for one in wrong), *again):
+        print(line)
+    if absent is not None:
+        print(f"the file is in order; no sample was timed here: {absent}")
+    return _REFUSED if refused else 0
+
+
+def _timed_again(name: str, content: Content) -> tuple[list[str], str | None]:
+    """Return a line for each record of a sample, as `contribution.time_again` does, or why none was timed."""
+    from fastsgemm.tuning import contribution
+
     try:
-        ordinal = device.ordinal(made_on.device)
+        ordinal = device.ordinal(name)
     except DeviceError as error:
-        why = "this machine has no NVIDIA device" if isinstance(error, NoDriverError) else error
-        print(f"the file is in order; no sample was timed here: {why}")
-        return 0
+        return [], "this machine has no NVIDIA device" if isinstance(error, NoDriverError) else str(error)
     with tuner.evaluating(device.open_gpu(ordinal)) as evaluator:
-        lines = contribution.time_again(evaluator, content)
-    print("\n".join(lines))
-    return _REFUSED if any(line.endswith("DIFFERS") for line in lines) else 0
+        return contribution.time_again(evaluator, content), None
 
 
 def _seconds(text: str) -> float:

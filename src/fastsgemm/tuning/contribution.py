@@ -12,13 +12,14 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
 from fastsgemm import __version__, private_files, rungs, strict_json
 from fastsgemm.errors import FastsgemmError, RecordError
-from fastsgemm.heuristics import database_reading, database_writing, fp16x3_rates
+from fastsgemm.heuristics import database, database_reading, database_writing, fp16x3_rates
 from fastsgemm.heuristics.database_entries import Content, Record
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.problem import Problem, spell
@@ -40,6 +41,9 @@ _QUERY = ("clocks.max.sm", "clocks.max.memory", "power.limit")
 _QUERY_SECONDS = 10.0
 _NULL = msgspec.Raw(b"null")
 
+Text = Annotated[str, Meta(pattern=r"^[ -~]+\Z")]  # it is printed, and must not write lines of its own
+Arch = Annotated[str, Meta(pattern=r"^sm_[0-9]+\Z")]  # it names the file that the records are merged into
+
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the measurements were made on.
@@ -55,16 +59,16 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The library through which cuBLAS was called.
     """
 
-    device: str
-    arch: str
+    device: Text
+    arch: Arch
     multiprocessors: int
     clock_mhz: float | None
     memory_clock_mhz: float | None
     power_limit_w: float | None
-    driver: str
-    nvrtc: str
-    cublas: str | None
-    date: str
+    driver: Text
+    nvrtc: Text
+    cublas: Text | None
+    date: Text
 
 
 class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,8 +85,8 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ||C - C64||_F / ||C64||_F.
     """
 
-    rung: str
-    problem: str
+    rung: Text
+    problem: Text
     ms: tuple[float, ...]
     cublas_ms: tuple[float, ...]
     error: float | None
@@ -281,6 +285,9 @@ def rates_of(found: Contribution) -> Rates | None:
 def faults(found: Contribution, content: Content) -> list[str]:
     """Return everything that speaks against a contribution, as far as the file itself shows it."""
     lines = database_reading.faults(database_writing.dumps(content), found.machine.arch)
+    limit = database.shipped(found.machine.arch).shared_limit
+    if limit and content.shared_limit != limit:
+        lines.append(f"{content.shared_limit} bytes of shared memory a block, {found.machine.arch} has {limit}")
     devices = {one.device for one in content.records} | {one.device for one in content.curves}
     if devices - {found.machine.device}:
         lines.append(f"its records and curves are of {sorted(map(str, devices))}, not of {found.machine.device}")
@@ -291,7 +298,7 @@ def faults(found: Contribution, content: Content) -> list[str]:
         lines.append(
             "records have no speed relative to cuBLAS: tune without --quick, and with PyTorch or CuPy installed"
         )
-    records = {(one.rung, spell(_problem(one))): one for one in content.records if one.problem is not None}
+    records = {(one.rung, spell(_problem(one))): one for one in content.records if one.ms is not None}
     wanted = {(one.rung, spell(_problem(one))) for one in sample(content.records)}
     checked = {(one.rung, one.problem) for one in found.checks}
     lines += [f"{rung} {problem}: not checked" for rung, problem in sorted(wanted - checked)]

@@ -259,6 +259,7 @@ class RungTuning:
         others = self._problems if self._plan.quick else self._space.calibration
         curves = self._curves(self._measurable(configs, others))
         if curves and self._space.calibration and not self._plan.quick:
+            self._sweep.progress.begin("calibrate", _CALIBRATION_REPEATS * len(curves) * len(others))
             curves = calibrated(curves, others, self._measured, self._limit, self._fitted)
         self._outcome.curves += curves
 

@@ -178,7 +178,8 @@ class Sweep:
         with self.within(_PREPARATION):
             # In random order, so that kernels of all kinds are compiled before the time is up.
             compiled = self._compiled(new if in_order else random.Random(_SEED).sample(new, len(new)))
-        self.progress.begin("check", len(compiled))
+        if compiled:
+            self.progress.begin("check", len(compiled))
         for job in compiled:
             if self.late:
                 break
