@@ -153,7 +153,7 @@ def test_the_device_of_an_architecture_is_the_one_with_curves(evaluator, tuning_
 def test_what_is_explained_is_what_a_call_launches(problem, precision):
     info = device_at("NVIDIA H200")
     found = explain(problem.M, problem.N, problem.K, problem.layout, device="NVIDIA H200", precision=precision)
-    keys = [*preparation._needed(info, [problem], (None, None, precision, (False, False)), Bar(False))]
+    keys = [*preparation._needed(info, [problem], (None, None, precision, (False, False)), "", Bar(False))]
     configs = [key.config.kernel for key in keys if isinstance(key, kernel.Key)]
     assert ([found.choice.config.kernel] if found.rung != "fp16x3" else []) == configs
     assert bool(found.packed and configs) is any(key == "pack" for key in keys)
