@@ -176,6 +176,11 @@ class TestKinds:
         assert sgemm(torch.from_numpy(A), torch.from_numpy(B), 1.0, 1.0, C) is C
         assert agrees(C, 1, A, B, 1, old)
 
+    def test_operands_of_torch_can_be_resized_afterwards(self, torch):
+        A, C = torch.ones(2, 2), torch.ones(2, 2)
+        sgemm(A, A, 1.0, 1.0, C)
+        assert A.resize_(8, 8).shape == C.resize_(8, 8).shape  # which `Tensor.numpy` would prevent
+
     def test_torch_views_and_detached_tensors(self, random, torch):
         A = torch.from_numpy(random(4, 3)).t()
         learned = torch.from_numpy(random(4, 5)).requires_grad_()
