@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from fastsgemm import sgemm
+from fastsgemm import host, sgemm
 from fastsgemm.errors import NoDriverError
 
 EPSILON = float(np.finfo(np.float32).eps)
@@ -97,6 +97,20 @@ class TestBlasRules:
         C[...] = np.inf
         sgemm(A, B, 1.0, -0.0, C)
         assert agrees(C, 1, A, B, 0, 0)
+
+    @pytest.mark.parametrize("beta", [0.0, 1.0, 3.0])
+    def test_c_is_written_once_the_product_is_there(self, random, beta):
+        """NumPy may have no memory for it; then the call can be tried again."""
+
+        class Matrix(np.ndarray):
+            def __matmul__(self, other):
+                raise MemoryError
+
+        C = random(4, 6)
+        old = C.copy()
+        with pytest.raises(MemoryError):
+            host._through_blas(random(4, 5).view(Matrix), random(5, 6), 1.0, beta, C)
+        np.testing.assert_array_equal(C, old)
 
     @pytest.mark.parametrize("beta", [0.0, 1.0, 3.0])
     def test_alpha_zero_never_reads_a_and_b(self, random, beta):
