@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from fastsgemm import sgemm
+from fastsgemm import host, sgemm
 from fastsgemm.errors import NoDriverError
 
 EPSILON = float(np.finfo(np.float32).eps)
@@ -99,6 +99,20 @@ class TestBlasRules:
         assert agrees(C, 1, A, B, 0, 0)
 
     @pytest.mark.parametrize("beta", [0.0, 1.0, 3.0])
+    def test_c_is_written_once_the_product_is_there(self, random, beta):
+        """NumPy may have no memory for it; then the call can be tried again."""
+
+        class Matrix(np.ndarray):
+            def __matmul__(self, other):
+                raise MemoryError
+
+        C = random(4, 6)
+        old = C.copy()
+        with pytest.raises(MemoryError):
+            host._through_blas(random(4, 5).view(Matrix), random(5, 6), 1.0, beta, C)
+        np.testing.assert_array_equal(C, old)
+
+    @pytest.mark.parametrize("beta", [0.0, 1.0, 3.0])
     def test_alpha_zero_never_reads_a_and_b(self, random, beta):
         A, B = np.full((4, 5), np.nan, np.float32), np.full((5, 6), np.inf, np.float32)
         C = random(4, 6)
@@ -175,6 +189,11 @@ class TestKinds:
         C = old.copy()
         assert sgemm(torch.from_numpy(A), torch.from_numpy(B), 1.0, 1.0, C) is C
         assert agrees(C, 1, A, B, 1, old)
+
+    def test_operands_of_torch_can_be_resized_afterwards(self, torch):
+        A, C = torch.ones(2, 2), torch.ones(2, 2)
+        sgemm(A, A, 1.0, 1.0, C)
+        assert A.resize_(8, 8).shape == C.resize_(8, 8).shape  # which `Tensor.numpy` would prevent
 
     def test_torch_views_and_detached_tensors(self, random, torch):
         A = torch.from_numpy(random(4, 3)).t()

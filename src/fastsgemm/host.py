@@ -127,19 +127,19 @@ def _say_once() -> None:
 
 
 def _through_blas(a: np.ndarray, b: np.ndarray, alpha: float, beta: float, c: np.ndarray) -> None:
+    product: Any = None
     with np.errstate(all="ignore"):  # NaN and Inf are ordinary values, as on a device
-        if beta == 0.0:
-            c[...] = 0.0
-        elif beta != 1.0:
-            c *= beta
         if alpha != 0.0 and a.shape[-1] > 0:
-            product = a @ b
+            product = a @ b  # before C is written: there may be no memory for it
             if alpha != 1.0:
                 product *= alpha
-            if beta == 0.0:
-                c[...] = product
-            else:
-                c += product
+        if beta == 0.0:
+            c[...] = 0.0 if product is None else product
+            return
+        if beta != 1.0:
+            c *= beta
+        if product is not None:
+            c += product
 
 
 def _through_simulation(

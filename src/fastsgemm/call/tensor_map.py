@@ -48,6 +48,7 @@ class TensorMap:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             found = self._known[address] = encode(address, self.lines, self.blocks, self.box)
+        self._address = 0  # until it has moved: Ctrl-C may come between
         ctypes.memmove(self.place, found, _BYTES)
         self._address = address
 

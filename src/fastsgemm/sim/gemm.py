@@ -88,7 +88,7 @@ def sgemm(
         return out, None
     a, b, c = (_readable(x) for x in (A, B, out))
     if source is not None:
-        source = np.broadcast_to(source, shape)
+        source = np.broadcast_to(source if _in_items(source) else source.copy(order="C"), shape)
     report = None
     if precision == "fp16x3":
         if source is not None:
@@ -203,10 +203,14 @@ def _operand(x: Matrix, lying: Stack) -> Operand:
 
 
 def _readable(x: Matrix) -> Matrix:
-    """Return `x`, or a row-major copy if it has no unit stride or its address is not a multiple of 4 bytes."""
+    """Return `x`, or a row-major copy if it has no unit stride or does not lie as a device's can."""
     shape, strides = ((1, 1, *each)[-2:] for each in (x.shape, _strides(x)))
-    as_it_lies = (x.ndim < 2 or stored(shape, strides) is not None) and misalignment(x) % ITEM == 0
-    return x if as_it_lies else x.copy(order="C")
+    return x if _in_items(x) and (x.ndim < 2 or stored(shape, strides) is not None) else x.copy(order="C")
+
+
+def _in_items(x: Matrix) -> bool:
+    """Whether address and strides of `x` are multiples of a float."""
+    return not (misalignment(x) % ITEM or any(step % ITEM for step in x.strides))
 
 
 def _strides(x: NDArray[Any]) -> tuple[int, ...]:
