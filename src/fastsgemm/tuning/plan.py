@@ -107,8 +107,8 @@ def plan_run(
     Raises
     ------
     ConfigError
-        The rung has no search space, or there is no such space, or it belongs to another rung or has nothing for a quick
-        run; problems are given for rung 11.
+        The rung has no search space, or there is no such space, or it belongs to another rung, or it has no candidates
+        for a quick run; problems are given for rung 11.
     DeviceError
         Rung 11 does not run on the device.
     UnknownRungError, ShapeError
