@@ -129,7 +129,7 @@ def test_the_kept_run_is_one_that_can_be_compared():
     assert "shapes 4096,4096,4096,NN ld 4096,4096,4096" in found and "rung pipelined" in found
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"benchmarks": [{"group": "shapes"}]}', '{"shapes": []}'])
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"benchmarks": [{"group": "ladder"}]}', '{"shapes": []}'])
 def test_another_file_is_a_line_and_code_2(root, tmp_path, capsys, text):
     (tmp_path / "other.json").write_text(text)
     with pytest.raises(SystemExit) as ended:
