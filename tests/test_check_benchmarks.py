@@ -127,3 +127,11 @@ def test_runs_of_different_devices_are_not_compared(root, capsys):
 def test_the_kept_run_is_one_that_can_be_compared():
     found = checks.figures(json.loads((checks.ROOT / "docs" / "data" / "benchmarks.json").read_text()))
     assert "shapes 4096,4096,4096,NN ld 4096,4096,4096" in found and "rung pipelined" in found
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"benchmarks": [{"group": "ladder"}]}', '{"shapes": []}'])
+def test_another_file_is_a_line_and_code_2(root, tmp_path, capsys, text):
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        checks.main([str(tmp_path / "other.json")], root)
+    assert ended.value.code == 2 and "other.json is no JSON of make bench" in capsys.readouterr().err

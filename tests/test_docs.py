@@ -247,3 +247,11 @@ def test_every_page_is_in_the_navigation():
     listed = re.findall(r"^(?:[\w ]+<)?([\w./-]+)>?$", text, re.MULTILINE)
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")} | {"api"}
     assert pages - {*listed} == {"index"}
+
+
+def test_a_workflow_asks_for_the_runner_in_steps_only():
+    """GitHub refuses a workflow that reads `runner` in the env of a job, which is made before a runner is chosen."""
+    for path in sorted(ROOT.glob(".github/workflows/*.yml")):
+        jobs = path.read_text(encoding="utf-8").split("\njobs:\n")[1]
+        for job in re.split(r"^  (?=\w+:)", jobs, flags=re.MULTILINE)[1:]:
+            assert "runner." not in job.partition("    steps:\n")[0], path.name

@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         run = reduce(json.loads(options.run.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         parser.error(str(error))
+    except (LookupError, TypeError) as error:
+        parser.error(f"{options.run} is no JSON of make bench: {error!r}")
     if stored["device"] != run["device"]:
         parser.error(f"{kept} is of one {stored['device']}, {options.run} of one {run['device']}")
     old, new = comparable(stored, run)

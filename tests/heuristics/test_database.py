@@ -1,4 +1,5 @@
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -10,8 +11,9 @@ from msgspec import structs
 from fastsgemm import resources, rungs
 from fastsgemm.errors import FastsgemmError, RecordError
 from fastsgemm.heuristics import database, database_entries, database_reading, database_writing
+from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit, numbers_of
-from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
+from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Point, Record, Tools
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.search_spaces import CLASSIC, REFINED
 
@@ -319,8 +321,14 @@ TAIL, LINES, LAYOUTS, BANDWIDTH, GUARD, SHARED = range(6)  # the places of the n
         (LINES, [[], []], "lines twice, one a load, got"),
         (LINES, [[[0.1]] * 3] * 2, "length 2 to 4"),
         (LAYOUTS, [], "length 3"),
-        (BANDWIDTH, 0, "> 0.0"),
+        (BANDWIDTH, 0, ">= 1e-30"),
         (BANDWIDTH, 1e999, "out of range"),
+        (BANDWIDTH, 1e-31, ">= 1e-30"),
+        (BANDWIDTH, 1e31, "<= 1e+30"),
+        (TAIL, [1e308, 1e308], "<= 1e+30"),
+        (LINES, [[[0.1, 1e308]] * 3] * 2, "<= 1e+30"),
+        (LINES, [[[0.1, 0.1, 1.0, -1e308]] * 3] * 2, ">= -1e+30"),
+        (GUARD, 1e308, "<= 1e+30"),
         (GUARD, 0.5, ">= 1.0"),
         (SHARED, "none", "Expected `float`, got `str`"),
         (SHARED + 1, 1.0, "length 6"),
@@ -335,6 +343,20 @@ def test_a_curve_with_damaged_numbers_is_one_warning_and_a_miss(tuning_folder, p
     with pytest.warns(RuntimeWarning, match="1 line.s. of tuning file .* left out") as warned:
         found = database.of_rung("sm_90", line["rung"])
     assert len(found.curves) == len(warned) == 1 and fault in str(warned[0].message)
+
+
+@pytest.mark.parametrize("number", [1e30, 1e-30])
+def test_the_most_extreme_numbers_give_a_time(number):
+    line = fitted_line()
+    count = len(line["numbers"][LINES][0])
+    ragged = [[number, number, number, sign * number] for sign in (1, -1)]
+    line["numbers"] = [
+        [number, number], [[one] * count for one in ragged], [[[number, number]] * 2] * 3, number, max(1.0, number), 1.0
+    ]  # fmt: skip
+    curve = database_reading.parse_curve(json.dumps(line).encode(), "sm_90")
+    for problem in (Problem(1, 1, 1), Problem(4097, 333, 5000), Problem(*[2**31 - 2**16] * 3)):
+        best = CostModel([fit(curve)], 132, 232448, Fitted()).best(problem)
+        assert best is None or math.isfinite(best.ms)
 
 
 def test_the_points_of_a_curve_with_numbers_wait_until_they_are_asked_for():

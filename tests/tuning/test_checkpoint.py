@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -73,6 +74,16 @@ def test_damage_costs_no_other_line(path, damage):
         checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.1", 1.5)
     with Checkpoint(path, STAMP) as checkpoint:
         assert checkpoint.found == 2
+
+
+@pytest.mark.parametrize("reason", ["", None, 7, [], "\n"])
+def test_a_failure_has_a_reason(path, reason):
+    """The first line of it is counted in the outcome of the run."""
+    with Checkpoint(path, STAMP) as checkpoint:
+        checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.0", "it spills")
+    path.write_bytes(path.read_bytes().replace(b'"it spills"', json.dumps(reason).encode()))
+    with Checkpoint(path, STAMP) as checkpoint:
+        assert checkpoint.found == 0
 
 
 def test_a_finished_checkpoint_is_gone(path):

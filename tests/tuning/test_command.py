@@ -115,6 +115,7 @@ def test_a_plot_of_an_unknown_kind_is_one_line(cli, tmp_path):
         (("--space", "huge"), "classic"),
         (("--rung", "naive", "--dry-run", "--device", "sm_90"), "no search space"),
         (("--dry-run", "--device", "sm_42"), "no device 'sm_42'"),
+        (("--quick", "--space", "warptiled"), "no candidates for a quick run"),
         (("--size", "0,1,1"), "must be 1 to"),
     ],
 )

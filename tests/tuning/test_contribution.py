@@ -170,6 +170,15 @@ def test_a_file_of_another_format_is_one_line(exported, verify, change):
     assert code == 2 and err.count("\n") == 1
 
 
+@pytest.mark.parametrize("key", ['"seconds"', '"constants"', '"layout"'])
+def test_a_key_that_is_there_twice_is_refused(exported, cli, tmp_path, key):
+    """A reader of the file may see the first value, and this program would take the last."""
+    text = json.dumps(exported)
+    (tmp_path / "twice.json").write_text(text.replace(key, f"{key}: 1, {key}", 1))
+    code, out, err = cli("--verify", str(tmp_path / "twice.json"))
+    assert code == 2 and out == "" and f"an object has the key {key} twice" in err.replace("'", '"')
+
+
 @pytest.mark.parametrize("arch", ["../outside", "generic", "sm_90\n", "sm_90/../../outside", ""])
 def test_the_name_of_an_architecture_is_no_path(exported, verify, tmp_path, monkeypatch, arch):
     add_contribution = pytest.importorskip("add_contribution", reason="tools/ is part of a checkout only")

@@ -18,8 +18,9 @@ SCHEMA = 4  # of the files that are written
 GENERIC = "generic"  # the file whose records are legal on every architecture
 MS_LIMITS = (1e-6, 1e9)  # of a time in ms: a nanosecond and 12 days
 
-Least0 = Annotated[float, Meta(ge=0.0)]
-Factor = Annotated[float, Meta(gt=0.0)]
+_MOST = 1e30  # of a stored number: the product of several is still a float64
+Least0 = Annotated[float, Meta(ge=0.0, le=_MOST)]
+Factor = Annotated[float, Meta(ge=1e-30, le=_MOST)]
 Factors = tuple[tuple[Factor, Factor], tuple[Factor, Factor]]
 
 
@@ -146,7 +147,7 @@ class Line(NamedTuple):
     start: Least0
     slope: Least0
     bend: Least0 = 0.0
-    extra: float = 0.0
+    extra: Annotated[float, Meta(ge=-_MOST, le=_MOST)] = 0.0
 
     def at(self, depth: float) -> float:
         """Return the time at this depth."""
@@ -177,7 +178,7 @@ class CurveNumbers(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     lines: tuple[tuple[Line, ...], tuple[Line, ...]]
     layouts: tuple[Factors, Factors, Factors]
     bandwidth: Factor
-    guard: Annotated[float, Meta(ge=1.0)]
+    guard: Annotated[float, Meta(ge=1.0, le=_MOST)]
     shared: Annotated[float, Meta(ge=0.0, le=1.0)]
 
 

@@ -114,4 +114,9 @@ def _parsed(entry: dict[str, Any]) -> tuple[Key, float | str]:
     problem = None if extents is None else checked(Problem(*extents))
     rung = rungs.find(entry["rung"])
     key = (problem, rung.name, rung.config.from_constants(constants), turn)
-    return key, str(entry["failed"]) if "failed" in entry else checked_ms(entry["ms"])
+    if "failed" not in entry:
+        return key, checked_ms(entry["ms"])
+    reason = entry["failed"]
+    if not isinstance(reason, str) or not reason.strip():
+        raise RecordError(f"the reason of a failure is text, got {reason!r}")
+    return key, reason

@@ -261,6 +261,7 @@ def read(path: Path) -> tuple[Contribution, Content]:
         raise RecordError(f"{path} cannot be read: {error}") from error
     try:
         found: Contribution = strict_json.decode(text, Contribution)
+        strict_json.refuse_duplicates(text)
     except RecordError as error:
         raise RecordError(f"{path} is no file that fastsgemm tune --export has written: {error}") from error
     if found.schema != SCHEMA:

@@ -107,8 +107,8 @@ def plan_run(
     Raises
     ------
     ConfigError
-        The rung has no search space, or there is no such space, or it belongs to another rung; problems are given for
-        rung 11.
+        The rung has no search space, or there is no such space, or it belongs to another rung, or it has no candidates
+        for a quick run; problems are given for rung 11.
     DeviceError
         Rung 11 does not run on the device.
     UnknownRungError, ShapeError
@@ -140,6 +140,8 @@ def _spaces(rung: str | int | Rung | None, space: str | None, quick: bool) -> tu
             raise ConfigError(f"unknown search space {space!r}; choose one of {', '.join(search_spaces.SPACES)}")
         if rung is not None and rungs.find(rung).name != found.rung:
             raise ConfigError(f"search space {space} belongs to rung {found.rung}, not {rungs.find(rung).name}")
+        if quick and not found.quick:
+            raise ConfigError(f"search space {space} has no candidates for a quick run")
         return (found,)
     if rung is not None:
         names: tuple[str, ...] = (rungs.find(rung).name,)
