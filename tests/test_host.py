@@ -195,6 +195,10 @@ class TestKinds:
         sgemm(A, A, 1.0, 1.0, C)
         assert A.resize_(8, 8).shape == C.resize_(8, 8).shape  # which `Tensor.numpy` would prevent
 
+    def test_any_stride_along_an_extent_of_1(self, torch):
+        row = torch.arange(4.0).as_strided((1, 4), (2**62, 1))
+        assert sgemm(row, torch.ones(4, 2)).tolist() == [[6.0, 6.0]]
+
     def test_torch_views_and_detached_tensors(self, random, torch):
         A = torch.from_numpy(random(4, 3)).t()
         learned = torch.from_numpy(random(4, 5)).requires_grad_()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +11,10 @@ import torch
 from fastsgemm import device, host
 from fastsgemm.call import checks, product
 from fastsgemm.call.arrays import HOST, Meta, View
+from fastsgemm.call.arrays.base import at_address
 from fastsgemm.call.plan import Plan
 from fastsgemm.call.product import draft
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError
-from fastsgemm.geometry.layout import ITEM
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 
@@ -107,14 +106,9 @@ def on_host(
 
 
 def _array(x: View) -> np.ndarray:
-    """Return a view of host memory as a NumPy array.
-
-    `Tensor.numpy` would make the tensor's storage one that cannot be resized, which FSDP does between its uses.
-    """
+    """Return a view of host memory as a NumPy array."""
     address, (shape, strides, *_) = x
-    steps = tuple(ITEM * stride for stride in strides)
-    interface = {"version": 3, "typestr": "<f4", "data": (address, False), "shape": tuple(shape), "strides": steps}
-    return np.asarray(SimpleNamespace(__array_interface__=interface))
+    return at_address(address, shape, strides)
 
 
 def multiply(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -157,6 +158,17 @@ NO_MEMORY = Fault(
 def host_fault(x: np.ndarray) -> Fault | None:
     """Return why a host array cannot be used, or None."""
     return None if x.dtype == np.float32 and x.dtype.isnative else wrong_dtype(x.dtype)
+
+
+def at_address(address: int, shape: Sequence[int], strides: Sequence[int], owner: Any = None) -> np.ndarray:
+    """Return host memory as a NumPy array that keeps `owner` alive; strides are in elements.
+
+    For tensors: `Tensor.numpy` would make the tensor's storage one that cannot be resized, which FSDP does between its
+    uses. A stride along an extent of 1 may be any number, also one that NumPy has no room for.
+    """
+    steps = tuple(ITEM * step if extent > 1 else ITEM for extent, step in zip(shape, strides, strict=True))
+    interface = {"version": 3, "typestr": "<f4", "data": (address, False), "shape": tuple(shape), "strides": steps}
+    return np.asarray(SimpleNamespace(__array_interface__=interface, owner=owner))
 
 
 def type_name(x: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +17,12 @@ from fastsgemm.call.arrays.base import (
     Fault,
     Library,
     View,
+    at_address,
     wrong_dtype,
 )
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, OperandError
-from fastsgemm.geometry.layout import ITEM, row_major
+from fastsgemm.geometry.layout import row_major
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -87,20 +87,12 @@ class Torch(Library):
         if fault is not None:
             raise fault(name)
         try:
-            address, steps = x.data_ptr(), tuple(ITEM * step for step in x.stride())
+            address, strides = x.data_ptr(), x.stride()
         except RuntimeError as error:
             raise self._no_memory()(name) from error
         if not address and x.numel():  # the storage was freed; NumPy would read whatever is at address 0
             raise self._no_memory()(name)
-        # `Tensor.numpy` would make the storage one that cannot be resized.
-        interface = {
-            "version": 3,
-            "typestr": "<f4",
-            "data": (address, False),
-            "shape": tuple(x.shape),
-            "strides": steps,
-        }
-        return np.asarray(SimpleNamespace(__array_interface__=interface, tensor=x))
+        return at_address(address, x.shape, strides, x)
 
     def from_numpy(self, result: np.ndarray, like: Any) -> Any:
         return self._torch.from_numpy(result)
