@@ -240,6 +240,20 @@ def test_a_capture_of_another_thread_is_not_ended_by_looking_for_what_is_done(ke
     assert modes[-1] == "global" and keeper.made == [0]
 
 
+def test_a_capture_of_another_thread_is_not_ended_by_loading_a_kernel(monkeypatch):
+    modes = ["global"]
+
+    def exchange(mode):
+        modes.append(mode)
+        return OK, modes[-2]
+
+    monkeypatch.setattr(driver, "cuThreadExchangeStreamCaptureMode", exchange)
+    monkeypatch.setattr(device, "Kernel", lambda *_: modes[-1])
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    assert device.Gpu.load(object.__new__(device.Gpu), b"", "naive", 0) == relaxed
+    assert modes[-1] == "global"
+
+
 def test_in_a_capture_nothing_is_kept(keeper, monkeypatch):
     monkeypatch.setattr(device, "is_capturing", lambda handle: True)
     keeper.gpu.keep_alive(7, "an operand")

@@ -279,7 +279,8 @@ class Gpu:
         DeviceError
             The device refuses the machine code or that much shared memory.
         """
-        return Kernel(self, cubin, name, shared_bytes)
+        with relaxed_capture():  # another thread may be capturing: loading would end its capture
+            return Kernel(self, cubin, name, shared_bytes)
 
 
 def _new_event() -> Any:
