@@ -66,6 +66,22 @@ def test_a_damaged_file_of_the_user_is_one_warning_and_left_out(data_folder, old
         assert fp16x3_rates.load("sm_90", "NVIDIA H200") == shipped
 
 
+@pytest.mark.parametrize("value", [1e100, 1e-310])
+def test_a_rate_from_which_no_time_can_be_predicted_is_refused(data_folder, value):
+    shipped = fp16x3_rates.load("sm_90")
+    path = fp16x3_rates.save(structs.replace(shipped, times=structs.replace(shipped.times, read_tb_s=value)))
+    with pytest.raises(RecordError, match="read_tb_s|times"):
+        fp16x3_rates.parse(path, path.read_bytes())
+
+
+def test_some_tile_must_serve_every_k(data_folder):
+    shipped = fp16x3_rates.load("sm_90")
+    tiles = tuple(structs.replace(tile, most_k=4096) for tile in shipped.tiles)
+    path = fp16x3_rates.save(structs.replace(shipped, tiles=tiles))
+    with pytest.raises(RecordError, match="must have one without `most_k`"):
+        fp16x3_rates.parse(path, path.read_bytes())
+
+
 def test_a_file_that_others_can_write_is_left_out(data_folder):
     shipped = fp16x3_rates.load("sm_90")
     path = fp16x3_rates.save(structs.replace(shipped, multiprocessors=7))

@@ -11,7 +11,7 @@ from msgspec.json import Decoder
 
 from fastsgemm.heuristics.database_lines import Date, Extent, Multiprocessors, Text
 
-Positive = Annotated[float, Meta(gt=0.0)]
+Positive = Annotated[float, Meta(ge=1e-9, le=1e9)]  # so that a predicted time is a finite number
 
 
 class TileLine(Struct, forbid_unknown_fields=True):

@@ -214,6 +214,8 @@ def parse(path: Path, text: bytes) -> Rates:
     try:
         read = strict_json.decode_with(RATES, text)
         times, tiles = Times(**read.times), tuple(map(_tile, read.tiles))
+        if all(tile.most_k is not None for tile in tiles):
+            raise RecordError("`tiles` must have one without `most_k`, for every K")
     except (TypeError, ConfigError, RecordError) as error:
         raise RecordError(f"{path}: {error}") from error
     tools = Tools(read.driver, read.nvrtc, read.date)
