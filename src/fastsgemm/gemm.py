@@ -234,6 +234,9 @@ def sgemm(
         if split_a is None and split_b is None:
             multiply(gpu, handle, a, b, c, alpha, beta, rung, config, precision, **more)
         else:
+            for name, each, (_, meta) in (("A", split_a, a), ("B", split_b, b)):
+                if each is not None:
+                    each.require(name, meta[0])
             kept = tuple(each for each in (split_a, split_b) if each is not None and each.ready_on(gpu, handle))
             at_home = at_home and not kept
             multiply(gpu, handle, a, b, c, alpha, beta, rung, config, precision, split_a, split_b, **more)

@@ -161,6 +161,17 @@ def test_split_operands_take_the_place_of_arrays(gpu, on_device, random, arch, s
     assert not any(each.open for each in gpu.made)
 
 
+def test_an_array_that_got_another_shape_since_it_was_split_is_refused(gpu, on_device, random):
+    B = split(on_device(random(130, 50)))
+    B.array = on_device(random(260, 50))  # as a resized array would be
+    C = np.full((40, 50), 7, np.float32)
+    with pytest.raises(
+        OperandError, match=r"B\.array has become \(260, 50\) since B was split: .*130 x 50.*split it again"
+    ):
+        sgemm(on_device(random(40, 260)), B, C=on_device(C), precision="fp16x3", rung="fp16x3")
+    assert (C == 7).all()
+
+
 @pytest.mark.parametrize(
     "config",
     [

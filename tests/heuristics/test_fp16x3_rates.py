@@ -70,7 +70,7 @@ def test_a_damaged_file_of_the_user_is_one_warning_and_left_out(data_folder, old
 def test_a_rate_from_which_no_time_can_be_predicted_is_refused(data_folder, value):
     shipped = fp16x3_rates.load("sm_90")
     path = fp16x3_rates.save(structs.replace(shipped, times=structs.replace(shipped.times, read_tb_s=value)))
-    with pytest.raises(RecordError, match="read_tb_s|times"):
+    with pytest.raises(RecordError, match=r"read_tb_s|times"):
         fp16x3_rates.parse(path, path.read_bytes())
 
 

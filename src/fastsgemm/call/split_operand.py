@@ -89,6 +89,13 @@ class SplitOperand:
         rows, columns = self.shape
         return f"<SplitOperand {self.side}: {rows} x {columns} on cuda:{self.device}, {self.nbytes} bytes>"
 
+    def require(self, name: str, shape: Any) -> None:
+        """Raise `OperandError` unless the array still has the shape that was split; `name` is that of the operand."""
+        if tuple(shape) != self.shape:
+            raise OperandError(
+                f"{name}.array has become {tuple(shape)} since {name} was split: {self!r}; split it again"
+            )
+
     def ready_on(self, gpu: Gpu, handle: int) -> bool:
         """Make the stream wait until the splitting is done; return whether its memory must be kept for the stream.
 
