@@ -41,6 +41,7 @@ def gpu(monkeypatch, unloaded):
     monkeypatch.setattr(driver, "cuLibraryGetKernel", lambda library, name: (OK, 10 * library))
     monkeypatch.setattr(driver, "cuKernelGetFunction", lambda kernel: (OK, 10 * kernel))
     monkeypatch.setattr(driver, "cuLibraryUnload", unloaded.append)
+    monkeypatch.setattr(driver, "cuThreadExchangeStreamCaptureMode", lambda mode: (OK, mode))
     monkeypatch.setattr(device, "is_capturing", lambda handle: False)
     gpu = object.__new__(device.Gpu)
     gpu.kernels, gpu.arch, gpu.name, gpu.ordinal, gpu.shared_limit = {}, "sm_90", "a device", 3, 232448
