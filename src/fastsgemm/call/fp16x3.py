@@ -16,7 +16,6 @@ from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Argument, Base, Boxes, Draft, Scalar
 from fastsgemm.call.splitting import Place, Unsplit, add_split, maxima_bytes, place_at
 from fastsgemm.config import Fp16x3Config
-from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import Batch
@@ -86,9 +85,10 @@ def add_product(
         _add_scale(draft, c, extents, source)
         return True
     count = times * math.prod(extents)
-    if count > heuristics.MOST_PRODUCTS and (forced or any(split)):
-        what = "rung fp16x3 computes" if forced else "split operands are for"
-        raise ShapeError(f"{what} a batch of at most {heuristics.MOST_PRODUCTS} products, got {count}")
+    if forced:
+        heuristics.require_batch(count)
+    elif any(split):
+        heuristics.require_batch(count, "split operands are for")
     layout = "".join("NT"[each.how is not None and each.how.trans] for each in (a, b))
     problem = Problem(M, N, K, layout, count)
     places = [

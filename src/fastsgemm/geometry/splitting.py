@@ -14,7 +14,7 @@ from fastsgemm.geometry.fp16x3 import BLOCK_K, blocks_of, covering
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.known_devices import compute_capability
 
-CLUSTERS = 90  # the first architecture with clusters of blocks
+_CLUSTERS = 90  # the first architecture with clusters of blocks
 SPLIT_THREADS = 512  # of a block of split.cu
 _COLUMN_LINES = 32  # of a block of split.cu, where lines are strided
 _COLUMN_TILE = 128  # steps of k of such a block's tile, which takes 16 KB of shared memory
@@ -202,7 +202,7 @@ def _column_tiles(K: int, cluster: int, few: bool, small: bool, shared_limit: in
 
 def has_clusters(arch: str) -> bool:
     """Return whether an architecture has clusters of blocks."""
-    return compute_capability(arch) >= CLUSTERS
+    return compute_capability(arch) >= _CLUSTERS
 
 
 def maxima_parts(side: Side, K: int, clusters: bool, multiprocessors: int) -> int:

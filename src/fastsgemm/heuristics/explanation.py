@@ -7,7 +7,7 @@ from typing import Any
 
 from fastsgemm import device, rungs
 from fastsgemm.device import DeviceInfo, info_of
-from fastsgemm.errors import ConfigError, DeviceError, ShapeError
+from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import batch_invariant as invariant
 from fastsgemm.heuristics import choose, database, fp16x3, packing
@@ -218,12 +218,8 @@ def _of_tensor_cores(device_info: DeviceInfo, problem: Problem, forced: bool) ->
     """Return what a problem gets with precision fp16x3, or raise what `sgemm` raises where rung 11 is asked for."""
     if forced:
         fp16x3.require_tensor_cores(device_info)
-    found = fp16x3.choose(device_info, problem, forced=forced)
-    if forced and found.config is None:
-        raise ShapeError(
-            f"rung fp16x3 computes a batch of at most {fp16x3.MOST_PRODUCTS} products, got {problem.batch}"
-        )
-    return found
+        fp16x3.require_batch(problem.batch)
+    return fp16x3.choose(device_info, problem, forced=forced)
 
 
 def device_at(place: int | str) -> DeviceInfo:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
-from fastsgemm.errors import ConfigError, DeviceError
+from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
 from fastsgemm.geometry.layout import ITEM
@@ -65,6 +65,12 @@ def require_tensor_cores(device: DeviceTraits) -> None:
     """Raise `DeviceError` on a device that the kernels of fp16x3 are not written for."""
     if not supported(device.arch):
         raise DeviceError(f"fp16x3 needs a device of sm_{FIRST} or later, {device.name} is {device.arch}")
+
+
+def require_batch(count: int, what: str = "rung fp16x3 computes") -> None:
+    """Raise `ShapeError` for more products than rung 11 computes in a call; `what` begins the message."""
+    if count > MOST_PRODUCTS:
+        raise ShapeError(f"{what} a batch of at most {MOST_PRODUCTS} products, got {count}")
 
 
 def check_config(device: DeviceTraits, config: TileConfig) -> None:
