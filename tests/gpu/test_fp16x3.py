@@ -225,7 +225,7 @@ def test_host_arrays_and_other_libraries(torch, random):
 @settings(max_examples=60)
 @given(
     st.integers(1, 200), st.integers(1, 200), st.integers(1, 700), st.integers(0, 2**31),
-    st.sampled_from(["normal", "wide", "graded", "sparse"]),
+    st.sampled_from(["normal", "wide", "graded", "sparse", "subnormal"]),
 )  # fmt: skip
 def test_the_bound(M, N, K, seed, kind):
     import torch
@@ -241,9 +241,13 @@ def test_the_bound(M, N, K, seed, kind):
         a, b = a * steps, b / steps[:, None]
     elif kind == "sparse":
         a, b = a * (torch.rand_like(a) < 0.1), b * torch.exp2(-40 * (torch.rand_like(b) < 0.01))
-    assert error(torch, sgemm(a, b, **HOW), a, b) <= 100 + K / 64
+    elif kind == "subnormal":  # most products are
+        a, b = a * torch.exp2(-75 + 12 * torch.randn_like(a)), b * 2.0**-75
+    # K / 2 + 1 times the smallest subnormal number, in the units in which `error` counts where all is tiny.
+    underflow = K + 2 if kind == "subnormal" else 0
+    assert error(torch, sgemm(a, b, **HOW), a, b) <= 100 + K / 64 + underflow
     if K < 128:
-        assert error(torch, sgemm(a, b, precision="fp16x3"), a, b) <= 6
+        assert error(torch, sgemm(a, b, precision="fp16x3"), a, b) <= 6 + underflow
 
 
 def test_rung_11_is_taken_for_large_products(torch, normal, gpu):
