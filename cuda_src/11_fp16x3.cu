@@ -39,7 +39,6 @@ constexpr int GROUP_M = 8;         // tile rows of C that are walked together, f
 constexpr int TRANS_C = 0;         // 1: C is column-major
 constexpr int VEC_C = 4;   // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
-constexpr int EARLY = 0;   // 1: A was split before the call, 2: B was; 0: neither, or both
 // constants:end
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
@@ -93,23 +92,6 @@ struct Layout {
     static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C;
 };
 
-// Fill the empty ring with the one operand that was split before the call, for the first tile, while the
-// launch before still splits the other one. By one thread.
-__device__ __forceinline__ void copy_early(const TensorMap &map_a, const TensorMap &map_b, Ring ring,
-                                           const Work &work, int part_blocks) {
-    const int first = work.part * part_blocks, last = first + work.groups * PROMOTE_STAGES;
-#pragma unroll 1
-    for (int block = first; block < min(last, first + STAGES); ++block) {
-        const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
-        barrier_arrive_expecting(full, STAGE);
-        if (EARLY == 1)
-            copy_box(data, map_a, full, 0, work.tile.m, block);
-        else
-            copy_box(data + STAGE_A, map_b, full, 0, work.tile.n, block);
-        ring.next();
-    }
-}
-
 // Copy what the tiles of this block need, stage after stage. By one thread.
 __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorMap &map_b, Ring ring, int M,
                                            int N, int k_blocks, int part_blocks, unsigned tiles,
@@ -120,14 +102,10 @@ __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorM
 #pragma unroll 1
         for (int block = first; block < last; ++block) {
             const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
-            // The part of EARLY lies in the stage already.
-            const bool begun = EARLY && number == blockIdx.x && block < first + STAGES;
-            if (!begun) {
-                barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);
-                barrier_arrive_expecting(full, STAGE);
-            }
-            if (EARLY != 1 || !begun) copy_box(data, map_a, full, 0, work.tile.m, block);
-            if (EARLY != 2 || !begun) copy_box(data + STAGE_A, map_b, full, 0, work.tile.n, block);
+            barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);
+            barrier_arrive_expecting(full, STAGE);
+            copy_box(data, map_a, full, 0, work.tile.m, block);
+            copy_box(data + STAGE_A, map_b, full, 0, work.tile.n, block);
             ring.next();
         }
     }
@@ -158,8 +136,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
     let_dependents_begin();
-    if (EARLY && threadIdx.x == 128 * CONSUMERS && blockIdx.x < works)
-        copy_early(map_a, map_b, ring, Work(M, N, k_blocks, part_blocks, tiles, blockIdx.x), part_blocks);
     wait_for_results();
 
     const OldValues<SOURCE, TRANS_C> old(source, source_row, source_column);

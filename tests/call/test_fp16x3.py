@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import fp16x3_kernels
 import numpy as np
 import pytest
-from python_kernels import Map, PythonKernel, parameters_of
+from python_kernels import PythonKernel, parameters_of
 
 from fastsgemm import SplitOperand, resources, sgemm, split
 from fastsgemm import device as device_module
@@ -232,42 +232,6 @@ def test_the_order_of_launches_and_which_may_begin_early(gpu, on_device, random)
     assert gpu.early == [False, False]
     sgemm(A, B, **HOW)
     assert [bool(one) for one in gpu.early[2:]] == [False, True]
-
-
-def of_products(gpu):
-    """Return the EARLY of the one product that is loaded, and the addresses of A and B in each of its launches."""
-    [constants] = [dict(key[1]) for key in gpu.kernels if key[0] == "11_fp16x3.cu"]
-    return constants["EARLY"], [arguments[:2] for _, arguments in gpu.launched if isinstance(arguments[0], Map)]
-
-
-@pytest.mark.parametrize("shape", [(16, 300), (300, 16), (260, 260)])
-@pytest.mark.parametrize("how_c", ["row-major", "column-major"])
-@pytest.mark.parametrize("sides", ["", "A", "B", "AB"])
-def test_what_is_copied_early_was_split_before_the_first_launch(gpu, on_device, random, shape, how_c, sides):
-    """And that launch waits for all before it, as it is not early."""
-    (M, N), K = shape, 40
-    A, B = on_device(random(M, K)), on_device(random(K, N))
-    A = split(A, "A") if "A" in sides else A
-    B = split(B) if "B" in sides else B
-    C = laid_out(how_c, np.full((M, N), np.nan, np.float32))
-    gpu.early.clear(), gpu.launched.clear()
-    sgemm(A, B, C=on_device(C), config=Fp16x3Config(128, 16, 2, 12, 8), **HOW)
-    close(C, *(x.array.values if isinstance(x, SplitOperand) else x.values for x in (A, B)))
-    early, [pairs] = of_products(gpu)
-    if len(sides) == 1:
-        assert pairs[early - 1] == {"A": A, "B": B}[sides].address
-    else:
-        assert early == 0
-    assert not gpu.early[0] and all(gpu.early[1:])
-
-
-def test_each_product_of_a_batch_begins_with_a_launch_that_is_not_early(gpu, on_device, random):
-    a, B = random(3, 40, 50)[:, ::-1], split(on_device(random(50, 60)))
-    gpu.early.clear(), gpu.launched.clear()
-    sgemm(on_device(a), B, precision="fp16x3", rung="fp16x3")
-    early, products = of_products(gpu)
-    assert len(products) == 3 and {pairs[early - 1] for pairs in products} == {B.address}
-    assert [bool(one) for one in gpu.early] == [False, True, True] * 3
 
 
 SOURCES = {

@@ -17,12 +17,9 @@ KERNELS = sorted(
 )
 
 
-def launch(body, parameter="const float *x", arch="sm_90", early=True, written=False, settled=False):
+def launch(body, parameter="const float *x", arch="sm_90", early=True, written=False):
     text = f'extern "C" __global__ void kernel({parameter}, float *y) {{ {body} }}'
-    operands = {
-        "x": Region(np.ones(32, np.float32), write=written, settled=settled),
-        "y": Region(np.zeros(32, np.float32), write=True),
-    }
+    operands = {"x": Region(np.ones(32, np.float32), write=written), "y": Region(np.zeros(32, np.float32), write=True)}
     Machine(arch).launch(text, "kernel", 1, 32, 0, ["x", "y"], operands, early=early)
 
 
@@ -39,13 +36,6 @@ def test_an_early_launch_waits_before_it_accesses_memory(body):
     launch(body, early=False)
     with pytest.raises(RaceError, match=r"has not waited for the launch before"):
         launch(body)
-
-
-def test_an_early_launch_may_read_what_was_complete_before_the_launch_before():
-    text = "y[threadIdx.x] = x[threadIdx.x];"
-    launch("const float first = x[threadIdx.x]; " + WAIT + " y[threadIdx.x] = first;", settled=True)
-    with pytest.raises(RaceError, match=r"accesses .*\(y \+ 0 bytes\) and has not waited"):
-        launch(text, settled=True)
 
 
 def test_no_launch_is_early_where_the_device_cannot_do_that():

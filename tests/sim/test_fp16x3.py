@@ -234,62 +234,6 @@ SOURCES = {  # of a C of 70 x 40
 }
 
 
-BEFORE = {  # of the kernel's operands; the grid of one block has several tiles in turn
-    "the kernel's A": (False, (True, False), 300, 132),
-    "the kernel's B": (False, (False, True), 300, 132),
-    "the kernel's A, transposed": (True, (False, True), 300, 132),
-    "the kernel's B, transposed": (True, (True, False), 300, 132),
-    "fewer steps than stages": (True, (False, True), 40, 132),
-    "several tiles": (False, (False, True), 300, 1),
-    "several tiles of few steps": (True, (False, True), 40, 1),
-}
-
-
-def early_product(swap_ab, before, K, multiprocessors, config, text=None):
-    machine = Machine("sm_90")
-    machine.device = structs.replace(machine.device, multiprocessors=multiprocessors)
-    A, B, C = problem(70, 40, K)
-    fp16x3.product(halves(A), halves(B.T), 0.7, 0.0, C, config, machine, swap_ab, text, before=before)
-    return C
-
-
-@pytest.mark.parametrize("what", BEFORE)
-@pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.sampled(every=3)
-def test_what_was_split_before_is_read_before_the_wait_and_gives_the_same_bits(what, parts):
-    swap_ab, before, *rest = BEFORE[what]
-    config = WGMMA.replace(SPLIT_K=parts)
-    found = early_product(swap_ab, before, *rest, config)
-    np.testing.assert_array_equal(found, early_product(swap_ab, (False, False), *rest, config))
-
-
-@pytest.mark.parametrize("what", ["the kernel's A", "the kernel's B", "the kernel's A, transposed"])
-def test_what_is_split_in_the_call_must_not_be_read_before_the_wait(what, monkeypatch):
-    swap_ab, before, *rest = BEFORE[what]
-    right = geometry.early
-    monkeypatch.setattr(geometry, "early", lambda *given: 3 - right(*given))
-    with pytest.raises(RaceError, match=r"accesses .*pairs.* and has not waited for the launch before"):
-        early_product(swap_ab, before, *rest, WGMMA)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "error"),
-    [
-        ("if (!begun) {", "{", BarrierError),
-        ("block < first + STAGES;", "true;", RaceError),
-        ("min(last, first + STAGES)", "last", BarrierError),
-        ("min(last, first + STAGES)", "first + 2", EndlessWaitError),
-        ("number == blockIdx.x && block < first + STAGES", "block < first + STAGES", RaceError),
-    ],
-)
-def test_the_early_copies_are_those_that_the_loop_leaves_out(old, new, error):
-    constants = {"TRANS_C": 0, "VEC_C": 4, "SOURCE": 0, "EARLY": 2}
-    text = fp16x3.source_of("11_fp16x3.cu", {**WGMMA.compiled, **constants})
-    assert text.count(old) == 1
-    with pytest.raises(error):
-        early_product(False, (False, True), 300, 1, WGMMA, text.replace(old, new))
-
-
 def problem_with_exceptions():
     A, B, C = problem(70, 40, 140)
     A[3, 5], A[64, :9], B[2, 2], B[::9, 30] = 1e-20, 1e-15, 1e-18, 1e-15

@@ -171,7 +171,7 @@ class _Builder:
         self.config, self.trans_c = config, trans_c
         self.ldc = c.how.ld
         self.K = a.shape[1]
-        self.before = (places[0] is not None, places[1] is not None)
+        self.before = [place is not None for place in places]
         self.panels = (self._panels(a, b, *self.before), self._panels(b, a, *self.before[::-1]))
         self.places = [self._place(panels[0][1], place) for panels, place in zip(self.panels, places, strict=True)]
         self.work = Address(Base.WORKSPACE, draft.size)  # what the steps write beside the split operands
@@ -248,10 +248,6 @@ class _Builder:
         config, t = self.config, tiling
         vec = 1 if self.trans_c else into.vec
         constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec, "SOURCE": min(vec, into.together)}
-        if isinstance(config, Fp16x3Config):
-            # The first kernel of a product is not launched early. So what was split before the call was complete
-            # when that one began, which splits the other operand.
-            constants["EARLY"] = geometry.early(self.before, self.trans_c)
         multiplying = self._kernel(geometry.file_of(config), constants, config.shared_bytes)
         a, b = self.places
         pairs: tuple[Argument, Argument] = (a.pairs, b.pairs)

@@ -202,21 +202,6 @@ def tiling(config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiproce
     return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, grid)
 
 
-def early(before: tuple[bool, bool], trans_c: bool) -> int:
-    """Return the constant EARLY: the one operand that was split before the call, 1 or 2; 0 for neither and for both.
-
-    Parameters
-    ----------
-    before : tuple of bool
-        Whether A and B were split before the call, in the caller's terms.
-    trans_c : bool
-        The kernel's A is the caller's B.
-    """
-    if before[0] == before[1]:
-        return 0
-    return 1 if before[0] != trans_c else 2
-
-
 def orientations(config: TileConfig) -> Iterator[bool]:
     """Yield the values of TRANS_C that a config can be launched with."""
     yield False

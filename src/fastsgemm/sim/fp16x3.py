@@ -274,7 +274,6 @@ def product(
     swap_ab: bool = False,
     text: str | None = None,
     source: Matrix | None = None,
-    before: tuple[bool, bool] = (False, False),
 ) -> tuple[NDArray[np.int32], tuple[Report, ...]]:
     """Compute all of the product but what the guard does; return what the guard looks at, and the reports.
 
@@ -284,8 +283,6 @@ def product(
     ----------
     text : str, optional
         The source of the product's kernel, where it is not that of the package.
-    before : tuple of bool
-        Whether A and B were split before the call.
     """
     t = _tiling(config, C, a.blocks * BLOCK_K, swap_ab, machine)
     W = np.zeros((t.parts if t.parts > 1 else 0, t.M, t.ldw), np.float32)
@@ -295,14 +292,10 @@ def product(
     file = geometry.file_of(config)
     if text is None:
         read = 0 if t.parts > 1 else _together(source, vec_c)
-        constants = {"TRANS_C": int(swap_ab), "VEC_C": vec_c, "SOURCE": read}
-        if isinstance(config, Fp16x3Config):
-            constants["EARLY"] = geometry.early(before, swap_ab)
-        text = source_of(file, {**config.compiled, **constants})
+        text = source_of(file, {**config.compiled, "TRANS_C": int(swap_ab), "VEC_C": vec_c, "SOURCE": read})
     exceptions = np.empty(t.tiles, np.int32)
     operands = {
-        "pairs_a": Region(a.pairs, settled=before[0]), "info_a": Region(a.info, settled=before[0]),
-        "pairs_b": Region(b.pairs, settled=before[1]), "info_b": Region(b.info, settled=before[1]),
+        "pairs_a": Region(a.pairs), "pairs_b": Region(b.pairs), "info_a": Region(a.info), "info_b": Region(b.info),
         "exceptions": Region(exceptions, read=False, write=True, complete=True),
         **_old_and_new(into, beta if t.parts == 1 else 0.0, source if t.parts == 1 else None),
     }  # fmt: skip
@@ -314,9 +307,8 @@ def product(
     place = _place(source if t.parts == 1 else None)
     args = t.product_arguments(pairs, _INFOS, alpha, beta, ("C", ldc), "exceptions", place)
     report = machine.launch(
-        text, kernel_name(file), t.grid, config.threads, config.shared_bytes, args, operands, arch=arch,
-        early=not all(before),
-    )  # fmt: skip
+        text, kernel_name(file), t.grid, config.threads, config.shared_bytes, args, operands, arch=arch, early=True
+    )
     if t.parts == 1:
         return exceptions, (report,)
     return exceptions, (report, _reduce(W, t, a, b, alpha, beta, C, machine, source))

@@ -50,15 +50,12 @@ class Region:
         What the kernel may do with it.
     complete : bool
         Whether every element must have been written when the launch ends.
-    settled : bool
-        Whether it was complete before the launch before began. An early launch may read it without having waited.
     """
 
     array: NDArray[Any]
     read: bool = True
     write: bool = False
     complete: bool = False
-    settled: bool = False
 
 
 def misalignment(array: NDArray[Any]) -> int:
@@ -113,7 +110,6 @@ class GlobalMemory:
         self._map = np.zeros(self.size // self.grain, np.uint8)
         self._accesses = Accesses(self.size // self.grain, self.describe)
         self._tensors: list[TensorMap] = []
-        self._settled = np.array([False, *(region.settled for region in self._regions)])  # by number
         for number, region in enumerate(self._regions):
             self._place(number, region)
 
@@ -310,6 +306,8 @@ class GlobalMemory:
 
     def _check(self, lanes: Lanes, at: Instruction, address: Array, size: int, wanted: int) -> tuple[Array, Array]:
         """Return the index of each access in units of its size, and its entry in the map."""
+        if lanes.unwaited is not None:
+            self._check_waited(lanes, at, address, lanes.unwaited)
         if (address % np.uint64(size)).any():
             nth = first_lane(address % np.uint64(size))
             what = f"accesses {size} bytes at {self.describe(int(address[nth]))}, which is not a multiple of {size}"
@@ -325,15 +323,12 @@ class GlobalMemory:
             nth = first_lane((flags & wanted) == 0)
             known = flags[nth].all()
             self._refuse(lanes, at, nth, address, size, ForbiddenAccessError if known else GlobalAccessError)
-        if lanes.unwaited is not None:
-            settled = self._settled[flags[:, 0] >> NUMBER_SHIFT] if wanted == READ else np.zeros(1, np.bool_)
-            self._check_waited(lanes, at, address, settled, lanes.unwaited)
         return position // size, flags[:, 0]
 
-    def _check_waited(self, lanes: Lanes, at: Instruction, address: Array, settled: Array, unwaited: Array) -> None:
-        """Check that the lanes that execute have waited for the launch before, unless they read what was settled."""
+    def _check_waited(self, lanes: Lanes, at: Instruction, address: Array, unwaited: Array) -> None:
+        """Check that the lanes that execute have waited for the launch before."""
         early = lanes.gather(unwaited)
-        if early.any() and not settled.all():
+        if early.any():
             nth = int(np.argmax(early))
             what = f"accesses {self.describe(int(address[nth]))} and has not waited for the launch before"
             lanes.fail(RaceError, at, nth, what)
