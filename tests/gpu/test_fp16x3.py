@@ -79,6 +79,21 @@ def test_no_element_is_left_out_and_c_is_not_read(torch, gpu, normal):
         assert torch.equal(C, sgemm(a, b, **how))
 
 
+@pytest.mark.parametrize("shape", [*SHAPES, (64, 1030, 1500)], ids=str)
+def test_a_source_is_read_in_place_of_c(torch, normal, shape):
+    """Also by the guard, in a C whose old elements are NaN."""
+    M, N, K = shape
+    a, b, c = normal(M, K), normal(K, N), normal(M, N)
+    a[0, 0], a[M // 2, ::3], b[K // 2, 0], b[::5, N - 1] = 1e-20, 1e-15, 1e-18, 1e-15
+    for source in (c, c[0], c[:, :1], *(laid_out(torch, c, how) for how in ("T", "padded", "strided"))):
+        for how, (alpha, beta) in itertools.product(("N", "T", "padded"), ((1.5, -0.5), (1.0, 1.0))):
+            D = laid_out(torch, torch.full_like(c, float("nan")), how)
+            sgemm(a, b, alpha, beta, source, out=D, **HOW)
+            assert error(torch, D, a, b, alpha, beta, source) < 8
+            sgemm(a, b, 0.0, beta, source, out=D, **HOW)
+            assert torch.equal(D, (beta * source).expand(M, N))
+
+
 def test_small_and_no_k(torch, normal):
     for K in (0, 1, 2, 3, 4, 31, 32, 33, 64):
         a, b, c = normal(140, K), normal(K, 150), normal(140, 150)
