@@ -153,7 +153,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             const Work work(M, N, k_blocks, part_blocks, tiles, number);
             float sum[BN / 2];
             const auto last = multiply(sum, ring, work.groups, warpgroup);
-            // The warp's own rows of A in the last stage: 16 lines of 128 bytes.
+            // The warp's own rows of A in the last stage: 16 lines of 128 bytes. No other warp's wgmma reads
+            // them, so this warp's wait is enough.
             const unsigned own = ring.data(last.stage[0]) + warp * 16 * 128 - address;
             store_sums<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
                                work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,

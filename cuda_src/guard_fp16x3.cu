@@ -13,18 +13,17 @@
 #include "device/source.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int THREADS = 256;  // of a block: 256, one for EACH x EACH elements of a SIDE x SIDE block of C
-constexpr int SOURCE = 0;     // 0: beta multiplies C; 1: the source, see device/source.cuh
+constexpr int SOURCE = 0;  // 0: beta multiplies C; 1: the source, see device/source.cuh
 // constants:end
 constexpr int SIDE = 128;            // rows and columns of a block
 constexpr int BK = 8;                // steps of k in shared memory
 constexpr int PITCH = SIDE + 4;      // floats from one k to the next: spreads the stores over the banks
 constexpr int EACH = 8;              // a thread computes EACH x EACH elements, in four groups of 4 x 4
 constexpr int ACROSS = SIDE / EACH;  // threads
+constexpr int THREADS = ACROSS * ACROSS;
 constexpr int COPIED = SIDE * BK / THREADS;  // elements of A, and of B, that a thread copies for BK steps
 constexpr int WORDS = 4;                     // of the exceptions that a thread looks at together
 constexpr int WARPS = THREADS / 32;
-static_assert(ACROSS * ACROSS == THREADS, "threads cover a block");
 
 // The rows, or columns, of a block that a thread computes: EACH / 2 in each half of the block.
 __device__ __forceinline__ int place(int thread, int i) {
@@ -154,13 +153,14 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
     const int ty = threadIdx.x / ACROSS, tx = threadIdx.x % ACROSS;
     auto row = [&](int i) { return block.m + place(ty, i); };
     auto column = [&](int j) { return block.n + place(tx, j); };
-    int row_count[EACH], column_count[EACH];
+    unsigned row_count[EACH], column_count[EACH];
+    const unsigned most = most_left_out(p.alpha);
     bool dense = false;
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
         row_count[i] = row(i) < block.m_end ? p.rows[row(i)].left_out : 0;
         column_count[i] = column(i) < block.n_end ? p.columns[column(i)].left_out : 0;
-        dense = dense || row_count[i] > SPARSE || column_count[i] > SPARSE;
+        dense = dense || max(row_count[i], column_count[i]) > most;
     }
     float acc[EACH][EACH] = {};
     if (__syncthreads_or(dense)) multiply(p, block, a, b, acc);
@@ -170,7 +170,7 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
         for (int j = 0; j < EACH; ++j) {
             if (row(i) >= block.m_end || column(j) >= block.n_end) continue;
             float *c = p.C + row(i) * p.ldc + column(j);
-            if (row_count[i] > SPARSE || column_count[j] > SPARSE) {
+            if (max(row_count[i], column_count[j]) > most) {
                 const float *old = c;
                 p.old.find(old, row(i), column(j));
                 *c = epilogue(p.alpha, acc[i][j], p.beta, old);
@@ -181,10 +181,10 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
     for (int i = 0; i < EACH * EACH; ++i) {
         const int m = row(i / EACH), n = column(i % EACH);
         if (m >= block.m_end || n >= block.n_end) continue;
-        const int in_row = p.rows[m].left_out, in_column = p.columns[n].left_out;
-        if (in_row > SPARSE || in_column > SPARSE || in_row + in_column == 0) continue;
+        const unsigned in_row = p.rows[m].left_out, in_column = p.columns[n].left_out;
+        if (max(in_row, in_column) > most || in_row + in_column == 0) continue;
         float *c = p.C + m * p.ldc + n;
-        *c = __fmaf_rn(p.alpha, left_out_products(p, m, in_row, n, in_column), *c);
+        *c = __fmaf_rn(p.alpha, left_out_products(p, m, int(in_row), n, int(in_column)), *c);
     }
 }
 

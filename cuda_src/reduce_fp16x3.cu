@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         const Line column = n + i < N ? columns[n + i] : Line{0, DENSE};
-        stored[i] = row.left_out <= SPARSE && column.left_out <= SPARSE;
+        stored[i] = max(row.left_out, column.left_out) <= most_left_out(alpha);
         all = all && stored[i];
         sum[i] = scale_by_power(sum[i], row.exponent + column.exponent);
     }

@@ -12,10 +12,10 @@ __device__ __forceinline__ void note_exceptions(Tile tile, int M, int N, const L
                                                 const Line *columns, int *exceptions) {
     const int lane = threadIdx.x % 32;
     constexpr int BM = Layout::BM, BN = Layout::BN;
-    int any = 0;
+    unsigned any = 0;
     for (int i = tile.m + lane; i < min(M, tile.m + BM); i += 32) any |= rows[i].left_out;
     for (int i = tile.n + lane; i < min(N, tile.n + BN); i += 32) any |= columns[i].left_out;
-    any = __any_sync(0xffffffffu, any);
+    any = __any_sync(0xffffffffu, any != 0);
     const unsigned down = tile.m / BM, right = tile.n / BN;
     // In the order of C's memory: row by row where C is row-major.
     const unsigned place =
@@ -35,11 +35,11 @@ __device__ __forceinline__ bool is_stored(int code) {
     return code < NOT_STORED / 2;
 }
 
-__device__ __forceinline__ int store_code(const Line *lines, int i, int end) {
+__device__ __forceinline__ int store_code(const Line *lines, int i, int end, float alpha) {
     if (i >= end) return NOT_STORED;
     if (lines == nullptr) return 0;
     const Line line = lines[i];
-    return line.left_out <= SPARSE ? line.exponent : NOT_STORED;
+    return line.left_out <= most_left_out(alpha) ? line.exponent : NOT_STORED;
 }
 
 // VEC values, `apart` from one to the next: those that are stored here. With `all`, TOGETHER neighbours are
@@ -112,10 +112,11 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
     // From a store of a lane to its next, and so for the old values.
     const long long stride = Pass::STRIDE * ldc, old_stride = Pass::STRIDE * values.line_step(ldc);
     // Of row m + lane, and of the columns n + lane, n + lane + 32, ...; the other lanes ask for them.
-    const int row_code = store_code(rows, m + lane % 16, M);
+    const int row_code = store_code(rows, m + lane % 16, M, alpha);
     int column_code[(COLS + 31) / 32];
 #pragma unroll
-    for (int i = 0; i < (COLS + 31) / 32; ++i) column_code[i] = store_code(columns, n + lane + 32 * i, N);
+    for (int i = 0; i < (COLS + 31) / 32; ++i)
+        column_code[i] = store_code(columns, n + lane + 32 * i, N, alpha);
 
 #pragma unroll
     for (int pass = 0; pass < 16 * COLS; pass += 256) {

@@ -114,7 +114,7 @@ __device__ __forceinline__ void store_tile(const Side &side, const float *tile, 
 #pragma unroll
         for (int j = 0; j < 4; ++j)
             scaled[j] = scale_or_leave_out(tile[ColumnTile::place(down + k + j, n)], exponent, [&] {
-                const int slot = atomicAdd(&side.info[line].left_out, 1);
+                const unsigned slot = atomicAdd(&side.info[line].left_out, 1);
                 if (slot < SPARSE)
                     side.where[static_cast<long long>(line) * SPARSE + slot] = k0 + down + k + j;
             });

@@ -5,7 +5,7 @@
 // number and lo the rest, 2^12 times enlarged and rounded to FP16. From 2^-14 on this is within 2^-23 of the
 // element, relatively. A smaller element, below 2^-28 of the largest of its line, would keep fewer digits. It
 // is left out of the pairs (hi = lo = 0), its k is noted, and the guard kernel adds its products in FP32. A
-// line that has more than SPARSE of them, or an infinity or a NaN, is "dense" in exceptions: the guard kernel
+// line that has more than a few of them, or an infinity or a NaN, is "dense" in exceptions: the guard kernel
 // computes the elements of C that it meets.
 //
 // In memory: lines of 128 bytes, 32 hi and then 32 lo, for 32 steps of k; all lines of the first 32 steps of
@@ -17,14 +17,21 @@ constexpr int BLOCK_K = 32;           // steps of k in 128 bytes
 constexpr int LINE_HALVES = 64;       // FP16 numbers in 128 bytes
 constexpr float LO_SCALE = 4096.0f;   // 2^12
 constexpr float SMALLEST = 0x1p-14f;  // of the scaled magnitudes that are split
-constexpr int SPARSE = 4;             // elements left out of a line, at most
-constexpr int DENSE = 1 << 20;        // added to the count of a line that holds an infinity or a NaN
+constexpr int SPARSE = 4;             // places for elements left out of a line
+constexpr unsigned DENSE = 1 << 20;   // added to the count of a line that holds an infinity or a NaN
 
 // What the split says about a line.
 struct alignas(8) Line {
-    int exponent;  // x = (hi + lo 2^-12) 2^exponent, from -163 to 113
-    int left_out;  // elements left out of the pairs; more than SPARSE: dense
+    int exponent;       // x = (hi + lo 2^-12) 2^exponent, from -163 to 113
+    unsigned left_out;  // elements left out of the pairs; more than most_left_out: dense
 };
+
+// How many elements a sparse line may lack. The guard adds their products, times alpha, to what the product
+// stored: alpha times the sum of the others. That could overflow where the whole sum does not, so with an
+// alpha above 1 every line that lacks one is dense.
+__device__ __forceinline__ unsigned most_left_out(float alpha) {
+    return fabsf(alpha) <= 1.0f ? SPARSE : 0;
+}
 
 // An operand to split, or a panel of its lines, and the arrays of its split form.
 struct Side {

@@ -26,7 +26,7 @@ __device__ __forceinline__ void split_rows(const Side &side, int block) {
         LINE_THREADS >= 32 && THREADS % LINE_THREADS == 0 && (LINE_THREADS & (LINE_THREADS - 1)) == 0,
         "32 to THREADS threads a line, a power of two");
     __shared__ unsigned partial[LINES * WARPS];
-    __shared__ int left_out[LINES];
+    __shared__ unsigned left_out[LINES];
     const int own = threadIdx.x / LINE_THREADS, t = threadIdx.x % LINE_THREADS;
     const long long line = static_cast<long long>(block) * LINES + own;
     const bool inside = line < side.lines;
@@ -69,7 +69,7 @@ __device__ __forceinline__ void split_rows(const Side &side, int block) {
 #pragma unroll
             for (int j = 0; j < 4; ++j)
                 scaled[j] = scale_or_leave_out(kept[i][j], exponent, [&] {
-                    const int slot = atomicAdd(&left_out[own], 1);
+                    const unsigned slot = atomicAdd(&left_out[own], 1);
                     if (slot < SPARSE) side.where[line * SPARSE + slot] = k + j;
                 });
             const long long place = static_cast<long long>(k / BLOCK_K) * side.lines + line;

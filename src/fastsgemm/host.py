@@ -52,8 +52,9 @@ def sgemm(
     in_place = c is None or (d is not None and _same(c, d))  # what is read as C is what is written
     if d is not None:
         checks.output(d.shape, _strides(d), readonly=not d.flags.writeable, name=output)
-        for name, x in {"A": a, "B": b, **({} if in_place else {"C": c})}.items():
-            checks.apart(name, layout.shares_memory(d, x), output)
+        for name, x in (("A", a), ("B", b), ("C", None if in_place else c)):
+            if x is not None:
+                checks.apart(name, layout.shares_memory(d, x), output)
     backend = _backend(rung, config)
     source = None
     if d is not None and in_place:

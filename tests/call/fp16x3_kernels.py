@@ -119,8 +119,12 @@ def old_values(SOURCE, VEC_C, source, C):
     return array(address, C.shape, np.float32, (down, right))
 
 
+def most_left_out(alpha):
+    return SPARSE if abs(alpha) <= 1 else 0
+
+
 def store(C, sums, alpha, beta, down, right, old):
-    stored = (down["left_out"][:, None] <= SPARSE) & (right["left_out"][None] <= SPARSE)
+    stored = np.maximum(down["left_out"][:, None], right["left_out"][None]) <= most_left_out(alpha)
     scaled = alpha * (sums * 2.0 ** (down["exponent"][:, None] + right["exponent"][None]).astype(np.float64))
     C[stored] = (scaled + beta * old if beta else scaled)[stored]
 
@@ -173,7 +177,7 @@ def guard(
         for m in range(i * TILE_M, min(M, (i + 1) * TILE_M)):
             for n in range(j * TILE_N, min(N, (j + 1) * TILE_N)):
                 of_row, of_column = int(down["left_out"][m]), int(right["left_out"][n])
-                if max(of_row, of_column) > SPARSE:
+                if max(of_row, of_column) > most_left_out(alpha):
                     with np.errstate(all="ignore"):
                         total = alpha * (a[m] @ b[:, n])
                         c[m, n] = total + beta * old[m, n] if beta else total

@@ -1,16 +1,28 @@
 """Parts of K, tiles and panels of rung 11."""
 
 import itertools
+import re
 
 import pytest
 
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
-from fastsgemm.geometry.fp16x3 import LINE_BYTES, panels, tiling
+from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, SPARSE, panels, split_arrays, tiling
+from fastsgemm.jit import source
 
 TILES = [
     *(Fp16x3Config(BM=BM, BN=BN, STAGES=4) for BM in (64, 128) for BN in (16, 32, 64, 128)),
     *(Fp16x3MmaConfig(BM=BM, BN=BN, WM=32, WN=32) for BM in (64, 128) for BN in (64, 128)),
 ]
+
+
+def test_the_kernels_have_the_same_format():
+    """The numbers in split_format.cuh, and the bytes that its structures take."""
+    text = source.plain("column_maxima.cu")  # which includes it
+    stated = {name: int(value) for name, value in re.findall(r"constexpr int (\w+) = (\d+);", text)}
+    assert (stated["BLOCK_K"], stated["LINE_HALVES"], stated["SPARSE"]) == (BLOCK_K, LINE_BYTES // 2, SPARSE)
+    assert "struct alignas(8) Line {" in text
+    one = split_arrays(256, BLOCK_K)  # arrays that need no padding
+    assert (one.info - one.pairs, one.where - one.info, one.end - one.where) == (256 * 128, 256 * 8, 256 * 4 * SPARSE)
 
 
 @pytest.mark.parametrize("K", [1, 33, 96, 1000, 4096, 100000])

@@ -279,6 +279,23 @@ def test_every_kernel_that_stores_c_needs_the_source(file, old, new, monkeypatch
         test_a_source_is_read_in_place_of_c("wgmma", False, 1 + (file == "reduce_fp16x3.cu"), "row")
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_alpha_does_not_overflow_a_part_of_a_sum(parts):
+    """The guard adds what was left out of the pairs: with an alpha above 1 only to sums that are not scaled yet."""
+    A, B, C = (np.zeros(shape, np.float32) for shape in ((2, 600), (600, 3), (2, 3)))
+    A[0, :3] = 1, 0.99 * 2.0**-28, 1.99  # the second is left out
+    B[:2, 0] = 2.0**98, -1.99 * 2.0**126
+    A[1, 5], A[1, 6], B[6, 1] = 1e-20, 1, 1  # times zeros
+    config = WGMMA.replace(SPLIT_K=parts)
+    found = C.copy()
+    fp16x3.multiply(A, B, 2.0**30, 0.0, found, config, Machine("sm_90"))
+    exact = 2.0**30 * (A.astype(np.float64) @ B)
+    assert np.isfinite(exact).all() and worst(found[:1, :1], A[:1], B[:, :1], 2.0**30, 0, C[:1, :1]) < 6
+    np.testing.assert_array_equal(found[1], [0, 2.0**30, 0])
+    fp16x3.multiply(A[1:], B[:, 1:2], np.inf, 0.0, found[1:, 1:2], config, Machine("sm_90"))
+    assert found[1, 1] == np.inf
+
+
 @pytest.mark.parametrize(("arch", "order"), [("sm_90", "C"), ("sm_90", "F"), ("sm_80", "C")])
 @pytest.mark.parametrize("layout", ["NN", "TT"])
 def test_sgemm_takes_every_layout(arch, order, layout):

@@ -17,7 +17,8 @@ from fastsgemm.geometry.layout import ITEM
 
 BLOCK_K = 32  # steps of k in the 128 bytes of a line
 LINE_BYTES = 128  # of a line in a block of k: 32 times hi and lo
-_INFO_BYTES, _WHERE_BYTES = 8, 16  # of a line
+SPARSE = 4  # places for elements left out of a line
+_INFO_BYTES, _WHERE_BYTES = 8, 4 * SPARSE  # of a line
 _ALIGNMENT = 256  # bytes: of every array in workspace
 REDUCE_THREADS = GUARD_THREADS = 256  # of a block of reduce_fp16x3.cu and of guard_fp16x3.cu
 _QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has

@@ -17,7 +17,7 @@ from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
 from fastsgemm.geometry.batch import Source
-from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, TileConfig, Tiling
+from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, SPARSE, TileConfig, Tiling
 from fastsgemm.geometry.layout import ITEM, Stored, stored
 from fastsgemm.geometry.splitting import Side, SideArguments
 from fastsgemm.heuristics import fp16x3 as heuristics
@@ -31,7 +31,6 @@ from fastsgemm.sim.tensor_map import TensorMap
 
 HALVES = LINE_BYTES // 2  # FP16 numbers of a line in a block of k: 32 hi, 32 lo
 PRODUCTS = (kernel_name("11_fp16x3.cu"), kernel_name("11_fp16x3_mma.cu"))
-SPARSE = 4  # places of elements left out that are kept for a line
 
 _INFOS = ("info_a", "info_b")  # names of the arrays of A and of B
 _GUARD_BLOCKS = 4  # any number is right; a device uses one an SM
