@@ -19,7 +19,7 @@ from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import Batch, BatchAndSource, Source
 from fastsgemm.geometry.fp16x3 import Operand, TileConfig, Tiling
-from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.layout import ITEM, line_vector
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import kernel
 from fastsgemm.problem import Problem
@@ -211,8 +211,7 @@ class _Builder:
         how = operand.how
         assert how is not None  # packed else
         offset = ITEM * first * (1 if how.trans else how.ld)
-        misalignment = (operand.misalignment + offset) % 16
-        return Unsplit(operand.address + offset, lines, how, misalignment, self.places[side])
+        return Unsplit(operand.address + offset, lines, how, operand.misalignment + offset, self.places[side])
 
     @property
     def _begun(self) -> bool:
@@ -234,8 +233,7 @@ class _Builder:
     def _target(self, m: int, n: int) -> _Target:
         """Return where C is stored from (m, n) on."""
         offset = ITEM * (m * self.ldc + n)
-        vec = 4 if (self.c.misalignment + offset) % 16 == 0 and self.ldc % 4 == 0 else 1
-        target = _Target((self.c.address + offset, self.ldc), vec)
+        target = _Target((self.c.address + offset, self.ldc), line_vector(self.ldc, self.c.misalignment + offset))
         if self.source is None:
             return target
         down, right = self.source.strides

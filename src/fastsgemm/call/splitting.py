@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fastsgemm.call.plan import Address, Draft
 from fastsgemm.geometry import splitting
 from fastsgemm.geometry.fp16x3 import SplitArrays
-from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.layout import Stored, line_vector
 from fastsgemm.geometry.splitting import SideArguments
 from fastsgemm.jit import kernel
 
@@ -40,7 +40,7 @@ class Unsplit(NamedTuple):
     how : Stored
         As a matrix of (lines, K): with `trans`, neighbouring lines are neighbours in memory, else neighbouring k are.
     misalignment : int
-        The address of the source modulo 16, in bytes.
+        The address of the source in bytes, modulo any multiple of 16.
     target : Place
     """
 
@@ -53,7 +53,7 @@ class Unsplit(NamedTuple):
     @property
     def side(self) -> splitting.Side:
         """How the kernel sees it."""
-        return splitting.Side(self.how.trans, 4 if self.misalignment == 0 and self.how.ld % 4 == 0 else 1, self.lines)
+        return splitting.Side(self.how.trans, line_vector(self.how.ld, self.misalignment), self.lines)
 
 
 def maxima_bytes(draft: Draft, K: int, operands: Sequence[Unsplit]) -> int:

@@ -57,6 +57,18 @@ def row_major(shape: Sequence[int], size: int = 1) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def line_vector(ld: int, misalignment: int) -> int:
+    """Return how many floats of a line can be accessed together: 4 or 1. Its ragged end is the kernel's matter.
+
+    Parameters
+    ----------
+    ld : int
+    misalignment : int
+        Of the first element, in bytes; modulo 16.
+    """
+    return 4 if misalignment % 16 == 0 and ld % 4 == 0 else 1
+
+
 def vector_width(ld: int, line: int, misalignment: int) -> int:
     """Return the widest load, in floats, that divides every line of a matrix into whole, aligned loads: 4, 2 or 1.
 

@@ -18,7 +18,7 @@ from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
 from fastsgemm.geometry.batch import Source
 from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, SPARSE, TileConfig, Tiling
-from fastsgemm.geometry.layout import ITEM, Stored, stored
+from fastsgemm.geometry.layout import ITEM, Stored, line_vector, stored
 from fastsgemm.geometry.splitting import Side, SideArguments
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import source as jit_source
@@ -90,7 +90,9 @@ def split(
     clusters, multiprocessors = splitting.has_clusters(device.arch), device.multiprocessors
     results = [_unwritten(X.shape[0], K) for X in matrices]
     hows = [_stored(X) for X in matrices]
-    sides = [Side(how.trans, _width(X, how.ld), X.shape[0]) for how, X in zip(hows, matrices, strict=True)]
+    sides = [
+        Side(how.trans, line_vector(how.ld, misalignment(X)), X.shape[0]) for how, X in zip(hows, matrices, strict=True)
+    ]
     order = sorted(range(len(sides)), key=lambda number: sides[number].order)
     reports: list[Report] = []
     given: list[SideArguments] = []
@@ -287,7 +289,7 @@ def product(
     W = np.zeros((t.parts if t.parts > 1 else 0, t.M, t.ldw), np.float32)
     target, into = (C, C) if t.parts == 1 else (W[0], W)
     ldc = target.strides[0] // C.itemsize
-    vec_c = 1 if swap_ab else _width(target, ldc)
+    vec_c = 1 if swap_ab else line_vector(ldc, misalignment(target))
     file = geometry.file_of(config)
     if text is None:
         read = 0 if t.parts > 1 else _together(source, vec_c)
@@ -334,7 +336,7 @@ def _reduce(
     source: Matrix | None,
 ) -> Report:
     ldc = C.strides[0] // C.itemsize
-    vec_c = _width(C, ldc)
+    vec_c = line_vector(ldc, misalignment(C))
     text = source_of("reduce_fp16x3.cu", {"VEC_C": vec_c, "SOURCE": _together(source, vec_c)})
     args = t.reduction_arguments("W", _INFOS, alpha, beta, ("C", ldc), _place(source))
     operands = {
@@ -403,8 +405,3 @@ def _old_and_new(C: Matrix, beta: float, source: Matrix | None) -> dict[str, Reg
     if source is None:
         return {"C": Region(C, read=beta != 0, write=True)}
     return {"C": Region(C, read=False, write=True), "S": Region(source, read=beta != 0)}
-
-
-def _width(X: Matrix, ld: int) -> int:
-    """Return how many floats a kernel may read or write at a time."""
-    return 4 if misalignment(X) % 16 == 0 and ld % 4 == 0 else 1
