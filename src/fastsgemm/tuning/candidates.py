@@ -1,4 +1,7 @@
-"""Which configs of a search space are worth a trial on one problem."""
+"""Which configs of a search space are worth a trial on one problem.
+
+Of a batch, the tiles of one product are looked at: many products of few steps of k do not make large tiles fast.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,7 @@ def with_filling_split(rung: Rung, config: Config, problem: Problem, multiproces
         As the caller passes it.
     multiprocessors : int
     """
-    count = tiles(config, with_swap_ab(rung, problem))
+    count = tiles(config, with_swap_ab(rung, problem)) * problem.batch
     configs = with_each_split(rung, config, problem, multiprocessors)
     filling = [c for c in configs if c.split_k == 1 or c.split_k * count <= _FILLED * multiprocessors]
     return max(filling, key=lambda c: c.split_k)
