@@ -44,9 +44,7 @@ class Selection(Struct, frozen=True):
     ms: float = 0.0
 
 
-def select(
-    device: DeviceTraits, a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = ()
-) -> Selection:
+def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = ()) -> Selection:
     """Return the quickest way to compute a product, as far as is known or predicted, for a caller who names no rung.
 
     Parameters
