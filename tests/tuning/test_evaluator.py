@@ -250,10 +250,10 @@ def test_a_right_kernel_of_a_batch_passes(python_evaluator, layout, rung):
     assert python_evaluator.check(job_of_batch(layout, rungs.find(rung), space.quick[0])) is None
 
 
-@pytest.mark.parametrize("left_out", [0, 1, 2, None])
+@pytest.mark.parametrize("left_out", [0, 1, None])
 def test_every_product_of_a_batch_is_checked(python_evaluator, device_info, left_out):
     def replaced(grid, M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, batch):
-        assert batch.count == grid[1] == 3
+        assert batch.count == grid[1] == 2
         for number in range(batch.count):
             places = ((pa, batch.a), (pb, batch.b), (pc, batch.c))
             at_a, at_b, at_c = (first + 4 * number * steps[-1] for first, steps in places)
@@ -264,7 +264,7 @@ def test_every_product_of_a_batch_is_checked(python_evaluator, device_info, left
     replace_kernel(device_info, job_of_batch(), replaced)
     found = python_evaluator.check(job_of_batch())
     assert (found is None) is (left_out is None)
-    assert found is None or found.startswith("wrong result: 200208 of 600624 elements")
+    assert found is None or found.startswith("wrong result: 200208 of 400416 elements")
 
 
 def test_a_batch_of_one_matrix_read_over_and_over_is_wrong(python_evaluator, device_info):
@@ -274,7 +274,7 @@ def test_a_batch_of_one_matrix_read_over_and_over_is_wrong(python_evaluator, dev
             C[...] = matrix_at(pa, M, K, lda) @ matrix_at(pb, K, N, ldb)
 
     replace_kernel(device_info, job_of_batch(), replaced)
-    assert "of 600624 elements beyond the rounding bound" in python_evaluator.check(job_of_batch())
+    assert "of 400416 elements beyond the rounding bound" in python_evaluator.check(job_of_batch())
 
 
 def test_a_batch_is_timed_on_operands_of_its_own(python_evaluator, device_info, arrays):

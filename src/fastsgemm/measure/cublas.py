@@ -32,8 +32,9 @@ class Baseline:
 def product(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:
     """Return cuBLAS's C = A @ B on these arrays, or None if neither PyTorch nor CuPy can use the device.
 
-    They are matrices, or batches with three dimensions. It turns TF32 off for the whole process. An environment variable
-    can override that, so check the result.
+    They are matrices, or batches with three dimensions.
+
+    It turns TF32 off for the whole process. An environment variable can override that, so check the result.
     """
     return _through_torch(a, b, c) or _through_cupy(a, b, c)
 
