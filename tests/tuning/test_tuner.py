@@ -190,18 +190,19 @@ def test_single_products_do_not_decide_what_is_tried_on_a_huge_batch(evaluator, 
     small = {"BM": (32, 128), "BN": (32, 256), "TM": (4, 8), "WNITER": (1,)}
     space = replace(PIPELINED, grid={**PIPELINED.grid, **small}, problems=problems, anchors=problems[:2], variants=())
     tuner.carry_out(RunPlan(evaluator.device, (), (space,), False), evaluator, Bar(False), math.inf)
-    batch, single = ({c for p, c in evaluator.timed if p == problem} for problem in problems[:0:-1])
-    assert len(set(map(base_config, batch))) > 8 and batch & single
+    batch = {base_config(config) for problem, config in evaluator.timed if problem == problems[-1]}
+    assert len(batch) > 9  # eight that won on the largest single product, and the shipped one
 
 
-@pytest.mark.parametrize(("batch", "first"), [(1, 64), (2, 32), (8, 8), (100, 1), (1000, 1)])
-def test_the_products_of_a_batch_share_the_device_before_k_is_split(batch, first):
+@pytest.mark.parametrize(
+    ("batch", "first", "most"), [(1, 64, 256), (2, 32, 192), (8, 8, 48), (100, 1, 3), (1000, 1, 1)]
+)
+def test_the_products_of_a_batch_share_the_device_before_k_is_split(batch, first, most):
     """With tiles of 64 x 128 on 132 multiprocessors, of which two blocks each are full."""
     rung, problem = rungs.find("pipelined"), Problem(64, 512, 65536, batch=batch)
     filling = with_filling_split(rung, MEDIUM, problem, 132)
     assert first == filling.SPLIT_K
-    most = max(config.SPLIT_K for config in with_each_split(rung, MEDIUM, problem, 132))
-    assert most == 1 or 8 * 132 <= 4 * batch * most < 2 * 8 * 132 or most == 256
+    assert max(config.SPLIT_K for config in with_each_split(rung, MEDIUM, problem, 132)) == most
 
 
 @pytest.mark.parametrize(
