@@ -22,7 +22,7 @@ from fastsgemm.geometry.layout import Lying
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit import compiler, kernel
 from fastsgemm.jit.source import generate, helper, target, with_constants
-from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, parts
+from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, pieces
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
@@ -185,7 +185,7 @@ def parse(text: str) -> tuple[range, range, range, str, range]:
     ShapeError
         It is not written so.
     """
-    extents, layout, count = parts(text)
+    extents, layout, count = pieces(text)
     ends = [number.split("..") for number in (*extents, count)]
     digits = all(end.isascii() and end.isdecimal() and len(end) <= 10 for pair in ends for end in pair)
     if len(extents) != 3 or layout not in LAYOUTS or not digits or max(map(len, ends)) > 2:

@@ -23,7 +23,7 @@ def parse(text: str) -> Problem:
     ShapeError
         It is not written so, or a number is out of range.
     """
-    extents, layout, count = parts(text)
+    extents, layout, count = pieces(text)
     digits = all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in (*extents, count))
     if len(extents) not in (1, 3) or layout not in LAYOUTS or not digits:
         raise ShapeError(
@@ -34,7 +34,7 @@ def parse(text: str) -> Problem:
     return checked(Problem(M, N, K, layout, int(count)))
 
 
-def parts(text: str) -> tuple[list[str], str, str]:
+def pieces(text: str) -> tuple[list[str], str, str]:
     """Return the extents, the layout and the count of a text such as ``64,64,64,NT,x512``, all of them unchecked."""
     extents = [part.strip() for part in text.split(",")]
     count = extents.pop()[1:] if extents[-1][:1] in ("x", "X") else "1"

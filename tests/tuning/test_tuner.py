@@ -466,6 +466,15 @@ def test_what_is_compiled_for_an_anchor_has_tiles_of_about_its_size(problem, fit
     assert (MEDIUM in of_suitable_size([MEDIUM, *others], problem, 132)) is fits
 
 
+@pytest.mark.parametrize(
+    ("batch", "sides"), [(1, {16, 32, 64}), (131, {16, 32, 64}), (132, {16, 32}), (9999, {16, 32})]
+)
+def test_a_tile_is_less_than_twice_a_product_of_a_batch_that_fills_the_device(batch, sides):
+    """Not smaller for the number of products: the tiles of one count."""
+    drawn = of_suitable_size(PIPELINED.candidates(DEVICE.shared_limit), Problem(20, 20, 64, batch=batch), 132)
+    assert {config.BM for config in drawn} == {config.BN for config in drawn} == sides
+
+
 def test_where_no_tile_is_of_about_its_size_the_nearest_are_tried(evaluator, go):
     small, same = replace(MEDIUM, BM=32, BN=32), replace(MEDIUM, BM=128, BN=64)
     assert of_suitable_size([small, MEDIUM, same], Problem(16384, 16384, 64), 132) == [MEDIUM, same]

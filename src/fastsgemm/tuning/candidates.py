@@ -18,6 +18,7 @@ from fastsgemm.rungs import Rung
 _MOST_SLICED = 1024  # tiles of C; with more of them blocks fill the device, and sliced-K is not tried
 _FINEST = 16  # tiles of C per multiprocessor; configs with more tiles are tried only if no other config is left
 _COARSEST = 4  # a tile must have fewer than this many times the rows and the columns of C
+_COARSEST_OF_MANY = 2  # the same for a batch that fills the device, where what a tile computes beside C takes time
 _FILLED = 2  # blocks per multiprocessor that fill a device
 
 
@@ -53,7 +54,9 @@ def of_suitable_size(configs: Sequence[Config], problem: Problem, multiprocessor
         As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     multiprocessors : int
     """
-    inside = [c for c in configs if c.BM < _COARSEST * problem.M and c.BN < _COARSEST * problem.N]
+    coarsest = _COARSEST if problem.batch < multiprocessors else _COARSEST_OF_MANY
+    rows, columns = coarsest * problem.M, coarsest * problem.N
+    inside = [c for c in configs if c.BM < rows and c.BN < columns]
     few = [c for c in inside if tiles(c, problem) <= _FINEST * multiprocessors]
     if few or not configs:
         return few
