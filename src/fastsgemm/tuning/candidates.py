@@ -56,7 +56,7 @@ def of_suitable_size(configs: Sequence[Config], problem: Problem, multiprocessor
     """
     coarsest = _COARSEST if problem.batch < multiprocessors else _COARSEST_OF_MANY
     rows, columns = coarsest * problem.M, coarsest * problem.N
-    inside = [c for c in configs if c.BM < rows and c.BN < columns]
+    inside = [c for c in configs if rows > c.BM and columns > c.BN]
     few = [c for c in inside if tiles(c, problem) <= _FINEST * multiprocessors]
     if few or not configs:
         return few
