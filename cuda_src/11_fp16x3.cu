@@ -37,7 +37,8 @@ constexpr int PROMOTE_STAGES = 2;  // stages of 32 steps of k from one promotion
 constexpr int STAGES = 7;          // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
 constexpr int GROUP_M = 8;         // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;         // 1: C is column-major
-constexpr int VEC_C = 4;  // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
+constexpr int VEC_C = 4;   // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
+constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 // constants:end
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
@@ -114,7 +115,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fastsgemm_fp16x3(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, int M,
                      int N, int k_blocks, int part_blocks, float alpha, const Line *rows, const Line *columns,
                      float beta, float *__restrict__ C, long long ldc, long long part_stride,
-                     int *__restrict__ exceptions) {
+                     int *__restrict__ exceptions, const float *source, long long source_row,
+                     long long source_column) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     Ring ring{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD};
@@ -136,6 +138,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     let_dependents_begin();
     wait_for_results();
 
+    const OldValues<SOURCE, TRANS_C> old(source, source_row, source_column);
     if (warpgroup == CONSUMERS) {
         give_registers<COPY_REGISTERS>();
         if (warp == 4 * CONSUMERS && threadIdx.x % 32 == 0)
@@ -155,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             store_sums<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
                                work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
                                split ? nullptr : columns, split ? 0.0f : beta, C + work.part * part_stride,
-                               ldc);
+                               ldc, old);
             show_copy_engine();
             release(ring, last);
         }

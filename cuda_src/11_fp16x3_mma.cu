@@ -21,7 +21,8 @@ constexpr int WN = 32;      // columns of C a warp: multiple of 16
 constexpr int STAGES = 3;   // of the ring, (BM + BN) * 128 bytes each: at least 2
 constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
-constexpr int VEC_C = 4;  // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
+constexpr int VEC_C = 4;   // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
+constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 // constants:end
 
 constexpr int WARPS_N = BN / WN;
@@ -105,7 +106,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fastsgemm_fp16x3_mma(const unsigned short *pairs_a, const unsigned short *pairs_b, int M, int N,
                          int k_blocks, int part_blocks, float alpha, const Line *rows, const Line *columns,
                          float beta, float *__restrict__ C, long long ldc, long long part_stride,
-                         int *__restrict__ exceptions) {
+                         int *__restrict__ exceptions, const float *source, long long source_row,
+                         long long source_column) {
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned ring = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     const unsigned tiles = count_tiles<BM, BN>(M, N);
@@ -145,6 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     float *const scratch = reinterpret_cast<float *>(shared) + warp * STORE_SCRATCH;
 
     const bool split = part_blocks < k_blocks;
+    const OldValues<SOURCE, TRANS_C> old(source, source_row, source_column);
     if (warp == 0 && part == 0) note_exceptions<Layout>(tile, M, N, rows, columns, exceptions);
 #pragma unroll
     for (int i = 0; i < TILES_M; ++i) {
@@ -153,6 +156,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             sum.value[i][j] = __fmaf_rn(cross.value[i][j], 1.0f / LO_SCALE, sum.value[i][j]);
         const int m = tile.m + warp_m + 16 * i, n = tile.n + warp_n;
         store_sums<Layout>(sum.value[i], scratch, m, n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
-                           split ? nullptr : columns, split ? 0.0f : beta, C + part * part_stride, ldc);
+                           split ? nullptr : columns, split ? 0.0f : beta, C + part * part_stride, ldc, old);
     }
 }

@@ -1,7 +1,7 @@
 // Rung 11: what pairs of FP16 numbers cannot express (device/split_format.cuh) is computed here by FP32
 // arithmetic from the operands themselves, after the product, and without asking the host.
 // - Elements of C whose row of A or column of B is dense in exceptions: one chain of FMAs in ascending k, as
-//   on rungs 1 to 8. The product has not touched them, so beta finds the old C.
+//   on rungs 1 to 8. The product has not touched them, so beta finds the old C, or the source.
 // - All other elements of C whose row or column had elements left out: their products are added.
 // A tile of C with neither costs a look at one word. The SIDE x SIDE blocks of the others are dealt out to
 // all blocks of the grid in turn. Every element of C is written by one thread, in a fixed order of additions.
@@ -10,10 +10,11 @@
 // k * b_k + n * b_n, C is row-major. `exceptions` has a word for each TILE_M x TILE_N tile of C, row by row.
 #include "device/split_format.cuh"
 #include "device/dependent_launch.cuh"
-#include "device/epilogue.cuh"
+#include "device/source.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int THREADS = 256;  // of a block: 256, one for EACH x EACH elements of a SIDE x SIDE block of C
+constexpr int SOURCE = 0;     // 0: beta multiplies C; 1: the source, see device/source.cuh
 // constants:end
 constexpr int SIDE = 128;            // rows and columns of a block
 constexpr int BK = 8;                // steps of k in shared memory
@@ -44,6 +45,7 @@ struct Problem {
     const int *row_where;
     const Line *columns;
     const int *column_where;
+    OldValues<SOURCE> old;
 
     __device__ __forceinline__ float a(long long m, long long k) const { return A[m * a_m + k * a_k]; }
     __device__ __forceinline__ float b(long long k, long long n) const { return B[k * b_k + n * b_n]; }
@@ -168,8 +170,11 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
         for (int j = 0; j < EACH; ++j) {
             if (row(i) >= block.m_end || column(j) >= block.n_end) continue;
             float *c = p.C + row(i) * p.ldc + column(j);
-            if (row_count[i] > SPARSE || column_count[j] > SPARSE)
-                *c = epilogue(p.alpha, acc[i][j], p.beta, c);
+            if (row_count[i] > SPARSE || column_count[j] > SPARSE) {
+                const float *old = c;
+                p.old.find(old, row(i), column(j));
+                *c = epilogue(p.alpha, acc[i][j], p.beta, old);
+            }
         }
     // Not unrolled: the code for one element compiles in a fraction of the time that the code for all takes.
 #pragma unroll 1
@@ -187,11 +192,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fastsgemm_guard_fp16x3(int M, int N, int K, float alpha, const float *A, long long a_m, long long a_k,
                            const float *B, long long b_k, long long b_n, float beta, float *C, long long ldc,
                            const Line *rows, const int *row_where, const Line *columns,
-                           const int *column_where, const int *exceptions, int TILE_M, int TILE_N) {
+                           const int *column_where, const int *exceptions, int TILE_M, int TILE_N,
+                           const float *source, long long source_row, long long source_column) {
     __shared__ __align__(16) float a[BK][PITCH], b[BK][PITCH];
     __shared__ unsigned found[WORDS * WARPS];  // a bit for each tile that was looked at, in their order
-    const Problem problem{M,   N,    K, alpha, A,    a_m,       a_k,     B,           b_k,
-                          b_n, beta, C, ldc,   rows, row_where, columns, column_where};
+    const OldValues<SOURCE> old(source, source_row, source_column);
+    const Problem problem{M,    N, K,   alpha, A,         a_m,     a_k,          B,  b_k, b_n,
+                          beta, C, ldc, rows,  row_where, columns, column_where, old};
     const int tiles_n = (N + TILE_N - 1) / TILE_N;
     const long long tiles = static_cast<long long>((M + TILE_M - 1) / TILE_M) * tiles_n;
     const int down = (TILE_M + SIDE - 1) / SIDE, right = (TILE_N + SIDE - 1) / SIDE;

@@ -6,10 +6,11 @@
 // Grid: one-dimensional, ceil(M * ceil(N / 4) / THREADS). Block: THREADS.
 #include "device/split_format.cuh"
 #include "device/dependent_launch.cuh"
-#include "device/epilogue.cuh"
+#include "device/source.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int VEC_C = 4;  // floats a store: 4 where C and ldc have 16-byte alignment, else 1
+constexpr int VEC_C = 4;   // floats a store: 4 where C and ldc have 16-byte alignment, else 1
+constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 // constants:end
 
 constexpr int THREADS = 256;
@@ -18,7 +19,8 @@ static_assert(VEC_C == 1 || VEC_C == 4, "C is stored 4 or 16 bytes at a time");
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_reduce_fp16x3(int M, int N, int parts, const float *W, long long ldw, long long part_stride,
                             float alpha, const Line *rows, const Line *columns, float beta,
-                            float *__restrict__ C, long long ldc) {
+                            float *__restrict__ C, long long ldc, const float *source, long long source_row,
+                            long long source_column) {
     const int quads = N / 4 + (N % 4 != 0);
     const long long number = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
     const long long m = number / quads;
@@ -45,6 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     const Line row = rows[m];
     float *c = C + m * ldc + n;
+    const OldValues<SOURCE> old(source, source_row, source_column);
     bool stored[4];
     bool all = true;
 #pragma unroll
@@ -55,10 +58,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         sum[i] = scale_by_power(sum[i], row.exponent + column.exponent);
     }
     if (VEC_C == 4 && all) {
-        store_row<4, VEC_C>(c, sum, 4, alpha, beta);
+        store_row<4, VEC_C>(c, sum, 4, alpha, beta, 0, old, m, n);
     } else {
+        const float *values = c;
+        old.find(values, m, n);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            if (stored[i]) c[i] = epilogue(alpha, sum[i], beta, c + i);
+            if (stored[i]) c[i] = epilogue(alpha, sum[i], beta, values + i * old.step());
     }
 }

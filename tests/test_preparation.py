@@ -305,17 +305,20 @@ def test_a_prepared_call_with_out_loads_what_was_prepared_and_nothing_else(
     assert dict(zip(gpu.kernels, gpu.loaded, strict=True)) == prepared
 
 
-def kernels_for(M, N, K, **how):
-    """Return the floats at which a product reads its source, and the other kernels that are prepared."""
+def keys_for(M, N, K, **how):
     gpu = FakeGpu()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(first_use, "open_device", lambda ordinal: gpu)
         patch.setattr(compiler, "cubin", lambda source, name, arch: source)
         preparation.prepare(M, N, K, progress=False, **how)
-    [product] = (key for key in gpu.kernels if isinstance(key, kernel.Key))
-    helpers = {
-        key if isinstance(key, str) else (key[0], dict(key[1])["SOURCE"]) for key in gpu.kernels if key != product
-    }
+    return gpu.kernels
+
+
+def kernels_for(M, N, K, **how):
+    """Return the floats at which a product reads its source, and the other kernels that are prepared."""
+    keys = keys_for(M, N, K, **how)
+    [product] = (key for key in keys if isinstance(key, kernel.Key))
+    helpers = {key if isinstance(key, str) else (key[0], dict(key[1])["SOURCE"]) for key in keys if key != product}
     return product.variant.source, helpers
 
 
@@ -338,6 +341,29 @@ def kernels_for(M, N, K, **how):
 )
 def test_what_c_is_decides_which_kernels_read_it(problem, how, expected):
     assert kernels_for(*problem, **how) == expected
+
+
+@pytest.mark.parametrize(
+    ("problem", "how", "product", "adding"),
+    [
+        ((1024, 1024, 1024), {}, 0, None),
+        ((1024, 1024, 1024), {"source": "matrix"}, 4, None),
+        ((1024, 1024, 1024), {"source": "row"}, 4, None),
+        ((1024, 1024, 1024), {"source": "column"}, 1, None),
+        ((1024, 1022, 1024), {"source": "row"}, 1, None),
+        ((64, 4096, 4096), {"source": "row"}, 0, 4),  # several parts
+        ((64, 4096, 4096), {"source": "column"}, 0, 1),
+        ((64, 4096, 4096), {}, 0, 0),
+    ],
+    ids=str,
+)
+def test_the_kernels_of_rung_11_that_store_c_read_its_source(problem, how, product, adding):
+    keys = [key for key in keys_for(*problem, rung="fp16x3", **how) if not isinstance(key, str)]
+    reading = {file: dict(constants)["SOURCE"] for file, constants in keys if file != "split.cu"}
+    expected = {"11_fp16x3.cu": product, "guard_fp16x3.cu": int("source" in how)}
+    expected |= {"reduce_parts.cu": 1} if "source" in how else {}
+    expected |= {} if adding is None else {"reduce_fp16x3.cu": adding}
+    assert reading == expected
 
 
 def test_a_prepared_call_with_out_can_be_captured_without_a_call_before(python_h200, on_device):

@@ -4,6 +4,7 @@
 #include "device/split_format.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
+#include "device/source.cuh"
 
 // Note for the guard kernel whether a tile holds lines with exceptions. By one warp.
 template <class Layout>
@@ -41,17 +42,18 @@ __device__ __forceinline__ int store_code(const Line *lines, int i, int end) {
     return line.left_out <= SPARSE ? line.exponent : NOT_STORED;
 }
 
-// VEC neighbours, at once with `all`, else those that are stored here.
-template <int VEC>
+// VEC values, `apart` from one to the next: those that are stored here. With `all`, TOGETHER neighbours are
+// read at once.
+template <int TOGETHER, int VEC>
 __device__ __forceinline__ void load_vector(float (&value)[VEC], const float *from, const int (&code)[VEC],
-                                            bool all) {
-    if (VEC == 4 && all) {
+                                            bool all, long long apart = 1) {
+    if (VEC == 4 && TOGETHER == 4 && all) {
         const float4 v = *reinterpret_cast<const float4 *>(from);
         value[0] = v.x, value[1 % VEC] = v.y, value[2 % VEC] = v.z, value[3 % VEC] = v.w;
     } else {
 #pragma unroll
         for (int i = 0; i < VEC; ++i)
-            if (is_stored(code[i])) value[i] = from[i];
+            if (is_stored(code[i])) value[i] = from[i * apart];
     }
 }
 
@@ -92,13 +94,14 @@ struct StorePass {
 
 // Write 16 rows of C from m on and 2 PLACES columns from n on: the sums of a warp as mma and wgmma leave
 // them, scaled, with alpha and beta, where both lines are sparse in exceptions. Without `rows` and `columns`
-// every line has the exponent 0: with alpha = 1 and beta = 0 the sums are stored as they are. They go through
-// the warp's own shared memory, because a warp has only eight neighbours of a row in its registers at a time:
-// stored from there, an unaligned C would be written in twice as many sectors.
-template <class Layout, int PLACES>
+// every line has the exponent 0: with alpha = 1 and beta = 0 the sums are stored as they are. Old says where
+// the old values lie (device/source.cuh). The sums go through the warp's own shared memory, because a warp
+// has only eight neighbours of a row in its registers at a time: stored from there, an unaligned C would be
+// written in twice as many sectors.
+template <class Layout, class Old, int PLACES>
 __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *scratch, int m, int n, int M,
                                            int N, float alpha, const Line *rows, const Line *columns,
-                                           float beta, float *C, long long ldc) {
+                                           float beta, float *C, long long ldc, const Old &values) {
     constexpr unsigned ALL = 0xffffffffu;
     constexpr int COLS = 2 * PLACES;
     using Pass = StorePass<Layout, COLS>;
@@ -106,7 +109,8 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
     const int lane = threadIdx.x % 32;
     constexpr bool TRANS_C = Layout::TRANS_C;
     const long long down = TRANS_C ? 1 : ldc, right = TRANS_C ? ldc : 1;
-    const long long stride = Pass::STRIDE * ldc;  // from a store of a lane to its next
+    // From a store of a lane to its next, and so for the old values.
+    const long long stride = Pass::STRIDE * ldc, old_stride = Pass::STRIDE * values.line_step(ldc);
     // Of row m + lane, and of the columns n + lane, n + lane + 32, ...; the other lanes ask for them.
     const int row_code = store_code(rows, m + lane % 16, M);
     int column_code[(COLS + 31) / 32];
@@ -146,15 +150,18 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
             }
         }
         if (beta != 0.0f) {
+            const float *old_values = to;
+            if constexpr (!Old::IN_C) values.find(old_values, m + first_row + row, n + first_column + column);
 #pragma unroll
             for (int step = 0; step < STEPS; ++step)
-                load_vector(old[step], to + step * stride, code[step], all[step]);
+                load_vector<Old::VEC>(old[step], old_values + step * old_stride, code[step], all[step],
+                                      values.step());
         }
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
             float value[VEC];
-            load_vector(value, from + step * Pass::STRIDE * (TRANS_C ? 1 : Pass::PITCH), code[step],
-                        VEC == 4);
+            load_vector<VEC>(value, from + step * Pass::STRIDE * (TRANS_C ? 1 : Pass::PITCH), code[step],
+                             VEC == 4);
 #pragma unroll
             for (int i = 0; i < VEC; ++i)
                 value[i] = epilogue(alpha, scale_by_power(value[i], code[step][i]), beta, &old[step][i]);

@@ -1,5 +1,7 @@
 // What beta multiplies, the source: C itself or, with SOURCE = 1 or 4, an array of its own with any strides.
-// SOURCE is a constant, so a kernel that reads C itself has no argument and no instruction more.
+// SOURCE is a constant, so a kernel that reads C itself has no instruction more. The kernels of batches are
+// told with the batch where the source lies; those of rung 11, which compute one product, by their last three
+// arguments.
 #pragma once
 #include "device/batch.cuh"
 #include "device/epilogue.cuh"
@@ -20,7 +22,8 @@ struct BatchAndSource<0> : Batch {};
 
 // Where the old values lie: in C.
 struct OldC {
-    static constexpr int VEC = 4;  // floats that can be read together if so many are stored together
+    static constexpr bool IN_C = true;  // for a kernel whose instructions even an empty find() would reorder
+    static constexpr int VEC = 4;       // floats that can be read together if so many are stored together
 
     // `old` points to element (m, n) of C; let it point to the old value. The pointer is not returned: with
     // one that a function returned, the compiler orders a kernel's instructions differently.
@@ -28,6 +31,9 @@ struct OldC {
 
     // Elements from one old value to the next along a line of C.
     __device__ __forceinline__ long long step() const { return 1; }
+
+    // Elements from the old values of a line of C to those of the next, where the lines of C are ldc apart.
+    __device__ __forceinline__ long long line_step(long long ldc) const { return ldc; }
 };
 
 // The old values for the product that this block works on from a source: what OldC is for those in C. With
@@ -35,23 +41,28 @@ struct OldC {
 template <int SOURCE, int TRANS_C = 0>
 struct OldValues {
     static_assert(SOURCE == 1 || SOURCE == 4, "the source is read 4 or 16 bytes at a time");
+    static constexpr bool IN_C = false;
     static constexpr int VEC = SOURCE;
     const float *first;
     long long row_stride, column_stride;
 
+    __device__ __forceinline__ OldValues(const float *first, long long row_stride, long long column_stride)
+        : first(first), row_stride(row_stride), column_stride(column_stride) {}
     __device__ __forceinline__ explicit OldValues(const BatchAndSource<SOURCE> &batch)
-        : first(batch.source.first),
-          row_stride(batch.source.row_stride),
-          column_stride(batch.source.column_stride) {
+        : OldValues(batch.source.first, batch.source.row_stride, batch.source.column_stride) {
         if (batch.count > 1) first += batch_offset(batch, batch.source.steps);
     }
     __device__ __forceinline__ void find(const float *&old, long long m, long long n) const {
         old = first + m * row_stride + n * column_stride;
     }
     __device__ __forceinline__ long long step() const { return TRANS_C ? row_stride : column_stride; }
+    __device__ __forceinline__ long long line_step(long long) const {
+        return TRANS_C ? column_stride : row_stride;
+    }
 };
 template <int TRANS_C>
 struct OldValues<0, TRANS_C> : OldC {
+    __device__ __forceinline__ OldValues(const float *, long long, long long) {}
     __device__ __forceinline__ explicit OldValues(const BatchAndSource<0> &) {}
 };
 

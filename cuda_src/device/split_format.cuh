@@ -22,7 +22,7 @@ constexpr int DENSE = 1 << 20;        // added to the count of a line that holds
 
 // What the split says about a line.
 struct alignas(8) Line {
-    int exponent;  // x = (hi + lo 2^-12) 2^exponent, from -163 to 114
+    int exponent;  // x = (hi + lo 2^-12) 2^exponent, from -163 to 113
     int left_out;  // elements left out of the pairs; more than SPARSE: dense
 };
 

@@ -49,15 +49,14 @@ def sgemm(
     )
     if library.immutable:
         d = None
+    in_place = c is None or (d is not None and _same(c, d))  # what is read as C is what is written
     if d is not None:
         checks.output(d.shape, _strides(d), readonly=not d.flags.writeable, name=output)
-        for name, x in (("A", a), ("B", b)):
+        for name, x in {"A": a, "B": b, **({} if in_place else {"C": c})}.items():
             checks.apart(name, layout.shares_memory(d, x), output)
-        if out is not None and c is not None and not _same(c, d):
-            checks.apart("C", layout.shares_memory(d, c), output)
     backend = _backend(rung, config)
     source = None
-    if d is not None and (out is None or c is None or _same(c, d)):
+    if d is not None and in_place:
         result = d
     else:  # what fails before the product is there leaves `out` as it was
         result = np.empty(shape, np.float32) if d is None else np.empty_like(d)

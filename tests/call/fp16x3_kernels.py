@@ -1,6 +1,7 @@
 """The kernels of rung 11 in NumPy, by the contract of their launches: what they read, what they write, and where."""
 
 import ctypes
+from functools import partial
 
 import numpy as np
 from python_kernels import Map
@@ -78,10 +79,11 @@ def _values(pairs, lines, first, last, blocks):
     return values.transpose(1, 0, 2).reshape(lines, -1)
 
 
-def product(BM, BN, TRANS_C, VEC_C, **rest):
+def product(BM, BN, TRANS_C, VEC_C, SOURCE, **rest):
     def kernel(
-        pairs_a, pairs_b, M, N, k_blocks, part_blocks, alpha, rows, columns, beta, C, ldc, part_stride, exceptions
-    ):
+        pairs_a, pairs_b, M, N, k_blocks, part_blocks, alpha, rows, columns, beta, C, ldc, part_stride, exceptions,
+        *source,
+    ):  # fmt: skip
         for pairs, lines in ((pairs_a, M), (pairs_b, N)):
             if isinstance(pairs, Map):
                 assert (pairs.lines, pairs.blocks) == (lines, k_blocks)
@@ -99,33 +101,46 @@ def product(BM, BN, TRANS_C, VEC_C, **rest):
             sums = _values(pairs_a, M, first, last, k_blocks) @ _values(pairs_b, N, first, last, k_blocks).T
             target = array(C + 4 * part * part_stride, (M, N), np.float32, strides)
             if part_blocks < k_blocks:
+                assert not SOURCE
                 target[...] = sums
             else:
-                store(target, sums, alpha, beta, down, right)
+                store(target, sums, alpha, beta, down, right, old_values(SOURCE, VEC_C, source, target))
 
     return kernel
 
 
-def store(C, sums, alpha, beta, down, right):
+def old_values(SOURCE, VEC_C, source, C):
+    """Return what beta multiplies: C, or the source."""
+    address, down, right = source
+    if not SOURCE:
+        assert address == down == right == 0
+        return C
+    assert SOURCE <= VEC_C and (SOURCE == 1 or (address % 16 == down % 4 == 0 and right == 1))
+    return array(address, C.shape, np.float32, (down, right))
+
+
+def store(C, sums, alpha, beta, down, right, old):
     stored = (down["left_out"][:, None] <= SPARSE) & (right["left_out"][None] <= SPARSE)
     scaled = alpha * (sums * 2.0 ** (down["exponent"][:, None] + right["exponent"][None]).astype(np.float64))
-    C[stored] = (scaled + beta * C if beta else scaled)[stored]
+    C[stored] = (scaled + beta * old if beta else scaled)[stored]
 
 
-def reduce_fp16x3(VEC_C):
-    def kernel(M, N, parts, W, ldw, part_stride, alpha, rows, columns, beta, C, ldc):
+def reduce_fp16x3(VEC_C, SOURCE):
+    def kernel(M, N, parts, W, ldw, part_stride, alpha, rows, columns, beta, C, ldc, *source):
         assert W % 16 == ldw % 4 == 0
         assert C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
         sums = sum(
             array(W + 4 * p * part_stride, (M, N), np.float32, (ldw, 1)).astype(np.float64) for p in range(parts)
         )
         target = array(C, (M, N), np.float32, (ldc, 1))
-        store(target, sums, alpha, beta, array(rows, (M,), LINE), array(columns, (N,), LINE))
+        old = old_values(SOURCE, VEC_C, source, target)
+        store(target, sums, alpha, beta, array(rows, (M,), LINE), array(columns, (N,), LINE), old)
 
     return kernel
 
 
 def guard(
+    SOURCE,
     M,
     N,
     K,
@@ -146,9 +161,11 @@ def guard(
     words,
     TILE_M,
     TILE_N,
+    *source,
 ):
     a, b = array(A, (M, K), np.float32, (a_m, a_k)), array(B, (K, N), np.float32, (b_k, b_n))
     c = array(C, (M, N), np.float32, (ldc, 1))
+    old = old_values(SOURCE, 1, source, c)
     down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)
     left_a, left_b = (array(where, (extent, SPARSE), np.int32) for where, extent in ((row_where, M), (column_where, N)))
     tiles = array(words, (-(-M // TILE_M), -(-N // TILE_N)), np.int32)
@@ -159,7 +176,7 @@ def guard(
                 if max(of_row, of_column) > SPARSE:
                     with np.errstate(all="ignore"):
                         total = alpha * (a[m] @ b[:, n])
-                        c[m, n] = total + beta * c[m, n] if beta else total
+                        c[m, n] = total + beta * old[m, n] if beta else total
                 elif of_row + of_column:
                     ks = sorted({*left_a[m, :of_row].tolist(), *left_b[n, :of_column].tolist()})
                     c[m, n] += alpha * sum(a[m, k] * b[k, n] for k in ks)
@@ -172,6 +189,6 @@ def make(file, constants):
     return {
         "split.cu": lambda: split(**constants),
         "column_maxima.cu": lambda: column_maxima,
-        "reduce_fp16x3.cu": lambda: reduce_fp16x3(constants["VEC_C"]),
-        "guard_fp16x3.cu": lambda: guard,
+        "reduce_fp16x3.cu": lambda: reduce_fp16x3(**constants),
+        "guard_fp16x3.cu": lambda: partial(guard, constants["SOURCE"]),
     }[file]()

@@ -83,7 +83,7 @@ def gpu(device, monkeypatch):
     others = kernel._load
 
     def load(gpu, key, cubin, name, shared_bytes):
-        if not isinstance(key, tuple) or len(key) != 2:
+        if not isinstance(key, tuple) or len(key) != 2 or key[0] == "reduce_parts.cu":
             return others(gpu, key, cubin, name, shared_bytes)
         file, constants = key
         gpu.files.append(file)
@@ -234,18 +234,89 @@ def test_the_order_of_launches_and_which_may_begin_early(gpu, on_device, random)
     assert [bool(one) for one in gpu.early[2:]] == [False, True]
 
 
-def test_a_source_is_copied_first_for_rung_11_and_read_in_place_by_an_ieee_kernel(gpu, on_device, random):
-    a, b, bias, out = random(300, 300), random(300, 300), random(300), np.full((300, 300), np.nan, np.float32)
-    sgemm(on_device(a), on_device(b), 1.5, -0.5, on_device(bias), out=on_device(out), **HOW)
-    close(out, a, b, 1.5, -0.5, bias)
-    assert [bool(one) for one in gpu.early] == [False, False, True, True]
-    (_, copying), *_ = gpu.launched
-    assert copying[:6] == (300, 300, bias.ctypes.data, 0, 1, out.ctypes.data)
-    gpu.launched.clear()
-    a, b, bias, out = random(16, 16), random(16, 16), random(16), np.full((16, 16), np.nan, np.float32)
-    sgemm(on_device(a), on_device(b), 1.5, -0.5, on_device(bias), out=on_device(out), precision="fp16x3")
-    close(out, a, b, 1.5, -0.5, bias)
-    assert len(gpu.launched) == 1
+SOURCES = {
+    "row": lambda a: a[0],
+    "column": lambda a: a[:, :1],
+    "element": lambda a: a[:1, :1],
+    "padded": lambda a: laid_out("padded", a),
+    "column-major": lambda a: laid_out("column-major", a),
+    "strided": lambda a: laid_out("strided", a),
+    "upwards": lambda a: laid_out("upwards", a),
+}
+
+
+@pytest.mark.parametrize("lying", SOURCES)
+@pytest.mark.parametrize(
+    "config",
+    [
+        Fp16x3Config(128, 128, 2, 7, 8),
+        Fp16x3Config(128, 16, 1, 12, 8, 2),
+        Fp16x3MmaConfig(64, 64, 32, 32, 4, 8),
+        Fp16x3MmaConfig(64, 64, 32, 32, 4, 8, 3),
+    ],
+    ids=str,
+)
+def test_a_source_is_read_where_it_lies(gpu, on_device, random, config, lying):
+    """By each kernel that stores C, of lines without exceptions, with few and with many."""
+    gpu.arch = "sm_90" if isinstance(config, Fp16x3Config) else "sm_80"
+    for M, N in ((16, 70), (70, 24)):
+        a, b = random(M, 290), random(290, N)
+        a[1, 2], b[7, 3], a[5, ::3], b[::7, 6] = 1e-20, 1e-20, 1e-15, 1e-15
+        source = SOURCES[lying](random(M, N))
+        before = source.copy()
+        for how in ("row-major", "column-major", "padded"):
+            out = laid_out(how, np.full((M, N), np.nan, np.float32))
+            sgemm(on_device(a), on_device(b), 1.5, -0.5, on_device(source), out=on_device(out), config=config, **HOW)
+            close(out, a, b, 1.5, -0.5, source)
+            sgemm(on_device(a), on_device(b), 0.0, 2.0, on_device(source), out=on_device(out), config=config, **HOW)
+            np.testing.assert_array_equal(out, 2 * np.broadcast_to(source, (M, N)))
+        np.testing.assert_array_equal(source, before)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_source_costs_no_launch(gpu, on_device, random, parts):
+    a, b, bias, out = random(16, 300), random(300, 30), random(30), np.full((16, 30), np.nan, np.float32)
+    how = {"config": Fp16x3Config(128, 16, 1, 12, 8, parts), **HOW}
+    sgemm(on_device(a), on_device(b), C=on_device(out), **how)
+    assert len(gpu.launched) == 2 + parts
+    sgemm(on_device(a), on_device(b), 1.0, 1.0, on_device(bias), out=on_device(out), **how)
+    close(out, a, b, 1.0, 1.0, bias)
+    assert len(gpu.launched) == 2 * (2 + parts)
+
+
+def test_what_beta_is_zero_for_is_not_read_and_without_products_the_source_is_scaled(gpu, on_device, random):
+    a, b, out = random(20, 40), random(40, 30), np.full((20, 30), np.nan, np.float32)
+    nan = np.full(30, np.nan, np.float32)
+    sgemm(on_device(a), on_device(b), 1.0, 0.0, on_device(nan), out=on_device(out), **HOW)
+    close(out, a, b)
+    bias, empty = random(20, 1), (on_device(a[:, :0]), on_device(b[:0]))
+    launched = len(gpu.launched)
+    sgemm(*empty, 1.0, 2.0, on_device(bias), out=on_device(out), **HOW)
+    np.testing.assert_array_equal(out, 2 * np.broadcast_to(bias, out.shape))
+    assert len(gpu.launched) == launched + 1
+
+
+def test_the_products_of_a_batch_have_their_own_source(gpu, on_device, random):
+    a, b = random(2, 3, 40, 70), random(2, 3, 70, 50)
+    for shape in ((2, 3, 40, 50), (3, 1, 50), (2, 1, 40, 1), (50,)):
+        for how in ("row-major", "column-major"):
+            source, out = random(*shape), np.full((2, 3, 40, 50), np.nan, np.float32)
+            out = out if how == "row-major" else out.swapaxes(2, 3).copy().swapaxes(2, 3)
+            sgemm(on_device(a), on_device(b), 1.0, 0.5, on_device(source), out=on_device(out), **HOW)
+            for i, j in np.ndindex(2, 3):
+                close(out[i, j], a[i, j], b[i, j], 1.0, 0.5, np.broadcast_to(source, out.shape)[i, j])
+            sgemm(on_device(a), on_device(b), 0.0, 0.5, on_device(source), out=on_device(out), **HOW)
+            np.testing.assert_array_equal(out, 0.5 * np.broadcast_to(source, out.shape))
+
+
+@pytest.mark.parametrize(("order", "of_c"), [("C", (1700, 1600)), ("F", (1600,))])
+def test_panels_read_their_part_of_the_source(gpu, on_device, random, monkeypatch, order, of_c):
+    monkeypatch.setattr(geometry.panels, "__defaults__", (geometry.LINE_BYTES * 3 * 1600,))
+    a, b, source = random(1700, 70), random(70, 1600), random(*of_c)
+    out = np.full((1700, 1600), np.nan, np.float32, order=order)
+    config = Fp16x3Config(128, 128, 2, 7, 8)
+    sgemm(on_device(a), on_device(b), 1.0, -1.0, on_device(source), out=on_device(out), config=config, **HOW)
+    close(out, a, b, 1.0, -1.0, source)
 
 
 def test_before_hopper_a_kernel_finds_maxima_of_columns_and_none_begins_early(gpu, on_device, random):

@@ -37,7 +37,9 @@ def test_bmm_and_baddbmm(torch, whole, rung, shape):
 
 
 @pytest.mark.parametrize("N", [70, 72])
-@pytest.mark.parametrize("options", [{}, {"rung": 1}, {"rung": 9}, {"rung": 10}, {"batch_invariant": True}, *SPLIT])
+@pytest.mark.parametrize(
+    "options", [{}, {"rung": 1}, {"rung": 9}, {"rung": 10}, {"rung": 11}, {"batch_invariant": True}, *SPLIT]
+)
 def test_addmm_with_a_source_that_lies_anyhow(torch, whole, N, options):
     A, B = whole(33, 130), whole(130, N)
     sources = [whole(*shape) for shape in ((N,), (1, N), (33, 1), (1, 1), (33, N))]

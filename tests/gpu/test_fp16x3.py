@@ -79,6 +79,21 @@ def test_no_element_is_left_out_and_c_is_not_read(torch, gpu, normal):
         assert torch.equal(C, sgemm(a, b, **how))
 
 
+@pytest.mark.parametrize("shape", [*SHAPES, (64, 1030, 1500)], ids=str)
+def test_a_source_is_read_in_place_of_c(torch, normal, shape):
+    """Also by the guard, in a C whose old elements are NaN."""
+    M, N, K = shape
+    a, b, c = normal(M, K), normal(K, N), normal(M, N)
+    a[0, 0], a[M // 2, ::3], b[K // 2, 0], b[::5, N - 1] = 1e-20, 1e-15, 1e-18, 1e-15
+    for source in (c, c[0], c[:, :1], *(laid_out(torch, c, how) for how in ("T", "padded", "strided"))):
+        for how, (alpha, beta) in itertools.product(("N", "T", "padded"), ((1.5, -0.5), (1.0, 1.0))):
+            D = laid_out(torch, torch.full_like(c, float("nan")), how)
+            sgemm(a, b, alpha, beta, source, out=D, **HOW)
+            assert error(torch, D, a, b, alpha, beta, source) < 8
+            sgemm(a, b, 0.0, beta, source, out=D, **HOW)
+            assert torch.equal(D, (beta * source).expand(M, N))
+
+
 def test_small_and_no_k(torch, normal):
     for K in (0, 1, 2, 3, 4, 31, 32, 33, 64):
         a, b, c = normal(140, K), normal(K, 150), normal(140, 150)
@@ -225,7 +240,7 @@ def test_host_arrays_and_other_libraries(torch, random):
 @settings(max_examples=60)
 @given(
     st.integers(1, 200), st.integers(1, 200), st.integers(1, 700), st.integers(0, 2**31),
-    st.sampled_from(["normal", "wide", "graded", "sparse"]),
+    st.sampled_from(["normal", "wide", "graded", "sparse", "subnormal"]),
 )  # fmt: skip
 def test_the_bound(M, N, K, seed, kind):
     import torch
@@ -241,9 +256,13 @@ def test_the_bound(M, N, K, seed, kind):
         a, b = a * steps, b / steps[:, None]
     elif kind == "sparse":
         a, b = a * (torch.rand_like(a) < 0.1), b * torch.exp2(-40 * (torch.rand_like(b) < 0.01))
-    assert error(torch, sgemm(a, b, **HOW), a, b) <= 100 + K / 64
+    elif kind == "subnormal":  # most products are
+        a, b = a * torch.exp2(-75 + 12 * torch.randn_like(a)), b * 2.0**-75
+    # K / 2 + 1 times the smallest subnormal number, in the units in which `error` counts where all is tiny.
+    underflow = K + 2 if kind == "subnormal" else 0
+    assert error(torch, sgemm(a, b, **HOW), a, b) <= 100 + K / 64 + underflow
     if K < 128:
-        assert error(torch, sgemm(a, b, precision="fp16x3"), a, b) <= 6
+        assert error(torch, sgemm(a, b, precision="fp16x3"), a, b) <= 6 + underflow
 
 
 def test_rung_11_is_taken_for_large_products(torch, normal, gpu):

@@ -32,6 +32,20 @@ def test_the_narrow_side_gets_the_narrow_side_of_the_tile(M, N):
     assert choice.config.BN <= 64 and choice.trans_c is (M < N)
 
 
+def test_few_strided_lines_are_split_by_part_of_the_device():
+    """Clusters of eight blocks for 32 lines each: 256 lines keep 64 of 132 SMs busy."""
+    narrow = {layout: fp16x3.choose(H200, Problem(8192, 256, 16384, layout), forced=True).ms for layout in ("NN", "NT")}
+    wide = {layout: fp16x3.choose(H200, Problem(8192, 1024, 16384, layout), forced=True).ms for layout in ("NN", "NT")}
+    assert narrow["NN"] - narrow["NT"] > 1.5 * (wide["NN"] - wide["NT"]) / 4
+    assert fp16x3.choose(H200, Problem(256, 256, 16384)).config is None
+
+
+def test_of_tiles_that_are_equally_quick_the_largest_is_taken():
+    """9 waves of 128 x 128 against 16 of 128 x 64, within 1 %: the larger takes less power."""
+    choice = fp16x3.choose(H200, Problem(1800, 9024, 4640, "NT"))
+    assert (choice.config.BM, choice.config.BN) == (128, 128)
+
+
 def test_splitting_counts_and_does_not_change_the_tile():
     problem = Problem(512, 8192, 8192)
     times = [fp16x3.choose(H200, problem, split) for split in ((True, True), (True, False), (False, False))]

@@ -67,9 +67,10 @@ def test_no_kernel_that_waits_reads_by_the_read_only_path(file):
     assert re.findall(r"ld\.global\S*\.nc\S*", ptx) == []
 
 
-@pytest.mark.parametrize("name", ["reduce_parts", "reduce_segments"])
-def test_no_kernel_that_waits_reads_a_source_by_the_read_only_path(name):
-    ptx = nvrtc.compile_source(source.helper(name, SOURCE=1), "sm_90").ptx
+@pytest.mark.parametrize("file", [file for file in KERNELS if "SOURCE" in source.defaults(file)])
+def test_no_kernel_that_waits_reads_a_source_by_the_read_only_path(file):
+    text = source.with_constants(file, source.defaults(file) | {"SOURCE": 1})
+    ptx = nvrtc.compile_source(text, source.target(file, "sm_90")).ptx
     assert "griddepcontrol.wait" in ptx
     assert re.findall(r"ld\.global\S*\.nc\S*", ptx) == []
 

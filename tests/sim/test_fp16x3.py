@@ -1,6 +1,7 @@
 """Rung 11 on the simulated device: the split to the bit, products within their bound, and every wait that is needed."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fastsgemm.sim import Machine, fp16x3
 from fastsgemm.sim.errors import (
     BarrierError,
     EndlessWaitError,
+    KernelFault,
     RaceError,
     SharedAccessError,
     UnfinishedProductError,
@@ -221,6 +223,60 @@ def test_the_whole_product_with_every_exception():
     rows, columns = np.arange(70) != 66, np.arange(40) != 39
     part = np.ix_(rows, columns)
     assert worst(C[part], A[rows], B[:, columns], 0.5, -2.0, old[part]) < 6
+
+
+SOURCES = {  # of a C of 70 x 40
+    "row": lambda C: C[5],
+    "column": lambda C: C[:, 7:8],
+    "matrix": lambda C: C.copy(),
+    "padded": lambda C: as_stored(C, "rows", 3),
+    "strided": lambda C: np.repeat(np.repeat(C, 2, 0), 3, 1)[::2, ::3],
+}
+
+
+def problem_with_exceptions():
+    A, B, C = problem(70, 40, 140)
+    A[3, 5], A[64, :9], B[2, 2], B[::9, 30] = 1e-20, 1e-15, 1e-18, 1e-15
+    return A, B, C
+
+
+@pytest.mark.parametrize("lying", SOURCES)
+@pytest.mark.parametrize("kernel", ["mma", "wgmma"])
+@pytest.mark.parametrize(("swap_ab", "parts"), [(False, 1), (True, 1), (False, 2)])
+@pytest.mark.sampled(every=4)
+def test_a_source_is_read_in_place_of_c(kernel, swap_ab, parts, lying):
+    """Also for the lines that the guard computes. What D held does not matter, as it holds NaN."""
+    arch, config = KERNELS[kernel]
+    A, B, C = problem_with_exceptions()
+    source = SOURCES[lying](C)
+    before, D = source.copy(), np.full_like(C, np.nan)
+    old = np.broadcast_to(source, C.shape)
+    fp16x3.multiply(A, B, 0.7, -1.5, D, config.replace(SPLIT_K=parts), Machine(arch), swap_ab, old)
+    assert worst(D, A, B, np.float32(0.7), -1.5, old) < 6
+    np.testing.assert_array_equal(source, before)
+
+
+def test_a_source_that_beta_is_zero_for_is_not_read():
+    A, B, C = problem_with_exceptions()
+    fp16x3.multiply(A, B, 0.7, 0.0, C, WGMMA, Machine("sm_90"), source=np.full_like(C, np.nan))
+    assert worst(C, A, B, np.float32(0.7), 0, 0 * C) < 6
+
+
+@pytest.mark.parametrize("file", ["11_fp16x3.cu", "reduce_fp16x3.cu", "guard_fp16x3.cu"])
+@pytest.mark.parametrize(
+    ("old", "new"), [("source_row, source_column)", "source_column, source_row)"), ("<SOURCE", "<0")]
+)
+def test_every_kernel_that_stores_c_needs_the_source(file, old, new, monkeypatch):
+    right = fp16x3.source_of
+
+    def patched(name, constants):
+        text = right(name, constants)
+        assert name != file or len(re.findall(re.escape("OldValues") + ".*" + re.escape(old), text)) >= 1
+        return re.sub("(OldValues.*)" + re.escape(old), r"\1" + new, text) if name == file else text
+
+    monkeypatch.setattr(fp16x3, "source_of", patched)
+    with pytest.raises((AssertionError, KernelFault)):
+        test_a_source_is_read_in_place_of_c("wgmma", False, 1 + (file == "reduce_fp16x3.cu"), "row")
 
 
 @pytest.mark.parametrize(("arch", "order"), [("sm_90", "C"), ("sm_90", "F"), ("sm_80", "C")])

@@ -7,15 +7,16 @@ import pytest
 
 import fastsgemm
 from fastsgemm import PipelinedConfig, SkinnyConfig, rungs
-from fastsgemm.config import SkinnyInOrderConfig
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, SkinnyInOrderConfig
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, sgemm
 from fastsgemm.sim.errors import GlobalAccessError
 
-LARGE, DEEP = (37, 36, 20), (13, 12, 1030)
+LARGE, DEEP, FEW_ROWS = (37, 36, 20), (13, 12, 1030), (12, 72, 150)
 
 PIPELINED = PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1)
 SKINNY = SkinnyConfig(BM=4, BN=32, BK=16, TN=4, TK=4)
+FP16X3, WGMMA = rungs.find("fp16x3"), Fp16x3Config(BM=64, BN=16, STAGES=4)
 HOW = {
     "pipelined": (rungs.find("pipelined"), PIPELINED, LARGE),
     "a thread with two columns": (rungs.find("pipelined"), PipelinedConfig(16, 32, 32, 4, 2, 16, 16, 1), LARGE),
@@ -25,6 +26,10 @@ HOW = {
     "batch_invariant": (rungs.BATCH_INVARIANT, PIPELINED, LARGE),
     "skinny_in_order": (rungs.SKINNY_IN_ORDER, SkinnyInOrderConfig(BM=1, BN=16, BK=16, WARPS=2, STAGES=2), (3, 36, 20)),
     "batch_invariant, split-K": (rungs.BATCH_INVARIANT, PIPELINED.replace(SPLIT_K=2), DEEP),
+    "fp16x3": (FP16X3, WGMMA, LARGE),
+    "fp16x3, swap_ab": (FP16X3, WGMMA, FEW_ROWS),
+    "fp16x3, split-K": (FP16X3, WGMMA.replace(SPLIT_K=2), FEW_ROWS),
+    "fp16x3, mma": (FP16X3, Fp16x3MmaConfig(64, 64, 32, 32, 4, 8), LARGE),
 }
 
 
@@ -80,7 +85,7 @@ def test_any_strides_give_the_bits_of_a_c_with_the_same_values(how, lying, order
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("of_c", ["2MN", "N", "M1", "21N", "2M1", "1MN"])
-@pytest.mark.parametrize("how", ["pipelined", "split-K", "skinny", "batch_invariant, split-K"])
+@pytest.mark.parametrize("how", ["pipelined", "split-K", "skinny", "batch_invariant, split-K", "fp16x3"])
 def test_a_batch_whose_source_is_broadcast(how, of_c):
     M, N, _ = HOW[how][2]
     found, expected, _ = both(how, drawn(*({"M": M, "N": N}.get(letter) or int(letter) for letter in of_c)), batch=(2,))
@@ -96,7 +101,7 @@ def test_a_batch_of_more_dimensions_than_a_launch_has(fresh_machine):
 
 
 @pytest.mark.parametrize("lying", ["row", "row-major", "padded"])
-@pytest.mark.parametrize("how", ["pipelined", "skinny"])
+@pytest.mark.parametrize("how", ["pipelined", "skinny", "fp16x3", "fp16x3, mma"])
 def test_what_lies_like_c_is_read_16_bytes_at_a_time(how, lying):
     M, N, _ = LARGE
     _, _, report = both(how, SOURCES[lying](M, N))
@@ -116,7 +121,9 @@ def test_a_column_that_is_all_of_c_is_read_16_bytes_at_a_time(how):
     assert loads.bytes == stores.bytes == 4 * 36 and loads.requests == stores.requests
 
 
-@pytest.mark.parametrize("how", ["pipelined", "split-K", "skinny", "batch_invariant, split-K"])
+@pytest.mark.parametrize(
+    "how", ["pipelined", "split-K", "skinny", "batch_invariant, split-K", "fp16x3", "fp16x3, split-K"]
+)
 def test_beta_zero_never_reads_the_source_and_alpha_zero_never_a_and_b(how):
     rung, config, (M, N, K) = HOW[how]
     nan = np.full((M, N), np.nan, np.float32)

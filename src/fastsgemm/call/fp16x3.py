@@ -7,19 +7,18 @@ computed as C^T = B^T A^T, so everything below is for a row-major one.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fastsgemm.call import packing
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Argument, Base, Boxes, Draft, Scalar
 from fastsgemm.call.splitting import Place, Unsplit, add_split, maxima_bytes, place_at
 from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import grid
-from fastsgemm.geometry.batch import Batch
-from fastsgemm.geometry.fp16x3 import TileConfig, Tiling
+from fastsgemm.geometry.batch import Batch, BatchAndSource, Source
+from fastsgemm.geometry.fp16x3 import Operand, TileConfig, Tiling
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import kernel
@@ -69,7 +68,7 @@ def add_product(
     times : int
         How many such batches the call has.
     source : Matrix, optional
-        What is read in place of C, with any strides: it is copied to C first.
+        What is read in place of C, with any strides, by the kernels that store C.
 
     Raises
     ------
@@ -109,24 +108,52 @@ def add_product(
     _add_scale(draft, c, extents, source)
     for index in draft.in_turn(np.ndindex(extents)):
         one_a, one_b, one_c = (each.at(index) for each in (a, b, c))
-        _Builder(draft, one_a, one_b.transposed, one_c, config, trans_c, places).add()
+        read = source and source.at(index)
+        _Builder(draft, one_a, one_b.transposed, one_c, read, config, trans_c, places).add()
     return True
 
 
 def _add_scale(draft: Draft, c: Matrix, extents: tuple[int, ...], source: Matrix | None) -> None:
-    """Add C <- beta * C, for what has nothing to multiply: the sum of no parts. A source is copied to C before."""
-    if source is not None:
-        packing.add_copy(draft, source, c, extents, "beta")
+    """Add C <- beta * C, or beta times the source, for what has nothing to multiply: the sum of no parts."""
     blocks, threads = grid.reduction_blocks(*c.shape, 0)
-    adding = kernel.helper(draft.gpu, "reduce_parts", draft.handle)
     M, N = map(np.int32, c.shape)
     batch = Batch(extents, (0,) * len(extents), (0,) * len(extents), c.steps)
-    arguments = (M, N, np.int32(0), 0, 0, Scalar.ALPHA, Scalar.BETA, c.address, *c.strides, batch)
+    last: Batch | BatchAndSource = batch
+    constants = {}
+    if source is not None:
+        last = BatchAndSource(batch, Source(source.strides, source.steps, source.misalignment), source.address)
+        constants = {"SOURCE": 1}
+    adding = kernel.helper(draft.gpu, "reduce_parts", draft.handle, **constants)
+    arguments = (M, N, np.int32(0), 0, 0, Scalar.ALPHA, Scalar.BETA, c.address, *c.strides, last)
     draft.add(adding, (blocks, *batch.grid), threads, *arguments, only_for="no alpha")
 
 
+class _Target(NamedTuple):
+    """Where a kernel stores C or the partial sums, and what beta multiplies there, if that is not C.
+
+    Attributes
+    ----------
+    C : tuple
+        Address and leading dimension.
+    vec : int
+        Floats that can be stored at a time: 4 or 1.
+    source : tuple
+        Address and strides.
+    together : int
+        Floats of the source that can be read at a time: 4 or 1, and 0 without a source.
+    """
+
+    C: Operand
+    vec: int
+    source: Operand = geometry.NO_SOURCE
+    together: int = 0
+
+
 class _Builder:
-    """Adds the steps of a product. `a` is seen as (M, K), `b` as (N, K): lines of both run along K."""
+    """Adds the steps of a product. `a` is seen as (M, K), `b` as (N, K): lines of both run along K.
+
+    `source` is what beta multiplies, if that is not C.
+    """
 
     def __init__(
         self,
@@ -134,12 +161,14 @@ class _Builder:
         a: Matrix,
         b: Matrix,
         c: Matrix,
+        source: Matrix | None,
         config: TileConfig,
         trans_c: bool,
         places: list[Address | None],
     ) -> None:
         assert c.how is not None  # packed else
-        self.draft, self.a, self.b, self.c, self.config, self.trans_c = draft, a, b, c, config, trans_c
+        self.draft, self.a, self.b, self.c, self.source = draft, a, b, c, source
+        self.config, self.trans_c = config, trans_c
         self.ldc = c.how.ld
         self.K = a.shape[1]
         self.before = [place is not None for place in places]
@@ -194,59 +223,66 @@ class _Builder:
         tiling = geometry.tiling(self.config, rows, columns, self.K, self.trans_c, self.draft.gpu.multiprocessors)
         exceptions, sums = self.work, self.work + tiling.exceptions
         self.work_bytes = max(self.work_bytes, tiling.exceptions + tiling.partial_sums)
-        offset = ITEM * (m * self.ldc + n)
-        target, misalignment = self.c.address + offset, (self.c.misalignment + offset) % 16
-        self._add_product(tiling, target, misalignment, sums, exceptions)
+        into = self._target(m, n)
         if tiling.parts > 1:
-            self._add_reduction(tiling, target, misalignment, sums)
-        self._add_guard(tiling, m, n, target, exceptions)
+            self._add_product(tiling, _Target((sums, tiling.ldw), 4), exceptions)
+            self._add_reduction(tiling, sums, into)
+        else:
+            self._add_product(tiling, into, exceptions)
+        self._add_guard(tiling, m, n, into, exceptions)
 
-    def _add_product(
-        self, tiling: Tiling, target: Address, misalignment: int, sums: Address, exceptions: Address
-    ) -> None:
+    def _target(self, m: int, n: int) -> _Target:
+        """Return where C is stored from (m, n) on."""
+        offset = ITEM * (m * self.ldc + n)
+        vec = 4 if (self.c.misalignment + offset) % 16 == 0 and self.ldc % 4 == 0 else 1
+        target = _Target((self.c.address + offset, self.ldc), vec)
+        if self.source is None:
+            return target
+        down, right = self.source.strides
+        offset = ITEM * (m * down + n * right)
+        lying = Source((down, right), misalignment=(self.source.misalignment + offset) % 16)
+        return target._replace(source=(self.source.address + offset, down, right), together=lying.width)
+
+    def _add_product(self, tiling: Tiling, into: _Target, exceptions: Address) -> None:
         """Multiply split operands, into C or into the partial sums."""
         config, t = self.config, tiling
-        if self.trans_c:
-            vec = 1
-        elif t.parts > 1:
-            vec = 4
-        else:
-            vec = 4 if misalignment % 16 == 0 and self.ldc % 4 == 0 else 1
-        constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec}
+        vec = 1 if self.trans_c else into.vec
+        constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec, "SOURCE": min(vec, into.together)}
         multiplying = self._kernel(geometry.file_of(config), constants, config.shared_bytes)
         a, b = self.places
         pairs: tuple[Argument, Argument] = (a.pairs, b.pairs)
         if isinstance(config, Fp16x3Config):
             pairs = (Boxes(a.pairs, t.M, t.k_blocks, t.tile[0]), Boxes(b.pairs, t.N, t.k_blocks, t.tile[1]))
-        into = (sums, t.ldw) if t.parts > 1 else (target, self.ldc)
+        infos = (a.info, b.info)
         self.draft.add(
             multiplying, (t.grid,), config.threads,
-            *t.product_arguments(pairs, (a.info, b.info), Scalar.ALPHA, Scalar.BETA, into, exceptions),
+            *t.product_arguments(pairs, infos, Scalar.ALPHA, Scalar.BETA, into.C, exceptions, into.source),
             shared_bytes=config.shared_bytes, early=self._begun, only_for="alpha",
         )  # fmt: skip
 
-    def _add_reduction(self, tiling: Tiling, target: Address, misalignment: int, sums: Address) -> None:
+    def _add_reduction(self, tiling: Tiling, sums: Address, into: _Target) -> None:
         """Add up the partial sums, scale them and store them."""
         t, (a, b) = tiling, self.places
-        adding = self._kernel("reduce_fp16x3.cu", {"VEC_C": 4 if misalignment == 0 and self.ldc % 4 == 0 else 1})
+        adding = self._kernel("reduce_fp16x3.cu", {"VEC_C": into.vec, "SOURCE": min(into.vec, into.together)})
         self.draft.add(
             adding, (t.reduction_blocks,), geometry.REDUCE_THREADS,
-            *t.reduction_arguments(sums, (a.info, b.info), Scalar.ALPHA, Scalar.BETA, (target, self.ldc)),
+            *t.reduction_arguments(sums, (a.info, b.info), Scalar.ALPHA, Scalar.BETA, into.C, into.source),
             early=True, only_for="alpha",
         )  # fmt: skip
 
-    def _add_guard(self, tiling: Tiling, m: int, n: int, target: Address, exceptions: Address) -> None:
+    def _add_guard(self, tiling: Tiling, m: int, n: int, into: _Target, exceptions: Address) -> None:
         """Compute from A and B themselves what their split forms leave out."""
         a, b = self.places
         (a_m, a_k), (b_n, b_k) = self.a.strides, self.b.strides
         A = (self.a.address + ITEM * m * a_m, a_m, a_k)
         B = (self.b.address + ITEM * n * b_n, b_k, b_n)
         left_out = ((a.info, a.where), (b.info, b.where))
-        repairing = self._kernel("guard_fp16x3.cu", {"THREADS": geometry.GUARD_THREADS})
+        constants = {"THREADS": geometry.GUARD_THREADS, "SOURCE": min(1, into.together)}
+        repairing = self._kernel("guard_fp16x3.cu", constants)
         self.draft.add(
             repairing, (self.draft.gpu.multiprocessors,), geometry.GUARD_THREADS,
             *tiling.guard_arguments(
-                self.K, A, B, left_out, Scalar.ALPHA, Scalar.BETA, (target, self.ldc), exceptions
+                self.K, A, B, left_out, Scalar.ALPHA, Scalar.BETA, into.C, exceptions, into.source
             ),
             early=True, only_for="alpha",
         )  # fmt: skip

@@ -246,6 +246,21 @@ class Plan:
         self._kept.append(constant)
         return ctypes.addressof(constant)
 
+    def apart(self, a: int, b: int, c: int, source: int) -> bool:
+        """Return whether the bytes that are written lie apart from those of the other operands, at these addresses.
+
+        Where they do not, elements may still be apart.
+        """
+        a_low, a_high, b_low, b_high, low, high = self.ranges
+        low += c
+        high += c
+        if (a + a_low < high and low < a + a_high) or (b + b_low < high and low < b + b_high):
+            return False
+        if not self.source_range:
+            return True
+        first, end = self.source_range
+        return high <= source + first or source + end <= low
+
     def launch(
         self,
         gpu: Gpu,

@@ -8,6 +8,7 @@ so it is kept as a plan, and a later call with the same ones is a look-up and a 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,15 +90,9 @@ def multiply(
         if len(gpu.prepared) >= _MOST_PREPARED:
             gpu.prepared.clear()
         gpu.prepared[key] = plan
-    a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
-    if pc + c_low < pa + a_high and pa + a_low < pc + c_high:
-        check_overlap("A", pa - pc, c_meta, a_meta, output)
-    if pc + c_low < pb + b_high and pb + b_low < pc + c_high:
-        check_overlap("B", pb - pc, c_meta, b_meta, output)
-    if source is not None:
-        low, high = plan.source_range
-        if pc + c_low < source_address + high and source_address + low < pc + c_high:
-            check_overlap("C", source_address - pc, c_meta, source_meta, output)
+    if not plan.apart(pa, pb, pc, source_address):
+        metas = (a_meta, b_meta, c_meta) if source is None else (a_meta, b_meta, c_meta, source_meta)
+        check_overlap(metas, (pa, pb, pc, source_address), output)
     address_a = 0 if split_a is None else split_a.address
     address_b = 0 if split_b is None else split_b.address
     plan.launch(gpu, handle, pa, pb, pc, alpha, beta, address_a, address_b, source_address)
@@ -215,7 +210,19 @@ def _check_operands(metas: Metas, source: Meta | None, output: str) -> None:
     checks.output(c[0], c[1], readonly=c[4], name=output)
 
 
-def check_overlap(name: str, distance: int, c: Meta, other: Meta, output: str = "C") -> None:
-    """Refuse C sharing an element with operand `name`, whose first element lies `distance` bytes from that of C."""
-    shared = layout.overlap(distance, *(tuple(each) for each in (c[0], c[1], other[0], other[1])))
-    checks.apart(name, shared, output)
+def check_overlap(metas: Sequence[Meta], addresses: Sequence[int], output: str = "C") -> None:
+    """Raise `OverlapError` if what is written shares an element with another operand.
+
+    Parameters
+    ----------
+    metas, addresses : sequence
+        Of A, B, what is written and, if it is another array, C.
+    output : str
+        What the caller calls the array that is written.
+    """
+    written, address = metas[2], addresses[2]
+    for name, at in (("A", 0), ("B", 1), ("C", 3)):
+        if at < len(metas):
+            other = metas[at]
+            shapes = (tuple(each) for each in (written[0], written[1], other[0], other[1]))
+            checks.apart(name, layout.overlap(addresses[at] - address, *shapes), output)

@@ -38,6 +38,7 @@ TileConfig = Fp16x3Config | Fp16x3MmaConfig
 
 Two = tuple[Any, Any]  # of A and of B
 Operand = tuple[Any, ...]  # what stands for its address, and one or two strides in elements
+NO_SOURCE: Operand = (0, 0, 0)  # where beta multiplies C itself
 
 
 def file_of(config: TileConfig) -> str:
@@ -153,19 +154,22 @@ class Tiling(Struct, frozen=True):
     # terms. What stands for an address, for alpha or beta is that of a later call or, simulated, a name or a number.
 
     def product_arguments(
-        self, pairs: Two, infos: Two, alpha: Any, beta: Any, C: Operand, exceptions: Any
+        self, pairs: Two, infos: Two, alpha: Any, beta: Any, C: Operand, exceptions: Any, source: Operand = NO_SOURCE
     ) -> tuple[Any, ...]:
         """Return the arguments of the product; `pairs` are addresses or tensor maps, C may be the partial sums."""
         lines: Two = (self.M, self.N)
         if self.trans_c:
             pairs, infos, lines = pairs[::-1], infos[::-1], lines[::-1]
+            source = (source[0], *source[:0:-1])
         extents = map(np.int32, (*lines, self.k_blocks, self.part_blocks))
-        return (*pairs, *extents, alpha, *infos, beta, *C, self.M * self.ldw, exceptions)
+        return (*pairs, *extents, alpha, *infos, beta, *C, self.M * self.ldw, exceptions, *source)
 
-    def reduction_arguments(self, sums: Any, infos: Two, alpha: Any, beta: Any, C: Operand) -> tuple[Any, ...]:
+    def reduction_arguments(
+        self, sums: Any, infos: Two, alpha: Any, beta: Any, C: Operand, source: Operand = NO_SOURCE
+    ) -> tuple[Any, ...]:
         """Return the arguments of ``reduce_fp16x3.cu``."""
         extents = map(np.int32, (self.M, self.N, self.parts))
-        return (*extents, sums, self.ldw, self.M * self.ldw, alpha, *infos, beta, *C)
+        return (*extents, sums, self.ldw, self.M * self.ldw, alpha, *infos, beta, *C, *source)
 
     def guard_arguments(
         self,
@@ -177,10 +181,11 @@ class Tiling(Struct, frozen=True):
         beta: Any,
         C: Operand,
         exceptions: Any,
+        source: Operand = NO_SOURCE,
     ) -> tuple[Any, ...]:
         """Return the arguments of ``guard_fp16x3.cu``; `left_out` has `info` and `where` of A, and of B."""
         extents, tile = map(np.int32, (self.M, self.N, K)), map(np.int32, self.tile)
-        return (*extents, alpha, *A, *B, beta, *C, *left_out[0], *left_out[1], exceptions, *tile)
+        return (*extents, alpha, *A, *B, beta, *C, *left_out[0], *left_out[1], exceptions, *tile, *source)
 
 
 def tiling(config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiprocessors: int) -> Tiling:

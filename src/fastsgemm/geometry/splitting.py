@@ -17,6 +17,7 @@ from fastsgemm.known_devices import compute_capability
 _CLUSTERS = 90  # the first architecture with clusters of blocks
 SPLIT_THREADS = 512  # of a block of split.cu
 _COLUMN_LINES = 32  # of a block of split.cu, where lines are strided
+_MOST_CLUSTER = 8  # blocks that share out K of strided lines: as many as every device with clusters allows
 _COLUMN_TILE = 128  # steps of k of such a block's tile, which takes 16 KB of shared memory
 _COLUMN_TILE_BYTES = ITEM * _COLUMN_LINES * _COLUMN_TILE
 _COLUMN_FEW_TILES = 4  # of a block: three such blocks fit on an SM that has 227 KB
@@ -168,6 +169,11 @@ def _column_groups(side: Side) -> int:
     return covering(side.lines, _COLUMN_LINES)
 
 
+def columns_share(lines: int, multiprocessors: int) -> float:
+    """Return the share of a device with clusters that splitting so many strided lines of a long K keeps busy."""
+    return min(1.0, _MOST_CLUSTER * covering(lines, _COLUMN_LINES) / multiprocessors)
+
+
 def _column_tiles_of(K: int, cluster: int) -> int:
     """Return the tiles that a block's part of K takes."""
     return covering(covering(blocks_of(K), cluster) * BLOCK_K, _COLUMN_TILE)
@@ -182,7 +188,7 @@ def _column_cluster(K: int, groups: int, multiprocessors: int) -> int:
         tiles = _column_tiles_of(K, cluster)
         if tiles == 1 or (tiles <= _COLUMN_FEW_TILES and cluster * groups >= 2 * multiprocessors):
             return cluster
-    return 8
+    return _MOST_CLUSTER
 
 
 def _column_tiles(K: int, cluster: int, few: bool, small: bool, shared_limit: int) -> int:

@@ -13,6 +13,7 @@ from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
+from fastsgemm.geometry import splitting
 from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.heuristics import choose as ieee
@@ -28,6 +29,7 @@ _HOPPER = "sm_90"  # the architecture with wgmma
 MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
+_CLOSE = 1.02  # predicted times that differ by less are equal; of such tiles the largest takes the least power
 
 
 class Fp16x3Choice(Struct, frozen=True):
@@ -183,7 +185,9 @@ def _quickest(
                 us = predicted_us(known, tile, config, problem, split, trans_c, device.multiprocessors)
                 least = max(us, _host_us(known, split, parts))
                 found.append((least, us, trans_c, parts, tile.config.BM * tile.config.BN, config))
-    least, _, trans_c, _, _, config = min(found, key=lambda one: one[:5])
+    quickest = min(found, key=lambda one: one[:5])
+    equal = [one for one in found if one[0] <= _CLOSE * quickest[0] and one[3] <= quickest[3]]
+    least, _, trans_c, _, _, config = min(equal, key=lambda one: (-one[4], *one[:4]))
     return 1e-3 * least, trans_c, config
 
 
@@ -219,7 +223,10 @@ def predicted_us(
     us = times.launch_us + float((computing**4 + reading**4) ** 0.25)
     for lines, own, strided in ((M, split[0], problem.layout[0] == "T"), (N, split[1], problem.layout[1] == "N")):
         if own:
-            us += 1e-6 * 2 * ITEM * lines * K / (times.split_columns_tb_s if strided else times.split_rows_tb_s)
+            rate = times.split_rows_tb_s
+            if strided:
+                rate = times.split_columns_tb_s * splitting.columns_share(lines, multiprocessors)
+            us += 1e-6 * 2 * ITEM * lines * K / rate
     if t.parts > 1:
         us += 1e-6 * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
     return us + _more_kernels(split, t.parts) * times.kernel_us

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
+from fastsgemm.geometry.batch import Source
 from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, TileConfig, Tiling
 from fastsgemm.geometry.layout import ITEM, Stored, stored
 from fastsgemm.geometry.splitting import Side, SideArguments
 from fastsgemm.heuristics import fp16x3 as heuristics
-from fastsgemm.jit import source
+from fastsgemm.jit import source as jit_source
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import kernel_name
 from fastsgemm.sim.global_memory import Region, misalignment
@@ -69,7 +70,7 @@ class SplitOperand:
 
 def source_of(file: str, constants: Mapping[str, int]) -> str:
     """Return the source of a kernel with these constants, and its defaults for the others."""
-    return source.with_constants(file, {**source.defaults(file), **constants})
+    return jit_source.with_constants(file, {**jit_source.defaults(file), **constants})
 
 
 def split(
@@ -166,6 +167,7 @@ def sgemm(
     C: Matrix,
     machine: Machine,
     forced: bool,
+    source: Matrix | None = None,
 ) -> tuple[Report, ...]:
     """Compute C <- alpha * A @ B + beta * C by rung 11, as it is chosen and launched on a device of this name.
 
@@ -182,6 +184,8 @@ def sgemm(
     machine : Machine
     forced : bool
         Rung 11 even where an IEEE kernel is quicker.
+    source : ndarray of float32, optional
+        What is read in place of C, with the shape of C and any strides.
 
     Returns
     -------
@@ -197,7 +201,7 @@ def sgemm(
     """
     how = stored(C.shape, (C.strides[0] // C.itemsize, C.strides[1] // C.itemsize))
     if how is not None and how.trans:
-        return sgemm(config, B.T, A.T, alpha, beta, C.T, machine, forced)
+        return sgemm(config, B.T, A.T, alpha, beta, C.T, machine, forced, None if source is None else source.T)
     device = machine.device
     if forced:
         heuristics.require_tensor_cores(device)
@@ -210,7 +214,7 @@ def sgemm(
     else:
         heuristics.check_config(device, config)
         swap_ab = heuristics.orientation(device, problem, config)
-    return multiply(A, B, alpha, beta, C, config, machine, swap_ab)
+    return multiply(A, B, alpha, beta, C, config, machine, swap_ab, source)
 
 
 def _layout(X: Matrix) -> str:
@@ -227,6 +231,7 @@ def multiply(
     config: TileConfig,
     machine: Machine | None = None,
     swap_ab: bool = False,
+    source: Matrix | None = None,
 ) -> tuple[Report, ...]:
     """Compute C <- alpha * A @ B + beta * C by the kernels of rung 11.
 
@@ -242,6 +247,8 @@ def multiply(
     machine : Machine, optional
     swap_ab : bool
         Compute the transpose: the kernel's rows are the columns of C.
+    source : ndarray of float32, optional
+        What is read in place of C, with the shape of C and any strides.
 
     Returns
     -------
@@ -250,9 +257,9 @@ def multiply(
     """
     machine = machine or Machine()
     (a, b), before = split([A, B.T], machine)
-    exceptions, reports = product(a, b, alpha, beta, C, config, machine, swap_ab)
+    exceptions, reports = product(a, b, alpha, beta, C, config, machine, swap_ab, source=source)
     t = _tiling(config, C, A.shape[1], swap_ab, machine)
-    guarding = guard(A, B, a, b, alpha, beta, C, exceptions, t, machine)
+    guarding = guard(A, B, a, b, alpha, beta, C, exceptions, t, machine, source)
     return (*before, *reports, guarding)
 
 
@@ -266,6 +273,7 @@ def product(
     machine: Machine,
     swap_ab: bool = False,
     text: str | None = None,
+    source: Matrix | None = None,
 ) -> tuple[NDArray[np.int32], tuple[Report, ...]]:
     """Compute all of the product but what the guard does; return what the guard looks at, and the reports.
 
@@ -283,25 +291,27 @@ def product(
     vec_c = 1 if swap_ab else _width(target, ldc)
     file = geometry.file_of(config)
     if text is None:
-        text = source_of(file, {**config.compiled, "TRANS_C": int(swap_ab), "VEC_C": vec_c})
+        read = 0 if t.parts > 1 else _together(source, vec_c)
+        text = source_of(file, {**config.compiled, "TRANS_C": int(swap_ab), "VEC_C": vec_c, "SOURCE": read})
     exceptions = np.empty(t.tiles, np.int32)
     operands = {
         "pairs_a": Region(a.pairs), "pairs_b": Region(b.pairs), "info_a": Region(a.info), "info_b": Region(b.info),
-        "C": Region(into, read=t.parts == 1 and beta != 0, write=True),
         "exceptions": Region(exceptions, read=False, write=True, complete=True),
+        **_old_and_new(into, beta if t.parts == 1 else 0.0, source if t.parts == 1 else None),
     }  # fmt: skip
     pairs: tuple[Any, Any] = ("pairs_a", "pairs_b")
     arch = None
     if isinstance(config, Fp16x3Config):
         pairs = (_tensor_map("pairs_a", a, t.tile[0]), _tensor_map("pairs_b", b, t.tile[1]))
         arch = "sm_90a"
-    args = t.product_arguments(pairs, _INFOS, alpha, beta, ("C", ldc), "exceptions")
+    place = _place(source if t.parts == 1 else None)
+    args = t.product_arguments(pairs, _INFOS, alpha, beta, ("C", ldc), "exceptions", place)
     report = machine.launch(
         text, kernel_name(file), t.grid, config.threads, config.shared_bytes, args, operands, arch=arch, early=True
     )
     if t.parts == 1:
         return exceptions, (report,)
-    return exceptions, (report, _reduce(W, t, a, b, alpha, beta, C, machine))
+    return exceptions, (report, _reduce(W, t, a, b, alpha, beta, C, machine, source))
 
 
 def _tiling(config: TileConfig, C: Matrix, K: int, swap_ab: bool, machine: Machine) -> Tiling:
@@ -314,14 +324,22 @@ def _tensor_map(operand: str, split_operand: SplitOperand, lines: int) -> Tensor
 
 
 def _reduce(
-    W: Matrix, t: Tiling, a: SplitOperand, b: SplitOperand, alpha: float, beta: float, C: Matrix, machine: Machine
+    W: Matrix,
+    t: Tiling,
+    a: SplitOperand,
+    b: SplitOperand,
+    alpha: float,
+    beta: float,
+    C: Matrix,
+    machine: Machine,
+    source: Matrix | None,
 ) -> Report:
     ldc = C.strides[0] // C.itemsize
-    text = source_of("reduce_fp16x3.cu", {"VEC_C": _width(C, ldc)})
-    args = t.reduction_arguments("W", _INFOS, alpha, beta, ("C", ldc))
+    vec_c = _width(C, ldc)
+    text = source_of("reduce_fp16x3.cu", {"VEC_C": vec_c, "SOURCE": _together(source, vec_c)})
+    args = t.reduction_arguments("W", _INFOS, alpha, beta, ("C", ldc), _place(source))
     operands = {
-        "W": Region(W), "info_a": Region(a.info), "info_b": Region(b.info),
-        "C": Region(C, read=beta != 0, write=True),
+        "W": Region(W), "info_a": Region(a.info), "info_b": Region(b.info), **_old_and_new(C, beta, source),
     }  # fmt: skip
     grid, block = t.reduction_blocks, geometry.REDUCE_THREADS
     return machine.launch(text, kernel_name("reduce_fp16x3"), grid, block, 0, args, operands, early=True)
@@ -338,12 +356,13 @@ def guard(
     exceptions: NDArray[np.int32],
     t: Tiling,
     machine: Machine,
+    source: Matrix | None = None,
 ) -> Report:
     """Compute what the split left out.
 
     Parameters
     ----------
-    A, B, a, b, alpha, beta, C, machine
+    A, B, a, b, alpha, beta, C, machine, source
         See `multiply` and `product`.
     exceptions : array of int32
         From `product`.
@@ -354,16 +373,37 @@ def guard(
     left_out = (("info_a", "where_a"), ("info_b", "where_b"))
     into = ("C", C.strides[0] // ITEM)
     args = t.guard_arguments(
-        A.shape[1], ("A", *strides[:2]), ("B", *strides[2:]), left_out, alpha, beta, into, "exceptions"
+        A.shape[1], ("A", *strides[:2]), ("B", *strides[2:]), left_out, alpha, beta, into, "exceptions", _place(source)
     )
     operands = {
-        "A": Region(A), "B": Region(B), "C": Region(C, write=True), "exceptions": Region(exceptions),
+        "A": Region(A), "B": Region(B), "exceptions": Region(exceptions),
         "info_a": Region(a.info), "where_a": Region(a.where),
-        "info_b": Region(b.info), "where_b": Region(b.where),
+        "info_b": Region(b.info), "where_b": Region(b.where), **_old_and_new(C, beta, source),
+        "C": Region(C, write=True),  # to which the products of elements left out are added
     }  # fmt: skip
-    text = source.plain("guard_fp16x3.cu")
+    text = source_of("guard_fp16x3.cu", {"SOURCE": _together(source, 1)})
     name = kernel_name("guard_fp16x3")
     return machine.launch(text, name, _GUARD_BLOCKS, geometry.GUARD_THREADS, 0, args, operands, early=True)
+
+
+def _place(source: Matrix | None) -> tuple[Any, ...]:
+    """Return the arguments of a kernel that say where its source lies."""
+    return geometry.NO_SOURCE if source is None else ("S", *(stride // ITEM for stride in source.strides))
+
+
+def _together(source: Matrix | None, vec_c: int) -> int:
+    """Return how many floats of the source a kernel reads at a time that stores so many, or 0 without a source."""
+    if source is None:
+        return 0
+    _, down, right = _place(source)
+    return min(vec_c, Source((down, right), misalignment=misalignment(source) % 16).width)
+
+
+def _old_and_new(C: Matrix, beta: float, source: Matrix | None) -> dict[str, Region]:
+    """Return what a kernel writes and what beta multiplies there, as its operands."""
+    if source is None:
+        return {"C": Region(C, read=beta != 0, write=True)}
+    return {"C": Region(C, read=False, write=True), "S": Region(source, read=beta != 0)}
 
 
 def _width(X: Matrix, ld: int) -> int:

@@ -91,11 +91,8 @@ def sgemm(
         source = np.broadcast_to(source if _in_items(source) else source.copy(order="C"), shape)
     report = None
     if precision == "fp16x3":
-        if source is not None:
-            c[...] = source
-            source = None
-        for one_a, one_b, one_c in _products(a, b, c) if alpha and a.shape[-1] else ():
-            reports = fp16x3.sgemm(config, one_a, one_b, alpha, beta, one_c, machine, forced=rung is not None)
+        for one_a, one_b, one_c, *rest in _products(a, b, c, source) if alpha and a.shape[-1] else ():
+            reports = fp16x3.sgemm(config, one_a, one_b, alpha, beta, one_c, machine, rung is not None, *rest)
             report = next((one for one in reports if one.kernel in fp16x3.PRODUCTS), None)
             if report is None:
                 break

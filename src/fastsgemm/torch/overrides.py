@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fastsgemm.call import product
 from fastsgemm.call.arrays import HOST
 from fastsgemm.errors import CaptureError, DeviceMemoryError, FastsgemmError, OverlapError
 from fastsgemm.rungs import Rung
@@ -234,16 +235,7 @@ class Override:
                         otherwise(decision, pa, pb, pc, ps, alpha, beta)
                     else:
                         handle = current(decision.ordinal)
-                        a_low, a_high, b_low, b_high, c_low, c_high = plan.ranges
-                        c_low += pc
-                        c_high += pc
-                        apart = (c_high <= pa + a_low or pa + a_high <= c_low) and (
-                            c_high <= pb + b_low or pb + b_high <= c_low
-                        )
-                        if plan.source_range:
-                            low, high = plan.source_range
-                            apart = apart and (c_high <= ps + low or ps + high <= c_low)
-                        if not apart or handle not in gpu.streams:
+                        if handle not in gpu.streams or not plan.apart(pa, pb, pc, ps):
                             otherwise(decision, pa, pb, pc, ps, alpha, beta)
                         elif gpu.enter():
                             try:
@@ -287,7 +279,8 @@ class Override:
         try:
             handle = products.stream_of(gpu)
             plan = decision.plan or products.plan_of(gpu, handle, metas, addresses, precision, rung)
-            products.check_overlap(plan, metas, addresses)
+            if not plan.apart(pa, pb, pc, ps):
+                product.check_overlap(metas, addresses, "the output")
             decision.gpu, decision.plan = gpu, plan
             plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
         finally:

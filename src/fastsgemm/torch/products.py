@@ -75,17 +75,6 @@ def plan_of(
     return steps.plan()
 
 
-def check_overlap(plan: Plan, metas: tuple[Meta, ...], addresses: tuple[int, ...]) -> None:
-    """Raise `OverlapError` if what is written shares an element with another operand."""
-    (a_low, a_high, b_low, b_high, c_low, c_high), written = plan.ranges, addresses[2]
-    ends = [(a_low, a_high), (b_low, b_high), (c_low, c_high), plan.source_range]
-    for name, i in (("A", 0), ("B", 1), ("C", 3)):
-        if i < len(addresses):
-            (low, high), p = ends[i], addresses[i]
-            if written + c_low < p + high and p + low < written + c_high:
-                product.check_overlap(name, p - written, metas[2], metas[i], "the output")
-
-
 def on_host(
     a: View,
     b: View,
