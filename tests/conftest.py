@@ -429,12 +429,12 @@ class FakeEvaluator:
         """
         full = self.blocks_per_sm(Job(None, config, None))
         problem = variants.with_swap_ab(rungs.find("skinny"), problem) if type(config) is SkinnyConfig else problem
-        load = grid.blocks(config, problem) / self.device.multiprocessors
+        load = problem.batch * grid.blocks(config, problem) / self.device.multiprocessors
         waves, rest = divmod(load, full)
         area = config.BM * config.BN
         step = 1e-8 * (area + 40 * (config.BM + config.BN)) * (1.0 + 0.2 * (not getattr(config, "PREFETCH", 0)))
         parts, chunk = grid.split(config, problem.K)
-        reduction = 0.003 + 2e-9 * problem.M * problem.N * (parts + 2) if parts > 1 else 0.0
+        reduction = 0.003 + 2e-9 * problem.batch * problem.M * problem.N * (parts + 2) if parts > 1 else 0.0
         depth = min(problem.K, chunk) + config.tile_k
         return 0.004 + step * depth * (full * waves + math.ceil(rest)) + reduction
 

@@ -217,6 +217,24 @@ def test_a_device_of_this_machine_is_opened(no_driver, monkeypatch, capsys, devi
     assert "no NVIDIA driver" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("device", ["host", "sim", "sm_86"])
+def test_the_ladder_refuses_a_batch(fresh_machine, monkeypatch, capsys, device):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "")  # so that what --device sets is undone
+    assert main(["ladder", "--device", device, "--size", "8,8,8,x3"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err == "fastsgemm: the ladder compares rungs on one product, got the batch 8,8,8,x3\n"
+
+
+def test_explain_takes_a_batch_as_a_problem(capsys):
+    assert main(["explain", "--size", "256,256,4096,x1000", "--device", "sm_90", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["problem"] == {"M": 256, "N": 256, "K": 4096, "layout": "NN", "batch": 1000}
+    assert shown["rule"] == "predicted"
+    with pytest.raises(SystemExit):
+        main(["explain", "--size", "256,256,4096,x0", "--device", "sm_90"])
+    assert "a batch has 1 to" in capsys.readouterr().err
+
+
 def test_explain_names_a_device_in_two_ways(capsys):
     texts = []
     for device in ("sm_86", "NVIDIA RTX A6000"):

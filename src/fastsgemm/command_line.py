@@ -15,7 +15,7 @@ from fastsgemm.errors import DeviceError, FastsgemmError, ShapeError, UnknownRun
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
 from fastsgemm.ladder import bars, contenders, info, measured
-from fastsgemm.problem import Problem, parse
+from fastsgemm.problem import WRITTEN, Problem, parse
 from fastsgemm.progress import say
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
 from fastsgemm.tuning.command import DESCRIPTION, add_options, tune_as_asked
@@ -145,7 +145,7 @@ def _ladder(options: argparse.Namespace) -> int:
 def _explain(options: argparse.Namespace) -> int:
     p = options.size
     found = explain(
-        p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, options.batch
+        p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, p.batch
     )
     if options.json:
         _print_json(found.json())
@@ -155,9 +155,9 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    M, N, K, layout = preparation.parse(options.problems)
+    M, N, K, layout, batch = preparation.parse(options.problems)
     found = preparation.prepare(
-        M, N, K, layout, batch=options.batch, rung=options.rung, precision=options.precision,
+        M, N, K, layout, batch=batch, rung=options.rung, precision=options.precision,
         batch_invariant=options.batch_invariant, split=options.split, source=options.source, device=options.device,
     )  # fmt: skip
     if options.json:
@@ -206,6 +206,7 @@ def _rung(text: str) -> Rung:
 
 _EPILOG = """\
 A problem is written N, M,N,K or M,N,K,LAYOUT. LAYOUT is NN, NT, TN or TT: A and B row-major (N) or column-major (T).
+With ,xCOUNT after it, it is a batch: so many such products in one call, as in 64,64,64,x512.
 A device in this machine is written cuda or cuda:1. Any other device is written by name, such as "NVIDIA H200", or by
 architecture, such as sm_90."""
 
@@ -238,7 +239,7 @@ def _parser() -> argparse.ArgumentParser:
         "rung and count its memory accesses and instructions.",
         epilog=_EPILOG,
     )
-    _size(climb, f"the problem; default {square.N}, on a simulated device {simulated.N}")
+    _size(climb, f"the problem; default {square.N}, on a simulated device {simulated.N}", written="M,N,K[,LAYOUT]")
     names = ", ".join(map(str, RUNGS))
     climb.add_argument(
         "--rung",
@@ -277,7 +278,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         type=_problem,
         default=[],
-        metavar="M,N,K[,LAYOUT]",
+        metavar=WRITTEN,
         help="tune this problem; repeatable; default: the standard set of each rung",
     )
     search.add_argument("--rung", type=_rung, help=f"the rung: {', '.join(tunable())}; default: all of them")
@@ -291,7 +292,7 @@ def _parser() -> argparse.ArgumentParser:
         "to wait for a compilation later. The operands are taken to be dense.",
         epilog=_EPILOG,
     )
-    ahead.add_argument("problems", metavar="M,N,K[,LAYOUT]", help="an extent may be a range: 1..8192,4096,4096,NT")
+    ahead.add_argument("problems", metavar=WRITTEN, help="a number may be a range: 1..8192,4096,4096,NT")
     _call(ahead)
     ahead.add_argument(
         "--split", choices=("A", "B", "AB"), default="", help="operands that were split before, by fastsgemm.split"
@@ -324,7 +325,6 @@ def _finish(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespa
 
 def _call(parser: argparse.ArgumentParser) -> None:
     """Add what a call of `sgemm` can ask for, and the device."""
-    parser.add_argument("--batch", type=int, default=1, metavar="COUNT", help="so many products in one call; default 1")
     parser.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
     parser.add_argument(
         "--precision",
@@ -336,5 +336,5 @@ def _call(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
 
 
-def _size(parser: argparse.ArgumentParser, what: str, required: bool = False) -> None:
-    parser.add_argument("--size", type=_problem, metavar="M,N,K[,LAYOUT]", help=what, required=required)
+def _size(parser: argparse.ArgumentParser, what: str, required: bool = False, written: str = WRITTEN) -> None:
+    parser.add_argument("--size", type=_problem, metavar=written, help=what, required=required)

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from fastsgemm.geometry.layout import Lying
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit import compiler, kernel
 from fastsgemm.jit.source import generate, helper, target, with_constants
-from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, checked_batch
+from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, pieces
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
@@ -175,25 +175,26 @@ def _split(which: str, precision: str) -> tuple[bool, bool]:
     return "A" in which, "B" in which
 
 
-def parse(text: str) -> tuple[range, range, range, str]:
-    """Return M, N, K and layout of a text such as ``1..8192,4096,4096,NT``; a range includes both of its ends.
+def parse(text: str) -> tuple[range, range, range, str, range]:
+    """Return M, N, K, layout and batch of a text such as ``1..8192,4096,4096,NT,x8``.
+
+    A range includes both of its ends.
 
     Raises
     ------
     ShapeError
         It is not written so.
     """
-    parts = [part.strip() for part in text.split(",")]
-    layout = parts.pop().upper() if len(parts) == 4 else "NN"
-    ends = [part.split("..") for part in parts]
+    extents, layout, count = pieces(text)
+    ends = [number.split("..") for number in (*extents, count)]
     digits = all(end.isascii() and end.isdecimal() and len(end) <= 10 for pair in ends for end in pair)
-    if len(parts) != 3 or layout not in LAYOUTS or not digits or max(map(len, ends)) > 2:
+    if len(extents) != 3 or layout not in LAYOUTS or not digits or max(map(len, ends)) > 2:
         raise ShapeError(
-            "problems are written M,N,K or M,N,K,LAYOUT, where an extent may be a range such as 1..8192 and a layout "
-            f"is {', '.join(LAYOUTS)}; got {text!r}"
+            "problems are written M,N,K or M,N,K,LAYOUT, for batches with ,xCOUNT after it, where a number may be a "
+            f"range such as 1..8192 and a layout is {', '.join(LAYOUTS)}; got {text!r}"
         )
-    M, N, K = (range(int(pair[0]), int(pair[-1]) + 1) for pair in ends)
-    return M, N, K, layout
+    M, N, K, batch = (range(int(pair[0]), int(pair[-1]) + 1) for pair in ends)
+    return M, N, K, layout, batch
 
 
 def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any) -> list[Problem]:
@@ -202,11 +203,7 @@ def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any) -> list[Problem]:
     count = math.prod(len(values) for values in extents) * len(layouts)
     if not 1 <= count <= MOST_PROBLEMS:
         raise ShapeError(f"prepare takes 1 to {MOST_PROBLEMS} problems, got {'more' if count else 'none'}")
-    return [
-        replace(checked(Problem(m, n, k, which)), batch=checked_batch(many))
-        for m, n, k, many in product(*extents)
-        for which in layouts
-    ]
+    return [checked(Problem(m, n, k, which, many)) for m, n, k, many in product(*extents) for which in layouts]
 
 
 def _extents(name: str, values: Any) -> list[int]:
@@ -265,8 +262,6 @@ def _needed(device: DeviceTraits, problems: Sequence[Problem], how: _How, source
 def _metas(problem: Problem, source: str) -> tuple[call.Metas, tuple[Any, ...]]:
     """Return what a call knows of dense A, B and C, and meta and misalignment of the source, if there is one."""
     lying: list[Lying] = list(variants.dense(problem))
-    if problem.batch > 1:
-        lying = [((problem.batch, *shape), (math.prod(shape), *strides)) for shape, strides in lying]
     sources = {"matrix": lying[2], "row": ((problem.N,), (1,)), "column": ((problem.M, 1), (1, 1))}
     if source:
         lying.append(sources[source])

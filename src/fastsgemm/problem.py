@@ -1,4 +1,4 @@
-"""A problem: M, N, K and a layout; how it is written, and how far two of them are apart."""
+"""A problem: M, N, K, a layout and a batch; how it is written, and how far two of them are apart."""
 
 from __future__ import annotations
 
@@ -10,26 +10,36 @@ from fastsgemm.errors import ShapeError
 _MOST_DIGITS = 20  # Python refuses to read more than 4300
 
 LAYOUTS: tuple[str, ...] = ("NN", "NT", "TN", "TT")
+WRITTEN = "M,N,K[,LAYOUT][,xCOUNT]"  # how a problem is written, in the help of the commands
 
 
 def parse(text: str) -> Problem:
     """Return the problem written as ``M,N,K`` or ``M,N,K,LAYOUT``, or ``N`` for M = N = K.
 
+    After it may stand ``,xCOUNT``, the number of products of a batch.
+
     Raises
     ------
     ShapeError
-        It is not written so, or an extent is out of range.
+        It is not written so, or a number is out of range.
     """
-    parts = [part.strip() for part in text.split(",")]
-    layout = parts.pop().upper() if len(parts) == 4 else "NN"
-    digits = all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in parts)
-    if len(parts) not in (1, 3) or layout not in LAYOUTS or not digits:
+    extents, layout, count = pieces(text)
+    digits = all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in (*extents, count))
+    if len(extents) not in (1, 3) or layout not in LAYOUTS or not digits:
         raise ShapeError(
-            f"a problem is written N, M,N,K or M,N,K,LAYOUT with numbers of 1 to {MAX_EXTENT} and a layout of "
-            f"{', '.join(LAYOUTS)}, got {text!r}"
+            f"a problem is written N, M,N,K or M,N,K,LAYOUT, for a batch with ,xCOUNT after it, with numbers of 1 to "
+            f"{MAX_EXTENT} and a layout of {', '.join(LAYOUTS)}, got {text!r}"
         )
-    M, N, K = map(int, parts if len(parts) == 3 else 3 * parts)
-    return checked(Problem(M, N, K, layout))
+    M, N, K = map(int, extents if len(extents) == 3 else 3 * extents)
+    return checked(Problem(M, N, K, layout, int(count)))
+
+
+def pieces(text: str) -> tuple[list[str], str, str]:
+    """Return the extents, the layout and the count of a text such as ``64,64,64,NT,x512``, all of them unchecked."""
+    extents = [part.strip() for part in text.split(",")]
+    count = extents.pop()[1:] if extents[-1][:1] in ("x", "X") else "1"
+    layout = extents.pop().upper() if len(extents) == 4 else "NN"
+    return extents, layout, count
 
 
 def checked(problem: Problem) -> Problem:
@@ -40,30 +50,27 @@ def checked(problem: Problem) -> Problem:
         raise ShapeError(f"M, N and K must be 1 to {MAX_EXTENT}, got {extents}")
     if problem.layout not in LAYOUTS:
         raise ShapeError(f"a layout is one of {LAYOUTS}, got {problem.layout!r}")
+    if type(problem.batch) is not int or not 1 <= problem.batch <= MAX_BATCH:
+        raise ShapeError(f"a batch has 1 to {MAX_BATCH} products, got {problem.batch!r}")
     return problem
 
 
-def checked_batch(count: int) -> int:
-    """Return the number of products of a batch, or raise `ShapeError`."""
-    if type(count) is not int or count < 1:
-        raise ShapeError(f"a batch has at least 1 product, got {count!r}")
-    return count
-
-
 def octaves(one: Problem, other: Problem) -> float:
-    """Return how far apart the extents of two problems are, whatever their layouts."""
-    pairs = ((one.M, other.M), (one.N, other.N), (one.K, other.K))
+    """Return how far apart the extents and the batches of two problems are, whatever their layouts."""
+    pairs = ((one.M, other.M), (one.N, other.N), (one.K, other.K), (one.batch, other.batch))
     return sum(abs(math.log2(max(1, a) / max(1, b))) for a, b in pairs)
 
 
 def spell(problem: Problem) -> str:
-    """Return `problem` as `parse` reads it, which reads no batch; NN goes without saying, and so does one product."""
+    """Return `problem` as `parse` reads it; NN goes without saying, and so does one product."""
     suffix = "" if problem.layout == "NN" else f",{problem.layout}"
     batch = "" if problem.batch == 1 else f",x{problem.batch}"
     return f"{problem.M},{problem.N},{problem.K}{suffix}{batch}"
 
 
 MAX_EXTENT = 2**31 - 2**16  # M, N and K are 32-bit in the kernels, with room for the largest tile past the end
+MAX_GRID = 65535  # blocks of a grid along y and along z, which are the products of a batch
+MAX_BATCH = MAX_GRID**2  # products of one launch
 
 
 @dataclass(frozen=True)

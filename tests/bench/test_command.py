@@ -85,6 +85,20 @@ def test_json_has_the_verdicts(bench, results):
     assert "compared" not in json.loads(bench("--input", "@new.json", "--json", new=new)[1])
 
 
+def test_batches_are_told_apart_and_older_runs_have_none(bench, results):
+    new = copy.deepcopy(results)
+    new["batches"] = [row(64, 90.0) | {"batch": size} for size in (8, 9)]
+    new["shapes"] = [one | {"batch": 1} for one in new["shapes"]]
+    del results["batches"]
+    code, out, _ = bench("--input", "@new.json", "--compare", "@old.json", new=new, old=results)
+    assert code == 0 and "2 new" in out and "gone" not in out
+    assert "| batches | 2 |" in out and "| 64,32,64,x8 | 64, 32, 32 |" in out and "| 64,32,64,x9 |" in out
+    slower = copy.deepcopy(new)
+    slower["batches"][0]["percent"] = 45.0
+    code, out, _ = bench("--input", "@new.json", "--compare", "@old.json", new=slower, old=new)
+    assert code == 1 and "| batches 64,32,64,NN,x8 ld 64,32,32 | 0.900 | 0.450 |" in out
+
+
 def test_means_are_of_the_problems_that_both_runs_have(bench, results):
     old, new = (results | {"shapes": rows} for rows in ([row(16, 200.0), row(17, 100.0)], [row(16, 200.0)]))
     code, out, _ = bench("--input", "@new.json", "--compare", "@old.json", new=new, old=old)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fastsgemm.bench import problem_sets
+from fastsgemm.bench.problem_sets import BATCHES, NAMED, NARROW, SIZES, Sample, all_sizes, large, size_class
 from fastsgemm.bench.problem_sets import LAYOUTS as SQUARES
-from fastsgemm.bench.problem_sets import NAMED, NARROW, SIZES, Sample, all_sizes, large, size_class
 from fastsgemm.heuristics import database
 from fastsgemm.problem import LAYOUTS, Problem
 
@@ -22,6 +22,9 @@ DRAWN = {"all sizes": all_sizes(), "large": large()}
         (Problem(16, 4096, 4096), "memory-bound"),  # 8 FLOP a byte
         (Problem(4096, 4096, 30), "memory-bound"),  # 14.8 FLOP a byte
         (Problem(4096, 4096, 32), "compute-bound"),  # 15.8 FLOP a byte
+        (Problem(64, 64, 64, batch=190), "launch-bound"),  # 0.0996 GFLOP
+        (Problem(64, 64, 64, batch=191), "memory-bound"),  # 10.7 FLOP a byte, as of one product
+        (Problem(128, 128, 128, batch=100), "compute-bound"),  # 21.3 FLOP a byte
     ],
 )
 def test_size_classes(problem, size):
@@ -68,6 +71,24 @@ def test_no_random_problem_has_a_record(arch):
     recorded = {record.problem for record in database.load(arch).records if record.problem}
     assert recorded
     assert not [str(one) for drawn in DRAWN.values() for one in drawn if one.call.problem in recorded]
+
+
+def test_batches_are_of_all_kinds():
+    problems = [one.problem for one in BATCHES]
+    assert all(problem.batch > 1 for problem in problems) and len(set(problems)) == len(problems)
+    assert {problem.layout for problem in problems} == {"NN", "NT", "TN"}
+    assert {size_class(problem) for problem in problems} == {*SIZES}
+
+
+@pytest.mark.parametrize("padding", [(0, 0, 0), (1, 2, 3)])
+def test_a_batch_has_the_strides_of_whole_matrices(padding):
+    sample = Sample(Problem(3, 4, 5, "TN", 7), padding)
+    p, q, r = padding
+    memory = [np.zeros((7, 5, 3 + p))[..., :3].swapaxes(1, 2), np.zeros((7, 5, 4 + q))[..., :4]]
+    memory.append(np.zeros((7, 3, 4 + r))[..., :4])
+    assert sample.operands == tuple((x.shape, tuple(stride // 8 for stride in x.strides)) for x in memory)
+    assert sample.leading_dimensions == (3 + p, 4 + q, 4 + r)
+    assert sample.call.problem.batch == sample.call.batch.count == 7 and sample.call.variant.layout == "TN"
 
 
 @pytest.mark.parametrize("sample", [*NAMED, *SQUARES, *NARROW, *DRAWN["large"][:16]], ids=str)

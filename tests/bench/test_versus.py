@@ -39,6 +39,23 @@ def test_a_row_says_what_was_measured(versus, layout):
     assert 0 < row["error"] < 1e-6
 
 
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_a_row_of_a_batch_has_its_size(versus, layout):
+    row = versus.row(Sample(Problem(33, 17, 40, layout, 5)), 0.0)
+    assert (row["M"], row["N"], row["K"], row["layout"], row["batch"]) == (33, 17, 40, layout, 5)
+    assert row["tflops"] == pytest.approx(5 * 2e-9 * 33 * 17 * 40 / 2.0)
+    assert row["rule"] == "predicted" and row["packed"] == ""
+    assert row["ldb"] == (40 if layout[1] == "T" else 17) and 0 < row["error"] < 1e-6
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_every_product_of_a_batch_is_checked(versus, monkeypatch, number):
+    monkeypatch.setattr(module, "sgemm", lambda a, b, C: C.copy_(a @ b)[number, 1, 1].mul_(1.5))
+    monkeypatch.setattr(GivenTimes, "samples", lambda *_: pytest.fail("it was timed"))
+    with pytest.raises(WrongResultError, match="33,17,40,TN,x5"):
+        versus.row(Sample(Problem(33, 17, 40, "TN", 5)), 0.0)
+
+
 def test_a_tuned_problem_is_marked(versus):
     assert versus.row(Sample(Problem(1, 1024, 1024)), 0.0)["rule"] == "exact"
 
@@ -63,6 +80,13 @@ def test_the_standard_error_of_a_median():
     times = [statistics.NormalDist(10.0, 0.5).inv_cdf((i + 0.5) / 100) for i in range(100)]
     assert standard_error(times) == pytest.approx(1.253 * 0.5 / 10 / 10.0, rel=0.03)
     assert standard_error([1.0] * 5) == 0.0
+
+
+def test_the_kernels_of_batches_are_compiled(monkeypatch):
+    sources = []
+    monkeypatch.setattr(module.compiler, "cubin", lambda *one: sources.append(one[0]))
+    assert module.compile_ahead(H200, [Sample(Problem(512, 512, 512, batch=8))]) == 1
+    assert "constexpr int BATCHED = 1;" in sources[0]
 
 
 def test_kernels_are_compiled_once_each(monkeypatch):

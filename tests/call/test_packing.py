@@ -18,7 +18,7 @@ def choose(monkeypatch):
 
     def choose(which, parts=1):
         choice = Choice(rungs.find("pipelined"), CONFIG.replace(SPLIT_K=parts), PREDICTED, None, 1.0)
-        monkeypatch.setattr(packing, "select", lambda *_: packing.Selection(choice, which))
+        monkeypatch.setattr(packing, "select", lambda *_, **__: packing.Selection(choice, which))
 
     return choose
 

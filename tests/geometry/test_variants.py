@@ -11,7 +11,7 @@ from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import Source
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
-from fastsgemm.problem import Problem
+from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.rungs import IEEE, SKINNY_IN_ORDER, find
 
 
@@ -316,3 +316,35 @@ def test_parts_with_swap_ab_are_row_major():
         4,
         1,
     )
+
+
+SMALL = st.integers(1, 9)
+DENSE = st.builds(Problem, SMALL, SMALL, SMALL, st.sampled_from(LAYOUTS), st.integers(1, 3))
+
+
+@given(DENSE)
+def test_dense_operands_lie_as_arrays_of_numpy(problem):
+    batch = (problem.batch,) if problem.batch > 1 else ()
+    for (shape, strides), extents, letter in zip(
+        variants.dense(problem), ("MK", "KN", "MN"), (*problem.layout, "N"), strict=True
+    ):
+        rows, columns = (getattr(problem, name) for name in extents)
+        x = (
+            np.empty((*batch, columns, rows), np.int8).swapaxes(-1, -2)
+            if letter == "T"
+            else np.empty((*batch, rows, columns), np.int8)
+        )
+        assert (shape, strides) == (x.shape, x.strides)
+
+
+@given(DENSE)
+def test_a_dense_call_is_looked_up_as_the_problem_that_it_computes(problem):
+    """A batch keeps its size, and what a call is looked up by is a problem of the database."""
+    call = variants.dense_call(problem)
+    assert call.problem in (problem, problem.transposed) or 1 in (problem.M, problem.N, problem.K)
+    assert call.problem.batch == call.batch.count == problem.batch
+    assert variants.as_dense(call) == call.problem
+
+
+def test_a_batch_of_columns_is_computed_as_rows():
+    assert variants.dense_call(Problem(4096, 1, 512, batch=8)).problem == Problem(1, 4096, 512, "NT", 8)

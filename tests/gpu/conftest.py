@@ -38,8 +38,8 @@ def undivided(gpu, monkeypatch):
 
     real_select = packing.select
 
-    def select(*given):
-        selected = real_select(*given)
+    def select(*given, **named):
+        selected = real_select(*given, **named)
         return structs.replace(selected, choice=replace(selected.choice, config=one_chain(selected.choice.config)))
 
     monkeypatch.setattr(dispatch, "choose", choose)

@@ -85,7 +85,9 @@ def test_packing_changes_no_bit(torch, gpu, monkeypatch, layout, M, N, K):
     expected = sgemm(a, b, config=config)
     for which in itertools.product((False, True), repeat=2):
         chosen = choose.Choice(rungs.find("pipelined"), config, choose.PREDICTED, None, 1.0)
-        monkeypatch.setattr(packing, "select", lambda *_, which=which, chosen=chosen: packing.Selection(chosen, which))
+        monkeypatch.setattr(
+            packing, "select", lambda *_, which=which, chosen=chosen, **__: packing.Selection(chosen, which)
+        )
         gpu.prepared.clear()
         c = torch.full((M, N), float("nan"), device="cuda")
         assert torch.equal(sgemm(a, b, C=c), expected), which

@@ -1,5 +1,7 @@
 """Which config a problem gets with ``batch_invariant=True``."""
 
+from dataclasses import replace
+
 import pytest
 from msgspec import structs
 
@@ -83,6 +85,21 @@ def test_a_problem_that_was_tuned_on_rung_10_gets_its_record(data_folder):
     database.save(Content("sm_90", 232448, (structs.replace(mine, tools=Tools("580", "13.0", "2026-11-22")),)))
     choice = batch_invariant.choose(H200, Problem(1, 4096, 4096))
     assert (choice.rule, choice.config, choice.ms) == (choose.EXACT, config, 0.02)
+
+
+@pytest.mark.parametrize("rung", [rungs.BATCH_INVARIANT, rungs.SKINNY_IN_ORDER], ids=str)
+def test_a_record_of_a_batch_is_of_no_batch_of_another_size(data_folder, rung):
+    config = {"batch_invariant": SLICED.replace(SLICED_K=1), "skinny_in_order": SkinnyInOrderConfig(1, 16, 64, 2, 3)}
+    device, problem = DeviceInfo("a T4", "sm_75", 65536, 40), Problem(1, 64, 64, batch=8)
+    tools = Tools("580", "13.0", "2026-11-22")
+    mine = Record("sm_75", device.name, rung.name, problem, config[rung.name], "measured", "", 0.02, None, tools)
+    database.save(Content("sm_75", 65536, (mine,)))
+    found = {count: batch_invariant.choose(device, replace(problem, batch=count), rung) for count in (7, 8, 1)}
+    assert {count: choice.rule for count, choice in found.items()} == {
+        7: choose.NEAREST, 8: choose.EXACT, 1: choose.NEAREST
+    }  # fmt: skip
+    assert {count: choice.arch for count, choice in found.items()} == {7: "generic", 8: "sm_75", 1: "generic"}
+    assert batch_invariant.choose(device, replace(problem, K=65), rung).evidence.problem == problem
 
 
 def test_an_unknown_architecture_gets_the_record_that_holds_everywhere():

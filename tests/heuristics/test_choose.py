@@ -92,6 +92,33 @@ def test_another_layout_is_another_problem(shipped):
     assert pick(dataclasses.replace(PROBLEM, layout="TN")).config == THIRD
 
 
+def test_another_batch_is_another_problem(shipped):
+    eight = dataclasses.replace(PROBLEM, batch=8)
+    shipped(record(BIG), record(SMALL, eight), curves=[curve(THIRD)])
+    assert [(pick(one).config, pick(one).rule) for one in (PROBLEM, eight)] == [
+        (BIG, choose.EXACT), (SMALL, choose.EXACT)
+    ]  # fmt: skip
+    for count in (2, 7, 9):
+        other = pick(dataclasses.replace(PROBLEM, batch=count))
+        assert (other.config, other.rule) == (THIRD, choose.PREDICTED)
+
+
+def test_a_batch_is_near_batches_of_its_size_and_single_products(shipped):
+    """Not batches of another size, however near."""
+    eight, seven = (dataclasses.replace(PROBLEM, batch=count) for count in (8, 7))
+    shipped(published(SMALL, eight))
+    assert (pick(eight).config, pick(eight).rule) == (SMALL, choose.EXACT)
+    near = pick(dataclasses.replace(eight, K=1000))
+    assert (near.config, near.rule) == (SMALL, choose.NEAREST)
+    for other in (seven, PROBLEM):
+        assert (pick(other).config, pick(other).arch) == (FOURTH, "generic")
+    shipped(published(SMALL, eight), published(BIG, Problem(64, 64, 64)))
+    assert pick(seven).config == pick(PROBLEM).config == BIG
+    assert pick(dataclasses.replace(eight, K=1000)).config == SMALL  # 12 octaves less than one of 64 x 64 x 64
+    assert pick(dataclasses.replace(eight, M=64, N=64, K=64)).config == BIG
+    assert BIG in [option.config for option in pick(dataclasses.replace(eight, K=1000)).options]
+
+
 def test_without_times_the_nearest_record_serves(shipped):
     shipped(published(BIG, Problem(4096, 4096, 4096)), published(SMALL, Problem(128, 128, 128)))
     assert pick(Problem(2000, 2000, 5000)).config == BIG

@@ -140,6 +140,11 @@ def test_a_good_curve_has_no_faults():
         (PUBLISHED | {"problem": {"M": 1, "N": 1, "K": 1}}, "layout"),
         (PUBLISHED | {"problem": {"M": 1, "N": 1, "K": 1.5, "layout": "NN"}}, "problem.K"),
         (PUBLISHED | {"problem": {"M": 1, "N": 1, "K": 1, "layout": "XX"}}, "layout"),
+        (PUBLISHED | {"problem": PUBLISHED["problem"] | {"batch": 0}}, "problem.batch"),
+        (PUBLISHED | {"problem": PUBLISHED["problem"] | {"batch": 65535**2 + 1}}, "problem.batch"),
+        (PUBLISHED | {"problem": PUBLISHED["problem"] | {"batch": True}}, "problem.batch"),
+        (PUBLISHED | {"problem": PUBLISHED["problem"] | {"batch": [8]}}, "problem.batch"),
+        (MEASURED | {"problem": MEASURED["problem"] | {"batch": 8}}, "10.0 ms are 109.951 TFLOP/s, not 13.744"),
         (PUBLISHED | {"constants": [128, 128, 16, 8, 8]}, "constants"),
         (
             PUBLISHED | {"constants": {"BM": 128, "BN": 128, "BK": 16, "TM": 8}},
@@ -391,6 +396,31 @@ def test_what_is_written_is_read_back(tuning_folder):
     text = (tuning_folder / "sm_90.json").read_text()
     assert database_reading.faults(text, "sm_90") == []
     assert database_writing.dumps(found) == text
+
+
+def test_a_batch_is_written_where_there_is_one_and_read_back(tuning_folder):
+    batch = structs.replace(record(Problem(64, 32, 16, "NT", 512)), ms=0.25)
+    database_writing.write(tuning_folder / "sm_90.json", content(batch, record(Problem(64, 32, 16, "NT"))))
+    text = (tuning_folder / "sm_90.json").read_text()
+    assert [json.loads(line.rstrip(","))["problem"] for line in text.splitlines() if line.startswith('{"rung')] == [
+        {"M": 64, "N": 32, "K": 16, "layout": "NT"},
+        {"M": 64, "N": 32, "K": 16, "layout": "NT", "batch": 512},
+    ]
+    assert batch in database.shipped("sm_90").records and database_reading.faults(text, "sm_90") == []
+
+
+def test_a_batch_of_one_may_be_written_too():
+    line = MEASURED | {"problem": MEASURED["problem"] | {"batch": 1}}
+    written, absent = (database_reading.parse_record(json.dumps(one).encode(), "sm_86") for one in (line, MEASURED))
+    assert written == absent and written.problem.batch == 1
+
+
+def test_records_of_batches_of_other_sizes_stay(data_folder):
+    sizes = (1, 8, 9)
+    database.save(content(*(record(Problem(64, 64, 64, batch=size), config=ONE) for size in sizes)))
+    database.save(content(record(Problem(64, 64, 64, batch=8), config=TWO)))
+    found = {one.problem.batch: one.config for one in database.load("sm_90").records if one.user}
+    assert found == {1: ONE, 8: TWO, 9: ONE}
 
 
 def test_a_new_record_takes_the_place_of_the_old_one(data_folder):

@@ -84,8 +84,20 @@ def test_a_batch_fills_the_device_before_k_is_split():
     assert alone.choice.config.split_k > 1 == many.choice.config.split_k
     assert str(many).startswith("problem    1000 times 256 x 256 x 4096") and many.json()["problem"]["batch"] == 1000
     assert alone.choice.ms < many.choice.ms < 1000 * alone.choice.ms
-    with pytest.raises(ShapeError, match="a batch has at least 1 product, got 0"):
+    with pytest.raises(ShapeError, match="a batch has 1 to 4294836225 products, got 0"):
         explain(64, 64, 64, device="sm_90", batch=0)
+
+
+def test_a_tuned_batch_is_explained_and_another_size_is_not_taken_for_it(evaluator, data_folder):
+    planned = plan_run(evaluator.device, ["64,64,64,NT,x512"], rung="pipelined", quick=True)
+    (found,) = tuner.carry_out(planned, evaluator, Bar(False)).tuned
+    assert found.problem == Problem(64, 64, 64, "NT", 512)
+    for count, rule in ((512, choose.EXACT), (511, choose.PREDICTED), (1, choose.PREDICTED)):
+        problem = Problem(64, 64, 64, "NT", count)
+        choice = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
+        text = str(Explanation(evaluator.device, problem, choice))
+        assert choice.rule == rule and ("exact: this problem was tuned" in text) is (count == 512)
+        assert ("measured record for Fake 9000 at 64,64,64,NT,x512 (yours" in text) is (count == 512)
 
 
 def test_the_default_rung_is_that_of_sgemm():
@@ -162,7 +174,7 @@ def test_what_is_explained_is_what_a_call_launches(problem, precision):
 def test_packed_operands_are_named_where_an_ieee_kernel_keeps_the_promise_of_fp16x3(monkeypatch):
     choice = choose.choose(device_at("sm_75"), None, Problem(4096, 4096, 4096))
     selected = packing.Selection(choice, (True, False), 0.25)
-    monkeypatch.setattr(packing, "select", lambda *_: selected)
+    monkeypatch.setattr(packing, "select", lambda *_, **__: selected)
     assert explain(4096, 4096, 4096, device="sm_75", precision="fp16x3").packed == ("A",)
 
 
@@ -176,7 +188,7 @@ def test_rung_11_is_not_explained_where_sgemm_refuses_it():
 def test_packed_operands_and_their_time_are_named(monkeypatch):
     choice = choose.choose(info := device_at("NVIDIA H200"), None, Problem(4096, 4096, 4096))
     selected = packing.Selection(choice, (True, True), 0.25)
-    monkeypatch.setattr(packing, "select", lambda *_: selected)
+    monkeypatch.setattr(packing, "select", lambda *_, **__: selected)
     found = explain(4096, 4096, 4096, device="NVIDIA H200")
     assert "packed     A and B first, 0.25 ms of the time" in str(found) and found.device == info
     assert found.json()["packed"] == ["A", "B"] and found.json()["ms"] == choice.ms + 0.25

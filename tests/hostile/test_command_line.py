@@ -219,8 +219,11 @@ def test_sizes_that_cannot_be_had(tried):
 
 @pytest.mark.parametrize(
     "size",
-    ["2147483647", "1,1,2147483647", "9" * 30, "9" * 5000, "0", "-1", "1,0,1", "1,2,3,XX", "1,2", "٣", "²", ""],
-)
+    [
+        "2147483647", "1,1,2147483647", "9" * 30, "9" * 5000, "0", "-1", "1,0,1", "1,2,3,XX", "1,2", "٣", "²", "",
+        "8,x", "x8", "8,x8,x8", "8,8,8,x8,NN", "8,x٣", "8,x-1", "8,x" + "9" * 5000,
+    ],
+)  # fmt: skip
 def test_texts_that_are_no_size(tried, capsys, size):
     from fastsgemm.command_line import main
 

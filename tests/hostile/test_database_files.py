@@ -162,6 +162,7 @@ BAD_RECORDS = [
     {"cublas_ratio": HUGE},
     {"problem": {"M": HUGE, "N": 1, "K": 1, "layout": "NN"}},
     {"problem": {"M": 1, "N": 1, "K": 1, "layout": []}},
+    *({"problem": RECORD["problem"] | {"batch": batch}} for batch in (HUGE, 0, -1, 1.5, "8", None, [8], 8)),
     {"rung": []},
     {"rung": {}},
     {"device": 5},
@@ -312,7 +313,7 @@ def checkpoint_path(tmp_path):
 
 def line(**changed):
     good = {
-        "problem": [64, 64, 64, "NN"],
+        "problem": [64, 64, 64, "NN", 1],
         "rung": "warptiled",
         "constants": CONFIG.constants,
         "turn": "grid",
@@ -337,8 +338,12 @@ BAD_LINES = {
     "a rung that is a list": line(rung=[]),
     "a turn that is a list": line(turn=[]),
     "a problem of nothing": line(problem=0),
-    "a problem of lists": line(problem=[[], [], [], []]),
-    "a problem out of range": line(problem=[2**40, 1, 1, "NN"]),
+    "a problem of lists": line(problem=[[], [], [], [], []]),
+    "a problem out of range": line(problem=[2**40, 1, 1, "NN", 1]),
+    "a problem without a batch": line(problem=[64, 64, 64, "NN"]),
+    "a batch of nothing": line(problem=[64, 64, 64, "NN", 0]),
+    "a batch out of range": line(problem=[64, 64, 64, "NN", 2**40]),
+    "a batch that is text": line(problem=[64, 64, 64, "NN", "8"]),
     "no object": b"5",
 }
 

@@ -65,7 +65,7 @@ def test_a_packed_product_has_the_bits_of_the_unpacked_one(monkeypatch, which, l
     a, b = (x.T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True))
     plain, _ = sgemm(RUNG, CONFIG, a, b)
     chosen = packing.Selection(Choice(RUNG, CONFIG, PREDICTED, None, 1.0), which)
-    monkeypatch.setattr(packing, "select", lambda *_: chosen)
+    monkeypatch.setattr(packing, "select", lambda *_, **__: chosen)
     found, _ = sgemm(None, None, a, b)
     assert np.array_equal(found, plain)
     c = np.full((N, M), np.nan, np.float32).T  # column-major: A and B change places

@@ -9,7 +9,7 @@ from fastsgemm.config import PipelinedConfig
 from fastsgemm.rungs import IEEE
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = ("sizes", "shapes", "layouts", "narrow", "random", "large")  # of docs/benchmarks.md
+PLACES = ("sizes", "shapes", "layouts", "narrow", "batches", "random", "large")  # of docs/benchmarks.md
 
 tables = pytest.importorskip("write_tables", reason="tools/ is part of a checkout only")
 machine_code = pytest.importorskip("page_tables.machine_code", reason="tools/ is part of a checkout only")
@@ -36,6 +36,7 @@ def made_up_run():
         "shapes": shapes,
         "layouts": shapes[1:],
         "narrow": shapes[:1],
+        "batches": [shapes[0] | {"batch": 100, "M": 20}],
         "random": [row | {"constants": {"BM": 16}} for row in shapes],
         "large": shapes[1:],
         "host cost of 100 calls": [{"call": "sgemm, C given", "kind": "PyTorch", "us_per_call": 6.5}],
@@ -118,6 +119,28 @@ def test_every_row_is_marked_as_tuned_or_predicted(checkout):
     )
     assert page.count(fields) == 2
     assert "- **memory-bound**: thin\n" in page
+
+
+def test_batches_have_a_table_with_their_size_and_a_mean(checkout):
+    tables.main([str(checkout / "run.json")], root=checkout)
+    assert "| batches | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in (checkout / "README.md").read_text()
+    page = (checkout / "docs" / "benchmarks.md").read_text()
+    assert "| M | N | K | layout | batch | lda, ldb, ldc | rung |" in page
+    assert "| 20 | 32 | 64 | NN | 100 | dense | pipelined | tuned | launch-bound | 1 | 0.8 | 0.00819 | 80.0 |" in page
+    kept = json.loads((checkout / "docs" / "data" / "benchmarks.json").read_text())
+    assert [row["batch"] for name in ("shapes", "batches") for row in kept[name]] == [1, 1, 100]
+
+
+def test_a_run_from_before_there_were_batches_gives_the_other_tables(checkout):
+    tables.main([str(checkout / "run.json")], root=checkout)
+    path = checkout / "docs" / "data" / "benchmarks.json"
+    kept = json.loads(path.read_text())
+    del kept["batches"]
+    path.write_text(json.dumps(kept))
+    tables.main([], root=checkout)
+    page = (checkout / "docs" / "benchmarks.md").read_text()
+    assert NOT_MEASURED in page[page.index("<!-- batches:begin") : page.index("<!-- batches:end")]
+    assert "| batches |" not in (checkout / "README.md").read_text()
 
 
 def test_a_random_set_shows_every_loss_and_a_mean_for_each_size_and_layout(checkout):

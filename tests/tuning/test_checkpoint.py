@@ -42,6 +42,16 @@ def test_divisions_of_k_are_told_apart(path):
         assert checkpoint.get(PROBLEM, "pipelined", four.kernel, "prepare") == "it spills"
 
 
+def test_batches_are_told_apart(path):
+    sizes = (1, 8, 9)
+    with Checkpoint(path, STAMP) as checkpoint:
+        for size in sizes:
+            checkpoint.put(replace(PROBLEM, batch=size), "warptiled", ONE, "grid.0.0", 0.5 * size)
+    with Checkpoint(path, STAMP) as checkpoint:
+        found = [checkpoint.get(replace(PROBLEM, batch=size), "warptiled", ONE, "grid.0.0") for size in (*sizes, 10)]
+    assert found == [0.5, 4.0, 4.5, None]
+
+
 def test_a_line_is_on_disk_at_once(path):
     checkpoint = Checkpoint(path, STAMP)
     checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.0", 1.25)

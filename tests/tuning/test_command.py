@@ -26,7 +26,9 @@ def test_a_run_prints_a_table(cli):
 def test_json_is_all_of_stdout(cli):
     code, out, _ = cli(*QUICK, "--json")
     assert code == 0
-    assert json.loads(out)["results"][0]["problem"] == {"M": 512, "N": 512, "K": 512, "layout": "NN"}
+    assert json.loads(out)["results"][0]["problem"] == {
+        "M": 512, "N": 512, "K": 512, "layout": "NN", "batch": 1
+    }  # fmt: skip
 
 
 def test_shapes_repeat_and_have_layouts(cli):
@@ -34,6 +36,16 @@ def test_shapes_repeat_and_have_layouts(cli):
     data = json.loads(out)
     assert [row["problem"]["layout"] for row in data["results"]] == ["NN", "TN"]
     assert data["stored"] is None and not database.user_path("sm_90").exists()
+
+
+def test_a_batch_is_tuned_and_explained(cli):
+    asked = ("--size", "64,64,64,nt,x512", "--rung", "pipelined")
+    code, out, _ = cli("--quick", "--no-progress", *asked)
+    assert code == 0 and out.splitlines()[1].startswith("64,64,64,NT,x512 ")
+    _, out, _ = cli(*asked, command="explain")
+    assert "512 times 64 x 64 x 64, NT, on Fake 9000" in out and "exact: this problem was tuned" in out
+    _, out, _ = cli("--size", "64,64,64,nt,x511", "--rung", "pipelined", command="explain")
+    assert "exact" not in out and "x512" not in out
 
 
 def test_progress_goes_to_stderr(cli):
@@ -117,6 +129,9 @@ def test_a_plot_of_an_unknown_kind_is_one_line(cli, tmp_path):
         (("--dry-run", "--device", "sm_42"), "no device 'sm_42'"),
         (("--quick", "--space", "warptiled"), "no candidates for a quick run"),
         (("--size", "0,1,1"), "must be 1 to"),
+        (("--size", "64,64,64,x0"), "a batch has 1 to 4294836225 products, got 0"),
+        (("--size", "64,64,64,x"), "for a batch with ,xCOUNT after it"),
+        (("--size", "64,64,64,x512", "--rung", "naive", "--dry-run", "--device", "sm_90"), "no search space"),
     ],
 )
 def test_mistakes_are_one_line_and_code_2(cli, evaluator, arguments, message):

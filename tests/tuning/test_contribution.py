@@ -65,6 +65,25 @@ def test_a_whole_file_is_in_order(exported, verify):
     assert "records: 2" in out and "no device 'Fake 9000'" in out
 
 
+def test_a_batch_is_exported_and_verified_as_such(cli, evaluator, tmp_path, verify, monkeypatch):
+    evaluator.baseline_ms, evaluator.cublas_error = 0.05, 3e-7
+    monkeypatch.setattr(device, "ordinal", lambda name: 0)
+    path = tmp_path / "contribution.json"
+    code, _, err = cli(*TUNE, "--size", "512,512,512,x8", "--size", "512,512,512,x9", "--export", str(path))
+    data = json.loads(path.read_text())
+    assert code == 0 and "refused" not in err
+    assert {one["problem"] for one in data["checks"]} == {"512,512,512", "512,512,512,x8", "512,512,512,x9"}
+    assert [one["problem"].get("batch") for one in data["content"]["records"]] == [None, 8, 9]
+    code, out, _ = verify(data)
+    assert code == 0 and out.count(" OK") == 3 and "autotuned 512,512,512,x8 " in out
+    data["content"]["records"][1]["problem"]["batch"] = 9
+    code, out, err = verify(data)
+    assert code == 2 and "TFLOP/s, not" in err  # the rate is that of another batch
+    del data["content"]["records"][1]
+    code, out, err = verify(data)
+    assert code == 1 and "refused: autotuned 512,512,512,x8: there is no such record" in out
+
+
 def test_json_is_all_of_stdout(exported, verify, evaluator, monkeypatch):
     data = json.loads(verify(exported, "--json")[1])
     assert data["machine"] == exported["machine"] and (data["records"], data["checks"]) == (2, 2)

@@ -229,7 +229,7 @@ def without_one_product(a, b):
 )
 def test_elements_are_wrong_that_are_further_off_than_rounding_can_be(python_evaluator, device_info, result, wrong):
     def replaced(grid, M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, batch):
-        assert np.isnan(matrix_at(pc, M, N, ldc)).all()
+        assert np.isnan(matrix_at(pc, M, N, ldc)).all() and batch.count == 1
         matrix_at(pc, M, N, ldc)[...] = result(matrix_at(pa, M, K, lda), matrix_at(pb, K, N, ldb))
 
     replace_kernel(device_info, job_64(), replaced)
@@ -237,6 +237,54 @@ def test_elements_are_wrong_that_are_further_off_than_rounding_can_be(python_eva
     counted = re.fullmatch("wrong result: ([0-9]+) of 200208 elements beyond the rounding bound", found or "")
     assert (found is None) is (wrong == (0, 0))
     assert found is None or wrong[0] <= int(counted[1]) <= wrong[1]
+
+
+def job_of_batch(layout="NN", rung=WARP, config=GOOD):
+    return job_of("sm_90", rung, config, Problem(64, 64, 64, layout, 5))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("rung", ["warptiled", "pipelined", "skinny"])
+def test_a_right_kernel_of_a_batch_passes(python_evaluator, layout, rung):
+    space = search_spaces.default_space(rung)
+    assert python_evaluator.check(job_of_batch(layout, rungs.find(rung), space.quick[0])) is None
+
+
+@pytest.mark.parametrize("left_out", [0, 1, None])
+def test_every_product_of_a_batch_is_checked(python_evaluator, device_info, left_out):
+    def replaced(grid, M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, batch):
+        assert batch.count == grid[1] == 2
+        for number in range(batch.count):
+            places = ((pa, batch.a), (pb, batch.b), (pc, batch.c))
+            at_a, at_b, at_c = (first + 4 * number * steps[-1] for first, steps in places)
+            assert np.isnan(matrix_at(at_c, M, N, ldc)).all()
+            if number != left_out:
+                matrix_at(at_c, M, N, ldc)[...] = matrix_at(at_a, M, K, lda) @ matrix_at(at_b, K, N, ldb)
+
+    replace_kernel(device_info, job_of_batch(), replaced)
+    found = python_evaluator.check(job_of_batch())
+    assert (found is None) is (left_out is None)
+    assert found is None or found.startswith("wrong result: 200208 of 400416 elements")
+
+
+def test_a_batch_of_one_matrix_read_over_and_over_is_wrong(python_evaluator, device_info):
+    def replaced(grid, M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, batch):
+        for number in range(batch.count):
+            C = matrix_at(pc + 4 * number * batch.c[-1], M, N, ldc)
+            C[...] = matrix_at(pa, M, K, lda) @ matrix_at(pb, K, N, ldb)
+
+    replace_kernel(device_info, job_of_batch(), replaced)
+    assert "of 400416 elements beyond the rounding bound" in python_evaluator.check(job_of_batch())
+
+
+def test_a_batch_is_timed_on_operands_of_its_own(python_evaluator, device_info, arrays):
+    """Each product has its A, B and C: the result is that of NumPy on the memory that was allocated."""
+    problem = Problem(8, 12, 16, "NT", 5)
+    assert python_evaluator.operands(problem).once(WARP, GOOD) == 0.25
+    a, b, c = (array.values.reshape(-1) for array in arrays)
+    assert [a.size, b.size, c.size] == [5 * 8 * 16, 5 * 12 * 16, 5 * 8 * 12]
+    wanted = a.reshape(5, 8, 16) @ b.reshape(5, 12, 16).swapaxes(1, 2)
+    np.testing.assert_allclose(c.reshape(5, 8, 12), wanted, rtol=1e-4, atol=1e-4)
 
 
 def matrix_at(pointer, rows, columns, leading):
@@ -385,7 +433,9 @@ def real():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "problem", [Problem(512, 512, 512), Problem(511, 510, 509), Problem(100, 60, 36, "TT")], ids=spell
+    "problem",
+    [Problem(512, 512, 512), Problem(511, 510, 509), Problem(100, 60, 36, "TT"), Problem(64, 60, 36, "NT", 300)],
+    ids=spell,
 )
 def test_good_kernels_pass(real, problem):
     jobs = [job_of("sm_90", WARP, config, problem) for config in search_spaces.REFINED.quick[:6]]

@@ -1,34 +1,9 @@
-import pytest
-
-from fastsgemm.errors import ShapeError
+from fastsgemm import rungs
 from fastsgemm.geometry import variants
-from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, parse, spell
+from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.tuning import problem_sets
 
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [("1,2,3", Problem(1, 2, 3)), ("4096, 32 ,7,tn", Problem(4096, 32, 7, "TN")), ("1,1,1,NN", Problem(1, 1, 1))],
-)
-def test_a_problem_is_read(text, problem):
-    assert parse(text) == problem
-
-
-@pytest.mark.parametrize("text", ["", "1,2", "1,2,3,4", "1,2,3,NX", "1,2,x", "-1,2,3", "1.5,2,3", "1,2,3,NN,4"])
-def test_what_is_no_problem_is_refused(text):
-    with pytest.raises(ShapeError, match="M,N,K"):
-        parse(text)
-
-
-@pytest.mark.parametrize("extents", [(0, 1, 1), (1, MAX_EXTENT + 1, 1)])
-def test_extents_have_limits(extents):
-    with pytest.raises(ShapeError, match=str(MAX_EXTENT)):
-        checked(Problem(*extents))
-
-
-def test_text_is_read_back():
-    for problem in problem_sets.STANDARD:
-        assert parse(spell(problem)) == problem
+BATCHES = (*problem_sets.BATCHES, *problem_sets.NARROW_BATCHES)
 
 
 def test_the_standard_set_is_asked_for_as_it_is_written():
@@ -44,3 +19,10 @@ def test_a_column_is_computed_as_a_row():
 
 def test_anchors_need_one_kernel_a_candidate():
     assert len({variants.dense_call(problem).variant for problem in problem_sets.ANCHORS}) == 1
+
+
+def test_batches_are_asked_for_as_they_are_written_and_suit_the_rung():
+    assert all(variants.dense_call(problem).problem == problem and problem.batch > 1 for problem in BATCHES)
+    narrow, square = rungs.find("skinny"), rungs.find("pipelined")
+    assert all(narrow.suits(problem.M, problem.N) for problem in problem_sets.NARROW_BATCHES)
+    assert all(square.suits(problem.M, problem.N) for problem in problem_sets.BATCHES)

@@ -8,6 +8,7 @@ import pytest
 
 import fastsgemm
 from fastsgemm import resources, rungs
+from fastsgemm.call import dispatch
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeError, TuningError, UnknownRungError
@@ -57,19 +58,44 @@ def test_the_default_is_the_standard_set_of_every_tunable_rung(evaluator):
     planned = plan_run(evaluator.device)
     assert [space.name for space in planned.spaces] == ["pipelined", "skinny", "warptiled+", "classic"]
     wanted = [
-        problem_sets.STANDARD + problem_sets.HUGE,
-        problem_sets.NARROW,
+        problem_sets.STANDARD + problem_sets.BATCHES + problem_sets.HUGE,
+        problem_sets.NARROW + problem_sets.NARROW_BATCHES,
         problem_sets.STANDARD,
         problem_sets.STANDARD,
     ]
     assert [planned.of(space) for space in planned.spaces] == wanted
-    everything = problem_sets.STANDARD + problem_sets.HUGE + problem_sets.NARROW
+    everything = [problem for problems in wanted for problem in problems]
     assert set(planned.everything) == {spell(problem) for problem in everything}
 
 
 def test_a_quick_run_tunes_what_sgemm_uses(evaluator):
     assert [space.rung for space in plan_run(evaluator.device, quick=True).spaces] == ["pipelined", "skinny"]
     assert [space.rung for space in plan_run(evaluator.device, rung=8, quick=True).spaces] == ["warptiled"]
+
+
+def test_a_quick_run_has_no_time_for_the_batches_of_the_standard_set(evaluator):
+    planned = plan_run(evaluator.device, quick=True)
+    assert [planned.of(space) for space in planned.spaces] == [
+        problem_sets.STANDARD + problem_sets.HUGE,
+        problem_sets.NARROW,
+    ]
+
+
+def test_batches_are_tuned_on_the_rungs_that_sgemm_uses(evaluator):
+    """The other rungs compute them too, for whoever asks."""
+    single, batch, narrow = Problem(64, 64, 64), Problem(64, 64, 64, "NT", 512), Problem(64, 8, 64, batch=512)
+    planned = plan_run(evaluator.device, [single, batch, narrow])
+    tuned = {space.rung: planned.of(space) for space in planned.spaces}
+    assert tuned == {
+        "pipelined": (single, batch, narrow),
+        "skinny": (narrow,),
+        "warptiled": (single,),
+        "autotuned": (single,),
+    }
+    assert [space.rung for space in plan_run(evaluator.device, [batch]).spaces] == ["pipelined"]
+    assert [space.rung for space in plan_run(evaluator.device, [narrow]).spaces] == ["pipelined", "skinny"]
+    (space,) = plan_run(evaluator.device, [batch], rung="warptiled").spaces
+    assert plan_run(evaluator.device, [batch], rung="warptiled").of(space) == (batch,)
 
 
 def test_given_problems_are_tuned_on_the_rungs_that_suit_them(evaluator):
@@ -84,6 +110,11 @@ def test_given_problems_are_tuned_on_the_rungs_that_suit_them(evaluator):
     )  # whoever asks gets it
 
 
+@pytest.mark.parametrize("shape", ["64,32,16,NT,x512", (64, 32, 16, "NT", "x512"), Problem(64, 32, 16, "NT", 512)])
+def test_a_batch_may_be_written_in_several_ways(evaluator, shape):
+    assert plan_run(evaluator.device, [shape]).problems == (Problem(64, 32, 16, "NT", 512),)
+
+
 @pytest.mark.parametrize("shape", ["64,32,16,TN", (64, 32, 16, "TN"), Problem(64, 32, 16, "TN")])
 def test_a_shape_may_be_written_in_several_ways(evaluator, shape):
     planned = plan_run(evaluator.device, [shape, shape], rung=8)
@@ -92,6 +123,7 @@ def test_a_shape_may_be_written_in_several_ways(evaluator, shape):
 
 def test_a_column_is_tuned_as_what_is_computed(evaluator):
     assert plan_run(evaluator.device, [(4096, 1, 512)]).problems == (Problem(1, 4096, 512, "NT"),)
+    assert plan_run(evaluator.device, ["4096,1,512,x8"]).problems == (Problem(1, 4096, 512, "NT", 8),)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +135,8 @@ def test_a_column_is_tuned_as_what_is_computed(evaluator):
         ({"space": "classic", "rung": 8}, ConfigError, "belongs to rung autotuned"),
         ({"shapes": [(1, 2)]}, ShapeError, "M,N,K"),
         ({"shapes": [(0, 1, 1)]}, ShapeError, "must be 1 to"),
+        ({"shapes": ["1,1,1,x0"]}, ShapeError, "a batch has 1 to"),
+        ({"shapes": [Problem(1, 1, 1, batch=0)]}, ShapeError, "a batch has 1 to"),
     ],
 )
 def test_bad_plans_are_refused(evaluator, options, error, message):
@@ -130,6 +164,45 @@ def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
     assert outcome.path == database.user_path("sm_90")
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     assert not checkpoint(data_folder).exists()
+
+
+@pytest.mark.parametrize("problem", [Problem(64, 64, 64, "NT", 512), Problem(16, 64, 512, batch=96)], ids=spell)
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_batch_is_tuned_stored_and_used(evaluator, go, problem, quick):
+    """On batched kernels, and for this size only."""
+    outcome = go([problem], quick=quick)
+    assert all(job.variant.batched for job in evaluator.checked if job != largest_job(job.rung, job.config))
+    assert {timed for timed, _ in evaluator.timed} == {problem}
+    found = min(outcome.tuned, key=lambda one: one.ms)
+    assert {one.rung for one in outcome.tuned} == {"pipelined", *(["skinny"] if problem.M == 16 else [])}
+    assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
+    extents, operands = variants.extents_of(problem), variants.dense_operands(problem)
+    chosen = dispatch.choose_config(evaluator.device, None, None, *operands, extents=extents)
+    assert (chosen.rung.name, chosen.config) == (found.rung, found.config)
+    for other in (replace(problem, batch=problem.batch + 1), replace(problem, batch=1)):
+        choice = choose.choose(evaluator.device, None, other)
+        assert choice.rule != choose.EXACT and choice.evidence.device != evaluator.device.name
+
+
+def test_single_products_do_not_decide_what_is_tried_on_a_huge_batch(evaluator, data_folder):
+    problems = (Problem(256, 256, 256), Problem(512, 512, 512), Problem(32, 32, 32, batch=2**26))
+    assert problems[-1].flops > 10**12
+    small = {"BM": (32, 128), "BN": (32, 256), "TM": (4, 8), "WNITER": (1,)}
+    space = replace(PIPELINED, grid={**PIPELINED.grid, **small}, problems=problems, anchors=problems[:2], variants=())
+    tuner.carry_out(RunPlan(evaluator.device, (), (space,), False), evaluator, Bar(False), math.inf)
+    batch = {base_config(config) for problem, config in evaluator.timed if problem == problems[-1]}
+    assert len(batch) > 9  # eight that won on the largest single product, and the shipped one
+
+
+@pytest.mark.parametrize(
+    ("batch", "first", "most"), [(1, 64, 256), (2, 32, 192), (8, 8, 48), (100, 1, 3), (1000, 1, 1)]
+)
+def test_the_products_of_a_batch_share_the_device_before_k_is_split(batch, first, most):
+    """With tiles of 64 x 128 on 132 multiprocessors, of which two blocks each are full."""
+    rung, problem = rungs.find("pipelined"), Problem(64, 512, 65536, batch=batch)
+    filling = with_filling_split(rung, MEDIUM, problem, 132)
+    assert first == filling.SPLIT_K
+    assert max(config.SPLIT_K for config in with_each_split(rung, MEDIUM, problem, 132)) == most
 
 
 @pytest.mark.parametrize(
@@ -303,7 +376,7 @@ def test_a_problem_that_does_not_fit_the_device_is_left_out(evaluator, go, monke
 
     monkeypatch.setattr(evaluator, "operands", operands)
     outcome = go(None, rung="pipelined")
-    assert [found.problem for found in outcome.tuned] == list(problem_sets.STANDARD)
+    assert [found.problem for found in outcome.tuned] == [*problem_sets.STANDARD, *problem_sets.BATCHES]
     assert outcome.curves and any("no room" in failure for failure in outcome.failures)
 
 
@@ -371,7 +444,8 @@ def test_a_config_that_fails_on_a_probe_gets_no_curve(evaluator, go):
 @pytest.mark.parametrize("quick", [pytest.param(False, marks=SLOW), True])
 def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go, quick):
     outcome = go(None, rung="skinny", quick=quick)
-    assert [found.problem for found in outcome.tuned] == list(problem_sets.NARROW)
+    problems = problem_sets.NARROW + (() if quick else problem_sets.NARROW_BATCHES)
+    assert [found.problem for found in outcome.tuned] == list(problems)
     assert outcome.complete and 0 < len(outcome.curves) <= 24
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     rung = rungs.find("skinny")
@@ -390,6 +464,15 @@ def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go, quick)
 def test_what_is_compiled_for_an_anchor_has_tiles_of_about_its_size(problem, fits):
     others = [replace(MEDIUM, BM=16, BN=16), replace(MEDIUM, BM=128, BN=128)]  # one of which fits where it does not
     assert (MEDIUM in of_suitable_size([MEDIUM, *others], problem, 132)) is fits
+
+
+@pytest.mark.parametrize(
+    ("batch", "sides"), [(1, {16, 32, 64}), (131, {16, 32, 64}), (132, {16, 32}), (9999, {16, 32})]
+)
+def test_a_tile_is_less_than_twice_a_product_of_a_batch_that_fills_the_device(batch, sides):
+    """Not smaller for the number of products: the tiles of one count."""
+    drawn = of_suitable_size(PIPELINED.candidates(DEVICE.shared_limit), Problem(20, 20, 64, batch=batch), 132)
+    assert {config.BM for config in drawn} == {config.BN for config in drawn} == sides
 
 
 def test_where_no_tile_is_of_about_its_size_the_nearest_are_tried(evaluator, go):

@@ -50,7 +50,7 @@ def reduce(run: Data, ladder: bool = True) -> Data:
         **about(run),
         "sizes": run["machine_info"]["sizes"],
         "ladder": sorted(rungs, key=lambda row: row["number"] or len(rungs)),
-        **{name: [{kept: row[kept] for kept in _KEPT} for row in of(name)] for name in SETS},
+        **{name: [{kept: row[kept] for kept in _KEPT} | {"batch": _batch(row)} for row in of(name)] for name in SETS},
         "calls": of("host cost"),
         "first": of("first result"),
     }
@@ -79,6 +79,7 @@ def speed_table(data: Data) -> str:
     """Return the speed relative to cuBLAS by kind of problem, and the tuning time on an unknown device."""
     groups = [(f"named shapes, {rule}", rows) for rule, rows in _by(data["shapes"], _rule, _RULES.values()).items()]
     groups += [("narrow results, four layouts", data["narrow"])] if data["narrow"] else []
+    groups += [("batches", data["batches"])] if data.get("batches") else []
     groups += [(f"random, {size}", rows) for size, rows in _by(data["random"], _size, data["sizes"]).items()]
     groups += [(f"random, 1 to 300 GFLOP, {layout}", rows) for layout, rows in _by(data["large"], _layout).items()]
     return "\n".join(
@@ -109,7 +110,7 @@ def set_text(name: str) -> Callable[[Data], str]:
     """Return the function that writes the table of a set, one line a problem."""
 
     def table(data: Data) -> str:
-        rows = data[name]
+        rows = data.get(name)  # a run that was stored before a set was added has none of it
         return "\n".join([f"On {machine(data)}.", "", *_rows(rows), "", _summary(rows)]) if rows else NOT_MEASURED
 
     return table
@@ -201,15 +202,22 @@ def _aggregates(head: str, groups: Sequence[tuple[str, Sequence[Data]]]) -> list
 
 
 def _rows(rows: Sequence[Data]) -> list[str]:
-    heads = ("N", "K", "layout", "lda, ldb, ldc", "rung", "config", "size class", "sgemm ms", "cuBLAS ms", "TFLOP/s")
-    lines = header("M", *heads, "% of cuBLAS", "error / cuBLAS's")
+    of_batches = any(_batch(row) > 1 for row in rows)
+    heads = ("rung", "config", "size class", "sgemm ms", "cuBLAS ms", "TFLOP/s", "% of cuBLAS", "error / cuBLAS's")
+    lines = header("M", "N", "K", "layout", *(("batch",) if of_batches else ()), "lda, ldb, ldc", *heads)
     for row in rows:
-        rate = 2e-9 * row["M"] * row["N"] * row["K"] / row["ms"]
+        rate = 2e-9 * row["M"] * row["N"] * row["K"] * _batch(row) / row["ms"]
         leading = f"{row['lda']}, {row['ldb']}, {row['ldc']}" if _padding(row) else "dense"
-        what = (row["M"], row["N"], row["K"], row["layout"], leading, row["rung"], _rule(row), row["size"])
+        batch = (f"{_batch(row)}",) if of_batches else ()
+        what = (row["M"], row["N"], row["K"], row["layout"], *batch, leading, row["rung"], _rule(row), row["size"])
         times = (f"{row['ms']:.4g}", f"{row['cublas_ms']:.4g}", f"{rate:.3g}", f"{row['percent']:.1f}")
         lines.append(line(*what, *times, f"{_of_cublas_error(row):.2f}"))
     return lines
+
+
+def _batch(row: Data) -> int:
+    """Return the number of products, which a run that was stored before there were batches does not have."""
+    return int(row.get("batch", 1))
 
 
 def _of_cublas_error(row: Data) -> float:
@@ -246,6 +254,7 @@ TABLES: dict[str, Callable[[Data], str]] = {
     "shapes": set_text("shapes"),
     "layouts": set_text("layouts"),
     "narrow": set_text("narrow"),
+    "batches": set_text("batches"),
     "random": random_text("random"),
     "large": random_text("large"),
     "calls": calls_table,

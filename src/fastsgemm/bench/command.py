@@ -11,7 +11,7 @@ from typing import Any
 
 from fastsgemm.bench.sets import GIVEN, SETS
 from fastsgemm.errors import RecordError
-from fastsgemm.problem import Problem
+from fastsgemm.problem import WRITTEN, Problem
 from fastsgemm.progress import say
 from fastsgemm.tuning.output_file import refuse_unwritable
 
@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser, problem: Callable[[str], Proble
         action="append",
         type=problem,
         default=[],
-        metavar="M,N,K[,LAYOUT]",
+        metavar=WRITTEN,
         help="time this problem instead of the sets; repeatable",
     )
     asked.add_argument(

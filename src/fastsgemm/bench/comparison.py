@@ -68,7 +68,8 @@ def figures(data: Data) -> dict[str, Figure]:
 
 
 def _problem(row: Data) -> str:
-    return f"{row['M']},{row['N']},{row['K']},{row['layout']} ld {row['lda']},{row['ldb']},{row['ldc']}"
+    batch = f",x{row['batch']}" if row.get("batch", 1) > 1 else ""  # older runs have no batches
+    return f"{row['M']},{row['N']},{row['K']},{row['layout']}{batch} ld {row['lda']},{row['ldb']},{row['ldc']}"
 
 
 def _figure(ratio: float, *rows: Data) -> Figure:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from fastsgemm.geometry import variants
-from fastsgemm.geometry.layout import Pair, Stored, stored
+from fastsgemm.geometry.layout import Lying
 from fastsgemm.geometry.variants import Call, Operand
 from fastsgemm.problem import LAYOUTS as OPERAND_LAYOUTS
 from fastsgemm.problem import Problem, spell
@@ -36,7 +36,7 @@ def size_class(problem: Problem) -> str:
     if problem.flops < LAUNCH_FLOPS:
         return "launch-bound"
     M, N, K = problem.M, problem.N, problem.K
-    moved = 4 * (M * K + K * N + M * N)
+    moved = 4 * problem.batch * (M * K + K * N + M * N)
     return "memory-bound" if problem.flops < H200_FLOPS_PER_BYTE * moved else "compute-bound"
 
 
@@ -56,28 +56,34 @@ class Sample:
     padding: tuple[int, int, int] = (0, 0, 0)
 
     @property
-    def operands(self) -> tuple[tuple[Pair, Pair], ...]:
-        """Shapes and strides of A, B and C, in floats."""
+    def operands(self) -> tuple[Lying, ...]:
+        """Shapes and strides of A, B and C, in floats. A batch is the first of three dimensions."""
         found = []
         for (shape, strides), padding in zip(variants.dense(self.problem), self.padding, strict=True):
-            down, right = strides
-            found.append((shape, (down + padding, 1) if right == 1 else (1, right + padding)))
+            *_, down, right = strides
+            lines, inner = (shape[-2], (down + padding, 1)) if right == 1 else (shape[-1], (1, right + padding))
+            found.append((shape, (*(lines * max(inner) for _ in shape[:-2]), *inner)))
         return tuple(found)
 
     @property
     def leading_dimensions(self) -> tuple[int, ...]:
         """lda, ldb and ldc."""
-        return tuple(max(strides) for _, strides in self.operands)
+        return tuple(max(strides[-2:]) for _, strides in self.operands)
 
     @property
     def call(self) -> Call:
         """The call that a kernel gets for these operands, at aligned addresses."""
-        return variants.call_for(*self.described)
+        return variants.call_for(*self.described, extents=self.extents)
 
     @property
     def described(self) -> tuple[Operand, ...]:
         """A, B and C, at aligned addresses."""
-        return tuple(Operand(shape, stored(shape, how) or Stored(False, 0)) for shape, how in self.operands)
+        return tuple(map(variants.operand_of, self.operands))
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Those of the batch; none for one product."""
+        return variants.extents_of(self.problem)
 
     @property
     def load_bytes(self) -> int:
@@ -123,6 +129,32 @@ NARROW = (
     *(Sample(Problem(4096, columns, 4096, layout)) for columns in _NARROW for layout in OPERAND_LAYOUTS),
     Sample(Problem(1, 1, 10**6)),
 )
+BATCHES = tuple(
+    map(
+        Sample,
+        (
+            # Attention: scores and their product with the values, for 1024 and 128 tokens, and for one new token.
+            Problem(1024, 1024, 64, "NT", 96),
+            Problem(1024, 64, 1024, "NN", 96),
+            Problem(128, 128, 64, "NT", 96),
+            Problem(128, 64, 128, "NN", 96),
+            Problem(1, 1024, 64, "NT", 96),
+            Problem(1, 64, 1024, "NN", 96),
+            # Squares, in NN and with B transposed.
+            *(
+                Problem(n, n, n, layout, count)
+                for layout in ("NN", "NT")
+                for n, count in ((16, 16384), (32, 4096), (64, 512), (128, 256), (256, 64), (512, 8), (1024, 16))
+            ),
+            # Small and deep, and odd extents.
+            Problem(32, 32, 256, "NN", 512),
+            Problem(64, 64, 4096, "NN", 64),
+            Problem(64, 64, 4096, "TN", 64),
+            Problem(256, 256, 4096, "NN", 8),
+            Problem(33, 65, 129, "NN", 300),
+        ),
+    )
+)
 _TUNED = {
     variants.dense_call(one).problem for one in (*problem_sets.STANDARD, *problem_sets.NARROW, *problem_sets.ANCHORS)
 }
@@ -148,7 +180,7 @@ def large(count: int = 200) -> list[Sample]:
 
 def sets() -> dict[str, tuple[Sample, ...]]:
     """Return the samples of every set by its name."""
-    fixed = {"shapes": NAMED, "layouts": LAYOUTS, "narrow": NARROW, "squares": SQUARES}
+    fixed = {"shapes": NAMED, "layouts": LAYOUTS, "narrow": NARROW, "squares": SQUARES, "batches": BATCHES}
     return fixed | {"random": tuple(all_sizes()), "large": tuple(large())}
 
 
@@ -179,7 +211,7 @@ def _extent(generator: random.Random, least: int, most: int, multiple: int) -> i
     return min(most, max(multiple, multiple * round(drawn / multiple)))
 
 
-def _padding(generator: random.Random, kind: int, strides: Pair) -> int:
+def _padding(generator: random.Random, kind: int, strides: Sequence[int]) -> int:
     if kind == _DENSE:
         return 0
     if kind == _ODD:

@@ -65,7 +65,7 @@ def _losses(data: Data) -> list[str]:
         "|---|---|---|---|---:|---:|---:|",
     ]
     for row in lost:
-        problem = spell(Problem(row["M"], row["N"], row["K"], row["layout"]))
+        problem = spell(Problem(row["M"], row["N"], row["K"], row["layout"], row.get("batch", 1)))
         cells = (f"{row['lda']}, {row['ldb']}, {row['ldc']}", row["rung"], row["rule"])
         times = f"{row['ms']:.4g} | {row['cublas_ms']:.4g} | {row['percent'] / 100:.2f}"
         lines.append(f"| {problem} | {' | '.join(cells)} | {times} |")

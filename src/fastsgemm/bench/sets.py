@@ -29,6 +29,7 @@ SETS = {  # in the order of a report
     "layouts": ProblemSet("4096 x 4096 x 4096 in four layouts", 0.5),
     "narrow": ProblemSet("narrow results", 0.1),
     "squares": ProblemSet("squares in four layouts", 0.1),
+    "batches": ProblemSet("batches", 0.1),
     "random": ProblemSet("random problems of all sizes", 0.06),
     "large": ProblemSet("random problems of 1 to 300 GFLOP", 0.08),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import statistics
@@ -18,7 +19,7 @@ from fastsgemm.heuristics import packing
 from fastsgemm.jit import compiler, source
 from fastsgemm.rungs import kernel_name
 
-_CHECKED_ROWS = 2048  # of C that are compared, at most
+_CHECKED_ROWS = 2048  # of each C that are compared, at most
 _UNIT = 2.0**-24  # float32's unit roundoff
 
 
@@ -27,7 +28,7 @@ class WrongResultError(FastsgemmError, RuntimeError):
 
 
 class Versus:
-    """Times `sgemm` and `torch.mm`, which calls cuBLAS, on the same tensors.
+    """Times `sgemm` and `torch.mm` or `torch.bmm`, which call cuBLAS, on the same tensors.
 
     Parameters
     ----------
@@ -62,16 +63,14 @@ class Versus:
         a, b = (self._tensor(torch.randn, *operand) for operand in sample.operands[:2])
         c, theirs = (self._tensor(self._nan, *sample.operands[2]) for _ in range(2))
         error, cublas_error = self._check(sample, a, b, c, theirs)
-        times = self._stopwatch.samples([lambda: sgemm(a, b, C=c), lambda: torch.mm(a, b, out=theirs)], seconds)
+        cublas = self._cublas(sample)
+        times = self._stopwatch.samples([lambda: sgemm(a, b, C=c), lambda: cublas(a, b, out=theirs)], seconds)
         ms, cublas_ms = map(statistics.median, times)
-        selected = packing.select(self._gpu, *sample.described)
+        selected = packing.select(self._gpu, *sample.described, extents=sample.extents)
         choice = selected.choice
         problem, leading = sample.problem, sample.leading_dimensions
         return {
-            "M": problem.M,
-            "N": problem.N,
-            "K": problem.K,
-            "layout": problem.layout,
+            **dataclasses.asdict(problem),
             **dict(zip(("lda", "ldb", "ldc"), leading, strict=True)),
             "load_bytes": sample.load_bytes,
             "size": size_class(problem),
@@ -88,25 +87,30 @@ class Versus:
             "cublas_error": cublas_error,
         }
 
-    def _tensor(self, make: Any, shape: tuple[int, int], strides: tuple[int, int]) -> Any:
-        """Return a tensor with this shape and these strides, a view of whole lines that `make` allocates."""
-        if strides[1] != 1:
-            return self._tensor(make, shape[::-1], strides[::-1]).t()
-        return make((shape[0], max(strides[0], shape[1])), device=self._device)[:, : shape[1]]
+    def _cublas(self, sample: Sample) -> Any:
+        return self._torch.bmm if sample.extents else self._torch.mm
 
-    def _nan(self, shape: tuple[int, int], device: str) -> Any:
+    def _tensor(self, make: Any, shape: Sequence[int], strides: Sequence[int]) -> Any:
+        """Return a tensor with this shape and these strides, a view of whole lines that `make` allocates."""
+        *batch, rows, columns = shape
+        *steps, down, right = strides
+        if right != 1:
+            return self._tensor(make, (*batch, columns, rows), (*steps, right, down)).mT
+        return make((*batch, rows, max(down, columns)), device=self._device)[..., :columns]
+
+    def _nan(self, shape: Sequence[int], device: str) -> Any:
         return self._torch.full(shape, math.nan, device=device)
 
     def _check(self, sample: Sample, a: Any, b: Any, c: Any, theirs: Any) -> tuple[float, float]:
         """Multiply with both, and return their errors: ||C - C64||_F / ||C64||_F."""
         torch, problem = self._torch, sample.problem
         sgemm(a, b, C=c)
-        torch.mm(a, b, out=theirs)
+        self._cublas(sample)(a, b, out=theirs)
         rows = torch.randperm(problem.M, device=self._device)[:_CHECKED_ROWS]
-        exact = a[rows].double() @ b.double()
-        error, cublas_error = (float((x[rows].double() - exact).norm() / exact.norm()) for x in (c, theirs))
-        whole = c.as_strided((problem.M, max(c.stride(0), problem.N)), (c.stride(0), 1))
-        if bool(torch.isnan(c).any()) or not bool(torch.isnan(whole[:, problem.N :]).all()):
+        exact = a[..., rows, :].double() @ b.double()
+        error, cublas_error = (float((x[..., rows, :].double() - exact).norm() / exact.norm()) for x in (c, theirs))
+        whole = c.as_strided((*c.shape[:-1], max(c.stride(-2), problem.N)), c.stride())
+        if bool(torch.isnan(c).any()) or not bool(torch.isnan(whole[..., problem.N :]).all()):
             raise WrongResultError(f"{sample}: an element of C was not written, or one beyond a row of C was")
         if not error <= 2 * _UNIT * math.sqrt(problem.K):
             raise WrongResultError(f"{sample}: error {error}")
@@ -129,8 +133,9 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     wanted = set()
     for sample in samples:
         a, b, c = sample.described
-        chosen = dispatch.choose_config(gpu, None, None, a, b, c)
-        launch = dispatch.kernel_launch(gpu.arch, chosen.rung, chosen.config, variants.call_for(chosen.a, chosen.b, c))
+        chosen = dispatch.choose_config(gpu, None, None, a, b, c, extents=sample.extents)
+        call = variants.call_for(chosen.a, chosen.b, c, extents=sample.extents)
+        launch = dispatch.kernel_launch(gpu.arch, chosen.rung, chosen.config, call)
         wanted.add((source.generate(chosen.rung, chosen.config, launch.variant), chosen.rung.kernel))
         if chosen.a.padded or chosen.b.padded:
             wanted.add((source.helper("pack"), kernel_name("pack")))

@@ -152,18 +152,18 @@ def choose_config(
 ) -> Chosen:
     """Return the rung and config of a product: the caller's where both are given, else the heuristics' choice.
 
-    Operands are packed only if neither is given, and only those of one product: `extents` are those of a batch.
+    Operands are packed only if neither is given. `extents` are those of a batch.
     """
-    if rung is not None or extents:
-        problem = variants.as_dense(variants.call_for(a, b, c, extents=extents))
-        if rung is None or config is None:
+    if rung is not None:
+        if config is None:
+            problem = variants.as_dense(variants.call_for(a, b, c, extents=extents))
             if rung in (*rungs.IN_ORDER, rungs.PIPELINED_IN_ORDER):
                 choice = batch_invariant.choose(device, problem, rung)
             else:
                 choice = choose(device, rung, problem)
             rung, config = choice.rung, choice.config
         return Chosen(rung, rungs.in_order(config, a.shape[1]) if rung in rungs.IN_ORDER else config, a, b)
-    selected = packing.select(device, a, b, c)
+    selected = packing.select(device, a, b, c, extents=extents)
     return Chosen(selected.choice.rung, selected.choice.config, *packing.operands(selected.packed, a, b))
 
 

@@ -15,10 +15,9 @@ from msgspec import Struct
 from fastsgemm.config import VECTOR
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry.layout import Lying, Pair, stored
-from fastsgemm.problem import MAX_EXTENT
+from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, MAX_GRID
 
 DIMENSIONS = 3  # of a batch in one launch; as in cuda_src/device/batch.cuh
-_MAX_GRID = 65535  # blocks of a grid along y and along z
 _STRUCT = struct.Struct(f"3I4x{3 * DIMENSIONS}q")  # as `Batch` in cuda_src/device/batch.cuh
 _SOURCE = struct.Struct(f"Q{2 + DIMENSIONS}q")  # as `Source` in cuda_src/device/source.cuh
 
@@ -62,9 +61,9 @@ class Batch(Struct, frozen=True):
         """
         if self.count == 1:
             return ()
-        deep = -(-self.count // _MAX_GRID)
-        if deep > _MAX_GRID:
-            raise ShapeError(f"a batch of {self.count} products is too large, the limit is {_MAX_GRID**2}")
+        if self.count > MAX_BATCH:
+            raise ShapeError(f"a batch of {self.count} products is too large, the limit is {MAX_BATCH}")
+        deep = -(-self.count // MAX_GRID)
         return (-(-self.count // deep), deep)
 
     @property

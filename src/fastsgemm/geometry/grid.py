@@ -42,7 +42,7 @@ def steps(K: Any, alpha: Any, beta: Any) -> tuple[Any, Any]:
 
 
 def tiles(config: Config, problem: Problem) -> int:
-    """Return the number of tiles of C, for a problem as the rung computes it."""
+    """Return the number of tiles of the C of one product, for a problem as the rung computes it."""
     return -(-problem.M // config.BM) * -(-problem.N // config.BN)
 
 

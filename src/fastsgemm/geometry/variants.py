@@ -13,7 +13,7 @@ from fastsgemm.config import VECTOR, WIDTHS, Config
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Source, Strides
 from fastsgemm.geometry.grid import split
-from fastsgemm.geometry.layout import Pair, Stored, stored, vector_width
+from fastsgemm.geometry.layout import Lying, Pair, Stored, stored, vector_width
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
@@ -235,19 +235,35 @@ class Variant(Struct, frozen=True):
         return ("T" if self.trans_a else "N") + ("T" if self.trans_b else "N")
 
 
-def dense(problem: Problem) -> tuple[tuple[Pair, Pair], ...]:
-    """Return shape and strides of A, B and C where nothing lies between their elements."""
+def dense(problem: Problem) -> tuple[Lying, Lying, Lying]:
+    """Return shape and strides of A, B and C where nothing lies between their elements.
+
+    A batch is the first of three dimensions.
+    """
     M, N, K = problem.M, problem.N, problem.K
-    shapes = ((M, K), (K, N), (M, N))
-    return tuple(
-        (shape, (1, shape[0]) if letter == "T" else (shape[1], 1))
-        for shape, letter in zip(shapes, (*problem.layout, "N"), strict=True)
+    batch = extents_of(problem)
+    a, b, c = (
+        ((*batch, rows, columns), (*(rows * columns for _ in batch), *((1, rows) if letter == "T" else (columns, 1))))
+        for (rows, columns), letter in zip(((M, K), (K, N), (M, N)), (*problem.layout, "N"), strict=True)
     )
+    return a, b, c
+
+
+def extents_of(problem: Problem) -> tuple[int, ...]:
+    """Return the extents of the batch of a problem in dense arrays: none for one product."""
+    return () if problem.batch == 1 else (problem.batch,)
+
+
+def operand_of(lying: Lying) -> Operand:
+    """Return an aligned operand of this shape and these strides, of which any before the last two are of a batch."""
+    (*_, rows, columns), (*steps, down, right) = lying
+    how = stored((rows, columns), (down, right))
+    return Operand((rows, columns), how or Stored(False, 0), steps=tuple(steps))
 
 
 def dense_operands(problem: Problem) -> tuple[Operand, Operand, Operand]:
     """Return A, B and C of a problem in dense, aligned arrays."""
-    a, b, c = (Operand(shape, stored(shape, strides) or Stored(False, 0)) for shape, strides in dense(problem))
+    a, b, c = map(operand_of, dense(problem))
     return a, b, c
 
 
@@ -257,4 +273,4 @@ def dense_call(problem: Problem) -> Call:
     The database is asked for the problem of this call: a vector fits both layouts, and a C with one column is computed
     as its transpose.
     """
-    return variants.call_for(*dense_operands(problem))
+    return variants.call_for(*dense_operands(problem), extents=extents_of(problem))

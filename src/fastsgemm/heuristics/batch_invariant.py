@@ -20,7 +20,7 @@ from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.choose import EXACT, NEAREST, PREDICTED, Choice, Option, distance, fits_of
+from fastsgemm.heuristics.choose import EXACT, NEAREST, PREDICTED, Choice, Option, distance, fits_of, is_comparable
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.database import kept
 from fastsgemm.heuristics.database_entries import GENERIC, Curve, Record
@@ -48,7 +48,7 @@ def choose(device: DeviceTraits, problem: Problem, rung: Rung = BATCH_INVARIANT)
 
 @kept
 def _choose(device: DeviceInfo, problem: Problem, rung: Rung) -> Choice:
-    records = _records(device, SKINNY_IN_ORDER)
+    records = _records(device, SKINNY_IN_ORDER, problem)
     if rung is SKINNY_IN_ORDER:
         return _skinny(device, records, problem)
     known = any(record.arch == device.arch for record in records)
@@ -70,7 +70,7 @@ def _skinny(device: DeviceInfo, records: tuple[Record, ...], problem: Problem) -
 
 def _pipelined(device: DeviceInfo, problem: Problem) -> Choice:
     look = partial(_options, device, problem)
-    records = _records(device, BATCH_INVARIANT)
+    records = _records(device, BATCH_INVARIANT, problem)
     exact = _exact(records, device, problem)
     if exact is not None:
         config = rungs.in_order(exact.config, problem.K)
@@ -95,8 +95,13 @@ def _none_legal(device: DeviceInfo, rung: Rung) -> ConfigError:
     return ConfigError(f"no record of rung {rung.name} is legal with {device.shared_limit} bytes of shared memory")
 
 
+def _records(device: DeviceInfo, rung: Rung, problem: Problem) -> tuple[Record, ...]:
+    """Return the records that can be the nearest one of a problem."""
+    return tuple(record for record in _legal_records(device, rung) if is_comparable(record, problem))
+
+
 @kept
-def _records(device: DeviceInfo, rung: Rung) -> tuple[Record, ...]:
+def _legal_records(device: DeviceInfo, rung: Rung) -> tuple[Record, ...]:
     """Return the records for the device, then those for all."""
     files = [database.of_rung(arch, rung.name) for arch in (device.arch, GENERIC)]
     ours = (each for file in files for each in file.records if not rung.violations(each.config, device.shared_limit))

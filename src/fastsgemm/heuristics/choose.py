@@ -186,10 +186,9 @@ class _Tier:
         """Return the record of this very problem: of two the first, which is the user's own."""
         return next((one for one in self._measured.get(problem, ()) if self._legal(one.config)), None)
 
-    @cached_property
-    def records(self) -> tuple[Record, ...]:
-        """All records with a legal config."""
-        return tuple(record for record in self._records if self._legal(record.config))
+    def comparable(self, problem: Problem) -> tuple[Record, ...]:
+        """Return the records with a legal config that can be the nearest one of a problem."""
+        return tuple(one for one in self._records if is_comparable(one, problem) and self._legal(one.config))
 
     @cached_property
     def fits(self) -> tuple[Fit, ...]:
@@ -261,7 +260,8 @@ def _nearest(known: _Knowledge, rung: Rung, problem: Problem) -> Choice:
     ConfigError
         There is no record that is legal on the device.
     """
-    records = next((tier.records for tier in known.tiers(rung) if tier.records), None)
+    comparable = (tier.comparable(problem) for tier in known.tiers(rung))
+    records = next((found for found in comparable if found), None)
     if records is None:
         raise ConfigError(f"no record of rung {rung.name} is legal with {known.shared_limit} bytes of shared memory")
     near = min(records, key=lambda record: distance(record.problem, problem))
@@ -278,6 +278,11 @@ def _rank(problem: Problem, choice: Choice) -> tuple[bool, int, float, int]:
     """
     split = partial_accumulators.splits_few(choice.rung, choice.config, with_swap_ab(choice.rung, problem))
     return split, _RULES.index(choice.rule), math.inf if choice.ms is None else choice.ms, -choice.rung.number
+
+
+def is_comparable(record: Record, problem: Problem) -> bool:
+    """Return whether a record can be the nearest one of a problem: it is of one product, or of as many products."""
+    return record.problem is None or record.problem.batch in (1, problem.batch)
 
 
 def distance(known: Problem | None, problem: Problem) -> tuple[int, float]:

@@ -42,7 +42,7 @@ def splits(config: Config, problem: Problem, multiprocessors: float) -> list[int
         As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     multiprocessors : int
     """
-    count, deep = tiles(config, problem), least_depth(config)
+    count, deep = tiles(config, problem) * problem.batch, least_depth(config)
     return [
         parts
         for fewer, parts in zip(FEWER, PARTS, strict=True)

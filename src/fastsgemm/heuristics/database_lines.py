@@ -9,12 +9,13 @@ from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
 
 from fastsgemm.heuristics.database_entries import MS_LIMITS, CurveNumbers
-from fastsgemm.problem import MAX_EXTENT, Problem
+from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, Problem
 
 Text = Annotated[str, Meta(min_length=1)]
 Date = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
 Extent = Annotated[int, Meta(ge=1, le=MAX_EXTENT)]
 Layout = Literal["NN", "NT", "TN", "TT"]
+Batch = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
 Ms = Annotated[float, Meta(ge=MS_LIMITS[0], le=MS_LIMITS[1])]
 Rate = Annotated[float, Meta(ge=1e-12, le=1e12)]  # TFLOP/s, or a speed relative to cuBLAS
 Multiprocessors = Annotated[int, Meta(ge=1, le=2**16)]
@@ -37,11 +38,12 @@ class ProblemLine(Struct, forbid_unknown_fields=True):
     N: Extent
     K: Extent
     layout: Layout
+    batch: Batch = 1  # a record of one product has none
 
     @property
     def problem(self) -> Problem:
         """The same as `Problem`."""
-        return Problem(self.M, self.N, self.K, self.layout)
+        return Problem(self.M, self.N, self.K, self.layout, self.batch)
 
 
 class MeasuredLine(Struct, tag_field="origin", tag="measured", forbid_unknown_fields=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fastsgemm.heuristics.database_entries import (
     Tools,
     tflops,
 )
+from fastsgemm.problem import Problem
 
 _NEWER = ("SEGMENT",)  # constants that schema 3 did not have at first
 
@@ -82,7 +84,7 @@ def _constants(config: Config) -> dict[str, int]:
 
 def _order(record: Record) -> tuple[Any, ...]:
     p = record.problem
-    extents = (p.layout, p.M * p.N * p.K, p.M, p.N) if p else ()
+    extents = (p.layout, p.M * p.N * p.K, p.M, p.N, p.batch) if p else ()
     return (rungs.find(record.rung).number, record.rung, record.device or "", *extents)
 
 
@@ -96,7 +98,7 @@ def _record_line(record: Record) -> dict[str, Any]:
     line: dict[str, Any] = {
         "rung": record.rung,
         "device": record.device,
-        "problem": None if p is None else {"M": p.M, "N": p.N, "K": p.K, "layout": p.layout},
+        "problem": None if p is None else _problem_line(p),
         "constants": _constants(record.config),
         "origin": record.origin,
     }
@@ -108,6 +110,11 @@ def _record_line(record: Record) -> dict[str, Any]:
         "cublas_ratio": None if record.cublas_ratio is None else round(record.cublas_ratio, 4),
         **_tools_line(record.tools),
     }
+
+
+def _problem_line(problem: Problem) -> dict[str, Any]:
+    """Return the fields of a problem, the batch only where there is one, so that older versions can read the others."""
+    return {name: value for name, value in asdict(problem).items() if name != "batch" or value > 1}
 
 
 def _curve_line(curve: Curve) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fastsgemm import device, rungs
@@ -14,7 +14,7 @@ from fastsgemm.heuristics import choose, database, fp16x3, packing
 from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
 from fastsgemm.heuristics.fp16x3 import Fp16x3Choice
-from fastsgemm.problem import Problem, checked, checked_batch, spell
+from fastsgemm.problem import Problem, checked, spell
 from fastsgemm.rungs import Rung
 
 _SHOWN = 4  # alternatives
@@ -54,11 +54,11 @@ class Explanation:
 
     def json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        p, choice, found = self.problem, self.choice, self.fp16x3
+        choice, found = self.choice, self.fp16x3
         asked: dict[str, Any] = {
             "device": self.device.name,
             "arch": self.device.arch,
-            "problem": {"M": p.M, "N": p.N, "K": p.K, "layout": p.layout, "batch": p.batch},
+            "problem": asdict(self.problem),
             "precision": "ieee" if found is None else "fp16x3",
             "rung": self.rung,
         }
@@ -199,7 +199,7 @@ def explain(
     """
     asked = None if rung is None else rungs.find(rung)
     precision = rungs.precision_of(asked, precision)
-    problem = replace(variants.dense_call(checked(Problem(M, N, K, layout))).problem, batch=checked_batch(batch))
+    problem = variants.dense_call(checked(Problem(M, N, K, layout, batch))).problem
     device_info = device_at(device)
     if batch_invariant or asked in rungs.IN_ORDER:
         ordered, _ = rungs.batch_invariant(asked, None, precision)
@@ -207,8 +207,9 @@ def explain(
     found = None if precision == "ieee" else _of_tensor_cores(device_info, problem, forced=asked is not None)
     if found is not None:
         asked = None  # an IEEE kernel is one that the heuristics choose
-    if asked is None and batch == 1:
-        selected = packing.select(device_info, *variants.dense_operands(problem))
+    if asked is None:
+        extents = variants.extents_of(problem)
+        selected = packing.select(device_info, *variants.dense_operands(problem), extents=extents)
         packed = tuple(name for name, wanted in zip("AB", selected.packed, strict=True) if wanted)
         return Explanation(device_info, problem, selected.choice, found, packed, selected.ms)
     return Explanation(device_info, problem, choose.choose(device_info, asked, problem), found)

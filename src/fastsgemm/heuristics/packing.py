@@ -44,7 +44,7 @@ class Selection(Struct, frozen=True):
     ms: float = 0.0
 
 
-def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> Selection:
+def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = ()) -> Selection:
     """Return the quickest way to compute a product, as far as is known or predicted, for a caller who names no rung.
 
     Parameters
@@ -52,9 +52,11 @@ def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> Selectio
     device : Device
     a, b, c : Operand
         As the caller passes them.
+    extents : tuple of int
+        Those of a batch, whose operands are never packed.
     """
-    best = Selection(choose.choose(device, None, _problem(a, b, c)))
-    if best.choice.ms is None:
+    best = Selection(choose.choose(device, None, _problem(a, b, c, extents)))
+    if extents or best.choice.ms is None:
         return best
     fitted, limit = database.fitted(device.arch), _MOST_SHARE * best.choice.ms
     least = best.choice.ms * (1.0 - _LEAST_GAIN if best.choice.rule == choose.EXACT else 1.0)
@@ -75,8 +77,8 @@ def operands(which: Which, a: Operand, b: Operand) -> tuple[Operand, Operand]:
     return a.packed(trans=True) if which[0] else a, b.packed(trans=False) if which[1] else b
 
 
-def _problem(a: Operand, b: Operand, c: Operand) -> Problem:
-    return variants.as_dense(variants.call_for(a, b, c))
+def _problem(a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> Problem:
+    return variants.as_dense(variants.call_for(a, b, c, extents=extents))
 
 
 def _in_vain(which: Which, a: Operand, b: Operand) -> bool:

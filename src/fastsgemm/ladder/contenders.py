@@ -121,7 +121,7 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int 
     Raises
     ------
     ShapeError
-        The operands do not fit into the memory of the host.
+        The problem is a batch, or the operands do not fit into the memory of the host.
     DeviceError
         The device does not exist or cannot be used.
     """
@@ -185,7 +185,7 @@ def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders
     Raises
     ------
     ShapeError
-        The operands do not fit into memory, or the product takes too long.
+        The problem is a batch, the operands do not fit into memory, or the product takes too long.
     NoDriverError
         A rung was named.
     """
@@ -221,7 +221,15 @@ def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders
 
 
 def operands(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return A and B, stored as the layout says and filled with the same normal numbers every time, and an empty C."""
+    """Return A and B, stored as the layout says and filled with the same normal numbers every time, and an empty C.
+
+    Raises
+    ------
+    ShapeError
+        The problem is a batch.
+    """
+    if problem.batch > 1:
+        raise ShapeError(f"the ladder compares rungs on one product, got the batch {spell(problem)}")
     generator = np.random.default_rng(0)
     a, b = (
         generator.standard_normal(shape[::-1] if column_major else shape, np.float32)

@@ -32,6 +32,8 @@ class Baseline:
 def product(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:
     """Return cuBLAS's C = A @ B on these arrays, or None if neither PyTorch nor CuPy can use the device.
 
+    They are matrices, or batches with three dimensions.
+
     It turns TF32 off for the whole process. An environment variable can override that, so check the result.
     """
     return _through_torch(a, b, c) or _through_cupy(a, b, c)
@@ -47,6 +49,7 @@ def _through_torch(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline |
         return None
     torch.set_float32_matmul_precision("highest")
     x, y, z = map(from_dlpack, (a, b, c))
+    multiply = torch.mm if z.dim() == 2 else torch.bmm
 
     @cache
     def exact() -> Any:
@@ -55,7 +58,7 @@ def _through_torch(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline |
     def error() -> float:
         return float((z.double() - exact()).norm() / exact().norm())
 
-    return Baseline(f"cuBLAS through PyTorch {torch.__version__}", lambda: torch.mm(x, y, out=z), error)
+    return Baseline(f"cuBLAS through PyTorch {torch.__version__}", lambda: multiply(x, y, out=z), error)
 
 
 def _through_cupy(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:

@@ -1,4 +1,7 @@
-"""Which configs of a search space are worth a trial on one problem."""
+"""Which configs of a search space are worth a trial on one problem.
+
+Of a batch, the tiles of one product are looked at: many products of few steps of k do not make large tiles fast.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from fastsgemm.rungs import Rung
 _MOST_SLICED = 1024  # tiles of C; with more of them blocks fill the device, and sliced-K is not tried
 _FINEST = 16  # tiles of C per multiprocessor; configs with more tiles are tried only if no other config is left
 _COARSEST = 4  # a tile must have fewer than this many times the rows and the columns of C
+_COARSEST_OF_MANY = 2  # the same for a batch that fills the device, where what a tile computes beside C takes time
 _FILLED = 2  # blocks per multiprocessor that fill a device
 
 
@@ -50,7 +54,9 @@ def of_suitable_size(configs: Sequence[Config], problem: Problem, multiprocessor
         As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     multiprocessors : int
     """
-    inside = [c for c in configs if c.BM < _COARSEST * problem.M and c.BN < _COARSEST * problem.N]
+    coarsest = _COARSEST if problem.batch < multiprocessors else _COARSEST_OF_MANY
+    rows, columns = coarsest * problem.M, coarsest * problem.N
+    inside = [c for c in configs if rows > c.BM and columns > c.BN]
     few = [c for c in inside if tiles(c, problem) <= _FINEST * multiprocessors]
     if few or not configs:
         return few
@@ -88,7 +94,7 @@ def with_filling_split(rung: Rung, config: Config, problem: Problem, multiproces
         As the caller passes it.
     multiprocessors : int
     """
-    count = tiles(config, with_swap_ab(rung, problem))
+    count = tiles(config, with_swap_ab(rung, problem)) * problem.batch
     configs = with_each_split(rung, config, problem, multiprocessors)
     filling = [c for c in configs if c.split_k == 1 or c.split_k * count <= _FILLED * multiprocessors]
     return max(filling, key=lambda c: c.split_k)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -78,7 +79,7 @@ class Checkpoint:
         if self._file is not None:
             line = {
                 **self._stamp,
-                "problem": problem and [problem.M, problem.N, problem.K, problem.layout],
+                "problem": problem and astuple(problem),
                 "rung": rung,
                 "constants": config.constants,
                 "turn": turn,
@@ -107,8 +108,8 @@ class Checkpoint:
 def _parsed(entry: dict[str, Any]) -> tuple[Key, float | str]:
     """Return the key and the result of a line, or raise `FastsgemmError` or `KeyError`."""
     extents, constants, turn = entry["problem"], entry["constants"], entry["turn"]
-    if extents is not None and (not isinstance(extents, list) or len(extents) != 4):
-        raise RecordError(f"a problem is [M, N, K, layout], got {extents!r}")
+    if extents is not None and (not isinstance(extents, list) or len(extents) != 5):
+        raise RecordError(f"a problem is [M, N, K, layout, batch], got {extents!r}")
     if not isinstance(constants, dict) or not isinstance(turn, str):
         raise RecordError("constants must be an object and turn must be text")
     problem = None if extents is None else checked(Problem(*extents))

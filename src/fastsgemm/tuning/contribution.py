@@ -78,7 +78,7 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     rung : str
     problem : str
-        As ``M,N,K,LAYOUT``.
+        As `fastsgemm.problem.spell` writes it.
     ms, cublas_ms : tuple of float
         Device times of the repeats, taken in turns.
     error, cublas_error : float or None

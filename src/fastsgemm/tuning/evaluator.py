@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -40,13 +41,17 @@ _ONE, _ZERO = 1.0, 0.0  # alpha and beta
 _CHECKED = (516, 388, 132)  # M, N, K of the check: several tiles and a ragged one each way, multiples of 4
 _GUARDED = (12, 12, 132)  # the same for kernels that are compiled for less than a tile of C
 _NARROW = (12, 388, 2180)  # the same for rung 10, whose tiles are deep
+_PRODUCTS = 2  # of the check of a kernel for batches
 _LONG = 2 * 10**10  # FLOPs; a product of at least this needs no warm-up, because its time hides the start-up costs
 _DRAWN = 1 << 22  # random numbers, repeated to fill the operands
 
 
 @dataclass(frozen=True)
 class _Reference:
-    """A problem with its operands as stored, their product in float64, and what rounding may add to each element."""
+    """A problem with its operands as stored, their product in float64, and what rounding may add to each element.
+
+    The arrays have three dimensions, of which the first is the batch.
+    """
 
     problem: Problem
     a: np.ndarray
@@ -192,8 +197,8 @@ class DeviceEvaluator:
 
     def operands(self, problem: Problem) -> Timer:
         """See `Evaluator`. All problems share the same memory, which grows to the largest of them."""
-        sizes = (problem.M * problem.K, problem.K * problem.N, problem.M * problem.N)
-        for place, size in enumerate(sizes):
+        for place, (shape, _) in enumerate(variants.dense(problem)):
+            size = math.prod(shape)
             if self._memory[place] is None or self._memory[place].shape[1] < size:
                 self._memory[place] = self._allocate(size, place)
         return _DeviceTimer(self, problem, self._memory)
@@ -234,7 +239,7 @@ class DeviceEvaluator:
         b.upload(reference.b)
         c.buffer.fill(_POISON, stream=c.stream)
         multiply(self.gpu, LEGACY_STREAM, *views(problem, self._memory), _ONE, _ZERO, job.rung, job.config)
-        result = np.empty((problem.M, problem.N), np.float32)
+        result = np.empty(reference.exact.shape, np.float32)
         c.download(result)
         return result
 
@@ -325,7 +330,7 @@ class Lent:
 
 
 def views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, View]:
-    """Return the operands of a problem as dense matrices that begin where these arrays begin."""
+    """Return the operands of a problem as dense arrays that begin where these arrays begin."""
     found = []
     for array, (shape, strides) in zip(arrays, variants.dense(problem), strict=True):
         pointer, (_, _, *rest) = array.view
@@ -348,12 +353,15 @@ def _fill(array: DeviceArray, numbers: np.ndarray) -> None:
 
 def _reference(problem: Problem) -> _Reference:
     generator = np.random.default_rng(1)
-    a = generator.standard_normal((problem.M, problem.K), np.float32)
-    b = generator.standard_normal((problem.K, problem.N), np.float32)
+    a = generator.standard_normal((problem.batch, problem.M, problem.K), np.float32)
+    b = generator.standard_normal((problem.batch, problem.K, problem.N), np.float32)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     # In any order of summation, the error is at most about K * 2^-24 times the sum of the products' magnitudes.
     bound = (problem.K + 1) * 2.0**-24 * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64))
-    a, b = (np.ascontiguousarray(x.T if letter == "T" else x) for x, letter in zip((a, b), problem.layout, strict=True))
+    a, b = (
+        np.ascontiguousarray(np.swapaxes(x, 1, 2) if letter == "T" else x)
+        for x, letter in zip((a, b), problem.layout, strict=True)
+    )
     return _Reference(problem, a, b, exact, bound)
 
 
@@ -368,7 +376,7 @@ def _problem_of(arch: str, job: Job) -> Problem:
         for m in (M, M + 1, M + 2):
             for n in (N, N + 1, N + 2):
                 for k in (many, many - 1, many - 2):
-                    computed = Problem(m, n, k, wanted.layout)
+                    computed = Problem(m, n, k, wanted.layout, _PRODUCTS if wanted.batched else 1)
                     problem = computed.transposed if wanted.trans_c else computed
                     if job_of(arch, job.rung, job.config, problem).variant == wanted:
                         return problem

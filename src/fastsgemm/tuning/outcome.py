@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -156,13 +156,12 @@ class Outcome:
 
 
 def _row(found: Tuned) -> dict[str, Any]:
-    problem = found.problem
     return {
-        "problem": {"M": problem.M, "N": problem.N, "K": problem.K, "layout": problem.layout},
+        "problem": asdict(found.problem),
         "rung": found.rung,
         "constants": found.config.constants,
         "ms": found.ms,
-        "tflops": tflops(problem, found.ms),
+        "tflops": tflops(found.problem, found.ms),
         "shipped_constants": found.shipped_config.constants,
         "of_shipped": found.shipped_ms and found.shipped_ms / found.ms,
         "of_cublas": found.cublas_ms and found.cublas_ms / found.ms,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm import rungs
@@ -48,12 +48,16 @@ class RunPlan:
     def of(self, space: Space) -> tuple[Problem, ...]:
         """Return the problems that are tuned for the rung of a space.
 
-        If several rungs are tuned, each gets only the problems that suit it.
+        If several rungs are tuned, each gets only the problems that suit it, and those that `sgemm` does not use by
+        default get no batches. A quick run leaves the batches of the standard set out: compiling more kernels for them
+        would take too much of its time.
         """
         if not self.problems:
-            return space.problems
+            return tuple(one for one in space.problems if one.batch == 1) if self.quick else space.problems
         rung = rungs.find(space.rung)
-        suited = tuple(problem for problem in self.problems if rung.suits(problem.M, problem.N))
+        suited = tuple(
+            one for one in self.problems if rung.suits(one.M, one.N) and (one.batch == 1 or rung in rungs.DEFAULTS)
+        )
         return suited if len(self.spaces) > 1 else self.problems
 
     @property
@@ -120,9 +124,9 @@ def plan_run(
         require_tensor_cores(device_info)
         return RunPlan(device_info, (), (), quick, rates=True)
     everything = not chosen and rung is None and space is None and not quick
-    return RunPlan(
-        device_info, chosen, _spaces(rung, space, quick), quick, rates=everything and supported(device_info.arch)
-    )
+    rates = everything and supported(device_info.arch)
+    found = RunPlan(device_info, chosen, _spaces(rung, space, quick), quick, rates)
+    return replace(found, spaces=tuple(one for one in found.spaces if found.of(one)))
 
 
 def _problem(shape: str | Sequence[int] | Problem) -> Problem:

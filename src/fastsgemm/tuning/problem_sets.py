@@ -45,6 +45,18 @@ NARROW = (
     Problem(32, 32, 262144),
 )
 
+# Only for the default rungs: the scores of an attention and their product with the values, for 96 heads of 64 and 1024
+# tokens, and small squares.
+BATCHES = (
+    Problem(1024, 1024, 64, "NT", 96),
+    Problem(1024, 64, 1024, batch=96),
+    Problem(512, 512, 512, batch=8),
+    Problem(64, 64, 64, batch=512),
+    Problem(32, 32, 32, batch=4096),
+)
+# The same attention for one new token.
+NARROW_BATCHES = (Problem(1, 1024, 64, "NT", 96), Problem(1, 64, 1024, batch=96))
+
 STANDARD: tuple[Problem, ...] = (
     *SQUARES,
     *RAGGED,

@@ -58,7 +58,7 @@ class RungTuning:
     def __init__(self, plan: RunPlan, space: Space, sweep: Sweep, outcome: Outcome) -> None:
         self._plan, self._space, self._sweep, self._outcome = plan, space, sweep, outcome
         self._problems = plan.of(space)
-        self._largest: Result | None = None  # of the largest problem in layout NN so far
+        self._largest: Result | None = None  # of the largest problem in layout NN so far, not of a batch
         self._ranked: dict[Problem, list[Config]] = {}  # the candidates of each searched problem, the fastest first
         self._rung = rungs.find(space.rung)
         self._limit = plan.device.shared_limit
@@ -168,7 +168,8 @@ class RungTuning:
         effort = QUICK if self._plan.quick else DECIDE
         shipped = self._shipped(problem)
         few = [*few, *self._best_compiled(problem)]
-        if self._largest and problem.flops >= _LONG_FLOPS and problem.layout == self._largest.problem.layout:
+        alone = problem.layout == "NN" and problem.batch == 1
+        if self._largest and problem.flops >= _LONG_FLOPS and alone:
             few = list(dict.fromkeys(map(base_config, self._largest.times)))[:_LONG_TRIES]
         worthy = [config for config in distinct(few, problem) if worth_trying(config, problem)] or few
         tried = [other for config in worthy for other in self._with_each_split(base_config(config), problem)]
@@ -177,7 +178,7 @@ class RungTuning:
         result = self._search(problem, [*tried, shipped], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
         if result.best is not None:
-            if problem.layout == "NN" and (not self._largest or problem.flops > self._largest.problem.flops):
+            if alone and (not self._largest or problem.flops > self._largest.problem.flops):
                 self._largest = result
             config, ms = self._winner(result, effort)
             self._outcome.tuned.append(

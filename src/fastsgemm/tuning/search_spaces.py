@@ -17,10 +17,12 @@ from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.problem_sets import (
     ANCHORS,
+    BATCHES,
     CALIBRATION,
     HUGE,
     NARROW,
     NARROW_ANCHORS,
+    NARROW_BATCHES,
     STANDARD,
     VARIANT_ANCHORS,
 )
@@ -237,7 +239,7 @@ PIPELINED = Space(
         {"ORDER": (1, 4, 5), "FRAGMENTS": (1, 2), "SPREAD": (0, 1, 2)},
         {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 4), "CP_ASYNC": (1, 2), "STAGES": (2, 3, 4)},
     ),
-    problems=(*STANDARD, *HUGE),
+    problems=(*STANDARD, *BATCHES, *HUGE),
     variants=VARIANT_ANCHORS,
     calibration=CALIBRATION,
 )
@@ -255,7 +257,7 @@ SKINNY = Space(
         "SPLIT_K": (1,),
     },
     refined=({"MIN_BLOCKS": (1, 2, 3)},),
-    problems=NARROW,
+    problems=(*NARROW, *NARROW_BATCHES),
     anchors=NARROW_ANCHORS,
 )
 

@@ -47,11 +47,12 @@ def tune(
     Parameters
     ----------
     shapes : iterable, optional
-        Problems as ``(M, N, K)``, ``(M, N, K, layout)`` or ``"M,N,K,LAYOUT"``. Default: the standard set of each
-        rung; then curves are measured too, from which the cost model predicts other problems.
+        Problems as ``(M, N, K)``, ``(M, N, K, layout)`` or ``"M,N,K,LAYOUT"``, batches as ``"M,N,K,LAYOUT,xCOUNT"``.
+        Default: the standard set of each rung; then curves are measured too, from which the cost model predicts other
+        problems.
     rung : str or int, optional
-        The rung to tune. Default: every rung that has a search space; in a quick run, the rungs that `sgemm` uses
-        by default.
+        The rung to tune. Default: every rung that has a search space; in a quick run and for a batch, the rungs that
+        `sgemm` uses by default.
     space : str, optional
         The name of the search space. Default: the one of the rung.
     quick : bool

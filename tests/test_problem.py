@@ -1,0 +1,65 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastsgemm.errors import ShapeError
+from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, checked, octaves, parse, spell
+
+EXTENTS = st.integers(1, MAX_EXTENT)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("1,2,3", Problem(1, 2, 3)),
+        ("4096, 32 ,7,tn", Problem(4096, 32, 7, "TN")),
+        ("1,1,1,NN", Problem(1, 1, 1)),
+        ("64", Problem(64, 64, 64)),
+        ("64,64,64,x512", Problem(64, 64, 64, "NN", 512)),
+        ("1024,64,32, nt , X96 ", Problem(1024, 64, 32, "NT", 96)),
+        ("64,x8", Problem(64, 64, 64, "NN", 8)),
+        ("1,2,3,TT,x1", Problem(1, 2, 3, "TT")),
+    ],
+)
+def test_a_problem_is_read(text, problem):
+    assert parse(text) == problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "1,2", "1,2,3,4", "1,2,3,NX", "1,2,x", "-1,2,3", "1.5,2,3", "1,2,3,NN,4",
+        "x8", "1,2,x8", "1,2,3,x8,NN", "1,2,3,NN,x", "1,2,3,NN,x-8", "1,2,3,NN,xx8", "1,2,3,x2,x2", "1,2,3,x8.0",
+    ],
+)  # fmt: skip
+def test_what_is_no_problem_is_refused(text):
+    with pytest.raises(ShapeError, match="M,N,K or M,N,K,LAYOUT, for a batch with ,xCOUNT after it"):
+        parse(text)
+
+
+@given(EXTENTS, EXTENTS, EXTENTS, st.sampled_from(LAYOUTS), st.integers(1, MAX_BATCH))
+def test_every_problem_is_read_back(M, N, K, layout, batch):
+    problem = Problem(M, N, K, layout, batch)
+    assert parse(spell(problem)) == problem
+
+
+def test_what_goes_without_saying_is_not_written():
+    assert spell(Problem(1, 2, 3)) == "1,2,3"
+    assert spell(Problem(1, 2, 3, "NT", 4)) == "1,2,3,NT,x4"
+
+
+@pytest.mark.parametrize("extents", [(0, 1, 1), (1, MAX_EXTENT + 1, 1)])
+def test_extents_have_limits(extents):
+    with pytest.raises(ShapeError, match=str(MAX_EXTENT)):
+        checked(Problem(*extents))
+
+
+@pytest.mark.parametrize("batch", [0, -1, MAX_BATCH + 1, 2.0, True, "2", None])
+def test_a_batch_has_limits(batch):
+    with pytest.raises(ShapeError, match=f"a batch has 1 to {MAX_BATCH} products, got {batch!r}"):
+        checked(Problem(64, 64, 64, "NN", batch))
+
+
+def test_a_batch_is_as_far_away_as_an_extent():
+    assert octaves(Problem(64, 64, 64), Problem(64, 64, 64, "TT")) == 0.0
+    assert octaves(Problem(64, 64, 64, batch=8), Problem(64, 32, 128, batch=2)) == 4.0
