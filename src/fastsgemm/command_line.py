@@ -224,13 +224,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(json=False)
     _finish(parser, _everything)
     commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,tune,prepare,bench,cache}")
+    for add in (_add_info, _add_ladder, _add_explain, _add_tune, _add_prepare, _add_bench, _add_cache):
+        add(commands)
+    return parser
 
+
+def _add_info(commands: Any) -> None:
     found = commands.add_parser(
         "info", help="show devices, driver, NVRTC, kernel cache and the tuning record in use", epilog=_EPILOG
     )
-    _size(found, f"the problem whose tuning record is shown; default {square.N}")
+    _size(found, f"the problem whose tuning record is shown; default {DEFAULT_SIZE.N}")
     _finish(found, _info)
 
+
+def _add_ladder(commands: Any) -> None:
     climb = commands.add_parser(
         "ladder",
         help="check every rung against float64, then time it and cuBLAS",
@@ -239,7 +246,11 @@ def _parser() -> argparse.ArgumentParser:
         "rung and count its memory accesses and instructions.",
         epilog=_EPILOG,
     )
-    _size(climb, f"the problem; default {square.N}, on a simulated device {simulated.N}", written="M,N,K[,LAYOUT]")
+    _size(
+        climb,
+        f"the problem; default {DEFAULT_SIZE.N}, on a simulated device {SIMULATED_SIZE.N}",
+        written="M,N,K[,LAYOUT]",
+    )
     names = ", ".join(map(str, RUNGS))
     climb.add_argument(
         "--rung",
@@ -257,6 +268,8 @@ def _parser() -> argparse.ArgumentParser:
     climb.add_argument("--plot", action="store_true", help="also draw the rates, or the simulated counts, as bars")
     _finish(climb, _ladder)
 
+
+def _add_explain(commands: Any) -> None:
     why = commands.add_parser(
         "explain",
         help="show which constants a problem gets, and why",
@@ -267,6 +280,8 @@ def _parser() -> argparse.ArgumentParser:
     _call(why)
     _finish(why, _explain)
 
+
+def _add_tune(commands: Any) -> None:
     search = commands.add_parser(
         "tune",
         help="search the fastest constants on this device (also: python -m fastsgemm.tune)",
@@ -285,6 +300,8 @@ def _parser() -> argparse.ArgumentParser:
     add_options(search)
     _finish(search, tune_as_asked)
 
+
+def _add_prepare(commands: Any) -> None:
     ahead = commands.add_parser(
         "prepare",
         help="compile the kernels of some problems before their first call",
@@ -305,16 +322,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     _finish(ahead, _prepare)
 
+
+def _add_bench(commands: Any) -> None:
     beside = commands.add_parser(
         "bench", help="time sgemm beside cuBLAS on many problems", description=bench.DESCRIPTION, epilog=_EPILOG
     )
     bench.add_options(beside, _problem)
     _finish(beside, bench.bench_as_asked)
 
+
+def _add_cache(commands: Any) -> None:
     stored = commands.add_parser("cache", help="show or empty the folder of compiled kernels")
     stored.add_argument("--clear", action="store_true", help="delete all compiled kernels; calls compile them again")
     _finish(stored, _cache)
-    return parser
 
 
 def _finish(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespace], int]) -> None:
