@@ -188,8 +188,9 @@ class CostModel:
         at = self._at_k(problem.K, rows)
         count = count[at.options.of]
         ms = self._times_at(problem, at, count)
-        if accumulators and partial_accumulators.is_long(problem, self._fitted):
-            ms *= at.slowdown
+        needed = partial_accumulators.chains_needed(problem, self._fitted) if accumulators else 1
+        if needed > 1:
+            ms *= at.slowdown(needed)
         if rows > 1:
             np.putmask(ms, at.too_shallow | (at.options.fewer * count >= limit), np.inf)
         return ms
