@@ -4,7 +4,7 @@ A sum of K steps in n chains of equal length errs like sqrt(K / n): that holds w
 cuBLAS. So the errors of cuBLAS say how many chains it uses, and a sum in n of these / 1.44 chains errs at most 1.2 times
 as much. How many chains that is depends on the size of C, because cuBLAS shares out K where tiles of C do not fill the
 device. The numbers are data of the architecture; see `fastsgemm.heuristics.database_entries.Fitted`. Those for an H200
-cover all but about 1 % of 1700 problems.
+cover about 99 % of the 1367 problems whose errors are known.
 """
 
 from __future__ import annotations
