@@ -254,7 +254,7 @@ class Fitted(Struct, frozen=True):
         that saves a wait for a copy; with more, the main loop without it is faster, because the compiler makes better
         code of it.
     packing_ms : float
-        Time of packing an operand of no elements, which is mostly the launch.
+        Time of packing an operand of no elements, which is mostly the launch. A and B have one each.
     packing_bytes_per_ms : float
         Rate at which operands are packed, in bytes read and written. 0: not measured, and no operand is packed.
     odd_store_bytes_per_ms : float
