@@ -490,6 +490,7 @@ def test_the_time_of_shipped_records_is_predicted_within_a_bound(rung, least, me
         if record.rung == rung and record.ms is not None and whole in models:
             model, multiprocessors = models[whole]
             predicted = model.predict_split(record.problem, record.config, multiprocessors)
-            errors.append(abs(predicted * partial_accumulators.cost(record.config, record.problem.K, fitted) / record.ms - 1))
+            predicted *= partial_accumulators.cost(record.config, record.problem.K, fitted)
+            errors.append(abs(predicted / record.ms - 1))
     assert len(errors) >= least
     assert sum(errors) / len(errors) < mean and max(errors) < worst

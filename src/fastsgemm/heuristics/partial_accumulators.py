@@ -1,10 +1,10 @@
 """How many partial accumulators an element of C gets: the longer a chain of FMAs, the larger its rounding error.
 
-A sum of K steps in n chains of equal length errs like sqrt(K / n): that holds within a few per cent for all rungs and for
-cuBLAS. So the errors of cuBLAS say how many chains it uses, and a sum in n of these / 1.44 chains errs at most 1.2 times
-as much. How many chains that is depends on the size of C, because cuBLAS shares out K where tiles of C do not fill the
-device. The numbers are data of the architecture; see `fastsgemm.heuristics.database_entries.Fitted`. Those for an H200
-cover about 99 % of the 1367 problems whose errors are known.
+A sum of K steps in n chains of equal length errs like sqrt(K / n), within a few per cent: ours and that of cuBLAS. So the
+errors of cuBLAS say how many chains it uses, and n / 1.44 chains err at most 1.2 times as much. How many that is depends
+on the size of C, because cuBLAS shares out K where tiles of C do not fill the device. The numbers are data of the
+architecture; see `fastsgemm.heuristics.database_entries.Fitted`. Those for an H200 are enough for about 99 % of the 1367
+problems whose errors are known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fastsgemm.rungs import Rung
 FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
 _MOST_CONFIGS = 4096  # of which answers are kept
 ACCUMULATORS = (4, 8)  # numbers of partial accumulators that are used; with more numbers, more kernels are compiled
-LEAST_STEPS = 256  # of k: with fewer, most of the time is what a block costs once, and chains cost no larger share of it
+LEAST_STEPS = 256  # of k: with fewer, chains cost no larger share, because most of the time is what a block costs once
 
 
 def splits_few(rung: Rung, config: Config, problem: Problem) -> bool:
