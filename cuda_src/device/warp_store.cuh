@@ -51,7 +51,7 @@ struct WarpStore {
                     mine[(i * WNITER + j / TN) * PATCH + j % TN * LD + lane] = acc[first + i][j];
             __syncwarp();  // the lanes have written
             const float *const from = mine + lane % TN * LD + lane / TN;
-#pragma unroll 1  // a row has stores enough in flight, and unrolled they are a third of the compilation
+#pragma unroll
             for (int i = 0; i < PASS_ROWS; ++i)
 #pragma unroll
                 for (int e = 0; e < 32 * TN; e += 32) {
