@@ -42,6 +42,7 @@ def _fitted() -> list[str]:
             lambda one: _if_packed(one, 1e-9 * one.odd_store_bytes_per_ms),
         ),
         ("least time of the second kernel of split-K, µs", lambda one: f"{1e3 * one.reduction_ms:g}"),
+        ("what each part of K adds to that, µs", lambda one: f"{1e3 * one.reduction_ms_per_part:g}"),
         ("rate of that kernel, TB/s read and written", lambda one: f"{1e-9 * one.reduction_bytes_per_ms:g}"),
         ("time with four partial accumulators, relative to one chain", lambda one: f"{one.accumulators_cost:g}"),
         ("steps of k at which that holds", lambda one: f"{one.accumulators_steps:,}"),

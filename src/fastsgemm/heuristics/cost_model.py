@@ -225,7 +225,7 @@ class CostModel:
         ms: Floats = read + options.stored(time[1], problem, swap_ab)
         np.maximum(ms, 4.0 * (M + N) * problem.batch * at.per_byte, out=ms)
         if options.split:
-            ms += options.reduction
+            ms += at.reduction
             ms += 4.0 * M * N * problem.batch * at.reduction_per_byte
         if M * N * problem.batch > MAX_BLOCKS:
             np.putmask(ms, count > MAX_BLOCKS, np.inf)

@@ -247,6 +247,8 @@ class Fitted(Struct, frozen=True):
         any number) each pair of steps of k and of chains says how many chains a sum of at least so many steps needs.
     reduction_ms : float
         Least time of the second kernel of split-K.
+    reduction_ms_per_part : float
+        What each part of K adds to the time of that kernel, besides its bytes.
     reduction_bytes_per_ms : float
         Rate at which it reads and writes partial sums, which are mostly in L2.
     peeled_tiles : int
@@ -266,6 +268,7 @@ class Fitted(Struct, frozen=True):
     accumulators_steps: int = 1
     long_sums: tuple[tuple[int | None, tuple[tuple[int, int], ...]], ...] = ()
     reduction_ms: float = 0.0
+    reduction_ms_per_part: float = 0.0
     reduction_bytes_per_ms: float = 1e12
     peeled_tiles: int = 0
     packing_ms: float = 0.0

@@ -62,6 +62,7 @@ class Configs:
         self.bandwidth = _floats(fit.numbers.bandwidth for fit in fits)
         of_arch = [database.fitted(fit.curve.arch) for fit in fits]
         self.reduction_ms = _floats(one.reduction_ms for one in of_arch)
+        self.reduction_ms_per_part = _floats(one.reduction_ms_per_part for one in of_arch)
         self.reduction_rate = _floats(one.reduction_bytes_per_ms for one in of_arch)
         # The chains of each part of K, where partial accumulators can make more of them, and what each of these costs.
         self.chains = _floats(
@@ -111,6 +112,7 @@ class Options:
         self.tail = every.tail.take(self.of, axis=1)
         self.bandwidth = every.bandwidth[self.of]
         self.reduction = np.where(parts > 1, every.reduction_ms[self.of], 0.0)
+        self.reduction_per_part = np.where(parts > 1, every.reduction_ms_per_part[self.of], 0.0)
         self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
         self.chains, self.per_chain = every.chains[self.of], every.per_chain[self.of]
         self.calibration = every.calibration[self.of]
@@ -219,6 +221,7 @@ class AtK:
         self.times = _Times(options, depth)
         self.alone = (self.times.lightest[0] - self.times.lightest[1]) * options.calibration
         self.per_byte = steps / options.bandwidth
+        self.reduction = options.reduction + count * options.reduction_per_part
         self.reduction_per_byte = (count + 2.0) / options.reduction_rate
         self._chains = count * options.chains
         self._per_chain = count * options.per_chain / max(K, partial_accumulators.LEAST_STEPS)
