@@ -266,7 +266,7 @@ def test_the_time_in_parts_is_that_of_more_blocks_with_less_to_do_and_a_sum():
     best, config = predicted.best(problem, SMS)
     assert config.SPLIT_K == 4 and dataclasses.replace(config, SPLIT_K=1) == PIPE
     fitted, outputs = database.fitted("sm_90"), 4 * problem.M * problem.N
-    adding = fitted.reduction_ms + outputs * (4 + 2) / fitted.reduction_bytes_per_ms
+    adding = fitted.reduction_ms + 4 * fitted.reduction_ms_per_part + outputs * (4 + 2) / fitted.reduction_bytes_per_ms
     whole = ms(Problem(4 * 64 * 11, 128 * 6, 1024))
     assert best == pytest.approx(whole + adding, rel=0.05)
     assert best < 0.5 * predicted.predict(problem, SMS)
@@ -490,6 +490,7 @@ def test_the_time_of_shipped_records_is_predicted_within_a_bound(rung, least, me
         if record.rung == rung and record.ms is not None and whole in models:
             model, multiprocessors = models[whole]
             predicted = model.predict_split(record.problem, record.config, multiprocessors)
-            errors.append(abs(predicted * partial_accumulators.cost(record.config, fitted) / record.ms - 1))
+            predicted *= partial_accumulators.cost(record.config, record.problem.K, fitted)
+            errors.append(abs(predicted / record.ms - 1))
     assert len(errors) >= least
     assert sum(errors) / len(errors) < mean and max(errors) < worst

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import scalar_cost_model
 
 from fastsgemm import rungs
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
+from fastsgemm.geometry.grid import split
 from fastsgemm.heuristics import choose, database, database_entries, partial_accumulators
 from fastsgemm.heuristics.cost_model import splits
+from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.problem import Problem
 
 H200 = 232448
@@ -20,40 +23,99 @@ FITTED = database.fitted("sm_90")
 RUNG = rungs.find("pipelined")
 
 
+FEW = Fitted(long_sums=((1000, ((17, 2), (256, 9))), (None, ((1024, 4),))))
+
+
 @pytest.mark.parametrize(
-    ("problem", "change", "expected"),
+    ("problem", "expected"),
     [
-        (Problem(1000, 1000, 1024), {}, 4),
-        (Problem(1000, 1000, 1023), {}, 1),  # short enough
-        (Problem(1000, 900, 256), {}, 4),  # a C that does not fill a device
-        (Problem(1000, 900, 255), {}, 1),
-        (Problem(1000, 901, 256), {}, 1),
-        (Problem(256, 512, 255), {}, 4),  # a small C
-        (Problem(256, 513, 255), {}, 1),
-        (Problem(256, 512, 16), {}, 1),  # nothing to shorten
-        (Problem(256, 512, 17), {}, 4),
-        (Problem(1000, 1000, 4096), {"PARTIAL_ACCUMULATORS": 8}, 8),  # it was said
-        (Problem(1000, 1000, 4096), {"SPLIT_K": 4}, 1),  # shared out among blocks
-        (Problem(1000, 1000, 4096), {"SPLIT_K": 2}, 4),
-        (Problem(1000, 1000, 4096), {"SPLIT_K": 2, "SLICED_K": 2}, 1),  # and threads
-        (Problem(1000, 1000, 300), {"SPLIT_K": 300}, 1),
+        (Problem(10, 100, 16), 1),
+        (Problem(10, 100, 17), 2),
+        (Problem(10, 100, 255), 2),
+        (Problem(10, 100, 256), 9),
+        (Problem(10, 101, 256), 1),  # a larger C
+        (Problem(10, 101, 1023), 1),
+        (Problem(10, 101, 1024), 4),
     ],
     ids=str,
 )
-def test_long_sums_are_made_of_four_chains_if_they_are_one_chain(problem, change, expected):
+def test_the_chains_that_a_sum_needs_follow_from_the_size_of_c_and_k(problem, expected):
+    assert partial_accumulators.chains_needed(problem, FEW) == expected
+    assert partial_accumulators.chains_needed(problem, Fitted()) == 1
+
+
+@pytest.mark.parametrize(
+    ("needed", "change", "expected"),
+    [
+        (1, {}, 1),
+        (2, {}, 4),
+        (4, {}, 4),
+        (5, {}, 8),
+        (8, {}, 8),
+        (33, {}, 8),  # no more are used
+        (33, {"PARTIAL_ACCUMULATORS": 2}, 2),  # it was said
+        (4, {"SPLIT_K": 4}, 1),  # shared out among blocks
+        (5, {"SPLIT_K": 4}, 4),
+        (4, {"SPLIT_K": 2, "SLICED_K": 2}, 1),  # and threads
+        (17, {"SPLIT_K": 2, "SLICED_K": 2}, 8),
+        (20, {"SPLIT_K": 300}, 1),  # 1000 steps are 63 tiles
+    ],
+    ids=str,
+)
+def test_a_config_gets_the_chains_that_it_lacks(needed, change, expected):
     given = replace(PIPE, **change)
-    found = partial_accumulators.shortened(given, problem, H200, FITTED)
-    assert (
-        expected == found.PARTIAL_ACCUMULATORS
-        and replace(found, PARTIAL_ACCUMULATORS=given.PARTIAL_ACCUMULATORS) == given
+    found = partial_accumulators.shortened(
+        given, Problem(1000, 1000, 1000), H200, Fitted(long_sums=((None, ((1, needed),)),))
     )
+    assert expected == found.PARTIAL_ACCUMULATORS
+    assert replace(found, PARTIAL_ACCUMULATORS=given.PARTIAL_ACCUMULATORS) == given
+
+
+def summed(a, b, chains):
+    """Return the sums of products in so many chains of FMAs of equal length, whose sums are added in their order."""
+    total = None
+    for part in np.array_split(np.arange(a.shape[1]), chains):
+        chain = np.zeros(a.shape[0], np.float32)
+        for k in part:  # a double has room for the product, and rounds it with the sum nearly always as an FMA does
+            chain = (a[:, k].astype(np.float64) * b[:, k] + chain).astype(np.float32)
+        total = chain if total is None else total + chain
+    return total
+
+
+@pytest.mark.parametrize("K", [640, 2560])
+@pytest.mark.parametrize("chains", [1, 4, 9])
+def test_the_error_of_a_sum_falls_with_the_root_of_its_chains(K, chains):
+    """The rule rests on this: a sum of K steps in n chains errs like 0.3 u sqrt(K / n)."""
+    generator = np.random.default_rng(K)
+    a, b = generator.standard_normal((2, 4000, K)).astype(np.float32)
+    exact = np.einsum("ij,ij->i", a.astype(np.float64), b.astype(np.float64))
+    error = np.linalg.norm(summed(a, b, chains) - exact) / np.linalg.norm(exact)
+    assert error == pytest.approx(0.3015 * 2.0**-24 * (K / chains) ** 0.5, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("problem", "of_cublas"),
+    [
+        (Problem(836, 2579, 4338, "NT"), 4.21e-7),
+        (Problem(3512, 248, 7696, "TT"), 5.26e-7),
+        (Problem(7168, 7168, 7168), 1.52e-6),
+        (Problem(5120, 5120, 5120, "TN"), 7.41e-7),
+        (Problem(736, 688, 1568, "TN"), 2.74e-7),
+    ],
+    ids=str,
+)
+def test_choices_err_as_little_as_promised(problem, of_cublas):
+    """The errors of cuBLAS were measured on an H200; ours follows from the number of chains."""
+    config = choose.choose(DeviceInfo("NVIDIA H200", "sm_90", H200, 132), RUNG, problem).config
+    chains = split(config, problem.K)[0] * config.SLICED_K * config.PARTIAL_ACCUMULATORS
+    assert 0.3015 * 2.0**-24 * (problem.K / chains) ** 0.5 <= 1.2 * of_cublas
 
 
 def test_sums_that_do_not_fit_into_shared_memory_stay_one_chain():
     """The two stages of this tile take 17,408 bytes and the sums 16,384."""
-    problem, need = Problem(1000, 1000, 1024), 17408 + 16384
+    problem, need = Problem(1000, 1000, 2560), 17408 + 16384
     assert replace(PIPE, PARTIAL_ACCUMULATORS=4).shared_bytes == need
-    assert partial_accumulators.shortened(PIPE, problem, need, FITTED).PARTIAL_ACCUMULATORS == 4
+    assert partial_accumulators.shortened(PIPE, problem, need, FITTED).PARTIAL_ACCUMULATORS == 8
     assert partial_accumulators.shortened(PIPE, problem, need - 1, FITTED) == PIPE
     found = RUNG.violations(replace(PIPE, PARTIAL_ACCUMULATORS=4), need - 1)
     assert [str(one) for one in found] == [
@@ -73,13 +135,25 @@ def test_the_choice_for_an_untuned_problem_has_short_chains():
     device = DeviceInfo("NVIDIA H200", "sm_90", H200, 132)
     found = choose.choose(device, RUNG, Problem(3001, 2999, 3003))
     assert found.rule == choose.PREDICTED
-    parts = found.config.SPLIT_K * found.config.SLICED_K * found.config.PARTIAL_ACCUMULATORS
-    assert parts >= partial_accumulators.ACCUMULATORS and all(
-        o.config.SPLIT_K * o.config.SLICED_K * o.config.PARTIAL_ACCUMULATORS >= 4 for o in found.options
+    needed = partial_accumulators.chains_needed(Problem(3001, 2999, 3003), FITTED)
+    assert needed > 1 and all(
+        needed <= one.SPLIT_K * one.SLICED_K * one.PARTIAL_ACCUMULATORS
+        for one in (found.config, *(option.config for option in found.options))
     )
     assert all(
         o.config.PARTIAL_ACCUMULATORS == 1 for o in choose.choose(device, RUNG, Problem(3001, 2999, 203)).options
     )
+
+
+def test_chains_cost_a_share_of_the_time_that_falls_with_k():
+    several, fitted = replace(PIPE, PARTIAL_ACCUMULATORS=4), Fitted(accumulators_cost=1.04, accumulators_steps=2000)
+    cost = partial_accumulators.cost
+    assert cost(several, 2000, fitted) == pytest.approx(1.04) and cost(PIPE, 2000, fitted) == 1.0
+    assert cost(several, 4000, fitted) == pytest.approx(1.02)
+    assert cost(several, 2000, fitted, own=1.10) == pytest.approx(1.10)  # measured for the config itself
+    assert cost(replace(several, PARTIAL_ACCUMULATORS=8), 2000, fitted) == pytest.approx(1.08)
+    assert cost(replace(several, SPLIT_K=2), 2000, fitted) == pytest.approx(1.08)  # as many in each part
+    assert cost(several, 10, fitted) == cost(several, partial_accumulators.LEAST_STEPS, fitted)
 
 
 def test_chains_are_not_free():
@@ -98,10 +172,10 @@ def test_chains_are_not_free():
         for parts in splits(whole, problem, device.multiprocessors):
             used = partial_accumulators.shortened(replace(whole, SPLIT_K=parts), problem, H200, FITTED)
             ms = plain[whole].predict_split(problem, replace(whole, SPLIT_K=parts), device.multiprocessors)
-            costs[used] = partial_accumulators.cost(used, FITTED, plain[whole].accumulators_cost) * ms
+            costs[used] = partial_accumulators.cost(used, problem.K, FITTED, plain[whole].accumulators_cost) * ms
         # The numbers of a curve have 7 digits, those of the scalar model all.
         assert option.ms == pytest.approx(costs[option.config], rel=1e-5)
         assert costs[option.config] == min(costs.values())
         seen.add(option.config.PARTIAL_ACCUMULATORS)
-    assert seen == {1, partial_accumulators.ACCUMULATORS}
+    assert seen == {1, *partial_accumulators.ACCUMULATORS}
     assert [option.ms for option in found.options] == sorted(option.ms for option in found.options)

@@ -251,7 +251,9 @@ class CostModel:
             return self._part(problem, problem.K, multiprocessors)
         whole = self._part(problem, chunk, multiprocessors / count)
         outputs = 4.0 * problem.M * problem.N  # bytes
-        return whole + self._fitted.reduction_ms + outputs * (count + 2) / self._fitted.reduction_bytes_per_ms
+        fitted = self._fitted
+        adding = fitted.reduction_ms + count * fitted.reduction_ms_per_part
+        return whole + adding + outputs * (count + 2) / fitted.reduction_bytes_per_ms
 
     def predict(self, problem: Problem, multiprocessors: float) -> float:
         """Return the predicted device time in ms, with K in one part, on a device with so many multiprocessors."""

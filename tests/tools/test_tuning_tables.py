@@ -27,9 +27,10 @@ def test_fitted_numbers_have_the_units_that_their_lines_state(texts, shipped):
     assert lines["packing an operand of no elements, µs"] == f"{1e3 * fitted['packing_ms']:g} | nothing is packed"
     rates = [f"{one['reduction_bytes_per_ms'] * 1e3 / 1e12:g}" for one in (fitted, generic)]
     assert lines["rate of that kernel, TB/s read and written"] == " | ".join(rates)
-    elements, steps = fitted["long_sums"][0]
-    long = lines[f"steps of k from which a sum of a C of at most {elements:,} elements is long"]
-    assert long.split(" | ")[0] == str(steps)
+    elements, [[steps, chains], *_] = fitted["long_sums"][0]
+    needs = lines[f"chains of a sum of a C of at most {elements:,} elements"]
+    assert needs.startswith(f"{chains} from K = {steps}, ")
+    assert lines["chains of a sum of a larger C"].startswith(f"{fitted['long_sums'][-1][1][0][1]} from K = ")
 
 
 def test_the_spread_of_the_curves_is_that_of_the_file(texts, shipped):

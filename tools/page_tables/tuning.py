@@ -42,11 +42,16 @@ def _fitted() -> list[str]:
             lambda one: _if_packed(one, 1e-9 * one.odd_store_bytes_per_ms),
         ),
         ("least time of the second kernel of split-K, µs", lambda one: f"{1e3 * one.reduction_ms:g}"),
+        ("what each part of K adds to that, µs", lambda one: f"{1e3 * one.reduction_ms_per_part:g}"),
         ("rate of that kernel, TB/s read and written", lambda one: f"{1e-9 * one.reduction_bytes_per_ms:g}"),
-        ("time with partial accumulators, relative to one chain", lambda one: f"{one.accumulators_cost:g}"),
+        ("time with four partial accumulators, relative to one chain", lambda one: f"{one.accumulators_cost:g}"),
+        ("steps of k at which that holds", lambda one: f"{one.accumulators_steps:,}"),
         ("most tiles of K for which the ragged end of K comes first", lambda one: str(one.peeled_tiles)),
     ]
-    rows += [(_long(elements), lambda one, elements=elements: _steps(one, elements)) for elements, _ in here.long_sums]
+    rows += [
+        (_long(elements), lambda one, elements=elements: _needs(dict(one.long_sums).get(elements, ())))
+        for elements, _ in here.long_sums
+    ]
     return [
         *header("fitted number", _device(), "architectures without measurements"),
         *(line(what, shown(here), shown(others)) for what, shown in rows),
@@ -59,13 +64,12 @@ def _if_packed(fitted: Fitted, value: float) -> str:
 
 
 def _long(elements: int | None) -> str:
-    size = "any C" if elements is None else f"a C of at most {elements:,} elements"
-    return f"steps of k from which a sum of {size} is long"
+    size = "a larger C" if elements is None else f"a C of at most {elements:,} elements"
+    return f"chains of a sum of {size}"
 
 
-def _steps(fitted: Fitted, elements: int | None) -> str:
-    steps = dict(fitted.long_sums).get(elements)
-    return "" if steps is None else f"{steps:,}"
+def _needs(needs: tuple[tuple[int, int], ...]) -> str:
+    return ", ".join(f"{chains} from K = {steps:,}" for steps, chains in needs)
 
 
 def _device() -> str:

@@ -188,8 +188,9 @@ class CostModel:
         at = self._at_k(problem.K, rows)
         count = count[at.options.of]
         ms = self._times_at(problem, at, count)
-        if accumulators and partial_accumulators.is_long(problem, self._fitted):
-            ms *= at.slowdown
+        needed = partial_accumulators.chains_needed(problem, self._fitted) if accumulators else 1
+        if needed > 1:
+            ms *= at.slowdown(needed)
         if rows > 1:
             np.putmask(ms, at.too_shallow | (at.options.fewer * count >= limit), np.inf)
         return ms
@@ -224,7 +225,7 @@ class CostModel:
         ms: Floats = read + options.stored(time[1], problem, swap_ab)
         np.maximum(ms, 4.0 * (M + N) * problem.batch * at.per_byte, out=ms)
         if options.split:
-            ms += options.reduction
+            ms += at.reduction
             ms += 4.0 * M * N * problem.batch * at.reduction_per_byte
         if M * N * problem.batch > MAX_BLOCKS:
             np.putmask(ms, count > MAX_BLOCKS, np.inf)

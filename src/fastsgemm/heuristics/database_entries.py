@@ -203,7 +203,7 @@ class Curve(Struct, frozen=True):
     calibration : float
         How many times longer the steps of K take on other problems than the points say, as measured on some.
     accumulators_cost : float
-        Time with partial accumulators over the time without; 0: not measured for this config, see `Fitted`.
+        Time with four partial accumulators over the time without; 0: not measured for this config, see `Fitted`.
     numbers : CurveNumbers or None
         What the points give, if it is stored.
     """
@@ -238,12 +238,17 @@ class Fitted(Struct, frozen=True):
     Attributes
     ----------
     accumulators_cost : float
-        Time of a kernel with partial accumulators over its time without.
-    long_sums : tuple of (int or None, int)
-        Pairs of elements of C and steps of k, by ascending elements. For a C of at most so many elements (None: any
-        number) a sum is long from so many steps on, and gets partial accumulators.
+        Time of a kernel with four partial accumulators over its time without, at `accumulators_steps` steps of k.
+    accumulators_steps : int
+        Steps of k at which that and `Curve.accumulators_cost` hold. With more, the ends of the chains take a smaller
+        share of the time.
+    long_sums : tuple of (int or None, tuple of (int, int))
+        Pairs of elements of C and of what sums need, by ascending elements. For a C of at most so many elements (None:
+        any number) each pair of steps of k and of chains says how many chains a sum of at least so many steps needs.
     reduction_ms : float
         Least time of the second kernel of split-K.
+    reduction_ms_per_part : float
+        What each part of K adds to the time of that kernel, besides its bytes.
     reduction_bytes_per_ms : float
         Rate at which it reads and writes partial sums, which are mostly in L2.
     peeled_tiles : int
@@ -251,7 +256,7 @@ class Fitted(Struct, frozen=True):
         that saves a wait for a copy; with more, the main loop without it is faster, because the compiler makes better
         code of it.
     packing_ms : float
-        Time of packing an operand of no elements, which is mostly the launch.
+        Time of packing an operand of no elements, which is mostly the launch. A and B have one each.
     packing_bytes_per_ms : float
         Rate at which operands are packed, in bytes read and written. 0: not measured, and no operand is packed.
     odd_store_bytes_per_ms : float
@@ -260,8 +265,10 @@ class Fitted(Struct, frozen=True):
     """
 
     accumulators_cost: float = 1.0
-    long_sums: tuple[tuple[int | None, int], ...] = ()
+    accumulators_steps: int = 1
+    long_sums: tuple[tuple[int | None, tuple[tuple[int, int], ...]], ...] = ()
     reduction_ms: float = 0.0
+    reduction_ms_per_part: float = 0.0
     reduction_bytes_per_ms: float = 1e12
     peeled_tiles: int = 0
     packing_ms: float = 0.0

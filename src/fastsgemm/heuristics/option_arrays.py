@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -62,10 +62,13 @@ class Configs:
         self.bandwidth = _floats(fit.numbers.bandwidth for fit in fits)
         of_arch = [database.fitted(fit.curve.arch) for fit in fits]
         self.reduction_ms = _floats(one.reduction_ms for one in of_arch)
+        self.reduction_ms_per_part = _floats(one.reduction_ms_per_part for one in of_arch)
         self.reduction_rate = _floats(one.reduction_bytes_per_ms for one in of_arch)
-        # The parts of K from which on chains are short enough without partial accumulators, and what these cost.
-        self.enough_parts = _floats(partial_accumulators.fewest_parts(c, shared_limit) for c in configs)
-        self.accumulators_cost = _floats(fit.curve.accumulators_cost or fitted.accumulators_cost for fit in fits)
+        # The chains of each part of K, where partial accumulators can make more of them, and what each of these costs.
+        self.chains = _floats(
+            c.sliced_k if partial_accumulators.can_accumulate(c, shared_limit) else np.inf for c in configs
+        )
+        self.per_chain = _floats(partial_accumulators.per_chain(fit.curve.accumulators_cost, fitted) for fit in fits)
         self.calibration = _floats(fit.curve.calibration for fit in fits)
         self.full = _floats(fit.curve.blocks_per_sm for fit in fits)
         self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
@@ -109,8 +112,9 @@ class Options:
         self.tail = every.tail.take(self.of, axis=1)
         self.bandwidth = every.bandwidth[self.of]
         self.reduction = np.where(parts > 1, every.reduction_ms[self.of], 0.0)
+        self.reduction_per_part = np.where(parts > 1, every.reduction_ms_per_part[self.of], 0.0)
         self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
-        self.enough_parts, self.accumulators_cost = every.enough_parts[self.of], every.accumulators_cost[self.of]
+        self.chains, self.per_chain = every.chains[self.of], every.per_chain[self.of]
         self.calibration = every.calibration[self.of]
         self.full = every.full[self.of]
         self.place = every.place[self.of].astype(np.float64)
@@ -217,13 +221,17 @@ class AtK:
         self.times = _Times(options, depth)
         self.alone = (self.times.lightest[0] - self.times.lightest[1]) * options.calibration
         self.per_byte = steps / options.bandwidth
+        self.reduction = options.reduction + count * options.reduction_per_part
         self.reduction_per_byte = (count + 2.0) / options.reduction_rate
-        self._count = count
+        self._chains = count * options.chains
+        self._per_chain = count * options.per_chain / max(K, partial_accumulators.LEAST_STEPS)
 
-    @cached_property
-    def slowdown(self) -> Floats:
-        """The cost of the partial accumulators that configs get if the sums of the problem are long."""
-        found: Floats = np.where(self._count < self.options.enough_parts, self.options.accumulators_cost, 1.0)
+    def slowdown(self, needed: int) -> Floats:
+        """Return the cost of the partial accumulators that configs get where a sum needs so many chains."""
+        missing = needed / self._chains
+        fewer, more = partial_accumulators.ACCUMULATORS
+        accumulators = np.where(missing > fewer, more, fewer)
+        found: Floats = 1.0 + np.where(missing > 1.0, accumulators * self._per_chain, 0.0)
         return found
 
 

@@ -1,14 +1,14 @@
 """How many partial accumulators an element of C gets: the longer a chain of FMAs, the larger its rounding error.
 
-From how many steps on a sum counts as long is data of the architecture; see
-`fastsgemm.heuristics.database_entries.Fitted`. The limits for an H200 are where cuBLAS begins to use several chains,
-judged by its errors on about 300 problems: from about 16 steps of k where C is small, from a few hundred where C does
-not fill the device, and from about 1000 where it does, there for one problem in three.
+A sum of K steps in n chains of equal length errs like sqrt(K / n), within a few per cent: ours and that of cuBLAS. So
+the errors of cuBLAS say how many chains it uses, and n / 1.44 chains err at most 1.2 times as much. How many that is
+depends on the size of C, because cuBLAS shares out K where tiles of C do not fill the device. The numbers are data of
+the architecture; see `fastsgemm.heuristics.database_entries.Fitted`. Those for an H200 are enough for about 99 % of the
+1367 problems whose errors are known.
 """
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
 from fastsgemm.config import Config, PipelinedConfig
@@ -19,7 +19,8 @@ from fastsgemm.rungs import Rung
 
 FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
 _MOST_CONFIGS = 4096  # of which answers are kept
-ACCUMULATORS = 4  # of an element: halves the error
+ACCUMULATORS = (4, 8)  # numbers of partial accumulators that are used; with more numbers, more kernels are compiled
+LEAST_STEPS = 256  # of k: with fewer, chains cost no larger share, because most of the time is what a block costs once
 
 
 def splits_few(rung: Rung, config: Config, problem: Problem) -> bool:
@@ -40,9 +41,9 @@ def splits_few(rung: Rung, config: Config, problem: Problem) -> bool:
 
 
 def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitted) -> Config:
-    """Return the config with partial accumulators where the sums of a problem would be long chains, else unchanged.
+    """Return the config with as many partial accumulators as the sums of a problem need, else unchanged.
 
-    A config stays unchanged where sliced-K or split-K already shorten the chains, where it has partial accumulators,
+    A config stays unchanged where sliced-K and split-K already make chains enough, where it has partial accumulators,
     and where more do not fit into shared memory.
 
     Parameters
@@ -54,45 +55,56 @@ def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitte
         Shared memory that a block may opt in to on the device, in bytes.
     fitted : Fitted
     """
-    if not is_long(problem, fitted) or split(config, problem.K)[0] >= fewest_parts(config, shared_limit):
+    needed = chains_needed(problem, fitted)
+    if needed == 1 or not can_accumulate(config, shared_limit):
         return config
-    return _accumulating(config)
+    missing = -(-needed // (split(config, problem.K)[0] * config.sliced_k))
+    return config if missing == 1 else _accumulating(config, missing)
 
 
-def is_long(problem: Problem, fitted: Fitted) -> bool:
-    """Return whether a sum of the problem is long, that is, errs more than that of cuBLAS if it is one chain."""
+def chains_needed(problem: Problem, fitted: Fitted) -> int:
+    """Return how many chains a sum of the problem needs to err at most 1.2 times as much as that of cuBLAS."""
     size = problem.M * problem.N
-    begins = next((steps for elements, steps in fitted.long_sums if elements is None or size <= elements), math.inf)
-    return begins <= problem.K
+    for elements, needs in fitted.long_sums:
+        if elements is None or size <= elements:
+            return max((chains for steps, chains in needs if steps <= problem.K), default=1)
+    return 1
 
 
 @lru_cache(maxsize=_MOST_CONFIGS)
-def fewest_parts(config: Config, shared_limit: int) -> int:
-    """Return the parts of K from which on a config has short chains without partial accumulators.
-
-    It is 0 for a config that has partial accumulators already or cannot get them.
-    """
+def can_accumulate(config: Config, shared_limit: int) -> bool:
+    """Return whether a config without partial accumulators can get some."""
     if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS > 1:
-        return 0
-    if _accumulating(config).shared_bytes > shared_limit:
-        return 0
-    return -(-ACCUMULATORS // config.SLICED_K)
+        return False
+    return _accumulating(config, 1).shared_bytes <= shared_limit  # which the number does not change
 
 
 @lru_cache(maxsize=_MOST_CONFIGS)
-def _accumulating(config: Config) -> Config:
-    return config.replace(PARTIAL_ACCUMULATORS=ACCUMULATORS)
+def _accumulating(config: Config, least: int) -> Config:
+    """Return the config with at least so many partial accumulators, or as many as are used."""
+    fewer, more = ACCUMULATORS
+    return config.replace(PARTIAL_ACCUMULATORS=fewer if least <= fewer else more)
 
 
-def cost(config: Config, fitted: Fitted, own: float = 0.0) -> float:
+def cost(config: Config, K: int, fitted: Fitted, own: float = 0.0) -> float:
     """Return how many times longer a config takes for its partial accumulators than with one accumulator.
+
+    The end of each chain takes some time, so the cost is in proportion to chains for each step of k.
 
     Parameters
     ----------
     config : Config
+    K : int
     fitted : Fitted
     own : float
         What was measured for this config; see `fastsgemm.heuristics.database_entries.Curve`.
     """
-    several = isinstance(config, PipelinedConfig) and config.PARTIAL_ACCUMULATORS > 1
-    return (own or fitted.accumulators_cost) if several else 1.0
+    if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS == 1:
+        return 1.0
+    chains = split(config, K)[0] * config.PARTIAL_ACCUMULATORS
+    return 1.0 + chains * per_chain(own, fitted) / max(K, LEAST_STEPS)
+
+
+def per_chain(own: float, fitted: Fitted) -> float:
+    """Return what a chain adds to the time of a sum of one step, in shares of that time; `own` as for `cost`."""
+    return ((own or fitted.accumulators_cost) - 1.0) * fitted.accumulators_steps / ACCUMULATORS[0]
