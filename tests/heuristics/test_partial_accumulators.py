@@ -36,6 +36,8 @@ FEW = Fitted(long_sums=((1000, ((17, 2), (256, 9))), (None, ((1024, 4),))))
         (Problem(10, 101, 256), 1),  # a larger C
         (Problem(10, 101, 1023), 1),
         (Problem(10, 101, 1024), 4),
+        (Problem(10, 10, 20), 2),
+        (Problem(10, 10, 20, batch=11), 1),  # a larger C in all
     ],
     ids=str,
 )

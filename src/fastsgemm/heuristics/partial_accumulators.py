@@ -64,7 +64,7 @@ def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitte
 
 def chains_needed(problem: Problem, fitted: Fitted) -> int:
     """Return how many chains a sum of the problem needs to err at most 1.2 times as much as that of cuBLAS."""
-    size = problem.M * problem.N
+    size = problem.M * problem.N * problem.batch  # the products of a batch fill the device together
     for elements, needs in fitted.long_sums:
         if elements is None or size <= elements:
             return max((chains for steps, chains in needs if steps <= problem.K), default=1)
