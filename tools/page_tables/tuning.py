@@ -82,8 +82,8 @@ def _curves() -> str:
     costs = [one.accumulators_cost for one in curves if one.accumulators_cost]
     return (
         f"Of the {len(curves)} configs of rung 9 with a curve on an {_device()}, the calibration is "
-        f"{_spread(one.calibration for one in curves)}. Partial accumulators take {_spread(costs)} times as long as "
-        f"one chain ({len(costs)} configs)."
+        f"{_spread(one.calibration for one in curves)}. By this rule four partial accumulators take {_spread(costs)} "
+        f"times as long as one chain where K is {database.fitted(ARCH).accumulators_steps:,} ({len(costs)} configs)."
     )
 
 

@@ -203,7 +203,8 @@ class Curve(Struct, frozen=True):
     calibration : float
         How many times longer the steps of K take on other problems than the points say, as measured on some.
     accumulators_cost : float
-        Time with four partial accumulators over the time without; 0: not measured for this config, see `Fitted`.
+        Time with four partial accumulators over the time without, at `Fitted.accumulators_steps`, as fitted to times
+        with several numbers of them and steps; 0: not measured for this config, see `Fitted`.
     numbers : CurveNumbers or None
         What the points give, if it is stored.
     """
