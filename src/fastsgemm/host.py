@@ -49,7 +49,8 @@ def sgemm(
     )
     if library.immutable:
         d = None
-    in_place = c is None or (d is not None and _same(c, d))  # what is read as C is what is written
+    # Whether what is read as C, if anything is, is what is written.
+    in_place = out is None or c is None or (d is not None and _same(c, d))
     if d is not None:
         checks.output(d.shape, _strides(d), readonly=not d.flags.writeable, name=output)
         for name, x in (("A", a), ("B", b), ("C", None if in_place else c)):

@@ -275,8 +275,7 @@ class _Builder:
         A = (self.a.address + ITEM * m * a_m, a_m, a_k)
         B = (self.b.address + ITEM * n * b_n, b_k, b_n)
         left_out = ((a.info, a.where), (b.info, b.where))
-        constants = {"SOURCE": min(1, into.together)}
-        repairing = self._kernel("guard_fp16x3.cu", constants)
+        repairing = self._kernel("guard_fp16x3.cu", {"SOURCE": min(1, into.together)})
         self.draft.add(
             repairing, (self.draft.gpu.multiprocessors,), geometry.GUARD_THREADS,
             *tiling.guard_arguments(

@@ -3,8 +3,7 @@
 A sum of K steps in n chains of equal length errs like sqrt(K / n), within a few per cent: ours and that of cuBLAS. So
 the errors of cuBLAS say how many chains it uses, and n / 1.44 chains err at most 1.2 times as much. How many that is
 depends on the size of C, because cuBLAS shares out K where tiles of C do not fill the device. The numbers are data of
-the architecture; see `fastsgemm.heuristics.database_entries.Fitted`. Those for an H200 are enough for about 99 % of the
-1367 problems whose errors are known.
+the architecture; see `fastsgemm.heuristics.database_entries.Fitted`. On a few problems cuBLAS has more chains.
 """
 
 from __future__ import annotations
