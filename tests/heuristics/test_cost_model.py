@@ -3,12 +3,13 @@ import itertools
 import math
 
 import pytest
+import scalar_cost_model
 from msgspec import structs
 
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.grid import blocks
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import cost_model, database, partial_accumulators, probes
+from fastsgemm.heuristics import cost_model, database, probes
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.database_entries import Curve, Fitted, Point, Tools
@@ -490,7 +491,7 @@ def test_the_time_of_shipped_records_is_predicted_within_a_bound(rung, least, me
         if record.rung == rung and record.ms is not None and whole in models:
             model, multiprocessors = models[whole]
             predicted = model.predict_split(record.problem, record.config, multiprocessors)
-            predicted *= partial_accumulators.cost(record.config, record.problem.K, fitted)
+            predicted *= scalar_cost_model.accumulators_factor(record.config, record.problem.K, fitted)
             errors.append(abs(predicted / record.ms - 1))
     assert len(errors) >= least
     assert sum(errors) / len(errors) < mean and max(errors) < worst

@@ -149,7 +149,7 @@ def test_the_choice_for_an_untuned_problem_has_short_chains():
 
 def test_chains_cost_a_share_of_the_time_that_falls_with_k():
     several, fitted = replace(PIPE, PARTIAL_ACCUMULATORS=4), Fitted(accumulators_cost=1.04, accumulators_steps=2000)
-    cost = partial_accumulators.cost
+    cost = scalar_cost_model.accumulators_factor
     assert cost(several, 2000, fitted) == pytest.approx(1.04) and cost(PIPE, 2000, fitted) == 1.0
     assert cost(several, 4000, fitted) == pytest.approx(1.02)
     assert cost(several, 2000, fitted, own=1.10) == pytest.approx(1.10)  # measured for the config itself
@@ -174,7 +174,9 @@ def test_chains_are_not_free():
         for parts in splits(whole, problem, device.multiprocessors):
             used = partial_accumulators.shortened(replace(whole, SPLIT_K=parts), problem, H200, FITTED)
             ms = plain[whole].predict_split(problem, replace(whole, SPLIT_K=parts), device.multiprocessors)
-            costs[used] = partial_accumulators.cost(used, problem.K, FITTED, plain[whole].accumulators_cost) * ms
+            costs[used] = (
+                scalar_cost_model.accumulators_factor(used, problem.K, FITTED, plain[whole].accumulators_cost) * ms
+            )
         # The numbers of a curve have 7 digits, those of the scalar model all.
         assert option.ms == pytest.approx(costs[option.config], rel=1e-5)
         assert costs[option.config] == min(costs.values())

@@ -43,7 +43,10 @@ def scalar_options(rung, problem):
                 ms = model.predict_split(problem, option, H200.multiprocessors)
                 used = partial_accumulators.shortened(option, faced, H200.shared_limit, FITTED)
                 few = partial_accumulators.splits_few(rung, used, faced)
-                yield (few, ms * partial_accumulators.cost(used, problem.K, FITTED, model.accumulators_cost)), used
+                yield (
+                    (few, ms * scalar_cost_model.accumulators_factor(used, problem.K, FITTED, model.accumulators_cost)),
+                    used,
+                )
         except ShapeError:  # so many blocks of this size do not fit a grid
             continue
 

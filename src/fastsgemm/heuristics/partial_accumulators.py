@@ -85,25 +85,13 @@ def _accumulating(config: Config, least: int) -> Config:
     return config.replace(PARTIAL_ACCUMULATORS=fewer if least <= fewer else more)
 
 
-def cost(config: Config, K: int, fitted: Fitted, own: float = 0.0) -> float:
-    """Return how many times longer a config takes for its partial accumulators than with one accumulator.
-
-    The end of each chain takes some time, so the cost is in proportion to chains for each step of k.
+def per_chain(own: float, fitted: Fitted) -> float:
+    """Return what the end of a chain adds to the time of a sum of one step, in shares of that time.
 
     Parameters
     ----------
-    config : Config
-    K : int
-    fitted : Fitted
     own : float
-        What was measured for this config; see `fastsgemm.heuristics.database_entries.Curve`.
+        What was measured for the config; see `fastsgemm.heuristics.database_entries.Curve`. 0: that of `fitted`.
+    fitted : Fitted
     """
-    if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS == 1:
-        return 1.0
-    chains = split(config, K)[0] * config.PARTIAL_ACCUMULATORS
-    return 1.0 + chains * per_chain(own, fitted) / max(K, LEAST_STEPS)
-
-
-def per_chain(own: float, fitted: Fitted) -> float:
-    """Return what a chain adds to the time of a sum of one step, in shares of that time; `own` as for `cost`."""
     return ((own or fitted.accumulators_cost) - 1.0) * fitted.accumulators_steps / ACCUMULATORS[0]
