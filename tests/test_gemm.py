@@ -101,7 +101,7 @@ def test_an_array_of_a_library_that_is_not_the_leads_is_ordered_and_kept(device,
 
     A, B, C = operands
     other = type(arrays.library(A))()
-    monkeypatch.setitem(arrays._by_type, Other, other)
+    monkeypatch.setitem(arrays.by_type, Other, other)
     foreign = Other(B.values)
     sgemm(A, foreign, C=C, **HOW)
     assert other.viewed == [(5, False)]

@@ -180,6 +180,18 @@ def sgemm(
         precision = rungs.precision_of(rung, precision)
         if batch_invariant or rung in rungs.IN_ORDER:
             rung, config = rungs.batch_invariant(rung, config, precision)
+    if type(alpha) is not float or alpha not in _USUAL:
+        alpha = checks.scalar("alpha", alpha)
+    if type(beta) is not float or beta not in _USUAL:
+        beta = checks.scalar("beta", beta)
+    if C is None:
+        checks.no_output(beta)
+    if config is None and stream is None and out is None:
+        library = arrays.by_type.get(type(A))
+        if library is not None:
+            known = library.multiply_known(opened, A, B, C, alpha, beta, rung, precision)
+            if known is not None:
+                return known
     split_a = A if type(A) is SplitOperand else None
     split_b = B if type(B) is SplitOperand else None
     if split_a is not None:
@@ -190,12 +202,6 @@ def sgemm(
     lead = A if target is None else target
     library = arrays.library(lead)
     ordinal = library.device_of(lead)
-    if type(alpha) is not float or alpha not in _USUAL:
-        alpha = checks.scalar("alpha", alpha)
-    if type(beta) is not float or beta not in _USUAL:
-        beta = checks.scalar("beta", beta)
-    if C is None:
-        checks.no_output(beta)
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
     ordered = rung is rungs.BATCH_INVARIANT

@@ -1,6 +1,7 @@
 """Plans: what reaches the driver, and what is said when it refuses."""
 
 import ctypes
+import itertools
 import threading
 
 import numpy as np
@@ -78,6 +79,27 @@ def test_threads_that_share_a_plan_do_not_mix_their_arguments(device, on_device,
     for thread in threads:
         thread.join()
     assert not wrong and len(device.launched) == 200
+
+
+RANGES = [(0, 8), (-4, 12)]  # bytes of an operand: after its first element and, with negative strides, before it too
+
+
+@pytest.mark.parametrize("source", RANGES)
+def test_what_is_written_lies_apart_where_no_byte_is_shared(device, source):
+    far, at = 400, 40
+    for a, b, c in itertools.product(RANGES, RANGES, RANGES):
+        plan = Draft(device, 5, 3, (*a, *b, *c)).plan()
+        with_source = Draft(device, 5, 3, (*a, *b, *c, *source)).plan()
+        for place in range(16, 64, 4):
+
+            def shared(low, high, place=place, written=c):
+                return place + low < at + written[1] and at + written[0] < place + high
+
+            for unused in (0, at, place):
+                assert plan.apart(place, far, at, unused) != shared(*a)
+                assert plan.apart(far, place, at, unused) != shared(*b)
+            assert with_source.apart(place, far, at, far) != shared(*a)
+            assert with_source.apart(far, far, at, place) != shared(*source)
 
 
 @pytest.mark.parametrize("beta", [0.0, 2.0])

@@ -293,7 +293,7 @@ def test_a_faulty_shape_does_not_hide_the_fault(device, on_device, monkeypatch, 
         def view(self, x, handle, ordered):
             return 0, ((), (), 0, lambda name: OperandError(f"{name} is a nested tensor"), False)
 
-    monkeypatch.setitem(arrays._by_type, Nested, Library())
+    monkeypatch.setitem(arrays.by_type, Nested, Library())
     for operands, name in (((on_device(ONES), Nested()), "B"), ((Nested(), on_device(ONES)), "A")):
         with pytest.raises(OperandError, match=f"{name} is a nested tensor"):
             sgemm(*operands)
@@ -527,4 +527,4 @@ def test_classes_are_not_kept(torch, tried):
 
 def test_the_libraries_own_classes_are_found_by_one_look_up(torch):
     for x in (ONES, torch.ones(1), torch.nn.Parameter(torch.ones(1), requires_grad=False)):
-        assert arrays.library(x) is arrays._by_type[type(x)]
+        assert arrays.library(x) is arrays.by_type[type(x)]

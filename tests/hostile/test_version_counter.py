@@ -56,17 +56,23 @@ def test_inference_tensors_have_no_counter(torch, place, inside, tried):
 
 
 def test_an_older_torch_that_raises_for_inference_tensors(torch, place, monkeypatch):
-    from fastsgemm.call import arrays
+    from types import SimpleNamespace
 
-    def raising(tensors):
+    from fastsgemm.call import arrays
+    from fastsgemm.call.arrays.torch import _version_counter
+
+    def raising(x):
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed.")
 
     with torch.inference_mode():
         C = torch.zeros(2, 2, device=place)
     ones = torch.ones(2, 2, device=place)
     library = arrays.library(C)
-    monkeypatch.setattr(library, "_increment_version", raising)
-    assert sgemm(ones, ones, C=C) is C
+    autograd = SimpleNamespace(graph=SimpleNamespace(increment_version=raising))
+    older = SimpleNamespace(_C=SimpleNamespace(), autograd=autograd, empty=torch.empty)
+    monkeypatch.setattr(library, "_increment_version", _version_counter(older))
+    for _ in range(2):
+        assert sgemm(ones, ones, C=C) is C
     with pytest.raises(RuntimeError, match="Inplace update"):
         library.written(ones)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import threading
 from collections.abc import Iterable, Iterator
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -121,10 +120,10 @@ class Draft:
         The raw stream of the first call, which may be capturing: then no kernel can be loaded.
     K : int
     ranges : iterable of int
-        See `Plan`.
+        See `Plan`. Default: it is known that the operands lie apart.
     """
 
-    def __init__(self, gpu: Gpu, handle: int, K: int, ranges: Iterable[int] = ()) -> None:
+    def __init__(self, gpu: Gpu, handle: int, K: int, ranges: Iterable[int] = (0,) * 6) -> None:
         self.gpu, self.handle = gpu, handle
         self._K, self._ranges = K, tuple(ranges)
         self.steps: list[Step] = []
@@ -170,52 +169,51 @@ _PLACES = {Scalar.ALPHA: 56, Scalar.BETA: 60, Scalar.STEPS: 64}  # in it, in byt
 _DERIVED = 72  # where addresses with an offset begin
 _WORD = 8  # bytes of an address
 
-_Launches = tuple[tuple[Any, Any, int, Step], ...]  # the driver's description, function, pointers to the arguments
+_CASES = [(alpha, beta) for alpha in (False, True) for beta in (False, True)]  # whether they are not 0
+
+# Of each kernel: the driver's description, the function, pointers to the arguments.
+_Launches = tuple[tuple[Any, Any, int, Step], ...]
 
 
-class Plan:
-    """A problem that is ready to be launched, by many threads.
+class Arguments:
+    """The arguments of a plan's kernels in host memory, where the driver reads them: of one call at a time.
 
     Parameters
     ----------
     gpu : Gpu
-    K : int
-    ranges : tuple of int
-        First and one-past-last byte of A, B, C and, where there is one, the source, relative to their first elements.
-    steps : sequence of Step
-        None for a C without elements.
-    size : int
-        Bytes of workspace.
-    purpose : str
-        What it is for.
+    steps : tuple of Step
+
+    Attributes
+    ----------
+    buffer : ctypes array
+        What `_CALL` packs, then addresses with an offset.
+    handle : int
+        The raw stream that all launches have, or -1.
+    launches : list of tuple
+        In the order of `_CASES`, which is 2 * (alpha != 0) + (beta != 0).
+    moves : bool
+        Whether there is more to change for a call than `_CALL` packs; see `move`.
     """
 
-    def __init__(
-        self, gpu: Gpu, K: int, ranges: tuple[int, ...], steps: Iterable[Step], size: int, purpose: str
-    ) -> None:
-        self.ranges, self.source_range, self.steps, self.size = ranges[:6], ranges[6:], tuple(steps), size
-        self._K, self._purpose = K, purpose
-        self._lock = threading.Lock()  # threads share the buffer; the driver has copied it when a launch returns
-        self._handle = -1
+    def __init__(self, gpu: Gpu, steps: tuple[Step, ...]) -> None:
+        self.handle = -1
         self._maps: list[tuple[TensorMap, int, int]] = []  # base and offset of each
-        offsets = {each for step in self.steps for each in step.arguments if isinstance(each, Address) and each.offset}
-        self._buffer = (ctypes.c_uint64 * (_DERIVED // _WORD + len(offsets)))()
-        first = ctypes.addressof(self._buffer)
+        offsets = {each for step in steps for each in step.arguments if isinstance(each, Address) and each.offset}
+        self.buffer = (ctypes.c_uint64 * (_DERIVED // _WORD + len(offsets)))()
+        first = ctypes.addressof(self.buffer)
         places: dict[Argument, int] = {Address(base): first + _WORD * base for base in Base}
         places |= {which: first + place for which, place in _PLACES.items()}
         # Words that hold an address of the call plus an offset: the array, the index in it, base and offset.
         self._derived: list[tuple[Any, int, int, int]] = []
         for i, each in enumerate(offsets, start=_DERIVED // _WORD):
-            self._derived.append((self._buffer, i, each.base, each.offset))
+            self._derived.append((self.buffer, i, each.base, each.offset))
             places[each] = first + _WORD * i
         self._kept: list[Any] = []  # the memory that the driver reads
-        launches = [(step, self._prepared(gpu, step, places)) for step in self.steps]
-        cases = [(alpha, beta) for alpha in (False, True) for beta in (False, True)]
-        self._launches: list[tuple[_Launches, int]] = []  # and bytes of workspace, by 2 * (alpha != 0) + (beta != 0)
-        for case in cases:
-            chosen = tuple(launch for step, launch in launches if step.is_for(*case))
-            self._launches.append((chosen, size if any(_uses_workspace(launch[3]) for launch in chosen) else 0))
-        self._all = [launch[0] for _, launch in launches]
+        self._all = tuple(self._prepared(gpu, step, places) for step in steps)
+        self.launches: list[_Launches] = [
+            tuple(launch for launch in self._all if launch[3].is_for(*case)) for case in _CASES
+        ]
+        self.moves = bool(self._derived or self._maps)
 
     def _prepared(self, gpu: Gpu, step: Step, places: dict[Argument, int]) -> tuple[Any, Any, int, Step]:
         pointers = (ctypes.c_void_p * len(step.arguments))(*(self._place(each, places) for each in step.arguments))
@@ -246,20 +244,67 @@ class Plan:
         self._kept.append(constant)
         return ctypes.addressof(constant)
 
+    def move(self, bases: tuple[int, ...], reads: bool) -> None:
+        """Let everything that has an offset, or is a tensor map, follow the addresses of a call.
+
+        Parameters
+        ----------
+        bases : tuple of int
+            In the order of `Base`.
+        reads : bool
+            Whether A and B are read; tensor maps describe nothing else.
+        """
+        for words, i, base, offset in self._derived:
+            words[i] = bases[base] + offset
+        if reads:
+            for tensor_map, base, offset in self._maps:
+                tensor_map.point_to(bases[base] + offset)
+
+    def change_stream(self, handle: int) -> None:
+        """Let all launches go to the stream with this raw handle."""
+        for config, *_ in self._all:
+            config.hStream = handle
+        self.handle = handle
+
+
+class Plan:
+    """A problem that is ready to be launched, by many threads.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    K : int
+    ranges : tuple of int
+        First and one-past-last byte of A, B, C and, where there is one, the source, relative to their first elements.
+    steps : sequence of Step
+        None for a C without elements.
+    size : int
+        Bytes of workspace.
+    purpose : str
+        What it is for.
+    """
+
+    def __init__(
+        self, gpu: Gpu, K: int, ranges: tuple[int, ...], steps: Iterable[Step], size: int, purpose: str
+    ) -> None:
+        self.steps, self._K, self._purpose = tuple(steps), K, purpose
+        a, b, c, *source = zip(ranges[::2], ranges[1::2], strict=True)
+        # C shares bytes with A, B or the source if that begins so many bytes after C, between two bounds.
+        bounds = [bound for low, high in (a, b, *source) for bound in (c[0] - high, c[1] - low)]
+        self._bounds = tuple(bounds if source else [*bounds, 0, 0])
+        working = [any(_uses_workspace(step) for step in self.steps if step.is_for(*case)) for case in _CASES]
+        self._sizes = [size if works else 0 for works in working]  # of workspace, in the order of `_CASES`
+        # A call takes one out, or makes one where there is none, and puts it back. `list.pop` is atomic, so no other
+        # thread has it meanwhile. The driver has copied the arguments when a launch returns.
+        self._spare = [Arguments(gpu, self.steps)]
+
     def apart(self, a: int, b: int, c: int, source: int) -> bool:
         """Return whether the bytes that are written lie apart from those of the other operands, at these addresses.
 
         Where they do not, elements may still be apart.
         """
-        a_low, a_high, b_low, b_high, low, high = self.ranges
-        low += c
-        high += c
-        if (a + a_low < high and low < a + a_high) or (b + b_low < high and low < b + b_high):
-            return False
-        if not self.source_range:
-            return True
-        first, end = self.source_range
-        return high <= source + first or source + end <= low
+        from_a, to_a, from_b, to_b, from_source, to_source = self._bounds
+        return not (from_a < a - c < to_a or from_b < b - c < to_b or from_source < source - c < to_source)
 
     def launch(
         self,
@@ -301,30 +346,26 @@ class Plan:
         steps: Any = self._K
         if not (alpha and steps):
             steps, alpha = grid.steps(steps, alpha, beta)
-        launches, size = self._launches[(2 if steps else 0) + (1 if beta else 0)]
+        case = (2 if steps else 0) + (1 if beta else 0)
+        size = self._sizes[case]
         work = workspace.allocate(gpu, handle, size, self._purpose) if size else 0
         try:
-            with self._lock:
-                _CALL.pack_into(self._buffer, 0, a, b, c, split_a, split_b, work, source, alpha, beta, steps)
-                if self._derived:
-                    bases = (a, b, c, split_a, split_b, work, source)
-                    for words, i, base, offset in self._derived:
-                        words[i] = bases[base] + offset
-                if self._maps and steps:
-                    bases = (a, b, c, split_a, split_b, work, source)
-                    for tensor_map, base, offset in self._maps:
-                        tensor_map.point_to(bases[base] + offset)
-                if handle != self._handle:
-                    self._handle = -1  # until all of them have it: Ctrl-C may come between
-                    for config in self._all:
-                        config.hStream = handle
-                    self._handle = handle
-                launch = gpu.launch
-                for config, function, pointers, step in launches:
-                    answer = launch(config, function, pointers, 0)
-                    if answer[0]:
-                        what = f"launching {step.kernel.name} with {step.grid} blocks of {step.threads} threads"
-                        device.succeed(what, answer)
+            try:
+                arguments = self._spare.pop()
+            except IndexError:
+                arguments = Arguments(gpu, self.steps)
+            _CALL.pack_into(arguments.buffer, 0, a, b, c, split_a, split_b, work, source, alpha, beta, steps)
+            if arguments.moves:
+                arguments.move((a, b, c, split_a, split_b, work, source), steps)
+            if handle != arguments.handle:
+                arguments.change_stream(handle)
+            launch = gpu.launch
+            for config, function, pointers, step in arguments.launches[case]:
+                answer = launch(config, function, pointers, 0)
+                if answer[0]:
+                    what = f"launching {step.kernel.name} with {step.grid} blocks of {step.threads} threads"
+                    device.succeed(what, answer)
+            self._spare.append(arguments)  # not after an error or Ctrl-C: they may be half changed
         finally:
             if size:
                 workspace.free(gpu, handle, work)

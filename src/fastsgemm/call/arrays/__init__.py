@@ -21,7 +21,7 @@ from fastsgemm.call.arrays.pointers import Pointers
 from fastsgemm.call.arrays.torch import Torch
 from fastsgemm.errors import DTypeError, OperandError
 
-__all__ = ["HOST", "DeviceArray", "Library", "Meta", "TrackedError", "View", "host_fault", "library"]
+__all__ = ["HOST", "DeviceArray", "Library", "Meta", "TrackedError", "View", "by_type", "host_fault", "library"]
 
 
 _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
@@ -32,7 +32,7 @@ _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
     ("jax.core", "Tracer", Jax),  # no subclass of jax.Array; it is refused by a message of its own
 )
 _instances: dict[type[Library], Library] = {}
-_by_type: dict[type, Library] = {}  # classes of the libraries themselves, which are never freed
+by_type: dict[type, Library] = {}  # classes of the libraries themselves, which are never freed
 _by_other_type: WeakKeyDictionary[type, Library] = (
     WeakKeyDictionary()
 )  # other classes, held weakly so that they can be freed
@@ -48,7 +48,7 @@ def library(x: Any) -> Library:
     OperandError
         It is an array of a class that redefines operations or has a mask, or its protocol returns nonsense.
     """
-    found = _by_type.get(type(x))
+    found = by_type.get(type(x))
     return _other(x) if found is None else found
 
 
@@ -57,7 +57,7 @@ def _other(x: Any) -> Library:
     found = _by_other_type.get(cls)
     if found is None:
         found = _recognise(x)
-        known = _by_type if _is_of_library(cls) else _by_other_type
+        known = by_type if _is_of_library(cls) else _by_other_type
         known[cls] = found
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from fastsgemm.geometry.layout import ITEM, row_major
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
+    from fastsgemm.rungs import Rung
 
 HOST = -1  # the device number of host memory
 _DLPACK_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
@@ -78,6 +79,39 @@ class Library:
     def _exporter(self, x: Any) -> Any:
         """Return the object through which cuda.core reads `x`."""
         return x
+
+    def multiply_known(
+        self,
+        gpus: Mapping[int, Gpu],
+        A: Any,
+        B: Any,
+        C: Any,
+        alpha: float,
+        beta: float,
+        rung: Rung | None,
+        precision: str,
+    ) -> Any:
+        """Launch the plan that an earlier call has made for operands like these, and return C or a new array.
+
+        None means that nothing was done: there is no such plan, or something about the operands, the device or its
+        current stream is out of the ordinary. A library without a quicker way than `view` always returns None.
+
+        Parameters
+        ----------
+        gpus : mapping
+            The devices that are ready for calls, by ordinal.
+        A, B : array
+            A is of this library.
+        C : array or None
+            What is written; None asks for a new array.
+        alpha, beta : float
+            Rounded to float32.
+        rung : Rung or None
+            Of a call without a config.
+        precision : str
+            With a rung, that of the rung.
+        """
+        return None
 
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
         """Return a new array of the same library and on the same device as `like`."""
