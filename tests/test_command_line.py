@@ -9,15 +9,31 @@ from fastsgemm import __version__
 from fastsgemm import command_line as command
 from fastsgemm.command_line import main
 from fastsgemm.errors import NoNvrtcError
+from fastsgemm.ladder import simulated
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import IEEE
 from fastsgemm.tuning import tuner
 
 
+@pytest.fixture(scope="module")
+def climb_once():
+    """`simulated.climb`, which runs each ladder once for all tests."""
+    tables, climb = {}, simulated.climb
+
+    def once(problem, chosen, machine):
+        asked = (problem, tuple(chosen), machine.device.name)
+        if asked not in tables:
+            tables[asked] = climb(problem, chosen, machine)
+        return tables[asked]
+
+    return once
+
+
 @pytest.fixture(autouse=True)
-def small(monkeypatch):
+def small(monkeypatch, climb_once):
     monkeypatch.setattr(command, "DEFAULT_SIZE", Problem(64, 64, 64))
     monkeypatch.setattr(command, "SIMULATED_SIZE", Problem(32, 32, 32))
+    monkeypatch.setattr(simulated, "climb", climb_once)
 
 
 def test_no_command_shows_the_machine_and_the_ladder(on_host, capsys):

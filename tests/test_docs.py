@@ -143,7 +143,10 @@ def blocks(page):
     return re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "backend"), [("start", "host"), ("arrays", "host"), ("reproducible", "sim")])
+@pytest.mark.parametrize(
+    ("page", "backend"),
+    [("start", "host"), ("arrays", "host"), pytest.param("reproducible", "sim", marks=pytest.mark.slow)],
+)
 def test_the_numpy_examples_run(page, backend):
     found = [textwrap.dedent(one) for one in blocks(ROOT / "docs" / f"{page}.md")]
     program = "\n".join(one for one in found if not re.search("import (torch|cupy|jax)", one))

@@ -8,21 +8,25 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 
-def test_no_files_import_each_other():
-    imports.floors(imports.files(SOURCE))
+@pytest.fixture(scope="module")
+def files():
+    return imports.files(SOURCE)
 
 
-def test_no_rooms_import_each_other():
-    imports.floors(imports.rooms(imports.files(SOURCE)))
+def test_no_files_import_each_other(files):
+    imports.floors(files)
 
 
-def test_every_room_has_its_place_in_the_order():
-    found = {imports.short(name) for name in imports.rooms(imports.files(SOURCE))}
-    assert found == {*imports.ROOMS}
+def test_no_rooms_import_each_other(files):
+    imports.floors(imports.rooms(files))
 
 
-def test_rooms_import_only_from_rooms_below_them():
-    assert imports.against_order(imports.files(SOURCE)) == []
+def test_every_room_has_its_place_in_the_order(files):
+    assert {imports.short(name) for name in imports.rooms(files)} == {*imports.ROOMS}
+
+
+def test_rooms_import_only_from_rooms_below_them(files):
+    assert imports.against_order(files) == []
 
 
 def test_an_import_against_the_order_is_found(tmp_path):

@@ -30,18 +30,18 @@ def _split(X, pairs, info, where):
     blocks = -(-K // 32)
     halves = array(pairs, (blocks, lines, 2, 32), np.float16)
     records, places = array(info, (lines,), LINE), array(where, (lines, SPARSE), np.int32)
-    padded = np.zeros((lines, blocks * 32))
-    for line in range(lines):
-        x = X[line].astype(np.float64)
-        finite = bool(np.isfinite(x).all())
-        largest = np.abs(x).max() if finite else 0.0
-        exponent = int(np.floor(np.log2(largest))) - 14 if largest else 0
-        scaled = np.where(np.isfinite(x), x, 0.0) * 2.0**-exponent
-        small = (x != 0) & (np.abs(scaled) < SMALLEST)
-        slots = np.flatnonzero(small)[:SPARSE]
+    x = X.astype(np.float64)
+    finite = np.isfinite(x).all(1)
+    largest = np.where(finite, np.abs(x).max(1), 0.0)
+    exponents = np.where(largest > 0, np.floor(np.log2(largest, where=largest > 0, out=np.zeros(lines))) - 14, 0)
+    scaled = np.where(np.isfinite(x), x, 0.0) * 2.0 ** -exponents[:, None]
+    small = (x != 0) & (np.abs(scaled) < SMALLEST)
+    for line in np.flatnonzero(small.any(1)):
+        slots = np.flatnonzero(small[line])[:SPARSE]
         places[line, : len(slots)] = slots
-        padded[line, :K] = np.where(small, 0.0, scaled)
-        records[line] = exponent, int(small.sum()) + (0 if finite else DENSE)
+    records["exponent"], records["left_out"] = exponents, small.sum(1) + np.where(finite, 0, DENSE)
+    padded = np.zeros((lines, blocks * 32))
+    padded[:, :K] = np.where(small, 0.0, scaled)
     hi = padded.astype(np.float16)
     lo = ((padded - hi) * 4096).astype(np.float16)
     for part, values in enumerate((hi, lo)):
@@ -173,17 +173,17 @@ def guard(
     down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)
     left_a, left_b = (array(where, (extent, SPARSE), np.int32) for where, extent in ((row_where, M), (column_where, N)))
     tiles = array(words, (-(-M // TILE_M), -(-N // TILE_N)), np.int32)
-    for i, j in np.argwhere(tiles):
-        for m in range(i * TILE_M, min(M, (i + 1) * TILE_M)):
-            for n in range(j * TILE_N, min(N, (j + 1) * TILE_N)):
-                of_row, of_column = int(down["left_out"][m]), int(right["left_out"][n])
-                if max(of_row, of_column) > most_left_out(alpha):
-                    with np.errstate(all="ignore"):
-                        total = alpha * (a[m] @ b[:, n])
-                        c[m, n] = total + beta * old[m, n] if beta else total
-                elif of_row + of_column:
-                    ks = sorted({*left_a[m, :of_row].tolist(), *left_b[n, :of_column].tolist()})
-                    c[m, n] += alpha * sum(a[m, k] * b[k, n] for k in ks)
+    for m, n in np.argwhere(down["left_out"][:, None] + right["left_out"][None]):
+        of_row, of_column = int(down["left_out"][m]), int(right["left_out"][n])
+        if not tiles[m // TILE_M, n // TILE_N]:
+            continue
+        if max(of_row, of_column) > most_left_out(alpha):
+            with np.errstate(all="ignore"):
+                total = alpha * (a[m] @ b[:, n])
+                c[m, n] = total + beta * old[m, n] if beta else total
+        else:
+            ks = sorted({*left_a[m, :of_row].tolist(), *left_b[n, :of_column].tolist()})
+            c[m, n] += alpha * sum(a[m, k] * b[k, n] for k in ks)
 
 
 def make(file, constants):

@@ -355,6 +355,7 @@ SIMULATED = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("rung", SIMULATED)
 @pytest.mark.parametrize("transposed", [False, True])
 def test_batched_kernels_compute_every_product(fresh_machine, monkeypatch, random, rung, transposed):

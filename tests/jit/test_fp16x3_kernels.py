@@ -55,16 +55,16 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
 VECTORS = {"sm_80": 4, "sm_86": 1, "sm_89": 4, "sm_100": 1, "sm_120": 4}  # floats of a store of C
 
 
-@pytest.mark.sampled(every=len(VECTORS))
+@pytest.mark.sampled(every=2 * len(VECTORS))  # the first
+@pytest.mark.parametrize("reads_source", [True, False])
 @pytest.mark.parametrize(("arch", "vec_c"), VECTORS.items())
-def test_the_products_elsewhere_compile_cleanly(arch, vec_c):
-    how = {"TRANS_C": 0, "VEC_C": vec_c}
-    jobs = [(file_of(one), one.compiled | how | {"SOURCE": read}, arch) for one in tiles(arch) for read in (0, vec_c)]
-    assert faults(jobs) == []
+def test_the_products_elsewhere_compile_cleanly(arch, vec_c, reads_source):
+    how = {"TRANS_C": 0, "VEC_C": vec_c, "SOURCE": vec_c if reads_source else 0}
+    assert faults([(file_of(one), one.compiled | how, arch) for one in tiles(arch)]) == []
 
 
-@pytest.mark.sampled(every=3)  # sm_80 without clusters, sm_90 with them
-@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.sampled(every=6)  # the first; tests/sim/test_fp16x3.py runs those of sm_80, without clusters
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120"])
 def test_the_other_kernels_compile_cleanly(arch):
     vec = 1 if arch in ("sm_80", "sm_100") else 4
     limit = 101376 if arch in ("sm_86", "sm_89", "sm_120") else 232448  # bytes of shared memory

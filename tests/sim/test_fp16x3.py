@@ -109,6 +109,7 @@ def assert_split(matrices, results):
                 assert set(found.where[line, : len(left_out)].tolist()) == left_out
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", SPLITS)
 def test_the_split_is_that_of_its_description(name):
     arch, K, sides = SPLITS[name]
@@ -212,7 +213,7 @@ def test_tiles_with_exceptions_are_noted_and_dense_lines_left_alone():
 
 def test_the_whole_product_with_every_exception():
     """What FP32 gives: within the bound where all is finite, and the same infinities and NaN elsewhere."""
-    A, B, C = problem(70, 40, 96)
+    A, B, C = problem(70, 40, 40)
     A[3, 5], A[64, :9], A[66, 7], B[2, 2], B[5, 39] = 1e-20, 1e-15, np.inf, 1e-18, np.nan
     with np.errstate(invalid="ignore"):
         exact = 0.5 * (A.astype(np.float64) @ B.astype(np.float64)) - 2.0 * C
@@ -234,8 +235,8 @@ SOURCES = {  # of a C of 70 x 40
 }
 
 
-def problem_with_exceptions():
-    A, B, C = problem(70, 40, 140)
+def problem_with_exceptions(parts=1):
+    A, B, C = problem(70, 40, 140 if parts > 1 else 40)  # a part has 128 steps
     A[3, 5], A[64, :9], B[2, 2], B[::9, 30] = 1e-20, 1e-15, 1e-18, 1e-15
     return A, B, C
 
@@ -243,11 +244,11 @@ def problem_with_exceptions():
 @pytest.mark.parametrize("lying", SOURCES)
 @pytest.mark.parametrize("kernel", ["mma", "wgmma"])
 @pytest.mark.parametrize(("swap_ab", "parts"), [(False, 1), (True, 1), (False, 2)])
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=7)
 def test_a_source_is_read_in_place_of_c(kernel, swap_ab, parts, lying):
     """Also for the lines that the guard computes. What D held does not matter, as it holds NaN."""
     arch, config = KERNELS[kernel]
-    A, B, C = problem_with_exceptions()
+    A, B, C = problem_with_exceptions(parts)
     source = SOURCES[lying](C)
     before, D = source.copy(), np.full_like(C, np.nan)
     old = np.broadcast_to(source, C.shape)
@@ -262,6 +263,7 @@ def test_a_source_that_beta_is_zero_for_is_not_read():
     assert worst(C, A, B, np.float32(0.7), 0, 0 * C) < 6
 
 
+@pytest.mark.sampled(every=2)  # of six: each kernel, and both faults
 @pytest.mark.parametrize("file", ["11_fp16x3.cu", "reduce_fp16x3.cu", "guard_fp16x3.cu"])
 @pytest.mark.parametrize(
     ("old", "new"), [("source_row, source_column)", "source_column, source_row)"), ("<SOURCE", "<0")]
@@ -282,7 +284,7 @@ def test_every_kernel_that_stores_c_needs_the_source(file, old, new, monkeypatch
 @pytest.mark.parametrize("parts", [1, 2])
 def test_alpha_does_not_overflow_a_part_of_a_sum(parts):
     """The guard adds what was left out of the pairs: with an alpha above 1 only to sums that are not scaled yet."""
-    A, B, C = (np.zeros(shape, np.float32) for shape in ((2, 600), (600, 3), (2, 3)))
+    A, B, C = (np.zeros(shape, np.float32) for shape in ((2, 140), (140, 3), (2, 3)))
     A[0, :3] = 1, 0.99 * 2.0**-28, 1.99  # the second is left out
     B[:2, 0] = 2.0**98, -1.99 * 2.0**126
     A[1, 5], A[1, 6], B[6, 1] = 1e-20, 1, 1  # times zeros
@@ -296,6 +298,7 @@ def test_alpha_does_not_overflow_a_part_of_a_sum(parts):
     assert found[1, 1] == np.inf
 
 
+@pytest.mark.sampled(every=5)  # of six: the first and the last
 @pytest.mark.parametrize(("arch", "order"), [("sm_90", "C"), ("sm_90", "F"), ("sm_80", "C")])
 @pytest.mark.parametrize("layout", ["NN", "TT"])
 def test_sgemm_takes_every_layout(arch, order, layout):
@@ -364,6 +367,7 @@ LEFT_OUT = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=2)  # which meets every kind of error
 @pytest.mark.parametrize("what", LEFT_OUT)
 def test_what_must_not_be_left_out(what):
     kernel, old, new, error, message = LEFT_OUT[what]

@@ -115,6 +115,7 @@ def test_ragged_problems_four_floats_at_a_time(M, layout):
     assert report.total.loads["B"].bytes <= 4 * B.size * tiles_m * (1 if N == 68 else 2) * 2
 
 
+@pytest.mark.sampled(every=3)  # of four: no operand transposed, and both
 @pytest.mark.parametrize("layout", LAYOUTS[::2], ids=lambda x: "".join(map(str, x)))
 def test_a_passes_through_shared_memory_without_bank_conflicts(layout):
     """Two lanes or more read the same 16 bytes, so that a load takes two of the banks' turns of 128 bytes."""
@@ -136,7 +137,7 @@ SHAPES = [  # BM, BN, BK, TN, TK: every way to share out threads, rows and parti
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("vec", [1, 4])
 @pytest.mark.parametrize("trans_b", [0, 1])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "-".join(map(str, s)))
@@ -166,6 +167,7 @@ def test_parts_past_the_end_of_k_are_zero():
     assert (found[2] == 0.0).all()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda x: "".join(map(str, x)))
 def test_beta_zero_never_reads_c_and_no_k_never_a_and_b(layout):
     A, B, C = integers(3, 10, 70)
@@ -216,6 +218,7 @@ def test_no_barrier_can_be_left_out(left_out):
         run(constants(8, layout=(0, 0, 1)), A, B, C, edit=edit)
 
 
+@pytest.mark.sampled(every=2)  # which meets every kind of error
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
@@ -223,16 +226,16 @@ def test_no_barrier_can_be_left_out(left_out):
         ("min(m0 + m, M - (TRANS_A ? VEC : 1))", "m0 + m", GlobalAccessError),
         ("b.read<false>(g, k_left - BK)", "b.read<true>(g, BK)", GlobalAccessError),
         ("a.read<false>(k_left - 2 * BK)", "a.read<true>(BK)", GlobalAccessError),
-        ("tile.m + m >= M || ", "", GlobalAccessError),
         (" || tile.n + n >= N", "", RaceError),
+        ("tile.m + m >= M || ", "", GlobalAccessError),
         ("sum[j] = pairwise_sum<ADDERS>(", "sum[j] = C[0] + pairwise_sum<ADDERS>(", ForbiddenAccessError),
-        ("i < BM * BN; i += THREADS", "i < BM * BN - THREADS; i += THREADS", UnwrittenOutputError),
-        ("constexpr int LOAD_B = !TRANS_B && TN % 4 ? 1 : VEC_B;", "constexpr int LOAD_B = 4;", MisalignedError),
         ("k_left -= BK, buffer", "k_left -= k_left >= BK ? BK : 2 * BK, buffer", None),
+        ("i < BM * BN; i += THREADS", "i < BM * BN - THREADS; i += THREADS", UnwrittenOutputError),
         ("acc[which][row + i][j];", "acc[which][row + i][0];", AssertionError),
+        ("constexpr int LOAD_B = !TRANS_B && TN % 4 ? 1 : VEC_B;", "constexpr int LOAD_B = 4;", MisalignedError),
+        ("C += part * split_stride;", "", RaceError),
         ("const int slice = adder + s * ADDERS;", "const int slice = adder;", AssertionError),
         ("const int k_first = part * k_chunk;", "const int k_first = 0;", AssertionError),
-        ("C += part * split_stride;", "", RaceError),
     ],
 )
 def test_the_checks_see_what_they_are_there_for(old, new, error):

@@ -36,13 +36,14 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_script_and_a_module(folder):
-    for program in (["programs/one.py"], ["-m", "one"]):
-        place = folder / "programs" if program[0] == "-m" else folder
-        ran = run("--report", *program, "--precision", "7", folder=place)
-        assert ran.returncode == 0, ran.stderr
-        assert ran.stdout.strip() == "__main__ ['--precision', '7']"
-        assert "fastsgemm computed 1 product, 48 FLOP" in ran.stderr
+@pytest.mark.parametrize(
+    ("program", "place"), [(["programs/one.py"], "."), pytest.param(["-m", "one"], "programs", marks=pytest.mark.slow)]
+)
+def test_a_script_and_a_module(folder, program, place):
+    ran = run("--report", *program, "--precision", "7", folder=folder / place)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == "__main__ ['--precision', '7']"
+    assert "fastsgemm computed 1 product, 48 FLOP" in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,9 @@ class TestCompilers:
             equal(A.grad, (A.detach() @ B > 0).float() @ B.T)
 
     def test_compile_does_not_repeat_for_a_new_size(self):
-        counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+        from torch._dynamo import testing
+
+        counter = testing.CompileCounterWithBackend("aot_eager")
         compiled = torch.compile(lambda a, b: OPERATOR(a, b), fullgraph=True, dynamic=True, backend=counter)
         for rows in (3, 7, 9):
             compiled(values(rows, 4), values(4, 5))

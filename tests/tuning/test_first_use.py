@@ -15,7 +15,7 @@ from fastsgemm.heuristics import choose
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import first_use, tuner
-from fastsgemm.tuning.plan import plan_run
+from fastsgemm.tuning.plan import RunPlan, plan_run
 
 ORDINAL, STREAM = 7, 5
 WARP = rungs.find("warptiled")
@@ -62,6 +62,13 @@ def gpu(evaluator, data_folder, monkeypatch):
     first_use.allowed.cache_clear()
 
 
+@pytest.fixture
+def few_problems(monkeypatch):
+    """Of each space four problems are tuned, which is enough where it matters only whether a device is tuned."""
+    every = RunPlan.of
+    monkeypatch.setattr(RunPlan, "of", lambda plan, space: every(plan, space)[:4])
+
+
 def open_device():
     return first_use.open_device(ORDINAL, lambda: STREAM)
 
@@ -95,6 +102,7 @@ def test_a_known_architecture_is_not_tuned(gpu, evaluator, monkeypatch):
     assert evaluator.timed == []
 
 
+@pytest.mark.usefixtures("few_problems")
 def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, evaluator, monkeypatch):
     """Published constants of rungs 7 and 8 say nothing of rungs 9 and 10."""
     monkeypatch.setattr(gpu, "arch", "sm_86", raising=False)
@@ -104,6 +112,7 @@ def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, evaluato
     assert evaluator.timed and choose.knows(gpu)
 
 
+@pytest.mark.usefixtures("few_problems")
 def test_a_named_rung_without_records_uses_the_generic_one(gpu, evaluator):
     open_device()
     assert {job.rung.name for job in evaluator.compiled} <= {rung.name for rung in rungs.DEFAULTS}
@@ -135,6 +144,7 @@ def test_the_environment_is_read_once(gpu, monkeypatch):
     assert first_use.allowed()
 
 
+@pytest.mark.usefixtures("few_problems")
 @pytest.mark.parametrize("captured", [STREAM, pytest.param(device.LEGACY_STREAM, marks=pytest.mark.slow)])
 def test_never_inside_a_capture_but_at_the_next_call(gpu, evaluator, captured):
     gpu.capturing = {captured}
@@ -145,6 +155,7 @@ def test_never_inside_a_capture_but_at_the_next_call(gpu, evaluator, captured):
     assert evaluator.timed
 
 
+@pytest.mark.usefixtures("few_problems")
 @pytest.mark.parametrize(
     "where", ["none", *(pytest.param(where, marks=pytest.mark.slow) for where in ("null device", "closed"))]
 )
@@ -177,6 +188,7 @@ def test_a_folder_that_cannot_be_written_is_found_before_anything_is_timed(gpu, 
     assert evaluator.timed == []
 
 
+@pytest.mark.usefixtures("few_problems")
 def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, evaluator, monkeypatch):
     """A file lock stands between two threads with locks of their own as it does between two processes."""
     alone = tuner.alone
@@ -221,6 +233,7 @@ def test_a_first_process_that_takes_too_long_is_not_waited_for(gpu, evaluator, m
     assert choose.choose(gpu, None, Problem(64, 64, 64)).arch == "generic"
 
 
+@pytest.mark.usefixtures("few_problems")
 def test_threads_wait_for_the_one_that_tunes(gpu, evaluator, monkeypatch):
     known, made = [], []
     evaluating = tuner.evaluating
