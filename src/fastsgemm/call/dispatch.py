@@ -16,9 +16,9 @@ from fastsgemm.config import Config
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, BatchAndSource, Source
-from fastsgemm.geometry.layout import ITEM, row_major
+from fastsgemm.geometry.layout import ITEM, Pair, row_major
 from fastsgemm.geometry.variants import Call, Operand, Variant
-from fastsgemm.heuristics import batch_invariant, database, packing
+from fastsgemm.heuristics import batch_invariant, database, packing, selection
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.jit.source import HELPERS
 from fastsgemm.rungs import Rung
@@ -131,13 +131,47 @@ class KernelLaunch(Struct, frozen=True):
         return row_major(self.batch.extents, size=int(self.parts) * self.parts_apart)
 
 
-class Chosen(Struct, frozen=True):
-    """The rung and config of a product, and its A and B as the kernel gets them: as they lie, or packed."""
+class Share(Struct, frozen=True):
+    """What one kernel computes of a product: all of C, or its upper or lower rows, or its left or right columns.
+
+    Attributes
+    ----------
+    rung : Rung
+    config : Config
+    rows, columns : (int, int)
+        The first of them, and how many.
+    """
 
     rung: Rung
     config: Config
+    rows: Pair
+    columns: Pair
+
+    @property
+    def firsts(self) -> tuple[Pair, Pair, Pair]:
+        """The elements of A, B and C at which it begins."""
+        (m, _), (n, _) = self.rows, self.columns
+        return (m, 0), (0, n), (m, n)
+
+    def operands(self, a: Operand, b: Operand, c: Operand) -> tuple[Operand, Operand, Operand]:
+        """Return what it reads and writes of these operands."""
+        return variants.part(a, b, c, self.rows, self.columns)
+
+
+class Chosen(Struct, frozen=True):
+    """How a product is computed.
+
+    Attributes
+    ----------
+    a, b : Operand
+        A and B as the kernels get them: as they lie, or packed.
+    shares : tuple of Share
+        In the order in which they are launched.
+    """
+
     a: Operand
     b: Operand
+    shares: tuple[Share, ...]
 
 
 def choose_config(
@@ -150,9 +184,9 @@ def choose_config(
     *,
     extents: tuple[int, ...] = (),
 ) -> Chosen:
-    """Return the rung and config of a product: the caller's where both are given, else the heuristics' choice.
+    """Return how a product is computed: by the caller's rung and config where both are given, else as is predicted.
 
-    Operands are packed only if neither is given. `extents` are those of a batch.
+    Operands are packed, and C is cut, only if neither is given. `extents` are those of a batch.
     """
     if rung is not None:
         if config is None:
@@ -162,9 +196,19 @@ def choose_config(
             else:
                 choice = choose(device, rung, problem)
             rung, config = choice.rung, choice.config
-        return Chosen(rung, rungs.in_order(config, a.shape[1]) if rung in rungs.IN_ORDER else config, a, b)
-    selected = packing.select(device, a, b, c, extents=extents)
-    return Chosen(selected.choice.rung, selected.choice.config, *packing.operands(selected.packed, a, b))
+        config = rungs.in_order(config, a.shape[1]) if rung in rungs.IN_ORDER else config
+        return Chosen(a, b, (_whole(rung, config, c.shape),))
+    selected = selection.select(device, a, b, c, extents=extents)
+    a, b = packing.operands(selected.packed, a, b)
+    if selected.cut is None:
+        return Chosen(a, b, (_whole(selected.choice.rung, selected.choice.config, c.shape),))
+    return Chosen(
+        a, b, tuple(Share(one.choice.rung, one.choice.config, one.rows, one.columns) for one in selected.cut.pieces)
+    )
+
+
+def _whole(rung: Rung, config: Config, shape: Pair) -> Share:
+    return Share(rung, config, (0, shape[0]), (0, shape[1]))
 
 
 class PackLaunch(Struct, frozen=True):

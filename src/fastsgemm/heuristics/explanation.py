@@ -10,7 +10,7 @@ from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import batch_invariant as invariant
-from fastsgemm.heuristics import choose, database, fp16x3, packing
+from fastsgemm.heuristics import choose, database, fp16x3, selection
 from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
 from fastsgemm.heuristics.fp16x3 import Fp16x3Choice
@@ -209,9 +209,9 @@ def explain(
         asked = None  # an IEEE kernel is one that the heuristics choose
     if asked is None:
         extents = variants.extents_of(problem)
-        selected = packing.select(device_info, *variants.dense_operands(problem), extents=extents)
+        selected = selection.select(device_info, *variants.dense_operands(problem), extents=extents)
         packed = tuple(name for name, wanted in zip("AB", selected.packed, strict=True) if wanted)
-        return Explanation(device_info, problem, selected.choice, found, packed, selected.ms)
+        return Explanation(device_info, problem, selected.choice, found, packed, selected.packing_ms)
     return Explanation(device_info, problem, choose.choose(device_info, asked, problem), found)
 
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from fastsgemm import rungs
 from fastsgemm.call import checks, dispatch
+from fastsgemm.call.dispatch import Share
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ADDRESS_PLACE, DIMENSIONS, BatchAndSource, Source, Stack, stacks
-from fastsgemm.geometry.layout import ITEM, Stored, stored
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.layout import ITEM, Pair, Stored, stored
+from fastsgemm.geometry.variants import Call, Operand
 from fastsgemm.jit import source as jit_source
 from fastsgemm.rungs import Rung
 from fastsgemm.sim import fp16x3
@@ -121,20 +122,53 @@ def _launch(
         return deque(each, maxlen=1)[0]  # the report of the last
     as_they_lie = [_operand(x, how) for x, how in zip((a, b, c), found, strict=False)]
     chosen = dispatch.choose_config(machine.device, rung, config, *as_they_lie, extents=extents)
-    rung, config = chosen.rung, chosen.config
-    if source is not None and not rung.reads_source:
+    if source is not None and not all(share.rung.reads_source for share in chosen.shares):
         c[...] = source
         source = None
-    lying = None if source is None else Source(found[3].strides, found[3].steps, misalignment(source) % 16)
-    call = variants.call_for(chosen.a, chosen.b, as_they_lie[2], extents=extents, source=lying)
-    launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
-    steps, alpha = grid.steps(launch.K, alpha, beta)
-    read = bool(steps)
-    if read:
+    if grid.steps(a.shape[-1], alpha, beta)[0]:
         a, b = (
             _packed(machine, x, how, to) if to.padded else x
             for x, how, to in zip((a, b), as_they_lie, (chosen.a, chosen.b), strict=False)
         )
+    lying = None if source is None else Source(found[3].strides, found[3].steps, misalignment(source) % 16)
+    whole = (chosen.a, chosen.b, as_they_lie[2])
+    if len(chosen.shares) == 1:
+        call = variants.call_for(*whole, extents=extents, source=lying)
+        return _launch_share(machine, chosen.shares[0], call, alpha, beta, a, b, c, source)
+    reports = []
+    for share in chosen.shares:
+        blocks = share.operands(*whole)
+        part_a, part_b, part_c = (_block(*each) for each in zip((a, b, c), whole, share.firsts, blocks, strict=True))
+        row, column = first = share.firsts[2]
+        call = variants.call_for(*blocks, source=None if lying is None else lying.block(first))
+        read = None if source is None else source[row:, column:][: part_c.shape[0], : part_c.shape[1]]
+        reports.append(_launch_share(machine, share, call, alpha, beta, part_a, part_b, part_c, read))
+    return reports[0]
+
+
+def _block(x: Matrix, whole: Operand, first: Pair, block: Operand) -> Matrix:
+    """Return what a share reads or writes of a matrix, or of the lines that `_packed` returned."""
+    (m, n), (rows, columns) = first, block.shape
+    if whole.padded:
+        return x[n : n + columns, m : m + block.line] if whole.how.trans else x[m : m + rows, n : n + block.line]
+    return x[m : m + rows, n : n + columns]
+
+
+def _launch_share(
+    machine: Machine,
+    share: Share,
+    call: Call,
+    alpha: np.float32,
+    beta: np.float32,
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    source: Matrix | None,
+) -> Report:
+    rung, config = share.rung, share.config
+    launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
+    steps, alpha = grid.steps(launch.K, alpha, beta)
+    read = bool(steps)
     operands = {
         "A": Region(a, read=read),
         "B": Region(b, read=read),
