@@ -134,13 +134,12 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     wanted = set()
     for sample in samples:
         a, b, c = sample.described
-        chosen = dispatch.choose_config(gpu, None, None, a, b, c, extents=sample.extents)
-        for share in chosen.shares:
-            call = variants.call_for(*share.operands(chosen.a, chosen.b, c), extents=sample.extents)
+        for share in dispatch.choose_shares(gpu, None, None, a, b, c, extents=sample.extents):
+            call = variants.call_for(*share.operands(c), extents=sample.extents)
             launch = dispatch.kernel_launch(gpu.arch, share.rung, share.config, call)
             wanted.add((source.generate(share.rung, share.config, launch.variant), share.rung.kernel))
-        if chosen.a.padded or chosen.b.padded:
-            wanted.add((source.helper("pack"), kernel_name("pack")))
+            if share.a.padded or share.b.padded:
+                wanted.add((source.helper("pack"), kernel_name("pack")))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
         done = list(pool.map(lambda one: compiler.cubin(one[0], one[1], gpu.arch), wanted))
     return len(done)

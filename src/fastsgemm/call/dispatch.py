@@ -138,12 +138,16 @@ class Share(Struct, frozen=True):
     ----------
     rung : Rung
     config : Config
+    a, b : Operand
+        All of A and B as the kernel gets them: as they lie, or packed.
     rows, columns : (int, int)
-        The first of them, and how many.
+        The first of C, and how many.
     """
 
     rung: Rung
     config: Config
+    a: Operand
+    b: Operand
     rows: Pair
     columns: Pair
 
@@ -153,28 +157,12 @@ class Share(Struct, frozen=True):
         (m, _), (n, _) = self.rows, self.columns
         return (m, 0), (0, n), (m, n)
 
-    def operands(self, a: Operand, b: Operand, c: Operand) -> tuple[Operand, Operand, Operand]:
-        """Return what it reads and writes of these operands."""
-        return variants.part(a, b, c, self.rows, self.columns)
+    def operands(self, c: Operand) -> tuple[Operand, Operand, Operand]:
+        """Return what it reads of A and B, and writes of C."""
+        return variants.part(self.a, self.b, c, self.rows, self.columns)
 
 
-class Chosen(Struct, frozen=True):
-    """How a product is computed.
-
-    Attributes
-    ----------
-    a, b : Operand
-        A and B as the kernels get them: as they lie, or packed.
-    shares : tuple of Share
-        In the order in which they are launched.
-    """
-
-    a: Operand
-    b: Operand
-    shares: tuple[Share, ...]
-
-
-def choose_config(
+def choose_shares(
     device: DeviceTraits,
     rung: Rung | None,
     config: Config | None,
@@ -183,11 +171,13 @@ def choose_config(
     c: Operand,
     *,
     extents: tuple[int, ...] = (),
-) -> Chosen:
+) -> tuple[Share, ...]:
     """Return how a product is computed: by the caller's rung and config where both are given, else as is predicted.
 
-    Operands are packed, and C is cut, only if neither is given. `extents` are those of a batch.
+    Operands are packed, and C is cut, only if neither is given. The shares are in the order in which they are launched.
+    `extents` are those of a batch.
     """
+    whole = (0, c.shape[0]), (0, c.shape[1])
     if rung is not None:
         if config is None:
             problem = variants.as_dense(variants.call_for(a, b, c, extents=extents))
@@ -197,18 +187,15 @@ def choose_config(
                 choice = choose(device, rung, problem)
             rung, config = choice.rung, choice.config
         config = rungs.in_order(config, a.shape[1]) if rung in rungs.IN_ORDER else config
-        return Chosen(a, b, (_whole(rung, config, c.shape),))
+        return (Share(rung, config, a, b, *whole),)
     selected = selection.select(device, a, b, c, extents=extents)
-    a, b = packing.operands(selected.packed, a, b)
+    packed = packing.operands(selected.packed, a, b)
     if selected.cut is None:
-        return Chosen(a, b, (_whole(selected.choice.rung, selected.choice.config, c.shape),))
-    return Chosen(
-        a, b, tuple(Share(one.choice.rung, one.choice.config, one.rows, one.columns) for one in selected.cut.pieces)
+        return (Share(selected.choice.rung, selected.choice.config, *packed, *whole),)
+    return tuple(
+        Share(piece.choice.rung, piece.choice.config, *operands, piece.rows, piece.columns)
+        for piece, operands in zip(selected.cut.pieces, (packed, (a, b)), strict=True)
     )
-
-
-def _whole(rung: Rung, config: Config, shape: Pair) -> Share:
-    return Share(rung, config, (0, shape[0]), (0, shape[1]))
 
 
 class PackLaunch(Struct, frozen=True):

@@ -52,28 +52,32 @@ def add_product(
     CaptureError
         A kernel is not loaded yet and the stream is being captured.
     """
-    operands = [Operand(each.shape, each.how or Stored(False, 0), each.misalignment, each.steps) for each in (a, b, c)]
-    chosen = dispatch.choose_config(draft.gpu, rung, config, *operands, extents=extents)
-    if source is not None and not all(share.rung.reads_source for share in chosen.shares):
+    lying_a, lying_b, lying_c = (
+        Operand(each.shape, each.how or Stored(False, 0), each.misalignment, each.steps) for each in (a, b, c)
+    )
+    shares = dispatch.choose_shares(draft.gpu, rung, config, lying_a, lying_b, lying_c, extents=extents)
+    if source is not None and not all(share.rung.reads_source for share in shares):
         packing.add_copy(draft, source, c, extents, "beta")
         source = None
-    from_a, from_b = (
-        packing.add_lines(draft, each.address, how, to) if to.padded else each.address
-        for each, how, to in zip((a, b), operands, (chosen.a, chosen.b), strict=False)
-    )
-    addresses, whole = (from_a, from_b, c.address), (chosen.a, chosen.b, operands[2])
-    reading = None if source is None else (source.address, Source(source.strides, source.steps, source.misalignment))
-    for number, share in enumerate(chosen.shares):
-        own = [
-            address + operand.offset(first)
-            for address, operand, first in zip(addresses, whole, share.firsts, strict=True)
-        ]
-        lying = None
-        if reading is not None:
-            lying = reading[1].block(share.firsts[2])
-            own.append(reading[0] + reading[1].offset(share.firsts[2]))
-        call = variants.call_for(*share.operands(*whole), extents=extents, source=lying)
-        _add_share(draft, share, call, *own, early=number > 0)
+    places_a = _places(draft, a, lying_a, shares[0].a)
+    places_b = _places(draft, b, lying_b, shares[0].b)
+    for number, share in enumerate(shares):
+        of_a, of_b, of_c = share.firsts
+        from_a, from_b = places_a[share.a] + share.a.offset(of_a), places_b[share.b] + share.b.offset(of_b)
+        into, read, lying = c.address + lying_c.offset(of_c), None, None
+        if source is not None:
+            whole = Source(source.strides, source.steps, source.misalignment)
+            lying, read = whole.block(of_c), source.address + whole.offset(of_c)
+        call = variants.call_for(*share.operands(lying_c), extents=extents, source=lying)
+        _add_share(draft, share, call, from_a, from_b, into, read, early=number > 0)
+
+
+def _places(draft: Draft, matrix: Matrix, lying: Operand, read: Operand) -> dict[Operand, Address]:
+    """Return where an operand is as it lies and, if it is read packed, where its lines are; add the step that packs."""
+    places = {lying: matrix.address}
+    if read.padded:
+        places[read] = packing.add_lines(draft, matrix.address, lying, read)
+    return places
 
 
 def _add_share(

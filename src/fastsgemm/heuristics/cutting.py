@@ -59,26 +59,31 @@ class Cut(Struct, frozen=True):
         return f"row {row}" if row else f"column {column}"
 
 
-def find(device: DeviceTraits, choice: Choice, a: Operand, b: Operand, c: Operand) -> Cut | None:
+def find(device: DeviceTraits, found: packing.Selection, a: Operand, b: Operand, c: Operand) -> Cut | None:
     """Return the quickest cut of C, or None where one product is as quick.
+
+    Only the first part reads packed operands: the second is small, and with operands as they lie it has the kernels of
+    a product of its own.
 
     Parameters
     ----------
     device : Device
-    choice : Choice
+    found : Selection
         For the whole product.
     a, b, c : Operand
-        As the kernels get them.
+        As the caller passes them.
     """
+    choice = found.choice
     if choice.ms is None or choice.ms < _LEAST_MS or a.shape[1] < _LEAST_STEPS:
         return None
     least = choice.ms * (1.0 - packing.LEAST_GAIN if choice.rule == choose.EXACT else 1.0 / CLOSE)
-    found = None
+    cut = None
     for axis, at in _places(c.shape, device.multiprocessors):
-        cut = _cut(device, axis, at, (a, b, c), least)
-        if cut is not None:
-            least, found = cut.ms, cut
-    return found
+        pieces = _pieces(device, axis, at, (*packing.operands(found.packed, a, b), c), (a, b, c), least)
+        if pieces:
+            cut = Cut((pieces[0], pieces[1]), sum(piece.choice.ms or 0.0 for piece in pieces))
+            least = cut.ms
+    return cut
 
 
 def _places(shape: Pair, multiprocessors: int) -> Iterator[tuple[int, int]]:
@@ -86,25 +91,26 @@ def _places(shape: Pair, multiprocessors: int) -> Iterator[tuple[int, int]]:
     for axis in (0, 1):
         along, across = shape[axis], -(-shape[1 - axis] // _TILE)
         tiles = -(-along // _TILE)
-        edge = (along - 1) // _EDGE * _EDGE
+        edge = along // _EDGE * _EDGE
         wave = tiles * across // multiprocessors * multiprocessors // across * _TILE
         yield from ((axis, at) for at in {edge, wave} if 0 < at < along)
 
 
-def _cut(device: DeviceTraits, axis: int, at: int, whole: tuple[Operand, Operand, Operand], least: float) -> Cut | None:
-    """Return C cut there, or None where both parts together do not take less than `least` milliseconds."""
-    a, b, c = whole
+_Operands = tuple[Operand, Operand, Operand]
+
+
+def _pieces(device: DeviceTraits, axis: int, at: int, first: _Operands, second: _Operands, least: float) -> list[Piece]:
+    """Return both parts of C cut there; none where together they do not take less than `least` milliseconds."""
+    shape = first[2].shape
     pieces: list[Piece] = []
-    ms = 0.0
-    for span in ((0, at), (at, c.shape[axis] - at)):
-        rows, columns = (span, (0, c.shape[1])) if axis == 0 else ((0, c.shape[0]), span)
-        part = variants.part(a, b, c, rows, columns)
-        rung = packing.READER if a.padded or b.padded else None
-        choice = choose.choose(device, rung, variants.as_dense(variants.call_for(*part)))
-        if choice.ms is None:
-            return None
-        ms += choice.ms
-        if ms >= least:
-            return None
+    for operands, span in ((first, (0, at)), (second, (at, shape[axis] - at))):
+        rows, columns = (span, (0, shape[1])) if axis == 0 else ((0, shape[0]), span)
+        rung = packing.READER if any(operand.padded for operand in operands) else None
+        choice = choose.choose(
+            device, rung, variants.as_dense(variants.call_for(*variants.part(*operands, rows, columns)))
+        )
+        if choice.ms is None or choice.ms >= least:
+            return []
+        least -= choice.ms
         pieces.append(Piece(rows, columns, choice))
-    return Cut((pieces[0], pieces[1]), ms)
+    return pieces

@@ -45,5 +45,5 @@ def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand, *, extents:
         Those of a batch, whose operands are never packed and whose C is never cut.
     """
     found = packing.select(device, a, b, c, extents=extents)
-    cut = None if extents else cutting.find(device, found.choice, *packing.operands(found.packed, a, b), c)
+    cut = None if extents else cutting.find(device, found, a, b, c)
     return Selection(found.choice, found.packed, found.ms, cut)

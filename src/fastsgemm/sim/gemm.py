@@ -121,37 +121,44 @@ def _launch(
         each = (_launch(machine, rung, config, x, y, alpha, beta, *z) for x, y, *z in _products(a, b, c, source))
         return deque(each, maxlen=1)[0]  # the report of the last
     as_they_lie = [_operand(x, how) for x, how in zip((a, b, c), found, strict=False)]
-    chosen = dispatch.choose_config(machine.device, rung, config, *as_they_lie, extents=extents)
-    if source is not None and not all(share.rung.reads_source for share in chosen.shares):
+    lying_a, lying_b, lying_c = as_they_lie
+    shares = dispatch.choose_shares(machine.device, rung, config, *as_they_lie, extents=extents)
+    if source is not None and not all(share.rung.reads_source for share in shares):
         c[...] = source
         source = None
+    arrays_a, arrays_b = {lying_a: a}, {lying_b: b}
     if grid.steps(a.shape[-1], alpha, beta)[0]:
-        a, b = (
-            _packed(machine, x, how, to) if to.padded else x
-            for x, how, to in zip((a, b), as_they_lie, (chosen.a, chosen.b), strict=False)
-        )
+        for arrays, how, to in ((arrays_a, lying_a, shares[0].a), (arrays_b, lying_b, shares[0].b)):
+            if to.padded:
+                arrays[to] = _packed(machine, arrays[how], how, to)
     lying = None if source is None else Source(found[3].strides, found[3].steps, misalignment(source) % 16)
-    whole = (chosen.a, chosen.b, as_they_lie[2])
-    if len(chosen.shares) == 1:
-        call = variants.call_for(*whole, extents=extents, source=lying)
-        return _launch_share(machine, chosen.shares[0], call, alpha, beta, a, b, c, source)
     reports = []
-    for share in chosen.shares:
-        blocks = share.operands(*whole)
-        part_a, part_b, part_c = (_block(*each) for each in zip((a, b, c), whole, share.firsts, blocks, strict=True))
-        row, column = first = share.firsts[2]
-        call = variants.call_for(*blocks, source=None if lying is None else lying.block(first))
-        read = None if source is None else source[row:, column:][: part_c.shape[0], : part_c.shape[1]]
-        reports.append(_launch_share(machine, share, call, alpha, beta, part_a, part_b, part_c, read))
+    for share in shares:
+        blocks = share.operands(lying_c)
+        call = variants.call_for(*blocks, extents=extents, source=lying and lying.block(share.firsts[2]))
+        own = arrays_a.get(share.a, a), arrays_b.get(share.b, b), c, source
+        if len(shares) > 1:
+            own = _parts(share, blocks, *own)
+        reports.append(_launch_share(machine, share, call, alpha, beta, *own))
     return reports[0]
 
 
-def _block(x: Matrix, whole: Operand, first: Pair, block: Operand) -> Matrix:
-    """Return what a share reads or writes of a matrix, or of the lines that `_packed` returned."""
+def _parts(
+    share: Share, blocks: tuple[Operand, ...], a: Matrix, b: Matrix, c: Matrix, source: Matrix | None
+) -> tuple[Matrix, Matrix, Matrix, Matrix | None]:
+    """Return what a share reads of A, B and the source, and writes of C."""
+    of_a, of_b, (row, column) = share.firsts
+    part_c = _block(c, blocks[2], (row, column))
+    read = None if source is None else source[row:, column:][: part_c.shape[0], : part_c.shape[1]]
+    return _block(a, blocks[0], of_a), _block(b, blocks[1], of_b), part_c, read
+
+
+def _block(x: Matrix, block: Operand, first: Pair) -> Matrix:
+    """Return a block of a matrix, or of the lines that `_packed` returned."""
     (m, n), (rows, columns) = first, block.shape
-    if whole.padded:
-        return x[n : n + columns, m : m + block.line] if whole.how.trans else x[m : m + rows, n : n + block.line]
-    return x[m : m + rows, n : n + columns]
+    if not block.padded:
+        return x[m : m + rows, n : n + columns]
+    return x[n : n + columns, m : m + block.line] if block.how.trans else x[m : m + rows, n : n + block.line]
 
 
 def _launch_share(
