@@ -224,7 +224,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         __syncthreads();
         multiply_end(stages, acc, end);
     }
-
     if (partial.SEVERAL) partial.add_to(acc);
     if constexpr (SLICED_K > 1) SlicedK<Traits>::add_up(shared, acc, slice);
     C += part * split_stride;
@@ -232,10 +231,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     constexpr int VEC = TN < VEC_C ? 1 : VEC_C;
     if constexpr (VEC == 1) __syncthreads();  // WarpStore writes where slower warps may still read
     if (slice != 0) return;
-    if constexpr (VEC == 1) {
+    if constexpr (VEC == 1)
         WarpStore<Traits>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own.m, own.n, M, N, alpha,
                                  beta, C, ldc, old);
-    } else {
+    else
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) {
             const int m = tile.m + row + i / TM * Traits::WSUBM + i % TM;
@@ -247,6 +246,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                                    n);
             }
         }
-    }
     end_after_launch_before();
 }
