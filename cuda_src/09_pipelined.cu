@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                         long long ldc, int k_chunk, long long split_stride, BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
-    if (k_chunk < K) let_dependents_begin();         // reduce_parts, which adds up the parts
+    let_dependents_begin();  // reduce_parts, which adds up the parts, or the product of what is left of C
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
@@ -224,7 +224,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         __syncthreads();
         multiply_end(stages, acc, end);
     }
-
     if (partial.SEVERAL) partial.add_to(acc);
     if constexpr (SLICED_K > 1) SlicedK<Traits>::add_up(shared, acc, slice);
     C += part * split_stride;
@@ -232,19 +231,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     constexpr int VEC = TN < VEC_C ? 1 : VEC_C;
     if constexpr (VEC == 1) __syncthreads();  // WarpStore writes where slower warps may still read
     if (slice != 0) return;
-    if constexpr (VEC == 1) {
+    if constexpr (VEC == 1)
         WarpStore<Traits>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own.m, own.n, M, N, alpha,
                                  beta, C, ldc, old);
-        return;
-    }
+    else
 #pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
-        const int m = tile.m + row + i / TM * Traits::WSUBM + i % TM;
-        if (m < own.m || m >= M) continue;
+        for (int i = 0; i < ROWS; ++i) {
+            const int m = tile.m + row + i / TM * Traits::WSUBM + i % TM;
+            if (m < own.m || m >= M) continue;
 #pragma unroll
-        for (int w = 0; w < WNITER; ++w) {
-            const int n = tile.n + col + w * Traits::WSUBN;
-            store_row<TN, VEC>(C + m * ldc + n, acc[i] + w * TN, N - n, alpha, beta, own.n - n, old, m, n);
+            for (int w = 0; w < WNITER; ++w) {
+                const int n = tile.n + col + w * Traits::WSUBN;
+                store_row<TN, VEC>(C + m * ldc + n, acc[i] + w * TN, N - n, alpha, beta, own.n - n, old, m,
+                                   n);
+            }
         }
-    }
+    end_after_launch_before();
 }

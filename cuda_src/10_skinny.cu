@@ -204,4 +204,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         store_row<STORE_C, STORE_C>(C + (TRANS_C ? right * ldc + down : down * ldc + right), sum, STORE_C,
                                     alpha, beta, 0, old, down, right);
     }
+    end_after_launch_before();
 }

@@ -35,7 +35,7 @@ Point = tuple[float, float]
 STEPS = (
     ("read the arrays", "fastsgemm.gemm", "sgemm"),
     ("check the operands", "fastsgemm.call.checks", "result_shape"),
-    ("choose the config", "fastsgemm.call.dispatch", "choose_config"),
+    ("choose the config", "fastsgemm.call.dispatch", "choose_shares"),
     ("compute the grid", "fastsgemm.call.dispatch", "kernel_launch"),
     ("get the kernel", "fastsgemm.jit.kernel", "get"),
     ("launch", "fastsgemm.call.product", "multiply"),

@@ -18,6 +18,10 @@ struct WarpStore {
     static constexpr int PATCH = TN * LD;                    // floats
     static constexpr int ABREAST = WSUBN < 32 ? WSUBN : 32;  // lanes that store neighbours
 
+    // Rows that an iteration stores. A loop of little code is quick, because each block runs it once, and
+    // most of the time it would wait for its instructions.
+    static constexpr int UNROLL = ROWS * COLS < 128 ? 2 : 1;
+
     // As many rows of a thread as fit into shared memory, if every warp has its share of it, go through in
     // one pass.
     static __device__ constexpr int rows_per_pass() {
@@ -51,22 +55,29 @@ struct WarpStore {
                     mine[(i * WNITER + j / TN) * PATCH + j % TN * LD + lane] = acc[first + i][j];
             __syncwarp();  // the lanes have written
             const float *const from = mine + lane % TN * LD + lane / TN;
+            const auto store_rows = [&](auto result) {
+#pragma unroll UNROLL
+                for (int i = 0; i < PASS_ROWS; ++i)
 #pragma unroll
-            for (int i = 0; i < PASS_ROWS; ++i)
+                    for (int e = 0; e < 32 * TN; e += 32) {
+                        const int row = m + (first + i) / TM * WSUBM + (first + i) % TM + e / WSUBN * TM;
+                        float *const c = C + row * ldc;
 #pragma unroll
-                for (int e = 0; e < 32 * TN; e += 32) {
-                    const int row = m + (first + i) / TM * WSUBM + (first + i) % TM + e / WSUBN * TM;
-                    if (row < first_m || row >= M) continue;
-                    float *const c = C + row * ldc;
-#pragma unroll
-                    for (int w = 0; w < WNITER; ++w) {
-                        const int col = n + w * WSUBN + e % WSUBN;
-                        if (col < first_n || col >= N) continue;
-                        const float *old = c + col;
-                        values.find(old, row, col);
-                        c[col] = epilogue(alpha, from[(i * WNITER + w) * PATCH + e / TN], beta, old);
+                        for (int w = 0; w < WNITER; ++w) {
+                            const int col = n + w * WSUBN + e % WSUBN;
+                            const float sum = from[(i * WNITER + w) * PATCH + e / TN];
+                            if (row >= first_m && row < M && col >= first_n && col < N)
+                                c[col] = result(sum, c + col, row, col);
+                        }
                     }
-                }
+            };
+            if (beta == 0.0f)
+                store_rows([&](float sum, const float *, int, int) { return __fmul_rn(alpha, sum); });
+            else
+                store_rows([&](float sum, const float *old, int row, int col) {
+                    values.find(old, row, col);
+                    return epilogue(alpha, sum, beta, old);
+                });
         }
     }
 };

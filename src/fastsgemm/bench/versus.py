@@ -15,7 +15,7 @@ from fastsgemm.call import dispatch
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.gemm import sgemm
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import packing
+from fastsgemm.heuristics import selection
 from fastsgemm.jit import compiler, source
 from fastsgemm.rungs import kernel_name
 
@@ -66,7 +66,7 @@ class Versus:
         cublas = self._cublas(sample)
         times = self._stopwatch.samples([lambda: sgemm(a, b, C=c), lambda: cublas(a, b, out=theirs)], seconds)
         ms, cublas_ms = map(statistics.median, times)
-        selected = packing.select(self._gpu, *sample.described, extents=sample.extents)
+        selected = selection.select(self._gpu, *sample.described, extents=sample.extents)
         choice = selected.choice
         problem, leading = sample.problem, sample.leading_dimensions
         return {
@@ -77,6 +77,7 @@ class Versus:
             "rung": choice.rung.name,
             "rule": choice.rule,
             "packed": "".join(name for name, packed in zip("AB", selected.packed, strict=True) if packed),
+            "cut": "" if selected.cut is None else str(selected.cut),
             "constants": choice.config.constants,
             "ms": ms,
             "tflops": 1e-9 * problem.flops / ms,
@@ -133,12 +134,12 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     wanted = set()
     for sample in samples:
         a, b, c = sample.described
-        chosen = dispatch.choose_config(gpu, None, None, a, b, c, extents=sample.extents)
-        call = variants.call_for(chosen.a, chosen.b, c, extents=sample.extents)
-        launch = dispatch.kernel_launch(gpu.arch, chosen.rung, chosen.config, call)
-        wanted.add((source.generate(chosen.rung, chosen.config, launch.variant), chosen.rung.kernel))
-        if chosen.a.padded or chosen.b.padded:
-            wanted.add((source.helper("pack"), kernel_name("pack")))
+        for share in dispatch.choose_shares(gpu, None, None, a, b, c, extents=sample.extents):
+            call = variants.call_for(*share.operands(c), extents=sample.extents)
+            launch = dispatch.kernel_launch(gpu.arch, share.rung, share.config, call)
+            wanted.add((source.generate(share.rung, share.config, launch.variant), share.rung.kernel))
+            if share.a.padded or share.b.padded:
+                wanted.add((source.helper("pack"), kernel_name("pack")))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
         done = list(pool.map(lambda one: compiler.cubin(one[0], one[1], gpu.arch), wanted))
     return len(done)

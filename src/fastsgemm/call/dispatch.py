@@ -16,9 +16,9 @@ from fastsgemm.config import Config
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, BatchAndSource, Source
-from fastsgemm.geometry.layout import ITEM, row_major
+from fastsgemm.geometry.layout import ITEM, Pair, row_major
 from fastsgemm.geometry.variants import Call, Operand, Variant
-from fastsgemm.heuristics import batch_invariant, database, packing
+from fastsgemm.heuristics import batch_invariant, database, packing, selection
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.jit.source import HELPERS
 from fastsgemm.rungs import Rung
@@ -131,16 +131,38 @@ class KernelLaunch(Struct, frozen=True):
         return row_major(self.batch.extents, size=int(self.parts) * self.parts_apart)
 
 
-class Chosen(Struct, frozen=True):
-    """The rung and config of a product, and its A and B as the kernel gets them: as they lie, or packed."""
+class Share(Struct, frozen=True):
+    """What one kernel computes of a product: all of C, or its upper or lower rows, or its left or right columns.
+
+    Attributes
+    ----------
+    rung : Rung
+    config : Config
+    a, b : Operand
+        All of A and B as the kernel gets them: as they lie, or packed.
+    rows, columns : (int, int)
+        The first of C, and how many.
+    """
 
     rung: Rung
     config: Config
     a: Operand
     b: Operand
+    rows: Pair
+    columns: Pair
+
+    @property
+    def firsts(self) -> tuple[Pair, Pair, Pair]:
+        """The elements of A, B and C at which it begins."""
+        (m, _), (n, _) = self.rows, self.columns
+        return (m, 0), (0, n), (m, n)
+
+    def operands(self, c: Operand) -> tuple[Operand, Operand, Operand]:
+        """Return what it reads of A and B, and writes of C."""
+        return variants.part(self.a, self.b, c, self.rows, self.columns)
 
 
-def choose_config(
+def choose_shares(
     device: DeviceTraits,
     rung: Rung | None,
     config: Config | None,
@@ -149,11 +171,13 @@ def choose_config(
     c: Operand,
     *,
     extents: tuple[int, ...] = (),
-) -> Chosen:
-    """Return the rung and config of a product: the caller's where both are given, else the heuristics' choice.
+) -> tuple[Share, ...]:
+    """Return how a product is computed: by the caller's rung and config where both are given, else as is predicted.
 
-    Operands are packed only if neither is given. `extents` are those of a batch.
+    Operands are packed, and C is cut, only if neither is given. The shares are in the order in which they are launched.
+    `extents` are those of a batch.
     """
+    whole = (0, c.shape[0]), (0, c.shape[1])
     if rung is not None:
         if config is None:
             problem = variants.as_dense(variants.call_for(a, b, c, extents=extents))
@@ -162,9 +186,16 @@ def choose_config(
             else:
                 choice = choose(device, rung, problem)
             rung, config = choice.rung, choice.config
-        return Chosen(rung, rungs.in_order(config, a.shape[1]) if rung in rungs.IN_ORDER else config, a, b)
-    selected = packing.select(device, a, b, c, extents=extents)
-    return Chosen(selected.choice.rung, selected.choice.config, *packing.operands(selected.packed, a, b))
+        config = rungs.in_order(config, a.shape[1]) if rung in rungs.IN_ORDER else config
+        return (Share(rung, config, a, b, *whole),)
+    selected = selection.select(device, a, b, c, extents=extents)
+    packed = packing.operands(selected.packed, a, b)
+    if selected.cut is None:
+        return (Share(selected.choice.rung, selected.choice.config, *packed, *whole),)
+    return tuple(
+        Share(piece.choice.rung, piece.choice.config, *operands, piece.rows, piece.columns)
+        for piece, operands in zip(selected.cut.pieces, (packed, (a, b)), strict=True)
+    )
 
 
 class PackLaunch(Struct, frozen=True):

@@ -7,13 +7,14 @@ that the same call gives the same bits every time.
 from __future__ import annotations
 
 from fastsgemm.call import dispatch, packing
+from fastsgemm.call.dispatch import Share
 from fastsgemm.call.matrix import Matrix
-from fastsgemm.call.plan import Draft, Scalar
+from fastsgemm.call.plan import Address, Draft, Scalar
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import Source
 from fastsgemm.geometry.layout import ITEM, Stored
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.variants import Call, Operand
 from fastsgemm.jit import kernel
 from fastsgemm.rungs import Rung
 
@@ -51,33 +52,61 @@ def add_product(
     CaptureError
         A kernel is not loaded yet and the stream is being captured.
     """
-    gpu, handle = draft.gpu, draft.handle
-    operands = [Operand(each.shape, each.how or Stored(False, 0), each.misalignment, each.steps) for each in (a, b, c)]
-    chosen = dispatch.choose_config(gpu, rung, config, *operands, extents=extents)
-    rung, config = chosen.rung, chosen.config
-    if source is not None and not rung.reads_source:
+    lying_a, lying_b, lying_c = (
+        Operand(each.shape, each.how or Stored(False, 0), each.misalignment, each.steps) for each in (a, b, c)
+    )
+    shares = dispatch.choose_shares(draft.gpu, rung, config, lying_a, lying_b, lying_c, extents=extents)
+    if source is not None and not all(share.rung.reads_source for share in shares):
         packing.add_copy(draft, source, c, extents, "beta")
         source = None
-    lying = None if source is None else Source(source.strides, source.steps, source.misalignment)
-    call = variants.call_for(chosen.a, chosen.b, operands[2], extents=extents, source=lying)
-    launch = dispatch.kernel_launch(gpu.arch, rung, config, call)
-    from_a, from_b = (
-        packing.add_lines(draft, each.address, how, to) if to.padded else each.address
-        for each, how, to in zip((a, b), operands, (chosen.a, chosen.b), strict=False)
-    )
+    places_a = _places(draft, a, lying_a, shares[0].a)
+    places_b = _places(draft, b, lying_b, shares[0].b)
+    for number, share in enumerate(shares):
+        of_a, of_b, of_c = share.firsts
+        from_a, from_b = places_a[share.a] + share.a.offset(of_a), places_b[share.b] + share.b.offset(of_b)
+        into, read, lying = c.address + lying_c.offset(of_c), None, None
+        if source is not None:
+            whole = Source(source.strides, source.steps, source.misalignment)
+            lying, read = whole.block(of_c), source.address + whole.offset(of_c)
+        call = variants.call_for(*share.operands(lying_c), extents=extents, source=lying)
+        _add_share(draft, share, call, from_a, from_b, into, read, early=number > 0)
+
+
+def _places(draft: Draft, matrix: Matrix, lying: Operand, read: Operand) -> dict[Operand, Address]:
+    """Return where an operand is as it lies and, if it is read packed, where its lines are; add the step that packs."""
+    places = {lying: matrix.address}
+    if read.padded:
+        places[read] = packing.add_lines(draft, matrix.address, lying, read)
+    return places
+
+
+def _add_share(
+    draft: Draft,
+    share: Share,
+    call: Call,
+    a: Address,
+    b: Address,
+    c: Address,
+    source: Address | None = None,
+    *,
+    early: bool,
+) -> None:
+    """Add the steps that compute one share of a product.
+
+    It may begin early, because it needs no results of the steps before; see `cuda_src/device/dependent_launch.cuh`.
+    """
+    gpu, handle, config = draft.gpu, draft.handle, share.config
+    launch = dispatch.kernel_launch(gpu.arch, share.rung, config, call)
     K, alpha, beta = Scalar.STEPS, Scalar.ALPHA, Scalar.BETA
-    threads, shared_bytes = config.threads, config.shared_bytes
-    read = None if source is None else source.address
+    how = {"shared_bytes": config.shared_bytes, "early": early}
     if launch.parts == 1:
-        product = kernel.get(gpu, rung, config, launch.variant, handle)
-        arguments = launch.arguments(from_a, from_b, c.address, K, alpha, beta, read)
-        draft.add(product, launch.grid, threads, *arguments, shared_bytes=shared_bytes)
+        product = kernel.get(gpu, share.rung, config, launch.variant, handle)
+        draft.add(product, launch.grid, config.threads, *launch.arguments(a, b, c, K, alpha, beta, source), **how)
         return
     blocks, adders = grid.reduction_blocks(int(launch.M), int(launch.N), int(launch.parts), in_order=config.segment > 0)
     reduction = kernel.helper(gpu, launch.reduction, handle, **launch.reduction_constants)
-    product = kernel.get(gpu, rung, config, launch.variant, handle)
+    product = kernel.get(gpu, share.rung, config, launch.variant, handle)
     sums = draft.reserve(ITEM * launch.partial_sums, "the partial sums of split-K")
-    arguments = launch.partial_arguments(from_a, from_b, sums, K)
-    draft.add(product, launch.grid, threads, *arguments, shared_bytes=shared_bytes)
-    adding = launch.reduction_arguments(sums, c.address, alpha, beta, read)
+    draft.add(product, launch.grid, config.threads, *launch.partial_arguments(a, b, sums, K), **how)
+    adding = launch.reduction_arguments(sums, c, alpha, beta, source)
     draft.add(reduction, (blocks, *launch.grid[1:]), adders, *adding, early=True)

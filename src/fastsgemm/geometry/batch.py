@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from fastsgemm.config import VECTOR
 from fastsgemm.errors import ShapeError
-from fastsgemm.geometry.layout import Lying, Pair, stored
+from fastsgemm.geometry.layout import ITEM, Lying, Pair, stored
 from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, MAX_GRID
 
 DIMENSIONS = 3  # of a batch in one launch; as in cuda_src/device/batch.cuh
@@ -100,6 +100,14 @@ class Source(Struct, frozen=True):
     def transposed(self) -> Source:
         """The same memory seen as the transposed matrices."""
         return Source(self.strides[::-1], self.steps, self.misalignment)
+
+    def offset(self, first: Pair) -> int:
+        """Return the distance of element `first` from element (0, 0), in bytes."""
+        return ITEM * (first[0] * self.strides[0] + first[1] * self.strides[1])
+
+    def block(self, first: Pair) -> Source:
+        """Return the part of it that begins at element `first`."""
+        return Source(self.strides, self.steps, (self.misalignment + self.offset(first)) % (ITEM * VECTOR))
 
     @property
     def width(self) -> int:

@@ -13,7 +13,7 @@ from fastsgemm.config import VECTOR, WIDTHS, Config
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Source, Strides
 from fastsgemm.geometry.grid import split
-from fastsgemm.geometry.layout import Lying, Pair, Stored, stored, vector_width
+from fastsgemm.geometry.layout import ITEM, Lying, Pair, Stored, stored, vector_width
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
@@ -57,6 +57,20 @@ class Operand(Struct, frozen=True):
     def width(self) -> int:
         """Floats that a load of this operand may have: 4, 2 or 1."""
         return gcd(vector_width(self.how.ld, self.line, self.misalignment), *self.steps)
+
+    @property
+    def strides(self) -> Pair:
+        """Elements from one row to the next, and from one column to the next."""
+        return (1, self.how.ld) if self.how.trans else (self.how.ld, 1)
+
+    def offset(self, first: Pair) -> int:
+        """Return the distance of element `first` from element (0, 0), in bytes."""
+        return ITEM * (first[0] * self.strides[0] + first[1] * self.strides[1])
+
+    def block(self, first: Pair, shape: Pair) -> Operand:
+        """Return the block of this shape that begins at element `first`."""
+        misalignment = (self.misalignment + self.offset(first)) % (ITEM * VECTOR)
+        return Operand(shape, self.how, misalignment, self.steps, self.padded)
 
     def packed(self, trans: bool) -> Operand:
         """Return a copy of this operand in aligned lines of whole vectors, column-major if `trans`."""
@@ -111,6 +125,12 @@ def call_for(
     batch = Batch(extents, a.steps, b.steps, c.steps)
     problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout, batch.count)
     return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch, source)
+
+
+def part(a: Operand, b: Operand, c: Operand, rows: Pair, columns: Pair) -> tuple[Operand, Operand, Operand]:
+    """Return what a part of C, given by its first row or column and how many, needs of A, B and C."""
+    (m, M), (n, N) = rows, columns
+    return a.block((m, 0), (M, a.shape[1])), b.block((0, n), (b.shape[0], N)), c.block((m, n), (M, N))
 
 
 def as_dense(call: Call) -> Problem:

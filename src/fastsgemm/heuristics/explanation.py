@@ -10,8 +10,9 @@ from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import batch_invariant as invariant
-from fastsgemm.heuristics import choose, database, fp16x3, packing
+from fastsgemm.heuristics import choose, database, fp16x3, selection
 from fastsgemm.heuristics.choose import Choice
+from fastsgemm.heuristics.cutting import Cut
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
 from fastsgemm.heuristics.fp16x3 import Fp16x3Choice
 from fastsgemm.problem import Problem, checked, spell
@@ -38,6 +39,8 @@ class Explanation:
         Which of A and B are packed before the product.
     packing_ms : float
         Time that packing takes. The times of `choice` leave it out; the text and `json` include it.
+    cut : Cut or None
+        How C is cut, if it is. Then `choice` is what the whole product would get.
     """
 
     device: DeviceInfo
@@ -46,6 +49,7 @@ class Explanation:
     fp16x3: Fp16x3Choice | None = None
     packed: tuple[str, ...] = ()
     packing_ms: float = 0.0
+    cut: Cut | None = None
 
     @property
     def rung(self) -> str:
@@ -71,12 +75,19 @@ class Explanation:
             "rule": choice.rule,
             "evidence": _evidence(choice),
             "packed": list(self.packed),
-            "ms": None if choice.ms is None else choice.ms + self.packing_ms,
+            "cut": None if self.cut is None else _parts(self.cut),
+            "ms": self._ms,
             "options": [
                 {"constants": option.config.constants, "ms": None if option.ms is None else option.ms + self.packing_ms}
                 for option in choice.options
             ],
         }
+
+    @property
+    def _ms(self) -> float | None:
+        """Measured or predicted time of the product as it is computed."""
+        ms = self.choice.ms if self.cut is None else self.cut.ms
+        return None if ms is None else ms + self.packing_ms
 
     def __repr__(self) -> str:
         found = self.fp16x3
@@ -109,9 +120,15 @@ class Explanation:
         ]
         if self.packed:
             lines.append(f"packed     {' and '.join(self.packed)} first, {self.packing_ms:.4g} ms of the time")
-        if choice.ms is not None:
-            verb = "measured" if choice.rule == choose.EXACT and not self.packed else "predicted"
-            ms = choice.ms + self.packing_ms
+        if self.cut is not None:
+            lines.append(f"cut        C is cut before {self.cut}, because the whole would take {_shown(choice.ms)}")
+            for number, piece in enumerate(self.cut.pieces, start=1):
+                part = piece.choice
+                lines.append(f"part {number}     {_shown(part.ms)} predicted  {part.rung.name} {part.config}")
+        ms = self._ms
+        if ms is not None:
+            measured = choice.rule == choose.EXACT and not self.packed and self.cut is None
+            verb = "measured" if measured else "predicted"
             lines.append(f"time       {ms:.4g} ms, {tflops(p, ms):.4g} TFLOP/s ({verb})")
         others = [option for option in choice.options if option.config != choice.config][:_SHOWN]
         for number, option in enumerate(others):
@@ -119,6 +136,23 @@ class Explanation:
             predicted = "" if option.ms is None else f"{option.ms + self.packing_ms:.4g} ms predicted  "
             lines.append(f"{head:10} {predicted}{option.config}")
         return "\n".join(lines)
+
+
+def _shown(ms: float | None) -> str:
+    return "an unknown time" if ms is None else f"{ms:.4g} ms"
+
+
+def _parts(cut: Cut) -> list[dict[str, Any]]:
+    return [
+        {
+            "rows": list(piece.rows),
+            "columns": list(piece.columns),
+            "rung": piece.choice.rung.name,
+            "constants": piece.choice.config.constants,
+            "ms": piece.choice.ms,
+        }
+        for piece in cut.pieces
+    ]
 
 
 def _of_rung_11(problem: Problem, found: Fp16x3Choice) -> list[str]:
@@ -209,9 +243,9 @@ def explain(
         asked = None  # an IEEE kernel is one that the heuristics choose
     if asked is None:
         extents = variants.extents_of(problem)
-        selected = packing.select(device_info, *variants.dense_operands(problem), extents=extents)
+        selected = selection.select(device_info, *variants.dense_operands(problem), extents=extents)
         packed = tuple(name for name, wanted in zip("AB", selected.packed, strict=True) if wanted)
-        return Explanation(device_info, problem, selected.choice, found, packed, selected.ms)
+        return Explanation(device_info, problem, selected.choice, found, packed, selected.packing_ms, selected.cut)
     return Explanation(device_info, problem, choose.choose(device_info, asked, problem), found)
 
 

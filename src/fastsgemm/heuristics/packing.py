@@ -25,8 +25,8 @@ _WAYS: tuple[Which, ...] = ((True, False), (False, True), (True, True))
 _MOST_SHARE = 1 / 3  # of a product's time that copying may take to be considered: no layout costs rung 9 more
 # Of a measured time, for which the record of a problem is given up. Predicted times of chosen configs are 3 % too short
 # on average, and vary by 4 %.
-_LEAST_GAIN = 0.06
-_READER = next(rung for rung in rungs.DEFAULTS if not rung.narrow)  # the rung that reads packed operands
+LEAST_GAIN = 0.06
+READER = next(rung for rung in rungs.DEFAULTS if not rung.narrow)  # the rung that reads packed operands
 
 
 class Selection(Struct, frozen=True):
@@ -61,11 +61,11 @@ def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand, *, extents:
     if extents or best.choice.ms is None:
         return best
     fitted, limit = database.fitted(device.arch), _MOST_SHARE * best.choice.ms
-    least = best.choice.ms * (1.0 - _LEAST_GAIN if best.choice.rule == choose.EXACT else 1.0)
+    least = best.choice.ms * (1.0 - LEAST_GAIN if best.choice.rule == choose.EXACT else 1.0)
     for which in _WAYS:
         ms = _cost(fitted, which, a, b, c)
         if ms < limit and not _in_vain(which, a, b):
-            choice = choose.choose(device, _READER, _problem(*operands(which, a, b), c))
+            choice = choose.choose(device, READER, _problem(*operands(which, a, b), c))
             if choice.ms is not None and choice.ms + ms < least:
                 best, least = Selection(choice, which, ms), choice.ms + ms
     return best

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from fastsgemm import rungs
 from fastsgemm.call import checks, dispatch
+from fastsgemm.call.dispatch import Share
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ADDRESS_PLACE, DIMENSIONS, BatchAndSource, Source, Stack, stacks
-from fastsgemm.geometry.layout import ITEM, Stored, stored
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.layout import ITEM, Pair, Stored, stored
+from fastsgemm.geometry.variants import Call, Operand
 from fastsgemm.jit import source as jit_source
 from fastsgemm.rungs import Rung
 from fastsgemm.sim import fp16x3
@@ -120,21 +121,61 @@ def _launch(
         each = (_launch(machine, rung, config, x, y, alpha, beta, *z) for x, y, *z in _products(a, b, c, source))
         return deque(each, maxlen=1)[0]  # the report of the last
     as_they_lie = [_operand(x, how) for x, how in zip((a, b, c), found, strict=False)]
-    chosen = dispatch.choose_config(machine.device, rung, config, *as_they_lie, extents=extents)
-    rung, config = chosen.rung, chosen.config
-    if source is not None and not rung.reads_source:
+    lying_a, lying_b, lying_c = as_they_lie
+    shares = dispatch.choose_shares(machine.device, rung, config, *as_they_lie, extents=extents)
+    if source is not None and not all(share.rung.reads_source for share in shares):
         c[...] = source
         source = None
+    arrays_a, arrays_b = {lying_a: a}, {lying_b: b}
+    if grid.steps(a.shape[-1], alpha, beta)[0]:
+        for arrays, how, to in ((arrays_a, lying_a, shares[0].a), (arrays_b, lying_b, shares[0].b)):
+            if to.padded:
+                arrays[to] = _packed(machine, arrays[how], how, to)
     lying = None if source is None else Source(found[3].strides, found[3].steps, misalignment(source) % 16)
-    call = variants.call_for(chosen.a, chosen.b, as_they_lie[2], extents=extents, source=lying)
+    reports = []
+    for share in shares:
+        blocks = share.operands(lying_c)
+        call = variants.call_for(*blocks, extents=extents, source=lying and lying.block(share.firsts[2]))
+        own = arrays_a.get(share.a, a), arrays_b.get(share.b, b), c, source
+        if len(shares) > 1:
+            own = _parts(share, blocks, *own)
+        reports.append(_launch_share(machine, share, call, alpha, beta, *own))
+    return reports[0]
+
+
+def _parts(
+    share: Share, blocks: tuple[Operand, ...], a: Matrix, b: Matrix, c: Matrix, source: Matrix | None
+) -> tuple[Matrix, Matrix, Matrix, Matrix | None]:
+    """Return what a share reads of A, B and the source, and writes of C."""
+    of_a, of_b, (row, column) = share.firsts
+    part_c = _block(c, blocks[2], (row, column))
+    read = None if source is None else source[row:, column:][: part_c.shape[0], : part_c.shape[1]]
+    return _block(a, blocks[0], of_a), _block(b, blocks[1], of_b), part_c, read
+
+
+def _block(x: Matrix, block: Operand, first: Pair) -> Matrix:
+    """Return a block of a matrix, or of the lines that `_packed` returned."""
+    (m, n), (rows, columns) = first, block.shape
+    if not block.padded:
+        return x[m : m + rows, n : n + columns]
+    return x[n : n + columns, m : m + block.line] if block.how.trans else x[m : m + rows, n : n + block.line]
+
+
+def _launch_share(
+    machine: Machine,
+    share: Share,
+    call: Call,
+    alpha: np.float32,
+    beta: np.float32,
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    source: Matrix | None,
+) -> Report:
+    rung, config = share.rung, share.config
     launch = dispatch.kernel_launch(machine.device.arch, rung, config, call)
     steps, alpha = grid.steps(launch.K, alpha, beta)
     read = bool(steps)
-    if read:
-        a, b = (
-            _packed(machine, x, how, to) if to.padded else x
-            for x, how, to in zip((a, b), as_they_lie, (chosen.a, chosen.b), strict=False)
-        )
     operands = {
         "A": Region(a, read=read),
         "B": Region(b, read=read),

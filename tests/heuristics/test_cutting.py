@@ -1,0 +1,160 @@
+"""Where C is cut in two: what both parts take against what the whole does."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from fastsgemm import rungs
+from fastsgemm.call import dispatch
+from fastsgemm.config import PipelinedConfig
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.variants import Operand
+from fastsgemm.heuristics import choose, cutting, packing, selection
+from fastsgemm.heuristics.cost_model import CLOSE
+from fastsgemm.problem import LAYOUTS, Problem
+
+CONFIG = PipelinedConfig(BM=64, BN=64, BK=32, TM=4, TN=4, WM=32, WN=64, WNITER=2)
+M, N, K = 1000, 900, 1024
+
+
+class Device:
+    name, arch, shared_limit, multiprocessors = "NVIDIA H200", "sm_90", 232448, 132
+
+
+def operand(rows, columns, layout="N", padding=0):
+    trans = layout == "T"
+    return Operand((rows, columns), Stored(trans, (rows if trans else columns) + padding))
+
+
+@pytest.fixture
+def times(monkeypatch):
+    """Let a product of M x N elements take these milliseconds, or 100, and nothing be worth packing."""
+    found = {}
+
+    def answer(device, rung, problem, only=None):
+        ms = found.get((problem.M, problem.N), 100.0)
+        return choose.Choice(rung or rungs.find("skinny"), CONFIG, choose.PREDICTED, None, ms)
+
+    monkeypatch.setattr(choose, "choose", answer)
+    monkeypatch.setattr(packing, "_cost", lambda *given: float("inf"))
+    return found
+
+
+def select(shape=(M, N), steps=K, **how):
+    a, b, c = operand(shape[0], steps), operand(steps, shape[1]), operand(*shape)
+    return selection.select(Device, a, b, c, **how)
+
+
+def parts(selected):
+    return [(piece.rows, piece.columns) for piece in selected.cut.pieces]
+
+
+def test_c_is_cut_where_both_parts_take_less_than_the_whole(times):
+    times |= {(960, N): 90.0, (40, N): 100 / CLOSE - 90.01}
+    found = select()
+    assert parts(found) == [((0, 960), (0, N)), ((960, 40), (0, N))]
+    assert found.cut.ms == pytest.approx(100 / CLOSE - 0.01) and str(found.cut) == "row 960"
+    times[40, N] += 0.02
+    assert select().cut is None
+
+
+def test_the_quickest_cut_is_taken(times):
+    times |= {(960, N): 90.0, (40, N): 5.0, (M, 896): 90.0, (M, 4): 4.0}
+    assert parts(select()) == [((0, M), (0, 896)), ((0, M), (896, 4))]
+    assert str(select().cut) == "column 896"
+
+
+def test_a_measured_time_is_given_up_only_for_a_clear_gain(times, monkeypatch):
+    answer = choose.choose
+
+    def measured(device, rung, problem, only=None):
+        found = answer(device, rung, problem)
+        return replace(found, rule=choose.EXACT) if problem.M * problem.N == M * N else found
+
+    monkeypatch.setattr(choose, "choose", measured)
+    times |= {(960, N): 90.0, (40, N): 4.1}
+    assert select().cut is None
+    times[40, N] = 3.9
+    assert select().cut is not None
+
+
+@pytest.mark.parametrize(
+    ("shape", "places"),
+    [
+        # 128 x 128 tiles: 24 x 24 = 576 are four waves of 132 and 48 more.
+        ((3000, 3000), {(0, 2944), (1, 2944), (0, 2816), (1, 2816)}),
+        ((3072, 3072), {(0, 2816), (1, 2816)}),  # whole tiles
+        ((128 * 12, 128 * 11), set()),  # whole tiles, and one wave of them
+        ((60, 63), set()),  # less than a tile
+        ((60, 128 * 140), {(1, 128 * 132)}),
+    ],
+)
+def test_cuts_leave_whole_tiles_or_whole_waves_in_the_first_part(shape, places):
+    assert set(cutting._places(shape, 132)) == places
+
+
+def test_what_a_cut_cannot_help_is_not_cut(times):
+    times |= {(960, N): 1.0, (40, N): 1.0}
+    assert select().cut is not None
+    assert select(extents=(3,)).cut is None  # a batch
+    assert select(steps=31).cut is None  # it waits for the memory
+    times[M, N] = 0.049  # a launch takes too much of it
+    times |= {(960, N): 0.01, (40, N): 0.01}
+    assert select().cut is None
+
+
+def test_only_the_first_part_reads_packed_operands(times, monkeypatch):
+    monkeypatch.setattr(packing, "_cost", lambda fitted, which, *operands: 0.5 if which == (True, True) else 1e9)
+    asked = []
+    answer = choose.choose
+
+    def choosing(device, rung, problem, only=None):
+        asked.append((rung, problem.layout, problem.M))
+        return (
+            replace(answer(device, rung, problem), ms=99.0) if problem.layout == "TN" else answer(device, rung, problem)
+        )
+
+    monkeypatch.setattr(choose, "choose", choosing)
+    times |= {(40, N): 3.0}
+    monkeypatch.setattr(cutting, "CLOSE", 0.9)
+    a, b, c = operand(M, K, padding=1), operand(K, N, "T", padding=1), operand(M, N)
+    first, second = dispatch.choose_shares(Device, None, None, a, b, c)
+    assert (first.a.padded, first.b.padded, first.rung.name) == (True, True, "pipelined")
+    assert (second.a, second.b, second.rung.name) == (a, b, "skinny")
+    assert (packing.READER, "TN", 960) in asked and (None, "NT", 40) in asked
+
+
+@pytest.mark.parametrize(("layout", "of_c", "axis"), [*product(LAYOUTS, "NT", (0, 1))])
+def test_the_shares_are_the_problem_in_two(times, layout, of_c, axis):
+    at = 960 if axis == 0 else 896
+    times |= {(960, N): 1.0, (40, N): 1.0} if axis == 0 else {(M, 896): 1.0, (M, 4): 1.0}
+    times |= {(n, m): ms for (m, n), ms in times.items()}  # as a kernel sees a column-major C
+    a, b, c = operand(M, K, layout[0], 4), operand(K, N, layout[1], 8), operand(M, N, of_c, 4)
+    shares = dispatch.choose_shares(Device, None, None, a, b, c)
+    assert [(share.rows, share.columns)[axis] for share in shares] == [(0, at), (at, c.shape[axis] - at)]
+    assert [(share.rows, share.columns)[1 - axis] for share in shares] == [(0, c.shape[1 - axis])] * 2
+    for share in shares:
+        part_a, part_b, part_c = share.operands(c)
+        m, n = share.rows[0], share.columns[0]
+        for part, whole, first in ((part_a, a, (m, 0)), (part_b, b, (0, n)), (part_c, c, (m, n))):
+            down, right = (1, whole.how.ld) if whole.how.trans else (whole.how.ld, 1)
+            assert part.how == whole.how
+            assert whole.offset(first) == 4 * (first[0] * down + first[1] * right)
+            assert part.misalignment == whole.offset(first) % 16
+        assert part_c.shape == (share.rows[1], share.columns[1])
+        assert (part_a.shape, part_b.shape) == ((part_c.shape[0], K), (K, part_c.shape[1]))
+
+
+def test_a_named_rung_and_a_named_config_are_not_cut(times):
+    times |= {(960, N): 1.0, (40, N): 1.0}
+    a, b, c = operand(M, K), operand(K, N), operand(M, N)
+    assert len(dispatch.choose_shares(Device, None, None, a, b, c)) == 2
+    assert len(dispatch.choose_shares(Device, rungs.find("pipelined"), CONFIG, a, b, c)) == 1
+
+
+def test_a_shipped_prediction_is_cut():
+    """On an H200 the last of 24 rows of tiles of 3000 x 3000 elements is a fifth wave, and mostly idle."""
+    selected = selection.select(Device, *variants.dense_operands(Problem(3000, 3000, 3000)))
+    assert selected.cut is not None and selected.cut.ms < 0.95 * selected.choice.ms

@@ -1,0 +1,93 @@
+"""C in two parts on the simulated device: every element is computed once, and the bits are those of two products."""
+
+import numpy as np
+import pytest
+
+from fastsgemm import rungs
+from fastsgemm.config import PipelinedConfig, SkinnyConfig
+from fastsgemm.heuristics import cutting, packing
+from fastsgemm.heuristics.choose import PREDICTED, Choice
+from fastsgemm.heuristics.cutting import Cut, Piece
+from fastsgemm.sim import Machine, sgemm
+
+LARGE = Choice(rungs.find("pipelined"), PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, CP_ASYNC=2), PREDICTED, None, 1.0)
+SMALL = Choice(rungs.find("skinny"), SkinnyConfig(BM=4, BN=32, BK=16, TN=4, TK=4, SPLIT_K=2), PREDICTED, None, 1.0)
+M, N, K = 70, 75, 37
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """Return a function that lets every C be cut there, with rung 9 for the first part and rung 10 for the second."""
+
+    def at(axis, place, which=(False, False)):
+        spans = [(0, M), (0, N)], [(0, M), (0, N)]
+        spans[0][axis] = (0, place)
+        spans[1][axis] = (place, (M, N)[axis] - place)
+        pieces = tuple(Piece(*span, choice) for span, choice in zip(spans, (LARGE, SMALL), strict=True))
+        monkeypatch.setattr(cutting, "find", lambda *given: Cut(pieces, 2.0))
+        monkeypatch.setattr(packing, "select", lambda *given, **named: packing.Selection(LARGE, which, 0.0))
+
+    return at
+
+
+def drawn(*shape):
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def stored(x, layout):
+    return np.asfortranarray(x) if layout == "T" else np.ascontiguousarray(x)
+
+
+def by_parts(axis, place, a, b, alpha, beta, c, machine):
+    """The same by two products, each by the rung and config of its part."""
+    for part, choice in ((slice(None, place), LARGE), (slice(place, None), SMALL)):
+        rows, columns = (part, slice(None)) if axis == 0 else (slice(None), part)
+        own = c[rows, columns].copy(order="K")
+        sgemm(choice.rung, choice.config, a[rows], b[:, columns], alpha, beta, own, machine)
+        c[rows, columns] = own
+    return c
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize(("axis", "place", "of_c"), [(0, 64, "N"), (1, 64, "N"), (0, 66, "T"), (1, 67, "T")])
+def test_a_cut_product_has_the_bits_of_two(cut, layout, axis, place, of_c):
+    machine = Machine()
+    A, B, C = stored(drawn(M, K), layout[0]), stored(drawn(K, N), layout[1]), stored(drawn(M, N), of_c)
+    alpha, beta = (1.0, 0.0) if layout in ("NN", "TT") else (0.7, -1.3)
+    expected = by_parts(axis, place, A, B, alpha, beta, C.copy(order="K"), machine)
+    cut(axis, place)
+    found, report = sgemm(None, None, A, B, alpha, beta, C.copy(order="K"), machine)
+    assert np.array_equal(found, expected)
+    np.testing.assert_allclose(found, alpha * (A.astype(np.float64) @ B) + beta * C, atol=1e-4)
+    assert report.kernel == "fastsgemm_pipelined"  # that of the first part
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("which", [(True, True), (True, False), (False, True)])
+def test_only_the_first_part_reads_packed_operands(cut, axis, which):
+    A, B = drawn(M, K), drawn(N, K).T
+    cut(axis, 64)
+    plain, _ = sgemm(None, None, A, B)
+    cut(axis, 64, which)
+    found, _ = sgemm(None, None, A, B)
+    assert np.array_equal(found, plain)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", ["row", "column", "matrix", "column-major"])
+def test_each_part_reads_its_own_part_of_a_source(cut, axis, kind):
+    A, B, out = drawn(M, K), drawn(K, N), np.full((M, N), np.nan, np.float32)
+    source = {
+        "row": drawn(N), "column": drawn(M, 1), "matrix": drawn(M, N), "column-major": drawn(N, M).T,
+    }[kind]  # fmt: skip
+    cut(axis, 64)
+    sgemm(None, None, A, B, 1.0, 0.5, source, out=out)
+    in_place, _ = sgemm(None, None, A, B, 1.0, 0.5, np.broadcast_to(source, (M, N)).copy())
+    assert np.array_equal(out, in_place)
+
+
+def test_nothing_is_read_without_alpha(cut):
+    cut(0, 64, (True, True))
+    A, B, C = np.full((M, K), np.nan, np.float32), np.full((K, N), np.nan, np.float32), drawn(M, N)
+    found, _ = sgemm(None, None, A, B, 0.0, 2.0, C.copy())
+    assert np.array_equal(found, 2 * C)
