@@ -1,4 +1,4 @@
-"""Where C is cut in two: what both parts take against what the whole does."""
+"""Where C is cut in two: what both shares take against what the whole does."""
 
 from dataclasses import replace
 from itertools import product
@@ -47,14 +47,14 @@ def select(shape=(M, N), steps=K, **how):
     return selection.select(Device, a, b, c, **how)
 
 
-def parts(selected):
-    return [(piece.rows, piece.columns) for piece in selected.cut.pieces]
+def spans(selected, shape=(M, N)):
+    return list(selected.cut.spans(shape))
 
 
-def test_c_is_cut_where_both_parts_take_less_than_the_whole(times):
+def test_c_is_cut_where_both_shares_take_less_than_the_whole(times):
     times |= {(960, N): 90.0, (40, N): 100 / CLOSE - 90.01}
     found = select()
-    assert parts(found) == [((0, 960), (0, N)), ((960, 40), (0, N))]
+    assert spans(found) == [((0, 960), (0, N)), ((960, 40), (0, N))]
     assert found.cut.ms == pytest.approx(100 / CLOSE - 0.01) and str(found.cut) == "row 960"
     times[40, N] += 0.02
     assert select().cut is None
@@ -62,7 +62,7 @@ def test_c_is_cut_where_both_parts_take_less_than_the_whole(times):
 
 def test_the_quickest_cut_is_taken(times):
     times |= {(960, N): 90.0, (40, N): 5.0, (M, 896): 90.0, (M, 4): 4.0}
-    assert parts(select()) == [((0, M), (0, 896)), ((0, M), (896, 4))]
+    assert spans(select()) == [((0, M), (0, 896)), ((0, M), (896, 4))]
     assert str(select().cut) == "column 896"
 
 
@@ -91,7 +91,7 @@ def test_a_measured_time_is_given_up_only_for_a_clear_gain(times, monkeypatch):
         ((60, 128 * 140), {(1, 128 * 132)}),
     ],
 )
-def test_cuts_leave_whole_tiles_or_whole_waves_in_the_first_part(shape, places):
+def test_cuts_leave_whole_tiles_or_whole_waves_in_the_first_share(shape, places):
     assert set(cutting._places(shape, 132)) == places
 
 
@@ -105,7 +105,7 @@ def test_what_a_cut_cannot_help_is_not_cut(times):
     assert select().cut is None
 
 
-def test_only_the_first_part_reads_packed_operands(times, monkeypatch):
+def test_only_the_first_share_reads_packed_operands(times, monkeypatch):
     monkeypatch.setattr(packing, "_cost", lambda fitted, which, *operands: 0.5 if which == (True, True) else 1e9)
     asked = []
     answer = choose.choose
