@@ -99,9 +99,11 @@ def test_what_a_cut_cannot_help_is_not_cut(times):
     times |= {(960, N): 1.0, (40, N): 1.0}
     assert select().cut is not None
     assert select(extents=(3,)).cut is None  # a batch
+    assert select(steps=32).cut is not None
     assert select(steps=31).cut is None  # it waits for the memory
+    times |= {(M, N): 0.05, (960, N): 0.01, (40, N): 0.01}
+    assert select().cut is not None
     times[M, N] = 0.049  # a launch takes too much of it
-    times |= {(960, N): 0.01, (40, N): 0.01}
     assert select().cut is None
 
 

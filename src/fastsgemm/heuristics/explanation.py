@@ -40,7 +40,7 @@ class Explanation:
     packing_ms : float
         Time that packing takes. The times of `choice` leave it out; the text and `json` include it.
     cut : Cut or None
-        How C is cut, if it is. Then `choice` is what the whole product would get.
+        How C is cut, if it is. Then `choice` is what the whole product would get, and the time is that of both shares.
     """
 
     device: DeviceInfo
@@ -121,9 +121,10 @@ class Explanation:
         if self.packed:
             lines.append(f"packed     {' and '.join(self.packed)} first, {self.packing_ms:.4g} ms of the time")
         if self.cut is not None:
-            lines.append(f"cut        C is cut before {self.cut}, because the whole would take {_shown(choice.ms)}")
+            whole = (choice.ms or 0.0) + self.packing_ms
+            lines.append(f"cut        C is cut before {self.cut}, because the whole would take {whole:.4g} ms")
             for number, share in enumerate(self.cut.choices, start=1):
-                lines.append(f"share {number}    {_shown(share.ms)}, {share.rule}: {share.rung.name} {share.config}")
+                lines.append(f"share {number}    {share.ms:.4g} ms, {share.rule}: {share.rung.name} {share.config}")
         ms = self._ms
         if ms is not None:
             measured = choice.rule == choose.EXACT and not self.packed and self.cut is None
@@ -135,10 +136,6 @@ class Explanation:
             predicted = "" if option.ms is None else f"{option.ms + self.packing_ms:.4g} ms predicted  "
             lines.append(f"{head:10} {predicted}{option.config}")
         return "\n".join(lines)
-
-
-def _shown(ms: float | None) -> str:
-    return "an unknown time" if ms is None else f"{ms:.4g} ms"
 
 
 def _shares(cut: Cut, problem: Problem) -> list[dict[str, Any]]:
