@@ -60,10 +60,16 @@ def test_c_is_cut_where_both_shares_take_less_than_the_whole(times):
     assert select().cut is None
 
 
-def test_the_quickest_cut_is_taken(times):
-    times |= {(960, N): 90.0, (40, N): 5.0, (M, 896): 90.0, (M, 4): 4.0}
+@pytest.mark.parametrize("rest", [3.0, 4.0, 6.0])  # milliseconds of the second share of rows
+def test_the_quickest_cut_is_taken(times, rest):
+    times |= {(960, N): 90.0, (40, N): rest, (M, 896): 90.0, (M, 4): 5.0}
+    assert str(select().cut) == ("row 960" if rest < 5.0 else "column 896")
+    assert select().cut.ms == 90.0 + min(rest, 5.0)
+
+
+def test_columns_are_divided_as_rows_are(times):
+    times |= {(M, 896): 90.0, (M, 4): 4.0}
     assert spans(select()) == [((0, M), (0, 896)), ((0, M), (896, 4))]
-    assert str(select().cut) == "column 896"
 
 
 def test_a_measured_time_is_given_up_only_for_a_clear_gain(times, monkeypatch):
