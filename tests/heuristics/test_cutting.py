@@ -67,6 +67,12 @@ def test_the_quickest_cut_is_taken(times, rest):
     assert select().cut.ms == 90.0 + min(rest, 5.0)
 
 
+@pytest.mark.parametrize("unknown", [(960, N), (40, N)])
+def test_a_cut_needs_the_times_of_both_shares(times, unknown):
+    times |= {(960, N): 90.0, (40, N): 4.0, unknown: None}
+    assert select().cut is None
+
+
 def test_columns_are_divided_as_rows_are(times):
     times |= {(M, 896): 90.0, (M, 4): 4.0}
     assert spans(select()) == [((0, M), (0, 896)), ((0, M), (896, 4))]
@@ -93,6 +99,7 @@ def test_a_measured_time_is_given_up_only_for_a_clear_gain(times, monkeypatch):
         ((3000, 3000), {(0, 2944), (1, 2944), (0, 2816), (1, 2816)}),
         ((3072, 3072), {(0, 2816), (1, 2816)}),  # whole tiles
         ((128 * 12, 128 * 11), set()),  # whole tiles, and one wave of them
+        ((1407, 1664), {(0, 1344), (0, 1280), (1, 1536)}),  # the ragged row of tiles counts: 11 x 13
         ((60, 63), set()),  # less than a tile
         ((60, 128 * 140), {(1, 128 * 132)}),
     ],
