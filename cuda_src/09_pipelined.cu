@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                         long long ldc, int k_chunk, long long split_stride, BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
-    let_dependents_begin();  // reduce_parts, which adds up the parts, or the product of what is left of C
+    let_dependents_begin();  // reduce_parts, which adds up the parts, or the second share of a C that was cut
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);

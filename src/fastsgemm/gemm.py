@@ -151,6 +151,10 @@ def sgemm(
     workspace first. With `out`, C is read where it lies, with any strides, by the kernels that write `out`. Rungs 1 to
     8 and 11 cannot do that: for these, one more launch copies C to `out` first, unless beta is 0.
 
+    **Cuts.** C of a large product may be cut into two shares, upper and lower rows or left and right columns, where
+    two configs fit it better than one. Each share has its own launch, and its own order of summation. A product whose
+    rung or config is named is not cut, nor is a batch or one with ``batch_invariant``; `explain` says where C is cut.
+
     **Batches.** A batch is one launch if at most three of its dimensions cannot be merged. A matrix that the batch
     shares, by broadcasting or a stride of 0, is not repeated. If the batch shares B, and the rows of all A and of all C
     are evenly spaced, the batch is one product of more rows. Products of precision "fp16x3" are computed one after the

@@ -7,6 +7,8 @@ import pytest
 from fastsgemm.bench import versus as module
 from fastsgemm.bench.problem_sets import Sample
 from fastsgemm.bench.versus import Versus, WrongResultError, standard_error
+from fastsgemm.heuristics import choose, cutting
+from fastsgemm.heuristics.cutting import Cut
 from fastsgemm.ladder.info import DeviceRow
 from fastsgemm.problem import Problem
 
@@ -96,3 +98,18 @@ def test_kernels_are_compiled_once_each(monkeypatch):
     assert module.compile_ahead(H200, samples) == len(set(compiled)) == 2
     kernels = {(kernel, arch) for _, kernel, arch in compiled}
     assert kernels == {("fastsgemm_pipelined", "sm_90"), ("fastsgemm_skinny", "sm_90")}
+
+
+def test_the_kernels_of_both_shares_are_compiled(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(module.compiler, "cubin", lambda *one: compiled.append(one))
+    choices = tuple(choose.choose(H200, None, problem) for problem in (Problem(64, 100, 64), Problem(8, 100, 64)))
+    monkeypatch.setattr(cutting, "find", lambda *given: Cut(0, 64, choices, 1.0))
+    assert module.compile_ahead(H200, [Sample(Problem(72, 100, 64))]) == 2
+    assert {kernel for _, kernel, _ in compiled} == {choice.rung.kernel for choice in choices}
+
+
+def test_a_row_says_where_c_is_cut(versus, monkeypatch):
+    assert versus.row(Sample(Problem(33, 17, 40)), 0.0)["cut"] == ""
+    monkeypatch.setattr(cutting, "find", lambda *given: Cut(0, 16, (None, None), 1.0))
+    assert versus.row(Sample(Problem(33, 17, 40)), 0.0)["cut"] == "row 16"

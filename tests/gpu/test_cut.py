@@ -1,4 +1,4 @@
-"""C in two parts on a device: the bits of two products, and what comes next on the stream waits for both."""
+"""C in two shares on a device: the bits of two products, and what comes next on the stream waits for both."""
 
 from itertools import product
 
@@ -7,7 +7,7 @@ import pytest
 from fastsgemm import PipelinedConfig, SkinnyConfig, rungs, sgemm
 from fastsgemm.heuristics import cutting, packing
 from fastsgemm.heuristics.choose import PREDICTED, Choice
-from fastsgemm.heuristics.cutting import Cut, Piece
+from fastsgemm.heuristics.cutting import Cut
 from fastsgemm.problem import LAYOUTS
 
 pytestmark = pytest.mark.gpu
@@ -26,21 +26,18 @@ def cut(gpu, monkeypatch):
     """Return a function that lets every C be cut there."""
     monkeypatch.setattr(packing, "select", lambda *given, **named: packing.Selection(LARGE))
 
-    def at(axis, place, small, shape=(M, N)):
-        spans = [[(0, extent) for extent in shape] for _ in range(2)]
-        spans[0][axis], spans[1][axis] = (0, place), (place, shape[axis] - place)
-        pieces = tuple(Piece(*span, choice) for span, choice in zip(spans, (LARGE, small), strict=True))
-        monkeypatch.setattr(cutting, "find", lambda *given: Cut(pieces, 2.0))
+    def at(axis, place, small):
+        monkeypatch.setattr(cutting, "find", lambda *given: Cut(axis, place, (LARGE, small), 2.0))
         gpu.prepared.clear()
 
     yield at
     gpu.prepared.clear()
 
 
-def parts(axis, place):
-    """The rows and columns of both parts."""
-    spans = slice(None, place), slice(place, None)
-    return [(span, slice(None)) if axis == 0 else (slice(None), span) for span in spans]
+def spans(axis, place):
+    """The rows and columns of both shares."""
+    both = slice(None, place), slice(place, None)
+    return [(one, slice(None)) if axis == 0 else (slice(None), one) for one in both]
 
 
 @pytest.mark.parametrize("small", SMALL)
@@ -50,7 +47,7 @@ def test_a_cut_product_has_the_bits_of_two(torch, cut, layout, axis, small):
     a, b, c = (torch.randn(shape, device="cuda") for shape in ((M, K), (K, N), (M, N)))
     a, b = (x.T.contiguous().T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True))
     expected = c.clone()
-    for (rows, columns), choice in zip(parts(axis, place), (LARGE, SMALL[small]), strict=True):
+    for (rows, columns), choice in zip(spans(axis, place), (LARGE, SMALL[small]), strict=True):
         sgemm(a[rows], b[:, columns], 1.5, -0.5, expected[rows, columns], rung=choice.rung, config=choice.config)
     cut(axis, place, SMALL[small])
     assert torch.equal(sgemm(a, b, 1.5, -0.5, c), expected)
@@ -58,14 +55,14 @@ def test_a_cut_product_has_the_bits_of_two(torch, cut, layout, axis, small):
 
 @pytest.mark.parametrize("small", SMALL)
 @pytest.mark.parametrize("captured", [False, True])
-def test_what_comes_next_waits_for_both_parts(torch, cut, small, captured):
-    """The second part is done long before the first one, and does not wait for it to begin."""
+def test_what_comes_next_waits_for_both_shares(torch, cut, small, captured):
+    """The second share is done long before the first one, and does not wait for it to begin."""
     shape, K = (4096, 4160), 4096
     a, b = torch.randn(shape[0], K, device="cuda"), torch.randn(K, shape[1], device="cuda")
     expected = torch.empty(shape, device="cuda")
-    for (rows, columns), choice in zip(parts(1, 4096), (LARGE, SMALL[small]), strict=True):
+    for (rows, columns), choice in zip(spans(1, 4096), (LARGE, SMALL[small]), strict=True):
         sgemm(a[rows], b[:, columns], C=expected[rows, columns], rung=choice.rung, config=choice.config)
-    cut(1, 4096, SMALL[small], shape)
+    cut(1, 4096, SMALL[small])
     stream = torch.cuda.Stream()
     c, copy = torch.empty(shape, device="cuda"), torch.empty(shape, device="cuda")
     torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""Where C is cut in two: what both parts take against what the whole does."""
+"""Where C is cut in two: what both shares take against what the whole does."""
 
 from dataclasses import replace
 from itertools import product
@@ -47,23 +47,35 @@ def select(shape=(M, N), steps=K, **how):
     return selection.select(Device, a, b, c, **how)
 
 
-def parts(selected):
-    return [(piece.rows, piece.columns) for piece in selected.cut.pieces]
+def spans(selected, shape=(M, N)):
+    return list(selected.cut.spans(shape))
 
 
-def test_c_is_cut_where_both_parts_take_less_than_the_whole(times):
+def test_c_is_cut_where_both_shares_take_less_than_the_whole(times):
     times |= {(960, N): 90.0, (40, N): 100 / CLOSE - 90.01}
     found = select()
-    assert parts(found) == [((0, 960), (0, N)), ((960, 40), (0, N))]
+    assert spans(found) == [((0, 960), (0, N)), ((960, 40), (0, N))]
     assert found.cut.ms == pytest.approx(100 / CLOSE - 0.01) and str(found.cut) == "row 960"
     times[40, N] += 0.02
     assert select().cut is None
 
 
-def test_the_quickest_cut_is_taken(times):
-    times |= {(960, N): 90.0, (40, N): 5.0, (M, 896): 90.0, (M, 4): 4.0}
-    assert parts(select()) == [((0, M), (0, 896)), ((0, M), (896, 4))]
-    assert str(select().cut) == "column 896"
+@pytest.mark.parametrize("rest", [3.0, 4.0, 6.0])  # milliseconds of the second share of rows
+def test_the_quickest_cut_is_taken(times, rest):
+    times |= {(960, N): 90.0, (40, N): rest, (M, 896): 90.0, (M, 4): 5.0}
+    assert str(select().cut) == ("row 960" if rest < 5.0 else "column 896")
+    assert select().cut.ms == 90.0 + min(rest, 5.0)
+
+
+@pytest.mark.parametrize("unknown", [(960, N), (40, N)])
+def test_a_cut_needs_the_times_of_both_shares(times, unknown):
+    times |= {(960, N): 90.0, (40, N): 4.0, unknown: None}
+    assert select().cut is None
+
+
+def test_columns_are_divided_as_rows_are(times):
+    times |= {(M, 896): 90.0, (M, 4): 4.0}
+    assert spans(select()) == [((0, M), (0, 896)), ((0, M), (896, 4))]
 
 
 def test_a_measured_time_is_given_up_only_for_a_clear_gain(times, monkeypatch):
@@ -87,11 +99,12 @@ def test_a_measured_time_is_given_up_only_for_a_clear_gain(times, monkeypatch):
         ((3000, 3000), {(0, 2944), (1, 2944), (0, 2816), (1, 2816)}),
         ((3072, 3072), {(0, 2816), (1, 2816)}),  # whole tiles
         ((128 * 12, 128 * 11), set()),  # whole tiles, and one wave of them
+        ((1407, 1664), {(0, 1344), (0, 1280), (1, 1536)}),  # the ragged row of tiles counts: 11 x 13
         ((60, 63), set()),  # less than a tile
         ((60, 128 * 140), {(1, 128 * 132)}),
     ],
 )
-def test_cuts_leave_whole_tiles_or_whole_waves_in_the_first_part(shape, places):
+def test_cuts_leave_whole_tiles_or_whole_waves_in_the_first_share(shape, places):
     assert set(cutting._places(shape, 132)) == places
 
 
@@ -99,13 +112,15 @@ def test_what_a_cut_cannot_help_is_not_cut(times):
     times |= {(960, N): 1.0, (40, N): 1.0}
     assert select().cut is not None
     assert select(extents=(3,)).cut is None  # a batch
+    assert select(steps=32).cut is not None
     assert select(steps=31).cut is None  # it waits for the memory
+    times |= {(M, N): 0.05, (960, N): 0.01, (40, N): 0.01}
+    assert select().cut is not None
     times[M, N] = 0.049  # a launch takes too much of it
-    times |= {(960, N): 0.01, (40, N): 0.01}
     assert select().cut is None
 
 
-def test_only_the_first_part_reads_packed_operands(times, monkeypatch):
+def test_only_the_first_share_reads_packed_operands(times, monkeypatch):
     monkeypatch.setattr(packing, "_cost", lambda fitted, which, *operands: 0.5 if which == (True, True) else 1e9)
     asked = []
     answer = choose.choose

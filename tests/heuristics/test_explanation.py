@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from fastsgemm import device, explain, preparation, resources, rungs
 from fastsgemm.errors import ConfigError, DeviceError, NoDriverError, ShapeError, UnknownRungError
-from fastsgemm.heuristics import choose, database_writing, fp16x3, packing
+from fastsgemm.heuristics import choose, cutting, database_writing, fp16x3, packing
+from fastsgemm.heuristics.cutting import Cut
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.heuristics.explanation import Explanation, device_at
 from fastsgemm.jit import kernel
@@ -196,3 +198,22 @@ def test_packed_operands_and_their_time_are_named(monkeypatch):
     assert [row["ms"] for row in found.json()["options"]] == [option.ms + 0.25 for option in choice.options]
     other = next(option for option in choice.options if option.config != choice.config)
     assert f"{other.ms + 0.25:.4g} ms predicted" in str(found)  # comparable with the time above
+
+
+def test_a_cut_its_shares_and_their_time_are_named(monkeypatch):
+    choice = choose.choose(device_at("NVIDIA H200"), None, Problem(4096, 4096, 4096))
+    first, second = replace(choice, ms=0.75, rule=choose.PREDICTED), replace(choice, ms=0.125)
+    monkeypatch.setattr(cutting, "find", lambda *given: Cut(1, 4000, (first, second), 0.875))
+    monkeypatch.setattr(packing, "select", lambda *_, **__: packing.Selection(choice, (True, False), 0.25))
+    found = explain(4096, 4096, 4096, device="NVIDIA H200")
+    text = str(found)
+    assert f"cut        C is cut before column 4000, because the whole would take {choice.ms + 0.25:.4g} ms" in text
+    assert f"share 1    0.75 ms, predicted: {choice.rung.name} {choice.config}\n" in text
+    assert f"share 2    0.125 ms, exact: {choice.rung.name} {choice.config}\n" in text
+    assert "time       1.125 ms" in text and "(predicted)" in text
+    row = found.json()
+    assert row["ms"] == 1.125
+    assert [(share["rows"], share["columns"], share["ms"]) for share in row["cut"]] == [
+        ([0, 4096], [0, 4000], 0.75), ([0, 4096], [4000, 96], 0.125),
+    ]  # fmt: skip
+    assert all((one["rung"], one["constants"]) == (choice.rung.name, choice.config.constants) for one in row["cut"])

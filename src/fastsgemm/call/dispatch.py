@@ -159,7 +159,7 @@ class Share(Struct, frozen=True):
 
     def operands(self, c: Operand) -> tuple[Operand, Operand, Operand]:
         """Return what it reads of A and B, and writes of C."""
-        return variants.part(self.a, self.b, c, self.rows, self.columns)
+        return variants.share(self.a, self.b, c, self.rows, self.columns)
 
 
 def choose_shares(
@@ -193,8 +193,10 @@ def choose_shares(
     if selected.cut is None:
         return (Share(selected.choice.rung, selected.choice.config, *packed, *whole),)
     return tuple(
-        Share(piece.choice.rung, piece.choice.config, *operands, piece.rows, piece.columns)
-        for piece, operands in zip(selected.cut.pieces, (packed, (a, b)), strict=True)
+        Share(choice.rung, choice.config, *operands, *span)
+        for choice, operands, span in zip(
+            selected.cut.choices, (packed, (a, b)), selected.cut.spans(c.shape), strict=True
+        )
     )
 
 

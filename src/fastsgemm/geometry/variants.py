@@ -127,8 +127,8 @@ def call_for(
     return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch, source)
 
 
-def part(a: Operand, b: Operand, c: Operand, rows: Pair, columns: Pair) -> tuple[Operand, Operand, Operand]:
-    """Return what a part of C, given by its first row or column and how many, needs of A, B and C."""
+def share(a: Operand, b: Operand, c: Operand, rows: Pair, columns: Pair) -> tuple[Operand, Operand, Operand]:
+    """Return what a share of C, given by its first row or column and how many, needs of A, B and C."""
     (m, M), (n, N) = rows, columns
     return a.block((m, 0), (M, a.shape[1])), b.block((0, n), (b.shape[0], N)), c.block((m, n), (M, N))
 

@@ -40,7 +40,7 @@ class Explanation:
     packing_ms : float
         Time that packing takes. The times of `choice` leave it out; the text and `json` include it.
     cut : Cut or None
-        How C is cut, if it is. Then `choice` is what the whole product would get.
+        How C is cut, if it is. Then `choice` is what the whole product would get, and the time is that of both shares.
     """
 
     device: DeviceInfo
@@ -75,7 +75,7 @@ class Explanation:
             "rule": choice.rule,
             "evidence": _evidence(choice),
             "packed": list(self.packed),
-            "cut": None if self.cut is None else _parts(self.cut),
+            "cut": None if self.cut is None else _shares(self.cut, self.problem),
             "ms": self._ms,
             "options": [
                 {"constants": option.config.constants, "ms": None if option.ms is None else option.ms + self.packing_ms}
@@ -121,10 +121,10 @@ class Explanation:
         if self.packed:
             lines.append(f"packed     {' and '.join(self.packed)} first, {self.packing_ms:.4g} ms of the time")
         if self.cut is not None:
-            lines.append(f"cut        C is cut before {self.cut}, because the whole would take {_shown(choice.ms)}")
-            for number, piece in enumerate(self.cut.pieces, start=1):
-                part = piece.choice
-                lines.append(f"part {number}     {_shown(part.ms)} predicted  {part.rung.name} {part.config}")
+            whole = (choice.ms or 0.0) + self.packing_ms
+            lines.append(f"cut        C is cut before {self.cut}, because the whole would take {whole:.4g} ms")
+            for number, share in enumerate(self.cut.choices, start=1):
+                lines.append(f"share {number}    {share.ms:.4g} ms, {share.rule}: {share.rung.name} {share.config}")
         ms = self._ms
         if ms is not None:
             measured = choice.rule == choose.EXACT and not self.packed and self.cut is None
@@ -138,20 +138,16 @@ class Explanation:
         return "\n".join(lines)
 
 
-def _shown(ms: float | None) -> str:
-    return "an unknown time" if ms is None else f"{ms:.4g} ms"
-
-
-def _parts(cut: Cut) -> list[dict[str, Any]]:
+def _shares(cut: Cut, problem: Problem) -> list[dict[str, Any]]:
     return [
         {
-            "rows": list(piece.rows),
-            "columns": list(piece.columns),
-            "rung": piece.choice.rung.name,
-            "constants": piece.choice.config.constants,
-            "ms": piece.choice.ms,
+            "rows": list(rows),
+            "columns": list(columns),
+            "rung": choice.rung.name,
+            "constants": choice.config.constants,
+            "ms": choice.ms,
         }
-        for piece in cut.pieces
+        for choice, (rows, columns) in zip(cut.choices, cut.spans((problem.M, problem.N)), strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""The quickest known way to compute a product, for a caller who names no rung: config, packed operands, parts of C."""
+"""The quickest known way to compute a product, for a caller who names no rung: config, packed operands, cut of C."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Selection(Struct, frozen=True):
     packing_ms : float
         What packing adds to the time of the choice; 0 if nothing is packed.
     cut : Cut or None
-        How C is cut; then each part has a choice of its own.
+        How C is cut, if it is; then each share has a choice of its own.
     """
 
     choice: Choice

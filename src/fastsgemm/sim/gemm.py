@@ -116,10 +116,14 @@ def _launch(
     c: Matrix,
     source: Matrix | None = None,
 ) -> Report:
-    extents, found = stacks(*((x.shape, _strides(x)) for x in (a, b, c, source) if x is not None))
+    given = [x for x in (a, b, c, source) if x is not None]
+    extents, found = stacks(*((x.shape, _strides(x)) for x in given))
     if len(extents) > DIMENSIONS:
         each = (_launch(machine, rung, config, x, y, alpha, beta, *z) for x, y, *z in _products(a, b, c, source))
         return deque(each, maxlen=1)[0]  # the report of the last
+    if not extents:  # of vectors or of a batch that shares an operand, too
+        a, b, c, *rest = (_as_matrix(x, each) for x, each in zip(given, found, strict=True))
+        source = rest[0] if rest else None
     as_they_lie = [_operand(x, how) for x, how in zip((a, b, c), found, strict=False)]
     lying_a, lying_b, lying_c = as_they_lie
     shares = dispatch.choose_shares(machine.device, rung, config, *as_they_lie, extents=extents)
@@ -138,12 +142,12 @@ def _launch(
         call = variants.call_for(*blocks, extents=extents, source=lying and lying.block(share.firsts[2]))
         own = arrays_a.get(share.a, a), arrays_b.get(share.b, b), c, source
         if len(shares) > 1:
-            own = _parts(share, blocks, *own)
+            own = _of_share(share, blocks, *own)
         reports.append(_launch_share(machine, share, call, alpha, beta, *own))
     return reports[0]
 
 
-def _parts(
+def _of_share(
     share: Share, blocks: tuple[Operand, ...], a: Matrix, b: Matrix, c: Matrix, source: Matrix | None
 ) -> tuple[Matrix, Matrix, Matrix, Matrix | None]:
     """Return what a share reads of A, B and the source, and writes of C."""
@@ -232,6 +236,11 @@ def _arguments(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     if isinstance(last, BatchAndSource):
         return (*others, (last.packed(0), ADDRESS_PLACE, last.address))
     return (*others, last.packed)
+
+
+def _as_matrix(x: Matrix, lying: Stack) -> Matrix:
+    """Return the one matrix of a stack."""
+    return np.lib.stride_tricks.as_strided(x, lying.shape, tuple(ITEM * stride for stride in lying.strides))
 
 
 def _operand(x: Matrix, lying: Stack) -> Operand:
