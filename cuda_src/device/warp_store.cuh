@@ -55,7 +55,7 @@ struct WarpStore {
                     mine[(i * WNITER + j / TN) * PATCH + j % TN * LD + lane] = acc[first + i][j];
             __syncwarp();  // the lanes have written
             const float *const from = mine + lane % TN * LD + lane / TN;
-            const auto store_rows = [&](auto result) {
+            const auto store_rows = [&](bool reads_old) {
 #pragma unroll UNROLL
                 for (int i = 0; i < PASS_ROWS; ++i)
 #pragma unroll
@@ -66,18 +66,17 @@ struct WarpStore {
                         for (int w = 0; w < WNITER; ++w) {
                             const int col = n + w * WSUBN + e % WSUBN;
                             const float sum = from[(i * WNITER + w) * PATCH + e / TN];
-                            if (row >= first_m && row < M && col >= first_n && col < N)
-                                c[col] = result(sum, c + col, row, col);
+                            if (row < first_m || row >= M || col < first_n || col >= N) continue;
+                            const float *old = c + col;
+                            if (reads_old) values.find(old, row, col);
+                            c[col] = reads_old ? epilogue(alpha, sum, beta, old) : __fmul_rn(alpha, sum);
                         }
                     }
             };
-            if (beta == 0.0f)
-                store_rows([&](float sum, const float *, int, int) { return __fmul_rn(alpha, sum); });
+            if (beta == 0.0f)  // one branch here, and none for each element
+                store_rows(false);
             else
-                store_rows([&](float sum, const float *old, int row, int col) {
-                    values.find(old, row, col);
-                    return epilogue(alpha, sum, beta, old);
-                });
+                store_rows(true);
         }
     }
 };
