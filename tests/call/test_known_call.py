@@ -188,6 +188,11 @@ def mapped(A, B, C):
     return torch.func.vmap(lambda a: sgemm(a, B))(torch.stack([A, -A]))
 
 
+def constant(A, B, C):
+    """What PyTorch's dispatcher allocates in here has no memory, as on a device that is not the current one."""
+    return torch.func.grad(lambda x: (sgemm(A, B) * x).sum())(C)
+
+
 UNUSUAL = {
     "float64 A": lambda A, B, C: sgemm(A.double(), B, C=C),
     "float64 B": lambda A, B, C: sgemm(A, B.double()),
@@ -238,6 +243,7 @@ UNUSUAL = {
     "sparse": lambda A, B, C: sgemm(A.to_sparse(), B, C=C),
     "nested": lambda A, B, C: sgemm(torch.nested.nested_tensor([A, A]), B),
     "inside a transform": mapped,
+    "constants inside a transform": constant,
     "shapes that do not fit": lambda A, B, C: sgemm(A, B[:7], C=C),
     "a C that does not fit": lambda A, B, C: sgemm(A, B, C=C[:5]),
     "a number for A": lambda A, B, C: sgemm(A[0, 0], B),

@@ -122,19 +122,19 @@ class Torch(Library):
                 (shape, strides, of_c, None, False),
                 pa & 15, pb & 15, pc & 15, None if rung is None else rung.name, None, precision, True, True,
             )  # fmt: skip
-        except RuntimeError:  # an operand has no memory or no strides
-            return None
-        gpu = gpus.get(ordinal)
-        plan = None if gpu is None else gpu.prepared.get(key)
-        if gpu is None or plan is None:
+            gpu = gpus.get(ordinal)
+            plan = None if gpu is None else gpu.prepared.get(key)
+            if gpu is None or plan is None:
+                return None
+            result = C
+            if C is None:
+                result = self._empty(shape, strides, ordinal, A)
+                pc = result.data_ptr()
+                if pc & 15:
+                    return None
+        except RuntimeError:  # an operand has no memory or no strides; inside a transform, a new one may have none
             return None
         handle = self._current(ordinal)  # type: ignore[misc]
-        result = C
-        if C is None:
-            result = self._empty(shape, strides, ordinal, A)
-            pc = result.data_ptr()
-            if pc & 15:
-                return None
         if handle not in gpu.streams or not (pa and pb and pc) or not plan.apart(pa, pb, pc, 0):
             return None
         switched = gpu.enter()
