@@ -173,6 +173,14 @@ def freed(x):
     return x
 
 
+def freed_slice(x):
+    """As FSDP frees parameters: views into one storage. PyTorch gives this one the address 16."""
+    found = torch.cat([torch.zeros(4), x.flatten()])[4:].view(x.shape)
+    freed(found)
+    assert found.data_ptr() == 16
+    return found
+
+
 def tangent(call, which):
     def run(*given):
         with torch.autograd.forward_ad.dual_level():
@@ -186,6 +194,11 @@ def tangent(call, which):
 
 def mapped(A, B, C):
     return torch.func.vmap(lambda a: sgemm(a, B))(torch.stack([A, -A]))
+
+
+def constant(A, B, C):
+    """What PyTorch's dispatcher allocates in here has no memory, as on a device that is not the current one."""
+    return torch.func.grad(lambda x: (sgemm(A, B) * x).sum())(C)
 
 
 UNUSUAL = {
@@ -230,6 +243,9 @@ UNUSUAL = {
     "A that was freed": lambda A, B, C: sgemm(freed(A), B, C=C),
     "B that was freed": lambda A, B, C: sgemm(A, freed(B)),
     "C that was freed": lambda A, B, C: sgemm(A, B, C=freed(C)),
+    "A that is a slice of what was freed": lambda A, B, C: sgemm(freed_slice(A), B),
+    "B that is a slice of what was freed": lambda A, B, C: sgemm(A, freed_slice(B), C=C),
+    "C that is a slice of what was freed": lambda A, B, C: sgemm(A, B, C=freed_slice(C)),
     "A on the host": lambda A, B, C: sgemm(moved(A, -1), B, C=C),
     "B on the host": lambda A, B, C: sgemm(A, moved(B, -1)),
     "B on another device": lambda A, B, C: sgemm(A, moved(B, 1), C=C),
@@ -238,6 +254,7 @@ UNUSUAL = {
     "sparse": lambda A, B, C: sgemm(A.to_sparse(), B, C=C),
     "nested": lambda A, B, C: sgemm(torch.nested.nested_tensor([A, A]), B),
     "inside a transform": mapped,
+    "constants inside a transform": constant,
     "shapes that do not fit": lambda A, B, C: sgemm(A, B[:7], C=C),
     "a C that does not fit": lambda A, B, C: sgemm(A, B, C=C[:5]),
     "a number for A": lambda A, B, C: sgemm(A[0, 0], B),

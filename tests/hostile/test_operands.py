@@ -195,10 +195,12 @@ def hostile_tensors(torch):
 
     ones = torch.ones(2, 2)
     freed = torch.ones(2, 2)
+    slice_of_freed = freed[1:]
     freed.untyped_storage().resize_(0)  # as FSDP frees parameters
     own = "redefines operations"
     yield "zero", torch._efficientzerotensor((2, 2)), "has no memory"
     yield "freed", freed, "has no memory"
+    yield "slice of freed", slice_of_freed, "has no memory"
     yield "nested", torch.nested.nested_tensor([ones, ones]), "is a nested tensor"
     yield "jagged", torch.nested.nested_tensor([ones, ones], layout=torch.jagged), own
     yield "fake", FakeTensorMode().from_tensor(ones), own
@@ -226,7 +228,8 @@ def test_tensors_inside_a_transform(torch, transform, tried):
 
     def inside(x):
         what = {"grad": "requires grad", "jvp": "has a tangent"}.get(transform, "has no memory")
-        tried("operand: tensor without numbers of its own", refused(x, OperandError, what))
+        for each in (x, x[1:]):
+            tried("operand: tensor without numbers of its own", refused(each, OperandError, what))
         return x.sum()
 
     calls = {
@@ -270,10 +273,12 @@ def test_cuda_tensors_without_memory_of_their_own(torch):
         pytest.skip("this PyTorch sees no device")
     ones, C = torch.ones(2, 2, device="cuda"), torch.full((2, 2), 7.5, device="cuda")
     freed = torch.ones(2, 2, device="cuda")
+    slice_of_freed = freed[1:]
     freed.untyped_storage().resize_(0)
     for tensor, message in (
         (torch._efficientzerotensor((2, 2), device="cuda"), "A has no memory"),
         (freed, "A has no memory"),
+        (slice_of_freed, "A has no memory"),
         (torch.nested.nested_tensor([ones, ones]), "A is a nested tensor"),
         (ones.to_sparse(), "A is stored as torch.sparse_coo"),
         (ones.to_sparse_csr(), "A is stored as torch.sparse_csr"),

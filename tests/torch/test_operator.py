@@ -322,6 +322,14 @@ class TestCompilers:
             made = OPERATOR(torch.empty(3, 4, device="cuda"), torch.empty(4, 5, device="cuda"))
         assert (made.shape, made.device.type, made.dtype) == ((3, 5), "cuda", torch.float32)
 
+    @pytest.mark.parametrize("which", range(3))
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_an_operand_without_memory(self, which, first):
+        A, B, C = (values(rows + first, columns)[first:] for rows, columns in ((3, 4), (4, 5), (3, 5)))
+        (A, B, C)[which].untyped_storage().resize_(0)
+        with pytest.raises(RuntimeError, match=f"{'ABC'[which]} has no memory"):
+            OPERATOR(A, B, 1.0, 1.0, C)
+
     def test_autocast_is_left_alone(self):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert OPERATOR(values(3, 4), values(4, 5)).dtype is torch.float32
@@ -380,6 +388,7 @@ class TestSgemmItself:
         equal(torch.func.grad(lambda a: sgemm(a, B).sum())(A[0]), torch.ones(3, 5) @ B.T)
         equal(torch.func.jvp(lambda a: sgemm(a, B), (A[0],), (A[1],))[1], A[1] @ B)
         equal(torch.func.functionalize(lambda a: sgemm(a, B))(A[0]), A[0] @ B)
+        equal(torch.func.functionalize(lambda a: sgemm(a[1:], B))(A[0]), A[0, 1:] @ B)
 
     @pytest.mark.parametrize(
         ("b", "c", "error"),

@@ -666,12 +666,24 @@ class TestOnADevice:
         assert counted(turned) == {"mm.out": 1, "addmm_: the output shares memory with an operand": 1}
         close(out, a.sum(1, keepdim=True).expand(4, 4))
 
-    def test_an_operand_without_memory(self, gpu):
-        a = torch.ones(3, 4)
-        a.untyped_storage().resize_(0)
+    @pytest.mark.parametrize("which", range(4))
+    @pytest.mark.parametrize("offset", [0, 2])
+    def test_an_operand_without_memory(self, gpu, which, offset):
+        """PyTorch gives a slice of a tensor that was freed an address that is not 0."""
         passed = []
-        override = Override("mm", lambda *given: passed.append(given), "ieee", None, "cpu")
-        override.function(a, B)
-        assert len(passed) == 1 and not gpu.launched
-        [line] = override.lines()
-        assert (line.reason, line.calls) == ("an operand without memory", 1)
+        override = Override("addmm.out", lambda *given, **more: passed.append(more), "ieee", None, "cpu")
+
+        def given():
+            return [torch.ones(offset + rows * columns)[offset:].view(rows, columns) for rows, columns in shapes]
+
+        shapes = [(3, 5), (3, 4), (4, 5), (3, 5)]
+        *plain, out = given()
+        override.function(*plain, out=out)
+        for _ in range(2):
+            operands = given()
+            operands[which].untyped_storage().resize_(0)
+            assert operands[which].data_ptr() == 4 * offset
+            *plain, out = operands
+            override.function(*plain, out=out)
+        assert len(passed) == 2 and len(gpu.launched) == 1
+        assert {line.reason: line.calls for line in override.lines()} == {"": 1, "an operand without memory": 2}

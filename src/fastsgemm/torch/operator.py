@@ -24,6 +24,7 @@ from torch.autograd import forward_ad
 from fastsgemm import rungs
 from fastsgemm.call import checks
 from fastsgemm.call.arrays.base import wrong_dtype
+from fastsgemm.call.arrays.torch import freed
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.torch import products
 
@@ -100,6 +101,8 @@ def _product(
             return result
         if A.numel() == 0:
             return result.copy_(C).mul_(beta32) if C is not None and beta32 else result.zero_()
+        for name, x in (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C)):
+            torch._check(not freed(x, x.data_ptr()), lambda name=name: f"sgemm: {name} has no memory: it was freed")
         products.multiply(A, B, C if beta32 else None, alpha32, beta32, precision, rung, result)
     except FastsgemmError as error:
         shapes = f"sgemm of {tuple(A.shape)} and {tuple(B.shape)} on {A.device}"

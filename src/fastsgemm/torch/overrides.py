@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fastsgemm.call import product
 from fastsgemm.call.arrays import HOST
-from fastsgemm.call.arrays.torch import allocator
+from fastsgemm.call.arrays.torch import SURE, allocator, freed
 from fastsgemm.errors import CaptureError, DeviceMemoryError, FastsgemmError, OverlapError
 from fastsgemm.rungs import Rung
 from fastsgemm.torch import decisions, products
@@ -110,7 +110,7 @@ class Override:
                 a.shape, a.stride(), a.get_device(), pa & 15,
                 b.shape, b.stride(), b.get_device(), pb & 15,
             )  # fmt: skip
-            result = multiply(table.get(key) or make(key, a, b, None, None), a, pa, pb, None, 0, None, None, None)
+            result = multiply(table.get(key) or make(key, a, b, None, None), a, pa, b, pb, None, 0)
             return original(a, b) if result is None else result
 
         return new
@@ -128,7 +128,7 @@ class Override:
                 b.shape, b.stride(), b.get_device(), pb & 15,
                 out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
-            result = multiply(table.get(key) or make(key, a, b, None, out), a, pa, pb, out, pc, None, None, None)
+            result = multiply(table.get(key) or make(key, a, b, None, out), a, pa, b, pb, out, pc)
             return original(a, b, out=out) if result is None else result
 
         return into
@@ -147,7 +147,7 @@ class Override:
                 c.shape, c.stride(), c.dtype, c.get_device(), ps & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, None)
-            result = multiply(decision, a, pa, pb, None, 0, ps, alpha, beta)
+            result = multiply(decision, a, pa, b, pb, None, 0, c, ps, alpha, beta)
             return original(c, a, b, beta=beta, alpha=alpha) if result is None else result
 
         return new_sum
@@ -167,7 +167,7 @@ class Override:
                 out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, out)
-            result = multiply(decision, a, pa, pb, out, pc, ps, alpha, beta)
+            result = multiply(decision, a, pa, b, pb, out, pc, c, ps, alpha, beta)
             return original(c, a, b, beta=beta, alpha=alpha, out=out) if result is None else result
 
         return into_sum
@@ -186,7 +186,7 @@ class Override:
                 c.shape, c.stride(), c.dtype, c.get_device(), pc & 15,
             )  # fmt: skip
             decision = table.get(key) or make(key, a, b, c, c)
-            result = multiply(decision, a, pa, pb, c, pc, pc, alpha, beta)
+            result = multiply(decision, a, pa, b, pb, c, pc, c, pc, alpha, beta)
             return original(c, a, b, beta=beta, alpha=alpha) if result is None else result
 
         return in_place
@@ -208,16 +208,16 @@ class Override:
     def _multiplier(self) -> Callable[..., Tensor | None]:
         """Return the function that does what was decided: it returns the result, or None where PyTorch's kernel is due.
 
-        It takes the decision, A, and the addresses of A and B; the output and its address, where None and 0 ask for a
-        new tensor; the address of C, alpha and beta, which are None where nothing is added.
+        It takes the decision; A, B, the output and C, each with its address; alpha and beta. For the output None and 0
+        ask for a new tensor. Nothing is added where there are no C, alpha and beta.
         """
         otherwise, current, tf32, empty, name = (
             self._run_otherwise, products.current_stream, self._tf32, self._empty, self.name,
         )  # fmt: skip
 
         def multiply(
-            decision: Decision, a: Tensor, pa: int, pb: int, out: Tensor | None, pc: int, ps: int | None,
-            alpha: Any, beta: Any,
+            decision: Decision, a: Tensor, pa: int, b: Tensor, pb: int, out: Tensor | None, pc: int,
+            c: Tensor | None = None, ps: int = 0, alpha: Any = None, beta: Any = None,
         ) -> Tensor | None:  # fmt: skip
             reason = decision.reason or (decisions.TF32 if tf32() else "")
             if reason:
@@ -228,11 +228,13 @@ class Override:
                 if out is None:
                     out = empty(decision.shape, decision.strides, decision.ordinal, a)
                     pc = out.data_ptr()
-                if ps is None:
-                    ps = pc
+                if c is None:
+                    c, ps = out, pc
+                if pa < SURE or pb < SURE or pc < SURE or ps < SURE:
+                    _require_memory((a, pa), (b, pb), (out, pc), (c, ps))
                 try:
                     plan, gpu = decision.plan, decision.gpu
-                    if plan is None or not (pa and pb and pc and ps):
+                    if plan is None:
                         otherwise(decision, pa, pb, pc, ps, alpha, beta)
                     else:
                         handle = current(decision.ordinal)
@@ -267,8 +269,6 @@ class Override:
 
     def _run_otherwise(self, decision: Decision, pa: int, pb: int, pc: int, ps: int, alpha: float, beta: float) -> None:
         """Multiply on the host, for the first time, on a new stream, or where the output may share memory."""
-        if not (pa and pb and pc and ps):
-            raise PassedOn(decisions.NO_MEMORY)
         metas, precision, rung = decision.metas, self._precision, self._rung
         addresses = (pa, pb, pc, ps)[: len(metas)]
         gpu = products.gpu_of(decision.ordinal)
@@ -301,6 +301,11 @@ def _count_passed_on(decision: Decision, reason: str) -> None:
         decision.calls += 1
     else:
         decision.other_ends[reason] = decision.other_ends.get(reason, 0) + 1
+
+
+def _require_memory(*given: tuple[Tensor, int]) -> None:
+    if any(freed(x, address) for x, address in given):
+        raise PassedOn(decisions.NO_MEMORY)
 
 
 def _scalars(alpha: Any, beta: Any) -> tuple[Any, Any]:

@@ -23,11 +23,13 @@ from fastsgemm.call.arrays.base import (
 )
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, OperandError
-from fastsgemm.geometry.layout import row_major
+from fastsgemm.geometry.layout import ITEM, row_major
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
     from fastsgemm.rungs import Rung
+
+SURE = 1 << 40  # more bytes than any storage has: a tensor at this address, or a higher one, was not `freed`
 
 
 class Torch(Library):
@@ -70,7 +72,7 @@ class Torch(Library):
             address, meta = x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False)
         except RuntimeError:
             return self._unusable(x, self._fault(x) or self._no_memory())
-        if not address and x.numel():
+        if address < SURE and freed(x, address):
             return self._unusable(x, self._no_memory())
         if not ordered and x.is_cuda:  # else it is refused, with the others' devices
             self._order(x, handle)
@@ -95,7 +97,8 @@ class Torch(Library):
 
         The key is that of `fastsgemm.call.product.multiply`. So no plan is found but one that it made, and checked, for
         operands without a fault. Everything that `view` would find at fault, and everything that depends on more than
-        the key, is left to it: an operand without memory, a stream that is new, memory that C may share with A or B.
+        the key, is left to the general way: an operand without memory, a new stream, memory that C may share with A or
+        B.
         """
         plain, float32 = self._tensor, self._float32
         if (
@@ -122,20 +125,22 @@ class Torch(Library):
                 (shape, strides, of_c, None, False),
                 pa & 15, pb & 15, pc & 15, None if rung is None else rung.name, None, precision, True, True,
             )  # fmt: skip
-        except RuntimeError:  # an operand has no memory or no strides
+            gpu = gpus.get(ordinal)
+            plan = None if gpu is None else gpu.prepared.get(key)
+            if gpu is None or plan is None:
+                return None
+            result = C
+            if C is None:
+                result = self._empty(shape, strides, ordinal, A)
+                pc = result.data_ptr()
+                if pc & 15:
+                    return None
+        except RuntimeError:  # an operand has no memory or no strides; inside a transform, a new one may have none
             return None
-        gpu = gpus.get(ordinal)
-        plan = None if gpu is None else gpu.prepared.get(key)
-        if gpu is None or plan is None:
+        if (pa < SURE or pb < SURE or pc < SURE) and (freed(A, pa) or freed(B, pb) or freed(result, pc)):
             return None
         handle = self._current(ordinal)  # type: ignore[misc]
-        result = C
-        if C is None:
-            result = self._empty(shape, strides, ordinal, A)
-            pc = result.data_ptr()
-            if pc & 15:
-                return None
-        if handle not in gpu.streams or not (pa and pb and pc) or not plan.apart(pa, pb, pc, 0):
+        if handle not in gpu.streams or not plan.apart(pa, pb, pc, 0):
             return None
         switched = gpu.enter()
         try:
@@ -159,7 +164,7 @@ class Torch(Library):
             address, strides = x.data_ptr(), x.stride()
         except RuntimeError as error:
             raise self._no_memory()(name) from error
-        if not address and x.numel():  # the storage was freed; NumPy would read whatever is at address 0
+        if freed(x, address):
             raise self._no_memory()(name)
         return at_address(address, x.shape, strides, x)
 
@@ -192,6 +197,15 @@ class Torch(Library):
         current = self._torch.cuda.current_stream(x.device)
         if current.cuda_stream != (0 if handle == LEGACY_STREAM else handle):
             self._torch.cuda.ExternalStream(handle, device=x.device).wait_stream(current)
+
+
+def freed(x: Any, address: int) -> bool:
+    """Return whether a float32 tensor has elements but no memory. The address is its `data_ptr`.
+
+    That is the address of its storage plus an offset. A storage that was freed has address 0, so a slice of it still
+    has an address that is not 0.
+    """
+    return bool(address == ITEM * x.storage_offset() and x.numel())
 
 
 def allocator(torch: Any, device: str) -> Callable[[Any, Any, int, Any], Any]:
