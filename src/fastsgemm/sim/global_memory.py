@@ -63,9 +63,10 @@ def misalignment(array: NDArray[Any]) -> int:
 
     Counted from the start of the array that owns the memory, so that it does not change from run to run.
     """
-    owner = array
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
+    owner, base = array, array.base
+    while base is not None:  # the base of what `as_strided` returns is no array, but has one
+        owner = base if isinstance(base, np.ndarray) else owner
+        base = getattr(base, "base", None)
     return int(array.ctypes.data - owner.ctypes.data) % ALIGNMENT
 
 
