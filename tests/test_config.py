@@ -104,7 +104,7 @@ def unrolled(config):
     return config.tile_k * (accumulators + 4 * copied)
 
 
-@pytest.mark.parametrize(("drawn", "most_compiled"), [(100, 2), pytest.param(250, 8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("drawn", "most_compiled"), [(100, 2), pytest.param(1000, 8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(rung, drawn, most_compiled):
     legal, illegal = set(), set()
