@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from fastsgemm.config import VECTOR
 from fastsgemm.errors import ShapeError
+from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import ITEM, Lying, Pair, stored
 from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, MAX_GRID
 
@@ -103,7 +104,7 @@ class Source(Struct, frozen=True):
 
     def offset(self, first: Pair) -> int:
         """Return the distance of element `first` from element (0, 0), in bytes."""
-        return ITEM * (first[0] * self.strides[0] + first[1] * self.strides[1])
+        return layout.offset(first, self.strides)
 
     def block(self, first: Pair) -> Source:
         """Return the part of it that begins at element `first`."""

@@ -48,6 +48,11 @@ def stored(shape: Pair, strides: Pair) -> Stored | None:
     return Stored(True, right) if down == 1 else None
 
 
+def offset(element: Pair, strides: Pair) -> int:
+    """Return the distance of an element from element (0, 0), in bytes."""
+    return ITEM * (element[0] * strides[0] + element[1] * strides[1])
+
+
 def row_major(shape: Sequence[int], size: int = 1) -> tuple[int, ...]:
     """Return the strides of an array in row-major order, of items that are `size` elements each."""
     strides = []

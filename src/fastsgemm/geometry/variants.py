@@ -10,7 +10,7 @@ from math import gcd
 from msgspec import Struct
 
 from fastsgemm.config import VECTOR, WIDTHS, Config
-from fastsgemm.geometry import variants
+from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Source, Strides
 from fastsgemm.geometry.grid import split
 from fastsgemm.geometry.layout import ITEM, Lying, Pair, Stored, stored, vector_width
@@ -65,7 +65,7 @@ class Operand(Struct, frozen=True):
 
     def offset(self, first: Pair) -> int:
         """Return the distance of element `first` from element (0, 0), in bytes."""
-        return ITEM * (first[0] * self.strides[0] + first[1] * self.strides[1])
+        return layout.offset(first, self.strides)
 
     def block(self, first: Pair, shape: Pair) -> Operand:
         """Return the block of this shape that begins at element `first`."""

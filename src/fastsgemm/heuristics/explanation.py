@@ -241,7 +241,7 @@ def explain(
         extents = variants.extents_of(problem)
         selected = selection.select(device_info, *variants.dense_operands(problem), extents=extents)
         packed = tuple(name for name, wanted in zip("AB", selected.packed, strict=True) if wanted)
-        return Explanation(device_info, problem, selected.choice, found, packed, selected.packing_ms, selected.cut)
+        return Explanation(device_info, problem, selected.choice, found, packed, selected.ms, selected.cut)
     return Explanation(device_info, problem, choose.choose(device_info, asked, problem), found)
 
 

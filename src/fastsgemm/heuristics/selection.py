@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import cutting, packing
-from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.cutting import Cut
-from fastsgemm.heuristics.packing import NOTHING, Which
 
 
-class Selection(Struct, frozen=True):
-    """How a product is computed.
+class Selection(packing.Selection, frozen=True):
+    """How a product is computed: what `packing.select` chose for all of it, and how C is cut.
 
     Attributes
     ----------
-    choice : Choice
-        For the whole product.
-    packed : (bool, bool)
-        Whether A and B are packed.
-    packing_ms : float
-        What packing adds to the time of the choice; 0 if nothing is packed.
     cut : Cut or None
         How C is cut, if it is; then each share has a choice of its own.
     """
 
-    choice: Choice
-    packed: Which = NOTHING
-    packing_ms: float = 0.0
     cut: Cut | None = None
 
 
