@@ -3,8 +3,8 @@
 
     tests/benchmarks/accumulators.py sm_90.json
 
-It times 2, 4 and 8 partial accumulators in turns with one, on problems whose tiles fill the device once, and writes a
-file for the shipped database with the costs in its curves. Takes half a minute.
+It times 4 and 8 partial accumulators in turns with one, on problems of every layout whose tiles fill the device twice,
+and writes a file for the shipped database with the costs in its curves. Takes a minute.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from fastsgemm import device, rungs, sgemm
 from fastsgemm.call import dispatch
 from fastsgemm.config import Config
 from fastsgemm.geometry import variants
+from fastsgemm.geometry.variants import dense
 from fastsgemm.heuristics import database, database_writing
 from fastsgemm.heuristics.database_entries import Curve
 from fastsgemm.jit import compiler, source
 from fastsgemm.measure.stopwatch import Stopwatch
-from fastsgemm.problem import Problem
+from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.progress import track
 
 RUNG = rungs.find("pipelined")
-COUNTS = (1, 2, 4, 8)
-DEPTHS = (1536, 4096)  # steps of k
+COUNTS = (1, 4, 8)
+DEPTH = 2048  # steps of k
 SECONDS = 0.02  # of each measurement, about
 
 
@@ -44,11 +45,11 @@ def legal(curve: Curve, shared_limit: int) -> list[Config]:
 
 
 def problems(curve: Curve) -> Iterator[Problem]:
-    """Yield problems whose tiles fill the device once."""
-    tiles = curve.multiprocessors * curve.blocks_per_sm
+    """Yield a problem of each layout whose tiles fill the device twice, whether or not as many fit as in the curve."""
+    tiles = 2 * curve.multiprocessors * curve.blocks_per_sm
     down = max(rows for rows in range(1, int(tiles**0.5) + 1) if tiles % rows == 0)
-    for K in DEPTHS:
-        yield Problem(down * curve.config.BM, tiles // down * curve.config.BN, K)
+    for layout in LAYOUTS:
+        yield Problem(down * curve.config.BM, tiles // down * curve.config.BN, DEPTH, layout)
 
 
 def compile_ahead(gpu: device.Gpu, curves: list[Curve]) -> None:
@@ -62,16 +63,14 @@ def compile_ahead(gpu: device.Gpu, curves: list[Curve]) -> None:
         list(pool.map(lambda text: compiler.cubin(text, RUNG.kernel, gpu.arch), texts))
 
 
-def cost(curve: Curve, gpu: device.Gpu, watch: Stopwatch, steps: int) -> float:
+def cost(curve: Curve, problem: Problem, gpu: device.Gpu, watch: Stopwatch, steps: int) -> float:
     """Return the time with four partial accumulators at so many steps of k, relative to one, as a mean of all times."""
-    configs, per_chain = legal(curve, gpu.shared_limit), []
-    for problem in problems(curve):
-        M, N, K = problem.M, problem.N, problem.K
-        a, b, c = (torch.randn(*shape, device="cuda") for shape in ((M, K), (K, N), (M, N)))
-        one, *more = watch.medians([partial(sgemm, a, b, C=c, rung=RUNG, config=each) for each in configs], SECONDS)
-        per_chain += [
-            (ms / one - 1) * K / each.PARTIAL_ACCUMULATORS for each, ms in zip(configs[1:], more, strict=True)
-        ]
+    configs = legal(curve, gpu.shared_limit)
+    a, b, c = (torch.randn(shape, device="cuda").as_strided(shape, strides) for shape, strides in dense(problem))
+    one, *more = watch.medians([partial(sgemm, a, b, C=c, rung=RUNG, config=each) for each in configs], SECONDS)
+    per_chain = [
+        (ms / one - 1) * problem.K / each.PARTIAL_ACCUMULATORS for each, ms in zip(configs[1:], more, strict=True)
+    ]
     return max(1.0, 1 + 4 * statistics.mean(per_chain) / steps) if per_chain else 0.0
 
 
@@ -87,9 +86,9 @@ def main() -> int:
     compile_ahead(gpu, mine)
     watch, steps, found = Stopwatch(gpu), database.fitted(gpu.arch).accumulators_steps, {}
     for curve in track(mine, "accumulators"):
-        found[curve.config] = round(cost(curve, gpu, watch, steps), 3)
-    for config, value in found.items():
-        print(f"{value:6.3f}  {config}")
+        found[curve.config] = tuple(cost(curve, problem, gpu, watch, steps) for problem in problems(curve))
+    for config, values in found.items():
+        print(*(f"{value:6.3f}" for value in values), config)
     curves = tuple(
         structs.replace(each, accumulators_cost=found.get(each.config, each.accumulators_cost))
         for each in shipped.curves

@@ -174,9 +174,8 @@ def test_chains_are_not_free():
         for parts in splits(whole, problem, device.multiprocessors):
             used = partial_accumulators.shortened(replace(whole, SPLIT_K=parts), problem, H200, FITTED)
             ms = plain[whole].predict_split(problem, replace(whole, SPLIT_K=parts), device.multiprocessors)
-            costs[used] = (
-                scalar_cost_model.accumulators_factor(used, problem.K, FITTED, plain[whole].accumulators_cost) * ms
-            )
+            own = plain[whole].accumulators_costs[problem.layout]
+            costs[used] = scalar_cost_model.accumulators_factor(used, problem.K, FITTED, own) * ms
         # The numbers of a curve have 7 digits, those of the scalar model all.
         assert option.ms == pytest.approx(costs[option.config], rel=1e-5)
         assert costs[option.config] == min(costs.values())

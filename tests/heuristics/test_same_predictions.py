@@ -43,10 +43,8 @@ def scalar_options(rung, problem):
                 ms = model.predict_split(problem, option, H200.multiprocessors)
                 used = partial_accumulators.shortened(option, faced, H200.shared_limit, FITTED)
                 few = partial_accumulators.splits_few(rung, used, faced)
-                yield (
-                    (few, ms * scalar_cost_model.accumulators_factor(used, problem.K, FITTED, model.accumulators_cost)),
-                    used,
-                )
+                own = model.accumulators_costs[problem.layout]
+                yield (few, ms * scalar_cost_model.accumulators_factor(used, problem.K, FITTED, own)), used
         except ShapeError:  # so many blocks of this size do not fit a grid
             continue
 

@@ -217,7 +217,8 @@ class CostModel:
         tails = _tails(curve.config, self._sms)
         self._quick = isinstance(curve.config, PipelinedConfig) and self._known.keys().isdisjoint(tails)
         self._lines = (self._measured_lines(0), self._measured_lines(1))
-        self._calibration, self.accumulators_cost = curve.calibration, curve.accumulators_cost
+        self._calibration = curve.calibration
+        self.accumulators_costs = dict(zip(("NN", *_LAYOUTS), curve.accumulators_cost, strict=True))
         self._tail = self._tail_steps()
         self._tiny = self._depth(_TINY)
         # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.

@@ -79,11 +79,11 @@ def _device() -> str:
 def _curves() -> str:
     """Return in words how far the curves' own factors spread."""
     curves = [one for one in database.shipped(ARCH).curves if one.rung == _CURVES_OF]
-    costs = [one.accumulators_cost for one in curves if one.accumulators_cost]
+    costs = [cost for one in curves for cost in one.accumulators_cost if cost]
     return (
         f"Of the {len(curves)} configs of rung 9 with a curve on an {_device()}, the calibration is "
         f"{_spread(one.calibration for one in curves)}. By this rule four partial accumulators take {_spread(costs)} "
-        f"times as long as one chain where K is {database.fitted(ARCH).accumulators_steps:,} ({len(costs)} configs)."
+        f"times as long as one chain where K is {database.fitted(ARCH).accumulators_steps:,}, over configs and layouts."
     )
 
 

@@ -190,7 +190,7 @@ class CostModel:
         ms = self._times_at(problem, at, count)
         needed = partial_accumulators.chains_needed(problem, self._fitted) if accumulators else 1
         if needed > 1:
-            ms *= at.slowdown(needed)
+            ms *= at.slowdown(needed, problem.layout)
         if rows > 1:
             np.putmask(ms, at.too_shallow | (at.options.fewer * count >= limit), np.inf)
         return ms

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta, Struct
 
 from fastsgemm.config import Config
-from fastsgemm.problem import Problem
+from fastsgemm.problem import LAYOUTS, Problem
 
 SCHEMA = 4  # of the files that are written
 GENERIC = "generic"  # the file whose records are legal on every architecture
@@ -202,9 +202,9 @@ class Curve(Struct, frozen=True):
         It comes from the user's own tuning.
     calibration : float
         How many times longer the steps of K take on other problems than the points say, as measured on some.
-    accumulators_cost : float
-        Time with four partial accumulators over the time without, at `Fitted.accumulators_steps`, as fitted to times
-        with several numbers of them and steps; 0: not measured for this config, see `Fitted`.
+    accumulators_cost : tuple of float
+        Time with four partial accumulators over the time without, at `Fitted.accumulators_steps`, in layouts NN, NT, TN
+        and TT; 0: not measured for this config, see `Fitted`.
     numbers : CurveNumbers or None
         What the points give, if it is stored.
     """
@@ -219,7 +219,7 @@ class Curve(Struct, frozen=True):
     tools: Tools
     user: bool = False
     calibration: float = 1.0
-    accumulators_cost: float = 0.0
+    accumulators_cost: tuple[float, ...] = (0.0,) * len(LAYOUTS)
     numbers: CurveNumbers | None = None
 
     @property

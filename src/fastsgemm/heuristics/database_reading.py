@@ -31,6 +31,7 @@ from fastsgemm.heuristics.database_entries import (
     Unread,
     tflops,
 )
+from fastsgemm.problem import LAYOUTS
 from fastsgemm.rungs import Rung
 
 _Numbers = TypeVar("_Numbers", Fitted, SearchLimits)
@@ -237,7 +238,8 @@ def parse_curve(line: bytes, arch: str, user: bool = False, lazily: bool = False
         points.check()
     if read.numbers is not None:
         _check_lines(read.numbers, read.blocks_per_sm)
-    costs = read.calibration, read.accumulators_cost
+    cost = read.accumulators_cost
+    costs = read.calibration, tuple(cost) if isinstance(cost, list) else (cost,) * len(LAYOUTS)
     return Curve(arch, read.device, *sizes, points, tools, user, *costs, read.numbers)
 
 

@@ -130,7 +130,7 @@ def _curve_line(curve: Curve) -> dict[str, Any]:
         "constants": _constants(curve.config),
         "blocks_per_sm": curve.blocks_per_sm,
         "calibration": round(curve.calibration, 3),
-        "accumulators_cost": round(curve.accumulators_cost, 3),
+        "accumulators_cost": [round(cost, 3) for cost in curve.accumulators_cost],
         "points": points,
         **({} if numbers is None else {"numbers": _numbers_line(numbers)}),
         **_tools_line(curve.tools),

@@ -18,6 +18,7 @@ from fastsgemm.heuristics import database, partial_accumulators, probes
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted, Line
 from fastsgemm.heuristics.probes import LAYOUTS, SPARSE, STEADY, TINY, TRANSACTION
+from fastsgemm.problem import LAYOUTS as EVERY_LAYOUT
 from fastsgemm.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -68,7 +69,8 @@ class Configs:
         self.chains = _floats(
             c.sliced_k if partial_accumulators.can_accumulate(c, shared_limit) else np.inf for c in configs
         )
-        self.per_chain = _floats(partial_accumulators.per_chain(fit.curve.accumulators_cost, fitted) for fit in fits)
+        costs = np.array([fit.curve.accumulators_cost for fit in fits]).T
+        self.per_chain = dict(zip(EVERY_LAYOUT, partial_accumulators.per_chain(costs, fitted), strict=True))
         self.calibration = _floats(fit.curve.calibration for fit in fits)
         self.full = _floats(fit.curve.blocks_per_sm for fit in fits)
         self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
@@ -114,7 +116,8 @@ class Options:
         self.reduction = np.where(parts > 1, every.reduction_ms[self.of], 0.0)
         self.reduction_per_part = np.where(parts > 1, every.reduction_ms_per_part[self.of], 0.0)
         self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
-        self.chains, self.per_chain = every.chains[self.of], every.per_chain[self.of]
+        self.chains = every.chains[self.of]
+        self.per_chain = {layout: costs[self.of] for layout, costs in every.per_chain.items()}
         self.calibration = every.calibration[self.of]
         self.full = every.full[self.of]
         self.place = every.place[self.of].astype(np.float64)
@@ -224,14 +227,16 @@ class AtK:
         self.reduction = options.reduction + count * options.reduction_per_part
         self.reduction_per_byte = (count + 2.0) / options.reduction_rate
         self._chains = count * options.chains
-        self._per_chain = count * options.per_chain / max(K, partial_accumulators.LEAST_STEPS)
+        self._per_step = count / max(K, partial_accumulators.LEAST_STEPS)
 
-    def slowdown(self, needed: int) -> Floats:
+    def slowdown(self, needed: int, layout: str) -> Floats:
         """Return the cost of the partial accumulators that configs get where a sum needs so many chains."""
         missing = needed / self._chains
         fewer, more = partial_accumulators.ACCUMULATORS
         accumulators = np.where(missing > fewer, more, fewer)
-        found: Floats = 1.0 + np.where(missing > 1.0, accumulators * self._per_chain, 0.0)
+        found: Floats = 1.0 + np.where(
+            missing > 1.0, accumulators * self._per_step * self.options.per_chain[layout], 0.0
+        )
         return found
 
 

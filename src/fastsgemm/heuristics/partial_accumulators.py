@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.grid import split
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
+
+Floats = NDArray[np.float64]
 
 FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
 _MOST_CONFIGS = 4096  # of which answers are kept
@@ -85,13 +90,15 @@ def _accumulating(config: Config, least: int) -> Config:
     return config.replace(PARTIAL_ACCUMULATORS=fewer if least <= fewer else more)
 
 
-def per_chain(own: float, fitted: Fitted) -> float:
+def per_chain(own: Floats, fitted: Fitted) -> Floats:
     """Return what the end of a chain adds to the time of a sum of one step, in shares of that time.
 
     Parameters
     ----------
-    own : float
-        What was measured for the config; see `fastsgemm.heuristics.database_entries.Curve`. 0: that of `fitted`.
+    own : array
+        What was measured for configs; see `fastsgemm.heuristics.database_entries.Curve`. 0: that of `fitted`.
     fitted : Fitted
     """
-    return ((own or fitted.accumulators_cost) - 1.0) * fitted.accumulators_steps / ACCUMULATORS[0]
+    costs = np.where(own > 0.0, own, fitted.accumulators_cost)
+    found: Floats = (costs - 1.0) * fitted.accumulators_steps / ACCUMULATORS[0]
+    return found
