@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -29,6 +30,7 @@ FEWER = [0, *PARTS[:-1]]  # the number before each of them
 # Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = 1 / 3
 _LEAST_WAVE = 1e-9  # the least part of a wave that counts as one
+_LEAST_MS = 1e-30  # no division by zero, whatever was measured
 
 
 def least_depth(config: Config) -> int:
@@ -54,6 +56,7 @@ class Configs:
         self.largest = float(np.max(self.extents[False]))
         self.guard = _floats(fit.numbers.guard for fit in fits)
         self.shared = _floats(fit.numbers.shared for fit in fits)
+        self.all_pairs = bool(self.pairs.all())
         self.any_shared = bool(self.shared.any())
         self.tile = _floats(c.tile_k for c in configs)
         self.least_depth = _floats(least_depth(fit.curve.config) if fit.rung.splits else np.inf for fit in fits)
@@ -72,18 +75,44 @@ class Configs:
         self.calibration = _floats(fit.curve.calibration for fit in fits)
         self.full = _floats(fit.curve.blocks_per_sm for fit in fits)
         self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
-        self.lines, widths = _whole_loads(fits)
+        self.deepest_bend = float(self.bends.max())
+        self.whole_tiles = math.lcm(*(c.tile_k for c in configs))  # a K that ends in no config's ragged tile
+        lines, widths = _whole_loads(fits)
         self.place = np.cumsum([0, *widths[:-1]])
-        full = self.place + self.full.astype(np.intp)
-        self.ends = np.stack([self.lines[:, :, n] for n in (self.place, self.place + 1, full, full + 1)], axis=1)
         # The depth of a K of nearly no steps is known, so its times are.
         self.few_steps = _floats(fit.depth(TINY) for fit in fits)
-        powers = _powers(self.few_steps, self.bends)
-        self.few_lines = (self.lines * np.repeat(powers, widths, axis=1)[:, None]).sum(axis=0)
-        self.few_ends = (self.ends * powers[:, None, None]).sum(axis=0)
+        short = np.minimum(self.few_steps - self.bends, 0.0)
+        few = _along(lines, np.repeat(self.few_steps, widths), np.repeat(short, widths, axis=1))
+        self.lines = np.concatenate([few[None], lines])
+        self.few_ends, self.ends = self._ends()
         factors = np.array([fit.numbers.layouts for fit in fits]).transpose(1, 3, 2, 0)
         self.layouts = dict(zip(LAYOUTS, factors, strict=True))
         self.layouts["NN"] = np.ones_like(self.layouts["TT"])
+
+    def _ends(self) -> tuple[Floats, Floats]:
+        """Return the times of `AtK` that no load changes: those of nearly no steps, and the lines of the others."""
+        last = self.place + self.full.astype(np.intp)
+        lightest, one, full, steady = (self.lines[:, :, n] for n in (self.place, self.place + 1, last, last + 1))
+        wave = (steady - full) / (STEADY - 1)
+        lighter = (lightest - one) * (SPARSE / (SPARSE - 1))
+        few = np.array([full[0], np.maximum(wave[0], 0.0), lighter[0]])
+        steps = [found[1:].copy() for found in (steady, lightest)]
+        for found, whole in zip(steps, (steady, lightest), strict=True):
+            found[0] -= whole[0]
+        per_block, alone = steps
+        per_block /= STEADY * self.full
+        per_block[..., self.narrow] = 0.0
+        per_block[0, ..., self.narrow] = -np.inf
+        return few, np.stack([full[1:], wave[1:], lighter[1:], per_block, alone], axis=1)
+
+    def depth(self, K: int) -> Floats:
+        """Return K with the steps of a ragged last tile weighted by what they cost."""
+        depth = np.full(len(self.fits), float(K))
+        if K % self.whole_tiles:
+            rest = K % self.tile
+            once, each = self.tail
+            depth += np.where(rest > 0.0, once + (each - 1.0) * rest, 0.0)
+        return depth
 
     def most_rows(self, K: int) -> int:
         """Return how many of the numbers of parts leave a part of some config deep enough."""
@@ -98,34 +127,34 @@ class Options:
     every : Configs
     numbers : sequence of int
         Ascending, from `PARTS`.
+    most_blocks : float
+        With so many blocks or more, K is not split into more parts.
     """
 
-    def __init__(self, every: Configs, numbers: Sequence[int]) -> None:
-        self.of = np.tile(np.arange(len(every.fits)), len(numbers))
+    def __init__(self, every: Configs, numbers: Sequence[int], most_blocks: float) -> None:
+        self.every, self.of = every, np.tile(np.arange(len(every.fits)), len(numbers))
         parts = np.repeat(numbers, len(every.fits)).astype(np.float64)
-        self.fewer = np.repeat([FEWER[PARTS.index(n)] for n in numbers], len(every.fits)).astype(np.float64)
+        most_tiles = [most_blocks / fewer if fewer else np.inf for fewer in (FEWER[PARTS.index(n)] for n in numbers)]
+        self.most_tiles = np.repeat(most_tiles, len(every.fits))
         self.whole = len(every.fits) if numbers[0] == 1 else 0  # the first so many options do not split K
-        self.split = numbers[-1] > 1
+        self.most_parts = numbers[-1]
+        self.split = self.most_parts > 1
         self.tile = every.tile[self.of]
         self.tile_parts = self.tile * parts
         self.least_depth = np.where(parts > 1, every.least_depth[self.of] * parts, 0.0)
-        self.tail = every.tail.take(self.of, axis=1)
         self.bandwidth = every.bandwidth[self.of]
         self.reduction = np.where(parts > 1, every.reduction_ms[self.of], 0.0)
         self.reduction_per_part = np.where(parts > 1, every.reduction_ms_per_part[self.of], 0.0)
         self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
         self.chains, self.per_chain = every.chains[self.of], every.per_chain[self.of]
-        self.calibration = every.calibration[self.of]
         self.full = every.full[self.of]
         self.place = every.place[self.of].astype(np.float64)
         self.bends = every.bends.take(self.of, axis=1)
-        self.few_steps = every.few_steps[self.of]
-        self.lines, self.ends = every.lines, every.ends.take(self.of, axis=3)
-        self.few_lines, self.few_ends = every.few_lines, every.few_ends.take(self.of, axis=2)
-        self._layouts = {layout: factors.take(self.of, axis=2) for layout, factors in every.layouts.items()}
+        # A whole tile of few steps has fewer than a ragged one counts as.
+        self.least_steps = np.where((parts > 1) & (self.tile < TINY), 0.0, every.few_steps[self.of])
+        self.ends, self.few_ends = every.ends.take(self.of, axis=3), every.few_ends.take(self.of, axis=2)
         self._narrow, self._pairs = every.narrow[self.of], every.pairs[self.of]
-        self.computes = ~self._narrow
-        self._factors: dict[tuple[str, bool], _Factors] = {}
+        self._factors: dict[tuple[str, bool], Factors] = {}
 
     def ragged_share(self, problem: Problem) -> Floats | float:
         """Return the share of A and B that cannot be read 16 bytes at a time, if they are dense."""
@@ -135,7 +164,9 @@ class Options:
         )
         plain = sum(line % TRANSACTION != 0 for line in lines) / len(lines)
         paired = sum((line % TRANSACTION != 0) * (1.0 if line % 2 else _PAIRED) for line in lines) / len(lines)
-        return plain if plain == paired else np.where(self._pairs, paired, plain)
+        if plain == paired or self.every.all_pairs:
+            return paired
+        return np.where(self._pairs, paired, plain)
 
     def stored(self, times: Floats, problem: Problem, swap_ab: bool) -> Floats:
         """Return the times of aligned operands where rows of C can be stored by 16 bytes, else of ragged ones."""
@@ -146,31 +177,42 @@ class Options:
             found = np.where(self._narrow, times[int(turned)], times[int(ragged)])
         return found
 
-    def factors(self, layout: str, swap_ab: bool) -> _Factors | None:
-        """Return the times of a layout relative to those of NN, or None if all are 1."""
-        if layout == "NN" and not swap_ab:
-            return None
+    def factors(self, layout: str, swap_ab: bool) -> Factors:
+        """Return what the times of the steps of NN are multiplied by for a layout."""
         found = self._factors.get((layout, swap_ab))
         if found is None:
+            every = self.every
             turned = Problem(1, 1, 1, layout).transposed.layout if swap_ab else layout
-            both = np.where(self._narrow, self._layouts[turned], self._layouts[layout])
-            found = self._factors[layout, swap_ab] = _Factors(both, self.full)
+            both = np.where(every.narrow, every.layouts[turned], every.layouts[layout]) * every.calibration
+            found = self._factors[layout, swap_ab] = Factors(both.take(self.of, axis=2), self.full)
         return found
 
 
-class _Factors:
-    """Times of a layout relative to those of NN, which change with the logarithm of the load up to a full wave."""
+class Factors:
+    """Times of the steps of a layout relative to those of NN, times the calibration.
+
+    They change with the logarithm of the load up to a full wave.
+
+    Attributes
+    ----------
+    light, heavy : array, shape (2, options)
+        At a load of 1 and of a full wave, for aligned and for ragged operands.
+    """
 
     def __init__(self, light_and_heavy: Floats, full: Floats) -> None:
         self.light, self.heavy = light_and_heavy
         per_log = np.divide(1.0, np.log(full), out=np.zeros_like(full), where=full > 1.0)
         self._more = (self.heavy - self.light) * per_log
+        self._vary = bool(self._more.any())
         self._full = full
 
     def at(self, load: Floats) -> Floats:
         """Return the factors at these loads, for aligned and for ragged operands."""
+        if not self._vary:
+            return self.light
         logarithm = np.log(np.minimum(np.maximum(load, 1.0), self._full))
-        factors: Floats = self.light + self._more * logarithm
+        factors: Floats = self._more * logarithm
+        factors += self.light
         return factors
 
 
@@ -188,99 +230,105 @@ class AtK:
     Attributes
     ----------
     options : Options
-    too_shallow : array of bool
-        A part would have too few steps.
-    sms : array
+    sms : array or float
         Multiprocessors for each part.
-    times : _Times
-    alone : array
-        Time of reading A and B at the lightest load, for aligned and for ragged operands.
+    most_tiles : array
+        With so many tiles of C or more, K is not split into so many parts; 0 where these would be too shallow.
+    per_block : array, shape (2, options)
+        Time of the steps of a block among many, for aligned and for ragged operands; -inf on rungs
+        for few rows.
+    alone : array, shape (2, options)
+        Time of all steps at the lightest load.
     per_byte : array
         Steps of a part relative to the bandwidth.
-    reduction_per_byte : array
-        Cost of the second kernel for each byte of C.
     """
 
     def __init__(self, options: Options, K: int, multiprocessors: float, part: int | None = None) -> None:
         K = max(1, K)  # no steps take as long as one
-        self.options = options
-        self.too_shallow = options.least_depth > K
-        steps = np.ceil(K / options.tile_parts) * options.tile
-        if part is not None:
-            steps[:] = part
-        count = np.ceil(K / steps)
-        unsplit = slice(options.whole)
-        steps[unsplit] = K
-        depth = steps.copy()
-        rest = K % options.tile[unsplit]
-        once, each = options.tail[:, unsplit]
-        depth[unsplit] += np.where(rest > 0.0, once + (each - 1.0) * rest, 0.0)
-        # A whole tile of few steps has fewer than a ragged one counts as.
-        np.maximum(depth, options.few_steps, out=depth, where=steps >= TINY)
-        self.sms = multiprocessors / count
-        self.times = _Times(options, depth)
-        self.alone = (self.times.lightest[0] - self.times.lightest[1]) * options.calibration
+        self.options, self._K = options, K
+        self._count: Floats | float = 1.0
+        self.most_tiles = options.most_tiles
+        steps: Floats | float = float(K)
+        depth = options.every.depth(K)
+        if options.split:
+            steps = np.ceil(K / options.tile_parts) * options.tile
+            if part is not None:
+                steps[:] = part
+            self._count = np.ceil(K / steps)
+            self.most_tiles = np.where(options.least_depth > K, 0.0, options.most_tiles)
+            steps[: options.whole] = K
+            whole, depth = depth, steps.copy()
+            depth[: options.whole] = whole[: options.whole]
+        if K >= TINY:
+            np.maximum(depth, options.least_steps, out=depth)
+        self.sms = multiprocessors / self._count
         self.per_byte = steps / options.bandwidth
-        self.reduction = options.reduction + count * options.reduction_per_part
-        self.reduction_per_byte = (count + 2.0) / options.reduction_rate
-        self._chains = count * options.chains
-        self._per_chain = count * options.per_chain / max(K, partial_accumulators.LEAST_STEPS)
-
-    def slowdown(self, needed: int) -> Floats:
-        """Return the cost of the partial accumulators that configs get where a sum needs so many chains."""
-        missing = needed / self._chains
-        fewer, more = partial_accumulators.ACCUMULATORS
-        accumulators = np.where(missing > fewer, more, fewer)
-        found: Floats = 1.0 + np.where(missing > 1.0, accumulators * self._per_chain, 0.0)
-        return found
-
-
-class _Times:
-    """Times of options by load, with all steps of k and with nearly none, for aligned and for ragged operands.
-
-    Attributes
-    ----------
-    lightest : array, shape (2, 2, options)
-        At the lightest load.
-    per_block : array, shape (2, options)
-        Of a block among many, without what it costs once.
-    """
-
-    def __init__(self, options: Options, depth: Floats) -> None:
-        self._lines, self._few_lines = options.lines, options.few_lines
-        self._powers = _powers(depth, options.bends)[:, None]
-        ends = np.empty((4, 2, 2, len(depth)))
-        np.add.reduce(options.ends * self._powers[:, None], axis=0, out=ends[:, 0])
-        ends[:, 1] = options.few_ends
-        self.lightest, one, full, steady = ends
+        self._depth = depth
+        # Most parts are deeper than any line bends.
+        deep = part is None and K >= options.most_parts * options.every.deepest_bend
+        self._short = None if deep else np.minimum(depth - options.bends, 0.0)
+        self._lines = options.every.lines[: 3 if deep else 5]
+        # Times of nearly no steps, then of all of them.
+        ends = np.empty((8, 2, len(depth)))
+        ends[:3] = options.few_ends
+        _along(options.ends, depth, self._short, out=ends[3:])
+        np.maximum(ends[4], 0.0, out=ends[4])
+        full, self._wave, self._lighter = ends[0:6:3], ends[1:6:3], ends[2:6:3]
+        self.per_block, self.alone = ends[6], ends[7]
         # A wave after the first costs less than it. One that is not full takes the share that it takes of the first.
-        self._wave = np.maximum(steady - full, 0.0) / (STEADY - 1)
-        ratio = self._wave / (full + (full == 0.0))  # no division by zero, whatever was measured
-        self._first, self._less = full - self._wave, ratio - 1.0
-        self.per_block = (steady[0] - steady[1]) / (STEADY * options.full)
-        self._lighter = (self.lightest - one) * (SPARSE / (SPARSE - 1))  # for each 1 that the load is less than 1
+        self._first = full - self._wave
+        self._ratio = self._wave / np.maximum(full, _LEAST_MS)
 
-    def of_load(self, load: Floats, options: Options) -> Floats:
-        """Return the times of all waves."""
-        before = np.ceil(load / options.full - _LEAST_WAVE) - 1.0  # waves before the last one
+    def of_load(self, load: Floats) -> Floats:
+        """Return the times of all waves: of nearly no steps of k and of all, for aligned and for ragged operands."""
+        options = self.options
+        before = np.ceil(load / options.full - (1.0 + _LEAST_WAVE))  # waves before the last one
         last = np.minimum(load - before * options.full, options.full)
         # The last wave takes as long as its multiprocessor with most blocks. Between the two lightest loads, times are
         # interpolated.
-        place = (options.place + np.ceil(last)).astype(np.intp)
-        time = np.empty_like(self._wave)
-        np.add.reduce(self._lines.take(place, axis=2) * self._powers, axis=0, out=time[0])
-        self._few_lines.take(place, axis=1, out=time[1])
-        time += self._lighter * (1.0 - np.minimum(np.maximum(last, 1 / SPARSE), 1.0))
-        time += np.minimum(before, 1.0) * (self._less * time + self._first)
+        lines = self._lines.take((np.ceil(last) + options.place).astype(np.intp), axis=2)
+        _along(lines[1:], self._depth, self._short, out=lines[1])
+        time = lines[:2]
+        time += self._lighter * np.maximum(np.minimum(1.0 - last, 1.0 - 1.0 / SPARSE), 0.0)
+        time *= np.where(before > 0.0, self._ratio, 1.0)
+        time += np.minimum(before, 1.0) * self._first
         time += before * self._wave
         return time
 
+    def slowdown(self, needed: int) -> Floats:
+        """Return the cost of the partial accumulators that configs get where a sum needs so many chains."""
+        fewer, more = partial_accumulators.ACCUMULATORS
+        chains = self._count * self.options.chains
+        accumulators = np.where(chains < needed / fewer, more, fewer) * (chains < needed)
+        per_chain = self._count / max(self._K, partial_accumulators.LEAST_STEPS) * self.options.per_chain
+        found: Floats = 1.0 + accumulators * per_chain
+        return found
 
-def _powers(depth: Floats, bends: Floats) -> Floats:
-    """Return what the four rows of lines are multiplied by at these depths of K: 1, K and what K is short of a bend."""
-    found = np.empty((4, len(depth)))
-    found[0], found[1] = 1.0, depth
-    np.minimum(depth - bends, 0.0, out=found[2:])
+    def reduction(self, size: float) -> Floats:
+        """Return the time of adding up parts of a C of so many bytes."""
+        options = self.options
+        found: Floats = (self._count + 2.0) * (size / options.reduction_rate)
+        found += options.reduction + self._count * options.reduction_per_part
+        return found
+
+
+def _along(lines: Floats, depth: Floats, short: Floats | None, out: Floats | None = None) -> Floats:
+    """Return the times on lines at these depths of K.
+
+    Parameters
+    ----------
+    lines : array
+        Start, slope and what both bends add for each step that K is short of them.
+    depth : array
+    short : array or None
+        What K is short of both bends, negative; None: it is beyond them.
+    out : array, optional
+        Where the times go; it may be that of the starts.
+    """
+    found: Floats = np.add(lines[0], lines[1] * depth, out=out)
+    if short is not None:
+        found += lines[2] * short[0]
+        found += lines[3] * short[1]
     return found
 
 
