@@ -21,7 +21,8 @@ from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, Configs, Floats, Options, least_depth, mixed
+from fastsgemm.heuristics.line_arrays import Floats
+from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, AtLoad, Configs, Options, least_depth, mixed
 from fastsgemm.heuristics.probes import STACKED
 from fastsgemm.problem import Problem
 
@@ -200,29 +201,19 @@ class CostModel:
         """Return the time of options with so many tiles each; infinite where a grid cannot have as many."""
         M, N, every, options = problem.M, problem.N, self._every, at.options
         swap_ab = N < M  # on the rungs for few rows
-        # Times of nearly no steps of k and of all (first axis), with aligned and with ragged operands (second).
-        load = count / at.sms
-        few, reading = at.of_load(load)
-        reading -= few
-        factors = options.factors(problem.layout, swap_ab)
-        reading *= factors.at(load)
-        # Where arithmetic is the limit, the multiprocessor with most blocks is no faster than one with many, whatever
-        # the factors of a layout say.
-        steady = at.per_block * factors.heavy
-        steady *= np.ceil(load)
-        np.maximum(reading, steady, out=reading, where=load > 1.0)
+        at_load = AtLoad(at, count / at.sms, options.factors(problem.layout, swap_ab))
         share = options.ragged_share(problem)
-        ms = mixed(reading, share)
+        ms = mixed(at_load.steps, share)
         if min(M, N) < every.largest:
             tall, wide = every.extents[swap_ab]
             ms = ms * np.where((tall > M) | (wide > N), every.guard, 1.0)[options.of]
         if every.any_shared:
             high = np.minimum(np.ceil(min(M, N) / every.extents[False][0]), STACKED)
             shared = (every.shared * (1.0 - 1.0 / high))[options.of]
-            alone = mixed(at.alone * factors.light, share)
+            alone = mixed(at_load.alone, share)
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
             ms = np.minimum(ms, np.maximum(ms * (1.0 - shared), alone))
-        ms += options.stored(few, problem, swap_ab)
+        ms += options.stored(at_load.few, problem, swap_ab)
         np.maximum(ms, 4.0 * (M + N) * problem.batch * at.per_byte, out=ms)
         if options.split:
             ms += at.reduction(4.0 * M * N * problem.batch)

@@ -7,30 +7,23 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastsgemm.config import Config
 from fastsgemm.heuristics import database, partial_accumulators, probes
 from fastsgemm.heuristics.curve_fit import Fit
-from fastsgemm.heuristics.database_entries import Fitted, Line
-from fastsgemm.heuristics.probes import LAYOUTS, SPARSE, STEADY, TINY, TRANSACTION
+from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.line_arrays import Floats, Lines, LinesAtK, Waves, times_at, waves, whole_loads
+from fastsgemm.heuristics.probes import LAYOUTS, TINY, TRANSACTION
 from fastsgemm.problem import Problem
-
-Floats = NDArray[np.float64]
-Row = tuple[float, ...]
 
 _MOST_PARTS = 256  # of K
 PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i <= _MOST_PARTS)})
 FEWER = [0, *PARTS[:-1]]  # the number before each of them
 # Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = 1 / 3
-_LEAST_WAVE = 1e-9  # the least part of a wave that counts as one
-_LEAST_MS = 1e-30  # no division by zero, whatever was measured
 
 
 def least_depth(config: Config) -> int:
@@ -77,33 +70,15 @@ class Configs:
         self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
         self.deepest_bend = float(self.bends.max())
         self.whole_tiles = math.lcm(*(c.tile_k for c in configs))  # a K that ends in no config's ragged tile
-        lines, widths = _whole_loads(fits)
+        self.lines, widths = whole_loads(fits)
         self.place = np.cumsum([0, *widths[:-1]])
         # The depth of a K of nearly no steps is known, so its times are.
         self.few_steps = _floats(fit.depth(TINY) for fit in fits)
-        short = np.minimum(self.few_steps - self.bends, 0.0)
-        few = _along(lines, np.repeat(self.few_steps, widths), np.repeat(short, widths, axis=1))
-        self.lines = np.concatenate([few[None], lines])
-        self.few_ends, self.ends = self._ends()
+        bends = np.repeat(self.bends, widths, axis=1)
+        self.few = times_at(self.lines, np.repeat(self.few_steps, widths), bends[:, None])
         factors = np.array([fit.numbers.layouts for fit in fits]).transpose(1, 3, 2, 0)
         self.layouts = dict(zip(LAYOUTS, factors, strict=True))
         self.layouts["NN"] = np.ones_like(self.layouts["TT"])
-
-    def _ends(self) -> tuple[Floats, Floats]:
-        """Return the times of `AtK` that no load changes: those of nearly no steps, and the lines of the others."""
-        last = self.place + self.full.astype(np.intp)
-        lightest, one, full, steady = (self.lines[:, :, n] for n in (self.place, self.place + 1, last, last + 1))
-        wave = (steady - full) / (STEADY - 1)
-        lighter = (lightest - one) * (SPARSE / (SPARSE - 1))
-        few = np.array([full[0], np.maximum(wave[0], 0.0), lighter[0]])
-        steps = [found[1:].copy() for found in (steady, lightest)]
-        for found, whole in zip(steps, (steady, lightest), strict=True):
-            found[0] -= whole[0]
-        per_block, alone = steps
-        per_block /= STEADY * self.full
-        per_block[..., self.narrow] = 0.0
-        per_block[0, ..., self.narrow] = -np.inf
-        return few, np.stack([full[1:], wave[1:], lighter[1:], per_block, alone], axis=1)
 
     def depth(self, K: int) -> Floats:
         """Return K with the steps of a ragged last tile weighted by what they cost."""
@@ -148,11 +123,15 @@ class Options:
         self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
         self.chains, self.per_chain = every.chains[self.of], every.per_chain[self.of]
         self.full = every.full[self.of]
-        self.place = every.place[self.of].astype(np.float64)
+        place = every.place[self.of]
+        self._place = place.astype(np.float64)
+        self.lines = [
+            Lines(every.lines[:, ragged], every.few[ragged], place, self.full.astype(np.intp), ~every.narrow[self.of])
+            for ragged in (0, 1)
+        ]
         self.bends = every.bends.take(self.of, axis=1)
         # A whole tile of few steps has fewer than a ragged one counts as.
         self.least_steps = np.where((parts > 1) & (self.tile < TINY), 0.0, every.few_steps[self.of])
-        self.ends, self.few_ends = every.ends.take(self.of, axis=3), every.few_ends.take(self.of, axis=2)
         self._narrow, self._pairs = every.narrow[self.of], every.pairs[self.of]
         self._factors: dict[tuple[str, bool], Factors] = {}
 
@@ -168,14 +147,17 @@ class Options:
             return paired
         return np.where(self._pairs, paired, plain)
 
-    def stored(self, times: Floats, problem: Problem, swap_ab: bool) -> Floats:
+    def stored(self, times: Callable[[int], Floats], problem: Problem, swap_ab: bool) -> Floats:
         """Return the times of aligned operands where rows of C can be stored by 16 bytes, else of ragged ones."""
-        ragged, turned = problem.N % TRANSACTION != 0, problem.M % TRANSACTION != 0
+        ragged, turned = int(problem.N % TRANSACTION != 0), int(problem.M % TRANSACTION != 0)
         if not swap_ab or ragged == turned:
-            found: Floats = times[int(ragged)]
-        else:
-            found = np.where(self._narrow, times[int(turned)], times[int(ragged)])
+            return times(ragged)
+        found: Floats = np.where(self._narrow, times(turned), times(ragged))
         return found
+
+    def waves(self, load: Floats) -> Waves:
+        """Return how blocks are divided into waves at these loads."""
+        return waves(load, self.full, self._place)
 
     def factors(self, layout: str, swap_ab: bool) -> Factors:
         """Return what the times of the steps of NN are multiplied by for a layout."""
@@ -184,7 +166,7 @@ class Options:
             every = self.every
             turned = Problem(1, 1, 1, layout).transposed.layout if swap_ab else layout
             both = np.where(every.narrow, every.layouts[turned], every.layouts[layout]) * every.calibration
-            found = self._factors[layout, swap_ab] = Factors(both.take(self.of, axis=2), self.full)
+            found = self._factors[layout, swap_ab] = Factors(*both.take(self.of, axis=2), self.full)
         return found
 
 
@@ -199,20 +181,18 @@ class Factors:
         At a load of 1 and of a full wave, for aligned and for ragged operands.
     """
 
-    def __init__(self, light_and_heavy: Floats, full: Floats) -> None:
-        self.light, self.heavy = light_and_heavy
+    def __init__(self, light: Floats, heavy: Floats, full: Floats) -> None:
+        self.light, self.heavy, self._full = [*light], [*heavy], full
         per_log = np.divide(1.0, np.log(full), out=np.zeros_like(full), where=full > 1.0)
-        self._more = (self.heavy - self.light) * per_log
-        self._vary = bool(self._more.any())
-        self._full = full
+        self._more = [*((heavy - light) * per_log)]
+        self._vary = bool((heavy != light).any())
 
-    def at(self, load: Floats) -> Floats:
-        """Return the factors at these loads, for aligned and for ragged operands."""
-        if not self._vary:
-            return self.light
-        logarithm = np.log(np.minimum(np.maximum(load, 1.0), self._full))
-        factors: Floats = self._more * logarithm
-        factors += self.light
+    def at(self, load: Floats, ragged: int) -> Floats:
+        """Return the factors at these loads, for aligned or for ragged operands."""
+        factors: Floats = self.light[ragged]
+        if self._vary:
+            factors = self._more[ragged] * np.log(np.minimum(np.maximum(load, 1.0), self._full))
+            factors += self.light[ragged]
         return factors
 
 
@@ -234,11 +214,6 @@ class AtK:
         Multiprocessors for each part.
     most_tiles : array
         With so many tiles of C or more, K is not split into so many parts; 0 where these would be too shallow.
-    per_block : array, shape (2, options)
-        Time of the steps of a block among many, for aligned and for ragged operands; -inf on rungs
-        for few rows.
-    alone : array, shape (2, options)
-        Time of all steps at the lightest load.
     per_byte : array
         Steps of a part relative to the bandwidth.
     """
@@ -266,34 +241,15 @@ class AtK:
         self._depth = depth
         # Most parts are deeper than any line bends.
         deep = part is None and K >= options.most_parts * options.every.deepest_bend
-        self._short = None if deep else np.minimum(depth - options.bends, 0.0)
-        self._lines = options.every.lines[: 3 if deep else 5]
-        # Times of nearly no steps, then of all of them.
-        ends = np.empty((8, 2, len(depth)))
-        ends[:3] = options.few_ends
-        _along(options.ends, depth, self._short, out=ends[3:])
-        np.maximum(ends[4], 0.0, out=ends[4])
-        full, self._wave, self._lighter = ends[0:6:3], ends[1:6:3], ends[2:6:3]
-        self.per_block, self.alone = ends[6], ends[7]
-        # A wave after the first costs less than it. One that is not full takes the share that it takes of the first.
-        self._first = full - self._wave
-        self._ratio = self._wave / np.maximum(full, _LEAST_MS)
+        self._short = () if deep else [*np.minimum(depth - options.bends, 0.0)]
+        self._lines: dict[int, LinesAtK] = {}
 
-    def of_load(self, load: Floats) -> Floats:
-        """Return the times of all waves: of nearly no steps of k and of all, for aligned and for ragged operands."""
-        options = self.options
-        before = np.ceil(load / options.full - (1.0 + _LEAST_WAVE))  # waves before the last one
-        last = np.minimum(load - before * options.full, options.full)
-        # The last wave takes as long as its multiprocessor with most blocks. Between the two lightest loads, times are
-        # interpolated.
-        lines = self._lines.take((np.ceil(last) + options.place).astype(np.intp), axis=2)
-        _along(lines[1:], self._depth, self._short, out=lines[1])
-        time = lines[:2]
-        time += self._lighter * np.maximum(np.minimum(1.0 - last, 1.0 - 1.0 / SPARSE), 0.0)
-        time *= np.where(before > 0.0, self._ratio, 1.0)
-        time += np.minimum(before, 1.0) * self._first
-        time += before * self._wave
-        return time
+    def lines(self, ragged: int) -> LinesAtK:
+        """Return the times on the lines of aligned or of ragged operands."""
+        found = self._lines.get(ragged)
+        if found is None:
+            found = self._lines[ragged] = LinesAtK(self.options.lines[ragged], self._depth, self._short)
+        return found
 
     def slowdown(self, needed: int) -> Floats:
         """Return the cost of the partial accumulators that configs get where a sum needs so many chains."""
@@ -312,74 +268,53 @@ class AtK:
         return found
 
 
-def _along(lines: Floats, depth: Floats, short: Floats | None, out: Floats | None = None) -> Floats:
-    """Return the times on lines at these depths of K.
+class AtLoad:
+    """Times of options at one K and one load each.
 
     Parameters
     ----------
-    lines : array
-        Start, slope and what both bends add for each step that K is short of them.
-    depth : array
-    short : array or None
-        What K is short of both bends, negative; None: it is beyond them.
-    out : array, optional
-        Where the times go; it may be that of the starts.
+    at : AtK
+    load : array
+        Blocks for each multiprocessor.
+    factors : Factors
     """
-    found: Floats = np.add(lines[0], lines[1] * depth, out=out)
-    if short is not None:
-        found += lines[2] * short[0]
-        found += lines[3] * short[1]
-    return found
+
+    def __init__(self, at: AtK, load: Floats, factors: Factors) -> None:
+        self._at, self._load, self._factors = at, load, factors
+        self._waves = at.options.waves(load)
+        self._few: dict[int, Floats] = {}
+
+    def few(self, ragged: int) -> Floats:
+        """Return the times with nearly no steps of k, which are mostly those of storing C."""
+        found = self._few.get(ragged)
+        if found is None:
+            found = self._few[ragged] = self._at.options.lines[ragged].few(self._waves)
+        return found
+
+    def steps(self, ragged: int) -> Floats:
+        """Return the times of the steps of k.
+
+        Where arithmetic is the limit, the multiprocessor with most blocks is no faster than one with many, whatever the
+        factors of a layout say.
+        """
+        lines, load = self._at.lines(ragged), self._load
+        found = lines.steps(self._waves, self.few(ragged))
+        found *= self._factors.at(load, ragged)
+        steady = lines.per_block * self._factors.heavy[ragged]
+        steady *= np.ceil(load)
+        np.maximum(found, steady, out=found, where=load > 1.0)
+        return found
+
+    def alone(self, ragged: int) -> Floats:
+        """Return the times of the steps of k at the lightest load."""
+        return self._at.lines(ragged).alone * self._factors.light[ragged]
 
 
-def _whole_loads(fits: Sequence[Fit]) -> tuple[Floats, list[int]]:
-    """Return the lines of the configs at the lightest load, 1, 2, ..., full and the heaviest, and how many each has.
-
-    The first axis has start, slope and what both bends add, the second has aligned and ragged operands.
-    """
-    ends = [(fit.numbers.lines, fit.probes.bend) for fit in fits]
-    both = ([_row(line, bend) for lines, bend in ends for line in lines[ragged]] for ragged in (0, 1))
-    measured = np.array([*both]).transpose(2, 0, 1)
-    below: list[int] = []
-    above: list[int] = []
-    shares: list[float] = []
-    widths, first = [], 0
-    for fit in fits:
-        low, high, share = _between(fit.curve.blocks_per_sm)
-        below += [first + at for at in low]
-        above += [first + at for at in high]
-        shares += share
-        widths.append(len(low))
-        first = above[-1] + 1
-    lines = measured.take(below, axis=2)
-    lines += (measured.take(above, axis=2) - lines) * _floats(shares)
-    return lines, widths
-
-
-@lru_cache(maxsize=64)
-def _between(full: int) -> tuple[list[int], list[int], list[float]]:
-    """Return for each load that is kept the two measured ones around it, and the share of the way between these."""
-    measured = probes.loads(full)
-    last = len(measured) - 1
-    found = [(0, 0, 0.0), (1, 1, 0.0)]
-    for at, (low, high) in enumerate(pairwise(measured[1:-1]), 1):
-        found += [(at, at + 1, (load - low) / (high - low)) for load in range(int(low) + 1, int(high) + 1)]
-    below, above, share = zip(*found, (last, last, 0.0), strict=True)
-    return [*below], [*above], [*share]
-
-
-def _row(line: Line, bend: float) -> Row:
-    """Return start, slope and what both bends add, given the bend that is not the smaller measured depth."""
-    near = line.bend == bend
-    return line.start, line.slope, line.extra if near else 0.0, 0.0 if near else line.extra
-
-
-def mixed(times: Floats, share: Floats | float) -> Floats:
+def mixed(times: Callable[[int], Floats], share: Floats | float) -> Floats:
     """Return the mean of the times of aligned and of ragged operands, given the share of the latter."""
-    aligned, ragged = times
-    found: Floats = aligned
-    if not isinstance(share, float) or share:
-        found = (1.0 - share) * aligned + share * ragged
+    if isinstance(share, float) and share in (0.0, 1.0):
+        return times(int(share))
+    found: Floats = (1.0 - share) * times(0) + share * times(1)
     return found
 
 
