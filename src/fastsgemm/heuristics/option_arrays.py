@@ -22,6 +22,7 @@ from fastsgemm.problem import Problem
 _MOST_PARTS = 256  # of K
 PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i <= _MOST_PARTS)})
 FEWER = [0, *PARTS[:-1]]  # the number before each of them
+_LEAST = 1e-30  # no division by zero
 # Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = 1 / 3
 
@@ -108,8 +109,9 @@ class Options:
 
     def __init__(self, every: Configs, numbers: Sequence[int], most_blocks: float) -> None:
         self.every, self.of = every, np.tile(np.arange(len(every.fits)), len(numbers))
+        fewer, more = partial_accumulators.ACCUMULATORS
         parts = np.repeat(numbers, len(every.fits)).astype(np.float64)
-        most_tiles = [most_blocks / fewer if fewer else np.inf for fewer in (FEWER[PARTS.index(n)] for n in numbers)]
+        most_tiles = [most_blocks / (FEWER[PARTS.index(number)] or _LEAST) for number in numbers]
         self.most_tiles = np.repeat(most_tiles, len(every.fits))
         self.whole = len(every.fits) if numbers[0] == 1 else 0  # the first so many options do not split K
         self.most_parts = numbers[-1]
@@ -121,7 +123,8 @@ class Options:
         self.reduction = np.where(parts > 1, every.reduction_ms[self.of], 0.0)
         self.reduction_per_part = np.where(parts > 1, every.reduction_ms_per_part[self.of], 0.0)
         self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
-        self.chains, self.per_chain = every.chains[self.of], every.per_chain[self.of]
+        self.chains = every.chains[self.of]
+        self.accumulators = [each * every.per_chain[self.of] for each in (fewer, more - fewer)]
         self.full = every.full[self.of]
         place = every.place[self.of]
         self._place = place.astype(np.float64)
@@ -230,7 +233,7 @@ class AtK:
             if part is not None:
                 steps[:] = part
             self._count = np.ceil(K / steps)
-            self.most_tiles = np.where(options.least_depth > K, 0.0, options.most_tiles)
+            self.most_tiles = options.most_tiles * (options.least_depth <= K)
             steps[: options.whole] = K
             whole, depth = depth, steps.copy()
             depth[: options.whole] = whole[: options.whole]
@@ -253,11 +256,12 @@ class AtK:
 
     def slowdown(self, needed: int) -> Floats:
         """Return the cost of the partial accumulators that configs get where a sum needs so many chains."""
-        fewer, more = partial_accumulators.ACCUMULATORS
         chains = self._count * self.options.chains
-        accumulators = np.where(chains < needed / fewer, more, fewer) * (chains < needed)
-        per_chain = self._count / max(self._K, partial_accumulators.LEAST_STEPS) * self.options.per_chain
-        found: Floats = 1.0 + accumulators * per_chain
+        fewer, more = self.options.accumulators
+        found: Floats = fewer * (chains < needed)
+        found += more * (chains < needed / partial_accumulators.ACCUMULATORS[0])
+        found *= self._count / max(self._K, partial_accumulators.LEAST_STEPS)
+        found += 1.0
         return found
 
     def reduction(self, size: float) -> Floats:

@@ -61,6 +61,8 @@ def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand, *, extents:
         return best
     fitted, limit = database.fitted(device.arch), _MOST_SHARE * best.choice.ms
     least = best.choice.ms * (1.0 - LEAST_GAIN if best.choice.rule == choose.EXACT else 1.0)
+    if fitted.packing_ms >= limit:
+        return best
     for which in _WAYS:
         ms = _cost(fitted, which, a, b, c)
         if ms < limit and not _in_vain(which, a, b):
