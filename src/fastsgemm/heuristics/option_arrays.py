@@ -114,8 +114,7 @@ class Options:
         most_tiles = [most_blocks / (FEWER[PARTS.index(number)] or _LEAST) for number in numbers]
         self.most_tiles = np.repeat(most_tiles, len(every.fits))
         self.whole = len(every.fits) if numbers[0] == 1 else 0  # the first so many options do not split K
-        self.most_parts = numbers[-1]
-        self.split = self.most_parts > 1
+        self.split = numbers[-1] > 1
         self.tile = every.tile[self.of]
         self.tile_parts = self.tile * parts
         self.least_depth = np.where(parts > 1, every.least_depth[self.of] * parts, 0.0)
@@ -242,8 +241,7 @@ class AtK:
         self.sms = multiprocessors / self._count
         self.per_byte = steps / options.bandwidth
         self._depth = depth
-        # Most parts are deeper than any line bends.
-        deep = part is None and K >= options.most_parts * options.every.deepest_bend
+        deep = np.minimum.reduce(depth) >= options.every.deepest_bend  # deeper than any line bends
         self._short = () if deep else [*np.minimum(depth - options.bends, 0.0)]
         self._lines: dict[int, LinesAtK] = {}
 
