@@ -343,7 +343,8 @@ def test_a_dense_call_is_looked_up_as_the_problem_that_it_computes(problem):
     call = variants.dense_call(problem)
     assert call.problem in (problem, problem.transposed) or 1 in (problem.M, problem.N, problem.K)
     assert call.problem.batch == call.batch.count == problem.batch
-    assert variants.dense_problem(*variants.dense_operands(problem), extents=variants.extents_of(problem)) == call.problem
+    operands, extents = variants.dense_operands(problem), variants.extents_of(problem)
+    assert variants.dense_problem(*operands, extents=extents) == call.problem
 
 
 def test_a_batch_of_columns_is_computed_as_rows():

@@ -1,7 +1,7 @@
 """The lines in K of many configs as arrays, and the times of all waves that follow from them.
 
 Lines of aligned and of ragged operands are apart, because most problems need those of one kind. All arrays of options
-have one axis: with as few elements as here, an operation on two arrays of different shapes takes three times as long.
+have one axis: with as few elements as here, an operation on arrays of different shapes takes several times as long.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class LinesAtK:
     lines : Lines
     depth : array
         Steps of k of each option.
-    short : tuple of array
-        What these are short of both bends, negative. None: they are beyond them.
+    short : sequence of array
+        As `along` takes it.
 
     Attributes
     ----------
@@ -119,13 +119,13 @@ class LinesAtK:
 
     def __init__(self, lines: Lines, depth: Floats, short: Sequence[Floats]) -> None:
         self._lines, self._depth, self._short = lines, depth, short
-        full, wave, lighter, self.per_block, self.alone = _along(lines.ends, depth, short)
+        full, wave, lighter, self.per_block, self.alone = along(lines.ends, depth, short)
         self._ends = _Ends(full, wave, lighter)
 
     def steps(self, waves: Waves, few: Floats) -> Floats:
         """Return the times of all waves less those with nearly no steps of k."""
         lines = [line.take(waves.place) for line in self._lines.lines[: 2 + len(self._short)]]
-        found = self._ends.all_waves(_along(lines, self._depth, self._short), waves)
+        found = self._ends.all_waves(along(lines, self._depth, self._short), waves)
         found -= few
         return found
 
@@ -158,18 +158,23 @@ def _steps(lines: Floats) -> Floats:
     return found
 
 
-def _along(lines: Sequence[Floats] | Floats, depth: Floats, short: Sequence[Floats]) -> Floats:
-    """Return the times on lines at these depths, of which `short` says how much they are short of both bends."""
+def along(lines: Sequence[Floats] | Floats, depth: Floats, short: Sequence[Floats] | Floats) -> Floats:
+    """Return the times on lines at these depths.
+
+    Parameters
+    ----------
+    lines : sequence of array
+        Start, slope and what each bend adds.
+    depth : array
+        Steps of k.
+    short : sequence of array
+        What these are short of each bend, negative; none where they are beyond all bends.
+    """
     found: Floats = lines[1] * depth
     found += lines[0]
-    for each, steps in zip(lines[2:], short):  # noqa: B905
-        found += each * steps
+    for bend, steps in zip(lines[2:], short, strict=False):
+        found += bend * steps
     return found
-
-
-def times_at(lines: Floats, depth: Floats, bends: Floats) -> Floats:
-    """Return the times on lines at these depths."""
-    return _along(lines, depth, np.minimum(depth - bends, 0.0))
 
 
 def whole_loads(fits: Sequence[Fit]) -> tuple[Floats, list[int]]:

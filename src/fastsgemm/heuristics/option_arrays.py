@@ -1,6 +1,7 @@
-"""The fits of many configs as arrays, and what a prediction takes from K alone.
+"""The fits of many configs as arrays, and what a prediction takes from K alone or from K and the load.
 
-`fastsgemm.heuristics.cost_model` does the rest of the arithmetic.
+`fastsgemm.heuristics.line_arrays` has the lines among these, and `fastsgemm.heuristics.cost_model` does the rest of the
+arithmetic.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fastsgemm.config import Config
 from fastsgemm.heuristics import database, partial_accumulators, probes
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.heuristics.line_arrays import Floats, Lines, LinesAtK, Waves, times_at, waves, whole_loads
+from fastsgemm.heuristics.line_arrays import Floats, Lines, LinesAtK, Waves, along, waves, whole_loads
 from fastsgemm.heuristics.probes import LAYOUTS, TINY, TRANSACTION
 from fastsgemm.problem import Problem
 
@@ -75,8 +76,8 @@ class Configs:
         self.place = np.cumsum([0, *widths[:-1]])
         # The depth of a K of nearly no steps is known, so its times are.
         self.few_steps = _floats(fit.depth(TINY) for fit in fits)
-        bends = np.repeat(self.bends, widths, axis=1)
-        self.few = times_at(self.lines, np.repeat(self.few_steps, widths), bends[:, None])
+        short = np.minimum(self.few_steps - self.bends, 0.0)
+        self.few = along(self.lines, np.repeat(self.few_steps, widths), np.repeat(short, widths, axis=1))
         factors = np.array([fit.numbers.layouts for fit in fits]).transpose(1, 3, 2, 0)
         self.layouts = dict(zip(LAYOUTS, factors, strict=True))
         self.layouts["NN"] = np.ones_like(self.layouts["TT"])
@@ -168,7 +169,8 @@ class Options:
             every = self.every
             turned = Problem(1, 1, 1, layout).transposed.layout if swap_ab else layout
             both = np.where(every.narrow, every.layouts[turned], every.layouts[layout]) * every.calibration
-            found = self._factors[layout, swap_ab] = Factors(*both.take(self.of, axis=2), self.full)
+            light, heavy = both.take(self.of, axis=2)
+            found = self._factors[layout, swap_ab] = Factors(light, heavy, self.full)
         return found
 
 
@@ -179,7 +181,7 @@ class Factors:
 
     Attributes
     ----------
-    light, heavy : array, shape (2, options)
+    light, heavy : list of array
         At a load of 1 and of a full wave, for aligned and for ragged operands.
     """
 
@@ -234,8 +236,7 @@ class AtK:
             self._count = np.ceil(K / steps)
             self.most_tiles = options.most_tiles * (options.least_depth <= K)
             steps[: options.whole] = K
-            whole, depth = depth, steps.copy()
-            depth[: options.whole] = whole[: options.whole]
+            depth = np.concatenate([depth[: options.whole], steps[options.whole :]])
         if K >= TINY:
             np.maximum(depth, options.least_steps, out=depth)
         self.sms = multiprocessors / self._count
@@ -309,7 +310,8 @@ class AtLoad:
 
     def alone(self, ragged: int) -> Floats:
         """Return the times of the steps of k at the lightest load."""
-        return self._at.lines(ragged).alone * self._factors.light[ragged]
+        alone: Floats = self._at.lines(ragged).alone * self._factors.light[ragged]
+        return alone
 
 
 def mixed(times: Callable[[int], Floats], share: Floats | float) -> Floats:
