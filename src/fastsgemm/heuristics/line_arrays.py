@@ -7,7 +7,7 @@ have one axis: with as few elements as here, an operation on arrays of different
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -89,9 +89,9 @@ class Lines:
         # Between the two lightest loads, times are interpolated. A wave after the first costs less than it.
         lighter, wave = (lightest - one) * (SPARSE / (SPARSE - 1)), (steady - whole) / (STEADY - 1)
         self._few_ends = _Ends(whole[0], wave[0], lighter[0])
-        per_block, alone = _steps(steady) / (STEADY * full), _steps(lightest)
-        per_block = np.where(computes, per_block, [[-np.inf], [0.0], [0.0], [0.0]])
-        self.ends = np.stack([whole[1:], wave[1:], lighter[1:], per_block, alone], axis=1)
+        per_block = np.where(computes, _steps(steady) / (STEADY * full), [[-np.inf], [0.0], [0.0], [0.0]])
+        self.ends = np.stack([whole[1:], wave[1:], lighter[1:], per_block], axis=1)
+        self.alone = _steps(lightest)
 
     def few(self, waves: Waves) -> Floats:
         """Return the times of all waves with nearly no steps of k."""
@@ -113,14 +113,17 @@ class LinesAtK:
     ----------
     per_block : array
         Time of the steps of a block among many; -inf where it limits nothing.
-    alone : array
-        Time of the steps at the lightest load.
     """
 
     def __init__(self, lines: Lines, depth: Floats, short: Sequence[Floats]) -> None:
         self._lines, self._depth, self._short = lines, depth, short
-        full, wave, lighter, self.per_block, self.alone = along(lines.ends, depth, short)
+        full, wave, lighter, self.per_block = along(lines.ends, depth, short)
         self._ends = _Ends(full, wave, lighter)
+
+    @cached_property
+    def alone(self) -> Floats:
+        """Time of the steps at the lightest load."""
+        return along(self._lines.alone, self._depth, self._short)
 
     def steps(self, waves: Waves, few: Floats) -> Floats:
         """Return the times of all waves less those with nearly no steps of k."""
