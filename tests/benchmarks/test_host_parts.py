@@ -1,5 +1,6 @@
 """Host time of what needs no device: planning, choosing a config, generating source, NumPy's product, simulation."""
 
+import random as randomness
 from itertools import count
 
 import numpy as np
@@ -8,17 +9,19 @@ import pytest
 from fastsgemm import VectorizedConfig, rungs, sgemm
 from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.variants import Operand, Variant
+from fastsgemm.heuristics import selection
 from fastsgemm.heuristics.choose import choose as choose_any
 from fastsgemm.heuristics.database import forget
 from fastsgemm.jit import source
 from fastsgemm.ladder import info, simulated
 from fastsgemm.ladder.info import DeviceRow
-from fastsgemm.problem import Problem
+from fastsgemm.problem import LAYOUTS, Problem
 
 H200 = DeviceRow(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
 RUNG = rungs.find("vectorized")
 CONFIG = VectorizedConfig(BM=128, BN=128, BK=8, TM=8, TN=8)
 never_seen = count(4096)
+drawn = randomness.Random(0)
 
 
 def plan_a_call():
@@ -47,6 +50,13 @@ def choose_narrow():
     return choose_any(H200, None, Problem(17, next(never_seen), 4096, "NT"))
 
 
+def choose_new():
+    """Select config, packing and cut as `sgemm` does, for random new shapes of every size, half of them aligned."""
+    step = drawn.choice((1, 8))
+    M, N, K = (max(step, int(2 ** drawn.uniform(0, 13)) // step * step) for _ in range(3))
+    return selection.select(H200, *variants.dense_operands(Problem(M, N, K, drawn.choice(LAYOUTS))))
+
+
 def read_database():
     """Read the tuning database and make the cost model of the default rungs, as the first call of a process does."""
     forget()
@@ -57,7 +67,7 @@ def generate():
     return source.generate(RUNG, CONFIG, Variant())
 
 
-PARTS = [plan_a_call, choose, choose_default, choose_batch, choose_narrow, read_database, generate]
+PARTS = [plan_a_call, choose, choose_default, choose_batch, choose_narrow, choose_new, read_database, generate]
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)

@@ -1,5 +1,7 @@
 """Plans, carried out by a kernel of a few lines of Python that sees flat memory and the kernel's arguments only."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -343,7 +345,30 @@ def test_a_dense_call_is_looked_up_as_the_problem_that_it_computes(problem):
     call = variants.dense_call(problem)
     assert call.problem in (problem, problem.transposed) or 1 in (problem.M, problem.N, problem.K)
     assert call.problem.batch == call.batch.count == problem.batch
-    assert variants.as_dense(call) == call.problem
+    operands, extents = variants.dense_operands(problem), variants.extents_of(problem)
+    assert variants.dense_problem(*operands, extents=extents) == call.problem
+
+
+def lying(rows, columns):
+    """Yield operands of this shape in dense and padded lines, aligned and not."""
+    for trans, padding, misalignment in product((False, True), (0, 1, 2), (0, 8)):
+        yield Operand((rows, columns), Stored(trans, (rows if trans else columns) + padding), misalignment)
+
+
+@pytest.mark.parametrize("shape", [(4, 8, 12), (6, 7, 8), (7, 6, 5)], ids=str)
+def test_a_product_is_looked_up_as_the_nearest_one_with_its_loads(shape):
+    M, N, K = shape
+    for a, b, c in product(lying(M, K), lying(K, N), (Operand((M, N), Stored(trans, 8)) for trans in (False, True))):
+        asked, variant = variants.call_for(a, b, c).problem, variants.call_for(a, b, c).variant
+        found = variants.dense_problem(a, b, c)
+        loads = {"M": [], "N": [], "K": []}  # of the operands whose lines run along this extent
+        loads["M" if variant.trans_a else "K"].append(variant.vec_a)
+        loads["K" if variant.trans_b else "N"].append(variant.vec_b)
+        for name, widths in loads.items():
+            least = getattr(asked, name)
+            fitting = [e for e in range(least, least + 8) if not widths or np.gcd(e, 4) == min(widths)]
+            assert getattr(found, name) == fitting[0]
+        assert (found.layout, found.batch) == (asked.layout, 1)
 
 
 def test_a_batch_of_columns_is_computed_as_rows():

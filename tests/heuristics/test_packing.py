@@ -121,7 +121,7 @@ def test_a_column_major_c_has_its_operands_packed_as_a_row_major_one(times):
 
 def test_the_problem_of_a_call_has_its_loads():
     def asked(a, b):
-        return variants.as_dense(variants.call_for(a, b, operand(a.shape[0], b.shape[1])))
+        return variants.dense_problem(a, b, operand(a.shape[0], b.shape[1]))
 
     assert asked(operand(64, 32), operand(32, 48)) == Problem(64, 48, 32)
     assert asked(operand(64, 32, padding=4), operand(32, 48)) == Problem(64, 48, 32)  # as wide: the same record

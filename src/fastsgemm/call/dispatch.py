@@ -180,7 +180,7 @@ def choose_shares(
     whole = (0, c.shape[0]), (0, c.shape[1])
     if rung is not None:
         if config is None:
-            problem = variants.as_dense(variants.call_for(a, b, c, extents=extents))
+            problem = variants.dense_problem(a, b, c, extents=extents)
             if rung in (*rungs.IN_ORDER, rungs.PIPELINED_IN_ORDER):
                 choice = batch_invariant.choose(device, problem, rung)
             else:

@@ -9,7 +9,7 @@ from math import gcd
 import numpy as np
 from msgspec import Struct
 
-from fastsgemm.config import WIDTHS
+from fastsgemm.config import VECTOR
 
 ITEM = 4  # bytes of a float32
 MOST_OVERLAP_WORK = 10_000  # steps of the search for a shared element; a step takes up to about 2 us
@@ -85,8 +85,7 @@ def vector_width(ld: int, line: int, misalignment: int) -> int:
     misalignment : int
         The address of element (0, 0) modulo 16, in bytes.
     """
-    whole = (width for width in WIDTHS if not (misalignment % (ITEM * width) or ld % width or line % width))
-    return max(whole, default=1)
+    return max(1, gcd(ITEM * VECTOR, ITEM * ld, ITEM * line, misalignment) // ITEM)
 
 
 def byte_range(shape: Extents, strides: Extents) -> Pair:

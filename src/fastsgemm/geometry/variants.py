@@ -5,11 +5,11 @@ Pure arithmetic, used by the device and the simulated device alike.
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, prod
 
 from msgspec import Struct
 
-from fastsgemm.config import VECTOR, WIDTHS, Config
+from fastsgemm.config import VECTOR, Config
 from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Source, Strides
 from fastsgemm.geometry.grid import split
@@ -133,22 +133,30 @@ def share(a: Operand, b: Operand, c: Operand, rows: Pair, columns: Pair) -> tupl
     return a.block((m, 0), (M, a.shape[1])), b.block((0, n), (b.shape[0], N)), c.block((m, n), (M, N))
 
 
-def as_dense(call: Call) -> Problem:
-    """Return the nearest problem whose operands, if they are dense, allow loads as wide as those of a call.
+def dense_problem(a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = ()) -> Problem:
+    """Return the nearest problem whose operands, if they are dense, allow loads as wide as those of a product.
 
     The database speaks of dense operands. Padded lines, an odd address or packing make loads narrower or wider.
+    `extents` are those of a batch.
     """
-    problem, v = call.problem, call.variant
-    along_a, along_b = "M" if v.trans_a else "K", "K" if v.trans_b else "N"
-    widths = {along_a: v.vec_a, along_b: v.vec_b} if along_a != along_b else {along_a: min(v.vec_a, v.vec_b)}
-    extents = {"M": problem.M, "N": problem.N, "K": problem.K}
-    extents |= {name: _of_width(extents[name], width) for name, width in widths.items()}
-    return Problem(extents["M"], extents["N"], extents["K"], problem.layout, problem.batch)
+    (M, N), K = c.shape, a.shape[1]
+    if c.how.trans:  # as in `call_for`
+        a, b, M, N = b.transposed, a.transposed, N, M
+    trans_a, trans_b, width_a, width_b = a.how.trans, b.how.trans, a.width, b.width
+    if trans_a:
+        M = _of_width(M, width_a)
+    else:
+        K = _of_width(K, min(width_a, width_b) if trans_b else width_a)
+    if not trans_b:
+        N = _of_width(N, width_b)
+    elif trans_a:
+        K = _of_width(K, width_b)
+    return Problem(M, N, K, ("T" if trans_a else "N") + ("T" if trans_b else "N"), prod(extents))
 
 
 def _of_width(extent: int, width: int) -> int:
     """Return the least extent, from this one on, of which a vector of this width is the widest that divides it."""
-    return next(e for e in range(extent, extent + 2 * VECTOR) if max(w for w in WIDTHS if e % w == 0) == width)
+    return extent + (-extent % VECTOR if width == VECTOR else (width - extent) % (2 * width))
 
 
 def _needs_swap_ab(rung: Rung, M: int, N: int) -> bool:

@@ -21,7 +21,8 @@ from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, Configs, Floats, Options, least_depth, mixed
+from fastsgemm.heuristics.line_arrays import Floats
+from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, AtLoad, Configs, Options, least_depth, mixed
 from fastsgemm.heuristics.probes import STACKED
 from fastsgemm.problem import Problem
 
@@ -90,6 +91,7 @@ class CostModel:
     def __init__(self, fits: Sequence[Fit], multiprocessors: float, shared_limit: int, fitted: Fitted) -> None:
         self._every = Configs(fits, shared_limit, fitted)
         self._sms = multiprocessors
+        self._most_blocks = _MOST_WAVES * multiprocessors
         self._shared_limit = shared_limit
         self._fitted = fitted
         self._options: dict[tuple[int, ...], Options] = {}
@@ -109,10 +111,10 @@ class CostModel:
         if problem.K <= partial_accumulators.FEW:
             return next(iter(self.ranking(problem)), None)
         ms = self._times(problem)
-        least = float(ms.min())
+        least = float(np.minimum.reduce(ms))
         if least == np.inf:
             return None
-        close = np.flatnonzero(ms <= CLOSE * least).tolist()
+        close = (ms <= CLOSE * least).nonzero()[0].tolist()
         place = min(close, key=lambda place: (place % len(self._every.fits), ms[place]))
         return self._prediction(problem, place, float(ms[place]))
 
@@ -159,7 +161,7 @@ class CostModel:
     def _with(self, numbers: tuple[int, ...]) -> Options:
         """Return the options with these numbers of parts."""
         if numbers not in self._options:
-            self._options[numbers] = Options(self._every, numbers)
+            self._options[numbers] = Options(self._every, numbers, self._most_blocks)
         return self._options[numbers]
 
     def _at_k(self, K: int, rows: int) -> AtK:
@@ -183,50 +185,38 @@ class CostModel:
         the fewest tiles allows.
         """
         count = self._tiles(problem)
-        limit = _MOST_WAVES * self._sms
-        rows = min(bisect_left(FEWER, limit / float(count.min())), self._every.most_rows(problem.K))
-        at = self._at_k(problem.K, rows)
-        count = count[at.options.of]
+        rows = bisect_left(FEWER, self._most_blocks / float(np.minimum.reduce(count)))
+        at = self._at_k(problem.K, min(rows, self._every.most_rows(problem.K)))
+        if at.options.split:
+            count = count.take(at.options.of)
         ms = self._times_at(problem, at, count)
         needed = partial_accumulators.chains_needed(problem, self._fitted) if accumulators else 1
         if needed > 1:
             ms *= at.slowdown(needed, problem.layout)
-        if rows > 1:
-            np.putmask(ms, at.too_shallow | (at.options.fewer * count >= limit), np.inf)
+        if at.options.split:
+            np.putmask(ms, count >= at.most_tiles, np.inf)
         return ms
 
     def _times_at(self, problem: Problem, at: AtK, count: Floats) -> Floats:
         """Return the time of options with so many tiles each; infinite where a grid cannot have as many."""
         M, N, every, options = problem.M, problem.N, self._every, at.options
         swap_ab = N < M  # on the rungs for few rows
-        # Times of all steps of k and of nearly none (first axis), with aligned and with ragged operands (second).
-        load = count / at.sms
-        time = at.times.of_load(load, options)
-        reading = time[0] - time[1]
-        factors = options.factors(problem.layout, swap_ab)
-        if factors is not None:
-            reading *= factors.at(load)
-        # Where arithmetic is the limit, the multiprocessor with most blocks is no faster than one with many, whatever
-        # the factors of a layout say.
-        steady = at.times.per_block if factors is None else at.times.per_block * factors.heavy
-        np.maximum(reading, np.ceil(load) * steady, out=reading, where=options.computes & (load > 1.0))
-        reading *= options.calibration
+        at_load = AtLoad(at, count / at.sms, options.factors(problem.layout, swap_ab))
         share = options.ragged_share(problem)
-        read = mixed(reading, share)
+        ms = mixed(at_load.steps, share)
         if min(M, N) < every.largest:
             tall, wide = every.extents[swap_ab]
-            read *= np.where((tall > M) | (wide > N), every.guard, 1.0)[options.of]
+            ms = ms * np.where((tall > M) | (wide > N), every.guard, 1.0)[options.of]
         if every.any_shared:
             high = np.minimum(np.ceil(min(M, N) / every.extents[False][0]), STACKED)
             shared = (every.shared * (1.0 - 1.0 / high))[options.of]
-            alone = mixed(at.alone if factors is None else at.alone * factors.light, share)
+            alone = mixed(at_load.alone, share)
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
-            read = np.minimum(read, np.maximum(read * (1.0 - shared), alone))
-        ms: Floats = read + options.stored(time[1], problem, swap_ab)
+            ms = np.minimum(ms, np.maximum(ms * (1.0 - shared), alone))
+        ms += options.stored(at_load.few, problem, swap_ab)
         np.maximum(ms, 4.0 * (M + N) * problem.batch * at.per_byte, out=ms)
         if options.split:
-            ms += at.reduction
-            ms += 4.0 * M * N * problem.batch * at.reduction_per_byte
+            ms += at.reduction(4.0 * M * N * problem.batch)
         if M * N * problem.batch > MAX_BLOCKS:
             np.putmask(ms, count > MAX_BLOCKS, np.inf)
         return ms

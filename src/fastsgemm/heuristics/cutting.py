@@ -107,7 +107,7 @@ def _choices(
     choices = []
     for operands in shares:
         rung = packing.READER if any(operand.padded for operand in operands) else None
-        choice = choose.choose(device, rung, variants.as_dense(variants.call_for(*operands)))
+        choice = choose.choose(device, rung, variants.dense_problem(*operands))
         if choice.ms is None or choice.ms >= least:
             return None
         least -= choice.ms

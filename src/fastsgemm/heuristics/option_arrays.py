@@ -1,35 +1,32 @@
-"""The fits of many configs as arrays, and what a prediction takes from K alone.
+"""The fits of many configs as arrays, and what a prediction takes from K alone or from K and the load.
 
-`fastsgemm.heuristics.cost_model` does the rest of the arithmetic.
+`fastsgemm.heuristics.line_arrays` has the lines among these, and `fastsgemm.heuristics.cost_model` does the rest of the
+arithmetic.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastsgemm.config import Config
 from fastsgemm.heuristics import database, partial_accumulators, probes
 from fastsgemm.heuristics.curve_fit import Fit
-from fastsgemm.heuristics.database_entries import Fitted, Line
-from fastsgemm.heuristics.probes import LAYOUTS, SPARSE, STEADY, TINY, TRANSACTION
+from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.line_arrays import Floats, Lines, LinesAtK, Waves, along, waves, whole_loads
+from fastsgemm.heuristics.probes import LAYOUTS, TINY, TRANSACTION
 from fastsgemm.problem import LAYOUTS as EVERY_LAYOUT
 from fastsgemm.problem import Problem
-
-Floats = NDArray[np.float64]
-Row = tuple[float, ...]
 
 _MOST_PARTS = 256  # of K
 PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i <= _MOST_PARTS)})
 FEWER = [0, *PARTS[:-1]]  # the number before each of them
+_LEAST = 1e-30  # no division by zero
 # Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = 1 / 3
-_LEAST_WAVE = 1e-9  # the least part of a wave that counts as one
 
 
 def least_depth(config: Config) -> int:
@@ -55,6 +52,7 @@ class Configs:
         self.largest = float(np.max(self.extents[False]))
         self.guard = _floats(fit.numbers.guard for fit in fits)
         self.shared = _floats(fit.numbers.shared for fit in fits)
+        self.all_pairs = bool(self.pairs.all())
         self.any_shared = bool(self.shared.any())
         self.tile = _floats(c.tile_k for c in configs)
         self.least_depth = _floats(least_depth(fit.curve.config) if fit.rung.splits else np.inf for fit in fits)
@@ -74,18 +72,26 @@ class Configs:
         self.calibration = _floats(fit.curve.calibration for fit in fits)
         self.full = _floats(fit.curve.blocks_per_sm for fit in fits)
         self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
-        self.lines, widths = _whole_loads(fits)
+        self.deepest_bend = float(self.bends.max())
+        self.whole_tiles = math.lcm(*(c.tile_k for c in configs))  # a K that ends in no config's ragged tile
+        self.lines, widths = whole_loads(fits)
         self.place = np.cumsum([0, *widths[:-1]])
-        full = self.place + self.full.astype(np.intp)
-        self.ends = np.stack([self.lines[:, :, n] for n in (self.place, self.place + 1, full, full + 1)], axis=1)
         # The depth of a K of nearly no steps is known, so its times are.
         self.few_steps = _floats(fit.depth(TINY) for fit in fits)
-        powers = _powers(self.few_steps, self.bends)
-        self.few_lines = (self.lines * np.repeat(powers, widths, axis=1)[:, None]).sum(axis=0)
-        self.few_ends = (self.ends * powers[:, None, None]).sum(axis=0)
+        short = np.minimum(self.few_steps - self.bends, 0.0)
+        self.few = along(self.lines, np.repeat(self.few_steps, widths), np.repeat(short, widths, axis=1))
         factors = np.array([fit.numbers.layouts for fit in fits]).transpose(1, 3, 2, 0)
         self.layouts = dict(zip(LAYOUTS, factors, strict=True))
         self.layouts["NN"] = np.ones_like(self.layouts["TT"])
+
+    def depth(self, K: int) -> Floats:
+        """Return K with the steps of a ragged last tile weighted by what they cost."""
+        depth = np.full(len(self.fits), float(K))
+        if K % self.whole_tiles:
+            rest = K % self.tile
+            once, each = self.tail
+            depth += np.where(rest > 0.0, once + (each - 1.0) * rest, 0.0)
+        return depth
 
     def most_rows(self, K: int) -> int:
         """Return how many of the numbers of parts leave a part of some config deep enough."""
@@ -100,35 +106,42 @@ class Options:
     every : Configs
     numbers : sequence of int
         Ascending, from `PARTS`.
+    most_blocks : float
+        With so many blocks or more, K is not split into more parts.
     """
 
-    def __init__(self, every: Configs, numbers: Sequence[int]) -> None:
-        self.of = np.tile(np.arange(len(every.fits)), len(numbers))
+    def __init__(self, every: Configs, numbers: Sequence[int], most_blocks: float) -> None:
+        self.every, self.of = every, np.tile(np.arange(len(every.fits)), len(numbers))
+        fewer, more = partial_accumulators.ACCUMULATORS
         parts = np.repeat(numbers, len(every.fits)).astype(np.float64)
-        self.fewer = np.repeat([FEWER[PARTS.index(n)] for n in numbers], len(every.fits)).astype(np.float64)
+        most_tiles = [most_blocks / (FEWER[PARTS.index(number)] or _LEAST) for number in numbers]
+        self.most_tiles = np.repeat(most_tiles, len(every.fits))
         self.whole = len(every.fits) if numbers[0] == 1 else 0  # the first so many options do not split K
         self.split = numbers[-1] > 1
         self.tile = every.tile[self.of]
         self.tile_parts = self.tile * parts
         self.least_depth = np.where(parts > 1, every.least_depth[self.of] * parts, 0.0)
-        self.tail = every.tail.take(self.of, axis=1)
         self.bandwidth = every.bandwidth[self.of]
         self.reduction = np.where(parts > 1, every.reduction_ms[self.of], 0.0)
         self.reduction_per_part = np.where(parts > 1, every.reduction_ms_per_part[self.of], 0.0)
         self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
         self.chains = every.chains[self.of]
-        self.per_chain = {layout: costs[self.of] for layout, costs in every.per_chain.items()}
-        self.calibration = every.calibration[self.of]
+        self.accumulators = {
+            layout: [each * costs[self.of] for each in (fewer, more - fewer)]
+            for layout, costs in every.per_chain.items()
+        }
         self.full = every.full[self.of]
-        self.place = every.place[self.of].astype(np.float64)
+        place = every.place[self.of]
+        self._place = place.astype(np.float64)
+        self.lines = [
+            Lines(every.lines[:, ragged], every.few[ragged], place, self.full.astype(np.intp), ~every.narrow[self.of])
+            for ragged in (0, 1)
+        ]
         self.bends = every.bends.take(self.of, axis=1)
-        self.few_steps = every.few_steps[self.of]
-        self.lines, self.ends = every.lines, every.ends.take(self.of, axis=3)
-        self.few_lines, self.few_ends = every.few_lines, every.few_ends.take(self.of, axis=2)
-        self._layouts = {layout: factors.take(self.of, axis=2) for layout, factors in every.layouts.items()}
+        # A whole tile of few steps has fewer than a ragged one counts as.
+        self.least_steps = np.where((parts > 1) & (self.tile < TINY), 0.0, every.few_steps[self.of])
         self._narrow, self._pairs = every.narrow[self.of], every.pairs[self.of]
-        self.computes = ~self._narrow
-        self._factors: dict[tuple[str, bool], _Factors] = {}
+        self._factors: dict[tuple[str, bool], Factors] = {}
 
     def ragged_share(self, problem: Problem) -> Floats | float:
         """Return the share of A and B that cannot be read 16 bytes at a time, if they are dense."""
@@ -138,42 +151,57 @@ class Options:
         )
         plain = sum(line % TRANSACTION != 0 for line in lines) / len(lines)
         paired = sum((line % TRANSACTION != 0) * (1.0 if line % 2 else _PAIRED) for line in lines) / len(lines)
-        return plain if plain == paired else np.where(self._pairs, paired, plain)
+        if plain == paired or self.every.all_pairs:
+            return paired
+        return np.where(self._pairs, paired, plain)
 
-    def stored(self, times: Floats, problem: Problem, swap_ab: bool) -> Floats:
+    def stored(self, times: Callable[[int], Floats], problem: Problem, swap_ab: bool) -> Floats:
         """Return the times of aligned operands where rows of C can be stored by 16 bytes, else of ragged ones."""
-        ragged, turned = problem.N % TRANSACTION != 0, problem.M % TRANSACTION != 0
+        ragged, turned = int(problem.N % TRANSACTION != 0), int(problem.M % TRANSACTION != 0)
         if not swap_ab or ragged == turned:
-            found: Floats = times[int(ragged)]
-        else:
-            found = np.where(self._narrow, times[int(turned)], times[int(ragged)])
+            return times(ragged)
+        found: Floats = np.where(self._narrow, times(turned), times(ragged))
         return found
 
-    def factors(self, layout: str, swap_ab: bool) -> _Factors | None:
-        """Return the times of a layout relative to those of NN, or None if all are 1."""
-        if layout == "NN" and not swap_ab:
-            return None
+    def waves(self, load: Floats) -> Waves:
+        """Return how blocks are divided into waves at these loads."""
+        return waves(load, self.full, self._place)
+
+    def factors(self, layout: str, swap_ab: bool) -> Factors:
+        """Return what the times of the steps of NN are multiplied by for a layout."""
         found = self._factors.get((layout, swap_ab))
         if found is None:
+            every = self.every
             turned = Problem(1, 1, 1, layout).transposed.layout if swap_ab else layout
-            both = np.where(self._narrow, self._layouts[turned], self._layouts[layout])
-            found = self._factors[layout, swap_ab] = _Factors(both, self.full)
+            both = np.where(every.narrow, every.layouts[turned], every.layouts[layout]) * every.calibration
+            light, heavy = both.take(self.of, axis=2)
+            found = self._factors[layout, swap_ab] = Factors(light, heavy, self.full)
         return found
 
 
-class _Factors:
-    """Times of a layout relative to those of NN, which change with the logarithm of the load up to a full wave."""
+class Factors:
+    """Times of the steps of a layout relative to those of NN, times the calibration.
 
-    def __init__(self, light_and_heavy: Floats, full: Floats) -> None:
-        self.light, self.heavy = light_and_heavy
+    They change with the logarithm of the load up to a full wave.
+
+    Attributes
+    ----------
+    light, heavy : list of array
+        At a load of 1 and of a full wave, for aligned and for ragged operands.
+    """
+
+    def __init__(self, light: Floats, heavy: Floats, full: Floats) -> None:
+        self.light, self.heavy, self._full = [*light], [*heavy], full
         per_log = np.divide(1.0, np.log(full), out=np.zeros_like(full), where=full > 1.0)
-        self._more = (self.heavy - self.light) * per_log
-        self._full = full
+        self._more = [*((heavy - light) * per_log)]
+        self._vary = bool((heavy != light).any())
 
-    def at(self, load: Floats) -> Floats:
-        """Return the factors at these loads, for aligned and for ragged operands."""
-        logarithm = np.log(np.minimum(np.maximum(load, 1.0), self._full))
-        factors: Floats = self.light + self._more * logarithm
+    def at(self, load: Floats, ragged: int) -> Floats:
+        """Return the factors at these loads, for aligned or for ragged operands."""
+        factors: Floats = self.light[ragged]
+        if self._vary:
+            factors = self._more[ragged] * np.log(np.minimum(np.maximum(load, 1.0), self._full))
+            factors += self.light[ragged]
         return factors
 
 
@@ -191,152 +219,111 @@ class AtK:
     Attributes
     ----------
     options : Options
-    too_shallow : array of bool
-        A part would have too few steps.
-    sms : array
+    sms : array or float
         Multiprocessors for each part.
-    times : _Times
-    alone : array
-        Time of reading A and B at the lightest load, for aligned and for ragged operands.
+    most_tiles : array
+        With so many tiles of C or more, K is not split into so many parts; 0 where these would be too shallow.
     per_byte : array
         Steps of a part relative to the bandwidth.
-    reduction_per_byte : array
-        Cost of the second kernel for each byte of C.
     """
 
     def __init__(self, options: Options, K: int, multiprocessors: float, part: int | None = None) -> None:
         K = max(1, K)  # no steps take as long as one
-        self.options = options
-        self.too_shallow = options.least_depth > K
-        steps = np.ceil(K / options.tile_parts) * options.tile
-        if part is not None:
-            steps[:] = part
-        count = np.ceil(K / steps)
-        unsplit = slice(options.whole)
-        steps[unsplit] = K
-        depth = steps.copy()
-        rest = K % options.tile[unsplit]
-        once, each = options.tail[:, unsplit]
-        depth[unsplit] += np.where(rest > 0.0, once + (each - 1.0) * rest, 0.0)
-        # A whole tile of few steps has fewer than a ragged one counts as.
-        np.maximum(depth, options.few_steps, out=depth, where=steps >= TINY)
-        self.sms = multiprocessors / count
-        self.times = _Times(options, depth)
-        self.alone = (self.times.lightest[0] - self.times.lightest[1]) * options.calibration
+        self.options, self._K = options, K
+        self._count: Floats | float = 1.0
+        self.most_tiles = options.most_tiles
+        steps: Floats | float = float(K)
+        depth = options.every.depth(K)
+        if options.split:
+            steps = np.ceil(K / options.tile_parts) * options.tile
+            if part is not None:
+                steps[:] = part
+            self._count = np.ceil(K / steps)
+            self.most_tiles = options.most_tiles * (options.least_depth <= K)
+            steps[: options.whole] = K
+            depth = np.concatenate([depth[: options.whole], steps[options.whole :]])
+        if K >= TINY:
+            np.maximum(depth, options.least_steps, out=depth)
+        self.sms = multiprocessors / self._count
         self.per_byte = steps / options.bandwidth
-        self.reduction = options.reduction + count * options.reduction_per_part
-        self.reduction_per_byte = (count + 2.0) / options.reduction_rate
-        self._chains = count * options.chains
-        self._per_step = count / max(K, partial_accumulators.LEAST_STEPS)
+        self._depth = depth
+        deep = np.minimum.reduce(depth) >= options.every.deepest_bend  # deeper than any line bends
+        self._short = () if deep else [*np.minimum(depth - options.bends, 0.0)]
+        self._lines: dict[int, LinesAtK] = {}
+
+    def lines(self, ragged: int) -> LinesAtK:
+        """Return the times on the lines of aligned or of ragged operands."""
+        found = self._lines.get(ragged)
+        if found is None:
+            found = self._lines[ragged] = LinesAtK(self.options.lines[ragged], self._depth, self._short)
+        return found
 
     def slowdown(self, needed: int, layout: str) -> Floats:
         """Return the cost of the partial accumulators that configs get where a sum needs so many chains."""
-        missing = needed / self._chains
-        fewer, more = partial_accumulators.ACCUMULATORS
-        accumulators = np.where(missing > fewer, more, fewer)
-        found: Floats = 1.0 + np.where(
-            missing > 1.0, accumulators * self._per_step * self.options.per_chain[layout], 0.0
-        )
+        chains = self._count * self.options.chains
+        fewer, more = self.options.accumulators[layout]
+        found: Floats = fewer * (chains < needed)
+        found += more * (chains < needed / partial_accumulators.ACCUMULATORS[0])
+        found *= self._count / max(self._K, partial_accumulators.LEAST_STEPS)
+        found += 1.0
+        return found
+
+    def reduction(self, size: float) -> Floats:
+        """Return the time of adding up parts of a C of so many bytes."""
+        options = self.options
+        found: Floats = (self._count + 2.0) * (size / options.reduction_rate)
+        found += options.reduction + self._count * options.reduction_per_part
         return found
 
 
-class _Times:
-    """Times of options by load, with all steps of k and with nearly none, for aligned and for ragged operands.
+class AtLoad:
+    """Times of options at one K and one load each.
 
-    Attributes
+    Parameters
     ----------
-    lightest : array, shape (2, 2, options)
-        At the lightest load.
-    per_block : array, shape (2, options)
-        Of a block among many, without what it costs once.
+    at : AtK
+    load : array
+        Blocks for each multiprocessor.
+    factors : Factors
     """
 
-    def __init__(self, options: Options, depth: Floats) -> None:
-        self._lines, self._few_lines = options.lines, options.few_lines
-        self._powers = _powers(depth, options.bends)[:, None]
-        ends = np.empty((4, 2, 2, len(depth)))
-        np.add.reduce(options.ends * self._powers[:, None], axis=0, out=ends[:, 0])
-        ends[:, 1] = options.few_ends
-        self.lightest, one, full, steady = ends
-        # A wave after the first costs less than it. One that is not full takes the share that it takes of the first.
-        self._wave = np.maximum(steady - full, 0.0) / (STEADY - 1)
-        ratio = self._wave / (full + (full == 0.0))  # no division by zero, whatever was measured
-        self._first, self._less = full - self._wave, ratio - 1.0
-        self.per_block = (steady[0] - steady[1]) / (STEADY * options.full)
-        self._lighter = (self.lightest - one) * (SPARSE / (SPARSE - 1))  # for each 1 that the load is less than 1
+    def __init__(self, at: AtK, load: Floats, factors: Factors) -> None:
+        self._at, self._load, self._factors = at, load, factors
+        self._waves = at.options.waves(load)
+        self._few: dict[int, Floats] = {}
 
-    def of_load(self, load: Floats, options: Options) -> Floats:
-        """Return the times of all waves."""
-        before = np.ceil(load / options.full - _LEAST_WAVE) - 1.0  # waves before the last one
-        last = np.minimum(load - before * options.full, options.full)
-        # The last wave takes as long as its multiprocessor with most blocks. Between the two lightest loads, times are
-        # interpolated.
-        place = (options.place + np.ceil(last)).astype(np.intp)
-        time = np.empty_like(self._wave)
-        np.add.reduce(self._lines.take(place, axis=2) * self._powers, axis=0, out=time[0])
-        self._few_lines.take(place, axis=1, out=time[1])
-        time += self._lighter * (1.0 - np.minimum(np.maximum(last, 1 / SPARSE), 1.0))
-        time += np.minimum(before, 1.0) * (self._less * time + self._first)
-        time += before * self._wave
-        return time
+    def few(self, ragged: int) -> Floats:
+        """Return the times with nearly no steps of k, which are mostly those of storing C."""
+        found = self._few.get(ragged)
+        if found is None:
+            found = self._few[ragged] = self._at.options.lines[ragged].few(self._waves)
+        return found
 
+    def steps(self, ragged: int) -> Floats:
+        """Return the times of the steps of k.
 
-def _powers(depth: Floats, bends: Floats) -> Floats:
-    """Return what the four rows of lines are multiplied by at these depths of K: 1, K and what K is short of a bend."""
-    found = np.empty((4, len(depth)))
-    found[0], found[1] = 1.0, depth
-    np.minimum(depth - bends, 0.0, out=found[2:])
-    return found
+        Where arithmetic is the limit, the multiprocessor with most blocks is no faster than one with many, whatever the
+        factors of a layout say.
+        """
+        lines, load = self._at.lines(ragged), self._load
+        found = lines.steps(self._waves, self.few(ragged))
+        found *= self._factors.at(load, ragged)
+        steady = lines.per_block * self._factors.heavy[ragged]
+        steady *= np.ceil(load)
+        np.maximum(found, steady, out=found, where=load > 1.0)
+        return found
+
+    def alone(self, ragged: int) -> Floats:
+        """Return the times of the steps of k at the lightest load."""
+        alone: Floats = self._at.lines(ragged).alone * self._factors.light[ragged]
+        return alone
 
 
-def _whole_loads(fits: Sequence[Fit]) -> tuple[Floats, list[int]]:
-    """Return the lines of the configs at the lightest load, 1, 2, ..., full and the heaviest, and how many each has.
-
-    The first axis has start, slope and what both bends add, the second has aligned and ragged operands.
-    """
-    ends = [(fit.numbers.lines, fit.probes.bend) for fit in fits]
-    both = ([_row(line, bend) for lines, bend in ends for line in lines[ragged]] for ragged in (0, 1))
-    measured = np.array([*both]).transpose(2, 0, 1)
-    below: list[int] = []
-    above: list[int] = []
-    shares: list[float] = []
-    widths, first = [], 0
-    for fit in fits:
-        low, high, share = _between(fit.curve.blocks_per_sm)
-        below += [first + at for at in low]
-        above += [first + at for at in high]
-        shares += share
-        widths.append(len(low))
-        first = above[-1] + 1
-    lines = measured.take(below, axis=2)
-    lines += (measured.take(above, axis=2) - lines) * _floats(shares)
-    return lines, widths
-
-
-@lru_cache(maxsize=64)
-def _between(full: int) -> tuple[list[int], list[int], list[float]]:
-    """Return for each load that is kept the two measured ones around it, and the share of the way between these."""
-    measured = probes.loads(full)
-    last = len(measured) - 1
-    found = [(0, 0, 0.0), (1, 1, 0.0)]
-    for at, (low, high) in enumerate(pairwise(measured[1:-1]), 1):
-        found += [(at, at + 1, (load - low) / (high - low)) for load in range(int(low) + 1, int(high) + 1)]
-    below, above, share = zip(*found, (last, last, 0.0), strict=True)
-    return [*below], [*above], [*share]
-
-
-def _row(line: Line, bend: float) -> Row:
-    """Return start, slope and what both bends add, given the bend that is not the smaller measured depth."""
-    near = line.bend == bend
-    return line.start, line.slope, line.extra if near else 0.0, 0.0 if near else line.extra
-
-
-def mixed(times: Floats, share: Floats | float) -> Floats:
+def mixed(times: Callable[[int], Floats], share: Floats | float) -> Floats:
     """Return the mean of the times of aligned and of ragged operands, given the share of the latter."""
-    aligned, ragged = times
-    found: Floats = aligned
-    if not isinstance(share, float) or share:
-        found = (1.0 - share) * aligned + share * ragged
+    if isinstance(share, float) and share in (0.0, 1.0):
+        return times(int(share))
+    found: Floats = (1.0 - share) * times(0) + share * times(1)
     return found
 
 

@@ -16,7 +16,6 @@ from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import choose, database
 from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.problem import Problem
 
 Which = tuple[bool, bool]  # A, B
 
@@ -57,15 +56,17 @@ def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand, *, extents:
     extents : tuple of int
         Those of a batch, whose operands are never packed.
     """
-    best = Selection(choose.choose(device, None, _problem(a, b, c, extents)))
+    best = Selection(choose.choose(device, None, variants.dense_problem(a, b, c, extents=extents)))
     if extents or best.choice.ms is None:
         return best
     fitted, limit = database.fitted(device.arch), _MOST_SHARE * best.choice.ms
     least = best.choice.ms * (1.0 - LEAST_GAIN if best.choice.rule == choose.EXACT else 1.0)
+    if fitted.packing_ms >= limit:
+        return best
     for which in _WAYS:
         ms = _cost(fitted, which, a, b, c)
         if ms < limit and not _in_vain(which, a, b):
-            choice = choose.choose(device, READER, _problem(*operands(which, a, b), c))
+            choice = choose.choose(device, READER, variants.dense_problem(*operands(which, a, b), c))
             if choice.ms is not None and choice.ms + ms < least:
                 best, least = Selection(choice, which, ms), choice.ms + ms
     return best
@@ -77,10 +78,6 @@ def operands(which: Which, a: Operand, b: Operand) -> tuple[Operand, Operand]:
     That holds for a column-major C, too: there the kernel computes C^T = B^T A^T, whose A is the caller's B transposed.
     """
     return a.packed(trans=True) if which[0] else a, b.packed(trans=False) if which[1] else b
-
-
-def _problem(a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> Problem:
-    return variants.as_dense(variants.call_for(a, b, c, extents=extents))
 
 
 def _in_vain(which: Which, a: Operand, b: Operand) -> bool:
