@@ -44,11 +44,20 @@ SQUARE = (1000, 1000)
 
 
 def test_an_operand_is_packed_where_the_product_gains_more_than_the_copy_costs(times):
+    odd = operand(*SQUARE, padding=1)
     times |= {("NN", True): 100.0, ("TN", True): 98.0}
-    found = packing.select(Device, operand(*SQUARE), operand(*SQUARE), operand(*SQUARE))
+    found = packing.select(Device, odd, operand(*SQUARE), operand(*SQUARE))
     assert (found.packed, found.ms, found.choice.ms) == ((True, False), 1.5, 98.0)
     times["TN", True] = 98.6
-    assert packing.select(Device, operand(*SQUARE), operand(*SQUARE), operand(*SQUARE)).packed == (False, False)
+    assert packing.select(Device, odd, operand(*SQUARE), operand(*SQUARE)).packed == (False, False)
+
+
+@pytest.mark.parametrize(("padding", "most"), [(0, 100.0), (1, 102.0)], ids=["whole vectors", "odd lines"])
+def test_operands_that_are_read_in_whole_vectors_are_packed_only_for_a_gain_of_two_percent(times, padding, most):
+    a, b, c = operand(*SQUARE, padding=padding), operand(*SQUARE), operand(*SQUARE)
+    for packed in (False, True):
+        times |= {("NN", True): 102.0, ("TN", True): most - 1.5 + (-0.1 if packed else 0.1)}  # the copy takes 1.5
+        assert packing.select(Device, a, b, c).packed == (packed, False)
 
 
 def test_a_record_is_given_up_only_for_a_clear_gain(times, monkeypatch):
@@ -87,7 +96,7 @@ def test_an_odd_leading_dimension_counts_as_narrow_loads(times):
 
 def test_a_c_that_is_stored_float_by_float_costs_more_where_its_columns_are_packed(times, monkeypatch):
     """The prediction for packed columns is that of a C that is stored 16 bytes at a time."""
-    times |= {("NT", True): 100.0, ("NN", True): 98.0}
+    times |= {("NT", True): 100.0, ("NN", True): 96.0}
     a, b = operand(1000, 1000), operand(1000, 999, "T")
     assert packing.select(Device, a, b, operand(1000, 999)).packed == (False, True)
     rate = 4.0 * 1000 * 999  # C takes 1 ms

@@ -15,6 +15,7 @@ from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import choose, database
 from fastsgemm.heuristics.choose import Choice
+from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.heuristics.database_entries import Fitted
 
 Which = tuple[bool, bool]  # A, B
@@ -60,7 +61,7 @@ def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand, *, extents:
     if extents or best.choice.ms is None:
         return best
     fitted, limit = database.fitted(device.arch), _MOST_SHARE * best.choice.ms
-    least = best.choice.ms * (1.0 - LEAST_GAIN if best.choice.rule == choose.EXACT else 1.0)
+    least = best.choice.ms * _most(best.choice, a, b)
     if fitted.packing_ms >= limit:
         return best
     for which in _WAYS:
@@ -78,6 +79,21 @@ def operands(which: Which, a: Operand, b: Operand) -> tuple[Operand, Operand]:
     That holds for a column-major C, too: there the kernel computes C^T = B^T A^T, whose A is the caller's B transposed.
     """
     return a.packed(trans=True) if which[0] else a, b.packed(trans=False) if which[1] else b
+
+
+def _most(choice: Choice, a: Operand, b: Operand) -> float:
+    """Return the most that a packed product may take, copies included, relative to the choice without packing.
+
+    Operands that are read in whole vectors are packed only for their order in memory. A gain that is smaller than the
+    error of the cost model is not worth the other kernels that have to be compiled.
+    """
+    if choice.rule == choose.EXACT:
+        return 1.0 - LEAST_GAIN
+    return 1.0 / CLOSE if a.width == b.width == VECTOR else 1.0
+
+
+def _problem(a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> Problem:
+    return variants.as_dense(variants.call_for(a, b, c, extents=extents))
 
 
 def _in_vain(which: Which, a: Operand, b: Operand) -> bool:
