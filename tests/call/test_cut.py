@@ -11,10 +11,10 @@ from fastsgemm.heuristics import cutting, packing
 from fastsgemm.heuristics.choose import PREDICTED, Choice
 from fastsgemm.heuristics.cutting import Cut
 
-LARGE = PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, CP_ASYNC=0, GROUP_M=2)
+LARGE = PipelinedConfig(32, 16, 8, 4, 2, 16, 16, 1, CP_ASYNC=0, GROUP_M=2)
 SMALL = SkinnyConfig(BM=4, BN=32, BK=16, TN=4, TK=4)
 M, N, K = 70, 75, 37
-ROW, COLUMN, CORNER = (64, 0), (0, 64), (64, 32)  # where the second share begins; the corner is two tiles
+ROW, COLUMN, CORNER = (64, 0), (0, 64), (64, 32)  # where the second share begins; the corner is three tiles
 # That place, and the parts of K of each share.
 WAYS = [*product((ROW, COLUMN), ((1, 1), (2, 1), (1, 2), (2, 2))), *product((CORNER,), ((1, 1), (1, 2)))]
 

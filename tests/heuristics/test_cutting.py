@@ -129,7 +129,7 @@ def test_whole_waves_end_with_a_row_or_a_column(times, waves):
 @pytest.mark.parametrize(
     ("first", "most"),
     [
-        (96.0, 3.0),  # three quarters of what the last wave takes
+        (90.0, 7.5),  # three quarters of what the last wave takes
         (98.0, 1.0),  # one per cent of the whole is gained
         (98.5, 0.5),
     ],

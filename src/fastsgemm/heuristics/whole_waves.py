@@ -58,7 +58,7 @@ def quickest(device: DeviceTraits, call: Call) -> FirstShare | None:
     row, column = np.where(by_rows, (down - rows) * BM, 0.0), np.where(by_rows, 0.0, (across - columns) * BN)
     elements = np.where(by_rows, row * problem.N, column * problem.M)
     count = np.where(by_rows, (down - rows) * across, (across - columns) * down)
-    possible = (over > 0) & (count > 0) & (down * across > device.multiprocessors)
+    possible = (over > 0) & (count > 0)
     if not possible.any():
         return None
     ms = model.of_tiles(dense, np.maximum(count, 1.0))
@@ -93,7 +93,7 @@ def with_fewer_blocks(device: DeviceTraits, call: Call, choice: Choice) -> First
     every = tiles(config, call.problem)
     rows, columns = _last_tiles(config, call.problem, every % device.multiprocessors)
     count = every - rows * columns
-    if every < device.multiprocessors or count in (0, every):
+    if count in (0, every):
         return None
     dense = variants.as_dense(call)
     before, whole = (float(model.of_tiles(dense, np.full(len(model.fits), float(n)))[place]) for n in (count, every))
@@ -110,7 +110,7 @@ def _last_tiles(config: PipelinedConfig, problem: Problem, least: int) -> Pair:
     last rows that are walked together.
     """
     down, across = -(-problem.M // config.BM), -(-problem.N // config.BN)
-    group = (down - 1) % min(config.GROUP_M, down) + 1  # the last rows that are walked together
+    group = (down - 1) % config.GROUP_M + 1  # the last rows that are walked together
     found = (-(-least // across), across), (down, -(-least // down)), (min(least, group), -(-least // group))
     return min((each for each in found if each[1] <= across), key=lambda each: each[0] * each[1])
 
