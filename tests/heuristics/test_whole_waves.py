@@ -10,7 +10,7 @@ from msgspec import structs
 
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
-from fastsgemm.geometry import variants
+from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import choose, packing, whole_waves
@@ -108,6 +108,15 @@ def test_the_config_of_the_whole_loses_its_last_wave():
     waves, rest = divmod(LARGEST.M // config.BM * (LARGEST.N // config.BN), 132)
     assert (LARGEST.M - found.end[0]) // config.BM * ((LARGEST.N - found.end[1]) // config.BN) == rest > 0
     assert found.choice.ms / choice.ms == pytest.approx(waves / (waves + 1), rel=2e-3)
+
+
+def test_a_ragged_c_has_as_many_tiles():
+    """The corner begins with a tile and ends with C; the grid of the first share has whole waves."""
+    problem, choice = Problem(LARGEST.M - 100, LARGEST.N - 200, 4099), whole(LARGEST)
+    row, column = whole_waves.with_fewer_blocks(H200, call_for(problem), choice).end
+    assert (row, column) == whole_waves.with_fewer_blocks(H200, call_for(LARGEST), choice).end
+    blocks = grid.blocks(choice.config, problem, (problem.M - row, problem.N - column))
+    assert blocks % 132 == 0 < blocks == grid.blocks(choice.config, problem) // 132 * 132
 
 
 def test_that_is_known_of_no_other_config(model, monkeypatch):

@@ -132,7 +132,7 @@ class KernelLaunch(Struct, frozen=True):
 
 
 class Share(Struct, frozen=True):
-    """What one kernel computes of a product: all of C, or one side of a cut.
+    """What one kernel computes of a product: all of C, or its part of a cut.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class Share(Struct, frozen=True):
         return (m, 0), (0, n), (m, n)
 
     def operands(self, c: Operand) -> tuple[Operand, Operand, Operand]:
-        """Return what it reads of A and B, and writes of C, which has a corner that it does not write."""
+        """Return what it reads of A and B, and the block of C that it writes, with a corner that it leaves out."""
         return variants.share(self.a, self.b, c, self.span)
 
     def call(self, c: Operand, *, extents: tuple[int, ...] = (), source: Source | None = None) -> Call:
