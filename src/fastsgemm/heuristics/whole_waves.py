@@ -1,6 +1,6 @@
-"""First shares that give every multiprocessor as many tiles of C as any other, so that no last wave is nearly empty.
+"""First shares without the last wave of tiles, which only some multiprocessors have and the others wait for.
 
-What is left for the second share is a rectangle of tiles at the bottom right of C.
+They leave a rectangle of tiles at the bottom right of C to the second share.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class FirstShare(NamedTuple):
 
 def quickest(device: DeviceTraits, call: Call) -> FirstShare | None:
     """Return the upper rows or left columns that a config is predicted to compute in the least time for each element.
+
+    Of each config, these are as many rows or columns of tiles as it computes without the last wave.
 
     Parameters
     ----------
