@@ -101,7 +101,7 @@ def waves(times, monkeypatch):
     """
 
     def offer(end, ms, name="quickest"):
-        def share(device, call, choice=None):
+        def share(device, call, dense, choice=None):
             choice = choice or choose.choose(device, None, Problem(M, N, K))
             return whole_waves.FirstShare(end, replace(choice, ms=ms))
 

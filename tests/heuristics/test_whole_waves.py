@@ -59,6 +59,14 @@ def call_for(problem, of_c="N"):
     return variants.call_for(a, b, Operand(c.shape, Stored(True, c.shape[0])) if of_c == "T" else c)
 
 
+def quickest(call):
+    return whole_waves.quickest(H200, call, variants.as_dense(call))
+
+
+def with_fewer_blocks(call, choice):
+    return whole_waves.with_fewer_blocks(H200, call, variants.as_dense(call), choice)
+
+
 def whole(problem):
     return choose.choose(H200, None, problem)
 
@@ -88,7 +96,7 @@ def test_the_quickest_share_for_its_elements_is_found(model, seed):
             end, elements = ((m * BM, 0), m * BM * N) if n == across else ((0, n * BN), n * BN * M)
             ms = model.of_tiles(problem, np.full(len(model.fits), float(m * n)))[place]
             shares[fit.curve.config] = end, ms, elements
-    found = whole_waves.quickest(H200, call_for(problem))
+    found = quickest(call_for(problem))
     end, ms, elements = shares[found.choice.evidence.config]
     assert (found.end, found.choice.ms) == (end, ms)
     assert ms / elements <= 1.02 * min(t / e for _, t, e in shares.values())
@@ -96,14 +104,14 @@ def test_the_quickest_share_for_its_elements_is_found(model, seed):
 
 def test_a_column_major_c_ends_where_its_transpose_does():
     straight, turned = call_for(LARGEST.transposed), call_for(LARGEST, "T")
-    for find in (whole_waves.quickest, partial(whole_waves.with_fewer_blocks, choice=whole(LARGEST))):
-        one, other = find(H200, straight), find(H200, turned)
+    for find in (quickest, partial(with_fewer_blocks, choice=whole(LARGEST))):
+        one, other = find(straight), find(turned)
         assert one.end[::-1] == other.end and one.choice == other.choice
 
 
 def test_the_config_of_the_whole_loses_its_last_wave():
     choice = whole(LARGEST)
-    config, found = choice.config, whole_waves.with_fewer_blocks(H200, call_for(LARGEST), choice)
+    config, found = choice.config, with_fewer_blocks(call_for(LARGEST), choice)
     assert found.choice.config == config and 0 < found.end[0] < LARGEST.M and 0 < found.end[1] < LARGEST.N
     waves, rest = divmod(LARGEST.M // config.BM * (LARGEST.N // config.BN), 132)
     assert (LARGEST.M - found.end[0]) // config.BM * ((LARGEST.N - found.end[1]) // config.BN) == rest > 0
@@ -113,22 +121,22 @@ def test_the_config_of_the_whole_loses_its_last_wave():
 def test_a_ragged_c_has_as_many_tiles():
     """The corner begins with a tile and ends with C; the grid of the first share has whole waves."""
     problem, choice = Problem(LARGEST.M - 100, LARGEST.N - 200, 4099), whole(LARGEST)
-    row, column = whole_waves.with_fewer_blocks(H200, call_for(problem), choice).end
-    assert (row, column) == whole_waves.with_fewer_blocks(H200, call_for(LARGEST), choice).end
+    row, column = with_fewer_blocks(call_for(problem), choice).end
+    assert (row, column) == with_fewer_blocks(call_for(LARGEST), choice).end
     blocks = grid.blocks(choice.config, problem, (problem.M - row, problem.N - column))
     assert blocks % 132 == 0 < blocks == grid.blocks(choice.config, problem) // 132 * 132
 
 
 def test_that_is_known_of_no_other_config(model, monkeypatch):
     call, choice = call_for(LARGEST), whole(LARGEST)
-    assert whole_waves.with_fewer_blocks(H200, call, choice)
+    assert with_fewer_blocks(call, choice)
     for config in (choice.config.replace(SPLIT_K=2), choice.config.replace(BM=192, WM=96)):
-        assert not whole_waves.with_fewer_blocks(H200, call, replace(choice, config=config))
+        assert not with_fewer_blocks(call, replace(choice, config=config))
     narrow = whole(Problem(4, 8192, 8192))
-    assert narrow.rung.narrow and not whole_waves.with_fewer_blocks(H200, call, narrow)
+    assert narrow.rung.narrow and not with_fewer_blocks(call, narrow)
     fits = tuple(structs.replace(fit, curve=structs.replace(fit.curve, blocks_per_sm=2)) for fit in model.fits)
     monkeypatch.setattr(type(model), "fits", property(lambda _: fits))
-    assert not whole_waves.with_fewer_blocks(H200, call, choice)
+    assert not with_fewer_blocks(call, choice)
 
 
 @pytest.mark.parametrize(
@@ -138,15 +146,15 @@ def test_that_is_known_of_no_other_config(model, monkeypatch):
 def test_whole_waves_and_less_than_one_lose_nothing(rows, columns):
     choice = whole(LARGEST)
     problem = Problem(rows * choice.config.BM, columns * choice.config.BN, 4096)
-    assert not whole_waves.with_fewer_blocks(H200, call_for(problem), choice)
+    assert not with_fewer_blocks(call_for(problem), choice)
 
 
 def test_a_device_without_curves_has_none(monkeypatch):
     choice = whole(LARGEST)
     monkeypatch.setattr(choose, "model", lambda device, rung: None)
-    assert not whole_waves.quickest(H200, call_for(LARGEST))
-    assert not whole_waves.with_fewer_blocks(H200, call_for(LARGEST), choice)
+    assert not quickest(call_for(LARGEST))
+    assert not with_fewer_blocks(call_for(LARGEST), choice)
 
 
 def test_a_c_of_few_tiles_has_none():
-    assert not whole_waves.quickest(H200, call_for(Problem(64, 64, 4096)))
+    assert not quickest(call_for(Problem(64, 64, 4096)))

@@ -114,10 +114,11 @@ def _offers(device: DeviceTraits, choice: Choice, a: Operand, b: Operand, c: Ope
     if 0 < column < c.shape[1]:
         yield _Offer((0, column), None, below)
     call = variants.call_for(a, b, c)
-    waves = whole_waves.quickest(device, call)
+    dense = variants.as_dense(call)
+    waves = whole_waves.quickest(device, call, dense)
     if waves is not None:
         yield _Offer(waves.end, waves.choice, below)
-    waves = whole_waves.with_fewer_blocks(device, call, choice)
+    waves = whole_waves.with_fewer_blocks(device, call, dense, choice)
     if waves is not None:
         last = ms - (waves.choice.ms or 0.0)
         yield _Offer(waves.end, waves.choice, ms - max(_LEAST_GAIN * ms, _LEAST_GAIN_OF_WAVE * last))

@@ -12,7 +12,6 @@ import numpy as np
 
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.device import DeviceTraits
-from fastsgemm.geometry import variants
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.geometry.layout import Pair
 from fastsgemm.geometry.variants import Call
@@ -37,7 +36,7 @@ class FirstShare(NamedTuple):
     choice: Choice
 
 
-def quickest(device: DeviceTraits, call: Call) -> FirstShare | None:
+def quickest(device: DeviceTraits, call: Call, dense: Problem) -> FirstShare | None:
     """Return the upper rows or left columns that a config is predicted to compute in the least time for each element.
 
     Of each config, these are as many rows or columns of tiles as it computes without the last wave.
@@ -47,11 +46,13 @@ def quickest(device: DeviceTraits, call: Call) -> FirstShare | None:
     device : Device
     call : Call
         Of the whole product.
+    dense : Problem
+        What the database is asked for; see `fastsgemm.geometry.variants.as_dense`.
     """
     model = choose.model(device, packing.READER)
     if model is None:
         return None
-    problem, dense = call.problem, variants.as_dense(call)
+    problem = call.problem
     BM, BN = model.tile
     down, across = np.ceil(problem.M / BM), np.ceil(problem.N / BN)  # tiles
     over = down * across % device.multiprocessors
@@ -71,7 +72,7 @@ def quickest(device: DeviceTraits, call: Call) -> FirstShare | None:
     return FirstShare(_of_caller(call, int(row[place]), int(column[place])), choice)
 
 
-def with_fewer_blocks(device: DeviceTraits, call: Call, choice: Choice) -> FirstShare | None:
+def with_fewer_blocks(device: DeviceTraits, call: Call, dense: Problem, choice: Choice) -> FirstShare | None:
     """Return what the config of the whole product computes before its last wave, in the time that this wave leaves.
 
     None where a curve does not say how long that is. It does if it is of a config with the same tile, of which a
@@ -82,6 +83,8 @@ def with_fewer_blocks(device: DeviceTraits, call: Call, choice: Choice) -> First
     device : Device
     call : Call
         Of the whole product.
+    dense : Problem
+        What the database is asked for; see `fastsgemm.geometry.variants.as_dense`.
     choice : Choice
         For the whole product.
     """
@@ -97,7 +100,6 @@ def with_fewer_blocks(device: DeviceTraits, call: Call, choice: Choice) -> First
     count = every - rows * columns
     if count in (0, every):
         return None
-    dense = variants.as_dense(call)
     before, whole = (float(model.of_tiles(dense, np.full(len(model.fits), float(n)))[place]) for n in (count, every))
     down, across = -(-call.problem.M // config.BM), -(-call.problem.N // config.BN)
     end = _of_caller(call, (down - rows) * config.BM, (across - columns) * config.BN)
