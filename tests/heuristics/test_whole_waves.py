@@ -60,11 +60,11 @@ def call_for(problem, of_c="N"):
 
 
 def quickest(call):
-    return whole_waves.quickest(H200, call, variants.as_dense(call))
+    return whole_waves.quickest(H200, call, call.problem)
 
 
 def with_fewer_blocks(call, choice):
-    return whole_waves.with_fewer_blocks(H200, call, variants.as_dense(call), choice)
+    return whole_waves.with_fewer_blocks(H200, call, call.problem, choice)
 
 
 def whole(problem):
