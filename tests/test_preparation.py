@@ -35,7 +35,7 @@ def needed_by(problems, rung=None):
     for problem in problems:
         a, b, c = variants.dense_operands(problem)
         for share in dispatch.choose_shares(H200, rung, None, a, b, c):
-            launch = dispatch.kernel_launch("sm_90", share.rung, share.config, variants.call_for(*share.operands(c)))
+            launch = dispatch.kernel_launch("sm_90", share.rung, share.config, share.call(c))
             keys.add(kernel.key(share.rung, share.config, launch.variant))
             helpers |= {"reduce_parts"} if launch.parts > 1 else set()
             helpers |= {"pack"} if share.a.padded or share.b.padded else set()

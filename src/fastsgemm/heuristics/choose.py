@@ -126,6 +126,13 @@ def knows(device: DeviceTraits) -> bool:
     return any(content.records or content.curves for content in found)
 
 
+def model(device: DeviceTraits, rung: Rung) -> CostModel | None:
+    """Return the cost model from which problems of `rung` are predicted, or None if there are no curves."""
+    known = _knowledge(info_of(device), None)
+    tier = next((tier for tier in known.tiers(rung) if tier.fits), None)
+    return None if tier is None else known.model(tier)
+
+
 class _Knowledge:
     """What the database knows that holds on one device, and the cost models of its curves."""
 

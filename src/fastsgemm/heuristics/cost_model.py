@@ -116,14 +116,14 @@ class CostModel:
             return None
         close = (ms <= CLOSE * least).nonzero()[0].tolist()
         place = min(close, key=lambda place: (place % len(self._every.fits), ms[place]))
-        return self._prediction(problem, place, float(ms[place]))
+        return self.prediction(problem, place, float(ms[place]))
 
     def ranking(self, problem: Problem) -> list[Prediction]:
         """Return each config with the SPLIT_K that gives its least time, the best first."""
         ms = self._times(problem).reshape(-1, len(self._every.fits))
         places = ms.argmin(axis=0) * ms.shape[1] + np.arange(ms.shape[1])
         found = ((int(place), float(ms.flat[place])) for place in places)
-        ranked = [self._prediction(problem, place, least) for place, least in found if least < np.inf]
+        ranked = [self.prediction(problem, place, least) for place, least in found if least < np.inf]
         return sorted(ranked, key=lambda one: (_splits_few(problem, one), one.ms))
 
     def times(self, problem: Problem) -> list[tuple[Fit, int, float]]:
@@ -135,7 +135,8 @@ class CostModel:
                 found.append((self._every.fits[column], PARTS[row], ms))
         return found
 
-    def _prediction(self, problem: Problem, place: int, ms: float) -> Prediction:
+    def prediction(self, problem: Problem, place: int, ms: float) -> Prediction:
+        """Return the option at a place in the order of `_times`: parts of K, then configs."""
         row, column = divmod(place, len(self._every.fits))
         fit = self._every.fits[column]
         config = _in_parts(fit.curve.config, PARTS[row]) if row else fit.curve.config
@@ -146,6 +147,20 @@ class CostModel:
     def fits(self) -> tuple[Fit, ...]:
         """The configs, the most useful first."""
         return self._every.fits
+
+    @property
+    def tile(self) -> tuple[Floats, Floats]:
+        """BM and BN of every config."""
+        return self._every.extents[False]
+
+    def of_tiles(self, problem: Problem, tiles: Floats) -> Floats:
+        """Return the predicted time in ms of every config with K in one part, if it computed so many tiles of C."""
+        at = self._at_k(problem.K, 1)
+        ms = self._times_at(problem, at, tiles)
+        needed = partial_accumulators.chains_needed(problem, self._fitted)
+        if needed > 1:
+            ms *= at.slowdown(needed, problem.layout)
+        return ms
 
     def in_parts(self, problem: Problem, steps: int) -> list[float]:
         """Return the predicted time in ms of every config with K in parts of so many steps, or in one part.

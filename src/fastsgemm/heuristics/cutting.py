@@ -8,51 +8,68 @@ of tiles leaves multiprocessors idle. So the first share is whole tiles or whole
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Pair
-from fastsgemm.geometry.variants import Operand
-from fastsgemm.heuristics import choose, packing
+from fastsgemm.geometry.variants import Operand, Span
+from fastsgemm.heuristics import choose, packing, whole_waves
 from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.cost_model import CLOSE
 
-Span = tuple[Pair, Pair]  # rows and columns: the first of them, and how many
-
 _EDGE = 64  # rows or columns: most tiles are as large or have a multiple
-_TILE = 128  # rows and columns of the tiles that fill a wave, one for each multiprocessor
 _LEAST_MS = 0.05  # of a product that is cut
 _LEAST_STEPS = 32  # of k: with fewer, a product waits for the memory, and how tiles fit does not matter
+# Of the whole and of its last wave, for which the config of the whole gets fewer blocks. What it then takes is known as
+# well as what the whole takes, so a small gain is a certain one.
+_LEAST_GAIN, _LEAST_GAIN_OF_WAVE = 0.01, 1 / 4
 
 
 class Cut(Struct, frozen=True):
-    """C in two shares: its upper and lower rows, or its left and right columns.
+    """C in two shares: the second begins at an element and ends with C, the first is all before it.
+
+    The second share is the last rows of C, its last columns, or a corner.
 
     Attributes
     ----------
-    axis : int
-        0: rows are divided; 1: columns.
-    at : int
-        The first row or column of the second share.
+    at : (int, int)
+        The row and column at which the second share begins.
     choices : (Choice, Choice)
         One for each share, in the order in which they are launched.
     ms : float
         The predicted time of both.
     """
 
-    axis: int
-    at: int
+    at: Pair
     choices: tuple[Choice, Choice]
     ms: float
 
     def spans(self, shape: Pair) -> tuple[Span, Span]:
-        """Return the rows and columns of both shares of a C of this shape."""
-        return _spans(self.axis, self.at, shape)
+        """Return which elements both shares have of a C of this shape."""
+        return _spans(self.at, shape)
 
     def __str__(self) -> str:
-        return f"{('row', 'column')[self.axis]} {self.at}"
+        return " and ".join(f"{name} {first}" for name, first in zip(("row", "column"), self.at, strict=True) if first)
+
+
+class _Offer(NamedTuple):
+    """A cut that may be taken.
+
+    Attributes
+    ----------
+    at : (int, int)
+    first : Choice or None
+        For the first share; None: it is chosen as for any other product.
+    below : float
+        The milliseconds that both shares have to stay below.
+    """
+
+    at: Pair
+    first: Choice | None
+    below: float
 
 
 def find(device: DeviceTraits, found: packing.Selection, a: Operand, b: Operand, c: Operand) -> Cut | None:
@@ -69,48 +86,52 @@ def find(device: DeviceTraits, found: packing.Selection, a: Operand, b: Operand,
     a, b, c : Operand
         As the caller passes them.
     """
-    choice = found.choice
-    if choice.ms is None or choice.ms < _LEAST_MS or a.shape[1] < _LEAST_STEPS:
+    if found.choice.ms is None or found.choice.ms < _LEAST_MS or a.shape[1] < _LEAST_STEPS:
         return None
-    least = choice.ms * (1.0 - packing.LEAST_GAIN if choice.rule == choose.EXACT else 1.0 / CLOSE)
-    cut = None
-    for axis, at in _places(c.shape, device.multiprocessors):
-        shares = zip(_spans(axis, at, c.shape), ((*packing.operands(found.packed, a, b), c), (a, b, c)), strict=True)
-        choices = _choices(device, [variants.share(*operands, *span) for span, operands in shares], least)
-        if choices is not None:
-            least = sum(choice.ms or 0.0 for choice in choices)
-            cut = Cut(axis, at, choices, least)
+    read = packing.operands(found.packed, a, b)
+    cut, least = None, float("inf")
+    for offer in _offers(device, found.choice, *read, c):
+        below = min(offer.below, least)
+        of_first, of_second = _spans(offer.at, c.shape)
+        first = offer.first or _choice(device, *variants.share(*read, c, of_first))
+        # The second share takes at least as long for each element as the first.
+        if first.ms is None or first.ms * (1.0 + of_second.elements / of_first.elements) >= below:
+            continue
+        second = _choice(device, *variants.share(a, b, c, of_second))
+        if second.ms is not None and first.ms + second.ms < below:
+            least = first.ms + second.ms
+            cut = Cut(offer.at, (first, second), least)
     return cut
 
 
-def _spans(axis: int, at: int, shape: Pair) -> tuple[Span, Span]:
-    first, second = (0, at), (at, shape[axis] - at)
-    if axis == 0:
-        return (first, (0, shape[1])), (second, (0, shape[1]))
-    return ((0, shape[0]), first), ((0, shape[0]), second)
+def _offers(device: DeviceTraits, choice: Choice, a: Operand, b: Operand, c: Operand) -> Iterator[_Offer]:
+    """Yield the cuts to consider, given the choice for the whole product and its operands."""
+    ms = choice.ms or 0.0
+    below = ms * (1.0 - packing.LEAST_GAIN if choice.rule == choose.EXACT else 1.0 / CLOSE)
+    row, column = (extent // _EDGE * _EDGE for extent in c.shape)
+    if 0 < row < c.shape[0]:
+        yield _Offer((row, 0), None, below)
+    if 0 < column < c.shape[1]:
+        yield _Offer((0, column), None, below)
+    call = variants.call_for(a, b, c)
+    dense = variants.dense_problem(a, b, c)
+    waves = whole_waves.quickest(device, call, dense)
+    if waves is not None:
+        yield _Offer(waves.end, waves.choice, below)
+    waves = whole_waves.with_fewer_blocks(device, call, dense, choice)
+    if waves is not None:
+        last = ms - (waves.choice.ms or 0.0)
+        yield _Offer(waves.end, waves.choice, ms - max(_LEAST_GAIN * ms, _LEAST_GAIN_OF_WAVE * last))
 
 
-def _places(shape: Pair, multiprocessors: int) -> Iterator[Pair]:
-    """Yield where C may be cut: the axis, and the first row or column of the second share."""
-    for axis in (0, 1):
-        along, across = shape[axis], -(-shape[1 - axis] // _TILE)
-        tiles = -(-along // _TILE)
-        edge = along // _EDGE * _EDGE
-        wave = tiles * across // multiprocessors * multiprocessors // across * _TILE
-        yield from ((axis, at) for at in {edge, wave} if 0 < at < along)
+def _spans(at: Pair, shape: Pair) -> tuple[Span, Span]:
+    (row, column), (M, N) = at, shape
+    second = Span((row, M - row), (column, N - column))
+    if row and column:
+        return Span((0, M), (0, N), (M - row, N - column)), second
+    return Span((0, row or M), (0, column or N)), second
 
 
-def _choices(
-    device: DeviceTraits, shares: list[tuple[Operand, Operand, Operand]], least: float
-) -> tuple[Choice, Choice] | None:
-    """Return the choices for both shares; None where together they do not take less than `least` milliseconds."""
-    choices = []
-    for operands in shares:
-        rung = packing.READER if any(operand.padded for operand in operands) else None
-        choice = choose.choose(device, rung, variants.dense_problem(*operands))
-        if choice.ms is None or choice.ms >= least:
-            return None
-        least -= choice.ms
-        choices.append(choice)
-    first, second = choices
-    return first, second
+def _choice(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> Choice:
+    rung = packing.READER if a.padded or b.padded else None
+    return choose.choose(device, rung, variants.dense_problem(a, b, c))

@@ -92,10 +92,6 @@ def _most(choice: Choice, a: Operand, b: Operand) -> float:
     return 1.0 / CLOSE if a.width == b.width == VECTOR else 1.0
 
 
-def _problem(a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> Problem:
-    return variants.as_dense(variants.call_for(a, b, c, extents=extents))
-
-
 def _in_vain(which: Which, a: Operand, b: Operand) -> bool:
     """Whether an operand would be packed that lies as a packed one does."""
     return any(
