@@ -8,44 +8,39 @@ template <class Traits>
 struct VectorStore {
     static constexpr int TM = Traits::TM, TN = Traits::TN, WSUBM = Traits::WSUBM, WSUBN = Traits::WSUBN;
     static constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
+    // Rows of a thread that an iteration stores. A loop of little code compiles sooner, and each block runs it
+    // once.
+    static constexpr int PASS_ROWS = ROWS % 4 == 0 ? 4 : TM;
 
     // Store the accumulators of a thread, whose first is element (m, n): those from (first_m, first_n) on and
-    // inside the matrix. first_n and N are multiples of 4. The epilogue has one form for all beta, because
-    // two for each vector take the compiler long: adding -0 to a product leaves even the sign of a zero.
+    // inside the matrix. first_n and N are multiples of 4.
     template <class Old>
     static __device__ __forceinline__ void store(const float (&acc)[ROWS][COLS], int m, int n, int first_m,
                                                  int first_n, int M, int N, float alpha, float beta, float *C,
                                                  long long ldc, const Old &values) {
-        bool in_columns[COLS / 4];
+#pragma unroll 1
+        for (int first = 0; first < ROWS; first += PASS_ROWS) {
+            // Registers cannot be indexed, so the rows of each pass are moved to the same ones first.
+            float sums[PASS_ROWS][COLS];
 #pragma unroll
-        for (int j = 0; j < COLS; j += 4) {
-            const int column = n + along(j);
-            in_columns[j / 4] = column >= first_n && column < N;
-        }
+            for (int pass = 0; pass < ROWS; pass += PASS_ROWS) {
+                if (pass != first) continue;
 #pragma unroll
-        for (int i = 0; i < ROWS; ++i) {
-            const int row = m + i / TM * WSUBM + i % TM;
-            const bool in_rows = row >= first_m && row < M;
-            float *const line = C + row * ldc + n;
+                for (int i = 0; i < PASS_ROWS; ++i)
 #pragma unroll
-            for (int j = 0; j < COLS; j += 4) {
-                if (!in_rows || !in_columns[j / 4]) continue;
-                float4 scaled = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);  // beta * C
-                if (beta != 0.0f) {
-                    const float *old = line + along(j);
-                    values.find(old, row, n + along(j));
-                    const float4 four = four_values<Old::VEC>(old, values.step());
-                    scaled = make_float4(__fmul_rn(beta, four.x), __fmul_rn(beta, four.y),
-                                         __fmul_rn(beta, four.z), __fmul_rn(beta, four.w));
+                    for (int j = 0; j < COLS; ++j) sums[i][j] = acc[pass + i][j];
+            }
+#pragma unroll
+            for (int i = 0; i < PASS_ROWS; ++i) {
+                const int row = m + (first + i) / TM * WSUBM + (first + i) % TM;
+                if (row < first_m || row >= M) continue;
+#pragma unroll
+                for (int j = 0; j < COLS; j += TN) {
+                    const int col = n + j / TN * WSUBN;
+                    store_row<TN, 4>(C + row * ldc + col, sums[i] + j, N - col, alpha, beta, first_n - col,
+                                     values, row, col);
                 }
-                *reinterpret_cast<float4 *>(line + along(j)) = make_float4(
-                    __fmaf_rn(alpha, acc[i][j], scaled.x), __fmaf_rn(alpha, acc[i][j + 1], scaled.y),
-                    __fmaf_rn(alpha, acc[i][j + 2], scaled.z), __fmaf_rn(alpha, acc[i][j + 3], scaled.w));
             }
         }
     }
-
-private:
-    // Columns from the first accumulator of a row to accumulator j.
-    static __device__ constexpr int along(int j) { return j / TN * WSUBN + j % TN; }
 };
