@@ -8,8 +8,8 @@ template <class Traits>
 struct VectorStore {
     static constexpr int TM = Traits::TM, TN = Traits::TN, WSUBM = Traits::WSUBM, WSUBN = Traits::WSUBN;
     static constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
-    // Rows of a thread that an iteration stores. A loop of little code compiles sooner, and each block runs it
-    // once.
+    // Rows of a thread that an iteration stores. Each block runs this loop once, and little code compiles
+    // sooner.
     static constexpr int PASS_ROWS = ROWS % 4 == 0 ? 4 : TM;
 
     // Store the accumulators of a thread, whose first is element (m, n): those from (first_m, first_n) on and

@@ -52,7 +52,7 @@ struct WarpStore {
             if (first) __syncwarp();  // the lanes have read the pass before
 #pragma unroll
             for (int pass = 0; pass < ROWS; pass += PASS_ROWS) {
-                if (pass != first) continue;
+                if (pass != first) continue;  // registers cannot be indexed: each pass has its own
 #pragma unroll
                 for (int i = 0; i < PASS_ROWS; ++i)
 #pragma unroll
