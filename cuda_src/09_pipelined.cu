@@ -37,7 +37,7 @@ constexpr int VEC_A = 1;    // floats per read of A: 1, 2, 4
 constexpr int VEC_B = 1;    // floats per read of B: 1, 2, 4
 constexpr int VEC_C = 1;    // floats per store of C: 1, 4
 constexpr int GUARD = 0;    // 1: M < BM or N < BN, and the copies check the edges
-constexpr int PEEL = 0;     // 1: the end of K is multiplied first, while the first whole tile is copied
+constexpr int PEEL = 0;     // 1: the end of K, behind a whole tile or more, is multiplied first
 constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
 constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 // constants:end
@@ -51,6 +51,7 @@ constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so m
 #include "device/raster.cuh"
 #include "device/sliced_k.cuh"
 #include "device/source.cuh"
+#include "device/vector_store.cuh"
 #include "device/warp_store.cuh"
 
 constexpr int THREADS_PER_SLICE = BM / WM * (BN / WN) * 32;  // one slice covers the block tile
@@ -193,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     float acc[ROWS][COLS] = {};
 
     const int k_tiles = depth / BK, end = depth % BK;  // whole tiles of BK steps, and steps that remain
-    const bool peel = PEEL && k_tiles && end;  // saves a wait, but the main loop of a large tile is slower
+    const bool peel = PEEL && end;  // saves a wait, but the main loop of a large tile is slower
     const int chain_length = partial.chain_length(k_tiles);
     if (k_tiles) {
         stages.fill(k_tiles, peel, end);
@@ -211,14 +212,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         do {
             tiles_left = main_loop(stages, acc, tiles_left, max(tiles_left + 1 - chain_length, 0));
             // The end of K belongs to the last segment, unless that is complete.
-            const bool apart = end && !peel && (!SEGMENT || k_tiles % chain_length == 0);
+            const bool apart = end && !PEEL && (!SEGMENT || k_tiles % chain_length == 0);
             if (partial.SEVERAL && (tiles_left >= 0 || apart)) partial.end_chain(acc);
         } while (partial.SEVERAL && tiles_left >= 0);
         if (AHEAD) __syncthreads();  // the fragments read ahead may come from the stage that is written next
         copy_a.source += copy_a.next_tile;
         copy_b.source += copy_b.next_tile;
     }
-    if (end && !peel) {
+    if (end && !PEEL) {
         copy_a.copy_end(stages.first_a + copy_a.place, end);
         copy_b.copy_end(stages.first_b + copy_b.place, end);
         __syncthreads();
@@ -235,16 +236,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         WarpStore<Traits>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own.m, own.n, M, N, alpha,
                                  beta, C, ldc, old);
     else
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i) {
-            const int m = tile.m + row + i / TM * Traits::WSUBM + i % TM;
-            if (m < own.m || m >= M) continue;
-#pragma unroll
-            for (int w = 0; w < WNITER; ++w) {
-                const int n = tile.n + col + w * Traits::WSUBN;
-                store_row<TN, VEC>(C + m * ldc + n, acc[i] + w * TN, N - n, alpha, beta, own.n - n, old, m,
-                                   n);
-            }
-        }
+        VectorStore<Traits>::store(acc, tile.m + row, tile.n + col, own.m, own.n, M, N, alpha, beta, C, ldc,
+                                   old);
     end_after_launch_before();
 }

@@ -8,6 +8,7 @@
 // Traits: BK, PARTIAL_ACCUMULATORS, SEGMENT (steps of k, or 0), THREADS, ROWS, COLS (of accumulators per
 // thread).
 #pragma once
+#include "device/shared_memory.cuh"
 
 template <class Traits>
 struct PartialAccumulators {
@@ -16,10 +17,11 @@ struct PartialAccumulators {
     // The shortest chain, in tiles of K: at least 16 steps of k, or adding up would cost too much.
     static constexpr int SHORTEST = (16 + Traits::BK - 1) / Traits::BK;
 
-    float *kept;       // [ROWS][COLS][THREADS] in shared memory
+    unsigned kept;     // [ROWS][COLS][THREADS] in shared memory, from this thread's first on
     bool any = false;  // whether anything was kept yet
 
-    explicit __device__ __forceinline__ PartialAccumulators(float *kept) : kept(kept) {}
+    explicit __device__ __forceinline__ PartialAccumulators(const float *kept)
+        : kept(shared_address(kept + threadIdx.x)) {}
 
     // Return how many tiles of K one chain spans, of `k_tiles` in all.
     static __device__ __forceinline__ int chain_length(int k_tiles) {
@@ -29,8 +31,8 @@ struct PartialAccumulators {
 
     // Float by float: vectors would tie neighbouring accumulators to neighbouring registers, and the compiler
     // could no longer keep the main loop free of register-bank conflicts.
-    __device__ __forceinline__ float *place(int i, int j) const {
-        return kept + (i * COLS + j) * Traits::THREADS + threadIdx.x;
+    __device__ __forceinline__ unsigned place(int i, int j) const {
+        return kept + 4 * (i * COLS + j) * Traits::THREADS;
     }
 
     // Add what was kept to the accumulators.
@@ -39,7 +41,7 @@ struct PartialAccumulators {
 #pragma unroll
         for (int i = 0; i < ROWS; ++i)
 #pragma unroll
-            for (int j = 0; j < COLS; ++j) acc[i][j] = __fadd_rn(*place(i, j), acc[i][j]);
+            for (int j = 0; j < COLS; ++j) acc[i][j] = __fadd_rn(load_shared(place(i, j)), acc[i][j]);
     }
 
     // End a chain: keep the accumulators, added to what was kept before, and set them to zero.
@@ -49,7 +51,7 @@ struct PartialAccumulators {
         for (int i = 0; i < ROWS; ++i)
 #pragma unroll
             for (int j = 0; j < COLS; ++j) {
-                *place(i, j) = acc[i][j];
+                store_shared(place(i, j), acc[i][j]);
                 acc[i][j] = 0.0f;
             }
         any = true;

@@ -18,8 +18,18 @@ __device__ __forceinline__ void load_fragment(float *fragment, const float *shar
     }
 }
 
-// Read COUNT = 1, 2 or 4 neighbouring floats, in the order of the program relative to all other volatile
-// assembly; the address is aligned to that.
+// Read or write one float, in the order of the program relative to all other volatile assembly. The compiler
+// is done sooner with hundreds of these than with accesses through pointers, whose order it tries to change.
+__device__ __forceinline__ float load_shared(unsigned from) {
+    float value;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
+    return value;
+}
+__device__ __forceinline__ void store_shared(unsigned to, float value) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
+}
+
+// Read COUNT = 1, 2 or 4 neighbouring floats in that order; the address is aligned to that.
 template <int COUNT>
 __device__ __forceinline__ void load_shared(float *value, unsigned from) {
     static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "fragments are read 4, 8 or 16 bytes at a time");
@@ -34,7 +44,7 @@ __device__ __forceinline__ void load_shared(float *value, unsigned from) {
                      : "r"(from)
                      : "memory");
     } else {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value[0]) : "r"(from) : "memory");
+        value[0] = load_shared(from);
     }
 }
 
@@ -55,7 +65,6 @@ __device__ __forceinline__ void store_shared(unsigned to, const float (&value)[C
                          : "memory");
     } else {
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i)
-            asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 4 * i), "f"(value[i]) : "memory");
+        for (int i = 0; i < COUNT; ++i) store_shared(to + 4 * i, value[i]);
     }
 }

@@ -4,6 +4,7 @@
 // Traits: SLICED_K, THREADS_PER_SLICE, ROWS, COLS (of accumulators per thread), SCRATCH_BYTES (of shared
 // memory).
 #pragma once
+#include "device/shared_memory.cuh"
 
 template <class Traits>
 struct SlicedK {
@@ -22,10 +23,10 @@ struct SlicedK {
 
     // Add the accumulators of all slices to those of slice 0.
     static __device__ __forceinline__ void add_up(float *scratch, float (&acc)[ROWS][COLS], int slice) {
-        const int thread = threadIdx.x % THREADS;
+        const unsigned mine = shared_address(scratch + threadIdx.x % THREADS);
         // Float by float: see device/partial_accumulators.cuh for why.
         auto place = [&](int s, int i, int j) {
-            return scratch + ((s * PASS_ROWS + i) * COLS + j) * THREADS + thread;
+            return mine + 4 * ((s * PASS_ROWS + i) * COLS + j) * THREADS;
         };
 #pragma unroll
         for (int first = 0; first < ROWS; first += PASS_ROWS) {
@@ -34,17 +35,17 @@ struct SlicedK {
 #pragma unroll
                 for (int i = 0; i < PASS_ROWS; ++i)
 #pragma unroll
-                    for (int j = 0; j < COLS; ++j) *place(slice - 1, i, j) = acc[first + i][j];
+                    for (int j = 0; j < COLS; ++j) store_shared(place(slice - 1, i, j), acc[first + i][j]);
             }
             __syncthreads();  // all slices have written
             if (slice == 0) {
-#pragma unroll
+#pragma unroll 1
                 for (int s = 0; s < SLICES - 1; ++s)
 #pragma unroll
                     for (int i = 0; i < PASS_ROWS; ++i)
 #pragma unroll
                         for (int j = 0; j < COLS; ++j)
-                            acc[first + i][j] = __fadd_rn(acc[first + i][j], *place(s, i, j));
+                            acc[first + i][j] = __fadd_rn(acc[first + i][j], load_shared(place(s, i, j)));
             }
         }
     }
