@@ -2,7 +2,6 @@
 """Order the curves of a shipped tuning file, the most useful config of each rung first.
 
     tools/order_curves.py sm_90
-    tools/order_curves.py sm_90 --most-loss 0.001    first leave out curves that together are worth at most so much
 
 Of two configs that are predicted to be about as fast, `sgemm` takes the one that comes first; see ``docs/tuning.md``.
 So the fewest kernels are needed if each config in turn is close to the best on most problems that the ones before it
@@ -27,7 +26,7 @@ from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.database_entries import Content, Curve
 from fastsgemm.problem import LAYOUTS, Problem
 
-SEED, RANDOM, LARGE, LAYERS = 7, 1500, 1500, 3000
+SEED, RANDOM, LAYERS = 7, 1500, 3000
 WIDTHS = (1024, 2048, 3072, 4096, 8192, 11008)  # of linear layers
 LAYER_WEIGHT = 10
 MOST_TIMES = 9.0  # relative to the best; a config that is slower counts as this slow in a mean
@@ -37,14 +36,12 @@ def problems() -> Iterator[tuple[Problem, int]]:
     """Yield random problems, aligned and not, and batches of linear layers, each with its weight."""
     generator = random.Random(SEED)
 
-    def extent(least: int, step: int = 1, most: int = 8192) -> int:
-        return max(step, round(least * (most / least) ** generator.random()) // step * step)
+    def extent(least: int, step: int = 1) -> int:
+        return max(step, round(least * (8192 / least) ** generator.random()) // step * step)
 
     for step in (1, 4):
         for _ in range(RANDOM):
             yield Problem(extent(step), extent(16, step), extent(16, step), generator.choice(LAYOUTS)), 1
-        for _ in range(LARGE):
-            yield Problem(*(extent(64, step, 12288) for _ in range(3)), generator.choice(LAYOUTS)), 1
     for _ in range(LAYERS):
         widths = generator.choice(WIDTHS), generator.choice(WIDTHS)
         yield Problem(extent(1), *widths, generator.choice(("NN", "NT"))), LAYER_WEIGHT
@@ -88,32 +85,10 @@ def greedy(times: np.ndarray, weights: np.ndarray, groups: Sequence[list[int]]) 
     return order
 
 
-def useful(times: np.ndarray, most_loss: float) -> list[int]:
-    """Return the columns of `times` that are left when the least useful one goes, as often as the loss allows.
-
-    The loss is how much longer, in the mean of the logarithm, problems take without the columns that went.
-    """
-    kept = list(range(times.shape[1]))
-    logarithms = np.log(np.minimum(times, MOST_TIMES))
-
-    def loss(without: int) -> float:
-        return float(logarithms[:, [column for column in kept if column != without]].min(axis=1).mean())
-
-    while len(kept) > 1:
-        least = min(kept, key=loss)
-        if loss(least) > most_loss:
-            break
-        kept.remove(least)
-    return kept
-
-
-def ordered(content: Content, most_loss: float) -> Content:
-    """Return a file with its useful curves in order; those of rungs not used by default come first and all stay."""
+def ordered(content: Content) -> Content:
+    """Return a file with its curves in order; those of rungs that `sgemm` does not use by default come first."""
     names = [rung.name for rung in rungs.DEFAULTS]
     curves = [curve for name in names for curve in content.curves if curve.rung == name]
-    times, weights = relative_times(content, curves)
-    kept = useful(times, most_loss)
-    curves, times = [curves[at] for at in kept], times[:, kept]
     recorded = {record.config.kernel for record in content.records}
     groups = [
         [at for at, one in enumerate(curves) if one.rung == name and (one.config in recorded) is in_records]
@@ -121,7 +96,7 @@ def ordered(content: Content, most_loss: float) -> Content:
         for in_records in (True, False)
     ]
     others = [curve for curve in content.curves if curve.rung not in names]
-    order = greedy(times, weights, groups)
+    order = greedy(*relative_times(content, curves), groups)
     return structs.replace(content, curves=(*others, *(curves[at] for at in order)))
 
 
@@ -129,12 +104,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; the module docstring describes it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("arch", help="the architecture of the file, such as sm_90")
-    parser.add_argument("--most-loss", type=float, default=0.0, help="in mean predicted time; default: 0")
     options = parser.parse_args(arguments)
     content = database.shipped(options.arch)
     if not content.curves:
         parser.error(f"no curves are shipped for {options.arch}")
-    database_writing.write(database.shipped_path(options.arch), ordered(content, options.most_loss))
+    database_writing.write(database.shipped_path(options.arch), ordered(content))
     return 0
 
 

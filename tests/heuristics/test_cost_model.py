@@ -114,8 +114,8 @@ def test_whole_waves_are_predicted_as_computed_by_hand(problem, multiprocessors,
 LEFT_OUT = [
     ("autotuned", 72, 0.18, 0.45),
     ("warptiled", 72, 0.20, 0.75),
-    ("pipelined", 69, 0.11, 0.40),
-    ("skinny", 45, 0.07, 0.20),
+    ("pipelined", 78, 0.11, 0.40),
+    ("skinny", 69, 0.07, 0.20),
 ]
 
 
@@ -473,8 +473,8 @@ def test_what_rung_9_reads_in_pairs_counts_a_third_of_what_is_read_float_by_floa
 ERRORS = [
     ("autotuned", 34, 0.05, 0.15),
     ("warptiled", 26, 0.05, 0.13),
-    ("pipelined", 5, 0.12, 0.45),
-    ("skinny", 9, 0.14, 0.49),
+    ("pipelined", 8, 0.12, 0.45),
+    ("skinny", 17, 0.14, 0.49),
 ]
 
 

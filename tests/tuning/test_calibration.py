@@ -15,22 +15,22 @@ from fastsgemm.heuristics.database_entries import Curve, Fitted, Point, Tools
 from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import Problem
 from fastsgemm.tuning import problem_sets, tuner
-from fastsgemm.tuning.calibration import calibrated, contenders
+from fastsgemm.tuning.calibration import calibrated
 
 CONFIG = PipelinedConfig(64, 64, 16, 8, 4, 32, 64, 2)
 DEEP = [Problem(64 * n, 64 * n + 64, 4096) for n in range(4, 12)]
 TOOLS = Tools("driver", "13.0", "2026-01-01")
 
 
-def curve(config=CONFIG, step=1e-5):
-    """A curve of blocks that cost 4 us and, if nothing else is said, 10 ns a step; two fit on a multiprocessor."""
+def curve():
+    """A curve of blocks that cost 4 us and 10 ns a step, of which two fit on a multiprocessor."""
 
     def ms(problem):
         waves = math.ceil(math.ceil(problem.M / 64) * math.ceil(problem.N / 64) / 264)
-        return waves * (0.004 + step * problem.K)
+        return waves * (0.004 + 1e-5 * problem.K)
 
-    points = tuple(Point(p, ms(p)) for p in probes_of(config, 2, 132).problems())
-    return Curve("sm_90", "Fake 9000", 132, "pipelined", config, 2, points, TOOLS)
+    points = tuple(Point(p, ms(p)) for p in probes_of(CONFIG, 2, 132).problems())
+    return Curve("sm_90", "Fake 9000", 132, "pipelined", CONFIG, 2, points, TOOLS)
 
 
 def predicted(one, problem):
@@ -38,21 +38,16 @@ def predicted(one, problem):
     return {parts: ms for _, parts, ms in model.times(problem)}
 
 
-def calibrated_on(problems, measure, curves=None):
-    curves = [curve()] if curves is None else curves
-    return calibrated(curves, contenders(curves, problems, 232448, Fitted()), measure)
-
-
 @pytest.mark.parametrize("factor", [0.8, 1.0, 1.5])
 def test_the_steps_of_k_are_scaled_to_what_was_measured(factor):
-    plain = curve()
+    plain = predicted_steps = curve()
 
     def measure(problem, rung, config):
         assert rung is rungs.find("pipelined")
         once, twice = (predicted(structs.replace(plain, calibration=c), problem)[config.SPLIT_K] for c in (1.0, 2.0))
         return once + (factor - 1) * (twice - once)
 
-    (found,) = calibrated_on(DEEP, measure, [plain])
+    (found,) = calibrated([predicted_steps], DEEP, measure, 232448, Fitted())
     assert found.calibration == pytest.approx(factor, rel=1e-6)
     assert predicted(found, DEEP[0])[1] == pytest.approx(measure(DEEP[0], rungs.find("pipelined"), CONFIG), rel=1e-6)
 
@@ -62,47 +57,21 @@ def test_a_calibration_changes_only_the_steps_of_k():
     assert predicted(structs.replace(curve(), calibration=2.0), short)[1] == pytest.approx(predicted(curve(), short)[1])
 
 
-def test_a_curve_that_cannot_be_timed_stays_as_it_is():
-    (found,) = calibrated_on(DEEP, lambda *_: None)
+def test_a_curve_that_was_timed_too_seldom_stays_as_it_is():
+    (found,) = calibrated([curve()], DEEP[:2], lambda *_: 100.0, 232448, Fitted())
     assert found.calibration == 1.0
-
-
-def test_only_the_fastest_configs_of_a_problem_are_timed():
-    """The fewer a config's steps cost, the faster it is; each is timed with the parts of K of its least time."""
-    configs = [CONFIG.replace(GROUP_M=group) for group in (1, 2, 3, 4, 5, 6, 7, 8, 9)]
-    curves = [curve(config, step=1e-5 * (1 + n)) for n, config in enumerate(configs)]
-    asked = contenders(curves, DEEP, 232448, Fitted())
-    assert {one.problem for one in asked} <= {*DEEP} and {one.config.kernel for one in asked} == {*configs[:6]}
-    for one in asked:
-        mine = next(each for each in curves if each.config == one.config.kernel)
-        assert one.ms == pytest.approx(min(predicted(mine, one.problem).values()))
-
-
-def test_a_config_that_is_seldom_fast_gets_about_the_mean_of_all():
-    """It is among the fastest on one problem, and its steps take twice as long there as is predicted."""
-    often, seldom = curve(), curve(CONFIG.replace(GROUP_M=3))
-    asked = contenders([often], DEEP, 232448, Fitted())
-    others = len(asked)
-    asked.append(asked[0]._replace(config=asked[0].config.replace(GROUP_M=3)))
-
-    def measure(problem, rung, config):
-        known = next(one for one in asked if one.problem == problem)
-        return known.ms + known.steps * (1.0 if config.GROUP_M == 3 else 0.0)
-
-    first, second = calibrated([often, seldom], asked, measure)
-    mean = math.log(2.0) / (others + 1)
-    assert math.log(first.calibration) == pytest.approx(3 * mean / (others + 3))
-    assert math.log(second.calibration) == pytest.approx((math.log(2.0) + 3 * mean) / 4)
+    (found,) = calibrated([curve()], DEEP, lambda *_: None, 232448, Fitted())
+    assert found.calibration == 1.0
 
 
 def test_problems_whose_time_is_mostly_that_of_the_blocks_do_not_count():
     shallow = [Problem(64 * n, 64, 16) for n in range(1, 8)]
-    (found,) = calibrated_on(shallow, lambda *_: 100.0)
+    (found,) = calibrated([curve()], shallow, lambda *_: 100.0, 232448, Fitted())
     assert found.calibration == 1.0
 
 
 def test_one_mishap_does_not_decide():
-    (found,) = calibrated_on(DEEP, lambda *_: 1e6)
+    (found,) = calibrated([curve()], DEEP, lambda *_: 1e6, 232448, Fitted())
     assert found.calibration == pytest.approx(3.0)
 
 

@@ -22,7 +22,7 @@ Multiprocessors = Annotated[int, Meta(ge=1, le=2**16)]
 Blocks = Annotated[int, Meta(ge=1, le=32)]  # resident on a multiprocessor, on every architecture
 Calibration = Annotated[float, Meta(ge=0.1, le=10.0)]
 _Cost = Annotated[float, Meta(ge=0.0, le=10.0)]
-# By layout; one number, of an earlier version, is of all. (msgspec 0.22 misreads a union with a tuple of fixed length.)
+# By layout, or one number for all. msgspec 0.22 misreads a union with a tuple of fixed length, so this is a list.
 AccumulatorsCost = Annotated[list[_Cost], Meta(min_length=4, max_length=4)] | _Cost
 Row = tuple[Extent, Extent, Extent, Ms]  # M, N, K and the time
 

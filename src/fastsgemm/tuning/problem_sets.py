@@ -105,7 +105,7 @@ def _drawn(count: int) -> tuple[Problem, ...]:
     found: list[Problem] = []
     while len(found) < count:
         turn, layout = divmod(len(found), len(LAYOUTS))
-        M, N, K = (8 * round(2 ** generator.uniform(3.0, 9.5)) + turn % 2 for _ in range(3))
+        M, N, K = (32 * round(2 ** generator.uniform(3.0, 7.5)) + turn % 2 for _ in range(3))
         problem = Problem(M, N, K, LAYOUTS[layout])
         if 5 * 10**8 <= problem.flops <= 2 * 10**10:
             found.append(problem)
@@ -113,4 +113,4 @@ def _drawn(count: int) -> tuple[Problem, ...]:
 
 
 # The curves of the standard set are calibrated on these. They are unlike the probes of a curve: narrow, deep, large.
-CALIBRATION = _drawn(160)
+CALIBRATION = _drawn(32)

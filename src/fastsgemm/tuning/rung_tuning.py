@@ -14,7 +14,7 @@ from fastsgemm.heuristics.database_entries import Curve, Point
 from fastsgemm.heuristics.probes import Probes, probes_of
 from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.rungs import Rung
-from fastsgemm.tuning.calibration import calibrated, contenders
+from fastsgemm.tuning.calibration import calibrated
 from fastsgemm.tuning.candidates import distinct, of_suitable_size, with_each_split, with_filling_split, worth_trying
 from fastsgemm.tuning.evaluator import Job, job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome, Tuned
@@ -257,22 +257,20 @@ class RungTuning:
     def measure_curves(self, configs: Sequence[Config]) -> None:
         """Measure the curve of each config and, except in a quick run, calibrate them."""
         self._title("curves")
-        curves = self._curves(self._measurable(configs))
+        others = self._problems if self._plan.quick else self._space.calibration
+        curves = self._curves(self._measurable(configs, others))
         if curves and self._space.calibration and not self._plan.quick:
-            asked = contenders(curves, self._space.calibration, self._limit, self._fitted)
-            self._sweep.prepare(job_of(self._arch, one.rung, one.config, one.problem) for one in asked)
-            self._sweep.progress.begin("calibrate", _CALIBRATION_REPEATS * len(asked))
-            curves = calibrated(curves, asked, self._measured)
+            self._sweep.progress.begin("calibrate", _CALIBRATION_REPEATS * len(curves) * len(others))
+            curves = calibrated(curves, others, self._measured, self._limit, self._fitted)
         self._outcome.curves += curves
 
-    def _measurable(self, configs: Sequence[Config]) -> list[Probes]:
-        """Compile the kernels of the curves, and return the probes of the configs that compile.
+    def _measurable(self, configs: Sequence[Config], others: Sequence[Problem]) -> list[Probes]:
+        """Compile the kernels of the curves and of other problems, and return the probes of the configs that compile.
 
-        In a quick run, those of the problems are compiled with them: one batch keeps all cores busy. They are ordered
-        by config, so that some configs are complete if the time is up before the end.
+        All are compiled in one batch, because that keeps all cores busy. They are ordered by config, so that some
+        configs are complete if the time is up before the end.
         """
         quick, sweep = self._plan.quick, self._sweep
-        others = self._problems if quick else ()
         needed = {config: self._curve_kernels(config) for config in configs}
         shipped = [job_of(self._arch, self._rung, self._shipped(p), p) for p in others] if quick else []
         wanted = [job for config in configs for job in (*needed[config], *self._kernels(config, others))]
