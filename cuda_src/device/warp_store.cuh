@@ -6,7 +6,6 @@
 // Traits: TM, TN, WNITER, WSUBM, WSUBN, ROWS, COLS, THREADS_PER_SLICE, SCRATCH_BYTES (of shared memory).
 #pragma once
 #include "device/epilogue.cuh"
-#include "device/shared_memory.cuh"
 
 template <class Traits>
 struct WarpStore {
@@ -44,22 +43,16 @@ struct WarpStore {
         const int lane = threadIdx.x % 32;
         float *const mine =
             scratch + threadIdx.x % Traits::THREADS_PER_SLICE / 32 * (PASS_ROWS * WNITER * PATCH);
-        const unsigned to = shared_address(mine + lane);
         m += lane / ABREAST * TM;
         n += lane % ABREAST;
-#pragma unroll 1
+#pragma unroll
         for (int first = 0; first < ROWS; first += PASS_ROWS) {
             if (first) __syncwarp();  // the lanes have read the pass before
 #pragma unroll
-            for (int pass = 0; pass < ROWS; pass += PASS_ROWS) {
-                if (pass != first) continue;  // registers cannot be indexed: each pass has its own
+            for (int i = 0; i < PASS_ROWS; ++i)
 #pragma unroll
-                for (int i = 0; i < PASS_ROWS; ++i)
-#pragma unroll
-                    for (int j = 0; j < COLS; ++j)
-                        store_shared(to + 4 * ((i * WNITER + j / TN) * PATCH + j % TN * LD),
-                                     acc[pass + i][j]);
-            }
+                for (int j = 0; j < COLS; ++j)
+                    mine[(i * WNITER + j / TN) * PATCH + j % TN * LD + lane] = acc[first + i][j];
             __syncwarp();  // the lanes have written
             const float *const from = mine + lane % TN * LD + lane / TN;
             const auto store_rows = [&](bool reads_old) {
