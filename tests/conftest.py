@@ -6,7 +6,6 @@ import re
 import warnings
 from collections import Counter
 from functools import cache, lru_cache
-from itertools import islice
 from types import SimpleNamespace
 
 import compilations
@@ -210,31 +209,14 @@ def product_kernel(constants):
     return for_batch(kernel, 4, 6, 9)
 
 
-def walk(constants, M, N):
-    """Yield the rows and columns of each tile of C, in the order of the blocks of rung 9."""
-    rows, columns = range(0, M, constants.BM), range(0, N, constants.BN)
-    for first in range(0, len(rows), constants.GROUP_M):
-        for n in columns:
-            for m in rows[first : first + constants.GROUP_M]:
-                yield slice(m, m + constants.BM), slice(n, n + constants.BN)
-
-
 def parts_kernel(constants):
-    """The same for a rung that splits K: which part and which tile a block computes follows from the grid."""
+    """The same for a rung that splits K: which part a block computes follows from the grid."""
 
     def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, k_chunk, split_stride, blocks, source=None):
         A = at(pa, (M, K), (1, lda) if constants.TRANS_A else (lda, 1))
         B = at(pb, (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1))
         trans_c = getattr(constants, "TRANS_C", 0)  # rung 9 does not have it
-        tiles = -(-int(M) // constants.BM) * -(-int(N) // constants.BN)
-        if blocks < tiles:
-            C = at(pc, (M, N), (ldc, 1))
-            whole = C.copy()
-            store(whole, alpha * (A @ B if K else np.zeros((M, N), np.float32)), beta, source)
-            for tile in islice(walk(constants, M, N), blocks):
-                C[tile] = whole[tile]
-            return
-        parts, rest = divmod(blocks, tiles)
+        parts, rest = divmod(blocks, -(-int(M) // constants.BM) * -(-int(N) // constants.BN))
         assert rest == 0 and parts * k_chunk >= K and (source is None or parts == 1)
         for part in range(parts):
             steps = slice(min(part * k_chunk, K), min((part + 1) * k_chunk, K))

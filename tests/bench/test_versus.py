@@ -104,12 +104,12 @@ def test_the_kernels_of_both_shares_are_compiled(monkeypatch):
     compiled = []
     monkeypatch.setattr(module.compiler, "cubin", lambda *one: compiled.append(one))
     choices = tuple(choose.choose(H200, None, problem) for problem in (Problem(64, 100, 64), Problem(8, 100, 64)))
-    monkeypatch.setattr(cutting, "find", lambda *given: Cut((64, 0), choices, 1.0))
+    monkeypatch.setattr(cutting, "find", lambda *given: Cut(0, 64, choices, 1.0))
     assert module.compile_ahead(H200, [Sample(Problem(72, 100, 64))]) == 2
     assert {kernel for _, kernel, _ in compiled} == {choice.rung.kernel for choice in choices}
 
 
 def test_a_row_says_where_c_is_cut(versus, monkeypatch):
     assert versus.row(Sample(Problem(33, 17, 40)), 0.0)["cut"] == ""
-    monkeypatch.setattr(cutting, "find", lambda *given: Cut((16, 0), (None, None), 1.0))
+    monkeypatch.setattr(cutting, "find", lambda *given: Cut(0, 16, (None, None), 1.0))
     assert versus.row(Sample(Problem(33, 17, 40)), 0.0)["cut"] == "row 16"

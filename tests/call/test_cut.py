@@ -11,34 +11,27 @@ from fastsgemm.heuristics import cutting, packing
 from fastsgemm.heuristics.choose import PREDICTED, Choice
 from fastsgemm.heuristics.cutting import Cut
 
-LARGE = PipelinedConfig(32, 16, 8, 4, 2, 16, 16, 1, CP_ASYNC=0, GROUP_M=2)
+LARGE = PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, CP_ASYNC=0)
 SMALL = SkinnyConfig(BM=4, BN=32, BK=16, TN=4, TK=4)
 M, N, K = 70, 75, 37
-ROW, COLUMN, CORNER = (64, 0), (0, 64), (64, 32)  # where the second share begins; the corner is three tiles
-# That place, and the parts of K of each share.
-WAYS = [*product((ROW, COLUMN), ((1, 1), (2, 1), (1, 2), (2, 2))), *product((CORNER,), ((1, 1), (1, 2)))]
+WAYS = [*product((0, 1), ((1, 1), (2, 1), (1, 2), (2, 2)))]  # the axis, and the parts of K of each share
 
 
 @pytest.fixture
 def cut(device, monkeypatch):
     """Return a function that lets every C be cut there, with parts of K for each share."""
 
-    def at(place, parts=(1, 1), which=(False, False)):
+    def at(axis, place, parts=(1, 1), which=(False, False)):
         configs = (LARGE.replace(SPLIT_K=parts[0]), SMALL.replace(SPLIT_K=parts[1]))
         first, second = (
             Choice(rungs.find(name), config, PREDICTED, None, 1.0)
             for name, config in zip(("pipelined", "skinny"), configs, strict=True)
         )
-        monkeypatch.setattr(cutting, "find", lambda *given: Cut(place, (first, second), 2.0))
+        monkeypatch.setattr(cutting, "find", lambda *given: Cut(axis, place, (first, second), 2.0))
         monkeypatch.setattr(packing, "select", lambda *given, **named: packing.Selection(first, which))
         device.prepared.clear()
 
     return at
-
-
-def place_in(of_c, place):
-    """The same place, where the kernel computes the transposed C: the rows of a corner are its columns."""
-    return place[::-1] if of_c == "T" and all(place) else place
 
 
 def stored(x, letter, padding):
@@ -53,10 +46,10 @@ def stored(x, letter, padding):
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("of_c", ["N", "T"])
 @pytest.mark.parametrize("padding", [0, 3])
-@pytest.mark.parametrize(("place", "parts"), WAYS)
-def test_the_product_is_that_of_the_operands(device, on_device, random, cut, layout, of_c, padding, place, parts):
+@pytest.mark.parametrize(("axis", "parts"), WAYS)
+def test_the_product_is_that_of_the_operands(device, on_device, random, cut, layout, of_c, padding, axis, parts):
     for which in ((False, False), (True, False), (False, True), (True, True)):
-        cut(place_in(of_c, place), parts, which)
+        cut(axis, 64, parts, which)
         A, B, C = random(M, K), random(K, N), stored(random(M, N), of_c, padding)
         wanted = 1.5 * (A.astype(np.float64) @ B) - 0.5 * C
         given = [on_device(stored(x, letter, padding)) for x, letter in zip((A, B), layout, strict=True)]
@@ -69,10 +62,10 @@ def test_the_product_is_that_of_the_operands(device, on_device, random, cut, lay
     assert not any(each.open for each in device.made)
 
 
-@pytest.mark.parametrize("place", [ROW, COLUMN])
-def test_the_partial_sums_of_both_shares_lie_apart(device, on_device, random, cut, place):
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_partial_sums_of_both_shares_lie_apart(device, on_device, random, cut, axis):
     """The second share may write its own while those of the first are read."""
-    cut(place, (2, 2))
+    cut(axis, 64, (2, 2))
     sgemm(on_device(random(M, K)), on_device(random(K, N)))
     (workspace,) = device.made
     first, second = ((int(given[9]), 4 * 2 * int(given[0]) * int(given[1])) for _, given in device.launched[::2])
@@ -93,19 +86,19 @@ SOURCES = {
 
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("of_out", ["N", "T"])
-@pytest.mark.parametrize(("place", "parts"), WAYS)
-def test_each_share_reads_its_own_part_of_a_source(device, on_device, random, cut, kind, of_out, place, parts):
-    cut(place_in(of_out, place), parts)
+@pytest.mark.parametrize(("axis", "parts"), WAYS)
+def test_each_share_reads_its_own_part_of_a_source(device, on_device, random, cut, kind, of_out, axis, parts):
+    cut(axis, 64, parts)
     A, B, source = random(M, K), random(K, N), SOURCES[kind](random)
     out = stored(np.full((M, N), np.nan, np.float32), of_out, 3)
     sgemm(on_device(A), on_device(B), 1.5, -0.5, on_device(source), out=on_device(out))
     np.testing.assert_allclose(out, 1.5 * (A.astype(np.float64) @ B) - 0.5 * source, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("place", [ROW, COLUMN, CORNER])
+@pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("kind", ["repeated rows", "repeated columns", "backwards", "no unit stride", "strided C"])
-def test_operands_of_any_strides(device, on_device, random, cut, place, kind):
-    cut(place, which=(True, True))
+def test_operands_of_any_strides(device, on_device, random, cut, axis, kind):
+    cut(axis, 64, which=(True, True))
     A, B, C = random(M, K), random(K, N), random(M, N)
     if kind == "repeated rows":
         A, B = np.broadcast_to(A[:1], (M, K)), np.broadcast_to(B[:1], (K, N))
@@ -122,9 +115,9 @@ def test_operands_of_any_strides(device, on_device, random, cut, place, kind):
     np.testing.assert_allclose(C, wanted, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize(("place", "parts"), [(ROW, (2, 1)), (COLUMN, (2, 1)), (CORNER, (1, 2))])
-def test_what_is_not_needed_is_not_read(device, on_device, random, cut, place, parts):
-    cut(place, parts, (True, True))
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_is_not_needed_is_not_read(device, on_device, random, cut, axis):
+    cut(axis, 64, (2, 1), (True, True))
     A, B, C = (np.full(shape, np.nan, np.float32) for shape in ((M, K), (K, N), (M, N)))
     sgemm(on_device(random(M, K)), on_device(random(K, N)), 1.0, 0.0, on_device(C))
     assert np.isfinite(C).all()
@@ -135,7 +128,7 @@ def test_what_is_not_needed_is_not_read(device, on_device, random, cut, place, p
 
 @pytest.mark.parametrize("missing", ["pipelined", "skinny", "reduce_parts", "pack"])
 def test_a_capture_without_all_kernels_fails_before_anything_is_launched(device, on_device, random, cut, missing):
-    cut(ROW, (1, 2), (True, False))
+    cut(0, 64, (1, 2), (True, False))
     given = on_device(random(M, K)), on_device(random(K, N))
     sgemm(*given)
     device.prepared.clear()

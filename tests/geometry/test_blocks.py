@@ -6,7 +6,7 @@ import pytest
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import Source
 from fastsgemm.geometry.layout import Stored
-from fastsgemm.geometry.variants import Operand, Span
+from fastsgemm.geometry.variants import Operand
 
 M, N, K = 40, 44, 48
 FIRST, SHAPE = (5, 7), (20, 12)
@@ -35,7 +35,7 @@ def test_the_operands_of_a_share_lie_where_those_of_a_slice_do(trans, padding, m
         view = memory[:, :length].T if trans else memory[:, :length]
         whole.append(Operand(shape, Stored(trans, length + padding), misalignment, (16,)))
         expected.append((view[own].shape, (misalignment + place(memory, view[own])) % 16, place(memory, view[own])))
-    shares = variants.share(*whole, Span((m, rows), (n, columns)))
+    shares = variants.share(*whole, (m, rows), (n, columns))
     assert [(one.shape, one.misalignment) for one in shares] == [one[:2] for one in expected]
     assert all(one.how == given.how and one.steps == (16,) for one, given in zip(shares, whole, strict=True))
     firsts = ((m, 0), (0, n), (m, n))

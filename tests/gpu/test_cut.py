@@ -19,9 +19,6 @@ SMALL = {
     "rung 10": Choice(rungs.find("skinny"), SkinnyConfig(BM=4, BN=32, BK=64, TN=4, TK=8), PREDICTED, None, 1.0),
 }
 M, N, K = 2000, 1500, 333
-# Where the second share begins. A corner is the last two columns of the last eight rows of 64 x 64 tiles, of which a
-# column-major C has the last two rows of the last eight columns.
-PLACES = [((1984, 0), "N"), ((0, 1472), "N"), ((1536, 1408), "N"), ((1920, 1024), "T")]
 
 
 @pytest.fixture
@@ -29,62 +26,43 @@ def cut(gpu, monkeypatch):
     """Return a function that lets every C be cut there."""
     monkeypatch.setattr(packing, "select", lambda *given, **named: packing.Selection(LARGE))
 
-    def at(place, small):
-        monkeypatch.setattr(cutting, "find", lambda *given: Cut(place, (LARGE, small), 2.0))
+    def at(axis, place, small):
+        monkeypatch.setattr(cutting, "find", lambda *given: Cut(axis, place, (LARGE, small), 2.0))
         gpu.prepared.clear()
 
     yield at
     gpu.prepared.clear()
 
 
-def by_shares(place, small, a, b, alpha, beta, c):
-    """The same by two products, in a new C; the first computes a corner, too, and the second computes it again."""
-    row, column = place
-    first = (slice(None), slice(None)) if row and column else (slice(row or None), slice(column or None))
-    found = c.clone()
-    for span, choice in ((first, LARGE), ((slice(row, None), slice(column, None)), small)):
-        rows, columns = span
-        found[span] = c[span]
-        sgemm(a[rows], b[:, columns], alpha, beta, found[span], rung=choice.rung, config=choice.config)
-    return found
-
-
-def drawn(torch, shape, letter):
-    """A matrix, column-major for T."""
-    x = torch.randn(shape, device="cuda")
-    return x.T.contiguous().T if letter == "T" else x
+def spans(axis, place):
+    """The rows and columns of both shares."""
+    both = slice(None, place), slice(place, None)
+    return [(one, slice(None)) if axis == 0 else (slice(None), one) for one in both]
 
 
 @pytest.mark.parametrize("small", SMALL)
-@pytest.mark.parametrize(("layout", "place"), [*product(LAYOUTS, PLACES)])
-def test_a_cut_product_has_the_bits_of_two(torch, cut, layout, place, small):
-    at, of_c = place
-    a, b, c = (drawn(torch, *each) for each in (((M, K), layout[0]), ((K, N), layout[1]), ((M, N), of_c)))
-    expected = by_shares(at, SMALL[small], a, b, 1.5, -0.5, c)
-    cut(at, SMALL[small])
+@pytest.mark.parametrize(("layout", "axis"), [*product(LAYOUTS, (0, 1))])
+def test_a_cut_product_has_the_bits_of_two(torch, cut, layout, axis, small):
+    place = 1984 if axis == 0 else 1472
+    a, b, c = (torch.randn(shape, device="cuda") for shape in ((M, K), (K, N), (M, N)))
+    a, b = (x.T.contiguous().T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True))
+    expected = c.clone()
+    for (rows, columns), choice in zip(spans(axis, place), (LARGE, SMALL[small]), strict=True):
+        sgemm(a[rows], b[:, columns], 1.5, -0.5, expected[rows, columns], rung=choice.rung, config=choice.config)
+    cut(axis, place, SMALL[small])
     assert torch.equal(sgemm(a, b, 1.5, -0.5, c), expected)
 
 
 @pytest.mark.parametrize("small", SMALL)
-@pytest.mark.parametrize(("at", "of_c"), PLACES)
-def test_all_of_a_cut_c_is_written_and_a_source_is_read(torch, cut, at, of_c, small):
-    a, b, source = (drawn(torch, *each) for each in (((M, K), "N"), ((K, N), "N"), ((M, N), of_c)))
-    cut(at, SMALL[small])
-    nothing = torch.full_like(source, float("nan"))
-    found, added = sgemm(a, b, C=nothing.clone()), sgemm(a, b, 1.0, 0.5, source, out=nothing.clone())
-    assert torch.equal(found, by_shares(at, SMALL[small], a, b, 1.0, 0.0, nothing))
-    assert torch.equal(added, by_shares(at, SMALL[small], a, b, 1.0, 0.5, source))
-
-
-@pytest.mark.parametrize("small", SMALL)
-@pytest.mark.parametrize("place", [(0, 4096), (3584, 4096)])
 @pytest.mark.parametrize("captured", [False, True])
-def test_what_comes_next_waits_for_both_shares(torch, cut, small, captured, place):
+def test_what_comes_next_waits_for_both_shares(torch, cut, small, captured):
     """The second share is done long before the first one, and does not wait for it to begin."""
     shape, K = (4096, 4160), 4096
     a, b = torch.randn(shape[0], K, device="cuda"), torch.randn(K, shape[1], device="cuda")
-    expected = by_shares(place, SMALL[small], a, b, 1.0, 0.0, torch.zeros(shape, device="cuda"))
-    cut(place, SMALL[small])
+    expected = torch.empty(shape, device="cuda")
+    for (rows, columns), choice in zip(spans(1, 4096), (LARGE, SMALL[small]), strict=True):
+        sgemm(a[rows], b[:, columns], C=expected[rows, columns], rung=choice.rung, config=choice.config)
+    cut(1, 4096, SMALL[small])
     stream = torch.cuda.Stream()
     c, copy = torch.empty(shape, device="cuda"), torch.empty(shape, device="cuda")
     torch.cuda.synchronize()

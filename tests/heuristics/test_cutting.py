@@ -10,7 +10,7 @@ from fastsgemm.call import dispatch
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Stored
-from fastsgemm.geometry.variants import Operand, Span
+from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import choose, cutting, packing, selection, whole_waves
 from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.problem import LAYOUTS, Problem
@@ -49,7 +49,7 @@ def select(shape=(M, N), steps=K, **how):
 
 
 def spans(selected, shape=(M, N)):
-    return [(span.rows, span.columns) for span in selected.cut.spans(shape)]
+    return list(selected.cut.spans(shape))
 
 
 def test_c_is_cut_where_both_shares_take_less_than_the_whole(times):
@@ -95,66 +95,38 @@ def test_a_measured_time_is_given_up_only_for_a_clear_gain(times, monkeypatch):
 
 @pytest.fixture
 def waves(times, monkeypatch):
-    """Return a function that says where a first share of whole waves ends, and how many milliseconds it takes.
+    """Return a function that says where a first share of whole waves ends, and how many milliseconds it takes."""
 
-    It is that of another config, or that of the whole product with fewer blocks.
-    """
+    def offer(axis, end, ms):
+        choice = choose.Choice(packing.READER, CONFIG, choose.PREDICTED, None, ms)
+        monkeypatch.setattr(whole_waves, "quickest", lambda *given: whole_waves.FirstShare(axis, end, choice))
 
-    def offer(end, ms, name="quickest"):
-        def share(device, call, dense, choice=None):
-            choice = choice or choose.choose(device, None, Problem(M, N, K))
-            return whole_waves.FirstShare(end, replace(choice, ms=ms))
-
-        monkeypatch.setattr(whole_waves, name, share)
-
-    monkeypatch.setattr(whole_waves, "quickest", lambda *given: None)
-    monkeypatch.setattr(whole_waves, "with_fewer_blocks", lambda *given: None)
     return offer
 
 
 def test_whole_waves_end_with_a_row_or_a_column(times, waves):
-    waves((768, 0), 64.0)
+    waves(0, 768, 64.0)
     times |= {(232, N): 10.0, (960, N): 88.0, (40, N): 3.0}
     assert spans(select()) == [((0, 768), (0, N)), ((768, 232), (0, N))]
-    waves((0, 640), 64.0)
+    waves(1, 640, 64.0)
     assert str(select().cut) == "row 960"
     times[M, 260] = 10.0
     assert spans(select()) == [((0, M), (0, 640)), ((0, M), (640, 260))]
-    waves((0, 640), 100 / CLOSE - 9.99)
+    waves(1, 640, 100 / CLOSE - 9.99)
     assert str(select().cut) == "row 960"
     times[960, N] = 100.0
     assert select().cut is None
 
 
-@pytest.mark.parametrize(
-    ("first", "most"),
-    [
-        (90.0, 7.5),  # three quarters of what the last wave takes
-        (98.0, 1.0),  # one per cent of the whole is gained
-        (98.5, 0.5),
-    ],
-)
-@pytest.mark.parametrize("rule", [choose.EXACT, choose.PREDICTED])
-def test_fewer_blocks_leave_out_a_corner_for_a_certain_gain(times, waves, monkeypatch, first, most, rule):
-    waves((960, 832), first, "with_fewer_blocks")
-    answer = choose.choose
-    monkeypatch.setattr(choose, "choose", lambda *given: replace(answer(*given), rule=rule))
-    times[40, 68] = most - 0.01
-    found = select()
-    assert found.cut.spans((M, N)) == (Span((0, M), (0, N), (40, 68)), Span((960, 40), (832, 68)))
-    assert str(found.cut) == "row 960 and column 832" and found.cut.ms == pytest.approx(first + most - 0.01)
-    times[40, 68] = most + 0.01
-    assert select().cut is None
-
-
 def test_shares_that_cannot_be_quicker_are_not_asked_for(times, waves, monkeypatch):
     """No second share is quicker for its elements than the first one is."""
-    waves((500, 0), 49.0)
-    waves((500, 0), 49.1, "with_fewer_blocks")
     asked, answer = [], choose.choose
     monkeypatch.setattr(choose, "choose", lambda *given: asked.append(given[2].M) or answer(*given))
-    times[500, N] = 49.0
+    times[500, N] = 1.0
+    waves(0, 500, 50 / CLOSE - 0.01)
     assert select().cut is not None and asked.count(500) == 1
+    waves(0, 500, 50 / CLOSE + 0.01)
+    assert select().cut is None and asked.count(500) == 1
 
 
 def test_what_a_cut_cannot_help_is_not_cut(times):
@@ -197,18 +169,17 @@ def test_the_shares_are_the_problem_in_two(times, layout, of_c, axis):
     times |= {(n, m): ms for (m, n), ms in times.items()}  # as a kernel sees a column-major C
     a, b, c = operand(M, K, layout[0], 4), operand(K, N, layout[1], 8), operand(M, N, of_c, 4)
     shares = dispatch.choose_shares(Device, None, None, a, b, c)
-    found = [(share.span.rows, share.span.columns) for share in shares]
-    assert [each[axis] for each in found] == [(0, at), (at, c.shape[axis] - at)]
-    assert [each[1 - axis] for each in found] == [(0, c.shape[1 - axis])] * 2
+    assert [(share.rows, share.columns)[axis] for share in shares] == [(0, at), (at, c.shape[axis] - at)]
+    assert [(share.rows, share.columns)[1 - axis] for share in shares] == [(0, c.shape[1 - axis])] * 2
     for share in shares:
         part_a, part_b, part_c = share.operands(c)
-        m, n = share.span.first
+        m, n = share.rows[0], share.columns[0]
         for part, whole, first in ((part_a, a, (m, 0)), (part_b, b, (0, n)), (part_c, c, (m, n))):
             down, right = (1, whole.how.ld) if whole.how.trans else (whole.how.ld, 1)
             assert part.how == whole.how
             assert whole.offset(first) == 4 * (first[0] * down + first[1] * right)
             assert part.misalignment == whole.offset(first) % 16
-        assert part_c.shape == (share.span.rows[1], share.span.columns[1])
+        assert part_c.shape == (share.rows[1], share.columns[1])
         assert (part_a.shape, part_b.shape) == ((part_c.shape[0], K), (K, part_c.shape[1]))
 
 

@@ -203,7 +203,7 @@ def test_packed_operands_and_their_time_are_named(monkeypatch):
 def test_a_cut_its_shares_and_their_time_are_named(monkeypatch):
     choice = choose.choose(device_at("NVIDIA H200"), None, Problem(4096, 4096, 4096))
     first, second = replace(choice, ms=0.75, rule=choose.PREDICTED), replace(choice, ms=0.125)
-    monkeypatch.setattr(cutting, "find", lambda *given: Cut((0, 4000), (first, second), 0.875))
+    monkeypatch.setattr(cutting, "find", lambda *given: Cut(1, 4000, (first, second), 0.875))
     monkeypatch.setattr(packing, "select", lambda *_, **__: packing.Selection(choice, (True, False), 0.25))
     found = explain(4096, 4096, 4096, device="NVIDIA H200")
     text = str(found)
@@ -217,9 +217,3 @@ def test_a_cut_its_shares_and_their_time_are_named(monkeypatch):
         ([0, 4096], [0, 4000], 0.75), ([0, 4096], [4000, 96], 0.125),
     ]  # fmt: skip
     assert all((one["rung"], one["constants"]) == (choice.rung.name, choice.config.constants) for one in row["cut"])
-    monkeypatch.setattr(cutting, "find", lambda *given: Cut((4000, 3840), (first, second), 0.875))
-    found = explain(4096, 4096, 4096, device="NVIDIA H200")
-    assert "cut        the corner of C from row 4000 and column 3840 on is cut off, because the whole" in str(found)
-    assert [(share["rows"], share["columns"], share["corner"]) for share in found.json()["cut"]] == [
-        ([0, 4096], [0, 4096], [96, 256]), ([4000, 96], [3840, 256], [0, 0]),
-    ]  # fmt: skip

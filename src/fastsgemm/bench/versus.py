@@ -14,6 +14,7 @@ from fastsgemm.bench.problem_sets import Sample, size_class
 from fastsgemm.call import dispatch
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.gemm import sgemm
+from fastsgemm.geometry import variants
 from fastsgemm.heuristics import selection
 from fastsgemm.jit import compiler, source
 from fastsgemm.rungs import kernel_name
@@ -134,7 +135,8 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     for sample in samples:
         a, b, c = sample.described
         for share in dispatch.choose_shares(gpu, None, None, a, b, c, extents=sample.extents):
-            launch = dispatch.kernel_launch(gpu.arch, share.rung, share.config, share.call(c, extents=sample.extents))
+            call = variants.call_for(*share.operands(c), extents=sample.extents)
+            launch = dispatch.kernel_launch(gpu.arch, share.rung, share.config, call)
             wanted.add((source.generate(share.rung, share.config, launch.variant), share.rung.kernel))
             if share.a.padded or share.b.padded:
                 wanted.add((source.helper("pack"), kernel_name("pack")))

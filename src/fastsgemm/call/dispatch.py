@@ -17,7 +17,7 @@ from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, BatchAndSource, Source
 from fastsgemm.geometry.layout import ITEM, Pair, row_major
-from fastsgemm.geometry.variants import Call, Operand, Span, Variant
+from fastsgemm.geometry.variants import Call, Operand, Variant
 from fastsgemm.heuristics import batch_invariant, database, packing, selection
 from fastsgemm.heuristics.choose import choose
 from fastsgemm.jit.source import HELPERS
@@ -132,7 +132,7 @@ class KernelLaunch(Struct, frozen=True):
 
 
 class Share(Struct, frozen=True):
-    """What one kernel computes of a product: all of C, or its part of a cut.
+    """What one kernel computes of a product: all of C, or its upper or lower rows, or its left or right columns.
 
     Attributes
     ----------
@@ -140,30 +140,26 @@ class Share(Struct, frozen=True):
     config : Config
     a, b : Operand
         All of A and B as the kernel gets them: as they lie, or packed.
-    span : Span
-        The elements of C.
+    rows, columns : (int, int)
+        The first of C, and how many.
     """
 
     rung: Rung
     config: Config
     a: Operand
     b: Operand
-    span: Span
+    rows: Pair
+    columns: Pair
 
     @property
     def firsts(self) -> tuple[Pair, Pair, Pair]:
         """The elements of A, B and C at which it begins."""
-        m, n = self.span.first
+        (m, _), (n, _) = self.rows, self.columns
         return (m, 0), (0, n), (m, n)
 
     def operands(self, c: Operand) -> tuple[Operand, Operand, Operand]:
-        """Return what it reads of A and B, and the block of C that it writes, with a corner that it leaves out."""
-        return variants.share(self.a, self.b, c, self.span)
-
-    def call(self, c: Operand, *, extents: tuple[int, ...] = (), source: Source | None = None) -> Call:
-        """Return how its kernel is called; the source is all that beta multiplies, if that is not C."""
-        own = None if source is None else source.block(self.span.first)
-        return variants.call_for(*self.operands(c), extents=extents, source=own, corner=self.span.corner)
+        """Return what it reads of A and B, and writes of C."""
+        return variants.share(self.a, self.b, c, self.rows, self.columns)
 
 
 def choose_shares(
@@ -181,7 +177,7 @@ def choose_shares(
     Operands are packed, and C is cut, only if neither is given. The shares are in the order in which they are launched.
     `extents` are those of a batch.
     """
-    whole = Span((0, c.shape[0]), (0, c.shape[1]))
+    whole = (0, c.shape[0]), (0, c.shape[1])
     if rung is not None:
         if config is None:
             problem = variants.dense_problem(a, b, c, extents=extents)
@@ -191,13 +187,13 @@ def choose_shares(
                 choice = choose(device, rung, problem)
             rung, config = choice.rung, choice.config
         config = rungs.in_order(config, a.shape[1]) if rung in rungs.IN_ORDER else config
-        return (Share(rung, config, a, b, whole),)
+        return (Share(rung, config, a, b, *whole),)
     selected = selection.select(device, a, b, c, extents=extents)
     packed = packing.operands(selected.packed, a, b)
     if selected.cut is None:
-        return (Share(selected.choice.rung, selected.choice.config, *packed, whole),)
+        return (Share(selected.choice.rung, selected.choice.config, *packed, *whole),)
     return tuple(
-        Share(choice.rung, choice.config, *operands, span)
+        Share(choice.rung, choice.config, *operands, *span)
         for choice, operands, span in zip(
             selected.cut.choices, (packed, (a, b)), selected.cut.spans(c.shape), strict=True
         )
@@ -285,7 +281,7 @@ def kernel_launch(arch: str, rung: Rung, config: Config, call: Call) -> KernelLa
         config,
         variants.variant_for(rung, call, config, database.fitted(arch).peeled_tiles),
         call.swap_ab,
-        (grid.blocks(config, problem, call.corner), *call.batch.grid),
+        (grid.blocks(config, problem), *call.batch.grid),
         np.int32(parts),
         np.int32(problem.M),
         np.int32(problem.N),

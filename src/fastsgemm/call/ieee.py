@@ -11,7 +11,7 @@ from fastsgemm.call.dispatch import Share
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Draft, Scalar
 from fastsgemm.config import Config
-from fastsgemm.geometry import grid
+from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import Source
 from fastsgemm.geometry.layout import ITEM, Stored
 from fastsgemm.geometry.variants import Call, Operand
@@ -66,9 +66,9 @@ def add_product(
         from_a, from_b = places_a[share.a] + share.a.offset(of_a), places_b[share.b] + share.b.offset(of_b)
         into, read, lying = c.address + lying_c.offset(of_c), None, None
         if source is not None:
-            lying = Source(source.strides, source.steps, source.misalignment)
-            read = source.address + lying.offset(of_c)
-        call = share.call(lying_c, extents=extents, source=lying)
+            whole = Source(source.strides, source.steps, source.misalignment)
+            lying, read = whole.block(of_c), source.address + whole.offset(of_c)
+        call = variants.call_for(*share.operands(lying_c), extents=extents, source=lying)
         _add_share(draft, share, call, from_a, from_b, into, read, early=number > 0)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from fastsgemm.config import Config
 from fastsgemm.errors import ShapeError
-from fastsgemm.geometry.layout import Pair
 from fastsgemm.problem import Problem
 
 MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
@@ -44,14 +43,10 @@ def steps(K: Any, alpha: Any, beta: Any) -> tuple[Any, Any]:
 
 def tiles(config: Config, problem: Problem) -> int:
     """Return the number of tiles of the C of one product, for a problem as the rung computes it."""
-    return _tiles(config, problem.M, problem.N)
+    return -(-problem.M // config.BM) * -(-problem.N // config.BN)
 
 
-def _tiles(config: Config, rows: int, columns: int) -> int:
-    return -(-rows // config.BM) * -(-columns // config.BN)
-
-
-def blocks(config: Config, problem: Problem, corner: Pair = (0, 0)) -> int:
+def blocks(config: Config, problem: Problem) -> int:
     """Return the number of blocks of the one-dimensional grid: one for each tile of C and part of K.
 
     Parameters
@@ -59,9 +54,6 @@ def blocks(config: Config, problem: Problem, corner: Pair = (0, 0)) -> int:
     config : Config
     problem : Problem
         As the rung computes it; see `with_swap_ab`.
-    corner : (int, int)
-        How many of the last rows and columns of C meet in the corner that is left out: tiles of the last blocks, where
-        K is in one part.
 
     Raises
     ------
@@ -76,7 +68,7 @@ def blocks(config: Config, problem: Problem, corner: Pair = (0, 0)) -> int:
             f"C of {problem.M} x {problem.N} needs {count} blocks of {config.BM} x {config.BN}, "
             f"the limit of a grid is {MAX_BLOCKS}"
         )
-    return count - _tiles(config, *corner)
+    return count
 
 
 def reduction_blocks(M: int, N: int, count: int, in_order: bool = False) -> tuple[int, int]:

@@ -78,32 +78,6 @@ class Operand(Struct, frozen=True):
         return Operand(self.shape, Stored(trans, -(-line // _CACHE_LINE) * _CACHE_LINE), padded=True)
 
 
-class Span(Struct, frozen=True):
-    """Rows and columns of C, all their elements or all but a corner.
-
-    Attributes
-    ----------
-    rows, columns : (int, int)
-        The first of C, and how many.
-    corner : (int, int)
-        How many of the last rows and columns meet in the corner that is left out.
-    """
-
-    rows: Pair
-    columns: Pair
-    corner: Pair = (0, 0)
-
-    @property
-    def first(self) -> Pair:
-        """The first element."""
-        return self.rows[0], self.columns[0]
-
-    @property
-    def elements(self) -> int:
-        """The number of elements."""
-        return self.rows[1] * self.columns[1] - self.corner[0] * self.corner[1]
-
-
 class Call(Struct, frozen=True):
     """The operands in the order in which the kernel takes them.
 
@@ -117,8 +91,6 @@ class Call(Struct, frozen=True):
     batch : Batch
     source : Source or None
         What beta multiplies, if that is not C.
-    corner : (int, int)
-        How many of the last rows and columns of C meet in the corner that the kernel leaves out.
     """
 
     swap_ab: bool
@@ -129,7 +101,6 @@ class Call(Struct, frozen=True):
     ldc: int
     batch: Batch = ONE_PRODUCT
     source: Source | None = None
-    corner: Pair = (0, 0)
 
     @property
     def strides_c(self) -> tuple[int, int]:
@@ -138,41 +109,27 @@ class Call(Struct, frozen=True):
 
 
 def call_for(
-    a: Operand,
-    b: Operand,
-    c: Operand,
-    *,
-    extents: tuple[int, ...] = (),
-    source: Source | None = None,
-    corner: Pair = (0, 0),
+    a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = (), source: Source | None = None
 ) -> Call:
     """Return how a kernel is called for these operands: with C row-major, A and B swapped if it is not.
 
-    Parameters
-    ----------
-    a, b, c : Operand
-    extents : tuple of int
-        Those of a batch, along which the operands have their steps.
-    source : Source, optional
-        What beta multiplies; None: C.
-    corner : (int, int)
-        How many of the last rows and columns of `c` meet in the corner that the kernel leaves out.
+    `extents` are those of a batch, along which the operands have their steps. Beta multiplies `source`, or C where that
+    is None.
     """
     swap_ab = c.how.trans
     if swap_ab:
         a, b, c = b.transposed, a.transposed, c.transposed
         source = None if source is None else source.transposed
-        corner = corner[::-1]
     read = 0 if source is None else source.width
     variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width, source=read)
     batch = Batch(extents, a.steps, b.steps, c.steps)
     problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout, batch.count)
-    return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch, source, corner)
+    return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch, source)
 
 
-def share(a: Operand, b: Operand, c: Operand, span: Span) -> tuple[Operand, Operand, Operand]:
-    """Return what a share of C needs of A and B, and the block of C that it is, with the corner that it leaves out."""
-    (m, M), (n, N) = span.rows, span.columns
+def share(a: Operand, b: Operand, c: Operand, rows: Pair, columns: Pair) -> tuple[Operand, Operand, Operand]:
+    """Return what a share of C, given by its first row or column and how many, needs of A, B and C."""
+    (m, M), (n, N) = rows, columns
     return a.block((m, 0), (M, a.shape[1])), b.block((0, n), (b.shape[0], N)), c.block((m, n), (M, N))
 
 
@@ -220,7 +177,7 @@ def call_with_swap_ab(rung: Rung, call: Call) -> Call:
     variant = Variant(not v.trans_b, not v.trans_a, v.vec_b, v.vec_a, v.vec_c, trans_c=True, source=v.source)
     return Call(
         not call.swap_ab, call.problem.transposed, variant, call.ldb, call.lda, call.ldc, call.batch.swapped,
-        None if call.source is None else call.source.transposed, call.corner[::-1],
+        None if call.source is None else call.source.transposed,
     )  # fmt: skip
 
 

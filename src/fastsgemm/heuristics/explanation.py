@@ -122,8 +122,7 @@ class Explanation:
             lines.append(f"packed     {' and '.join(self.packed)} first, {self.packing_ms:.4g} ms of the time")
         if self.cut is not None:
             whole = (choice.ms or 0.0) + self.packing_ms
-            how = "the corner of C from {} on is cut off" if all(self.cut.at) else "C is cut before {}"
-            lines.append(f"cut        {how.format(self.cut)}, because the whole would take {whole:.4g} ms")
+            lines.append(f"cut        C is cut before {self.cut}, because the whole would take {whole:.4g} ms")
             for number, share in enumerate(self.cut.choices, start=1):
                 lines.append(f"share {number}    {share.ms:.4g} ms, {share.rule}: {share.rung.name} {share.config}")
         ms = self._ms
@@ -142,14 +141,13 @@ class Explanation:
 def _shares(cut: Cut, problem: Problem) -> list[dict[str, Any]]:
     return [
         {
-            "rows": list(span.rows),
-            "columns": list(span.columns),
-            "corner": list(span.corner),
+            "rows": list(rows),
+            "columns": list(columns),
             "rung": choice.rung.name,
             "constants": choice.config.constants,
             "ms": choice.ms,
         }
-        for choice, span in zip(cut.choices, cut.spans((problem.M, problem.N)), strict=True)
+        for choice, (rows, columns) in zip(cut.choices, cut.spans((problem.M, problem.N)), strict=True)
     ]
 
 

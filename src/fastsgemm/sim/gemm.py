@@ -13,7 +13,7 @@ from fastsgemm import rungs
 from fastsgemm.call import checks, dispatch
 from fastsgemm.call.dispatch import Share
 from fastsgemm.config import Config
-from fastsgemm.geometry import grid
+from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ADDRESS_PLACE, DIMENSIONS, BatchAndSource, Source, Stack, stacks
 from fastsgemm.geometry.layout import ITEM, Pair, Stored, stored
 from fastsgemm.geometry.variants import Call, Operand
@@ -138,10 +138,11 @@ def _launch(
     lying = None if source is None else Source(found[3].strides, found[3].steps, misalignment(source) % 16)
     reports = []
     for share in shares:
-        call = share.call(lying_c, extents=extents, source=lying)
+        blocks = share.operands(lying_c)
+        call = variants.call_for(*blocks, extents=extents, source=lying and lying.block(share.firsts[2]))
         own = arrays_a.get(share.a, a), arrays_b.get(share.b, b), c, source
         if len(shares) > 1:
-            own = _of_share(share, share.operands(lying_c), *own)
+            own = _of_share(share, blocks, *own)
         reports.append(_launch_share(machine, share, call, alpha, beta, *own))
     return reports[0]
 
@@ -182,7 +183,7 @@ def _launch_share(
     operands = {
         "A": Region(a, read=read),
         "B": Region(b, read=read),
-        "C": Region(c, read=bool(beta) and source is None, write=True, complete=True, corner=share.span.corner),
+        "C": Region(c, read=bool(beta) and source is None, write=True, complete=True),
     }
     read_for_beta = {} if source is None else {"S": Region(source, read=bool(beta))}
     kernel, name = jit_source.generate(rung, config, launch.variant), rung.kernel

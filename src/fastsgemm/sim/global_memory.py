@@ -50,20 +50,12 @@ class Region:
         What the kernel may do with it.
     complete : bool
         Whether every element must have been written when the launch ends.
-    corner : (int, int)
-        How many of the last rows and columns of a matrix meet in the corner that the kernel may neither read nor write.
     """
 
     array: NDArray[Any]
     read: bool = True
     write: bool = False
     complete: bool = False
-    corner: tuple[int, int] = (0, 0)
-
-    def in_corner(self, array: Array) -> Array:
-        """Return a view of what an array of the same shape has for the elements of the corner."""
-        rows, columns = self.corner
-        return array[len(array) - rows :, -columns:] if rows else array[:0]
 
 
 def misalignment(array: NDArray[Any]) -> int:
@@ -262,7 +254,6 @@ class GlobalMemory:
                 continue
             grains = range(0, region.array.itemsize, self.grain)
             written = np.all([self._over(self._accesses.written, number, self.grain, at) for at in grains], axis=0)
-            region.in_corner(written)[...] = True
             if not written.all():
                 first = tuple(int(i) for i in np.argwhere(~written)[0])
                 missing = int(written.size - np.count_nonzero(written))
@@ -278,9 +269,7 @@ class GlobalMemory:
         array = region.array
         flags = number + 1 << NUMBER_SHIFT | READ * region.read | WRITE * region.write
         for at in range(0, array.itemsize, self.grain):
-            allowed = self._over(self._map, number, self.grain, at)
-            allowed[...] = flags
-            region.in_corner(allowed)[...] = flags & ~(READ | WRITE)
+            self._over(self._map, number, self.grain, at)[...] = flags
         self._over(self._bytes.view(array.dtype), number, array.itemsize)[...] = array
 
     def _over(self, flat: Array, number: int, unit: int, at: int = 0) -> Array:
