@@ -13,7 +13,7 @@ from fastsgemm.geometry.grid import split
 from fastsgemm.heuristics import choose, database, database_entries, partial_accumulators
 from fastsgemm.heuristics.cost_model import splits
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.problem import Problem
+from fastsgemm.problem import LAYOUTS, Problem
 
 H200 = 232448
 PIPE = PipelinedConfig(
@@ -158,9 +158,10 @@ def test_chains_cost_a_share_of_the_time_that_falls_with_k():
     assert cost(several, 10, fitted) == cost(several, partial_accumulators.LEAST_STEPS, fitted)
 
 
-def test_chains_are_not_free():
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_chains_are_not_free(layout):
     """Where one config, or division of K, needs them and another one does not, the other may take a little longer."""
-    device, problem = DeviceInfo("NVIDIA H200", "sm_90", H200, 132), Problem(1408, 1081, 6332)
+    device, problem = DeviceInfo("NVIDIA H200", "sm_90", H200, 132), Problem(1408, 1081, 6332, layout)
     found = choose.choose(device, RUNG, problem)
     plain = {
         curve.config: scalar_cost_model.CostModel(curve)
