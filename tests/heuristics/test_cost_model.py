@@ -275,6 +275,20 @@ def test_the_time_in_parts_is_that_of_more_blocks_with_less_to_do_and_a_sum():
     assert best - quarter == pytest.approx(adding, rel=1e-6)
 
 
+@pytest.mark.parametrize("parts", cost_model.PARTS[1:8])
+def test_k_is_divided_up_to_a_number_of_blocks_that_is_exact(parts):
+    """All configs are looked at together, so the limit of each is applied to arrays."""
+    fits = [fit(one) for one in database.shipped("sm_90").curves if one.rung == "pipelined"][:3]
+    model = CostModel(fits, SMS, 232448, Fitted())
+    for config in (one.curve.config for one in fits):
+        for rows in (8 * SMS // parts + more for more in (-1, 0, 1)):
+            problem = Problem(rows * config.BM, config.BN, 2**16)
+            options = {one: [] for one in fits}
+            for one, found, _ in model.times(problem):
+                options[one].append(found)
+            assert options == {one: cost_model.splits(one.curve.config, problem, SMS) for one in fits}
+
+
 @pytest.mark.parametrize("multiprocessors", [1, SMS])
 @pytest.mark.parametrize("rung", ["pipelined", "skinny"])
 def test_no_config_has_a_grid_for_the_largest_problems(rung, multiprocessors):
