@@ -29,7 +29,8 @@ __device__ __forceinline__ void store_shared(unsigned to, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
 }
 
-// Read COUNT = 1, 2 or 4 neighbouring floats in that order; the address is aligned to that.
+// Read COUNT = 1, 2 or 4 neighbouring floats, in the order of the program as well. The address is aligned to
+// so many floats.
 template <int COUNT>
 __device__ __forceinline__ void load_shared(float *value, unsigned from) {
     static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "fragments are read 4, 8 or 16 bytes at a time");

@@ -39,6 +39,7 @@ struct SlicedK {
             }
             __syncthreads();  // all slices have written
             if (slice == 0) {
+                // A loop over the slices, because unrolled it takes longer to compile.
 #pragma unroll 1
                 for (int s = 0; s < SLICES - 1; ++s)
 #pragma unroll

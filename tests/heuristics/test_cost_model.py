@@ -14,7 +14,7 @@ from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.database_entries import Curve, Fitted, Point, Tools
 from fastsgemm.heuristics.probes import probes_of
-from fastsgemm.problem import LAYOUTS, Problem, spell
+from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, spell
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
 from fastsgemm.tuning.search_spaces import PIPELINED, REFINED, SKINNY
@@ -273,6 +273,33 @@ def test_the_time_in_parts_is_that_of_more_blocks_with_less_to_do_and_a_sum():
     assert best < 0.5 * predicted.predict(problem, SMS)
     quarter = predicted.predict(dataclasses.replace(problem, K=1024), SMS / 4)
     assert best - quarter == pytest.approx(adding, rel=1e-6)
+
+
+@pytest.mark.parametrize("parts", cost_model.PARTS[1:8])
+def test_k_is_divided_up_to_a_number_of_blocks_that_is_exact(parts):
+    """All configs are looked at together, so the limit of each is applied to arrays."""
+    fits = [fit(one) for one in database.shipped("sm_90").curves if one.rung == "pipelined"][:3]
+    model = CostModel(fits, SMS, 232448, Fitted())
+    for config in (one.curve.config for one in fits):
+        for rows in (8 * SMS // parts + more for more in (-1, 0, 1)):
+            problem = Problem(rows * config.BM, config.BN, 2**16)
+            options = {one: [] for one in fits}
+            for one, found, _ in model.times(problem):
+                options[one].append(found)
+            assert options == {one: cost_model.splits(one.curve.config, problem, SMS) for one in fits}
+
+
+@pytest.mark.parametrize("multiprocessors", [1, SMS])
+@pytest.mark.parametrize("rung", ["pipelined", "skinny"])
+def test_no_config_has_a_grid_for_the_largest_problems(rung, multiprocessors):
+    """A batch of the largest products has so many tiles that a float64 does not count them one by one."""
+    fits = [fit(one) for one in database.shipped("sm_90").curves if one.rung == rung]
+    model = CostModel(fits, multiprocessors, 232448, database.fitted("sm_90"))
+    for extent in (MAX_EXTENT, MAX_EXTENT - 7, MAX_EXTENT // 3):
+        problem = Problem(extent, extent, extent, "TT", MAX_BATCH)
+        assert model.best(problem) is None
+        assert model.ranking(problem) == model.times(problem) == []
+        assert set(model.in_parts(problem, 1024)) == {math.inf}
 
 
 def test_where_blocks_are_many_k_stays_whole():

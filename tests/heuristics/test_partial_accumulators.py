@@ -5,15 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scalar_cost_model
+from msgspec import structs
 
 from fastsgemm import rungs
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry.grid import split
 from fastsgemm.heuristics import choose, database, database_entries, partial_accumulators
-from fastsgemm.heuristics.cost_model import splits
+from fastsgemm.heuristics.cost_model import CostModel, splits
+from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.problem import Problem
+from fastsgemm.problem import LAYOUTS, Problem
 
 H200 = 232448
 PIPE = PipelinedConfig(
@@ -158,9 +160,21 @@ def test_chains_cost_a_share_of_the_time_that_falls_with_k():
     assert cost(several, 10, fitted) == cost(several, partial_accumulators.LEAST_STEPS, fitted)
 
 
-def test_chains_are_not_free():
+def test_chains_cost_what_was_measured_in_a_layout_or_else_what_they_cost_on_the_architecture():
+    shipped = next(curve for curve in database.shipped("sm_90").curves if curve.rung == RUNG.name)
+    costs = dict(zip(LAYOUTS, (0.0, 1.5, 0.0, 2.5), strict=True))
+    model = CostModel([fit(structs.replace(shipped, accumulators_cost=tuple(costs.values())))], 132, H200, FITTED)
+    for layout, own in costs.items():
+        problem = Problem(4096, 4096, 4096, layout)
+        (found,), one_chain = model.ranking(problem), {parts: ms for _, parts, ms in model.times(problem)}
+        factor = scalar_cost_model.accumulators_factor(found.config, problem.K, FITTED, own)
+        assert factor > 1 and found.ms == pytest.approx(factor * one_chain[found.config.SPLIT_K])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_chains_are_not_free(layout):
     """Where one config, or division of K, needs them and another one does not, the other may take a little longer."""
-    device, problem = DeviceInfo("NVIDIA H200", "sm_90", H200, 132), Problem(1408, 1081, 6332)
+    device, problem = DeviceInfo("NVIDIA H200", "sm_90", H200, 132), Problem(1408, 1081, 6332, layout)
     found = choose.choose(device, RUNG, problem)
     plain = {
         curve.config: scalar_cost_model.CostModel(curve)

@@ -238,7 +238,8 @@ class Variant(Struct, frozen=True):
     trans_c : bool
         C is stored column-major; only rung 10 writes it so, the others compute the transposed product.
     peel : bool
-        The end of K, where it is no whole tile, is computed first; only on rung 9.
+        The end of K, where it is no whole tile, is computed first; only on rung 9. Such a kernel leaves out an end that
+        follows no whole tile, so every launch of it has a whole tile in each part of K that has an end.
     batched : bool
         The grid has several products along y and z.
     source : int

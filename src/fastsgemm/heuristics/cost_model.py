@@ -216,6 +216,9 @@ class CostModel:
         """Return the time of options with so many tiles each; infinite where a grid cannot have as many."""
         M, N, every, options = problem.M, problem.N, self._every, at.options
         swap_ab = N < M  # on the rungs for few rows
+        large = M * N * problem.batch > MAX_BLOCKS
+        if large:  # beyond 2^53 blocks, a float64 does not say how many are in the last wave
+            count = np.minimum(count, MAX_BLOCKS + 1.0)
         at_load = AtLoad(at, count / at.sms, options.factors(problem.layout, swap_ab))
         share = options.ragged_share(problem)
         ms = mixed(at_load.steps, share)
@@ -232,7 +235,7 @@ class CostModel:
         np.maximum(ms, 4.0 * (M + N) * problem.batch * at.per_byte, out=ms)
         if options.split:
             ms += at.reduction(4.0 * M * N * problem.batch)
-        if M * N * problem.batch > MAX_BLOCKS:
+        if large:
             np.putmask(ms, count > MAX_BLOCKS, np.inf)
         return ms
 

@@ -238,9 +238,8 @@ def parse_curve(line: bytes, arch: str, user: bool = False, lazily: bool = False
         points.check()
     if read.numbers is not None:
         _check_lines(read.numbers, read.blocks_per_sm)
-    cost = read.accumulators_cost
-    costs = read.calibration, tuple(cost) if isinstance(cost, list) else (cost,) * len(LAYOUTS)
-    return Curve(arch, read.device, *sizes, points, tools, user, *costs, read.numbers)
+    costs = _by_layout(read.accumulators_cost)
+    return Curve(arch, read.device, *sizes, points, tools, user, read.calibration, costs, read.numbers)
 
 
 def _points(text: msgspec.Raw) -> Any:
@@ -251,6 +250,14 @@ def _points(text: msgspec.Raw) -> Any:
         return strict_json.decode_with(POINTS, bytes(text))
     except RecordError as error:
         raise RecordError(str(error).replace("`$", "`$.points")) from error
+
+
+def _by_layout(costs: float | list[float]) -> tuple[float, ...]:
+    """Return what accumulators cost in each layout, or raise `RecordError` where they would save time."""
+    each = tuple(costs) if isinstance(costs, list) else (costs,) * len(LAYOUTS)
+    if any(0.0 < cost < 1.0 for cost in each):
+        raise RecordError(f"an accumulators_cost must be 0 or at least 1, got {costs}")
+    return each
 
 
 def _check_lines(numbers: CurveNumbers, blocks_per_sm: int) -> None:

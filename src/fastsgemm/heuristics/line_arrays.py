@@ -200,7 +200,7 @@ def whole_loads(fits: Sequence[Fit]) -> tuple[Floats, list[int]]:
         widths.append(len(low))
         first = above[-1] + 1
     lines = measured.take(below, axis=2)
-    lines += (measured.take(above, axis=2) - lines) * _floats(shares)
+    lines += (measured.take(above, axis=2) - lines) * floats(shares)
     return lines, widths
 
 
@@ -222,5 +222,6 @@ def _row(line: Line, bend: float) -> Row:
     return line.start, line.slope, line.extra if near else 0.0, 0.0 if near else line.extra
 
 
-def _floats(values: Iterable[float]) -> Floats:
+def floats(values: Iterable[float]) -> Floats:
+    """Return an array of these numbers."""
     return np.array([*values], np.float64)

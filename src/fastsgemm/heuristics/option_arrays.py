@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from fastsgemm.config import Config
 from fastsgemm.heuristics import database, partial_accumulators, probes
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.heuristics.line_arrays import Floats, Lines, LinesAtK, Waves, along, waves, whole_loads
+from fastsgemm.heuristics.line_arrays import Floats, Lines, LinesAtK, Waves, along, floats, waves, whole_loads
 from fastsgemm.heuristics.probes import LAYOUTS, TINY, TRANSACTION
 from fastsgemm.problem import LAYOUTS as EVERY_LAYOUT
 from fastsgemm.problem import Problem
@@ -24,7 +24,6 @@ from fastsgemm.problem import Problem
 _MOST_PARTS = 256  # of K
 PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i <= _MOST_PARTS)})
 FEWER = [0, *PARTS[:-1]]  # the number before each of them
-_LEAST = 1e-30  # no division by zero
 # Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = 1 / 3
 
@@ -46,38 +45,38 @@ class Configs:
         configs = [fit.curve.config for fit in fits]
         self.narrow = np.array([fit.rung.narrow for fit in fits])
         self.pairs = np.array([fit.rung.pairs for fit in fits])
-        BM, BN = _floats(c.BM for c in configs), _floats(c.BN for c in configs)
+        BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
         turned = np.where(self.narrow, BN, BM), np.where(self.narrow, BM, BN)
         self.extents = {False: (BM, BN), True: turned}  # rows and columns of a tile of the caller's C, by swap_ab
         self.largest = float(np.max(self.extents[False]))
-        self.guard = _floats(fit.numbers.guard for fit in fits)
-        self.shared = _floats(fit.numbers.shared for fit in fits)
+        self.guard = floats(fit.numbers.guard for fit in fits)
+        self.shared = floats(fit.numbers.shared for fit in fits)
         self.all_pairs = bool(self.pairs.all())
         self.any_shared = bool(self.shared.any())
-        self.tile = _floats(c.tile_k for c in configs)
-        self.least_depth = _floats(least_depth(fit.curve.config) if fit.rung.splits else np.inf for fit in fits)
+        self.tile = floats(c.tile_k for c in configs)
+        self.least_depth = floats(least_depth(fit.curve.config) if fit.rung.splits else np.inf for fit in fits)
         self._least = float(self.least_depth.min())
         self.tail = np.array([fit.numbers.tail for fit in fits]).T
-        self.bandwidth = _floats(fit.numbers.bandwidth for fit in fits)
+        self.bandwidth = floats(fit.numbers.bandwidth for fit in fits)
         of_arch = [database.fitted(fit.curve.arch) for fit in fits]
-        self.reduction_ms = _floats(one.reduction_ms for one in of_arch)
-        self.reduction_ms_per_part = _floats(one.reduction_ms_per_part for one in of_arch)
-        self.reduction_rate = _floats(one.reduction_bytes_per_ms for one in of_arch)
+        self.reduction_ms = floats(one.reduction_ms for one in of_arch)
+        self.reduction_ms_per_part = floats(one.reduction_ms_per_part for one in of_arch)
+        self.reduction_rate = floats(one.reduction_bytes_per_ms for one in of_arch)
         # The chains of each part of K, where partial accumulators can make more of them, and what each of these costs.
-        self.chains = _floats(
+        self.chains = floats(
             c.sliced_k if partial_accumulators.can_accumulate(c, shared_limit) else np.inf for c in configs
         )
         costs = np.array([fit.curve.accumulators_cost for fit in fits]).T
         self.per_chain = dict(zip(EVERY_LAYOUT, partial_accumulators.per_chain(costs, fitted), strict=True))
-        self.calibration = _floats(fit.curve.calibration for fit in fits)
-        self.full = _floats(fit.curve.blocks_per_sm for fit in fits)
+        self.calibration = floats(fit.curve.calibration for fit in fits)
+        self.full = floats(fit.curve.blocks_per_sm for fit in fits)
         self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
         self.deepest_bend = float(self.bends.max())
         self.whole_tiles = math.lcm(*(c.tile_k for c in configs))  # a K that ends in no config's ragged tile
         self.lines, widths = whole_loads(fits)
         self.place = np.cumsum([0, *widths[:-1]])
         # The depth of a K of nearly no steps is known, so its times are.
-        self.few_steps = _floats(fit.depth(TINY) for fit in fits)
+        self.few_steps = floats(fit.depth(TINY) for fit in fits)
         short = np.minimum(self.few_steps - self.bends, 0.0)
         self.few = along(self.lines, np.repeat(self.few_steps, widths), np.repeat(short, widths, axis=1))
         factors = np.array([fit.numbers.layouts for fit in fits]).transpose(1, 3, 2, 0)
@@ -114,7 +113,7 @@ class Options:
         self.every, self.of = every, np.tile(np.arange(len(every.fits)), len(numbers))
         fewer, more = partial_accumulators.ACCUMULATORS
         parts = np.repeat(numbers, len(every.fits)).astype(np.float64)
-        most_tiles = [most_blocks / (FEWER[PARTS.index(number)] or _LEAST) for number in numbers]
+        most_tiles = [most_blocks / FEWER[PARTS.index(number)] if number > 1 else np.inf for number in numbers]
         self.most_tiles = np.repeat(most_tiles, len(every.fits))
         self.whole = len(every.fits) if numbers[0] == 1 else 0  # the first so many options do not split K
         self.split = numbers[-1] > 1
@@ -325,7 +324,3 @@ def mixed(times: Callable[[int], Floats], share: Floats | float) -> Floats:
         return times(int(share))
     found: Floats = (1.0 - share) * times(0) + share * times(1)
     return found
-
-
-def _floats(values: Iterable[float]) -> Floats:
-    return np.array([*values], np.float64)

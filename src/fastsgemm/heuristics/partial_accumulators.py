@@ -11,15 +11,13 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.grid import split
 from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.line_arrays import Floats
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
-
-Floats = NDArray[np.float64]
 
 FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
 _MOST_CONFIGS = 4096  # of which answers are kept
