@@ -90,8 +90,7 @@ def main() -> int:
     for config, values in found.items():
         print(*(f"{value:6.3f}" for value in values), config)
     curves = tuple(
-        structs.replace(each, accumulators_cost=found.get(each.config, each.accumulators_cost))
-        for each in shipped.curves
+        structs.replace(each, accumulators_cost=found[each.config]) if each in mine else each for each in shipped.curves
     )
     arguments.out.write_text(database_writing.dumps(structs.replace(shipped, curves=curves)), encoding="utf-8")
     return 0

@@ -277,6 +277,15 @@ def test_the_winner_is_compared_with_what_is_shipped_and_with_cublas(evaluator, 
     json.dumps(outcome.json())
 
 
+@pytest.mark.parametrize("rung", ["warptiled", "pipelined"])
+def test_a_quick_run_keeps_what_a_full_run_found(evaluator, go, rung):
+    """Its own candidates are few, so it times the config that the user has on record, too."""
+    (full,), (quick,) = go(rung=rung).tuned, go(rung=rung, quick=True).tuned
+    assert full.ms < full.shipped_ms and quick.ms <= full.ms
+    chosen = choose.choose(evaluator.device, rungs.find(rung), Problem(1024, 1024, 1024))
+    assert (chosen.config, chosen.rule) == (quick.config, choose.EXACT)
+
+
 def test_a_quick_run_asks_no_other_library(evaluator, go):
     evaluator.baseline_ms = 0.25
     outcome = go(rung="autotuned", quick=True)

@@ -164,7 +164,7 @@ class RungTuning:
         return with_each_split(self._rung, config, problem, self._plan.device.multiprocessors)
 
     def _decide(self, problem: Problem, few: Sequence[Config]) -> Result:
-        """Find the best of a few configs and of the shipped one, time cuBLAS, and add the winner to the outcome."""
+        """Find the best of a few configs and of those known before, time cuBLAS, and add the winner to the outcome."""
         effort = QUICK if self._plan.quick else DECIDE
         shipped = self._shipped(problem)
         few = [*few, *self._best_compiled(problem)]
@@ -175,7 +175,7 @@ class RungTuning:
         tried = [other for config in worthy for other in self._with_each_split(base_config(config), problem)]
         if self._plan.quick and not self._plan.problems:  # compiling a few more kernels would leave cores idle
             tried = [c for c in tried if self._sweep.works(job_of(self._arch, self._rung, c, problem))] or tried[:1]
-        result = self._search(problem, [*tried, shipped], "decide", effort)
+        result = self._search(problem, [*tried, *self._known(problem)], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
         if result.best is not None:
             if alone and (not self._largest or problem.flops > self._largest.problem.flops):
@@ -243,6 +243,11 @@ class RungTuning:
     def _shipped(self, problem: Problem) -> Config:
         return choose.choose(self._plan.device, self._rung, problem, only="shipped").config
 
+    def _known(self, problem: Problem) -> list[Config]:
+        """Return the shipped config and the one in use, which an earlier run on this device may have found."""
+        in_use = choose.choose(self._plan.device, self._rung, problem).config
+        return list(dict.fromkeys((self._shipped(problem), in_use)))
+
     def _shortened(self, config: Config, problem: Problem) -> Config:
         return partial_accumulators.shortened(config, with_swap_ab(self._rung, problem), self._limit, self._fitted)
 
@@ -272,10 +277,10 @@ class RungTuning:
         """
         quick, sweep = self._plan.quick, self._sweep
         needed = {config: self._curve_kernels(config) for config in configs}
-        shipped = [job_of(self._arch, self._rung, self._shipped(p), p) for p in others] if quick else []
+        known = (job_of(self._arch, self._rung, config, p) for p in others for config in self._known(p) if quick)
         wanted = [job for config in configs for job in (*needed[config], *self._kernels(config, others))]
         with sweep.within(_QUICK_KERNELS if quick else 1.0):
-            ready = sweep.prepare((*shipped, *wanted), in_order=True)
+            ready = sweep.prepare((*known, *wanted), in_order=True)
         found = []
         for config, jobs in needed.items():
             if all(ready.get(job, "") is None for job in jobs):
