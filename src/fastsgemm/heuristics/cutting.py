@@ -77,7 +77,7 @@ def find(device: DeviceTraits, found: packing.Selection, a: Operand, b: Operand,
     for axis, at, known in _offers(device, *read, c):
         of_first, of_second = _spans(axis, at, c.shape)
         first = known or _choice(device, *variants.share(*read, c, *of_first))
-        # The second share takes at least as long for each element as the first.
+        # As if the second share took as long for each element as the first; where tiles fit worse, it takes longer.
         if first.ms is None or first.ms * c.shape[axis] / at >= least:
             continue
         second = _choice(device, *variants.share(a, b, c, *of_second))
