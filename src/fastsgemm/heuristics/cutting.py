@@ -21,7 +21,7 @@ from fastsgemm.heuristics.cost_model import CLOSE
 
 Span = tuple[Pair, Pair]  # rows and columns: the first of them, and how many
 
-_EDGE = 64  # rows or columns: most tiles are as large or have a multiple
+_EDGE = 64  # rows or columns: most tiles have as many, or a multiple
 _LEAST_MS = 0.05  # of a product that is cut
 _LEAST_STEPS = 32  # of k: with fewer, a product waits for the memory, and how tiles fit does not matter
 

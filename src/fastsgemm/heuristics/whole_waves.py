@@ -1,4 +1,7 @@
-"""First shares without the last wave of tiles, which only some multiprocessors have and the others wait for."""
+"""First shares without the last wave of tiles, which only some multiprocessors have and the others wait for.
+
+Here a wave is one tile for each multiprocessor, however many blocks that holds at a time.
+"""
 
 from __future__ import annotations
 
