@@ -119,7 +119,7 @@ def test_whole_waves_end_with_a_row_or_a_column(times, waves):
 
 
 def test_shares_that_cannot_be_quicker_are_not_asked_for(times, waves, monkeypatch):
-    """No second share is quicker for its elements than the first one is."""
+    """The second share is taken to need as long for each element as the first, or longer."""
     asked, answer = [], choose.choose
     monkeypatch.setattr(choose, "choose", lambda *given: asked.append(given[2].M) or answer(*given))
     times[500, N] = 1.0

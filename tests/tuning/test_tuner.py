@@ -286,6 +286,32 @@ def test_a_quick_run_keeps_what_a_full_run_found(evaluator, go, rung):
     assert (chosen.config, chosen.rule) == (quick.config, choose.EXACT)
 
 
+def test_a_quick_run_keeps_one_chain_that_a_full_run_found_as_accurate_as_cublas(evaluator, go):
+    """It measures no errors, and by the length of K alone the sums would be made of several chains."""
+    evaluator.cublas_error, formula = 1.0, evaluator.formula
+    evaluator.formula = lambda config, problem: formula(config, problem) * (1 + config.PARTIAL_ACCUMULATORS / 100)
+    shape = [(4096, 4096, 4096)]
+    (full,), (quick,) = go(shape, rung="pipelined").tuned, go(shape, rung="pipelined", quick=True).tuned
+    assert full.config.PARTIAL_ACCUMULATORS == 1
+    assert (quick.config, quick.ms) == (full.config, full.ms)
+    known = {full.config: 1.01, full.shipped_config: 1.02}  # with one chain, all others are quicker
+    evaluator.formula = lambda config, problem: known.get(config, 0.98 + 0.02 * config.PARTIAL_ACCUMULATORS)
+    (again,) = go(shape, rung="pipelined", quick=True).tuned
+    assert (again.config, again.ms) == (full.config, 1.01)
+
+
+@pytest.mark.parametrize("budget", [math.inf, 1.0])
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_config_on_record_that_spills_by_now_is_passed_over(evaluator, go, quick, budget):
+    """What is called shipped stays the shipped config."""
+    (found,) = go(rung="pipelined").tuned
+    evaluator.compile_failures[found.config.kernel] = "spills 8 bytes"
+    outcome = go(rung="pipelined", quick=quick, budget=budget)
+    (other,) = outcome.tuned
+    assert other.config != found.config and other.shipped_config == found.shipped_config
+    assert set(outcome.failures) <= {"spills 8 bytes"}
+
+
 def test_a_quick_run_asks_no_other_library(evaluator, go):
     evaluator.baseline_ms = 0.25
     outcome = go(rung="autotuned", quick=True)

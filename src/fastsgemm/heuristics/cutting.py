@@ -21,7 +21,7 @@ from fastsgemm.heuristics.cost_model import CLOSE
 
 Span = tuple[Pair, Pair]  # rows and columns: the first of them, and how many
 
-_EDGE = 64  # rows or columns: most tiles are as large or have a multiple
+_EDGE = 64  # rows or columns: most tiles have as many, or a multiple
 _LEAST_MS = 0.05  # of a product that is cut
 _LEAST_STEPS = 32  # of k: with fewer, a product waits for the memory, and how tiles fit does not matter
 
@@ -77,7 +77,7 @@ def find(device: DeviceTraits, found: packing.Selection, a: Operand, b: Operand,
     for axis, at, known in _offers(device, *read, c):
         of_first, of_second = _spans(axis, at, c.shape)
         first = known or _choice(device, *variants.share(*read, c, *of_first))
-        # The second share takes at least as long for each element as the first.
+        # As if the second share took as long for each element as the first; where tiles fit worse, it takes longer.
         if first.ms is None or first.ms * c.shape[axis] / at >= least:
             continue
         second = _choice(device, *variants.share(a, b, c, *of_second))

@@ -1,4 +1,7 @@
-"""First shares without the last wave of tiles, which only some multiprocessors have and the others wait for."""
+"""First shares without the last wave of tiles, which only some multiprocessors have and the others wait for.
+
+Here a wave is one tile for each multiprocessor, however many blocks that holds at a time.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ class FirstShare(NamedTuple):
 def quickest(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> FirstShare | None:
     """Return the upper rows or left columns that a config is predicted to compute in the least time for each element.
 
-    Of each config, these are as many rows or columns of tiles as it computes without the last wave.
+    Of each config, these are as many rows or columns of tiles as it computes without the last wave. It is None where no
+    config has a last wave that can be left out.
 
     Parameters
     ----------
@@ -56,12 +60,13 @@ def quickest(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> FirstS
     elements = end * np.where(by_rows, N, M)
     count = np.where(by_rows, (down - rows) * across, (across - columns) * down)
     possible = (over > 0) & (count > 0)
-    if not possible.any():
-        return None
     dense = variants.dense_problem(a, b, c)
     ms = model.of_tiles(dense, np.maximum(count, 1.0))
     each: Floats = np.divide(ms, elements, out=np.full_like(ms, np.inf), where=possible)
-    place = int(np.flatnonzero(each <= CLOSE * each.min())[0])
+    least = float(each.min())
+    if least == np.inf:  # also where each of these grids has more blocks than there can be
+        return None
+    place = int(np.flatnonzero(each <= CLOSE * least)[0])
     best = model.prediction(dense, place, float(ms[place]))
     choice = Choice(best.fit.rung, best.config, choose.PREDICTED, best.fit.curve, best.ms)
     return FirstShare(0 if by_rows[place] != c.how.trans else 1, int(end[place]), choice)

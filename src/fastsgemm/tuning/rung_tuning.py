@@ -192,14 +192,15 @@ class RungTuning:
         If none of the best few is accurate enough, return the fastest of them with partial accumulators.
         """
         problem, few = result.problem, self._finalists(result)
-        # A quick run does not measure errors. It times the few with partial accumulators, unless the chains of the
-        # fastest are short.
+        # A quick run does not measure errors. It times the few with partial accumulators, unless the fastest counts as
+        # accurate.
         judged = few[:1] if self._plan.quick else few
         accurate = self._are_accurate(problem, [config for config, _ in judged])
         chosen = next((pair for pair, passed in zip(judged, accurate, strict=True) if passed), None)
         if chosen is not None:
             return chosen
-        shorter = [self._shortened(config, problem) for config, _ in few]
+        kept = self._known(problem) if self._plan.quick else []
+        shorter = [config if config in kept else self._shortened(config, problem) for config, _ in few]
         if shorter == [config for config, _ in few]:
             return few[0]
         again = self._search(problem, shorter, "accumulators", effort)
@@ -208,16 +209,16 @@ class RungTuning:
     def _finalists(self, result: Result) -> list[tuple[Config, float]]:
         """Return the best few configs with their times in ms, one per kernel, that do not spill on other operands.
 
-        They include the best few configs with short chains, because all others may be too inaccurate. If all of them
-        spill, return the fastest.
+        They include the best few that count as accurate without a measurement, because all others may be too
+        inaccurate. If all of them spill, return the fastest.
         """
         of_kernel: dict[Config, tuple[Config, float]] = {}
-        short_of_kernel: dict[Config, tuple[Config, float]] = {}
+        accurate_of_kernel: dict[Config, tuple[Config, float]] = {}
         for config, ms in result.times.items():
             of_kernel.setdefault(config.kernel, (config, ms))
-            if self._shortened(config, result.problem) == config:
-                short_of_kernel.setdefault(config.kernel, (config, ms))
-        best = {*list(of_kernel.values())[:_FINALISTS], *list(short_of_kernel.values())[:_FINALISTS]}
+            if self._counts_as_accurate(config, result.problem):
+                accurate_of_kernel.setdefault(config.kernel, (config, ms))
+        best = {*list(of_kernel.values())[:_FINALISTS], *list(accurate_of_kernel.values())[:_FINALISTS]}
         few = [pair for pair in result.times.items() if pair in best]
         shipped = self._shipped(result.problem).kernel  # the compile gate of the tests has checked it
         ready = self._sweep.prepare(largest_job(self._rung, config) for config, _ in few if config.kernel != shipped)
@@ -226,19 +227,22 @@ class RungTuning:
     def _are_accurate(self, problem: Problem, configs: Sequence[Config]) -> Iterator[bool]:
         """Yield for each config whether it is about as accurate as cuBLAS.
 
-        If the errors are unknown, a config counts as accurate if it needs no more partial accumulators. Errors are
-        measured one config at a time, so that a caller that stops early saves their time.
+        Errors are measured one config at a time, so that a caller that stops early saves their time.
         """
         if self._rung.config is not PipelinedConfig:
             yield from (True for _ in configs)
         elif self._plan.quick:
-            yield from (self._shortened(config, problem) == config for config in configs)
+            yield from (self._counts_as_accurate(config, problem) for config in configs)
         else:
             for config, errors in zip(configs, self._sweep.errors(problem, self._rung, configs), strict=True):
                 if errors is None:
-                    yield self._shortened(config, problem) == config
+                    yield self._counts_as_accurate(config, problem)
                 else:
                     yield errors[0] <= _MOST_ERROR * errors[1]
+
+    def _counts_as_accurate(self, config: Config, problem: Problem) -> bool:
+        """Whether a config of unknown error is used: it needs no more partial accumulators, or was known before."""
+        return config in self._known(problem) or self._shortened(config, problem) == config
 
     def _shipped(self, problem: Problem) -> Config:
         return choose.choose(self._plan.device, self._rung, problem, only="shipped").config
@@ -277,7 +281,7 @@ class RungTuning:
         """
         quick, sweep = self._plan.quick, self._sweep
         needed = {config: self._curve_kernels(config) for config in configs}
-        known = (job_of(self._arch, self._rung, config, p) for p in others for config in self._known(p) if quick)
+        known = (job_of(self._arch, self._rung, config, p) for p in others if quick for config in self._known(p))
         wanted = [job for config in configs for job in (*needed[config], *self._kernels(config, others))]
         with sweep.within(_QUICK_KERNELS if quick else 1.0):
             ready = sweep.prepare((*known, *wanted), in_order=True)
