@@ -117,14 +117,24 @@ def call_for(
     is None.
     """
     swap_ab = c.how.trans
-    if swap_ab:
-        a, b, c = b.transposed, a.transposed, c.transposed
-        source = None if source is None else source.transposed
+    if swap_ab and source is not None:
+        source = source.transposed
+    a, b, c = _with_row_major_c(a, b, c)
     read = 0 if source is None else source.width
     variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width, source=read)
     batch = Batch(extents, a.steps, b.steps, c.steps)
     problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout, batch.count)
     return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch, source)
+
+
+def _with_row_major_c(a: Operand, b: Operand, c: Operand) -> tuple[Operand, Operand, Operand]:
+    """Return the operands in the order in which the kernel takes them: those of C^T = B^T A^T if C is column-major."""
+    return (b.transposed, a.transposed, c.transposed) if c.how.trans else (a, b, c)
+
+
+def _layout(trans_a: bool, trans_b: bool) -> str:
+    """Return ``NN``, ``NT``, ``TN`` or ``TT``, as BLAS spells it."""
+    return ("T" if trans_a else "N") + ("T" if trans_b else "N")
 
 
 def share(a: Operand, b: Operand, c: Operand, rows: Pair, columns: Pair) -> tuple[Operand, Operand, Operand]:
@@ -139,9 +149,8 @@ def dense_problem(a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...
     The database speaks of dense operands. Padded lines, an odd address or packing make loads narrower or wider.
     `extents` are those of a batch.
     """
+    a, b, c = _with_row_major_c(a, b, c)
     (M, N), K = c.shape, a.shape[1]
-    if c.how.trans:  # as in `call_for`
-        a, b, M, N = b.transposed, a.transposed, N, M
     trans_a, trans_b, width_a, width_b = a.how.trans, b.how.trans, a.width, b.width
     if trans_a:
         M = _of_width(M, width_a)
@@ -151,7 +160,7 @@ def dense_problem(a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...
         N = _of_width(N, width_b)
     elif trans_a:
         K = _of_width(K, width_b)
-    return Problem(M, N, K, ("T" if trans_a else "N") + ("T" if trans_b else "N"), prod(extents))
+    return Problem(M, N, K, _layout(trans_a, trans_b), prod(extents))
 
 
 def _of_width(extent: int, width: int) -> int:
@@ -261,7 +270,7 @@ class Variant(Struct, frozen=True):
     @property
     def layout(self) -> str:
         """``NN``, ``NT``, ``TN`` or ``TT``, as BLAS spells it."""
-        return ("T" if self.trans_a else "N") + ("T" if self.trans_b else "N")
+        return _layout(self.trans_a, self.trans_b)
 
 
 def dense(problem: Problem) -> tuple[Lying, Lying, Lying]:

@@ -156,11 +156,7 @@ class CostModel:
     def of_tiles(self, problem: Problem, tiles: Floats) -> Floats:
         """Return the predicted time in ms of every config with K in one part, if it computed so many tiles of C."""
         at = self._at_k(problem.K, 1)
-        ms = self._times_at(problem, at, tiles)
-        needed = partial_accumulators.chains_needed(problem, self._fitted)
-        if needed > 1:
-            ms *= at.slowdown(needed, problem.layout)
-        return ms
+        return self._with_accumulators(problem, at, self._times_at(problem, at, tiles))
 
     def in_parts(self, problem: Problem, steps: int) -> list[float]:
         """Return the predicted time in ms of every config with K in parts of so many steps, or in one part.
@@ -205,12 +201,16 @@ class CostModel:
         if at.options.split:
             count = count.take(at.options.of)
         ms = self._times_at(problem, at, count)
-        needed = partial_accumulators.chains_needed(problem, self._fitted) if accumulators else 1
-        if needed > 1:
-            ms *= at.slowdown(needed, problem.layout)
+        if accumulators:
+            ms = self._with_accumulators(problem, at, ms)
         if at.options.split:
             np.putmask(ms, count >= at.most_tiles, np.inf)
         return ms
+
+    def _with_accumulators(self, problem: Problem, at: AtK, ms: Floats) -> Floats:
+        """Return times with the cost of the partial accumulators that the problem needs."""
+        needed = partial_accumulators.chains_needed(problem, self._fitted)
+        return ms * at.slowdown(needed, problem.layout) if needed > 1 else ms
 
     def _times_at(self, problem: Problem, at: AtK, count: Floats) -> Floats:
         """Return the time of options with so many tiles each; infinite where a grid cannot have as many."""
