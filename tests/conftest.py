@@ -250,7 +250,7 @@ class PythonDevice:
     ordinal, name, arch, shared_limit, multiprocessors = 0, "Python", "sm_90", 232448, 1
 
     def __init__(self):
-        self.prepared, self.kernels = {}, {}
+        self.prepared, self.recognised, self.kernels = {}, {}, {}
         self.capturing = set()  # handles of streams
         self.streams = set()
         self.launched = []  # (handle, arguments)
@@ -259,6 +259,10 @@ class PythonDevice:
         self.room = 1 << 30  # bytes of one
         self.compiled = []
         self.kept = []
+
+    def forget_problems(self):
+        self.prepared.clear()
+        self.recognised.clear()
 
     def enter(self):
         return False

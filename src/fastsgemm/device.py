@@ -98,6 +98,8 @@ class Gpu:
     multiprocessors : int
     prepared : dict
         The problems seen so far; see `fastsgemm.call.product`.
+    recognised : dict
+        How PyTorch's tensors are known to be operands of one of them; see `fastsgemm.call.arrays.torch`.
     kernels : dict
         The kernels loaded so far; see `fastsgemm.jit.kernel`.
     streams : set of int
@@ -122,6 +124,7 @@ class Gpu:
         self.shared_limit = _attribute(limit, ordinal)
         self.multiprocessors = _attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal)
         self.prepared: dict[Any, Any] = {}
+        self.recognised: dict[Any, list[Any]] = {}
         self.kernels: dict[Any, Kernel] = {}
         self.streams = {0, LEGACY_STREAM, PER_THREAD_STREAM}
         self._core_streams: dict[int, Stream] = {}
@@ -165,6 +168,11 @@ class Gpu:
             if int(answer[1]) == 0:  # else somebody has chosen a size
                 everything = driver.cuuint64_t(2**64 - 1)
                 succeed("keeping freed memory", driver.cuMemPoolSetAttribute(pool, threshold, everything))
+
+    def forget_problems(self) -> None:
+        """Let every problem be prepared again at its next call."""
+        self.prepared.clear()
+        self.recognised.clear()
 
     def enter(self) -> bool:
         """Make this device current in the calling thread. Return whether `leave` must be called to undo it."""

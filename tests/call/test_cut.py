@@ -29,7 +29,7 @@ def cut(device, monkeypatch):
         )
         monkeypatch.setattr(cutting, "find", lambda *given: Cut(axis, place, (first, second), 2.0))
         monkeypatch.setattr(packing, "select", lambda *given, **named: packing.Selection(first, which))
-        device.prepared.clear()
+        device.forget_problems()
 
     return at
 
@@ -131,7 +131,7 @@ def test_a_capture_without_all_kernels_fails_before_anything_is_launched(device,
     cut(0, 64, (1, 2), (True, False))
     given = on_device(random(M, K)), on_device(random(K, N))
     sgemm(*given)
-    device.prepared.clear()
+    device.forget_problems()
     device.launched.clear()
     device.made.clear()
     (key,) = (key for key, found in device.kernels.items() if found.name == f"fastsgemm_{missing}")

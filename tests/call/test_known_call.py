@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from fastsgemm import BlockConfig, SplitOperand, gemm, sgemm  # noqa: E402
 from fastsgemm.call import arrays, product  # noqa: E402
-from fastsgemm.call.arrays.torch import allocator  # noqa: E402
+from fastsgemm.call.arrays.torch import _guards, allocator  # noqa: E402
 from fastsgemm.errors import CaptureError, OverlapError  # noqa: E402
 from fastsgemm.tuning import first_use  # noqa: E402
 
@@ -30,10 +30,22 @@ def gpu(device, monkeypatch):
     place = lambda x: getattr(x, "place", 0)  # noqa: E731
     monkeypatch.setattr(Tensor, "get_device", place)
     monkeypatch.setattr(Tensor, "is_cuda", property(lambda x: place(x) >= 0 and not hasattr(x, "foreign")))
+    monkeypatch.setattr(LIBRARY, "_guards", guards_of_places(LIBRARY._guards))
     monkeypatch.setattr(LIBRARY, "_current", lambda ordinal: 5)
     monkeypatch.setattr(LIBRARY, "_order", lambda x, handle: device.kept.append(("ordered", handle)))
     monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
     return device
+
+
+def guards_of_places(guards):
+    """Return PyTorch's guards, which compare the device that a tensor poses to be on, too."""
+    places = lambda tensors: [(x.get_device(), x.is_cuda) for x in tensors]  # noqa: E731
+
+    def of(*tensors):
+        fits, known = guards(*tensors), places(tensors)
+        return lambda *others: fits(*others) and places(others) == known
+
+    return guards and of
 
 
 @pytest.fixture
@@ -111,8 +123,11 @@ def same_both_ways(call, gpu, monkeypatch):
     return found
 
 
+@pytest.mark.parametrize("guarded", [True, False])
 @pytest.mark.parametrize("which", PLAIN)
-def test_a_plain_call_is_looked_up_once_it_is_known(gpu, general, monkeypatch, which):
+def test_a_plain_call_is_looked_up_once_it_is_known(gpu, general, monkeypatch, which, guarded):
+    if not guarded:  # as in a version of PyTorch whose guards are not used
+        monkeypatch.setattr(LIBRARY, "_guards", None)
     call = PLAIN[which]
     call(*operands())
     assert len(general) == 1
@@ -287,6 +302,43 @@ def test_another_current_device_is_left_as_it_was(gpu, general, monkeypatch, lea
     assert done == ["enter", "launch", "leave"] and len(general) == 1
 
 
+def test_a_known_call_asks_pytorchs_guards_and_reads_little_else(gpu, general, monkeypatch):
+    for _ in range(2):  # the second call makes the guards
+        PLAIN["C"](*operands())
+        PLAIN["new"](*operands())
+    monkeypatch.setattr(LIBRARY, "_recognise", None)
+    PLAIN["C"](*operands())
+    PLAIN["new"](*operands())
+    assert len(general) == 1 and len(gpu.recognised) == 2
+
+
+def test_the_same_shapes_with_other_strides_have_plans_of_their_own(gpu, general):
+    A, B, C = values(8, 8), values(8, 7)[:, :-1].T.contiguous().T, values(8, 6)
+    wider = [values(8, 6 + more)[:, :6] for more in range(20)]  # more than are kept beside each other
+    for _ in range(3):
+        for a in (A, A.T.contiguous().T):
+            for b in (B, B.contiguous(), *wider):
+                C.fill_(np.nan)
+                np.testing.assert_allclose(sgemm(a, b, C=C), A.numpy() @ b.numpy(), rtol=1e-4, atol=1e-5)
+    assert len(general) == len(gpu.prepared)
+    assert {len(alike) for alike in gpu.recognised.values()} == {16}
+
+
+def test_an_operand_that_is_given_twice_is_recognised_each_time(gpu, general):
+    A, B, C = values(8, 8), values(4, 16).reshape(8, 8), values(8, 8)
+    for b in (B, A, A, B, A):
+        assert sgemm(A, b, C=C) is C
+        np.testing.assert_allclose(C, A.numpy() @ b.numpy(), rtol=1e-4, atol=1e-5)
+    assert len(general) == 1 and [len(alike) for alike in gpu.recognised.values()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("version", "used"), [("2.5.1", False), ("2.6.0a0+git1", True), ("2.13.1+cpu", True), ("2.14", False)]
+)
+def test_guards_are_used_in_versions_that_are_known(version, used):
+    assert (_guards(SimpleNamespace(__version__=version, _C=torch._C)) is not None) is used
+
+
 def test_a_new_stream_is_adopted(gpu, general, monkeypatch):
     PLAIN["C"](*operands())
     monkeypatch.setattr(LIBRARY, "_current", lambda ordinal: 6)
@@ -338,7 +390,7 @@ def test_a_result_at_another_alignment_is_not_launched_with_that_plan(gpu, gener
 def test_what_was_forgotten_is_prepared_again(gpu, general):
     for _ in range(2):
         PLAIN["C"](*operands())
-        gpu.prepared.clear()
+        gpu.forget_problems()
     assert len(general) == 2
 
 

@@ -45,9 +45,9 @@ def undivided(gpu, monkeypatch):
     monkeypatch.setattr(dispatch, "choose", choose)
     monkeypatch.setattr(packing, "select", select)
     monkeypatch.setattr(cutting, "find", lambda *given: None)  # rung 10 may compute a share
-    gpu.prepared.clear()
+    gpu.forget_problems()
     yield
-    gpu.prepared.clear()
+    gpu.forget_problems()
 
 
 @pytest.fixture

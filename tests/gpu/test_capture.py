@@ -121,7 +121,7 @@ def test_a_first_call_inside_a_capture_is_refused_and_later_calls_work(torch, gp
     C = torch.full((72, 72), 7.5, device="cuda")
     config = BlockConfig(16, 8)  # of no other test
     gpu.kernels.clear()
-    gpu.prepared.clear()
+    gpu.forget_problems()
     first = A if new == "kernel" else torch.ones(72, 144, device="cuda")[:, ::2]
     if new == "packing":
         sgemm(A, A, rung=1, config=config)

@@ -28,10 +28,10 @@ def cut(gpu, monkeypatch):
 
     def at(axis, place, small):
         monkeypatch.setattr(cutting, "find", lambda *given: Cut(axis, place, (LARGE, small), 2.0))
-        gpu.prepared.clear()
+        gpu.forget_problems()
 
     yield at
-    gpu.prepared.clear()
+    gpu.forget_problems()
 
 
 def spans(axis, place):
@@ -86,7 +86,7 @@ def test_what_comes_next_waits_for_both_shares(torch, cut, small, captured):
 
 def test_the_shipped_data_cuts_a_product_as_explained(torch, gpu):
     a, b = torch.randn(3000, 3000, device="cuda"), torch.randn(3000, 3000, device="cuda")
-    gpu.prepared.clear()
+    gpu.forget_problems()
     c = sgemm(a, b)
     (plan,) = gpu.prepared.values()
     names = [step.kernel.name for step in plan.steps]

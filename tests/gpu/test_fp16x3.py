@@ -205,10 +205,10 @@ def test_panels(torch, normal, monkeypatch, gpu):
     whole = c.clone()
     sgemm(a, b, 2.0, 0.5, whole, **HOW)
     monkeypatch.setattr(geometry.panels, "__defaults__", (geometry.LINE_BYTES * 22 * 1600,))
-    gpu.prepared.clear()
+    gpu.forget_problems()
     parts = c.clone()
     sgemm(a, b, 2.0, 0.5, parts, **HOW)
-    gpu.prepared.clear()
+    gpu.forget_problems()
     keep = torch.arange(1700, device="cuda") != 900
     assert error(torch, parts[keep], a[keep], b, 2.0, 0.5, c[keep]) < 8
     assert torch.equal(torch.isfinite(whole), torch.isfinite(parts))
@@ -266,7 +266,7 @@ def test_the_bound(M, N, K, seed, kind):
 
 
 def test_rung_11_is_taken_for_large_products(torch, normal, gpu):
-    gpu.prepared.clear()
+    gpu.forget_problems()
     sgemm(normal(2048, 2048), normal(2048, 2048), precision="fp16x3")
     [plan] = gpu.prepared.values()
     taken = any("fp16x3" in step.kernel.name for step in plan.steps)

@@ -88,7 +88,7 @@ def test_packing_changes_no_bit(torch, gpu, monkeypatch, layout, M, N, K):
         monkeypatch.setattr(
             packing, "select", lambda *_, which=which, chosen=chosen, **__: packing.Selection(chosen, which)
         )
-        gpu.prepared.clear()
+        gpu.forget_problems()
         c = torch.full((M, N), float("nan"), device="cuda")
         assert torch.equal(sgemm(a, b, C=c), expected), which
-    gpu.prepared.clear()
+    gpu.forget_problems()

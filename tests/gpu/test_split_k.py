@@ -204,7 +204,7 @@ def test_a_first_division_inside_a_capture_is_refused_and_later_ones_work(torch,
     c = torch.full((40, 40), 7.5, device="cuda")
     sgemm(a, b, rung="pipelined", config=replace(CONFIG, SPLIT_K=1))
     gpu.kernels.pop("reduce_parts", None)
-    gpu.prepared.clear()
+    gpu.forget_problems()
     beside = torch.zeros(4, device="cuda")
     with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
         beside += 1

@@ -37,7 +37,7 @@ def run_all(work, count):
 def cold(gpu, tmp_path, monkeypatch):
     """Nothing is prepared, loaded or cached on disk."""
     monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
-    gpu.prepared.clear()
+    gpu.forget_problems()
     gpu.kernels.clear()
 
 

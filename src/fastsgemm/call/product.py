@@ -88,7 +88,7 @@ def multiply(
         split = (split_a is not None, split_b is not None)
         plan = draft(gpu, handle, key[:3], key[3:6], rung, config, precision, split, key[11:], output).plan()
         if len(gpu.prepared) >= _MOST_PREPARED:
-            gpu.prepared.clear()
+            gpu.forget_problems()
         gpu.prepared[key] = plan
     if not plan.apart(pa, pb, pc, source_address):
         metas = (a_meta, b_meta, c_meta) if source is None else (a_meta, b_meta, c_meta, source_meta)

@@ -154,7 +154,7 @@ class DeviceEvaluator:
                 array.close()
         for key in set(self.gpu.kernels) - self._kept:
             del self.gpu.kernels[key]
-        self.gpu.prepared.clear()
+        self.gpu.forget_problems()
 
     def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
         """See `Evaluator`. NVRTC releases the global interpreter lock, so threads use all cores."""
