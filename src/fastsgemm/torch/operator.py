@@ -13,8 +13,8 @@ every order, and forward-mode derivatives exist, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from torch.autograd import forward_ad
 from fastsgemm import rungs
 from fastsgemm.call import checks
 from fastsgemm.call.arrays.base import wrong_dtype
-from fastsgemm.call.arrays.torch import freed
+from fastsgemm.call.arrays.torch import SURE, freed
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.torch import products
 
@@ -37,17 +37,24 @@ LIBRARY.define(
 _sgemm = torch.ops.fastsgemm.sgemm.default
 
 
+def _require(condition: Any, message: Callable[..., str]) -> None:
+    """Raise RuntimeError with the message unless the condition holds, which may have symbols.
+
+    Where it holds and has none, ``torch._check`` is not called: all its calls would take half the time of the operator.
+    """
+    if condition is not True:
+        torch._check(condition, message)
+
+
 def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, precision: str) -> tuple[Any, ...]:
     """Return the shape of the result, which may have symbols, or raise what PyTorch would."""
     rungs.precision_of(None, precision)
-    operands = {"A": A, "B": B} if C is None else {"A": A, "B": B, "C": C}
-    shape = _shape_of({name: x.shape for name, x in operands.items()}, beta)
-    for name, x in operands.items():
-        torch._check(
-            x.dtype is torch.float32, lambda name=name, x=x: f"sgemm: {name} must be torch.float32, got {x.dtype}"
-        )
-        torch._check(
-            x.device == A.device,
+    operands = (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C))
+    shape = _shape_of({name: x.shape for name, x in operands}, beta)
+    for name, x in operands:
+        _require(x.dtype is torch.float32, lambda name=name, x=x: f"sgemm: {name} must be torch.float32, got {x.dtype}")
+        _require(
+            x is A or x.device == A.device,
             lambda name=name, x=x: f"sgemm: all operands must be on {A.device} as A is, {name} is on {x.device}",
         )
     return shape
@@ -56,25 +63,26 @@ def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, precision: str) 
 def _shape_of(shapes: Mapping[str, Sequence[Any]], beta: float) -> tuple[Any, ...]:
     """Return the shape of the result of operands of these shapes, by their names, or raise what PyTorch would."""
     A, B, C = shapes["A"], shapes["B"], shapes.get("C")
+    batch = A[:-2]
     for name, shape in shapes.items():
-        torch._check(
+        _require(
             len(shape) >= 2,
             lambda name=name, shape=shape: f"sgemm: {name} must have at least 2 dimensions, got {len(shape)}",
         )
-        torch._check(
-            shape[:-2] == A[:-2],
+        _require(
+            shape[:-2] == batch,
             lambda name=name, shape=shape: (
-                f"sgemm: all operands must have the dimensions {tuple(A[:-2])} of A before the last two, {name} has "
+                f"sgemm: all operands must have the dimensions {tuple(batch)} of A before the last two, {name} has "
                 f"{tuple(shape[:-2])}"
             ),
         )
-    torch._check(A[-1] == B[-2], lambda: f"sgemm: A's columns must equal B's rows, got A {tuple(A)} and B {tuple(B)}")
+    _require(A[-1] == B[-2], lambda: f"sgemm: A's columns must equal B's rows, got A {tuple(A)} and B {tuple(B)}")
     M, N = A[-2], B[-1]
     if C is None:
-        torch._check(beta == 0.0, lambda: f"sgemm: beta must be 0 when C is not given, got {beta}")
+        _require(beta == 0.0, lambda: f"sgemm: beta must be 0 when C is not given, got {beta}")
     else:
-        torch._check(C[-2] == M, lambda: f"sgemm: C must have {M} rows, got {tuple(C)}")
-        torch._check(C[-1] == N, lambda: f"sgemm: C must have {N} columns, got {tuple(C)}")
+        _require(C[-2] == M, lambda: f"sgemm: C must have {M} rows, got {tuple(C)}")
+        _require(C[-1] == N, lambda: f"sgemm: C must have {N} columns, got {tuple(C)}")
     return (*A[:-1], N)
 
 
@@ -96,13 +104,15 @@ def _product(
     rung = _rung(precision, batch_invariant)
     try:
         alpha32, beta32 = products.scalar("alpha", alpha), products.scalar("beta", beta)
-        result = torch.empty(shape, dtype=torch.float32, device=A.device)
+        result = A.new_empty(shape)
         if result.numel() == 0:
             return result
         if A.numel() == 0:
             return result.copy_(C).mul_(beta32) if C is not None and beta32 else result.zero_()
         for name, x in (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C)):
-            torch._check(not freed(x, x.data_ptr()), lambda name=name: f"sgemm: {name} has no memory: it was freed")
+            address = x.data_ptr()
+            if address < SURE and freed(x, address):
+                raise RuntimeError(f"sgemm: {name} has no memory: it was freed")
         products.multiply(A, B, C if beta32 else None, alpha32, beta32, precision, rung, result)
     except FastsgemmError as error:
         shapes = f"sgemm of {tuple(A.shape)} and {tuple(B.shape)} on {A.device}"
@@ -125,11 +135,7 @@ def _fake(
     return A.new_empty(shape)
 
 
-class _How(NamedTuple):
-    """What an operator's gradients take over from it."""
-
-    precision: str
-    batch_invariant: bool
+_How = dict[str, Any]  # precision and batch_invariant, which an operator's gradients take over from it
 
 
 class _Differentiable(torch.autograd.Function):
@@ -155,8 +161,8 @@ class _Differentiable(torch.autograd.Function):
         A, B = ctx.saved_tensors
         of_a, of_b, *_, of_c, _ = ctx.needs_input_grad
         return (
-            _sgemm(gradient, B.mT, ctx.alpha, **ctx.how._asdict()) if of_a else None,
-            _sgemm(A.mT, gradient, ctx.alpha, **ctx.how._asdict()) if of_b else None,
+            _sgemm(gradient, B.mT, ctx.alpha, **ctx.how) if of_a else None,
+            _sgemm(A.mT, gradient, ctx.alpha, **ctx.how) if of_b else None,
             None,
             None,
             ctx.beta * gradient if of_c else None,
@@ -168,9 +174,9 @@ class _Differentiable(torch.autograd.Function):
         A, B = ctx.saved_tensors
         parts = [] if c is None or ctx.beta == 0.0 else [ctx.beta * c]
         if a is not None:
-            parts.append(_sgemm(a, B, ctx.alpha, **ctx.how._asdict()))
+            parts.append(_sgemm(a, B, ctx.alpha, **ctx.how))
         if b is not None:
-            parts.append(_sgemm(A, b, ctx.alpha, **ctx.how._asdict()))
+            parts.append(_sgemm(A, b, ctx.alpha, **ctx.how))
         return sum(parts[1:], parts[0]) if parts else A.new_zeros((*A.shape[:-1], B.shape[-1]))
 
 
@@ -190,7 +196,7 @@ def _apply(*operands: Any) -> Any:
 
 def _below_autograd(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How) -> Tensor:
     with torch._C._AutoDispatchBelowAutograd():
-        return _sgemm(A, B, alpha, beta, C, **how._asdict())
+        return _sgemm(A, B, alpha, beta, C, **how)
 
 
 def _with_gradient(
@@ -199,12 +205,9 @@ def _with_gradient(
     alpha: float = 1.0,
     beta: float = 0.0,
     C: Tensor | None = None,
-    *,
-    precision: str = "ieee",
-    batch_invariant: bool = False,
+    **how: Any,
 ) -> Tensor:
     tracked = torch.is_grad_enabled() and (A.requires_grad or B.requires_grad or (C is not None and C.requires_grad))
-    how = _How(precision, batch_invariant)
     if tracked or forward_ad._current_level >= 0:
         return _apply(A, B, alpha, beta, C, how)
     return _below_autograd(A, B, alpha, beta, C, how)
@@ -218,12 +221,9 @@ def _batched(
     alpha: float = 1.0,
     beta: float = 0.0,
     C: Tensor | None = None,
-    *,
-    precision: str = "ieee",
-    batch_invariant: bool = False,
+    **how: Any,
 ) -> tuple[Tensor, int]:
     """The rule of `torch.func.vmap`: fold the batch into M or N where only one of two matrices has it, else a batch."""
-    how = _How(precision, batch_invariant)._asdict()
     of_a, of_b, *_, of_c = (*batch_dims[:4], batch_dims[4] if len(batch_dims) > 4 else None)
     size = info.batch_size
     A = A if of_a is None else A.movedim(of_a, 0)
@@ -271,7 +271,7 @@ def sgemm(
             raise wrong_dtype(x.dtype)(name)
     checks.one_device({name: "the host" if x.is_cpu else str(x.device) for name, x in operands.items()})
     shape = checks.result_shape(A.shape, B.shape, None if C is None else C.shape)
-    how = _How(precision, batch_invariant)._asdict()
+    how = {"precision": precision, "batch_invariant": batch_invariant}
     if A.dim() == B.dim() == 2:
         result = _sgemm(A, B, alpha, beta, C, **how)
         return result if C is None else C.copy_(result)
