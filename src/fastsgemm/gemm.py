@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -190,12 +191,41 @@ def sgemm(
         beta = checks.scalar("beta", beta)
     if C is None:
         checks.no_output(beta)
-    if config is None and stream is None and out is None:
-        library = arrays.by_type.get(type(A))
+    simple = config is None and stream is None and out is None
+    try:
+        library = arrays.by_type.get(type(A)) if simple else None
         if library is not None:
             known = library.multiply_known(opened, A, B, C, alpha, beta, rung, precision)
             if known is not None:
                 return known
+        return _multiply_unknown(A, B, alpha, beta, C, rung, config, stream, precision, out)
+    except TrackedError:
+        if not simple or rung not in (None, rungs.BATCH_INVARIANT) or not _are_tensors(A, B, C):
+            raise
+    from fastsgemm.torch import operator
+
+    return operator.sgemm(A, B, alpha, beta, C, precision, rung is not None)
+
+
+def _are_tensors(*operands: Any) -> bool:
+    """Return whether all operands that are given are tensors of PyTorch."""
+    torch = sys.modules["torch"]
+    return all(x is None or isinstance(x, torch.Tensor) for x in operands)
+
+
+def _multiply_unknown(
+    A: Any,
+    B: Any,
+    alpha: float,
+    beta: float,
+    C: Any,
+    rung: Rung | None,
+    config: Any,
+    stream: Any,
+    precision: str,
+    out: Any,
+) -> Any:
+    """Do what `sgemm` does in a call like none before; alpha and beta are rounded to float32."""
     split_a = A if type(A) is SplitOperand else None
     split_b = B if type(B) is SplitOperand else None
     if split_a is not None:
@@ -208,15 +238,8 @@ def sgemm(
     ordinal = library.device_of(lead)
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
-    ordered = rung is rungs.BATCH_INVARIANT
-    plain = (rung is None or ordered) and config is None and stream is None and split_a is None and split_b is None
     if ordinal == HOST:
-        try:
-            return host.sgemm(A, B, alpha, beta, C, rung, config, stream, precision, out)
-        except TrackedError:
-            if not plain or out is not None or not _all_of(library, A, B):
-                raise
-        return _by_dispatcher(A, B, alpha, beta, C, precision, ordered)
+        return host.sgemm(A, B, alpha, beta, C, rung, config, stream, precision, out)
 
     gpu = opened.get(ordinal) or _open(ordinal, library, stream)
     switched = gpu.enter()
@@ -256,24 +279,9 @@ def sgemm(
             return library.finish(result)
         library.written(target)
         return target
-    except TrackedError:
-        if not plain or out is not None or not _all_of(library, A, B):
-            raise
-        return _by_dispatcher(A, B, alpha, beta, C, precision, ordered)
     finally:
         if switched:
             gpu.leave()
-
-
-def _all_of(library: Library, *operands: Any) -> bool:
-    return all(arrays.library(x) is library for x in operands)
-
-
-def _by_dispatcher(A: Any, B: Any, alpha: float, beta: float, C: Any, precision: str, ordered: bool) -> Any:
-    """Compute the product of tensors that have a gradient, a tangent or, inside a transform of PyTorch, no memory."""
-    from fastsgemm.torch import operator
-
-    return operator.sgemm(A, B, alpha, beta, C, precision, ordered)
 
 
 def _open(ordinal: int, library: Library, stream: Any) -> Gpu:

@@ -91,6 +91,10 @@ PLAIN = {
     "vector": lambda A, B, C: sgemm(A, B[:, 0].contiguous(), C=C[:, 0].contiguous()),
     "no grad": lambda A, B, C: torch.no_grad()(sgemm)(A, B, C=C),
     "inference mode": lambda A, B, C: torch.inference_mode()(sgemm)(A, B, C=C),
+    "parameter": lambda A, B, C: sgemm(A, torch.nn.Parameter(B, requires_grad=False), C=C),
+    "parameters, no grad": lambda A, B, C: torch.no_grad()(sgemm)(torch.nn.Parameter(A), torch.nn.Parameter(B), C=C),
+    "A requires grad, no grad": lambda A, B, C: torch.no_grad()(sgemm)(A.requires_grad_(), B),
+    "C requires grad, no grad": lambda A, B, C: torch.no_grad()(sgemm)(A, B, 1.0, 1.0, C.requires_grad_()),
 }
 
 
@@ -223,7 +227,8 @@ UNUSUAL = {
     "A requires grad": lambda A, B, C: sgemm(A.requires_grad_(), B),
     "B requires grad, C given": lambda A, B, C: sgemm(A, B.requires_grad_(), C=C),
     "C requires grad": lambda A, B, C: sgemm(A, B, 1.0, 1.0, C.requires_grad_()),
-    "A would require grad": lambda A, B, C: torch.no_grad()(sgemm)(A.requires_grad_(), B, C=C),
+    "B requires grad, rung 1": lambda A, B, C: sgemm(A, B.requires_grad_(), C=C, rung=1),
+    "C requires grad, batch-invariant": lambda A, B, C: sgemm(A, B, 1.0, 1.0, C.requires_grad_(), batch_invariant=True),
     "negative A": lambda A, B, C: sgemm(negative(A), B, C=C),
     "negative B": lambda A, B, C: sgemm(A, negative(B)),
     "negative C": lambda A, B, C: sgemm(A, B, C=negative(C)),
@@ -235,7 +240,7 @@ UNUSUAL = {
     "A that redefines operations": lambda A, B, C: sgemm(A.as_subclass(Redefining), B, C=C),
     "B that redefines operations": lambda A, B, C: sgemm(A, B.as_subclass(Redefining), C=C),
     "C that redefines operations": lambda A, B, C: sgemm(A, B, C=C.as_subclass(Redefining)),
-    "parameter": lambda A, B, C: sgemm(A, torch.nn.Parameter(B, requires_grad=False), C=C),
+    "parameter": lambda A, B, C: sgemm(A, torch.nn.Parameter(B)),
     "NumPy's B": lambda A, B, C: sgemm(A, B.numpy(), C=C),
     "NumPy's C": lambda A, B, C: sgemm(A, B, C=C.numpy()),
     "no array": lambda A, B, C: sgemm(A, "B", C=C),
@@ -285,7 +290,7 @@ UNUSUAL = {
 
 @pytest.mark.parametrize("which", UNUSUAL)
 def test_what_is_out_of_the_ordinary_is_as_ever(gpu, general, monkeypatch, which):
-    for call in (PLAIN["C"], PLAIN["new"], PLAIN["rung 1"], PLAIN["fp16x3"]):
+    for call in (PLAIN["C"], PLAIN["new"], PLAIN["rung 1"], PLAIN["fp16x3"], PLAIN["parameters, no grad"]):
         call(*operands())
     for _ in range(2):  # also once its own plan is there
         same_both_ways(UNUSUAL[which], gpu, monkeypatch)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 SURE = 1 << 40  # more bytes than any storage has: a tensor at this address, or a higher one, was not `freed`
 
 
-_Known = tuple[Any, tuple[int, ...], tuple[int, ...]]  # a plan, and shape and strides of what it writes
+# A plan, shape and strides of what it writes, and whether an operand requires a gradient where gradients are enabled.
+_Known = tuple[Any, tuple[int, ...], tuple[int, ...], bool]
 _MOST_ALIKE = 16  # calls that differ in what is not in their key; looking through more takes longer than it saves
 _GUARDED = ((2, 6), (2, 13))  # the first and the last version of PyTorch whose guards are used
 
@@ -45,7 +46,7 @@ class Torch(Library):
 
     def __init__(self) -> None:
         self._torch = torch = sys.modules["torch"]
-        self._tensor, self._float32 = torch.Tensor, torch.float32
+        self._plain, self._float32 = (torch.Tensor, torch.nn.Parameter), torch.float32
         self._current = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent in CPU builds
         self._forward_ad = torch.autograd.forward_ad
         self._increment_version = _version_counter(torch)
@@ -106,15 +107,15 @@ class Torch(Library):
         What depends on more is left to the general way: an operand without memory, a new stream, memory that C may
         share with A or B.
         """
-        plain = self._tensor
-        if type(B) is not plain or self._forward_ad._current_level >= 0:
+        plain = self._plain
+        if type(B) not in plain or self._forward_ad._current_level >= 0:
             return None
         name = None if rung is None else rung.name
         try:
             ordinal, pa, pb, pc = A.get_device(), A.data_ptr(), B.data_ptr(), 0
             operands: tuple[Any, ...] = (A, B)
             if C is not None:
-                if type(C) is not plain:
+                if type(C) not in plain:
                     return None
                 operands, pc = (A, B, C), C.data_ptr()
             key = A.shape, B.shape, C is None, pa & 15, pb & 15, pc & 15, name, precision
@@ -130,7 +131,9 @@ class Torch(Library):
                 known = self._recognise(gpu, key, operands, (pa, pb, pc), name, precision)
                 if known is None:
                     return None
-            plan, shape, strides = known
+            plan, shape, strides, learned = known
+            if learned and self._torch.is_grad_enabled():
+                raise LEARNED(next(name for name, x in zip("ABC", operands, strict=False) if x.requires_grad))
             result = C
             if C is None:
                 result = self._empty(shape, strides, ordinal, A)
@@ -169,8 +172,9 @@ class Torch(Library):
         checked, for operands without a fault. Everything that `view` would find at fault is refused here.
         """
         A, B, *_ = operands
-        if any(not x.is_cuda or x.dtype is not self._float32 or x.requires_grad or x.is_neg() for x in operands):
+        if any(not x.is_cuda or x.dtype is not self._float32 or x.is_neg() for x in operands):
             return None
+        learned = any(x.requires_grad for x in operands)
         read = [(x.shape, x.stride(), x.get_device(), None, False) for x in operands]
         if len(operands) == 2:
             if len(A.shape) != 2 or len(B.shape) != 2:
@@ -181,7 +185,7 @@ class Torch(Library):
         plan = gpu.prepared.get((*read, *misaligned, rung, None, precision, True, True))
         if plan is None:
             return None
-        known = plan, read[2][0], read[2][1]
+        known = plan, read[2][0], read[2][1], learned
         if self._guards is not None and A is not B:
             found = gpu.recognised.setdefault(key, [])
             if len(found) < _MOST_ALIKE:
