@@ -30,6 +30,7 @@ def gpu(device, monkeypatch):
     place = lambda x: getattr(x, "place", 0)  # noqa: E731
     monkeypatch.setattr(Tensor, "get_device", place)
     monkeypatch.setattr(Tensor, "is_cuda", property(lambda x: place(x) >= 0 and not hasattr(x, "foreign")))
+    monkeypatch.setattr(LIBRARY, "_empty", allocator(torch, "cpu"))  # also where this PyTorch is for CUDA
     monkeypatch.setattr(LIBRARY, "_guards", guards_of_places(LIBRARY._guards))
     monkeypatch.setattr(LIBRARY, "_current", lambda ordinal: 5)
     monkeypatch.setattr(LIBRARY, "_order", lambda x, handle: device.kept.append(("ordered", handle)))
@@ -338,7 +339,7 @@ def test_an_operand_that_is_given_twice_is_recognised_each_time(gpu, general):
 
 
 @pytest.mark.parametrize(
-    ("version", "used"), [("2.5.1", False), ("2.6.0a0+git1", True), ("2.13.1+cpu", True), ("2.14", False)]
+    ("version", "used"), [("2.5.1", False), ("2.6.0a0+git1", True), ("2.14.1+cu130", True), ("2.15", False)]
 )
 def test_guards_are_used_in_versions_that_are_known(version, used):
     assert (_guards(SimpleNamespace(__version__=version, _C=torch._C)) is not None) is used

@@ -138,8 +138,12 @@ def _fake(
 _How = dict[str, Any]  # precision and batch_invariant, which an operator's gradients take over from it
 
 
-class _Differentiable(torch.autograd.Function):
-    """The operator with its derivatives: linear in A, in B and in C."""
+class _Differentiable(torch.autograd.function._SingleLevelFunction):
+    """The operator with its derivatives: linear in A, in B and in C.
+
+    It is a function of a single level of torch.func. A `torch.autograd.Function` would begin with the outermost level
+    again, which is wrong below the dispatcher.
+    """
 
     @staticmethod
     def forward(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How) -> Tensor:
@@ -180,18 +184,12 @@ class _Differentiable(torch.autograd.Function):
         return sum(parts[1:], parts[0]) if parts else A.new_zeros((*A.shape[:-1], B.shape[-1]))
 
 
-_apply_one_level = super(torch.autograd.Function, _Differentiable).apply
-
-
 def _apply(*operands: Any) -> Any:
-    """Apply the function within the level of torch.func that the dispatcher is at, where there is one.
-
-    `Function.apply` would begin with the outermost level again, which is wrong below the dispatcher.
-    """
+    """Apply the function within the level of torch.func that the dispatcher is at, where there is one."""
     if torch._C._are_functorch_transforms_active():
         with enable_single_level_autograd_function():
-            return _apply_one_level(*operands)
-    return _apply_one_level(*operands)
+            return _Differentiable.apply(*operands)
+    return _Differentiable.apply(*operands)
 
 
 def _below_autograd(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How) -> Tensor:

@@ -36,7 +36,7 @@ SURE = 1 << 40  # more bytes than any storage has: a tensor at this address, or 
 # A plan, shape and strides of what it writes, and whether an operand requires a gradient where gradients are enabled.
 _Known = tuple[Any, tuple[int, ...], tuple[int, ...], bool]
 _MOST_ALIKE = 16  # calls that differ in what is not in their key; looking through more takes longer than it saves
-_GUARDED = ((2, 6), (2, 13))  # the first and the last version of PyTorch whose guards are used
+_GUARDED = ((2, 6), (2, 14))  # the first and the last version of PyTorch whose guards are used
 
 
 class Torch(Library):
