@@ -123,7 +123,7 @@ def _say_once() -> None:
         warnings.warn(
             "fastsgemm found no NVIDIA GPU (or FASTSGEMM_DEVICE=host): host arrays are multiplied by NumPy",
             RuntimeWarning,
-            stacklevel=5,  # the caller of the public sgemm
+            stacklevel=6,  # the caller of the public sgemm
         )
 
 

@@ -359,7 +359,8 @@ LEFT_OUT = {
     "fence": ("wgmma", "wgmma_begin();", "", UnfinishedProductError, "since the last wgmma.fence"),
     "commit": ("wgmma", "wgmma_commit();", "", UnfinishedProductError, "uses the registers"),
     "an arrival": ("wgmma", "4 * CONSUMERS);  // one", "3);  // one", RaceError, "which warp 3 reads"),
-    "room for an arrival": ("wgmma", "barrier_init(ring.full(stage), 1)", "barrier_init(ring.full(stage), 0)",
+    # blockIdx.z is 0; a constant 0 crashes NVRTC 13.0.
+    "room for an arrival": ("wgmma", "barrier_init(ring.full(stage), 1)", "barrier_init(ring.full(stage), blockIdx.z)",
                             BarrierError, "once too often"),
     "barrier after making": ("wgmma", "__syncthreads();", "", RaceError, "since it was made"),
     "room for the barriers": ("wgmma", "base + STAGES * STAGE + stage * 8", "base + stage * 8",
