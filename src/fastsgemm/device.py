@@ -536,6 +536,10 @@ def info_of(device: DeviceTraits) -> DeviceInfo:
     return DeviceInfo(device.name, device.arch, device.shared_limit, device.multiprocessors)
 
 
+# NVRTC is loaded by the first call, which in cuda-bindings 12.9.1 fails if several threads make it at once.
+_loading_nvrtc = threading.Lock()
+
+
 def nvrtc_version() -> tuple[int, int]:
     """Return NVRTC's version.
 
@@ -547,7 +551,8 @@ def nvrtc_version() -> tuple[int, int]:
     from cuda.bindings import nvrtc
 
     try:
-        result, major, minor = nvrtc.nvrtcVersion()
+        with _loading_nvrtc:
+            result, major, minor = nvrtc.nvrtcVersion()
     except Exception as error:  # the type depends on how the platform's loader fails
         raise NoNvrtcError(
             "NVRTC, which compiles the kernels, was not found; install it with "

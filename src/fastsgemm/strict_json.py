@@ -31,7 +31,7 @@ def decode_with(decoder: Any, text: bytes) -> Any:
     """Return the same by a decoder of msgspec, for many texts of one type."""
     try:
         return decoder.decode(text)
-    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # the first is a ValueError since msgspec 0.21
         raise RecordError(str(error)) from error
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 # Each case runs in a child of one process, so that the package is imported once. stdout and stderr of the child are
@@ -164,13 +165,14 @@ def test_ctrl_c_while_modules_are_imported(tried):
         "                raise {1} from pressed\n"
         "sys.meta_path.insert(0, Press())"
     )
+    multiarray = "numpy.core.multiarray" if np.__version__.startswith("1.") else "numpy._core.multiarray"
     cases = [
         Case(arguments, 130, "fastsgemm: interrupted", press.format(module, error))
         for arguments in (("info",), ("ladder", "--size", "8"), ("tune",))
         for module, error in (
             ("fastsgemm.command_line", "KeyboardInterrupt"),
             ("numpy", "KeyboardInterrupt"),
-            ("numpy._core.multiarray", "ImportError('numpy._core.multiarray failed to import')"),
+            (multiarray, "ImportError('numpy._core.multiarray failed to import')"),
             ("fastsgemm.tuning.tuner", "KeyboardInterrupt"),
         )
     ]

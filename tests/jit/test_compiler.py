@@ -21,7 +21,7 @@ NAIVE = source.generate(find("naive"), BlockConfig(32, 32), Variant())
 def test_a_cubin_is_an_elf_file_for_the_architecture(arch):
     code = compiler.cubin(NAIVE, "naive", arch)
     assert code.startswith(b"\x7fELF")
-    assert arch.encode() in code or arch != "sm_90"
+    assert int(arch.removeprefix("sm_")) in code[48:52]  # a byte of the flags, another one in NVRTC 12 than in 13
     assert code != compiler.cubin(NAIVE, "naive", "sm_80")
 
 

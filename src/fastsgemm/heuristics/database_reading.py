@@ -141,8 +141,8 @@ def _rungs_of(lines: Sequence[Any]) -> list[str]:
         try:
             # A line as it is written begins with its rung; any other one is decoded.
             name = start[len(_RUNG) : start.index(b'"', len(_RUNG))].decode() if start.startswith(_RUNG) else ""
-            found.append(rungs.find(name or ANY.decode(line).rung).name)
-        except (ValueError, RecursionError, UnknownRungError):
+            found.append(rungs.find(name or strict_json.decode_with(ANY, line).rung).name)
+        except (ValueError, RecordError, UnknownRungError):
             found.append("")
     return found
 

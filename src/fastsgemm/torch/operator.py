@@ -14,7 +14,7 @@ every order, and forward-mode derivatives exist, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -144,6 +144,8 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
     It is a function of a single level of torch.func. A `torch.autograd.Function` would begin with the outermost level
     again, which is wrong below the dispatcher.
     """
+
+    apply: ClassVar[Callable[..., Any]]
 
     @staticmethod
     def forward(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How) -> Tensor:
