@@ -25,7 +25,7 @@ endif
 DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
 
 .NOTPARALLEL:
-.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lint bench bench-check counts sass hostile tables torch docs site release-check clean
+.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lowest lint bench bench-check counts sass hostile tables torch docs site release-check clean
 
 # target: what it does
 define HELP
@@ -36,6 +36,7 @@ demo         set up .venv on first use, show this machine, run the ladder on its
 check        lint, types, documentation against its data, then the quick tests
 lint         the same without the tests
 nvrtc        run every rung on every simulated architecture with NVRTC 12 and NVRTC 13
+lowest       do that with NVRTC 12 alone, and test the lowest versions of all dependencies
 bench        run the benchmarks and write $(BENCH_JSON)
 bench-check  the same; fail if a figure fell by 5 % against docs/data/benchmarks.json
 tables       write the tables and figures of README.md and docs/ from $(BENCH_JSON)
@@ -78,10 +79,17 @@ demo: $(READY)
 check: lint
 	$(MAKE) --no-print-directory test
 
-# One environment per CUDA version: the bindings of one do not load the NVRTC of the other.
+# One environment per CUDA version: the bindings of one do not load the NVRTC of the other. That of 12 has the lowest
+# versions of all dependencies.
 nvrtc:
-	$(MAKE) --no-print-directory nvrtc-line CUDA=12 VENV=.venv-cu12 EXTRAS=test
+	$(MAKE) --no-print-directory lowest
 	$(MAKE) --no-print-directory nvrtc-line CUDA=13 VENV=.venv
+
+lowest: export PIP_CONSTRAINT = tests/lowest.txt
+lowest:
+	$(MAKE) --no-print-directory nvrtc-line CUDA=12 VENV=.venv-cu12 EXTRAS=test
+	.venv-cu12/bin/python -m pytest -m "not gpu and not slow" -n auto --maxprocesses 8 \
+		tests/jit tests/heuristics tests/hostile tests/tuning/test_checkpoint.py
 
 nvrtc-line: $(READY)
 	$(RUN) -c "from fastsgemm import device; found = device.nvrtc_version(); print('NVRTC', found); assert found[0] == $(CUDA)"

@@ -6,9 +6,11 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from fastsgemm import resources
 
@@ -96,3 +98,19 @@ def test_an_unpacked_wheel_finds_its_folders_and_makes_a_kernel(built, tmp_path)
     )
     inside = tmp_path / "fastsgemm"
     assert done.stdout.split() == [str(inside / "cuda_src"), str(inside / "tuning_db")]
+
+
+def test_the_lowest_versions_are_those_that_are_tested():
+    try:
+        allowed = [Requirement(line) for line in metadata.requires("fastsgemm")]
+    except metadata.PackageNotFoundError:
+        pytest.skip("fastsgemm is not installed")
+    lowest = {}
+    for extra in ("", "cu12", "test"):
+        for each in allowed:
+            if each.marker is None or each.marker.evaluate({"extra": extra}):
+                lowest[each.name] = [one.version for one in each.specifier if one.operator == ">="]
+    lines = (ROOT / "tests" / "lowest.txt").read_text().splitlines()
+    tested = {each.name: each.specifier for each in map(Requirement, lines[1:])}
+    assert tested.keys() == lowest.keys() - {"build", "hatchling", "cuda-pathfinder"}
+    assert all(specifier.contains(version) for name, specifier in tested.items() for version in lowest[name])
