@@ -145,7 +145,7 @@ class Torch(Library):
         if (pa < SURE or pb < SURE or pc < SURE) and (freed(A, pa) or freed(B, pb) or freed(result, pc)):
             return None
         handle = self._current(ordinal)  # type: ignore[misc]
-        if handle not in gpu.streams or not plan.apart(pa, pb, pc, 0):
+        if handle not in gpu.streams or (C is not None and not plan.apart(pa, pb, pc, 0)):
             return None
         switched = gpu.enter()
         try:
