@@ -114,7 +114,9 @@ class Torch(Library):
             ordinal, pa, pb, pc = A.get_device(), A.data_ptr(), B.data_ptr(), 0
             operands: tuple[Any, ...] = (A, B)
             if C is not None:
-                if type(C) is not plain:
+                if (
+                    type(C) is not plain or C.is_nested
+                ):  # of A and B, `shape` refuses a nested tensor; guards would abort
                     return None
                 operands, pc = (A, B, C), C.data_ptr()
             key = A.shape, B.shape, C is None, pa & 15, pb & 15, pc & 15, name, precision
@@ -182,7 +184,7 @@ class Torch(Library):
         if plan is None:
             return None
         known = plan, read[2][0], read[2][1]
-        if self._guards is not None and A is not B:
+        if self._guards is not None and len(set(map(id, operands))) == len(operands):
             found = gpu.recognised.setdefault(key, [])
             if len(found) < _MOST_ALIKE:
                 found.append((self._guards(*operands), known))
