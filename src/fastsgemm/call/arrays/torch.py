@@ -279,9 +279,10 @@ def _guards(torch: Any) -> Callable[..., Callable[..., bool]] | None:
     """Return a function that makes, of some tensors, a function that says whether others are like them.
 
     It compares type, dtype, device, shape, strides, `requires_grad` and the dispatch keys, which say whether a tensor
-    is a negative view, sparse, or wrapped by a transform. To it, a tensor that is given twice is like no other.
-    PyTorch's compiler guards compiled functions with it. It is no public interface, so it is used only in versions of
-    which its behaviour is known, and it is None in others.
+    is a negative view, sparse, or wrapped by a transform. To it, a tensor that is given twice is like no other. It must
+    not be given a nested tensor: that has no strides, and asking for them there ends the process. PyTorch's compiler
+    guards compiled functions with it. It is no public interface, so it is used only in versions of which its behaviour
+    is known, and it is None in others.
     """
     first, last = _GUARDED
     version = tuple(int(each) for each in re.findall(r"\d+", torch.__version__)[:2])
