@@ -304,6 +304,20 @@ class TestCompilers:
             [gradient] = torch.autograd.grad(result.sum(), A)
             equal(gradient, alpha * torch.ones(3, 5) @ B.T)
 
+    @pytest.mark.parametrize("outer", [(), (2,)])
+    def test_compile_with_batches_whose_sizes_depend_on_data(self, outer):
+        """As torch.bmm, it takes them to be equal, and says so if they are not."""
+
+        def product(x, y):
+            return OPERATOR(torch.ones(*outer, x.sum().item(), 3, 4), torch.ones(*outer, y.sum().item(), 4, 5))
+
+        compiled = torch.compile(product, fullgraph=True, backend="aot_eager")
+        with torch._dynamo.config.patch(capture_scalar_outputs=True):
+            result = compiled(torch.ones(3, dtype=int), torch.ones(3, dtype=int))
+            equal(result, torch.full((*outer, 3, 3, 5), 4.0))
+            with pytest.raises(RuntimeError, match="assertion failed"):
+                compiled(torch.ones(3, dtype=int), torch.tensor([1, 1, 0]))
+
     def test_export(self):
         class Module(torch.nn.Module):
             def forward(self, a, b):

@@ -63,19 +63,13 @@ def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, precision: str) 
 def _shape_of(shapes: Mapping[str, Sequence[Any]], beta: float) -> tuple[Any, ...]:
     """Return the shape of the result of operands of these shapes, by their names, or raise what PyTorch would."""
     A, B, C = shapes["A"], shapes["B"], shapes.get("C")
-    batch = A[:-2]
     for name, shape in shapes.items():
         _require(
             len(shape) >= 2,
             lambda name=name, shape=shape: f"sgemm: {name} must have at least 2 dimensions, got {len(shape)}",
         )
-        _require(
-            shape[:-2] == batch,
-            lambda name=name, shape=shape: (
-                f"sgemm: all operands must have the dimensions {tuple(batch)} of A before the last two, {name} has "
-                f"{tuple(shape[:-2])}"
-            ),
-        )
+        if shape is not A:
+            _require_batch(name, shape, A)
     _require(A[-1] == B[-2], lambda: f"sgemm: A's columns must equal B's rows, got A {tuple(A)} and B {tuple(B)}")
     M, N = A[-2], B[-1]
     if C is None:
@@ -84,6 +78,20 @@ def _shape_of(shapes: Mapping[str, Sequence[Any]], beta: float) -> tuple[Any, ..
         _require(C[-2] == M, lambda: f"sgemm: C must have {M} rows, got {tuple(C)}")
         _require(C[-1] == N, lambda: f"sgemm: C must have {N} columns, got {tuple(C)}")
     return (*A[:-1], N)
+
+
+def _require_batch(name: str, shape: Sequence[Any], A: Sequence[Any]) -> None:
+    """Raise RuntimeError unless the dimensions before the last two are those of A, of which each may be a symbol."""
+
+    def message() -> str:
+        return (
+            f"sgemm: all operands must have the dimensions {tuple(A[:-2])} of A before the last two, {name} has "
+            f"{tuple(shape[:-2])}"
+        )
+
+    _require(len(shape) == len(A), message)
+    for i in range(len(A) - 2):
+        _require(shape[i] == A[i], message)
 
 
 def _rung(precision: str, batch_invariant: bool) -> rungs.Rung | None:

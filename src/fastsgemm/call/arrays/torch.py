@@ -115,7 +115,7 @@ class Torch(Library):
             ordinal, pa, pb, pc = A.get_device(), A.data_ptr(), B.data_ptr(), 0
             operands: tuple[Any, ...] = (A, B)
             if C is not None:
-                if type(C) not in plain:
+                if type(C) not in plain or C.is_nested:  # guards would abort; `shape` refuses a nested A or B
                     return None
                 operands, pc = (A, B, C), C.data_ptr()
             key = A.shape, B.shape, C is None, pa & 15, pb & 15, pc & 15, name, precision
@@ -186,7 +186,7 @@ class Torch(Library):
         if plan is None:
             return None
         known = plan, read[2][0], read[2][1], learned
-        if self._guards is not None and A is not B:
+        if self._guards is not None and len(set(map(id, operands))) == len(operands):
             found = gpu.recognised.setdefault(key, [])
             if len(found) < _MOST_ALIKE:
                 found.append((self._guards(*operands), known))
@@ -281,9 +281,10 @@ def _guards(torch: Any) -> Callable[..., Callable[..., bool]] | None:
     """Return a function that makes, of some tensors, a function that says whether others are like them.
 
     It compares type, dtype, device, shape, strides, `requires_grad` and the dispatch keys, which say whether a tensor
-    is a negative view, sparse, or wrapped by a transform. To it, a tensor that is given twice is like no other.
-    PyTorch's compiler guards compiled functions with it. It is no public interface, so it is used only in versions of
-    which its behaviour is known, and it is None in others.
+    is a negative view, sparse, or wrapped by a transform. To it, a tensor that is given twice is like no other. It must
+    not be given a nested tensor: that has no strides, and asking for them there ends the process. PyTorch's compiler
+    guards compiled functions with it. It is no public interface, so it is used only in versions of which its behaviour
+    is known, and it is None in others.
     """
     first, last = _GUARDED
     version = tuple(int(each) for each in re.findall(r"\d+", torch.__version__)[:2])
