@@ -140,7 +140,7 @@ def test_a_column_is_tuned_as_what_is_computed(evaluator):
         ({"space": "huge"}, ConfigError, "classic"),
         ({"space": "classic", "rung": 8}, ConfigError, "belongs to rung autotuned"),
         ({"shapes": [(1, 2)]}, ShapeError, "M,N,K"),
-        ({"shapes": [(0, 1, 1)]}, ShapeError, "must be 1 to"),
+        ({"shapes": [(0, 1, 1)]}, ShapeError, "must be ints from 1 to"),
         ({"shapes": ["1,1,1,x0"]}, ShapeError, "a batch has 1 to"),
         ({"shapes": [Problem(1, 1, 1, batch=0)]}, ShapeError, "a batch has 1 to"),
     ],
