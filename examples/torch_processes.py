@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ def options(text, **sizes):
 @contextmanager
 def processes():
     """Join the processes that torchrun has started, and give the type of device that each of them has one of."""
+    if "LOCAL_RANK" not in os.environ:
+        sys.exit("torchrun starts this program, as its first lines say")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))

@@ -16,7 +16,7 @@ import pytest
 
 import fastsgemm
 import fastsgemm.errors
-from fastsgemm.command_line import _parser
+from fastsgemm.command_line import _parser, main
 from fastsgemm.rungs import RUNGS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -108,6 +108,20 @@ def commands():
 @pytest.mark.parametrize("command", list(commands()))
 def test_every_command_is_spelled_right(command):
     _parser().parse_args(shlex.split(command, comments=True))
+
+
+def test_the_page_of_the_choice_says_what_its_commands_print(capsys):
+    text = (ROOT / "docs" / "choice.md").read_text()
+    printed = []
+    for command in re.findall(r"^fastsgemm (explain .*)$", text, re.MULTILINE):
+        assert main(shlex.split(command)) == 0
+        printed.append(capsys.readouterr().out)
+    rules = [re.search(r"^rule +(\w+)", one, re.MULTILINE)[1] for one in printed]
+    assert rules == re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == ["exact", "predicted", "nearest"]
+    assert "\npacked     A and B first" in printed[1]
+    cut = re.search(r"Try `(--size .*?)`", text)[1]
+    assert main(["explain", *shlex.split(cut)]) == 0
+    assert re.search(r"^cut .*^share 1 .*^share 2 ", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
 
 
 def test_a_misspelled_command_is_found():

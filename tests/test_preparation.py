@@ -17,6 +17,7 @@ from fastsgemm.errors import (
     CompileError,
     ConfigError,
     DeviceError,
+    NoDriverError,
     PrecisionError,
     ShapeError,
 )
@@ -431,6 +432,22 @@ def test_a_device_that_is_not_there_is_an_error():
         preparation.prepare(64, 64, 64, device="Fake 9000", progress=False)
 
 
+def test_without_a_driver_the_error_says_how_to_name_a_device(no_driver):
+    with pytest.raises(NoDriverError, match="device that is not in this machine, name it"):
+        preparation.prepare(64, 64, 64, progress=False)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o700])
+def test_a_named_device_needs_a_cache_that_can_be_written(compiled, tmp_path, monkeypatch, mode):
+    """What is compiled for it goes nowhere else. (Permissions do not stop root: the refusal is injected.)"""
+    tmp_path.chmod(mode)
+    monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("os.access", lambda path, how: False)
+    with pytest.raises(DeviceError, match=f"kernel cache {tmp_path} cannot be written .*FASTSGEMM_CACHE_DIR"):
+        preparation.prepare(64, 64, 64, device="sm_90", progress=False)
+    assert compiled == []
+
+
 def test_the_simulated_device_has_nothing_to_prepare(monkeypatch):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
     with pytest.raises(DeviceError, match="FASTSGEMM_DEVICE=sim"):
@@ -446,6 +463,8 @@ def test_the_simulated_device_has_nothing_to_prepare(monkeypatch):
         ("1..8192,4096,4096", (range(1, 8193), range(4096, 4097), range(4096, 4097), "NN", range(1, 2))),
         ("64, 1..3 ,5,nt", (range(64, 65), range(1, 4), range(5, 6), "NT", range(1, 2))),
         ("64,64,64,x96", (range(64, 65), range(64, 65), range(64, 65), "NN", range(96, 97))),
+        ("64", (range(64, 65), range(64, 65), range(64, 65), "NN", range(1, 2))),
+        ("64,x1..8", (range(64, 65), range(64, 65), range(64, 65), "NN", range(1, 9))),
         ("64,64,64,NT, x1..8 ", (range(64, 65), range(64, 65), range(64, 65), "NT", range(1, 9))),
     ],
 )
@@ -457,7 +476,7 @@ def test_a_range_includes_its_ends(text, expected):
     "text",
     [
         "",
-        "64",
+        "1..8",
         "1..2..3,4,5",
         "1...3,4,5",
         "a,4,5",

@@ -168,9 +168,7 @@ def _prepare(options: argparse.Namespace) -> int:
 
 
 def _cache(options: argparse.Namespace) -> int:
-    folder = cache.folder()
-    if folder is None:
-        raise DeviceError("there is no kernel cache: FASTSGEMM_CACHE_DIR is not set and there is no home folder")
+    folder = cache.required_folder()
     try:
         kernels, size = cache.entries()
         if options.clear:

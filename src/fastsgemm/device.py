@@ -398,8 +398,8 @@ def probe() -> int:
         result = driver.cuInit(0)[0]
     except Exception as error:  # the type depends on how the platform's loader fails
         raise NoDriverError(
-            "no NVIDIA driver was found; device arrays and rungs need one. "
-            "Without it, NumPy multiplies host arrays (FASTSGEMM_DEVICE=host)"
+            "no NVIDIA driver was found; device arrays and rungs need one. Without it, NumPy multiplies host arrays "
+            "(FASTSGEMM_DEVICE=host), or NVRTC and a simulated device do (FASTSGEMM_DEVICE=sim)"
         ) from error
     if int(result) != 0:
         raise NoDriverError(f"the NVIDIA driver has no usable device: cuInit returned {result.name}")

@@ -19,8 +19,8 @@ from fastsgemm.device import DeviceTraits, Gpu
 from fastsgemm.errors import ArgumentError, PrecisionError, ShapeError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Lying
-from fastsgemm.heuristics.explanation import device_at
-from fastsgemm.jit import compiler, kernel
+from fastsgemm.heuristics.explanation import device_at, naming_others
+from fastsgemm.jit import cache, compiler, kernel
 from fastsgemm.jit.source import generate, helper, target, with_constants
 from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, pieces
 from fastsgemm.progress import Bar
@@ -120,8 +120,8 @@ def prepare(
     PrecisionError
         There is no such precision, it contradicts the rung or batch_invariant=True, or `split` has no use in it.
     DeviceError, ConfigError, CompileError
-        There is no such device, or it cannot run the rung; nothing is known of a device of that name; NVRTC refuses a
-        kernel.
+        There is no such device, or it cannot run the rung; nothing is known of a device of that name, or the kernel
+        cache cannot be written for it; NVRTC refuses a kernel.
 
     Notes
     -----
@@ -152,12 +152,14 @@ def prepare(
     try:
         if isinstance(device, str) and not devices.is_present(device.lower()):
             described = device_at(device)
+            cache.require_writable()  # what is compiled goes nowhere else
             needed = _needed(described, problems, how, source, bar)
             for _ in _compiled(needed, described.arch, bar):
                 pass
             name, loaded = described.name, False
         else:
-            gpu = first_use.open_device(devices.ordinal(device))
+            with naming_others():
+                gpu = first_use.open_device(devices.ordinal(device))
             needed = _needed(gpu, problems, how, source, bar)
             _load(gpu, needed, bar)
             name, loaded = gpu.name, True
@@ -176,7 +178,7 @@ def _split(which: str, precision: str) -> tuple[bool, bool]:
 
 
 def parse(text: str) -> tuple[range, range, range, str, range]:
-    """Return M, N, K, layout and batch of a text such as ``1..8192,4096,4096,NT,x8``.
+    """Return M, N, K, layout and batch of a text such as ``1..8192,4096,4096,NT,x8``, or ``N`` for a square.
 
     A range includes both of its ends.
 
@@ -186,12 +188,14 @@ def parse(text: str) -> tuple[range, range, range, str, range]:
         It is not written so.
     """
     extents, layout, count = pieces(text)
+    if len(extents) == 1 and ".." not in extents[0]:
+        extents *= 3
     ends = [number.split("..") for number in (*extents, count)]
     digits = all(end.isascii() and end.isdecimal() and len(end) <= 10 for pair in ends for end in pair)
     if len(extents) != 3 or layout not in LAYOUTS or not digits or max(map(len, ends)) > 2:
         raise ShapeError(
-            "problems are written M,N,K or M,N,K,LAYOUT, for batches with ,xCOUNT after it, where a number may be a "
-            f"range such as 1..8192 and a layout is {', '.join(LAYOUTS)}; got {text!r}"
+            "a problem is written N, M,N,K or M,N,K,LAYOUT, for a batch with ,xCOUNT after it; M, N, K and COUNT may "
+            f"be ranges such as 1..8192, and a layout is {', '.join(LAYOUTS)}; got {text!r}"
         )
     M, N, K, batch = (range(int(pair[0]), int(pair[-1]) + 1) for pair in ends)
     return M, N, K, layout, batch

@@ -47,7 +47,7 @@ def checked(problem: Problem) -> Problem:
     M, N, K = extents = (problem.M, problem.N, problem.K)
     whole = type(M) is type(N) is type(K) is int  # thousands of these are read with the database
     if not whole or min(extents) < 1 or max(extents) > MAX_EXTENT:
-        raise ShapeError(f"M, N and K must be 1 to {MAX_EXTENT}, got {extents}")
+        raise ShapeError(f"M, N and K must be ints from 1 to {MAX_EXTENT}, got {extents}")
     if problem.layout not in LAYOUTS:
         raise ShapeError(f"a layout is one of {LAYOUTS}, got {problem.layout!r}")
     if type(problem.batch) is not int or not 1 <= problem.batch <= MAX_BATCH:

@@ -177,3 +177,11 @@ def test_without_a_device_nothing_is_measured(monkeypatch, bench):
 
 def test_every_set_has_problems():
     assert list(sets()) == list(SETS)
+
+
+@pytest.mark.parametrize("device", ["cuda", "sim", "sm_90"])
+def test_without_a_device_the_message_says_what_still_works(bench, no_driver, device):
+    code, _, err = bench("--device", device)
+    assert code == 2 and err.count("\n") == 1
+    assert "the report of an earlier run: fastsgemm bench --input FILE" in err
+    assert ("has counts and no times" in err) is (device == "sim")

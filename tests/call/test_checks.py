@@ -67,7 +67,9 @@ def test_what_is_not_an_array(C, thing):
 def test_a_dtype_that_is_not_native_float32_is_named(C, dtype, place):
     operands = {"A": A, "B": B, "C": C}
     operands[place] = operands[place].astype(dtype)
-    message = f"{place} must be float32, got {np.dtype(dtype)}"
+    name = str(np.dtype(dtype))
+    hint = f"; {name} is not converted silently, cast it yourself" if "int" in name or name.startswith("float") else ""
+    message = f"{place} must be float32, got {name}{hint}"
     refuses(DTypeError, message, operands["A"], operands["B"], C=operands["C"])
 
 
@@ -151,6 +153,10 @@ def test_interleaved_views_of_one_buffer_do_not_overlap():
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_a_scalar_that_is_no_real_number(C, name, value):
     refuses(ScalarError, f"{name} must be a real number, got {type(value).__name__}", A, B, C=C, **{name: value})
+
+
+def test_an_array_as_scalar_may_be_meant_as_c(C):
+    refuses(ScalarError, "alpha must be a real number, got ndarray; an array to update is passed as C=", A, B, C)
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
@@ -240,7 +246,7 @@ def test_a_tensor_with_the_negative_bit(torch):
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "complex64"])
 def test_the_dtype_of_a_tensor(torch, dtype):
-    hint = "; float64 is not converted silently" if dtype == "float64" else ""
+    hint = f"; {dtype} is not converted silently" if "float" in dtype else ""
     with pytest.raises(DTypeError, match=f"B must be float32, got torch.{dtype}{hint}"):
         sgemm(torch.ones(3, 3), torch.ones(3, 3, dtype=getattr(torch, dtype)))
 

@@ -189,12 +189,13 @@ def test_what_is_illegal_on_this_device_is_passed_over(shipped):
     deep = dataclasses.replace(BIG, BK=32)  # 32 KB
     shipped(record(deep), record(SMALL, Problem(64, 64, 64)))
     assert pick().config == deep
-    assert pick(device_info=structs.replace(DEVICE, shared_limit=16 * 1024)).config == SMALL
+    with pytest.warns(RuntimeWarning, match="warptiled for 1024,1024,1024 is passed over: shared memory of a block"):
+        assert pick(device_info=structs.replace(DEVICE, shared_limit=16 * 1024)).config == SMALL
 
 
 def test_where_nothing_is_legal_the_error_says_so(shipped):
     shipped(record(BIG))
-    with pytest.raises(ConfigError, match="with 1024 bytes"):
+    with pytest.warns(RuntimeWarning, match="passed over"), pytest.raises(ConfigError, match="with 1024 bytes"):
         pick(device_info=structs.replace(DEVICE, shared_limit=1024))
 
 

@@ -45,7 +45,7 @@ def test_without_nvrtc_the_note_says_what_to_install(no_driver, monkeypatch):
     found = info.collect(PROBLEM)
     assert found.nvrtc is None
     assert "install fastsgemm[cu13]" in found.notes
-    assert "FASTSGEMM_DEVICE=sim" not in found.text()  # it needs NVRTC too
+    assert "FASTSGEMM_DEVICE=sim runs the kernels" not in found.text()  # it needs NVRTC too
     assert "the simulated device needs NVRTC: pip install 'fastsgemm[cu13]'" in found.text()
 
 

@@ -26,3 +26,11 @@ def test_two_processes(name, tmp_path):
     found = json.loads(written.read_text())
     assert found["devices"] == 2
     assert found["share"] > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_without_torchrun_the_program_says_so(name):
+    environment = {name: value for name, value in os.environ.items() if name != "LOCAL_RANK"}
+    ran = subprocess.run([sys.executable, EXAMPLES / f"{name}.py"], capture_output=True, text=True, env=environment)
+    assert (ran.returncode, ran.stderr) == (1, "torchrun starts this program, as its first lines say\n")

@@ -128,7 +128,7 @@ def test_a_plot_of_an_unknown_kind_is_one_line(cli, tmp_path):
         (("--rung", "naive", "--dry-run", "--device", "sm_90"), "no search space"),
         (("--dry-run", "--device", "sm_42"), "no device 'sm_42'"),
         (("--quick", "--space", "warptiled"), "no candidates for a quick run"),
-        (("--size", "0,1,1"), "must be 1 to"),
+        (("--size", "0,1,1"), "must be ints from 1 to"),
         (("--size", "64,64,64,x0"), "a batch has 1 to 4294836225 products, got 0"),
         (("--size", "64,64,64,x"), "for a batch with ,xCOUNT after it"),
         (("--size", "64,64,64,x512", "--rung", "naive", "--dry-run", "--device", "sm_90"), "no search space"),

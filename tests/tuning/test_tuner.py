@@ -121,6 +121,12 @@ def test_a_shape_may_be_written_in_several_ways(evaluator, shape):
     assert planned.problems == (Problem(64, 32, 16, "TN"),) == planned.of(planned.spaces[0])
 
 
+@pytest.mark.parametrize("shapes", ["512", (4096, 4096, 4096), [512]])
+def test_one_problem_is_no_list_of_problems(evaluator, shapes):
+    with pytest.raises(ShapeError, match="a list of problems"):
+        plan_run(evaluator.device, shapes)
+
+
 def test_a_column_is_tuned_as_what_is_computed(evaluator):
     assert plan_run(evaluator.device, [(4096, 1, 512)]).problems == (Problem(1, 4096, 512, "NT"),)
     assert plan_run(evaluator.device, ["4096,1,512,x8"]).problems == (Problem(1, 4096, 512, "NT", 8),)
@@ -134,7 +140,7 @@ def test_a_column_is_tuned_as_what_is_computed(evaluator):
         ({"space": "huge"}, ConfigError, "classic"),
         ({"space": "classic", "rung": 8}, ConfigError, "belongs to rung autotuned"),
         ({"shapes": [(1, 2)]}, ShapeError, "M,N,K"),
-        ({"shapes": [(0, 1, 1)]}, ShapeError, "must be 1 to"),
+        ({"shapes": [(0, 1, 1)]}, ShapeError, "must be ints from 1 to"),
         ({"shapes": ["1,1,1,x0"]}, ShapeError, "a batch has 1 to"),
         ({"shapes": [Problem(1, 1, 1, batch=0)]}, ShapeError, "a batch has 1 to"),
     ],

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsgemm.bench.sets import GIVEN, SETS
-from fastsgemm.errors import RecordError
+from fastsgemm.errors import DeviceError, NoDriverError, RecordError
 from fastsgemm.problem import WRITTEN, Problem
 from fastsgemm.progress import say
 from fastsgemm.tuning.output_file import refuse_unwritable
@@ -20,6 +20,7 @@ DESCRIPTION = (
     "With --compare, compare with an earlier run on the same kind of device and exit with 1 if a figure is slower."
 )
 
+_ELSEWHERE = "Without a device, this prints the report of an earlier run: fastsgemm bench --input FILE"
 _SLOWER = 1  # exit code
 _MOST_BYTES = 64 * 1024 * 1024  # of a file with results
 
@@ -87,10 +88,17 @@ def bench_as_asked(options: argparse.Namespace) -> int:
 def _measured(options: argparse.Namespace) -> dict[str, Any]:
     from fastsgemm.bench import problem_sets, suite
 
+    if options.device.lower() == "sim":
+        raise DeviceError(f"a simulated device cannot be timed, because it has counts and no times. {_ELSEWHERE}")
     if options.size:
-        return suite.run({GIVEN: [problem_sets.Sample(problem) for problem in options.size]}, options.device)
-    every = problem_sets.sets()
-    return suite.run({name: every[name] for name in options.set or SETS}, options.device)
+        samples = {GIVEN: [problem_sets.Sample(problem) for problem in options.size]}
+    else:
+        every = problem_sets.sets()
+        samples = {name: list(every[name]) for name in options.set or SETS}
+    try:
+        return suite.run(samples, options.device)
+    except NoDriverError as error:
+        raise NoDriverError(f"{error}. {_ELSEWHERE}") from error
 
 
 def _read(path: Path) -> dict[str, Any]:

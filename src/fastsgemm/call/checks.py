@@ -33,7 +33,10 @@ def scalar(name: str, value: Any) -> float:
         It is finite but would round to an infinity.
     """
     if not isinstance(value, numbers.Real):
-        hint = "; pass .item(), or multiply the result by it" if getattr(value, "shape", None) == () else ""
+        shape = getattr(value, "shape", None)
+        hint = "; pass .item(), or multiply the result by it" if shape == () else ""
+        if shape:
+            hint = "; an array to update is passed as C="
         raise ScalarError(f"{name} must be a real number, got {type(value).__name__}{hint}")
     try:
         number = float(value)

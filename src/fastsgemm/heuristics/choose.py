@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from msgspec import Struct
 
 from fastsgemm import rungs
-from fastsgemm.config import Config
+from fastsgemm.config import Config, Violation
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.variants import with_swap_ab
@@ -23,7 +23,7 @@ from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import Fit, fit
 from fastsgemm.heuristics.database import kept
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Record
-from fastsgemm.problem import Problem, octaves
+from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.rungs import Rung
 
 EXACT, PREDICTED, NEAREST = _RULES = ("exact", "predicted", "nearest")
@@ -163,10 +163,10 @@ class _Knowledge:
                 return False
             return self._only is None or entry.arch == GENERIC or entry.user is (self._only == "user")
 
-        def legal(config: Config) -> bool:
-            return not rung.violations(config, self.shared_limit)
+        def violations(config: Config) -> list[Violation]:
+            return rung.violations(config, self.shared_limit)
 
-        return _Tier(tuple(filter(holds, content.records)), tuple(filter(holds, content.curves)), legal)
+        return _Tier(tuple(filter(holds, content.records)), tuple(filter(holds, content.curves)), violations)
 
     def model(self, *tiers: _Tier) -> CostModel:
         """Return the cost model of the curves of one or more tiers."""
@@ -182,25 +182,36 @@ class _Tier:
     Whether a config is legal there is looked at when its record or the curves are needed.
     """
 
-    def __init__(self, records: tuple[Record, ...], curves: tuple[Curve, ...], legal: Callable[[Config], bool]) -> None:
-        self._records, self._curves, self._legal = records, curves, legal
+    def __init__(
+        self, records: tuple[Record, ...], curves: tuple[Curve, ...], violations: Callable[[Config], list[Violation]]
+    ) -> None:
+        self._records, self._curves, self._violations = records, curves, violations
         self._measured: dict[Problem | None, list[Record]] = {}
         for record in records:
             if record.origin != "hand-picked":
                 self._measured.setdefault(record.problem, []).append(record)
 
     def exact(self, problem: Problem) -> Record | None:
-        """Return the record of this very problem: of two the first, which is the user's own."""
-        return next((one for one in self._measured.get(problem, ()) if self._legal(one.config)), None)
+        """Return the record of this very problem: of two the first, which is the user's own.
+
+        One that is not legal is passed over with a warning: somebody may have edited it.
+        """
+        for record in self._measured.get(problem, ()):
+            broken = self._violations(record.config)
+            if not broken:
+                return record
+            place = f"the record of rung {record.rung} for {spell(problem)}"
+            warnings.warn(f"{place} is passed over: {broken[0]}", RuntimeWarning, stacklevel=2)
+        return None
 
     def comparable(self, problem: Problem) -> tuple[Record, ...]:
         """Return the records with a legal config that can be the nearest one of a problem."""
-        return tuple(one for one in self._records if is_comparable(one, problem) and self._legal(one.config))
+        return tuple(one for one in self._records if is_comparable(one, problem) and not self._violations(one.config))
 
     @cached_property
     def fits(self) -> tuple[Fit, ...]:
         """The fits of the curves with a legal config, made when first needed."""
-        return fits_of(curve for curve in self._curves if self._legal(curve.config))
+        return fits_of(curve for curve in self._curves if not self._violations(curve.config))
 
 
 def fits_of(curves: Iterable[Curve]) -> tuple[Fit, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -261,8 +263,15 @@ def device_at(place: int | str) -> DeviceInfo:
         place = wanted()
     if isinstance(place, str) and not device.is_present(place.lower()):
         return _described(place)
-    try:
+    with naming_others():
         return info_of(device.open_gpu(device.ordinal(place)))
+
+
+@contextmanager
+def naming_others() -> Iterator[None]:
+    """Add to a `DeviceError` how to name a device that is not in this machine."""
+    try:
+        yield
     except DeviceError as error:
         raise type(error)(
             f'{error}. To ask about a device that is not in this machine, name it: device="NVIDIA H200" or '

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fastsgemm import private_files
+from fastsgemm.errors import DeviceError
 
 _DIGEST = 32  # bytes of SHA-256, appended to the cubin: ELF readers ignore bytes after the end
 _MAX_BYTES = 256 * 1024 * 1024  # of all entries together; beyond that the least recently used are removed
@@ -76,6 +77,33 @@ def write(key: bytes, cubin: bytes) -> None:
         _evict(place)
     except OSError as error:
         _warn(f"cannot be written ({error})")
+
+
+def require_writable() -> None:
+    """Make the cache folder if it is missing.
+
+    Raises
+    ------
+    DeviceError
+        There is none, or this user cannot write it.
+    """
+    place = required_folder()
+    try:
+        private_files.make_folder(place)
+        if not os.access(place, os.W_OK):
+            raise PermissionError(f"you may not write {place}")
+    except OSError as error:
+        raise DeviceError(
+            f"the kernel cache {place} cannot be written ({error}); FASTSGEMM_CACHE_DIR names another folder"
+        ) from error
+
+
+def required_folder() -> Path:
+    """Return the cache folder, or raise `DeviceError` if there is none."""
+    place = folder()
+    if place is None:
+        raise DeviceError("there is no kernel cache: FASTSGEMM_CACHE_DIR is not set and there is no home folder")
+    return place
 
 
 def entries() -> tuple[int, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm import rungs
-from fastsgemm.errors import ConfigError
+from fastsgemm.errors import ConfigError, ShapeError
 from fastsgemm.geometry.variants import dense_call
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.fp16x3 import require_tensor_cores, supported
@@ -117,6 +117,8 @@ def plan_run(
         Rung 11 does not run on the device.
     UnknownRungError, ShapeError
     """
+    if isinstance(shapes, str):  # its characters are no problems
+        raise _no_list(shapes)
     chosen = () if shapes is None else tuple(dict.fromkeys(map(_problem, shapes)))
     if rung is not None and space is None and rungs.find(rung).name == FP16X3:
         if chosen:
@@ -130,11 +132,17 @@ def plan_run(
 
 
 def _problem(shape: str | Sequence[int] | Problem) -> Problem:
+    if isinstance(shape, int):
+        raise _no_list(shape)
     if isinstance(shape, Problem):
         found = checked(shape)
     else:
         found = parse(shape if isinstance(shape, str) else ",".join(map(str, shape)))
     return dense_call(found).problem
+
+
+def _no_list(given: Any) -> ShapeError:
+    return ShapeError(f"tune takes a list of problems, such as ['4096,4096,4096,TN'] or [(64, 64, 64)], got {given!r}")
 
 
 def _spaces(rung: str | int | Rung | None, space: str | None, quick: bool) -> tuple[Space, ...]:

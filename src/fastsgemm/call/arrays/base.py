@@ -166,7 +166,9 @@ class Fault:
 
 
 def wrong_dtype(dtype: Any) -> Fault:
-    hint = "; float64 is not converted silently, cast it yourself" if "float64" in str(dtype) else ""
+    name = str(dtype).removeprefix("torch.")
+    real = name.startswith(("float", "bfloat", "int", "uint"))
+    hint = f"; {name} is not converted silently, cast it yourself" if real else ""
     return Fault(DTypeError, f"must be float32, got {dtype}{hint}")
 
 
