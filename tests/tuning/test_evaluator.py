@@ -14,7 +14,7 @@ from fastsgemm import device, rungs
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.config import BlockConfig, WarptiledConfig
 from fastsgemm.device import LEGACY_STREAM
-from fastsgemm.errors import TuningError
+from fastsgemm.errors import DeviceMemoryError, TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import choose
@@ -332,6 +332,23 @@ def test_products_are_timed_on_memory_that_grows_and_is_shared(python_evaluator,
     assert [array.shape[1] for array in arrays] == [64, 64, 64, 128, 128]
     assert [array.open for array in arrays] == [False, True, False, True, True]  # B did not grow
     assert arrays[3].values.any() and python_evaluator.stopwatch.runs == 2
+
+
+def test_after_a_product_that_does_not_fit_smaller_ones_get_memory_of_their_own(python_evaluator, arrays, monkeypatch):
+    """What was freed to make room for it is not used again."""
+    python_evaluator.operands(Problem(16, 16, 16))
+    allocate = evaluator.DeviceArray
+
+    def refused(*_):
+        raise DeviceMemoryError("no room")
+
+    monkeypatch.setattr(evaluator, "DeviceArray", refused)
+    with pytest.raises(DeviceMemoryError):
+        python_evaluator.operands(Problem(64, 64, 64))
+    monkeypatch.setattr(evaluator, "DeviceArray", allocate)
+    assert python_evaluator.operands(Problem(8, 8, 8)).once(WARP, GOOD) == 0.25
+    assert [array.open for array in arrays] == [False, True, True, True]
+    assert python_evaluator._memory[0] is arrays[3]
 
 
 def test_operands_are_random_numbers_to_the_last_element(python_evaluator, arrays):

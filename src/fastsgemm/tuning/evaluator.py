@@ -200,7 +200,7 @@ class DeviceEvaluator:
         for place, (shape, _) in enumerate(variants.dense(problem)):
             size = math.prod(shape)
             if self._memory[place] is None or self._memory[place].shape[1] < size:
-                self._memory[place] = self._allocate(size, place)
+                self._allocate(size, place)
         return _DeviceTimer(self, problem, self._memory)
 
     def fp16x3_rates(self) -> Rates:
@@ -213,12 +213,12 @@ class DeviceEvaluator:
 
         return fp16x3.measure(self.device, self.tools, fp16x3.DeviceTimer(self.gpu, self.stopwatch, operands))
 
-    def _allocate(self, size: int, place: int) -> DeviceArray:
-        if self._memory[place] is not None:
-            self._memory[place].close()
-        array = DeviceArray((1, size), self.gpu, LEGACY_STREAM)
-        _fill(array, self._numbers)
-        return array
+    def _allocate(self, size: int, place: int) -> None:
+        old, self._memory[place] = self._memory[place], None  # there may be no room for a larger one
+        if old is not None:
+            old.close()
+        self._memory[place] = DeviceArray((1, size), self.gpu, LEGACY_STREAM)
+        _fill(self._memory[place], self._numbers)
 
     @cached_property
     def _numbers(self) -> np.ndarray:
