@@ -2,6 +2,7 @@ import inspect
 import json
 import math
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -18,11 +19,13 @@ from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import problem_sets, tuner
 from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split, worth_trying
+from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import job_of, largest_job
+from fastsgemm.tuning.outcome import Outcome
 from fastsgemm.tuning.plan import RunPlan, plan_run
 from fastsgemm.tuning.portfolio import base_config, portfolio
-from fastsgemm.tuning.rung_tuning import MOST_FLOPS_OF_SHORT
-from fastsgemm.tuning.search import Result
+from fastsgemm.tuning.rung_tuning import MOST_FLOPS_OF_SHORT, RungTuning
+from fastsgemm.tuning.search import Result, Sweep
 from fastsgemm.tuning.search_spaces import CLASSIC, LITERATURE, PIPELINED, REFINED, SKINNY
 
 DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
@@ -676,6 +679,48 @@ def test_problems_that_were_named_take_the_time_that_they_need(evaluator, go):
     evaluator.formula = lambda config, problem: 3000.0
     outcome = go(THREE_SHAPES, rung="autotuned")
     assert evaluator.now > tuner.STANDARD_SECONDS and outcome.complete
+
+
+def test_a_run_without_time_for_the_config_on_record_leaves_the_record(evaluator, go):
+    """What it has timed by then may be slower."""
+    (full,) = go(rung="pipelined").tuned
+    formula = evaluator.formula
+    evaluator.formula = lambda config, problem: 50 * formula(config, problem)
+    for tenths in range(2, 40, 12):
+        with suppress(TuningError):  # no problem could be tuned
+            go(rung="pipelined", budget=tenths / 10)
+        chosen = choose.choose(evaluator.device, rungs.find("pipelined"), Problem(1024, 1024, 1024))
+        assert formula(chosen.config, Problem(1024, 1024, 1024)) <= full.ms
+
+
+def measure_curves(evaluator, seconds=math.inf, quick=False):
+    """Measure the curves of a few configs as a run that has so much time left, and store them."""
+    outcome, plan = Outcome(evaluator.device, evaluator.tools), plan_run(evaluator.device, rung=9, quick=quick)
+    sweep = Sweep(evaluator, Checkpoint(None, {}), Bar(False), evaluator.now + seconds)
+    RungTuning(plan, plan.spaces[0], sweep, outcome).measure_curves(PIPELINED.quick[:4])
+    database.save(outcome.content)
+    return outcome
+
+
+def test_curves_of_a_run_without_time_take_no_place_of_better_ones(evaluator, data_folder):
+    """They are fewer, have fewer points, or are not calibrated. They are better than none."""
+
+    def stored():
+        return [curve for curve in database.load("sm_90").curves if curve.user]
+
+    assert len(measure_curves(evaluator, quick=True).curves) == 4 and stored()
+    before = evaluator.now
+    assert measure_curves(evaluator).complete
+    spent, full = evaluator.now - before, stored()
+    assert len(full) == 4
+    for share in (0.3, 0.6, 0.9, 0.99):
+        assert not measure_curves(evaluator, share * spent).complete
+        assert stored() == full
+    assert measure_curves(evaluator, quick=True).complete
+    assert stored() == full
+    evaluator.formula = lambda config, problem: 1.0
+    assert measure_curves(evaluator).complete
+    assert len(stored()) == 4 and stored() != full
 
 
 def test_ctrl_c_keeps_everything_and_the_next_run_goes_on(evaluator, go, data_folder):

@@ -177,7 +177,7 @@ class RungTuning:
             tried = [c for c in tried if self._sweep.works(job_of(self._arch, self._rung, c, problem))] or tried[:1]
         result = self._search(problem, [*tried, *self._known(problem)], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
-        if result.best is not None:
+        if result.best is not None and self._decides(result):
             if alone and (not self._largest or problem.flops > self._largest.problem.flops):
                 self._largest = result
             config, ms = self._winner(result, effort)
@@ -185,6 +185,12 @@ class RungTuning:
                 Tuned(problem, self._rung.name, config, ms, shipped, result.times.get(shipped), result.cublas_ms)
             )
         return result
+
+    def _decides(self, result: Result) -> bool:
+        """Whether the winner is known to be as fast as the config on record for this device: both were timed."""
+        in_use = choose.choose(self._plan.device, self._rung, result.problem)
+        on_record = in_use.rule == choose.EXACT and in_use.device == self._plan.device.name
+        return not on_record or in_use.config in {**result.times, **result.failures}
 
     def _winner(self, result: Result, effort: Effort) -> tuple[Config, float]:
         """Return the fastest config that does not spill on other operands and is about as accurate as cuBLAS.
@@ -264,14 +270,24 @@ class RungTuning:
         return result
 
     def measure_curves(self, configs: Sequence[Config]) -> None:
-        """Measure the curve of each config and, except in a quick run, calibrate them."""
+        """Measure the curve of each config and, except in a quick run, calibrate them.
+
+        They take the place of those that this very device has. Those of a quick run, or of one whose time is up, do so
+        only if they do not have fewer points.
+        """
         self._title("curves")
         others = self._problems if self._plan.quick else self._space.calibration
         curves = self._curves(self._measurable(configs, others))
         if curves and self._space.calibration and not self._plan.quick:
             self._sweep.progress.begin("calibrate", _CALIBRATION_REPEATS * len(curves) * len(others))
             curves = calibrated(curves, others, self._measured, self._limit, self._fitted)
-        self._outcome.curves += curves
+            self._outcome.complete &= not self._sweep.late
+        late = self._sweep.late
+        own = [c for c in database.of_rung(self._arch, self._rung.name).curves if c.device == self._plan.device.name]
+        more = sum(len(c.points) for c in curves) - sum(len(c.points) for c in own)
+        # Where the time is up, the last curves may lack their calibration, so as many points are not enough.
+        if more > 0 or (not late and (more == 0 or not self._plan.quick)):
+            self._outcome.curves += curves
 
     def _measurable(self, configs: Sequence[Config], others: Sequence[Problem]) -> list[Probes]:
         """Compile the kernels of the curves and of other problems, and return the probes of the configs that compile.

@@ -167,7 +167,7 @@ def _measure_rates(evaluator: Evaluator, bar: Progress, outcome: Outcome, store:
 
 def _main_failure(failures: dict[str, int]) -> str:
     if not failures:
-        return "the budget was spent before the first candidate was timed"
+        return "the budget was spent before a problem was decided"
     reason = max(failures, key=lambda text: failures[text])
     return f"{sum(failures.values())} candidates failed, most of them with: {reason}"
 
