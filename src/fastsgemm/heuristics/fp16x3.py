@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
@@ -20,12 +19,11 @@ from fastsgemm.heuristics import choose as ieee
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.database import kept
-from fastsgemm.heuristics.fp16x3_rates import Rates, Tile
+from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
 from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem
 
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
-_HOPPER = "sm_90"  # the architecture with wgmma
 MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
@@ -51,11 +49,6 @@ class Fp16x3Choice(Struct, frozen=True):
     ms: float | None
     ieee_ms: float | None
     why: str
-
-
-def kinds_of(arch: str) -> tuple[type[TileConfig], ...]:
-    """Return the classes of the configs of rung 11 that an architecture can run, the quickest first."""
-    return (Fp16x3Config, Fp16x3MmaConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
 
 
 def supported(arch: str) -> bool:
