@@ -619,6 +619,13 @@ def test_a_portfolio_covers_every_problem_first():
     assert portfolio([], 9) == []
 
 
+def test_a_portfolio_starts_over_where_few_configs_were_timed_on_the_first_problem():
+    a, b, c, d, e = REFINED.quick[:5]
+    tables = [{a: 1.0}, {b: 1.0, c: 1.3, d: 1.1, e: 1.2}]
+    results = [Result(None, "warptiled", times, {}, None, True) for times in tables]
+    assert portfolio(results, 9)[2:] == [d, e, c]
+
+
 # Budget, interruption, resumption
 
 
