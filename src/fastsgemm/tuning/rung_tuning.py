@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from fastsgemm import rungs
@@ -16,7 +16,7 @@ from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.calibration import calibrated
 from fastsgemm.tuning.candidates import distinct, of_suitable_size, with_each_split, with_filling_split, worth_trying
-from fastsgemm.tuning.evaluator import Job, job_of, largest_job
+from fastsgemm.tuning.evaluator import Job, Timer, job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome, Tuned
 from fastsgemm.tuning.plan import RunPlan
 from fastsgemm.tuning.portfolio import base_config, portfolio
@@ -201,8 +201,9 @@ class RungTuning:
         # A quick run does not measure errors. It times the few with partial accumulators, unless the fastest counts as
         # accurate.
         judged = few[:1] if self._plan.quick else few
-        accurate = self._are_accurate(problem, [config for config, _ in judged])
-        chosen = next((pair for pair, passed in zip(judged, accurate, strict=True) if passed), None)
+        measured = self._rung.config is PipelinedConfig and not self._plan.quick
+        timer = self._sweep.evaluator.operands(problem) if measured else None
+        chosen = next((pair for pair in judged if self._is_accurate(pair[0], problem, timer)), None)
         if chosen is not None:
             return chosen
         kept = self._known(problem) if self._plan.quick else []
@@ -230,21 +231,10 @@ class RungTuning:
         ready = self._sweep.prepare(largest_job(self._rung, config) for config, _ in few if config.kernel != shipped)
         return [pair for pair in few if ready.get(largest_job(self._rung, pair[0])) is None] or few[:1]
 
-    def _are_accurate(self, problem: Problem, configs: Sequence[Config]) -> Iterator[bool]:
-        """Yield for each config whether it is about as accurate as cuBLAS.
-
-        Errors are measured one config at a time, so that a caller that stops early saves their time.
-        """
-        if self._rung.config is not PipelinedConfig:
-            yield from (True for _ in configs)
-        elif self._plan.quick:
-            yield from (self._counts_as_accurate(config, problem) for config in configs)
-        else:
-            for config, errors in zip(configs, self._sweep.errors(problem, self._rung, configs), strict=True):
-                if errors is None:
-                    yield self._counts_as_accurate(config, problem)
-                else:
-                    yield errors[0] <= _MOST_ERROR * errors[1]
+    def _is_accurate(self, config: Config, problem: Problem, timer: Timer | None) -> bool:
+        """Whether a config is about as accurate as cuBLAS, or counts as such where errors cannot be measured."""
+        errors = None if timer is None else timer.errors(self._rung, config)
+        return self._counts_as_accurate(config, problem) if errors is None else errors[0] <= _MOST_ERROR * errors[1]
 
     def _counts_as_accurate(self, config: Config, problem: Problem) -> bool:
         """Whether a config of unknown error is used: it needs no more partial accumulators, or was known before."""

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fastsgemm.config import Config
 from fastsgemm.errors import DeviceMemoryError, TuningError
@@ -20,6 +20,9 @@ from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
+
+if TYPE_CHECKING:
+    from fastsgemm.progress import Bar
 
 _SEED = 20  # of the random order in which candidates are compiled and timed
 _PATIENCE_MS = 60.0  # time of a candidate in a round, beyond which it is repeated no more than the least repeats
@@ -70,28 +73,6 @@ QUICK = Effort(
 )  # no cuBLAS: it takes seconds to load PyTorch
 
 
-class Progress(Protocol):
-    """What shows the progress of a run; `fastsgemm.progress.Bar` shows it on stderr."""
-
-    def title(self, text: str) -> None:
-        """Set the label of the phases that follow."""
-
-    def begin(self, what: str, count: int) -> None:
-        """Start a phase of `count` steps."""
-
-    def step(self) -> None:
-        """Advance by one step."""
-
-    def best(self, text: str) -> None:
-        """Show the best result so far."""
-
-    def note(self, text: str) -> None:
-        """Print a line that stays."""
-
-    def end(self) -> None:
-        """Remove what is shown."""
-
-
 @dataclass(frozen=True)
 class Result:
     """The result of the search on one problem.
@@ -131,7 +112,7 @@ class Sweep:
     ----------
     evaluator : Evaluator
     checkpoint : Checkpoint
-    progress : Progress
+    progress : Bar
     deadline : float
         Time of the evaluator's clock, in seconds, after which nothing more is tried. The winner is the best candidate
         timed by then.
@@ -139,7 +120,7 @@ class Sweep:
 
     evaluator: Evaluator
     checkpoint: Checkpoint
-    progress: Progress
+    progress: Bar
     deadline: float = float("inf")
     _ready: dict[Job, str | None] = field(default_factory=dict)
 
@@ -248,11 +229,6 @@ class Sweep:
             return None
         trial.time([config], "measure", repeats)
         return trial.medians.get(config)
-
-    def errors(self, problem: Problem, rung: Rung, configs: Iterable[Config]) -> Iterator[tuple[float, float] | None]:
-        """Yield for each config its error and that of cuBLAS; see `fastsgemm.tuning.evaluator.Timer.errors`."""
-        timer = self.evaluator.operands(problem)
-        yield from (timer.errors(rung, config) for config in configs)
 
     def settle(self, job: Job, failure: str | None) -> None:
         """Note that a kernel works (None) or why it does not; failures are also written to the checkpoint."""

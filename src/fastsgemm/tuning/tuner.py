@@ -12,6 +12,7 @@ from fastsgemm import resources
 from fastsgemm.errors import RecordError, TuningError
 from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.problem import Problem
+from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.outcome import Outcome
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from fastsgemm.device import DeviceInfo, Gpu
     from fastsgemm.tuning.evaluator import Evaluator
-    from fastsgemm.tuning.search import Progress
 
 # Shares of the remaining time for the first rung and for each following one; the last rung gets all of it.
 _FIRST_RUNG, _NEXT_RUNG = 0.65, 0.5
@@ -77,7 +77,6 @@ def tune(
     DeviceError, ConfigError, UnknownRungError, ShapeError
     """
     from fastsgemm.device import open_gpu, ordinal
-    from fastsgemm.progress import Bar
 
     with evaluating(open_gpu(ordinal(device))) as evaluator, alone(evaluator.device):
         plan = plan_run(evaluator.device, shapes, rung, space, quick)
@@ -105,7 +104,7 @@ def evaluating(gpu: Gpu) -> Iterator[Evaluator]:
 def carry_out(
     plan: RunPlan,
     evaluator: Evaluator,
-    bar: Progress,
+    bar: Bar,
     budget: float | None = None,
     *,
     store: bool = True,
@@ -117,7 +116,7 @@ def carry_out(
     plan : RunPlan
     evaluator : Evaluator
         Of the device of the plan.
-    bar : Progress
+    bar : Bar
     budget : float, optional
         Seconds that the run may take; see `tune`.
     store : bool
@@ -158,7 +157,7 @@ def carry_out(
     return outcome
 
 
-def _measure_rates(evaluator: Evaluator, bar: Progress, outcome: Outcome, store: bool) -> None:
+def _measure_rates(evaluator: Evaluator, bar: Bar, outcome: Outcome, store: bool) -> None:
     bar.note("measuring the tiles and rates of rung fp16x3")
     outcome.rates = evaluator.fp16x3_rates()
     if store:
