@@ -59,7 +59,7 @@ CURVE = {
 def path(data_folder):
     """The user's file of sm_90, which is not there yet, in its folder, which is."""
     data_folder.mkdir(mode=0o700)
-    found = database.user_path("sm_90")
+    found = database.user_folder() / "tuning_db" / "sm_90.json"
     found.parent.mkdir(mode=0o700)
     return found
 
@@ -234,7 +234,7 @@ def test_any_json_in_any_field_is_read_or_left_out_and_never_lost(path, line, tr
         key = "records" if line is RECORD else "curves"
         path.write_bytes(text(**{key: [changed]}))
         database.forget()
-        found = database._own("sm_90")
+        found = database._read(path, "sm_90", True)
         assert len(found.records) + len(found.curves) + len(found.unread) == 1
         assert not found.unread or json.loads(found.unread[0].text) == changed
 

@@ -164,7 +164,7 @@ def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
     chosen = choose.choose(evaluator.device, WARP, Problem(1024, 1024, 1024))
     assert (chosen.config, chosen.rule) == (found.config, choose.EXACT)
     assert chosen.source == "driver 580.0, NVRTC 13.0, 2026-01-01"
-    assert outcome.path == database.user_path("sm_90")
+    assert outcome.path == database.user_folder() / "tuning_db" / "sm_90.json"
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     assert not checkpoint(data_folder).exists()
 
@@ -341,7 +341,7 @@ def test_a_quick_run_compiles_its_kernels_at_once(evaluator, go, monkeypatch, ru
 
 def test_nothing_is_stored_unless_asked(go):
     assert go(rung="autotuned", store=False).path is None
-    assert not database.user_path("sm_90").exists()
+    assert not (database.user_folder() / "tuning_db" / "sm_90.json").exists()
 
 
 def test_failures_are_counted_by_reason(evaluator, go):

@@ -186,25 +186,23 @@ def _line(tile: Tile) -> dict[str, Any]:
     }
 
 
-def _name(device: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in device) + ".json"
-
-
 def _own(arch: str, device: str) -> Rates | None:
-    folder = database.user_folder()
+    folder = database.folder_to_read(_FOLDER)
     if folder is None:
         return None
-    path = folder / _FOLDER / _name(device)
+    path = folder / _name(device)
     try:
-        for each in (folder, path.parent):
-            private_files.check_folder(each)
         found = parse(path, private_files.read(path, _MOST_BYTES))
-    except (FileNotFoundError, NotADirectoryError):  # nothing to read
+    except FileNotFoundError:
         return None
     except (OSError, RecordError) as error:
         warnings.warn(f"the rates of rung fp16x3 in {path} are left out: {error}", RuntimeWarning, stacklevel=3)
         return None
     return found if (found.arch, found.device) == (arch, device) else None
+
+
+def _name(device: str) -> str:
+    return f"{database.file_name(device)}.json"
 
 
 def parse(path: Path, text: bytes) -> Rates:

@@ -189,7 +189,7 @@ def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     try:
-        path = database.folder_to_write("tuning") / f"{_slug(device_info.name)}.lock"
+        path = database.folder_to_write("tuning") / f"{database.file_name(device_info.name)}.lock"
     except RecordError as error:
         raise TuningError(str(error)) from error
     try:
@@ -208,11 +208,7 @@ def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
 
 
 def _checkpoint_path(device_info: DeviceInfo) -> Path:
-    return database.folder_to_write("tuning") / f"{_slug(device_info.name)}.jsonl"
-
-
-def _slug(name: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in name)
+    return database.folder_to_write("tuning") / f"{database.file_name(device_info.name)}.jsonl"
 
 
 def _stamp(evaluator: Evaluator) -> dict[str, str]:
