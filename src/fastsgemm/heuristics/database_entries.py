@@ -16,7 +16,6 @@ from fastsgemm.problem import LAYOUTS, Problem
 
 SCHEMA = 4  # of the files that are written
 GENERIC = "generic"  # the file whose records are legal on every architecture
-MS_LIMITS = (1e-6, 1e9)  # of a time in ms: a nanosecond and 12 days
 
 _MOST = 1e30  # of a stored number: the product of several is still a float64
 Least0 = Annotated[float, Meta(ge=0.0, le=_MOST)]
