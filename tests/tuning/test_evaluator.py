@@ -251,7 +251,7 @@ def job_of_batch(layout="NN", rung=WARP, config=GOOD):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("rung", ["warptiled", "pipelined", "skinny"])
 def test_a_right_kernel_of_a_batch_passes(python_evaluator, layout, rung):
-    space = search_spaces.default_space(rung)
+    space = search_spaces.DEFAULTS[rung]
     assert python_evaluator.check(job_of_batch(layout, rungs.find(rung), space.quick[0])) is None
 
 

@@ -262,16 +262,5 @@ SKINNY = Space(
 )
 
 SPACES: dict[str, Space] = {space.name: space for space in (CLASSIC, LITERATURE, REFINED, PIPELINED, SKINNY)}
-_DEFAULTS = {
-    space.rung: space for space in (PIPELINED, SKINNY, REFINED, CLASSIC)
-}  # the default rungs of `sgemm` come first
-
-
-def tunable() -> tuple[str, ...]:
-    """Return the names of the rungs whose constants are searched."""
-    return tuple(_DEFAULTS)
-
-
-def default_space(rung: str) -> Space | None:
-    """Return the space that is searched for `rung`, or None where its constants are fixed."""
-    return _DEFAULTS.get(rung)
+# The space that is searched for each rung whose constants are searched; the default rungs of `sgemm` come first.
+DEFAULTS: dict[str, Space] = {space.rung: space for space in (PIPELINED, SKINNY, REFINED, CLASSIC)}
