@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from fastsgemm import rungs
@@ -13,7 +14,6 @@ from fastsgemm.heuristics import choose, database, partial_accumulators
 from fastsgemm.heuristics.database_entries import Curve, Point
 from fastsgemm.heuristics.probes import Probes, probes_of
 from fastsgemm.problem import Problem, octaves, spell
-from fastsgemm.rungs import Rung
 from fastsgemm.tuning.calibration import calibrated
 from fastsgemm.tuning.candidates import distinct, of_suitable_size, with_each_split, with_filling_split, worth_trying
 from fastsgemm.tuning.evaluator import Job, Timer, job_of, largest_job
@@ -93,6 +93,9 @@ class RungTuning:
     def _title(self, text: str) -> None:
         self._sweep.progress.title(f"{self._rung.name} {text}")
 
+    def _job(self, config: Config, problem: Problem) -> Job:
+        return job_of(self._arch, self._rung, config, problem)
+
     def _shortlist(self) -> list[Config]:
         """Return the best few configs of each anchor, without split-K and partial accumulators."""
         anchors, variants = self._space.anchors, self._space.variants
@@ -108,7 +111,7 @@ class RungTuning:
         self._title("anchors")
         drawn = {problem: self._drawn(problem, candidates(problem)) for problem in anchors}
         # All kernels are compiled before the first anchor, so that their time is not charged to one anchor's share.
-        self._sweep.prepare(job_of(self._arch, self._rung, c, problem) for problem in anchors for c in drawn[problem])
+        self._sweep.prepare(self._job(c, problem) for problem in anchors for c in drawn[problem])
         return self._each(anchors, lambda problem: self._refine(problem, drawn[problem]))
 
     def _likely(self, problem: Problem) -> list[Config]:
@@ -145,15 +148,10 @@ class RungTuning:
 
     def _best_compiled(self, problem: Problem) -> list[Config]:
         """Return the best few of the configs whose kernels are compiled already, because an anchor needed them."""
-        if self._plan.problems or self._plan.quick or problem in self._ranked:
+        searched = self._plan.problems or self._plan.quick or problem in self._ranked
+        if searched or problem.flops > MOST_FLOPS_OF_SHORT:
             return []
-        if problem.flops > MOST_FLOPS_OF_SHORT:
-            return []
-        drawn = [
-            c
-            for c in self._drawn(problem, self._candidates)
-            if self._sweep.works(job_of(self._arch, self._rung, c, problem))
-        ]
+        drawn = [c for c in self._drawn(problem, self._candidates) if self._sweep.works(self._job(c, problem))]
         found = self._search(problem, [self._with_filling_split(c, problem) for c in drawn], "compiled", EXPLORE)
         return list(found.times)[:_SHORTLISTED]
 
@@ -174,7 +172,7 @@ class RungTuning:
         worthy = [config for config in distinct(few, problem) if worth_trying(config, problem)] or few
         tried = [other for config in worthy for other in self._with_each_split(base_config(config), problem)]
         if self._plan.quick and not self._plan.problems:  # compiling a few more kernels would leave cores idle
-            tried = [c for c in tried if self._sweep.works(job_of(self._arch, self._rung, c, problem))] or tried[:1]
+            tried = [c for c in tried if self._sweep.works(self._job(c, problem))] or tried[:1]
         result = self._search(problem, [*tried, *self._known(problem)], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
         if result.best is not None and self._decides(result):
@@ -270,7 +268,8 @@ class RungTuning:
         curves = self._curves(self._measurable(configs, others))
         if curves and self._space.calibration and not self._plan.quick:
             self._sweep.progress.begin("calibrate", _CALIBRATION_REPEATS * len(curves) * len(others))
-            curves = calibrated(curves, others, self._measured, self._limit, self._fitted)
+            measure = partial(self._sweep.measure, repeats=_CALIBRATION_REPEATS)
+            curves = calibrated(curves, others, measure, self._limit, self._fitted)
             self._outcome.complete &= not self._sweep.late
         late = self._sweep.late
         own = [c for c in database.of_rung(self._arch, self._rung.name).curves if c.device == self._plan.device.name]
@@ -287,8 +286,8 @@ class RungTuning:
         """
         quick, sweep = self._plan.quick, self._sweep
         needed = {config: self._curve_kernels(config) for config in configs}
-        known = (job_of(self._arch, self._rung, config, p) for p in others if quick for config in self._known(p))
-        wanted = [job for config in configs for job in (*needed[config], *self._kernels(config, others))]
+        known = (self._job(config, p) for p in others if quick for config in self._known(p))
+        wanted = [job for config in configs for job in (*needed[config], *(self._job(config, p) for p in others))]
         with sweep.within(_QUICK_KERNELS if quick else 1.0):
             ready = sweep.prepare((*known, *wanted), in_order=True)
         found = []
@@ -325,17 +324,7 @@ class RungTuning:
             curves.append(curve)
         return curves
 
-    def _measured(self, problem: Problem, rung: Rung, config: Config) -> float | None:
-        return self._sweep.measure(problem, rung, config, _CALIBRATION_REPEATS)
-
     def _curve_kernels(self, config: Config) -> list[Job]:
         """Return the kernels of the probes, which are the same for any occupancy, and the one that spills first."""
         probes = probes_of(config, 1, self._plan.device.multiprocessors).problems(self._plan.quick)
-        jobs = [
-            *(job_of(self._arch, self._rung, config, problem) for problem in probes),
-            largest_job(self._rung, config),
-        ]
-        return list(dict.fromkeys(jobs))
-
-    def _kernels(self, config: Config, problems: Sequence[Problem]) -> list[Job]:
-        return [job_of(self._arch, self._rung, config, problem) for problem in problems]
+        return [*(self._job(config, problem) for problem in probes), largest_job(self._rung, config)]
