@@ -84,14 +84,13 @@ class Space:
             Whether to return only the configs of a quick run.
         """
         rung = rungs.find(self.rung)
-        configs = tuple(filter(_sensible, self.quick)) if quick else _configs_of_any_device(self)
+        configs = self.quick if quick else _configs_of_any_device(self)
         return [config for config in configs if not rung.violations(config, shared_limit)]
 
     def refinements(self, config: Config, shared_limit: int, step: int = 0) -> list[Config]:
         """Return the configs that differ from `config` only in the constants that are refined in this step."""
         rung = rungs.find(self.rung)
-        values = self.refined[step]
-        drawn = (config.replace(**constants) for constants in _combinations(values))
+        drawn = (config.replace(**constants) for constants in _combinations(self.refined[step]))
         return [
             other
             for other in drawn
