@@ -22,7 +22,7 @@ from fastsgemm.jit import cache, kernel
 from fastsgemm.measure import cublas
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.tuning import evaluator, search_spaces, tuner
-from fastsgemm.tuning.evaluator import DeviceEvaluator, Job, job_of
+from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
 
 WARP = rungs.find("warptiled")
 GOOD, QUICK_TO_COMPILE = search_spaces.REFINED.quick[0], search_spaces.REFINED.quick[15]
@@ -123,9 +123,9 @@ def arrays(monkeypatch):
 
 @pytest.fixture
 def python_evaluator(device_info, arrays, host_driver, monkeypatch):
-    """A `DeviceEvaluator` on the device made of Python."""
+    """A `Evaluator` on the device made of Python."""
     monkeypatch.setattr(evaluator, "Stopwatch", CountingWatch)
-    return DeviceEvaluator(device_info)
+    return Evaluator(device_info)
 
 
 @pytest.fixture
@@ -446,7 +446,7 @@ def test_without_room_for_float64_the_errors_are_not_known(python_evaluator, cub
 def real():
     gpu = device.open_gpu(0)
     switched = gpu.enter()
-    made = DeviceEvaluator(gpu)
+    made = Evaluator(gpu)
     yield made
     made.close()
     if switched:

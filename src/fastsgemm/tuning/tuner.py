@@ -15,6 +15,7 @@ from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.checkpoint import Checkpoint
+from fastsgemm.tuning.evaluator import Evaluator
 from fastsgemm.tuning.outcome import Outcome
 from fastsgemm.tuning.plan import RunPlan, plan_run
 from fastsgemm.tuning.rung_tuning import RungTuning
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fastsgemm.device import DeviceInfo, Gpu
-    from fastsgemm.tuning.evaluator import Evaluator
 
 # Shares of the remaining time for the first rung and for each following one; the last rung gets all of it.
 _FIRST_RUNG, _NEXT_RUNG = 0.65, 0.5
@@ -86,11 +86,9 @@ def tune(
 @contextmanager
 def evaluating(gpu: Gpu) -> Iterator[Evaluator]:
     """Give the evaluator of a device, with the device current. On exit, unload the kernels that were tried."""
-    from fastsgemm.tuning.evaluator import DeviceEvaluator
-
     switched = gpu.enter()
     try:
-        evaluator = DeviceEvaluator(gpu)
+        evaluator = Evaluator(gpu)
         try:
             yield evaluator
         finally:
