@@ -797,6 +797,19 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_ours(evaluator, monkeypa
         tuner.carry_out(plan_run(evaluator.device, [SHAPE]), evaluator, Bar(False))
 
 
+def test_a_file_system_without_locks_is_an_error_of_ours(evaluator, data_folder, monkeypatch):
+    """So a first call on an unknown device warns, and goes on with the generic configs."""
+
+    def missing(*_):
+        raise NotImplementedError("FileSystem does not appear to support flock")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", missing)
+    with pytest.raises(TuningError, match="FASTSGEMM_DATA_DIR"), tuner.alone(evaluator.device):
+        pass
+    with pytest.raises(RecordError, match="FASTSGEMM_DATA_DIR"):
+        database.save(Outcome(evaluator.device, evaluator.tools).content)
+
+
 def test_one_tuner_at_a_time(evaluator, data_folder):
     second = tuner.alone(evaluator.device)
     with tuner.alone(evaluator.device), pytest.raises(TuningError, match="another process is tuning Fake 9000"), second:

@@ -223,7 +223,7 @@ def save(new: Content) -> Path:
             if os.path.lexists(path) and not old.shared_limit:  # unreadable: keep it for its owner
                 path.rename(_aside(path))
             write(path, merged(old, new))
-    except (OSError, Timeout) as error:
+    except (OSError, NotImplementedError, Timeout) as error:  # the second: a file system without locks
         raise RecordError(
             f"the results could not be stored in {path} ({error}); FASTSGEMM_DATA_DIR names another folder"
         ) from error

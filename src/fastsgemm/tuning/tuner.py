@@ -195,7 +195,7 @@ def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise TuningError(f"another process is tuning {device_info.name} (it holds {path})") from None
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
         raise TuningError(
             f"{path.parent} cannot be written ({error}); FASTSGEMM_DATA_DIR names another folder"
         ) from error
