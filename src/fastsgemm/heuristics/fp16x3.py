@@ -17,7 +17,6 @@ from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.heuristics import choose as ieee
 from fastsgemm.heuristics import fp16x3_rates
-from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.database import kept
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
 from fastsgemm.known_devices import compute_capability
@@ -116,15 +115,12 @@ def _choose(device: DeviceInfo, problem: Problem, split: tuple[bool, bool], forc
     if known.least_gflop is not None:
         return _without_times(known.least_gflop, arch, problem, config, trans_c)
     rival = ieee.choose(device, None, problem)
-    if rival.ms is not None and rival.ms <= ms:
-        why = f"the IEEE kernel of rung {rival.rung.name} is quicker: {_times(rival.ms, ms)}"
-        return Fp16x3Choice(None, False, ms, rival.ms, why)
-    why = (
-        "no time of an IEEE kernel is known"
-        if rival.ms is None
-        else f"quicker than {_named(rival)}: {_times(ms, rival.ms)}"
-    )
-    return Fp16x3Choice(config, trans_c, ms, rival.ms, why)
+    if rival.ms is None:
+        return Fp16x3Choice(config, trans_c, ms, None, "no time of an IEEE kernel is known")
+    name = f"the IEEE kernel of rung {rival.rung.name}"
+    if rival.ms <= ms:
+        return Fp16x3Choice(None, False, ms, rival.ms, f"{name} is quicker: {_times(rival.ms, ms)}")
+    return Fp16x3Choice(config, trans_c, ms, rival.ms, f"quicker than {name}: {_times(ms, rival.ms)}")
 
 
 def _without_times(
@@ -138,10 +134,6 @@ def _without_times(
         why = f"{gflop:.3g} GFLOP are less than the {least[arch]:g} from which on {arch} uses rung 11"
         return Fp16x3Choice(None, False, None, None, why)
     return Fp16x3Choice(config, trans_c, None, None, f"{arch} uses rung 11 from {least[arch]:g} GFLOP on")
-
-
-def _named(rival: Choice) -> str:
-    return f"the IEEE kernel of rung {rival.rung.name}"
 
 
 def _times(quicker: float, slower: float) -> str:

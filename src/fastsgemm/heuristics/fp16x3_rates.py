@@ -135,13 +135,6 @@ def kinds_of(arch: str) -> tuple[type[TileConfig], ...]:
     return (Fp16x3Config, Fp16x3MmaConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
 
 
-def config_of(constants: dict[str, int]) -> TileConfig:
-    """Return the config of rung 11 with these constants: the one for mma.sync if they have WM, else for wgmma."""
-    kind: Any = Fp16x3MmaConfig if "WM" in constants else Fp16x3Config
-    found: TileConfig = kind.from_constants(constants)
-    return found
-
-
 def save(rates: Rates) -> Path:
     """Write the user's file of a device and return its path.
 
@@ -226,8 +219,9 @@ def parse(path: Path, text: bytes) -> Rates:
 
 
 def _tile(line: TileLine, arch: str) -> Tile:
-    config = config_of(line.constants | {"SPLIT_K": 1})
-    if type(config) not in kinds_of(arch):
+    kind = Fp16x3MmaConfig if "WM" in line.constants else Fp16x3Config  # for mma.sync or for wgmma
+    config: TileConfig = kind.from_constants(line.constants | {"SPLIT_K": 1})
+    if kind not in kinds_of(arch):
         raise ConfigError(f"{arch} cannot run {config!r}")
     broken = config.violations(sys.maxsize)
     if broken:

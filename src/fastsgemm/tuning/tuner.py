@@ -22,8 +22,6 @@ from fastsgemm.tuning.rung_tuning import RungTuning
 from fastsgemm.tuning.search import Sweep
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from fastsgemm.device import DeviceInfo, Gpu
 
 # Shares of the remaining time for the first rung and for each following one; the last rung gets all of it.
@@ -131,9 +129,10 @@ def carry_out(
     if budget is None and (plan.quick or not plan.problems):
         budget = QUICK_SECONDS if plan.quick else STANDARD_SECONDS
     outcome = Outcome(evaluator.device, evaluator.tools)
-    with Checkpoint(_checkpoint_path(evaluator.device), _stamp(evaluator)) as checkpoint:
+    path = database.folder_to_write("tuning") / f"{database.file_name(evaluator.device.name)}.jsonl"
+    with Checkpoint(path, _stamp(evaluator)) as checkpoint:
         if checkpoint.found:
-            bar.note(f"resuming from {checkpoint.found} measurements in {checkpoint.path}")
+            bar.note(f"resuming from {checkpoint.found} measurements in {path}")
         sweep = Sweep(evaluator, checkpoint, bar, began + (math.inf if budget is None else budget))
         try:
             if plan.rates:
@@ -203,10 +202,6 @@ def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _checkpoint_path(device_info: DeviceInfo) -> Path:
-    return database.folder_to_write("tuning") / f"{database.file_name(device_info.name)}.jsonl"
 
 
 def _stamp(evaluator: Evaluator) -> dict[str, str]:
