@@ -150,12 +150,12 @@ class Evaluator:
         local = self._kernel(job).local_bytes
         if local:
             return f"it spills: {local} bytes of local memory a thread"
+        reference = self._reference(job)
         try:
-            result = self._checked_product(job)
+            result = self._checked_product(job, reference)
         except Exception as error:  # cuda.core's launch errors share no public base
             self.survive(error)
             return f"launch failed: {error}"
-        reference = self._reference(job)
         wrong = ~(np.abs(result - reference.exact) <= reference.bound)  # negated, so that NaN counts as wrong
         if wrong.any():
             return f"wrong result: {int(wrong.sum())} of {wrong.size} elements beyond the rounding bound"
@@ -203,8 +203,7 @@ class Evaluator:
             return kernel.load(self.gpu, job.rung, job.config, job.variant, cubin)
         return kernel.get(self.gpu, job.rung, job.config, job.variant, LEGACY_STREAM)
 
-    def _checked_product(self, job: Job) -> np.ndarray:
-        reference = self._reference(job)
+    def _checked_product(self, job: Job, reference: _Reference) -> np.ndarray:
         problem = reference.problem
         self.operands(problem)
         a, b, c = self._memory
