@@ -350,6 +350,18 @@ def test_failures_are_counted_by_reason(evaluator, go):
     assert outcome.failures == {"it spills: 8 bytes": 3}
 
 
+def test_rates_of_rung_11_that_cannot_be_measured_end_no_run_of_other_rungs(evaluator, go, data_folder, monkeypatch):
+    def refused():
+        raise DeviceMemoryError("no room")
+
+    monkeypatch.setattr(evaluator, "fp16x3_rates", refused)
+    plan = replace(plan_run(evaluator.device, [SHAPE], rung="autotuned"), rates=True)
+    outcome = tuner.carry_out(plan, evaluator, Bar(False), math.inf)
+    assert len(outcome.tuned) == 1 and outcome.rates is None and outcome.failures == {"no room": 1}
+    with pytest.raises(DeviceMemoryError):
+        go(None, rung="fp16x3")
+
+
 def test_when_nothing_works_the_error_says_why(evaluator, go):
     class All(dict):
         def get(self, key, default=None):

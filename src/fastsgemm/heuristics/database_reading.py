@@ -153,9 +153,9 @@ def _rungs_of(lines: Sequence[Any]) -> list[str]:
     return found
 
 
-def parse(text: bytes, arch: str, user: bool = False) -> tuple[Content, list[str]]:
+def parse(text: bytes, arch: str) -> tuple[Content, list[str]]:
     """Return what a file holds and what is wrong with its lines, or raise `RecordError` where it is no such file."""
-    return File(text, arch, user).content()
+    return File(text, arch).content()
 
 
 def _parse_candidate(line: bytes) -> Candidate:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fastsgemm import resources
-from fastsgemm.errors import RecordError, TuningError
+from fastsgemm.errors import DeviceMemoryError, RecordError, TuningError
 from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
@@ -136,7 +136,13 @@ def carry_out(
         sweep = Sweep(evaluator, checkpoint, bar, began + (math.inf if budget is None else budget))
         try:
             if plan.rates:
-                _measure_rates(evaluator, bar, outcome, store)
+                try:
+                    _measure_rates(evaluator, bar, outcome, store)
+                except DeviceMemoryError as error:
+                    if not plan.spaces:
+                        raise
+                    bar.note(f"rung fp16x3 is left out: {error}")
+                    outcome.failures[str(error)] = 1
             share = _FIRST_RUNG
             for space in plan.spaces:
                 with sweep.within(1.0 if space is plan.spaces[-1] else share):
