@@ -376,7 +376,7 @@ def test_the_points_of_a_curve_with_numbers_wait_until_they_are_asked_for():
 @pytest.mark.parametrize("schema", [2, 3])
 def test_curves_of_older_schemas_are_read_and_fitted(schema):
     line = without(fitted_line(), "numbers")
-    found, faults = database_reading.parse(file_text(curves=[line], schema=schema).encode(), "sm_90")
+    found, faults = database_reading.File(file_text(curves=[line], schema=schema).encode(), "sm_90").content()
     assert faults == [] and found.curves[0].numbers is None
     stored = database_reading.parse_curve(json.dumps(fitted_line()).encode(), "sm_90")
     assert fit(found.curves[0]).numbers == stored.numbers

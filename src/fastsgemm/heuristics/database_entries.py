@@ -100,7 +100,8 @@ class Points(Sequence[Point]):
     Parameters
     ----------
     read : callable
-        Returns for each layout a sequence of M, N, K and ms. It is called when they are asked for.
+        Returns for each layout a sequence of M, N, K and ms. It is called when they are asked for; it may raise
+        `RecordError`.
     """
 
     def __init__(self, read: Callable[[], Mapping[str, Sequence[tuple[int, int, int, float]]]]) -> None:
@@ -110,10 +111,6 @@ class Points(Sequence[Point]):
     def rows(self) -> Mapping[str, Sequence[tuple[int, int, int, float]]]:
         """For each layout, M, N, K and ms."""
         return self._read()
-
-    def check(self) -> None:
-        """Raise `RecordError` if they cannot be read."""
-        len(self)
 
     @cached_property
     def _points(self) -> tuple[Point, ...]:

@@ -153,11 +153,6 @@ def _rungs_of(lines: Sequence[Any]) -> list[str]:
     return found
 
 
-def parse(text: bytes, arch: str) -> tuple[Content, list[str]]:
-    """Return what a file holds and what is wrong with its lines, or raise `RecordError` where it is no such file."""
-    return File(text, arch).content()
-
-
 def _parse_candidate(line: bytes) -> Candidate:
     from fastsgemm.heuristics.database_lines import CANDIDATE
 
@@ -226,7 +221,7 @@ def parse_curve(line: bytes, arch: str, user: bool = False, lazily: bool = False
     sizes = read.multiprocessors, rung.name, config, read.blocks_per_sm
     points = Points(partial(_points, read.points))
     if read.numbers is None or not lazily:
-        points.check()
+        len(points)  # reads them
     if read.numbers is not None:
         _check_lines(read.numbers, read.blocks_per_sm)
     costs = _by_layout(read.accumulators_cost)
@@ -285,7 +280,7 @@ def faults(text: str, arch: str) -> list[str]:
     """
     try:
         keys = set(strict_json.decode(text.encode(), dict[str, msgspec.Raw]))
-        content, found = parse(text.encode(), arch)
+        content, found = File(text.encode(), arch).content()
     except RecordError as error:
         return [str(error)]
     if keys - _SHIPPED != _KEYS:

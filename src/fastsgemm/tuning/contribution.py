@@ -261,7 +261,7 @@ def read(path: Path) -> tuple[Contribution, Content]:
         raise RecordError(f"{path} is no file that fastsgemm tune --export has written: {error}") from error
     if found.schema != SCHEMA:
         raise RecordError(f"{path} has schema {found.schema}; this version reads {SCHEMA}")
-    content, faults = database_reading.parse(bytes(found.content), found.machine.arch)
+    content, faults = database_reading.File(bytes(found.content), found.machine.arch).content()
     if faults:
         raise RecordError(f"{path}: {faults[0]}")
     return found, content
