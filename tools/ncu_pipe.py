@@ -64,11 +64,11 @@ def on_device(folder: Path) -> None:
     from cuda.bindings import driver
 
     from fastsgemm import device
-    from fastsgemm.tuning.evaluator import DeviceEvaluator
+    from fastsgemm.tuning.evaluator import Evaluator
 
     gpu = device.open_gpu(0)
     gpu.enter()
-    bench = DeviceEvaluator(gpu)
+    bench = Evaluator(gpu)
     rung = rungs.find(RUNG)
     rows = []
 

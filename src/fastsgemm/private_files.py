@@ -15,9 +15,9 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from io import FileIO
 from itertools import takewhile
 from pathlib import Path
-from typing import BinaryIO
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER_MODE = 0o700
@@ -102,9 +102,9 @@ def read(path: Path, most: int, *, private: bool = True) -> bytes:
         return file.read(most)
 
 
-def open_to_append(path: Path) -> BinaryIO:
-    """Open a file for appending, creating it with mode 0600 if it is missing."""
-    return open(_opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, True), "ab")
+def open_to_append(path: Path) -> FileIO:
+    """Open a file for appending, without a buffer, creating it with mode 0600 if it is missing."""
+    return open(_opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, True), "ab", buffering=0)
 
 
 def _opened(path: Path, flags: int, private: bool) -> int:

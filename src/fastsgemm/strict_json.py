@@ -9,7 +9,7 @@ import msgspec
 from fastsgemm.errors import RecordError
 
 
-def decode(text: bytes, type: Any = Any) -> Any:
+def decode(text: bytes, type: Any) -> Any:
     """Return the value of a JSON text.
 
     Parameters

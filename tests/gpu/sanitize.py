@@ -17,6 +17,7 @@ from fastsgemm.call.product import multiply
 from fastsgemm.config import Fp16x3MmaConfig
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.heuristics import fp16x3 as heuristics
+from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.rungs import IEEE
 from fastsgemm.tuning.evaluator import Lent
 
@@ -106,7 +107,7 @@ def wrong(gpu, values, stored, alpha, beta, rung, config=None, presplit=False):
 
 def fp16x3_configs(gpu):
     """The configs of rung 11 that are tried on this device; None is what the heuristics choose."""
-    kinds = heuristics.kinds_of(gpu.arch) if heuristics.supported(gpu.arch) else ()
+    kinds = fp16x3_rates.kinds_of(gpu.arch) if heuristics.supported(gpu.arch) else ()
     configs = [one for one in WGMMA + MMA if type(one) in kinds and one.shared_bytes <= gpu.shared_limit]
     return [None, *configs] if kinds else []
 

@@ -376,7 +376,7 @@ def test_the_points_of_a_curve_with_numbers_wait_until_they_are_asked_for():
 @pytest.mark.parametrize("schema", [2, 3])
 def test_curves_of_older_schemas_are_read_and_fitted(schema):
     line = without(fitted_line(), "numbers")
-    found, faults = database_reading.parse(file_text(curves=[line], schema=schema).encode(), "sm_90")
+    found, faults = database_reading.File(file_text(curves=[line], schema=schema).encode(), "sm_90").content()
     assert faults == [] and found.curves[0].numbers is None
     stored = database_reading.parse_curve(json.dumps(fitted_line()).encode(), "sm_90")
     assert fit(found.curves[0]).numbers == stored.numbers
@@ -489,7 +489,7 @@ def test_curves_of_one_run_replace_all_of_that_device_and_rung(data_folder):
 @pytest.mark.filterwarnings("ignore:tuning file:RuntimeWarning")
 @pytest.mark.parametrize("text", ["{", file_text(schema=1)])
 def test_an_unreadable_file_of_the_user_is_kept_aside(data_folder, text):
-    path = database.user_path("sm_90")
+    path = database.user_folder() / "tuning_db" / "sm_90.json"
     path.parent.mkdir(parents=True)
     path.write_text(text)
     database.save(content(record()))
@@ -498,8 +498,8 @@ def test_an_unreadable_file_of_the_user_is_kept_aside(data_folder, text):
 
 
 def test_a_failed_write_leaves_the_old_file(data_folder, monkeypatch):
-    database.save(content(record()))
-    before = database.user_path("sm_90").read_text()
+    path = database.save(content(record()))
+    before = path.read_text()
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -507,8 +507,8 @@ def test_a_failed_write_leaves_the_old_file(data_folder, monkeypatch):
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(RecordError, match="No space left"):
         database.save(content(record(config=TWO)))
-    assert database.user_path("sm_90").read_text() == before
-    assert [path.suffix for path in database.user_path("sm_90").parent.iterdir() if path.suffix == ".part"] == []
+    assert path.read_text() == before
+    assert [each.suffix for each in path.parent.iterdir() if each.suffix == ".part"] == []
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path, monkeypatch):
@@ -536,12 +536,12 @@ def test_many_writers_and_readers_lose_nothing(data_folder):
     assert [worker.exitcode for worker in workers] == [0] * 4
     database.forget()
     assert len([entry for entry in database.load("sm_90").records if entry.user]) == 40
-    assert database_reading.faults(database.user_path("sm_90").read_text(), "sm_90") == []
+    assert database_reading.faults((database.user_folder() / "tuning_db" / "sm_90.json").read_text(), "sm_90") == []
 
 
 def test_the_folder_is_where_the_environment_says(monkeypatch, tmp_path):
     monkeypatch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path))
-    assert database.user_path("sm_90") == tmp_path / "tuning_db" / "sm_90.json"
+    assert database.user_folder() == tmp_path
     monkeypatch.delenv("FASTSGEMM_DATA_DIR")
     assert "fastsgemm" in str(database.user_folder())
 
@@ -569,7 +569,7 @@ OLD = {
 )
 def test_a_file_of_schema_2_is_read_with_the_names_of_then(data_folder, more, stages, sliced_k, accumulators):
     """What could be left out then has its default now."""
-    path = database.user_path("sm_90")
+    path = database.user_folder() / "tuning_db" / "sm_90.json"
     path.parent.mkdir(parents=True, mode=0o700)
     data_folder.chmod(0o700)
     path.write_bytes(old_file(OLD | more))
@@ -580,7 +580,7 @@ def test_a_file_of_schema_2_is_read_with_the_names_of_then(data_folder, more, st
 
 
 def test_a_constant_by_its_old_and_its_new_name_is_a_fault(data_folder):
-    path = database.user_path("sm_90")
+    path = database.user_folder() / "tuning_db" / "sm_90.json"
     path.parent.mkdir(parents=True, mode=0o700)
     data_folder.chmod(0o700)
     path.write_bytes(old_file(OLD | {"CP_ASYNC": 1}))

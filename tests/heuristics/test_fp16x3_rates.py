@@ -74,12 +74,26 @@ def test_a_rate_from_which_no_time_can_be_predicted_is_refused(data_folder, valu
         fp16x3_rates.parse(path, path.read_bytes())
 
 
-def test_some_tile_must_serve_every_k(data_folder):
+@pytest.mark.parametrize(
+    ("ranges", "K"),
+    [([(32, 4096), (256, 2048)], 4097), ([(4096, None), (32, 1024)], 1025), ([(32, 64), (65, 99)], 100)],
+)
+def test_some_tile_must_serve_every_k(data_folder, ranges, K):
+    """Otherwise a call with such a K would fail."""
     shipped = fp16x3_rates.load("sm_90")
-    tiles = tuple(structs.replace(tile, most_k=4096) for tile in shipped.tiles)
+    tiles = tuple(structs.replace(shipped.tiles[0], least_k=least, most_k=most) for least, most in ranges)
     path = fp16x3_rates.save(structs.replace(shipped, tiles=tiles))
-    with pytest.raises(RecordError, match="must have one without `most_k`"):
+    with pytest.raises(RecordError, match=f"no tile serves K = {K}$"):
         fp16x3_rates.parse(path, path.read_bytes())
+
+
+def test_a_tile_that_the_architecture_cannot_run_is_refused(data_folder):
+    """Otherwise the call that chooses it would fail."""
+    path = fp16x3_rates.save(structs.replace(fp16x3_rates.load("sm_90"), arch="sm_80"))
+    with pytest.raises(RecordError, match="sm_80 cannot run Fp16x3Config"):
+        fp16x3_rates.parse(path, path.read_bytes())
+    path = fp16x3_rates.save(structs.replace(fp16x3_rates.load("sm_80"), arch="sm_90"))
+    assert fp16x3_rates.parse(path, path.read_bytes()).arch == "sm_90"
 
 
 def test_a_file_that_others_can_write_is_left_out(data_folder):

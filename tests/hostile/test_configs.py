@@ -96,7 +96,7 @@ def test_a_record_with_it_is_left_out_with_one_warning(data_folder, rung, name, 
         "origin": "published",
         "source": "an attack",
     }
-    path = database.user_path("sm_90")
+    path = database.user_folder() / "tuning_db" / "sm_90.json"
     path.parent.mkdir(parents=True, mode=0o700)
     data_folder.chmod(0o700)
     path.write_text(json.dumps({"schema": 2, "arch": "sm_90", "shared_limit": SHARED_LIMIT, "records": [line]}))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsgemm.errors import RecordError
-from fastsgemm.heuristics import database, database_entries, database_reading
+from fastsgemm.heuristics import database, database_entries
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Point, Record, Tools
@@ -59,7 +59,7 @@ CURVE = {
 def path(data_folder):
     """The user's file of sm_90, which is not there yet, in its folder, which is."""
     data_folder.mkdir(mode=0o700)
-    found = database.user_path("sm_90")
+    found = database.user_folder() / "tuning_db" / "sm_90.json"
     found.parent.mkdir(mode=0o700)
     return found
 
@@ -234,7 +234,7 @@ def test_any_json_in_any_field_is_read_or_left_out_and_never_lost(path, line, tr
         key = "records" if line is RECORD else "curves"
         path.write_bytes(text(**{key: [changed]}))
         database.forget()
-        found = database._own("sm_90")
+        found = database._read(path, "sm_90", True)
         assert len(found.records) + len(found.curves) + len(found.unread) == 1
         assert not found.unread or json.loads(found.unread[0].text) == changed
 
@@ -251,9 +251,7 @@ def test_any_times_in_a_curve_give_a_prediction_or_a_value_error(rung, tried):
     @settings(max_examples=CURVES, derandomize=True, deadline=None, database=None)
     @given(st.lists(st.floats(1e-6, 1e9), min_size=len(asked), max_size=len(asked)))
     def look(times):
-        points = tuple(
-            Point(problem, database_reading.checked_ms(ms)) for problem, ms in zip(asked, times, strict=True)
-        )
+        points = tuple(Point(problem, ms) for problem, ms in zip(asked, times, strict=True))
         curve = Curve("sm_90", "Fake 9000", 132, rung, config, 2, points, TOOLS)
         try:
             known = fit(curve)

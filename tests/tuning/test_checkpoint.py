@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from fastsgemm.errors import RecordError
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.search_spaces import PIPELINED, REFINED
@@ -101,6 +102,29 @@ def test_a_finished_checkpoint_is_gone(path):
         checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.0", 1.25)
         checkpoint.finish()
     assert not path.exists()
+
+
+def test_what_another_run_has_left_stays(path):
+    """An interrupted run goes on even if another one was finished in between."""
+    with Checkpoint(path, STAMP) as checkpoint:
+        checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.0", 1.25)
+        checkpoint.put(PROBLEM, "warptiled", TWO, "grid.0.0", 1.5)
+    with Checkpoint(path, STAMP) as checkpoint:
+        assert checkpoint.get(PROBLEM, "warptiled", TWO, "grid.0.0") == 1.5
+        checkpoint.put(PROBLEM, "warptiled", TWO, "decide.0.0", 1.75)
+        checkpoint.finish()
+    with Checkpoint(path, STAMP) as checkpoint:
+        assert checkpoint.found == 1
+        assert checkpoint.get(PROBLEM, "warptiled", ONE, "grid.0.0") == 1.25
+
+
+def test_a_full_disk_is_an_error_of_ours(path, monkeypatch):
+    """So a first call on an unknown device warns, and goes on with the generic configs."""
+    with Checkpoint(path, STAMP) as checkpoint, open("/dev/full", "ab", buffering=0) as full:
+        checkpoint._file.close()
+        monkeypatch.setattr(checkpoint, "_file", full)
+        with pytest.raises(RecordError, match="No space left on device"):
+            checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.0", 1.25)
 
 
 def test_a_checkpoint_may_keep_nothing():

@@ -35,7 +35,7 @@ def test_shapes_repeat_and_have_layouts(cli):
     _, out, _ = cli(*QUICK, "--size", "256,512,64,tn", "--json", "--no-store")
     data = json.loads(out)
     assert [row["problem"]["layout"] for row in data["results"]] == ["NN", "TN"]
-    assert data["stored"] is None and not database.user_path("sm_90").exists()
+    assert data["stored"] is None and not (database.user_folder() / "tuning_db" / "sm_90.json").exists()
 
 
 def test_a_batch_is_tuned_and_explained(cli):

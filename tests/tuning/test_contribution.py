@@ -267,7 +267,7 @@ def test_a_believable_file_can_be_added_to_the_shipped_database(exported, tmp_pa
     assert add_contribution.main([str(path)]) == 0
     text = (tmp_path / "sm_90.json").read_text()
     assert database_reading.faults(text, "sm_90") == []
-    content, _ = database_reading.parse(text.encode(), "sm_90")
+    content, _ = database_reading.File(text.encode(), "sm_90").content()
     assert len(content.records) == len(shipped.records) + 2
     assert content.fitted == shipped.fitted and len(content.curves) == len(shipped.curves)
     illegal(exported)

@@ -14,7 +14,7 @@ from fastsgemm import device, rungs
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.config import BlockConfig, WarptiledConfig
 from fastsgemm.device import LEGACY_STREAM
-from fastsgemm.errors import TuningError
+from fastsgemm.errors import DeviceMemoryError, TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import choose
@@ -22,7 +22,7 @@ from fastsgemm.jit import cache, kernel
 from fastsgemm.measure import cublas
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.tuning import evaluator, search_spaces, tuner
-from fastsgemm.tuning.evaluator import DeviceEvaluator, Job, job_of
+from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
 
 WARP = rungs.find("warptiled")
 GOOD, QUICK_TO_COMPILE = search_spaces.REFINED.quick[0], search_spaces.REFINED.quick[15]
@@ -123,9 +123,9 @@ def arrays(monkeypatch):
 
 @pytest.fixture
 def python_evaluator(device_info, arrays, host_driver, monkeypatch):
-    """A `DeviceEvaluator` on the device made of Python."""
+    """A `Evaluator` on the device made of Python."""
     monkeypatch.setattr(evaluator, "Stopwatch", CountingWatch)
-    return DeviceEvaluator(device_info)
+    return Evaluator(device_info)
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def job_of_batch(layout="NN", rung=WARP, config=GOOD):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("rung", ["warptiled", "pipelined", "skinny"])
 def test_a_right_kernel_of_a_batch_passes(python_evaluator, layout, rung):
-    space = search_spaces.default_space(rung)
+    space = search_spaces.DEFAULTS[rung]
     assert python_evaluator.check(job_of_batch(layout, rungs.find(rung), space.quick[0])) is None
 
 
@@ -332,6 +332,23 @@ def test_products_are_timed_on_memory_that_grows_and_is_shared(python_evaluator,
     assert [array.shape[1] for array in arrays] == [64, 64, 64, 128, 128]
     assert [array.open for array in arrays] == [False, True, False, True, True]  # B did not grow
     assert arrays[3].values.any() and python_evaluator.stopwatch.runs == 2
+
+
+def test_after_a_product_that_does_not_fit_smaller_ones_get_memory_of_their_own(python_evaluator, arrays, monkeypatch):
+    """What was freed to make room for it is not used again."""
+    python_evaluator.operands(Problem(16, 16, 16))
+    allocate = evaluator.DeviceArray
+
+    def refused(*_):
+        raise DeviceMemoryError("no room")
+
+    monkeypatch.setattr(evaluator, "DeviceArray", refused)
+    with pytest.raises(DeviceMemoryError):
+        python_evaluator.operands(Problem(64, 64, 64))
+    monkeypatch.setattr(evaluator, "DeviceArray", allocate)
+    assert python_evaluator.operands(Problem(8, 8, 8)).once(WARP, GOOD) == 0.25
+    assert [array.open for array in arrays] == [False, True, True, True]
+    assert python_evaluator._memory[0] is arrays[3]
 
 
 def test_operands_are_random_numbers_to_the_last_element(python_evaluator, arrays):
@@ -429,7 +446,7 @@ def test_without_room_for_float64_the_errors_are_not_known(python_evaluator, cub
 def real():
     gpu = device.open_gpu(0)
     switched = gpu.enter()
-    made = DeviceEvaluator(gpu)
+    made = Evaluator(gpu)
     yield made
     made.close()
     if switched:

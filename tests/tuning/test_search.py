@@ -168,12 +168,13 @@ def test_a_failure_on_record_is_not_tried_again(evaluator, sweep, tmp_path):
     assert FEW[3] not in [job.config for job in evaluator.compiled]
 
 
-def test_what_breaks_the_context_is_on_record_when_the_run_ends(evaluator, sweep, tmp_path):
+@pytest.mark.parametrize("broken", [FEW[5], FEW[0]], ids=["timed", "warming up"])
+def test_what_breaks_the_context_is_on_record_when_the_run_ends(evaluator, sweep, tmp_path, broken):
     path = tmp_path / "checkpoint.jsonl"
     formula = evaluator.formula
 
     def breaks(config, problem):
-        if config == FEW[5] and len(evaluator.timed) > 1:
+        if config == broken:
             raise TuningError("a candidate broke the CUDA context")
         return formula(config, problem)
 
@@ -181,7 +182,7 @@ def test_what_breaks_the_context_is_on_record_when_the_run_ends(evaluator, sweep
     with Checkpoint(path, {}) as checkpoint, pytest.raises(TuningError):
         search(sweep(checkpoint))
     with Checkpoint(path, {}) as checkpoint:
-        assert FEW[5] in search(sweep(checkpoint)).failures
+        assert broken in search(sweep(checkpoint)).failures
 
 
 def test_what_breaks_the_context_in_its_check_is_on_record(evaluator, sweep, tmp_path):
@@ -207,6 +208,15 @@ def test_the_budget_is_kept_and_the_best_so_far_is_the_answer(evaluator, sweep, 
     assert not result.complete
     assert result.best is not None
     assert result.best[1] == min(result.times.values())
+
+
+def test_a_last_round_that_the_budget_cuts_short_does_not_decide_by_who_came_first(evaluator, sweep):
+    """It may time only the slower of two candidates again."""
+    evaluator.formula = lambda config, problem: 100.0 + FEW.index(config)
+    for tenths in range(7, 40):
+        evaluator.now = 0.0
+        result = search(sweep(seconds=tenths / 10))
+        assert result.best[1] == min(result.times.values())
 
 
 def test_long_products_do_not_outrun_the_budget(evaluator, sweep):

@@ -2,6 +2,7 @@ import inspect
 import json
 import math
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -18,11 +19,13 @@ from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import problem_sets, tuner
 from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split, worth_trying
+from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import job_of, largest_job
+from fastsgemm.tuning.outcome import Outcome
 from fastsgemm.tuning.plan import RunPlan, plan_run
 from fastsgemm.tuning.portfolio import base_config, portfolio
-from fastsgemm.tuning.rung_tuning import MOST_FLOPS_OF_SHORT
-from fastsgemm.tuning.search import Result
+from fastsgemm.tuning.rung_tuning import MOST_FLOPS_OF_SHORT, RungTuning
+from fastsgemm.tuning.search import Result, Sweep
 from fastsgemm.tuning.search_spaces import CLASSIC, LITERATURE, PIPELINED, REFINED, SKINNY
 
 DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
@@ -167,7 +170,7 @@ def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
     chosen = choose.choose(evaluator.device, WARP, Problem(1024, 1024, 1024))
     assert (chosen.config, chosen.rule) == (found.config, choose.EXACT)
     assert chosen.source == "driver 580.0, NVRTC 13.0, 2026-01-01"
-    assert outcome.path == database.user_path("sm_90")
+    assert outcome.path == database.user_folder() / "tuning_db" / "sm_90.json"
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     assert not checkpoint(data_folder).exists()
 
@@ -344,13 +347,25 @@ def test_a_quick_run_compiles_its_kernels_at_once(evaluator, go, monkeypatch, ru
 
 def test_nothing_is_stored_unless_asked(go):
     assert go(rung="autotuned", store=False).path is None
-    assert not database.user_path("sm_90").exists()
+    assert not (database.user_folder() / "tuning_db" / "sm_90.json").exists()
 
 
 def test_failures_are_counted_by_reason(evaluator, go):
     evaluator.check_failures = dict.fromkeys(CLASSIC.quick[:3], "it spills: 8 bytes\nand a log")
     outcome = go(rung="autotuned", quick=True)
     assert outcome.failures == {"it spills: 8 bytes": 3}
+
+
+def test_rates_of_rung_11_that_cannot_be_measured_end_no_run_of_other_rungs(evaluator, go, data_folder, monkeypatch):
+    def refused():
+        raise DeviceMemoryError("no room")
+
+    monkeypatch.setattr(evaluator, "fp16x3_rates", refused)
+    plan = replace(plan_run(evaluator.device, [SHAPE], rung="autotuned"), rates=True)
+    outcome = tuner.carry_out(plan, evaluator, Bar(False), math.inf)
+    assert len(outcome.tuned) == 1 and outcome.rates is None and outcome.failures == {"no room": 1}
+    with pytest.raises(DeviceMemoryError):
+        go(None, rung="fp16x3")
 
 
 def test_when_nothing_works_the_error_says_why(evaluator, go):
@@ -622,6 +637,13 @@ def test_a_portfolio_covers_every_problem_first():
     assert portfolio([], 9) == []
 
 
+def test_a_portfolio_starts_over_where_few_configs_were_timed_on_the_first_problem():
+    a, b, c, d, e = REFINED.quick[:5]
+    tables = [{a: 1.0}, {b: 1.0, c: 1.3, d: 1.1, e: 1.2}]
+    results = [Result(None, "warptiled", times, {}, None, True) for times in tables]
+    assert portfolio(results, 9)[2:] == [d, e, c]
+
+
 # Budget, interruption, resumption
 
 
@@ -682,6 +704,48 @@ def test_problems_that_were_named_take_the_time_that_they_need(evaluator, go):
     evaluator.formula = lambda config, problem: 3000.0
     outcome = go(THREE_SHAPES, rung="autotuned")
     assert evaluator.now > tuner.STANDARD_SECONDS and outcome.complete
+
+
+def test_a_run_without_time_for_the_config_on_record_leaves_the_record(evaluator, go):
+    """What it has timed by then may be slower."""
+    (full,) = go(rung="pipelined").tuned
+    formula = evaluator.formula
+    evaluator.formula = lambda config, problem: 50 * formula(config, problem)
+    for tenths in range(2, 40, 12):
+        with suppress(TuningError):  # no problem could be tuned
+            go(rung="pipelined", budget=tenths / 10)
+        chosen = choose.choose(evaluator.device, rungs.find("pipelined"), Problem(1024, 1024, 1024))
+        assert formula(chosen.config, Problem(1024, 1024, 1024)) <= full.ms
+
+
+def measure_curves(evaluator, seconds=math.inf, quick=False):
+    """Measure the curves of a few configs as a run that has so much time left, and store them."""
+    outcome, plan = Outcome(evaluator.device, evaluator.tools), plan_run(evaluator.device, rung=9, quick=quick)
+    sweep = Sweep(evaluator, Checkpoint(None, {}), Bar(False), evaluator.now + seconds)
+    RungTuning(plan, plan.spaces[0], sweep, outcome).measure_curves(PIPELINED.quick[:4])
+    database.save(outcome.content)
+    return outcome
+
+
+def test_curves_of_a_run_without_time_take_no_place_of_better_ones(evaluator, data_folder):
+    """They are fewer, have fewer points, or are not calibrated. They are better than none."""
+
+    def stored():
+        return [curve for curve in database.load("sm_90").curves if curve.user]
+
+    assert len(measure_curves(evaluator, quick=True).curves) == 4 and stored()
+    before = evaluator.now
+    assert measure_curves(evaluator).complete
+    spent, full = evaluator.now - before, stored()
+    assert len(full) == 4
+    for share in (0.3, 0.6, 0.9, 0.99):
+        assert not measure_curves(evaluator, share * spent).complete
+        assert stored() == full
+    assert measure_curves(evaluator, quick=True).complete
+    assert stored() == full
+    evaluator.formula = lambda config, problem: 1.0
+    assert measure_curves(evaluator).complete
+    assert len(stored()) == 4 and stored() != full
 
 
 def test_ctrl_c_keeps_everything_and_the_next_run_goes_on(evaluator, go, data_folder):
@@ -749,6 +813,19 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_ours(evaluator, monkeypa
         pass
     with pytest.raises((RecordError, TuningError), match="FASTSGEMM_DATA_DIR"):
         tuner.carry_out(plan_run(evaluator.device, [SHAPE]), evaluator, Bar(False))
+
+
+def test_a_file_system_without_locks_is_an_error_of_ours(evaluator, data_folder, monkeypatch):
+    """So a first call on an unknown device warns, and goes on with the generic configs."""
+
+    def missing(*_):
+        raise NotImplementedError("FileSystem does not appear to support flock")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", missing)
+    with pytest.raises(TuningError, match="FASTSGEMM_DATA_DIR"), tuner.alone(evaluator.device):
+        pass
+    with pytest.raises(RecordError, match="FASTSGEMM_DATA_DIR"):
+        database.save(Outcome(evaluator.device, evaluator.tools).content)
 
 
 def test_one_tuner_at_a_time(evaluator, data_folder):

@@ -80,12 +80,11 @@ def _figure(ratio: float, *rows: Data) -> Figure:
 
 def fallen(stored: Mapping[str, Figure], found: Mapping[str, Figure]) -> list[str]:
     """Return the names of the figures that are below the limit by more than the noise."""
-    return [
-        name
-        for name, new in found.items()
-        if name in stored
-        and new.ratio < LIMIT * stored[name].ratio * (1 - STANDARD_ERRORS * math.hypot(new.noise, stored[name].noise))
-    ]
+    return [name for name, new in found.items() if name in stored and _is_slower(stored[name], new)]
+
+
+def _is_slower(old: Figure, new: Figure) -> bool:
+    return new.ratio < LIMIT * old.ratio * (1 - STANDARD_ERRORS * math.hypot(new.noise, old.noise))
 
 
 @dataclass(frozen=True)
@@ -138,10 +137,5 @@ def _verdict(name: str, old: Figure | None, new: Figure | None) -> Verdict:
         then, now = (None if one is None else one.ratio for one in (old, new))
         return Verdict(name, then, now, 0.0, "gone" if new is None else "new")
     noise = math.hypot(old.noise, new.noise)
-    if fallen({name: old}, {name: new}):
-        verdict = "slower"
-    elif fallen({name: new}, {name: old}):
-        verdict = "faster"
-    else:
-        verdict = "same"
+    verdict = "slower" if _is_slower(old, new) else "faster" if _is_slower(new, old) else "same"
     return Verdict(name, old.ratio, new.ratio, noise, verdict)

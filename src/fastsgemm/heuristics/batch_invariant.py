@@ -129,11 +129,7 @@ def _in_order(device: DeviceInfo, parts: int) -> tuple[Config | None, ...]:
     model = _model(device)
     configs = [] if model is None else [fit.curve.config.replace(SPLIT_K=parts) for fit in model.fits]
     found = (rungs.in_order(config, SEGMENT + 1) for config in configs)
-    return tuple(config if _allows(device, config) else None for config in found)
-
-
-def _allows(device: DeviceInfo, config: Config) -> bool:
-    return not BATCH_INVARIANT.violations(config, device.shared_limit)
+    return tuple(None if BATCH_INVARIANT.violations(config, device.shared_limit) else config for config in found)
 
 
 def _sums_in_order(config: Config) -> bool:

@@ -68,12 +68,6 @@ def architectures() -> list[str]:
     return sorted(names, key=lambda name: int(name[3:]))
 
 
-def user_path(arch: str) -> Path | None:
-    """Return the file of the user for this architecture, which may not exist, or None where there is no folder."""
-    folder = user_folder()
-    return None if folder is None else folder / "tuning_db" / f"{arch}.json"
-
-
 def folder_to_write(name: str) -> Path:
     """Return a folder of this name in the user's data folder, made where it is missing.
 
@@ -94,14 +88,37 @@ def folder_to_write(name: str) -> Path:
 
 
 @kept
+def folder_to_read(name: str) -> Path | None:
+    """Return the folder of this name in the user's data folder, or None if there is none or it is not safe.
+
+    Of one that other users can write there is one warning.
+    """
+    folder = user_folder()
+    if folder is None:
+        return None
+    try:
+        private_files.check_folder(folder)
+        private_files.check_folder(folder / name)
+    except (FileNotFoundError, NotADirectoryError):  # nothing to read
+        return None
+    except OSError as error:
+        _warn(f"the user's tuning results are left out: {error}")
+        return None
+    return folder / name
+
+
+def file_name(device: str) -> str:
+    """Return the name of a device with a hyphen for whatever is no letter or digit."""
+    return "".join(letter if letter.isalnum() else "-" for letter in device)
+
+
+@kept
 def load(arch: str) -> Content:
     """Return all that is known about one architecture: the user's results first, then what was shipped.
 
     What is damaged, stale or foreign is one warning and is left out.
     """
-    user, ours = _own(arch), shipped(arch)
-    limit = ours.shared_limit or user.shared_limit
-    return Content(arch, limit, (*user.records, *ours.records), (*user.curves, *ours.curves))
+    return _both(arch)
 
 
 @kept
@@ -110,26 +127,20 @@ def of_rung(arch: str, rung: str) -> Content:
 
     The lines of other rungs are not looked at, because a first call should not wait for them.
     """
-    own_path = _own_path(arch)
-    own = Content(arch, 0) if own_path is None else _of_rung(own_path, arch, rung, True)
-    ours = _of_rung(shipped_path(arch), arch, rung, False)
-    limit = ours.shared_limit or own.shared_limit
-    return Content(arch, limit, (*own.records, *ours.records), (*own.curves, *ours.curves))
-
-
-def _of_rung(path: Path, arch: str, rung: str, user: bool) -> Content:
-    file = _file(path, arch, user)
-    if file is None:
-        return Content(arch, 0)
-    found, faults = file.of_rung(rung)
-    if faults:
-        _warn(f"{len(faults)} line(s) of tuning file {path} are left out; the first: {faults[0]}")
-    return found
+    return _both(arch, rung)
 
 
 def shipped(arch: str) -> Content:
     """Return what the package knows about one architecture."""
     return _read(shipped_path(arch), arch, False)
+
+
+def _both(arch: str, rung: str | None = None) -> Content:
+    folder = folder_to_read("tuning_db")
+    own = Content(arch, 0) if folder is None else _read(folder / f"{arch}.json", arch, True, rung)
+    ours = _read(shipped_path(arch), arch, False, rung)
+    limit = ours.shared_limit or own.shared_limit
+    return Content(arch, limit, (*own.records, *ours.records), (*own.curves, *ours.curves))
 
 
 @kept
@@ -161,37 +172,12 @@ def search_limits() -> SearchLimits:
     return shipped(GENERIC).search_limits or SearchLimits()
 
 
-def _own(arch: str) -> Content:
-    path = _own_path(arch)
-    return Content(arch, 0) if path is None else _read(path, arch, True)
-
-
-def _own_path(arch: str) -> Path | None:
-    """Return the user's file, or None if there is no folder or it is not safe."""
-    path = user_path(arch)
-    return path if path is not None and _safe(path.parent) else None
-
-
-@kept
-def _safe(folder: Path) -> bool:
-    """Whether the user's results in this folder may be read; if not, there is one warning."""
-    try:
-        private_files.check_folder(folder.parent)
-        private_files.check_folder(folder)
-    except (FileNotFoundError, NotADirectoryError):  # nothing to read
-        return False
-    except OSError as error:
-        _warn(f"the user's tuning results are left out: {error}")
-        return False
-    return True
-
-
-def _read(path: Path, arch: str, user: bool) -> Content:
+def _read(path: Path, arch: str, user: bool, rung: str | None = None) -> Content:
     file = _file(path, arch, user)
     if file is None:
         return Content(arch, 0)
     try:
-        found, faults = file.content()
+        found, faults = file.content() if rung is None else file.of_rung(rung)
     except RecordError as error:
         _warn(f"tuning file {path} is left out: {error}")
         return Content(arch, 0)
@@ -237,7 +223,7 @@ def save(new: Content) -> Path:
             if os.path.lexists(path) and not old.shared_limit:  # unreadable: keep it for its owner
                 path.rename(_aside(path))
             write(path, merged(old, new))
-    except (OSError, Timeout) as error:
+    except (OSError, NotImplementedError, Timeout) as error:  # the second: a file system without locks
         raise RecordError(
             f"the results could not be stored in {path} ({error}); FASTSGEMM_DATA_DIR names another folder"
         ) from error

@@ -16,7 +16,6 @@ from fastsgemm.problem import LAYOUTS, Problem
 
 SCHEMA = 4  # of the files that are written
 GENERIC = "generic"  # the file whose records are legal on every architecture
-MS_LIMITS = (1e-6, 1e9)  # of a time in ms: a nanosecond and 12 days
 
 _MOST = 1e30  # of a stored number: the product of several is still a float64
 Least0 = Annotated[float, Meta(ge=0.0, le=_MOST)]
@@ -101,7 +100,8 @@ class Points(Sequence[Point]):
     Parameters
     ----------
     read : callable
-        Returns for each layout a sequence of M, N, K and ms. It is called when they are asked for.
+        Returns for each layout a sequence of M, N, K and ms. It is called when they are asked for; it may raise
+        `RecordError`.
     """
 
     def __init__(self, read: Callable[[], Mapping[str, Sequence[tuple[int, int, int, float]]]]) -> None:
@@ -111,10 +111,6 @@ class Points(Sequence[Point]):
     def rows(self) -> Mapping[str, Sequence[tuple[int, int, int, float]]]:
         """For each layout, M, N, K and ms."""
         return self._read()
-
-    def check(self) -> None:
-        """Raise `RecordError` if they cannot be read."""
-        len(self)
 
     @cached_property
     def _points(self) -> tuple[Point, ...]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
 
-from fastsgemm.heuristics.database_entries import MS_LIMITS, CurveNumbers
+from fastsgemm.heuristics.database_entries import CurveNumbers
 from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, Problem
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -16,7 +16,7 @@ Date = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
 Extent = Annotated[int, Meta(ge=1, le=MAX_EXTENT)]
 Layout = Literal["NN", "NT", "TN", "TT"]
 Batch = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
-Ms = Annotated[float, Meta(ge=MS_LIMITS[0], le=MS_LIMITS[1])]
+Ms = Annotated[float, Meta(ge=1e-6, le=1e9)]  # a nanosecond to 12 days
 Rate = Annotated[float, Meta(ge=1e-12, le=1e12)]  # TFLOP/s, or a speed relative to cuBLAS
 Multiprocessors = Annotated[int, Meta(ge=1, le=2**16)]
 Blocks = Annotated[int, Meta(ge=1, le=32)]  # resident on a multiprocessor, on every architecture
@@ -94,8 +94,18 @@ class CurveLine(Struct, forbid_unknown_fields=True):
     numbers: CurveNumbers | None = None  # of schema 4, and of the default rungs
 
 
+class CandidateLine(Struct, forbid_unknown_fields=True):
+    """A config that tuning tries by name."""
+
+    space: Text
+    rung: Text
+    use: Text
+    constants: dict[str, int]
+
+
 # A decoder looks at a type once.
 ANY = Decoder(AnyLine)
 RECORD = Decoder(MeasuredLine | PublishedLine | HandPickedLine)
 CURVE = Decoder(CurveLine)
 POINTS = Decoder(dict[Layout, list[Row]])
+CANDIDATE = Decoder(CandidateLine)

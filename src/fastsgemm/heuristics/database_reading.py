@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from fastsgemm import rungs, strict_json
 from fastsgemm.config import Config
@@ -17,7 +18,6 @@ from fastsgemm.errors import ConfigError, FastsgemmError, RecordError, UnknownRu
 from fastsgemm.heuristics import probes
 from fastsgemm.heuristics.curve_fit import numbers_of
 from fastsgemm.heuristics.database_entries import (
-    MS_LIMITS,
     SCHEMA,
     Candidate,
     Content,
@@ -38,9 +38,8 @@ _Numbers = TypeVar("_Numbers", Fitted, SearchLimits)
 
 _READ = (2, 3, SCHEMA)  # the schemas that are read
 # Constants that have another name in schema 2, where they may also be missing.
-OLD_NAMES = {"ASYNC": "CP_ASYNC", "SLICES": "SLICED_K", "CHAINS": "PARTIAL_ACCUMULATORS"}
+_OLD_NAMES = {"ASYNC": "CP_ASYNC", "SLICES": "SLICED_K", "CHAINS": "PARTIAL_ACCUMULATORS"}
 
-_MOST_SHARED = 2**24  # bytes of shared memory of a block
 _RUNG = b'{"rung": "'  # how a written line begins
 _MOST_OF_RUNG = 64  # bytes of a line that are looked at for the name of its rung
 _HEADER = ("schema", "arch", "shared_limit")
@@ -49,14 +48,16 @@ _KEYS = frozenset((*_HEADER, "records", "curves"))
 
 
 class _Outer(msgspec.Struct):
-    """What a choice needs of the outer level of a file. Only `records` and `curves` are long, so they are read once."""
+    """The outer level of a file, of which each list and each group of numbers is decoded when it is asked for."""
 
-    schema: Any = None
-    arch: Any = None
-    shared_limit: Any = None
+    schema: int
+    arch: str
+    shared_limit: Annotated[int, Meta(ge=1, le=2**24)]  # bytes of shared memory of a block
     fitted: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    search_limits: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     records: list[msgspec.Raw] = []
     curves: list[msgspec.Raw] = []
+    candidates: list[msgspec.Raw] = []
 
 
 class File:
@@ -77,10 +78,15 @@ class File:
     """
 
     def __init__(self, text: bytes, arch: str, user: bool = False) -> None:
-        outer = strict_json.decode(text, _Outer)
-        self._text, self._arch, self._user, self._fitted = text, arch, user, outer.fitted
-        self._limit = _header(outer, arch)
-        self._lines = {"records": outer.records, "curves": outer.curves}
+        self._outer = strict_json.decode(text, _Outer)
+        self._text, self._arch, self._user = text, arch, user
+        if self._outer.schema not in _READ:
+            read = " and ".join(map(str, _READ))
+            raise RecordError(f"its schema is {self._outer.schema}, this version reads {read}")
+        if self._outer.arch != arch:
+            raise RecordError(f"it is for {self._outer.arch!r}, not {arch}")
+        self._limit = self._outer.shared_limit
+        self._lines = {"records": self._outer.records, "curves": self._outer.curves}
 
     def content(self) -> tuple[Content, list[str]]:
         """Return all that the file holds and what is wrong with its lines."""
@@ -88,8 +94,8 @@ class File:
         unread = [Unread(key, strict_json.one_line(bytes(data[key]))) for key in data if key not in _KEYS | _SHIPPED]
         records = tuple(self._each("records", self._lines["records"], faults, unread))
         curves = tuple(self._each("curves", self._lines["curves"], faults, unread))
-        listed = tuple(_each(_lines(data, "candidates"), _parse_candidate, "candidates", faults, unread))
-        limits = _numbers(data["search_limits"], "search_limits", SearchLimits) if "search_limits" in data else None
+        listed = tuple(_each(self._outer.candidates, _parse_candidate, "candidates", faults, unread))
+        limits = _numbers(self._outer.search_limits, "search limits", SearchLimits)
         return Content(self._arch, self._limit, records, curves, tuple(unread), self.fitted, limits, listed), faults
 
     def of_rung(self, name: str) -> tuple[Content, list[str]]:
@@ -108,7 +114,7 @@ class File:
     @cached_property
     def fitted(self) -> Fitted | None:
         """The fitted numbers, if there are any."""
-        return None if self._fitted is msgspec.UNSET else _numbers(self._fitted, "fitted", Fitted)
+        return _numbers(self._outer.fitted, "fitted", Fitted)
 
     @cached_property
     def _by_rung(self) -> dict[str, dict[str, list[Any]]]:
@@ -147,47 +153,27 @@ def _rungs_of(lines: Sequence[Any]) -> list[str]:
     return found
 
 
-def parse(text: bytes, arch: str, user: bool = False) -> tuple[Content, list[str]]:
-    """Return what a file holds and what is wrong with its lines, or raise `RecordError` where it is no such file."""
-    return File(text, arch, user).content()
-
-
 def _parse_candidate(line: bytes) -> Candidate:
-    fields = strict_json.decode(line)
-    if not isinstance(fields, dict):
-        raise RecordError("a line is no object")
-    _exactly(fields, ("space", "rung", "use", "constants"))
-    rung = rungs.find(fields["rung"])
-    return Candidate(_text(fields, "space"), rung.name, _text(fields, "use"), _config(rung, fields["constants"]))
+    from fastsgemm.heuristics.database_lines import CANDIDATE
+
+    read = strict_json.decode_with(CANDIDATE, line)
+    rung = rungs.find(read.rung)
+    return Candidate(read.space, rung.name, read.use, _config(rung, read.constants))
 
 
-def _numbers(text: msgspec.Raw, key: str, kind: type[_Numbers]) -> _Numbers:
-    """Return the numbers of a section that only shipped files have, each of which must be there."""
-    fields = strict_json.decode(bytes(text), dict[str, Any])
-    _exactly(fields, kind.__struct_fields__)
+def _numbers(text: msgspec.Raw | msgspec.UnsetType, what: str, kind: type[_Numbers]) -> _Numbers | None:
+    """Return the numbers of a section, if there is one. Each must be there, although the class has defaults."""
+    if text is msgspec.UNSET:
+        return None
+    fields: dict[str, Any] = strict_json.decode(bytes(text), dict[str, Any])
+    wanted = set(kind.__struct_fields__)
+    missing, unknown = sorted(wanted - set(fields)), sorted(set(fields) - wanted)
+    if missing or unknown:
+        raise RecordError(f"of its {what} numbers {missing} are missing and {unknown} are unknown")
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise RecordError(f"its {key.replace('_', ' ')} numbers cannot be read: {error}") from error
-
-
-def _header(outer: _Outer, arch: str) -> int:
-    schema = outer.schema
-    if type(schema) is not int or schema not in _READ:
-        raise RecordError(f"its schema is {schema!r}, this version reads {' and '.join(map(str, _READ))}")
-    if outer.arch != arch:
-        raise RecordError(f"it is for {outer.arch!r}, not {arch}")
-    return _count(outer.shared_limit, "shared_limit", _MOST_SHARED)
-
-
-def _lines(data: dict[str, Any], key: str) -> list[Any]:
-    if key not in data:
-        return []
-    try:
-        found: list[Any] = strict_json.decode(bytes(data[key]), list[msgspec.Raw])
-    except RecordError:
-        raise RecordError(f"its {key} are no list") from None
-    return found
+        raise RecordError(f"its {what} numbers cannot be read: {error}") from error
 
 
 def _each(
@@ -235,7 +221,7 @@ def parse_curve(line: bytes, arch: str, user: bool = False, lazily: bool = False
     sizes = read.multiprocessors, rung.name, config, read.blocks_per_sm
     points = Points(partial(_points, read.points))
     if read.numbers is None or not lazily:
-        points.check()
+        len(points)  # reads them
     if read.numbers is not None:
         _check_lines(read.numbers, read.blocks_per_sm)
     costs = _by_layout(read.accumulators_cost)
@@ -267,42 +253,9 @@ def _check_lines(numbers: CurveNumbers, blocks_per_sm: int) -> None:
         raise RecordError(f"the numbers of a curve need {expected} lines twice, one a load, got {counts}")
 
 
-def _exactly(fields: dict[str, Any], expected: Iterable[str]) -> None:
-    missing, unknown = sorted(set(expected) - set(fields)), sorted(set(fields) - set(expected))
-    if missing or unknown:
-        raise RecordError(f"fields {missing} are missing and {unknown} are unknown")
-
-
-def _text(fields: dict[str, Any], name: str) -> str:
-    value = fields[name]
-    if not isinstance(value, str) or not value:
-        raise RecordError(f"{name} must be text, got {value!r}")
-    return value
-
-
-def checked_ms(value: Any) -> float:
-    """Return a time in ms, or raise `RecordError` where it is not a number from 1e-6 to 1e9."""
-    return _number(value, "ms", MS_LIMITS)
-
-
-def _number(value: Any, name: str, limits: tuple[float, float]) -> float:
-    least, most = limits
-    if type(value) not in (int, float) or not least <= value <= most:
-        raise RecordError(f"{name} must be a number from {least:g} to {most:g}, got {value!r}")
-    return float(value)
-
-
-def _count(value: Any, name: str, most: int) -> int:
-    if type(value) is not int or not 1 <= value <= most:
-        raise RecordError(f"{name} must be an int from 1 to {most}, got {value!r}")
-    return value
-
-
-def _config(rung: Rung, constants: Any) -> Config:
-    if not isinstance(constants, dict):
-        raise RecordError("the constants are no object")
-    old = OLD_NAMES.keys() & constants.keys()
-    renamed: dict[Any, Any] = {OLD_NAMES.get(name, name): constants[name] for name in constants} if old else constants
+def _config(rung: Rung, constants: dict[str, int]) -> Config:
+    old = _OLD_NAMES.keys() & constants.keys()
+    renamed = {_OLD_NAMES.get(name, name): constants[name] for name in constants} if old else constants
     if len(renamed) < len(constants):
         raise ConfigError(f"constants {sorted(old)} are given by their new names too")
     return rung.config.from_constants(renamed)
@@ -327,7 +280,7 @@ def faults(text: str, arch: str) -> list[str]:
     """
     try:
         keys = set(strict_json.decode(text.encode(), dict[str, msgspec.Raw]))
-        content, found = parse(text.encode(), arch)
+        content, found = File(text.encode(), arch).content()
     except RecordError as error:
         return [str(error)]
     if keys - _SHIPPED != _KEYS:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fastsgemm import device, rungs
+from fastsgemm import device, known_devices, rungs
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
@@ -258,9 +258,7 @@ def _of_tensor_cores(device_info: DeviceInfo, problem: Problem, forced: bool) ->
 def device_at(place: int | str) -> DeviceInfo:
     """Return the device that `place` names, as `explain` reads it."""
     if isinstance(place, str) and place.lower() == "sim":
-        from fastsgemm.known_devices import wanted
-
-        place = wanted()
+        place = known_devices.wanted()
     if isinstance(place, str) and not device.is_present(place.lower()):
         return _described(place)
     with naming_others():
@@ -287,8 +285,6 @@ def _described(place: str) -> DeviceInfo:
     ConfigError
         Nothing is known of it.
     """
-    from fastsgemm import known_devices
-
     known = {name: arch for arch in database.architectures() for name in _names(database.load(arch))}
     known |= {name: arch for name, arch in known_devices.known().items() if name not in known}
     arch = known.get(place, place)
@@ -309,10 +305,7 @@ def _names(content: Content) -> list[str]:
 
 
 def _multiprocessors(name: str, content: Content) -> int:
-    from fastsgemm import known_devices
-    from fastsgemm.known_devices import find
-
     for curve in content.curves:
         if curve.device == name:
             return curve.multiprocessors
-    return find(name).multiprocessors if name in known_devices.known() else _UNKNOWN_MULTIPROCESSORS
+    return known_devices.find(name).multiprocessors if name in known_devices.known() else _UNKNOWN_MULTIPROCESSORS

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
@@ -18,14 +17,12 @@ from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.heuristics import choose as ieee
 from fastsgemm.heuristics import fp16x3_rates
-from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.database import kept
-from fastsgemm.heuristics.fp16x3_rates import Rates, Tile
+from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
 from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem
 
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
-_HOPPER = "sm_90"  # the architecture with wgmma
 MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
@@ -51,11 +48,6 @@ class Fp16x3Choice(Struct, frozen=True):
     ms: float | None
     ieee_ms: float | None
     why: str
-
-
-def kinds_of(arch: str) -> tuple[type[TileConfig], ...]:
-    """Return the classes of the configs of rung 11 that an architecture can run, the quickest first."""
-    return (Fp16x3Config, Fp16x3MmaConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
 
 
 def supported(arch: str) -> bool:
@@ -123,15 +115,12 @@ def _choose(device: DeviceInfo, problem: Problem, split: tuple[bool, bool], forc
     if known.least_gflop is not None:
         return _without_times(known.least_gflop, arch, problem, config, trans_c)
     rival = ieee.choose(device, None, problem)
-    if rival.ms is not None and rival.ms <= ms:
-        why = f"the IEEE kernel of rung {rival.rung.name} is quicker: {_times(rival.ms, ms)}"
-        return Fp16x3Choice(None, False, ms, rival.ms, why)
-    why = (
-        "no time of an IEEE kernel is known"
-        if rival.ms is None
-        else f"quicker than {_named(rival)}: {_times(ms, rival.ms)}"
-    )
-    return Fp16x3Choice(config, trans_c, ms, rival.ms, why)
+    if rival.ms is None:
+        return Fp16x3Choice(config, trans_c, ms, None, "no time of an IEEE kernel is known")
+    name = f"the IEEE kernel of rung {rival.rung.name}"
+    if rival.ms <= ms:
+        return Fp16x3Choice(None, False, ms, rival.ms, f"{name} is quicker: {_times(rival.ms, ms)}")
+    return Fp16x3Choice(config, trans_c, ms, rival.ms, f"quicker than {name}: {_times(ms, rival.ms)}")
 
 
 def _without_times(
@@ -145,10 +134,6 @@ def _without_times(
         why = f"{gflop:.3g} GFLOP are less than the {least[arch]:g} from which on {arch} uses rung 11"
         return Fp16x3Choice(None, False, None, None, why)
     return Fp16x3Choice(config, trans_c, None, None, f"{arch} uses rung 11 from {least[arch]:g} GFLOP on")
-
-
-def _named(rival: Choice) -> str:
-    return f"the IEEE kernel of rung {rival.rung.name}"
 
 
 def _times(quicker: float, slower: float) -> str:

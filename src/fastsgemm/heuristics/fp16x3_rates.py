@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _SCHEMA = 1
 _FOLDER = "fp16x3"  # in the tuning database, and in the user's data folder
+_HOPPER = "sm_90"  # the architecture with wgmma
 _MOST_BYTES = 1 << 20  # of a file: a shipped one has 2 kB
 
 
@@ -129,11 +130,9 @@ def load(arch: str, device: str | None = None) -> Rates:
     return parse(path, path.read_bytes())
 
 
-def config_of(constants: dict[str, int]) -> TileConfig:
-    """Return the config of rung 11 with these constants: the one for mma.sync if they have WM, else for wgmma."""
-    kind: Any = Fp16x3MmaConfig if "WM" in constants else Fp16x3Config
-    found: TileConfig = kind.from_constants(constants)
-    return found
+def kinds_of(arch: str) -> tuple[type[TileConfig], ...]:
+    """Return the classes of the configs of rung 11 that an architecture can run, the quickest first."""
+    return (Fp16x3Config, Fp16x3MmaConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
 
 
 def save(rates: Rates) -> Path:
@@ -180,25 +179,23 @@ def _line(tile: Tile) -> dict[str, Any]:
     }
 
 
-def _name(device: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in device) + ".json"
-
-
 def _own(arch: str, device: str) -> Rates | None:
-    folder = database.user_folder()
+    folder = database.folder_to_read(_FOLDER)
     if folder is None:
         return None
-    path = folder / _FOLDER / _name(device)
+    path = folder / _name(device)
     try:
-        for each in (folder, path.parent):
-            private_files.check_folder(each)
         found = parse(path, private_files.read(path, _MOST_BYTES))
-    except (FileNotFoundError, NotADirectoryError):  # nothing to read
+    except FileNotFoundError:
         return None
     except (OSError, RecordError) as error:
         warnings.warn(f"the rates of rung fp16x3 in {path} are left out: {error}", RuntimeWarning, stacklevel=3)
         return None
     return found if (found.arch, found.device) == (arch, device) else None
+
+
+def _name(device: str) -> str:
+    return f"{database.file_name(device)}.json"
 
 
 def parse(path: Path, text: bytes) -> Rates:
@@ -213,18 +210,32 @@ def parse(path: Path, text: bytes) -> Rates:
 
     try:
         read = strict_json.decode_with(RATES, text)
-        times, tiles = Times(**read.times), tuple(map(_tile, read.tiles))
-        if all(tile.most_k is not None for tile in tiles):
-            raise RecordError("`tiles` must have one without `most_k`, for every K")
+        times, tiles = Times(**read.times), tuple(_tile(line, read.arch) for line in read.tiles)
+        _refuse_gaps(tiles)
     except (TypeError, ConfigError, RecordError) as error:
         raise RecordError(f"{path}: {error}") from error
     tools = Tools(read.driver, read.nvrtc, read.date)
     return Rates(read.arch, read.device, read.multiprocessors, tiles, times, tools, read.least_gflop)
 
 
-def _tile(line: TileLine) -> Tile:
-    config = config_of(line.constants | {"SPLIT_K": 1})
+def _tile(line: TileLine, arch: str) -> Tile:
+    kind = Fp16x3MmaConfig if "WM" in line.constants else Fp16x3Config  # for mma.sync or for wgmma
+    config: TileConfig = kind.from_constants(line.constants | {"SPLIT_K": 1})
+    if kind not in kinds_of(arch):
+        raise ConfigError(f"{arch} cannot run {config!r}")
     broken = config.violations(sys.maxsize)
     if broken:
         raise ConfigError(f"{config!r}: {broken[0]}")
     return Tile(config, line.least_k, line.most_k, line.step_us, line.tile_us)
+
+
+def _refuse_gaps(tiles: tuple[Tile, ...]) -> None:
+    """Raise `RecordError` where no tile serves some K, although one serves a smaller K."""
+    served = min(tile.least_k for tile in tiles) - 1
+    for tile in sorted(tiles, key=lambda one: one.least_k):
+        if tile.least_k > served + 1:
+            break
+        if tile.most_k is None:
+            return
+        served = max(served, tile.most_k)
+    raise RecordError(f"no tile serves K = {served + 1}")

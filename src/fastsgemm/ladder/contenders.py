@@ -216,7 +216,7 @@ def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders
             products=(Product("NumPy", None, {}, work),),
             baseline=None,
             result=result,
-            medians=_wall_medians,
+            medians=lambda works: [_wall_median(work) for work in works],
         )
 
 
@@ -263,10 +263,6 @@ def _available() -> float:
         limit, used = (int((_CGROUP / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
         free = min(free, limit - used)
     return free
-
-
-def _wall_medians(works: Sequence[Work]) -> list[float]:
-    return [_wall_median(work) for work in works]
 
 
 def _wall_median(work: Work) -> float:

@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import json
 from dataclasses import astuple
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from fastsgemm import private_files, rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import FastsgemmError, RecordError
-from fastsgemm.heuristics.database_reading import checked_ms
+from fastsgemm.heuristics.database_lines import Ms
 from fastsgemm.problem import Problem, checked
 
-Key = tuple[Any, ...]
+Key = tuple[Problem | None, str, Config, str]  # problem, rung, config and turn; see `Checkpoint.get`
 
 _MOST_BYTES = 256 * 1024 * 1024  # largest checkpoint that is read; a full run writes a few MB
+
+
+class _Line(msgspec.Struct):
+    """A line, apart from its stamp. It has either a time or the reason of a failure."""
+
+    problem: tuple[int, int, int, str, int] | None
+    rung: str
+    constants: dict[str, int]
+    turn: str
+    ms: Ms | None = None
+    failed: Annotated[str, Meta(pattern=r"\S")] | None = None
+
+    @property
+    def key(self) -> Key:
+        """The key of the measurement; `FastsgemmError` where there is no such problem, rung or config."""
+        rung = rungs.find(self.rung)
+        problem = None if self.problem is None else checked(Problem(*self.problem))
+        return problem, rung.name, rung.config.from_constants(self.constants), self.turn
 
 
 class Checkpoint:
@@ -40,7 +62,8 @@ class Checkpoint:
         self.path = path
         self._stamp = stamp
         self._seen: dict[Key, float | str] = {}
-        self._file: BinaryIO | None = None
+        self._used: set[Key] = set()  # what this run has asked for or measured
+        self._file: FileIO | None = None
         if path is not None:
             try:
                 private_files.make_folder(path.parent)
@@ -48,8 +71,7 @@ class Checkpoint:
                 self._file = private_files.open_to_append(path)
                 self._file.write(b"\n")  # ends a line that an interrupted run left incomplete
             except OSError as error:
-                hint = "FASTSGEMM_DATA_DIR names another folder"
-                raise RecordError(f"the checkpoint {path} cannot be written ({error}); {hint}") from error
+                raise self._unwritable(error) from error
         self.found = len(self._seen)
 
     def __enter__(self) -> Checkpoint:
@@ -71,53 +93,65 @@ class Checkpoint:
         turn : str
             Which measurement it is: the phase of the search, the round and the repeat.
         """
+        self._used.add((problem, rung, config, turn))
         return self._seen.get((problem, rung, config, turn))
 
     def put(self, problem: Problem | None, rung: str, config: Config, turn: str, result: float | str) -> None:
-        """Record a time in ms or the reason of a failure; the line is flushed at once."""
-        self._seen[problem, rung, config, turn] = result
+        """Record a time in ms or the reason of a failure; the line is written at once.
+
+        Raises
+        ------
+        RecordError
+            The file cannot be written, because the disk is full for example.
+        """
+        key = (problem, rung, config, turn)
+        self._seen[key] = result
+        self._used.add(key)
         if self._file is not None:
-            line = {
-                **self._stamp,
-                "problem": problem and astuple(problem),
-                "rung": rung,
-                "constants": config.constants,
-                "turn": turn,
-                "failed" if isinstance(result, str) else "ms": result,
-            }
-            self._file.write(json.dumps(line).encode() + b"\n")
-            self._file.flush()
+            try:
+                self._file.write(self._line(key))
+            except OSError as error:
+                raise self._unwritable(error) from error
 
     def finish(self) -> None:
-        """Remove the file, because the tuning database now has the results."""
-        if self._file is not None and self.path is not None:
-            self._file.close()
-            self.path.unlink(missing_ok=True)
+        """Remove what this run has used, because it has all its results. What another run has left is for that one."""
+        if self._file is None or self.path is None:
+            return
+        self._file.close()
+        left = [self._line(key) for key in self._seen if key not in self._used]
+        try:
+            if left:
+                private_files.replace(self.path, b"".join(left))
+            else:
+                self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _line(self, key: Key) -> bytes:
+        problem, rung, config, turn = key
+        result = self._seen[key]
+        line = {
+            **self._stamp,
+            "problem": problem and astuple(problem),
+            "rung": rung,
+            "constants": config.constants,
+            "turn": turn,
+            "failed" if isinstance(result, str) else "ms": result,
+        }
+        return json.dumps(line).encode() + b"\n"
 
     def _read(self, text: bytes) -> None:
         for line in text.splitlines():
             try:
                 entry = strict_json.decode(line, dict[str, Any])
-                if all(entry[name] == value for name, value in self._stamp.items()):
-                    key, result = _parsed(entry)
-                    self._seen[key] = result
-            except (FastsgemmError, KeyError):
+                if self._stamp.items() <= entry.items():
+                    found = msgspec.convert(entry, _Line)
+                    result = found.ms if found.failed is None else found.failed
+                    if result is not None:
+                        self._seen[found.key] = result
+            except (FastsgemmError, msgspec.ValidationError):
                 continue
 
-
-def _parsed(entry: dict[str, Any]) -> tuple[Key, float | str]:
-    """Return the key and the result of a line, or raise `FastsgemmError` or `KeyError`."""
-    extents, constants, turn = entry["problem"], entry["constants"], entry["turn"]
-    if extents is not None and (not isinstance(extents, list) or len(extents) != 5):
-        raise RecordError(f"a problem is [M, N, K, layout, batch], got {extents!r}")
-    if not isinstance(constants, dict) or not isinstance(turn, str):
-        raise RecordError("constants must be an object and turn must be text")
-    problem = None if extents is None else checked(Problem(*extents))
-    rung = rungs.find(entry["rung"])
-    key = (problem, rung.name, rung.config.from_constants(constants), turn)
-    if "failed" not in entry:
-        return key, checked_ms(entry["ms"])
-    reason = entry["failed"]
-    if not isinstance(reason, str) or not reason.strip():
-        raise RecordError(f"the reason of a failure is text, got {reason!r}")
-    return key, reason
+    def _unwritable(self, error: OSError) -> RecordError:
+        hint = "FASTSGEMM_DATA_DIR names another folder"
+        return RecordError(f"the checkpoint {self.path} cannot be written ({error}); {hint}")

@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -173,17 +174,11 @@ def cublas() -> str | None:
     caller = next((sys.modules[name] for name in ("torch", "cupy") if name in sys.modules), None)
     if caller is None:
         return None
-    packages = ("nvidia-cublas", "nvidia-cublas-cu12")
-    found = [f"{name} {metadata.version(name)}" for name in packages if _installed(name)]
-    return ", ".join([f"{caller.__name__} {caller.__version__}", *found])
-
-
-def _installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+    found = [f"{caller.__name__} {caller.__version__}"]
+    for name in ("nvidia-cublas", "nvidia-cublas-cu12"):
+        with suppress(metadata.PackageNotFoundError):
+            found.append(f"{name} {metadata.version(name)}")
+    return ", ".join(found)
 
 
 def clocks(gpu: Gpu) -> tuple[float | None, float | None, float | None]:
@@ -266,7 +261,7 @@ def read(path: Path) -> tuple[Contribution, Content]:
         raise RecordError(f"{path} is no file that fastsgemm tune --export has written: {error}") from error
     if found.schema != SCHEMA:
         raise RecordError(f"{path} has schema {found.schema}; this version reads {SCHEMA}")
-    content, faults = database_reading.parse(bytes(found.content), found.machine.arch)
+    content, faults = database_reading.File(bytes(found.content), found.machine.arch).content()
     if faults:
         raise RecordError(f"{path}: {faults[0]}")
     return found, content

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray, View
 from fastsgemm.call.product import multiply
 from fastsgemm.config import Config
-from fastsgemm.device import LEGACY_STREAM, DeviceInfo, info_of
+from fastsgemm.device import LEGACY_STREAM, info_of
 from fastsgemm.errors import CompileError, TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
@@ -69,47 +69,6 @@ class Job:
     variant: Variant
 
 
-class Timer(Protocol):
-    """Times products of one problem's operands."""
-
-    def once(self, rung: Rung, config: Config) -> float | str:
-        """Return the device time of one product in ms, or the reason of its failure."""
-
-    def baseline(self) -> float | None:
-        """Return the device time of one product by cuBLAS in ms, or None without cuBLAS."""
-
-    def errors(self, rung: Rung, config: Config) -> tuple[float, float] | None:
-        """Return the errors of one product and of cuBLAS's, or None if they cannot be measured.
-
-        An error is the norm of the difference from the float64 product, divided by the norm of that product.
-        """
-
-
-class Evaluator(Protocol):
-    """What a tuning run needs of a device. Tests use an implementation without a device and with its own clock."""
-
-    device: DeviceInfo
-    tools: Tools
-
-    def clock(self) -> float:
-        """Return the time in seconds since some fixed point."""
-
-    def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
-        """Compile on all cores; yield each job when it is done, with None or the reason of its failure."""
-
-    def check(self, job: Job) -> str | None:
-        """Return why a compiled kernel must not be used (it spills, or its result is wrong), or None."""
-
-    def blocks_per_sm(self, job: Job) -> int:
-        """Return how many blocks of a kernel fit on a multiprocessor at a time."""
-
-    def operands(self, problem: Problem) -> Timer:
-        """Return the `Timer` of a problem. It is valid until the next call of this method."""
-
-    def fp16x3_rates(self) -> Rates:
-        """Measure rung 11; see `fastsgemm.tuning.fp16x3`."""
-
-
 def job_of(arch: str, rung: Rung, config: Config, problem: Problem) -> Job:
     """Return the kernel that computes a problem with dense, aligned operands on a device of this architecture."""
     peeled_tiles = database.fitted(arch).peeled_tiles
@@ -126,12 +85,20 @@ def largest_job(rung: Rung, config: Config) -> Job:
     return Job(rung, config.kernel, Variant(True, True, guard=rung.guarded, trans_c=rung.narrow))
 
 
-class DeviceEvaluator:
-    """The `Evaluator` of a real device, which must be current in this thread.
+class Evaluator:
+    """What a tuning run needs of a device. Tests have one without a device and with its own clock.
 
     Parameters
     ----------
     gpu : Gpu
+        It must be current in this thread.
+
+    Attributes
+    ----------
+    device : DeviceInfo
+    tools : Tools
+    clock : callable
+        Returns the time in seconds since some fixed point.
     """
 
     clock = staticmethod(time.monotonic)
@@ -157,8 +124,8 @@ class DeviceEvaluator:
         self.gpu.forget_problems()
 
     def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
-        """See `Evaluator`. NVRTC releases the global interpreter lock, so threads use all cores."""
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        """Compile on all cores; yield each job when it is done, with None or the reason of its failure."""
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the global interpreter lock
             running = {pool.submit(self._compile, job): job for job in jobs}
             try:
                 for done in as_completed(running):
@@ -176,49 +143,55 @@ class DeviceEvaluator:
         return None
 
     def check(self, job: Job) -> str | None:
-        """See `Evaluator`. C is filled with NaN first, and each element of the result is compared with float64."""
+        """Return why a compiled kernel must not be used (it spills, or its result is wrong), or None.
+
+        C is filled with NaN first, and each element of the result is compared with float64.
+        """
         local = self._kernel(job).local_bytes
         if local:
             return f"it spills: {local} bytes of local memory a thread"
+        reference = self._reference(job)
         try:
-            result = self._checked_product(job)
+            result = self._checked_product(job, reference)
         except Exception as error:  # cuda.core's launch errors share no public base
             self.survive(error)
             return f"launch failed: {error}"
-        reference = self._reference(job)
         wrong = ~(np.abs(result - reference.exact) <= reference.bound)  # negated, so that NaN counts as wrong
         if wrong.any():
             return f"wrong result: {int(wrong.sum())} of {wrong.size} elements beyond the rounding bound"
         return None
 
     def blocks_per_sm(self, job: Job) -> int:
-        """See `Evaluator`."""
+        """Return how many blocks of a kernel fit on a multiprocessor at a time."""
         return self._kernel(job).blocks_per_sm(job.config.threads, job.config.shared_bytes)
 
     def operands(self, problem: Problem) -> Timer:
-        """See `Evaluator`. All problems share the same memory, which grows to the largest of them."""
+        """Return the `Timer` of a problem. It is valid until the next call of this method.
+
+        All problems share the same memory, which grows to the largest of them.
+        """
         for place, (shape, _) in enumerate(variants.dense(problem)):
             size = math.prod(shape)
             if self._memory[place] is None or self._memory[place].shape[1] < size:
-                self._memory[place] = self._allocate(size, place)
-        return _DeviceTimer(self, problem, self._memory)
+                self._allocate(size, place)
+        return Timer(self, problem, self._memory)
 
     def fp16x3_rates(self) -> Rates:
-        """See `Evaluator`."""
+        """Measure rung 11; see `fastsgemm.tuning.fp16x3`."""
 
         def operands(problem: Problem) -> fp16x3.Operands:
             self.operands(problem)
             given = views(problem, self._memory)
             return given, [Lent(array, view[1]) for array, view in zip(self._memory, given, strict=True)]
 
-        return fp16x3.measure(self.device, self.tools, fp16x3.DeviceTimer(self.gpu, self.stopwatch, operands))
+        return fp16x3.measure(self.device, self.tools, fp16x3.Timer(self.gpu, self.stopwatch, operands))
 
-    def _allocate(self, size: int, place: int) -> DeviceArray:
-        if self._memory[place] is not None:
-            self._memory[place].close()
-        array = DeviceArray((1, size), self.gpu, LEGACY_STREAM)
-        _fill(array, self._numbers)
-        return array
+    def _allocate(self, size: int, place: int) -> None:
+        old, self._memory[place] = self._memory[place], None  # there may be no room for a larger one
+        if old is not None:
+            old.close()
+        self._memory[place] = DeviceArray((1, size), self.gpu, LEGACY_STREAM)
+        _fill(self._memory[place], self._numbers)
 
     @cached_property
     def _numbers(self) -> np.ndarray:
@@ -230,8 +203,7 @@ class DeviceEvaluator:
             return kernel.load(self.gpu, job.rung, job.config, job.variant, cubin)
         return kernel.get(self.gpu, job.rung, job.config, job.variant, LEGACY_STREAM)
 
-    def _checked_product(self, job: Job) -> np.ndarray:
-        reference = self._reference(job)
+    def _checked_product(self, job: Job, reference: _Reference) -> np.ndarray:
         problem = reference.problem
         self.operands(problem)
         a, b, c = self._memory
@@ -260,16 +232,16 @@ class DeviceEvaluator:
             ) from error
 
 
-class _DeviceTimer:
-    """The `Timer` of a real device."""
+class Timer:
+    """Times products of one problem's operands."""
 
-    def __init__(self, evaluator: DeviceEvaluator, problem: Problem, arrays: Sequence[DeviceArray]) -> None:
+    def __init__(self, evaluator: Evaluator, problem: Problem, arrays: Sequence[DeviceArray]) -> None:
         self._evaluator, self._arrays = evaluator, arrays
         self._given = views(problem, arrays)
         self._short = problem.flops < _LONG
 
     def once(self, rung: Rung, config: Config) -> float | str:
-        """See `Timer`."""
+        """Return the device time of one product in ms, or the reason of its failure."""
         evaluator = self._evaluator
 
         def work() -> None:
@@ -284,7 +256,7 @@ class _DeviceTimer:
             return f"launch failed: {error}"
 
     def baseline(self) -> float | None:
-        """See `Timer`."""
+        """Return the device time of one product by cuBLAS in ms, or None without cuBLAS."""
         if self._beside is None:
             return None
         if self._short:
@@ -292,7 +264,10 @@ class _DeviceTimer:
         return self._evaluator.stopwatch.once(self._beside.work)
 
     def errors(self, rung: Rung, config: Config) -> tuple[float, float] | None:
-        """See `Timer`."""
+        """Return the errors of one product and of cuBLAS's, or None if they cannot be measured.
+
+        An error is the norm of the difference from the float64 product, divided by the norm of that product.
+        """
         if self._beside is None or isinstance(self.once(rung, config), str):
             return None
         try:

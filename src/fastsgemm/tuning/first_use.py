@@ -26,11 +26,7 @@ opened: dict[int, Gpu] = {}  # by ordinal: the devices that are ready for calls
 _lock = threading.Lock()
 
 
-def _legacy_stream() -> int:
-    return LEGACY_STREAM
-
-
-def open_device(ordinal: int, stream: Callable[[], int] = _legacy_stream) -> Gpu:
+def open_device(ordinal: int, stream: Callable[[], int] = lambda: LEGACY_STREAM) -> Gpu:
     """Open a device, and tune it if it is unknown. Later calls in this process only look it up.
 
     A device is unknown if the database has neither records nor curves of its architecture for the default rungs of
@@ -57,7 +53,8 @@ def open_device(ordinal: int, stream: Callable[[], int] = _legacy_stream) -> Gpu
     if allowed() and not choose.knows(gpu):
         switched = gpu.enter()
         try:
-            if _capturing(gpu, stream()):
+            # The call's stream, or the legacy stream, on which tuning runs.
+            if device.is_capturing(stream()) or device.is_capturing(LEGACY_STREAM):
                 return gpu
             with _lock:  # one thread tunes; the others wait for it
                 if ordinal not in opened:
@@ -82,11 +79,6 @@ def allowed() -> bool:
     if value not in ("auto", "off"):
         raise ConfigError(f"FASTSGEMM_TUNE must be auto or off, got {value!r}")
     return value == "auto"
-
-
-def _capturing(gpu: Gpu, handle: int) -> bool:
-    """Whether the call's stream, or the legacy stream on which tuning runs, is being captured."""
-    return device.is_capturing(handle) or device.is_capturing(LEGACY_STREAM)
 
 
 def _tune(gpu: Gpu) -> None:

@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -51,16 +51,6 @@ _LEAST = 1e-3  # of a time or a rate; a smaller one is noise
 _SECONDS = 0.04  # of each measurement, about
 _FLUSHES = 8  # take longer than the host takes to launch the kernels of a call
 _HOST_CALLS = 30
-
-
-class Timer(Protocol):
-    """Times rung 11 on a device."""
-
-    def device(self, config: TileConfig, problem: Problem, split: Split) -> float:
-        """Return the microseconds that the kernels of a call take on the device."""
-
-    def host(self, config: TileConfig, problem: Problem, split: Split) -> float:
-        """Return the microseconds that a call takes on the host while the device is idle."""
 
 
 def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
@@ -176,12 +166,13 @@ def _digits(value: float) -> float:
     return float(f"{max(_LEAST, value):.4g}")
 
 
-class DeviceTimer:
-    """The `Timer` of a real device, which must be current in this thread.
+class Timer:
+    """Times rung 11 on a device.
 
     Parameters
     ----------
     gpu : Gpu
+        It must be current in this thread.
     stopwatch : Stopwatch
     operands : callable
         Returns A, B and C of a problem, as views and as arrays with DLPack.
@@ -191,11 +182,11 @@ class DeviceTimer:
         self._gpu, self._stopwatch, self._operands = gpu, stopwatch, operands
 
     def device(self, config: TileConfig, problem: Problem, split: Split) -> float:
-        """See `Timer`."""
+        """Return the microseconds that the kernels of a call take on the device."""
         return 1e3 * self._stopwatch.median(self._work(config, problem, split), _SECONDS, _FLUSHES)
 
     def host(self, config: TileConfig, problem: Problem, split: Split) -> float:
-        """See `Timer`."""
+        """Return the microseconds that a call takes on the host while the device is idle."""
         work, stream = self._work(config, problem, split), self._gpu.stream(LEGACY_STREAM)
         took = []
         for _ in range(_HOST_CALLS):

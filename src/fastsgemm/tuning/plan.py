@@ -13,8 +13,7 @@ from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.fp16x3 import require_tensor_cores, supported
 from fastsgemm.problem import Problem, checked, parse, spell
 from fastsgemm.rungs import Rung
-from fastsgemm.tuning import search_spaces
-from fastsgemm.tuning.search_spaces import Space
+from fastsgemm.tuning.search_spaces import DEFAULTS, SPACES, Space
 
 if TYPE_CHECKING:
     from fastsgemm.device import DeviceInfo
@@ -96,7 +95,7 @@ class RunPlan:
 
 def tunable() -> tuple[str, ...]:
     """Return the names of the rungs that can be tuned."""
-    return (*search_spaces.tunable(), FP16X3)
+    return (*DEFAULTS, FP16X3)
 
 
 def plan_run(
@@ -147,21 +146,17 @@ def _no_list(given: Any) -> ShapeError:
 
 def _spaces(rung: str | int | Rung | None, space: str | None, quick: bool) -> tuple[Space, ...]:
     if space is not None:
-        found = search_spaces.SPACES.get(space)
+        found = SPACES.get(space)
         if found is None:
-            raise ConfigError(f"unknown search space {space!r}; choose one of {', '.join(search_spaces.SPACES)}")
+            raise ConfigError(f"unknown search space {space!r}; choose one of {', '.join(SPACES)}")
         if rung is not None and rungs.find(rung).name != found.rung:
             raise ConfigError(f"search space {space} belongs to rung {found.rung}, not {rungs.find(rung).name}")
         if quick and not found.quick:
             raise ConfigError(f"search space {space} has no candidates for a quick run")
         return (found,)
-    if rung is not None:
-        names: tuple[str, ...] = (rungs.find(rung).name,)
-    else:
-        names = tuple(default.name for default in rungs.DEFAULTS) if quick else search_spaces.tunable()
-    spaces = [search_spaces.default_space(name) for name in names]
-    if None in spaces:
-        raise ConfigError(
-            f"rung {names[0]} has no search space; the rungs that can be tuned are {', '.join(tunable())}"
-        )
-    return tuple(space for space in spaces if space is not None)
+    if rung is None:
+        return tuple(DEFAULTS[one.name] for one in rungs.DEFAULTS) if quick else tuple(DEFAULTS.values())
+    name = rungs.find(rung).name
+    if name not in DEFAULTS:
+        raise ConfigError(f"rung {name} has no search space; the rungs that can be tuned are {', '.join(tunable())}")
+    return (DEFAULTS[name],)

@@ -22,7 +22,7 @@ def require() -> None:
 
 
 def draw(outcome: Outcome, path: Path) -> None:
-    """Plot the TFLOP/s of every candidate, the fastest first, one line per problem.
+    """Plot the TFLOP/s of every candidate, the fastest first, one line per problem. It needs matplotlib.
 
     Parameters
     ----------
@@ -32,12 +32,9 @@ def draw(outcome: Outcome, path: Path) -> None:
 
     Raises
     ------
-    MissingExtraError
-        Matplotlib is not installed.
     RecordError
         The file cannot be written.
     """
-    require()
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6), layout="constrained")

@@ -31,7 +31,7 @@ def portfolio(results: Sequence[Result], count: int) -> list[Config]:
     while left and len(chosen) < count:
         costs = {config: _cost(config, covered, tables) for config in left}
         config = min(left, key=lambda config: costs[config])
-        if costs[config] > _cost(None, covered, tables) - _LEAST_GAIN and covered[0] != _NEVER:
+        if costs[config] > _cost(None, covered, tables) - _LEAST_GAIN:  # never twice: any config is better than none
             covered = [_NEVER] * len(tables)
             continue
         covered = [min(have, table.get(config, _NEVER)) for have, table in zip(covered, tables, strict=True)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from fastsgemm import rungs
@@ -13,10 +14,9 @@ from fastsgemm.heuristics import choose, database, partial_accumulators
 from fastsgemm.heuristics.database_entries import Curve, Point
 from fastsgemm.heuristics.probes import Probes, probes_of
 from fastsgemm.problem import Problem, octaves, spell
-from fastsgemm.rungs import Rung
 from fastsgemm.tuning.calibration import calibrated
 from fastsgemm.tuning.candidates import distinct, of_suitable_size, with_each_split, with_filling_split, worth_trying
-from fastsgemm.tuning.evaluator import Job, job_of, largest_job
+from fastsgemm.tuning.evaluator import Job, Timer, job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome, Tuned
 from fastsgemm.tuning.plan import RunPlan
 from fastsgemm.tuning.portfolio import base_config, portfolio
@@ -93,6 +93,9 @@ class RungTuning:
     def _title(self, text: str) -> None:
         self._sweep.progress.title(f"{self._rung.name} {text}")
 
+    def _job(self, config: Config, problem: Problem) -> Job:
+        return job_of(self._arch, self._rung, config, problem)
+
     def _shortlist(self) -> list[Config]:
         """Return the best few configs of each anchor, without split-K and partial accumulators."""
         anchors, variants = self._space.anchors, self._space.variants
@@ -108,7 +111,7 @@ class RungTuning:
         self._title("anchors")
         drawn = {problem: self._drawn(problem, candidates(problem)) for problem in anchors}
         # All kernels are compiled before the first anchor, so that their time is not charged to one anchor's share.
-        self._sweep.prepare(job_of(self._arch, self._rung, c, problem) for problem in anchors for c in drawn[problem])
+        self._sweep.prepare(self._job(c, problem) for problem in anchors for c in drawn[problem])
         return self._each(anchors, lambda problem: self._refine(problem, drawn[problem]))
 
     def _likely(self, problem: Problem) -> list[Config]:
@@ -145,15 +148,10 @@ class RungTuning:
 
     def _best_compiled(self, problem: Problem) -> list[Config]:
         """Return the best few of the configs whose kernels are compiled already, because an anchor needed them."""
-        if self._plan.problems or self._plan.quick or problem in self._ranked:
+        searched = self._plan.problems or self._plan.quick or problem in self._ranked
+        if searched or problem.flops > MOST_FLOPS_OF_SHORT:
             return []
-        if problem.flops > MOST_FLOPS_OF_SHORT:
-            return []
-        drawn = [
-            c
-            for c in self._drawn(problem, self._candidates)
-            if self._sweep.works(job_of(self._arch, self._rung, c, problem))
-        ]
+        drawn = [c for c in self._drawn(problem, self._candidates) if self._sweep.works(self._job(c, problem))]
         found = self._search(problem, [self._with_filling_split(c, problem) for c in drawn], "compiled", EXPLORE)
         return list(found.times)[:_SHORTLISTED]
 
@@ -174,10 +172,10 @@ class RungTuning:
         worthy = [config for config in distinct(few, problem) if worth_trying(config, problem)] or few
         tried = [other for config in worthy for other in self._with_each_split(base_config(config), problem)]
         if self._plan.quick and not self._plan.problems:  # compiling a few more kernels would leave cores idle
-            tried = [c for c in tried if self._sweep.works(job_of(self._arch, self._rung, c, problem))] or tried[:1]
+            tried = [c for c in tried if self._sweep.works(self._job(c, problem))] or tried[:1]
         result = self._search(problem, [*tried, *self._known(problem)], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
-        if result.best is not None:
+        if result.best is not None and self._decides(result):
             if alone and (not self._largest or problem.flops > self._largest.problem.flops):
                 self._largest = result
             config, ms = self._winner(result, effort)
@@ -185,6 +183,12 @@ class RungTuning:
                 Tuned(problem, self._rung.name, config, ms, shipped, result.times.get(shipped), result.cublas_ms)
             )
         return result
+
+    def _decides(self, result: Result) -> bool:
+        """Whether the winner is known to be as fast as the config on record for this device: both were timed."""
+        in_use = choose.choose(self._plan.device, self._rung, result.problem)
+        on_record = in_use.rule == choose.EXACT and in_use.device == self._plan.device.name
+        return not on_record or in_use.config in {**result.times, **result.failures}
 
     def _winner(self, result: Result, effort: Effort) -> tuple[Config, float]:
         """Return the fastest config that does not spill on other operands and is about as accurate as cuBLAS.
@@ -195,8 +199,9 @@ class RungTuning:
         # A quick run does not measure errors. It times the few with partial accumulators, unless the fastest counts as
         # accurate.
         judged = few[:1] if self._plan.quick else few
-        accurate = self._are_accurate(problem, [config for config, _ in judged])
-        chosen = next((pair for pair, passed in zip(judged, accurate, strict=True) if passed), None)
+        measured = self._rung.config is PipelinedConfig and not self._plan.quick
+        timer = self._sweep.evaluator.operands(problem) if measured else None
+        chosen = next((pair for pair in judged if self._is_accurate(pair[0], problem, timer)), None)
         if chosen is not None:
             return chosen
         kept = self._known(problem) if self._plan.quick else []
@@ -224,21 +229,10 @@ class RungTuning:
         ready = self._sweep.prepare(largest_job(self._rung, config) for config, _ in few if config.kernel != shipped)
         return [pair for pair in few if ready.get(largest_job(self._rung, pair[0])) is None] or few[:1]
 
-    def _are_accurate(self, problem: Problem, configs: Sequence[Config]) -> Iterator[bool]:
-        """Yield for each config whether it is about as accurate as cuBLAS.
-
-        Errors are measured one config at a time, so that a caller that stops early saves their time.
-        """
-        if self._rung.config is not PipelinedConfig:
-            yield from (True for _ in configs)
-        elif self._plan.quick:
-            yield from (self._counts_as_accurate(config, problem) for config in configs)
-        else:
-            for config, errors in zip(configs, self._sweep.errors(problem, self._rung, configs), strict=True):
-                if errors is None:
-                    yield self._counts_as_accurate(config, problem)
-                else:
-                    yield errors[0] <= _MOST_ERROR * errors[1]
+    def _is_accurate(self, config: Config, problem: Problem, timer: Timer | None) -> bool:
+        """Whether a config is about as accurate as cuBLAS, or counts as such where errors cannot be measured."""
+        errors = None if timer is None else timer.errors(self._rung, config)
+        return self._counts_as_accurate(config, problem) if errors is None else errors[0] <= _MOST_ERROR * errors[1]
 
     def _counts_as_accurate(self, config: Config, problem: Problem) -> bool:
         """Whether a config of unknown error is used: it needs no more partial accumulators, or was known before."""
@@ -264,14 +258,25 @@ class RungTuning:
         return result
 
     def measure_curves(self, configs: Sequence[Config]) -> None:
-        """Measure the curve of each config and, except in a quick run, calibrate them."""
+        """Measure the curve of each config and, except in a quick run, calibrate them.
+
+        They take the place of those that this very device has. Those of a quick run, or of one whose time is up, do so
+        only if they do not have fewer points.
+        """
         self._title("curves")
         others = self._problems if self._plan.quick else self._space.calibration
         curves = self._curves(self._measurable(configs, others))
         if curves and self._space.calibration and not self._plan.quick:
             self._sweep.progress.begin("calibrate", _CALIBRATION_REPEATS * len(curves) * len(others))
-            curves = calibrated(curves, others, self._measured, self._limit, self._fitted)
-        self._outcome.curves += curves
+            measure = partial(self._sweep.measure, repeats=_CALIBRATION_REPEATS)
+            curves = calibrated(curves, others, measure, self._limit, self._fitted)
+            self._outcome.complete &= not self._sweep.late
+        late = self._sweep.late
+        own = [c for c in database.of_rung(self._arch, self._rung.name).curves if c.device == self._plan.device.name]
+        more = sum(len(c.points) for c in curves) - sum(len(c.points) for c in own)
+        # Where the time is up, the last curves may lack their calibration, so as many points are not enough.
+        if more > 0 or (not late and (more == 0 or not self._plan.quick)):
+            self._outcome.curves += curves
 
     def _measurable(self, configs: Sequence[Config], others: Sequence[Problem]) -> list[Probes]:
         """Compile the kernels of the curves and of other problems, and return the probes of the configs that compile.
@@ -281,8 +286,8 @@ class RungTuning:
         """
         quick, sweep = self._plan.quick, self._sweep
         needed = {config: self._curve_kernels(config) for config in configs}
-        known = (job_of(self._arch, self._rung, config, p) for p in others if quick for config in self._known(p))
-        wanted = [job for config in configs for job in (*needed[config], *self._kernels(config, others))]
+        known = (self._job(config, p) for p in others if quick for config in self._known(p))
+        wanted = [job for config in configs for job in (*needed[config], *(self._job(config, p) for p in others))]
         with sweep.within(_QUICK_KERNELS if quick else 1.0):
             ready = sweep.prepare((*known, *wanted), in_order=True)
         found = []
@@ -319,17 +324,7 @@ class RungTuning:
             curves.append(curve)
         return curves
 
-    def _measured(self, problem: Problem, rung: Rung, config: Config) -> float | None:
-        return self._sweep.measure(problem, rung, config, _CALIBRATION_REPEATS)
-
     def _curve_kernels(self, config: Config) -> list[Job]:
         """Return the kernels of the probes, which are the same for any occupancy, and the one that spills first."""
         probes = probes_of(config, 1, self._plan.device.multiprocessors).problems(self._plan.quick)
-        jobs = [
-            *(job_of(self._arch, self._rung, config, problem) for problem in probes),
-            largest_job(self._rung, config),
-        ]
-        return list(dict.fromkeys(jobs))
-
-    def _kernels(self, config: Config, problems: Sequence[Problem]) -> list[Job]:
-        return [job_of(self._arch, self._rung, config, problem) for problem in problems]
+        return [*(self._job(config, problem) for problem in probes), largest_job(self._rung, config)]

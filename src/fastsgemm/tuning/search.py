@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fastsgemm.config import Config
 from fastsgemm.errors import DeviceMemoryError, TuningError
@@ -20,6 +20,9 @@ from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
+
+if TYPE_CHECKING:
+    from fastsgemm.progress import Bar
 
 _SEED = 20  # of the random order in which candidates are compiled and timed
 _PATIENCE_MS = 60.0  # time of a candidate in a round, beyond which it is repeated no more than the least repeats
@@ -70,28 +73,6 @@ QUICK = Effort(
 )  # no cuBLAS: it takes seconds to load PyTorch
 
 
-class Progress(Protocol):
-    """What shows the progress of a run; `fastsgemm.progress.Bar` shows it on stderr."""
-
-    def title(self, text: str) -> None:
-        """Set the label of the phases that follow."""
-
-    def begin(self, what: str, count: int) -> None:
-        """Start a phase of `count` steps."""
-
-    def step(self) -> None:
-        """Advance by one step."""
-
-    def best(self, text: str) -> None:
-        """Show the best result so far."""
-
-    def note(self, text: str) -> None:
-        """Print a line that stays."""
-
-    def end(self) -> None:
-        """Remove what is shown."""
-
-
 @dataclass(frozen=True)
 class Result:
     """The result of the search on one problem.
@@ -131,7 +112,7 @@ class Sweep:
     ----------
     evaluator : Evaluator
     checkpoint : Checkpoint
-    progress : Progress
+    progress : Bar
     deadline : float
         Time of the evaluator's clock, in seconds, after which nothing more is tried. The winner is the best candidate
         timed by then.
@@ -139,7 +120,7 @@ class Sweep:
 
     evaluator: Evaluator
     checkpoint: Checkpoint
-    progress: Progress
+    progress: Bar
     deadline: float = float("inf")
     _ready: dict[Job, str | None] = field(default_factory=dict)
 
@@ -249,11 +230,6 @@ class Sweep:
         trial.time([config], "measure", repeats)
         return trial.medians.get(config)
 
-    def errors(self, problem: Problem, rung: Rung, configs: Iterable[Config]) -> Iterator[tuple[float, float] | None]:
-        """Yield for each config its error and that of cuBLAS; see `fastsgemm.tuning.evaluator.Timer.errors`."""
-        timer = self.evaluator.operands(problem)
-        yield from (timer.errors(rung, config) for config in configs)
-
     def settle(self, job: Job, failure: str | None) -> None:
         """Note that a kernel works (None) or why it does not; failures are also written to the checkpoint."""
         self._ready[job] = failure
@@ -288,7 +264,7 @@ class _Trial:
     def time_in_rounds(self, candidates: Sequence[Config], label: str, effort: Effort) -> float | None:
         """Time the candidates by successive halving; return the median time of cuBLAS in ms, or None."""
         if candidates and not self._sweep.late:
-            self._timer.once(self._rung, candidates[0])  # warms up: the first product on new memory takes longer
+            self._once(candidates[0])  # warms up: the first product on new memory takes longer
         left = list(candidates)
         beside: list[float] = []
         for number, stage in enumerate(effort.rounds):
@@ -299,20 +275,17 @@ class _Trial:
             repeats = self._repeats(left, stage.repeats)
             self._sweep.progress.begin("time", len(left) * repeats)
             with self._sweep.within(1.0 if last else _ROUND):
-                timed = self.time(left, f"{label}.{number}", repeats, turns)
-            if timed:
-                self._finalists = timed
+                self.time(left, f"{label}.{number}", repeats, turns)
             left = [config for config in left if config in self.medians]
+        self._finalists = left
         return statistics.median(beside) if beside else None
 
     def _repeats(self, configs: Sequence[Config], most: int) -> int:
         quickest = min((self.medians[config] for config in configs if config in self.medians), default=0.0)
         return min(most, max(_LEAST_REPEATS, int(_PATIENCE_MS / quickest))) if quickest else most
 
-    def time(
-        self, configs: Sequence[Config], turn: str, repeats: int, beside: list[float] | None = None
-    ) -> list[Config]:
-        """Time the configs alternately, in a new random order for each repeat; return those that were timed.
+    def time(self, configs: Sequence[Config], turn: str, repeats: int, beside: list[float] | None = None) -> None:
+        """Time the configs alternately, in a new random order for each repeat.
 
         Parameters
         ----------
@@ -336,18 +309,13 @@ class _Trial:
         self.medians |= {config: statistics.median(times) for config, times in seen.items()}
         for config in self._failures:
             self.medians.pop(config, None)
-        return [config for config in seen if config in self.medians]
 
     def _time_once(self, turn: str, config: Config, seen: dict[Config, list[float]]) -> None:
-        checkpoint, rung = self._sweep.checkpoint, self._rung
-        found = checkpoint.get(self._problem, rung.name, config, turn)
+        checkpoint, rung = self._sweep.checkpoint, self._rung.name
+        found = checkpoint.get(self._problem, rung, config, turn)
         if found is None:
-            try:
-                found = self._timer.once(rung, config)
-            except TuningError as error:  # it ends the run; the next run skips this kernel
-                self._sweep.settle(job_of(self._sweep.evaluator.device.arch, rung, config, self._problem), str(error))
-                raise
-            checkpoint.put(self._problem, rung.name, config, turn, found)
+            found = self._once(config)
+            checkpoint.put(self._problem, rung, config, turn, found)
         if isinstance(found, str):
             self._failures[config] = found
         else:
@@ -356,3 +324,10 @@ class _Trial:
                 self._best = found
                 self._sweep.progress.best(f"{found:.4g} ms, {tflops(self._problem, found):.4g} TFLOP/s")
         self._sweep.progress.step()
+
+    def _once(self, config: Config) -> float | str:
+        try:
+            return self._timer.once(self._rung, config)
+        except TuningError as error:  # it ends the run; the next run skips this kernel
+            self._sweep.settle(job_of(self._sweep.evaluator.device.arch, self._rung, config, self._problem), str(error))
+            raise

@@ -84,14 +84,13 @@ class Space:
             Whether to return only the configs of a quick run.
         """
         rung = rungs.find(self.rung)
-        configs = tuple(filter(_sensible, self.quick)) if quick else _configs_of_any_device(self)
+        configs = self.quick if quick else _configs_of_any_device(self)
         return [config for config in configs if not rung.violations(config, shared_limit)]
 
     def refinements(self, config: Config, shared_limit: int, step: int = 0) -> list[Config]:
         """Return the configs that differ from `config` only in the constants that are refined in this step."""
         rung = rungs.find(self.rung)
-        values = self.refined[step]
-        drawn = (config.replace(**constants) for constants in _combinations(values))
+        drawn = (config.replace(**constants) for constants in _combinations(self.refined[step]))
         return [
             other
             for other in drawn
@@ -262,16 +261,5 @@ SKINNY = Space(
 )
 
 SPACES: dict[str, Space] = {space.name: space for space in (CLASSIC, LITERATURE, REFINED, PIPELINED, SKINNY)}
-_DEFAULTS = {
-    space.rung: space for space in (PIPELINED, SKINNY, REFINED, CLASSIC)
-}  # the default rungs of `sgemm` come first
-
-
-def tunable() -> tuple[str, ...]:
-    """Return the names of the rungs whose constants are searched."""
-    return tuple(_DEFAULTS)
-
-
-def default_space(rung: str) -> Space | None:
-    """Return the space that is searched for `rung`, or None where its constants are fixed."""
-    return _DEFAULTS.get(rung)
+# The space that is searched for each rung whose constants are searched; the default rungs of `sgemm` come first.
+DEFAULTS: dict[str, Space] = {space.rung: space for space in (PIPELINED, SKINNY, REFINED, CLASSIC)}

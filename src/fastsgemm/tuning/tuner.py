@@ -9,22 +9,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fastsgemm import resources
-from fastsgemm.errors import RecordError, TuningError
+from fastsgemm.errors import DeviceMemoryError, RecordError, TuningError
 from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.problem import Problem
+from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.checkpoint import Checkpoint
+from fastsgemm.tuning.evaluator import Evaluator
 from fastsgemm.tuning.outcome import Outcome
 from fastsgemm.tuning.plan import RunPlan, plan_run
 from fastsgemm.tuning.rung_tuning import RungTuning
 from fastsgemm.tuning.search import Sweep
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from fastsgemm.device import DeviceInfo, Gpu
-    from fastsgemm.tuning.evaluator import Evaluator
-    from fastsgemm.tuning.search import Progress
 
 # Shares of the remaining time for the first rung and for each following one; the last rung gets all of it.
 _FIRST_RUNG, _NEXT_RUNG = 0.65, 0.5
@@ -77,7 +75,6 @@ def tune(
     DeviceError, ConfigError, UnknownRungError, ShapeError
     """
     from fastsgemm.device import open_gpu, ordinal
-    from fastsgemm.progress import Bar
 
     with evaluating(open_gpu(ordinal(device))) as evaluator, alone(evaluator.device):
         plan = plan_run(evaluator.device, shapes, rung, space, quick)
@@ -87,11 +84,9 @@ def tune(
 @contextmanager
 def evaluating(gpu: Gpu) -> Iterator[Evaluator]:
     """Give the evaluator of a device, with the device current. On exit, unload the kernels that were tried."""
-    from fastsgemm.tuning.evaluator import DeviceEvaluator
-
     switched = gpu.enter()
     try:
-        evaluator = DeviceEvaluator(gpu)
+        evaluator = Evaluator(gpu)
         try:
             yield evaluator
         finally:
@@ -105,7 +100,7 @@ def evaluating(gpu: Gpu) -> Iterator[Evaluator]:
 def carry_out(
     plan: RunPlan,
     evaluator: Evaluator,
-    bar: Progress,
+    bar: Bar,
     budget: float | None = None,
     *,
     store: bool = True,
@@ -117,7 +112,7 @@ def carry_out(
     plan : RunPlan
     evaluator : Evaluator
         Of the device of the plan.
-    bar : Progress
+    bar : Bar
     budget : float, optional
         Seconds that the run may take; see `tune`.
     store : bool
@@ -134,13 +129,20 @@ def carry_out(
     if budget is None and (plan.quick or not plan.problems):
         budget = QUICK_SECONDS if plan.quick else STANDARD_SECONDS
     outcome = Outcome(evaluator.device, evaluator.tools)
-    with Checkpoint(_checkpoint_path(evaluator.device), _stamp(evaluator)) as checkpoint:
+    path = database.folder_to_write("tuning") / f"{database.file_name(evaluator.device.name)}.jsonl"
+    with Checkpoint(path, _stamp(evaluator)) as checkpoint:
         if checkpoint.found:
-            bar.note(f"resuming from {checkpoint.found} measurements in {checkpoint.path}")
+            bar.note(f"resuming from {checkpoint.found} measurements in {path}")
         sweep = Sweep(evaluator, checkpoint, bar, began + (math.inf if budget is None else budget))
         try:
             if plan.rates:
-                _measure_rates(evaluator, bar, outcome, store)
+                try:
+                    _measure_rates(evaluator, bar, outcome, store)
+                except DeviceMemoryError as error:
+                    if not plan.spaces:
+                        raise
+                    bar.note(f"rung fp16x3 is left out: {error}")
+                    outcome.failures[str(error)] = 1
             share = _FIRST_RUNG
             for space in plan.spaces:
                 with sweep.within(1.0 if space is plan.spaces[-1] else share):
@@ -158,7 +160,7 @@ def carry_out(
     return outcome
 
 
-def _measure_rates(evaluator: Evaluator, bar: Progress, outcome: Outcome, store: bool) -> None:
+def _measure_rates(evaluator: Evaluator, bar: Bar, outcome: Outcome, store: bool) -> None:
     bar.note("measuring the tiles and rates of rung fp16x3")
     outcome.rates = evaluator.fp16x3_rates()
     if store:
@@ -167,7 +169,7 @@ def _measure_rates(evaluator: Evaluator, bar: Progress, outcome: Outcome, store:
 
 def _main_failure(failures: dict[str, int]) -> str:
     if not failures:
-        return "the budget was spent before the first candidate was timed"
+        return "the budget was spent before a problem was decided"
     reason = max(failures, key=lambda text: failures[text])
     return f"{sum(failures.values())} candidates failed, most of them with: {reason}"
 
@@ -190,7 +192,7 @@ def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     try:
-        path = database.folder_to_write("tuning") / f"{_slug(device_info.name)}.lock"
+        path = database.folder_to_write("tuning") / f"{database.file_name(device_info.name)}.lock"
     except RecordError as error:
         raise TuningError(str(error)) from error
     try:
@@ -198,7 +200,7 @@ def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise TuningError(f"another process is tuning {device_info.name} (it holds {path})") from None
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
         raise TuningError(
             f"{path.parent} cannot be written ({error}); FASTSGEMM_DATA_DIR names another folder"
         ) from error
@@ -206,14 +208,6 @@ def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _checkpoint_path(device_info: DeviceInfo) -> Path:
-    return database.folder_to_write("tuning") / f"{_slug(device_info.name)}.jsonl"
-
-
-def _slug(name: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in name)
 
 
 def _stamp(evaluator: Evaluator) -> dict[str, str]:
