@@ -183,7 +183,7 @@ def sgemm(
         if rung is not None or isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
             rung = rungs.find("fp16x3" if rung is None else rung)
         precision = rungs.precision_of(rung, precision)
-        if batch_invariant or rung in rungs.IN_ORDER:
+        if batch_invariant or (rung is not None and rung in rungs.IN_ORDER):
             rung, config = rungs.batch_invariant(rung, config, precision)
     if type(alpha) is not float or alpha not in _USUAL:
         alpha = checks.scalar("alpha", alpha)
@@ -200,7 +200,8 @@ def sgemm(
                 return known
         return _multiply_unknown(A, B, alpha, beta, C, rung, config, stream, precision, out)
     except TrackedError:
-        if not simple or rung not in (None, rungs.BATCH_INVARIANT) or not _are_tensors(A, B, C):
+        ordinary = simple and (rung is None or rung is rungs.BATCH_INVARIANT)
+        if not ordinary or not _are_tensors(A, B, C):
             raise
     from fastsgemm.torch import operator
 
@@ -235,6 +236,7 @@ def _multiply_unknown(
     target = C if out is None else out
     lead = A if target is None else target
     library = arrays.library(lead)
+    library.check_eager()
     ordinal = library.device_of(lead)
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")

@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 
 import fastsgemm.torch  # noqa: F401, E402  (registers the operator)
 from fastsgemm import DeviceMismatchError, DTypeError, OperandError, PrecisionError, ShapeError, sgemm  # noqa: E402
+from fastsgemm.call import arrays  # noqa: E402
 
 OPERATOR = torch.ops.fastsgemm.sgemm
 
@@ -354,6 +355,16 @@ def test_numpy_sees_the_same(random):
     np.testing.assert_array_equal(OPERATOR(torch.from_numpy(A), torch.from_numpy(B)).numpy(), A @ B)
 
 
+COMPILED = {
+    "new": lambda a, b, c: sgemm(a, b).relu(),
+    "alpha": lambda a, b, c: sgemm(a, b, 0.5),
+    "C": lambda a, b, c: sgemm(a, b, 2.0, 0.5, c * 1.0),
+    "C in place": lambda a, b, c: sgemm(a, b, 2.0, 0.5, c) + c,
+    "batch": lambda a, b, c: sgemm(torch.stack([a, -a]), b),
+    "vector": lambda a, b, c: sgemm(a, b[:, 0]),
+}
+
+
 class TestSgemmItself:
     """`fastsgemm.sgemm` on tensors that have gradients, tangents, or no memory."""
 
@@ -403,6 +414,41 @@ class TestSgemmItself:
         equal(torch.func.jvp(lambda a: sgemm(a, B), (A[0],), (A[1],))[1], A[1] @ B)
         equal(torch.func.functionalize(lambda a: sgemm(a, B))(A[0]), A[0] @ B)
         equal(torch.func.functionalize(lambda a: sgemm(a[1:], B))(A[0]), A[0, 1:] @ B)
+
+    @pytest.mark.parametrize("seen", [True, False])
+    @pytest.mark.parametrize("dynamic", [None, True])
+    @pytest.mark.parametrize("call", COMPILED)
+    def test_compiled(self, call, dynamic, seen, monkeypatch):
+        """It is one node of the graph, whether or not a call outside of compiled code came before."""
+        torch._dynamo.reset()
+        if not seen:
+            monkeypatch.setattr(arrays, "by_type", {})
+        compiled = torch.compile(COMPILED[call], fullgraph=True, dynamic=dynamic, backend="aot_eager")
+        for rows in (3, 6):
+            A, B, C = learned(rows, 4), torch.nn.Parameter(values(4, 5)), values(rows, 5)
+            result = compiled(A, B, C.clone())
+            found = torch.autograd.grad(result.sum(), (A, B))
+            wanted = COMPILED[call](A, B, C.clone())
+            equal(result, wanted)
+            for one, other in zip(found, torch.autograd.grad(wanted.sum(), (A, B)), strict=True):
+                equal(one, other)
+
+    def test_compiled_in_inference_mode(self):
+        torch._dynamo.reset()
+        A, B = values(3, 4), values(4, 5)
+        with torch.inference_mode():
+            equal(torch.compile(lambda a: sgemm(a, B), fullgraph=True, backend="aot_eager")(A), A @ B)
+
+    @pytest.mark.parametrize("strict", [True, False])
+    def test_exported(self, strict):
+        class Module(torch.nn.Module):
+            def forward(self, a, b):
+                return sgemm(a, b)
+
+        program = torch.export.export(Module(), (values(3, 4), values(4, 5)), strict=strict)
+        A, B = values(3, 4), values(4, 5)
+        equal(program.module()(A, B), A @ B)
+        assert "fastsgemm.sgemm" in str(program.graph)
 
     @pytest.mark.parametrize(
         ("b", "c", "error"),

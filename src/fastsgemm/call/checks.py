@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,35 +78,39 @@ def result_shape(
         What the caller calls the array that is written: ``C`` or ``out``.
     """
     a, b = tuple(a), tuple(b)
-    shown = f"A {a}, B {b}"
-    shown += "" if source is None else f", C {tuple(source)}"
-    shown += "" if c is None else f", {output} {tuple(c)}"
+
+    def shown() -> str:
+        given = {"A": a, "B": b, "C": source, output: c}  # without a source, `output` is C
+        return ", ".join(f"{name} {tuple(shape)}" for name, shape in given.items() if shape is not None)
+
     for name, shape in (("A", a), ("B", b)):
         if len(shape) == 0:
-            raise ShapeError(f"{name} must have at least 1 dimension, got 0: {shown}")
+            raise ShapeError(f"{name} must have at least 1 dimension, got 0: {shown()}")
     columns, rows = a[-1], b[-2] if len(b) > 1 else b[0]
     if columns != rows:
-        raise ShapeError(f"A's columns must equal B's rows, got {columns} and {rows}: {shown}")
+        raise ShapeError(f"A's columns must equal B's rows, got {columns} and {rows}: {shown()}")
     extents = a[-2:-1] + b[-1:] if len(b) > 1 else a[-2:-1]
-    result = _broadcast(a[:-2], b[:-2], f"the dimensions of A and B before the last two must broadcast: {shown}")
+    result = _broadcast(
+        a[:-2], b[:-2], lambda: f"the dimensions of A and B before the last two must broadcast: {shown()}"
+    )
     result += extents
     largest = max((columns, *extents))
     if largest > MAX_EXTENT:
-        raise ShapeError(f"M, N and K must each be at most {MAX_EXTENT}, got {largest}: {shown}")
+        raise ShapeError(f"M, N and K must each be at most {MAX_EXTENT}, got {largest}: {shown()}")
     if c is not None and tuple(c) != result:
-        raise ShapeError(f"{output} must have shape {result}: {shown}")
-    if source is not None and _broadcast(source, result, f"C must broadcast to {result}: {shown}") != result:
-        raise ShapeError(f"C must broadcast to {result}: {shown}")
+        raise ShapeError(f"{output} must have shape {result}: {shown()}")
+    if source is not None and _broadcast(source, result, lambda: f"C must broadcast to {result}: {shown()}") != result:
+        raise ShapeError(f"C must broadcast to {result}: {shown()}")
     return result
 
 
-def _broadcast(one: Shape, other: Shape, message: str) -> tuple[int, ...]:
+def _broadcast(one: Shape, other: Shape, message: Callable[[], str]) -> tuple[int, ...]:
     if not one and not other:
         return ()
     try:
         return np.broadcast_shapes(tuple(one), tuple(other))
     except ValueError:
-        raise ShapeError(message) from None
+        raise ShapeError(message()) from None
 
 
 def exact_shape(name: str, shape: Shape, expected: Shape) -> None:

@@ -80,6 +80,9 @@ class Library:
         """Return the object through which cuda.core reads `x`."""
         return x
 
+    def check_eager(self) -> None:
+        """Raise `TrackedError` if a compiler of the library traces the call and does not run it."""
+
     def multiply_known(
         self,
         gpus: Mapping[int, Gpu],
@@ -186,6 +189,7 @@ _ALL_TENSORS = (
 LEARNED = Fault(TrackedError, f"requires grad; {_ALL_TENSORS}; or pass .detach()")
 TANGENT = Fault(TrackedError, f"has a tangent (forward-mode AD); {_ALL_TENSORS}; or pass its primal")
 TRANSFORMED = Fault(TrackedError, f"has no memory inside a transform (vmap, jvp, functionalize); {_ALL_TENSORS}")
+TRACED = Fault(TrackedError, f"is in code that torch.compile compiles; {_ALL_TENSORS}")
 NO_MEMORY = Fault(
     OperandError, "has no memory: it is lazy, was freed, or is seen from inside a transform (vmap, jvp, functionalize)"
 )

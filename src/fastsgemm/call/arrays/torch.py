@@ -15,6 +15,7 @@ from fastsgemm.call.arrays.base import (
     LEARNED,
     NO_MEMORY,
     TANGENT,
+    TRACED,
     TRANSFORMED,
     Fault,
     Library,
@@ -52,12 +53,14 @@ class Torch(Library):
         self._increment_version = _version_counter(torch)
         self._empty = allocator(torch, "cuda")
         self._guards = _guards(torch)
+        self._is_compiling = torch.compiler.is_compiling
 
     def refusal(self, cls: type) -> str | None:
         """Refuse subclasses that redefine operations: fake, nested, masked and distributed tensors."""
         plain = {"__torch_dispatch__": [], "__torch_function__": [self._torch._C._disabled_torch_function_impl]}
         for method, harmless in plain.items():
             if _function(cls, method) not in (_function(self._torch.Tensor, method), *harmless):
+                self.check_eager()  # torch.export traces with fake tensors
                 return f"redefines operations ({method}); pass the torch.Tensor that it wraps"
         return None
 
@@ -90,6 +93,10 @@ class Torch(Library):
         shape = () if x.is_nested else x.shape  # a nested tensor has no shape
         return 0, (shape, (), x.get_device(), fault, False)
 
+    def check_eager(self) -> None:
+        if self._is_compiling():
+            raise TRACED("A tensor")
+
     def multiply_known(
         self,
         gpus: Mapping[int, Gpu],
@@ -107,6 +114,8 @@ class Torch(Library):
         What depends on more is left to the general way: an operand without memory, a new stream, memory that C may
         share with A or B.
         """
+        if self._is_compiling():
+            raise TRACED("A tensor")
         plain = self._plain
         if type(B) not in plain or self._forward_ad._current_level >= 0:
             return None
