@@ -53,7 +53,8 @@ class Torch(Library):
         self._increment_version = _version_counter(torch)
         self._empty = allocator(torch, "cuda")
         self._guards = _guards(torch)
-        self._is_compiling = torch.compiler.is_compiling
+        compiler = getattr(torch, "compiler", None)  # since PyTorch 2.1
+        self._is_compiling = getattr(compiler, "is_compiling", lambda: False)
 
     def refusal(self, cls: type) -> str | None:
         """Refuse subclasses that redefine operations: fake, nested, masked and distributed tensors."""
