@@ -94,7 +94,9 @@ def find(device: str) -> SimulatedDevice:
         if device in (name, device_info["arch"]):
             return SimulatedDevice(name, **device_info, limits=Limits(**table["architectures"][device_info["arch"]]))
     there = ", ".join([*table["architectures"], *table["devices"]])
-    raise DeviceError(f"a device {device!r} cannot be simulated; known are {there}")
+    raise DeviceError(
+        f"a device {device!r} cannot be simulated; known are {there}; a device in this machine is cuda or cuda:1"
+    )
 
 
 @cache

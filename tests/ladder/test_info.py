@@ -95,6 +95,12 @@ def test_json_is_plain_data(one_device):
     assert again["choice"]["problem"]["M"] == 4096
 
 
+def test_a_cache_that_is_not_used_is_noted(no_driver, monkeypatch, tmp_path):
+    monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
+    tmp_path.chmod(0o777)
+    assert "the kernel cache cannot be read: other users can write" in info.collect(PROBLEM).text()
+
+
 def test_the_cache_is_counted(no_driver, monkeypatch, tmp_path):
     monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
     (tmp_path / f"{'0' * 64}.cubin").write_bytes(bytes(2_000_000))

@@ -291,7 +291,7 @@ def _described(place: str) -> DeviceInfo:
     if arch not in database.architectures():
         raise ConfigError(
             f"the database has no device {place!r}; it has {', '.join(known)}, and the architectures "
-            f"{', '.join(database.architectures())}"
+            f"{', '.join(database.architectures())}; a device in this machine is cuda or cuda:1"
         )
     content = database.load(arch)
     name = place if place in known else next(iter(_names(content)), f"any device of {arch}")

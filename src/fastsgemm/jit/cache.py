@@ -112,9 +112,13 @@ def entries() -> tuple[int, int]:
     Raises
     ------
     OSError
-        The folder cannot be read.
+        The folder cannot be read, or other users can write it, so that it is not used.
     """
-    sizes = [found.st_size for _, found in _files(folder(), _ENTRY)]
+    place = folder()
+    if place is not None:
+        with suppress(FileNotFoundError):
+            private_files.check_folder(place)
+    sizes = [found.st_size for _, found in _files(place, _ENTRY)]
     return len(sizes), sum(sizes)
 
 

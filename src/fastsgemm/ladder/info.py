@@ -211,7 +211,7 @@ def _kernels() -> tuple[int, int]:
     try:
         return cache.entries()
     except OSError as error:
-        raise DeviceError(f"the kernel cache cannot be read: {error.strerror}") from error
+        raise DeviceError(f"the kernel cache cannot be read: {error.strerror or error}") from error
 
 
 def _devices() -> tuple[DeviceRow, ...]:
