@@ -4,6 +4,7 @@ import time
 from types import SimpleNamespace
 
 import numpy as np
+import one_order_candidates
 import pytest
 
 import fastsgemm
@@ -97,6 +98,14 @@ def test_every_kernel_of_a_batched_layer_is_loaded_once(gpu, compiled):
         source, name, shared = gpu.kernels[key]
         assert name in source and shared == key.config.shared_bytes
     assert str(found).startswith(f"{found.kernels} kernels for 64 problems loaded on NVIDIA H200 in ")
+
+
+def test_a_benchmark_compiles_its_candidates_as_prepare_does(gpu, compiled):
+    """It names configs, which `prepare` does not take."""
+    problem, candidates = Problem(64, 64, 4096), one_order_candidates.NARROW
+    one_order_candidates.compile_all(gpu, [(problem, config) for config in (None, *candidates)])
+    assert {one.kernel for one in candidates} <= {key.config for key in gpu.kernels if isinstance(key, kernel.Key)}
+    assert len(compiled) == len(gpu.kernels) and gpu.entered == 0
 
 
 LAYER = [*range(1, 1025), *range(1025, 8193, 61), 2048, 4096, 8192]  # rows of a batch

@@ -24,6 +24,11 @@ def decode(text: bytes, type: Any) -> Any:
     RecordError
         The text is not JSON, is nested deeper than the interpreter's recursion limit, or has another type.
     """
+    if not text.isascii():
+        try:
+            text.decode()  # msgspec does not look at the text of what it leaves undecoded
+        except UnicodeDecodeError as error:
+            raise RecordError(str(error)) from error
     return decode_with(msgspec.json.Decoder(type), text)
 
 

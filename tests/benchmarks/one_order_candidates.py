@@ -135,7 +135,7 @@ def compile_all(gpu, wanted: list[tuple[Problem, Config | None]]) -> None:
     bar = Bar(False)
     for problem, config in wanted:
         rung, config = (None, None) if config is None else rungs.batch_invariant(None, config, "ieee")
-        needed |= preparation._needed(gpu, [problem], (rung, config, "ieee", (False, False)), bar)
+        needed |= preparation._needed(gpu, [problem], (rung, config, "ieee", (False, False)), "", bar)
     preparation._load(gpu, needed, bar)
 
 

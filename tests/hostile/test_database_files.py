@@ -99,6 +99,8 @@ UNREADABLE = {
     "NaN as a time": text([RECORD | {"ms": float("nan")}]),
     "infinity as a time": text([RECORD | {"ms": float("inf")}]),
     "no UTF-8": b"\xff\xfe\x00",
+    "no UTF-8 in a line": text([RECORD]).replace(b"warptiled", b"warp\xff"),
+    "no UTF-8 in an unknown key": b'{"schema": 4, "arch": "sm_90", "shared_limit": 1, "x": "\xff"}',
     "an unpaired surrogate": b'{"schema": "\\ud800"}',
     "an int of 10,000 digits as schema": b'{"schema": ' + b"1" * 10_000 + b"}",
     "True as schema": b'{"schema": true, "arch": "sm_90", "shared_limit": 1}',

@@ -584,6 +584,39 @@ def test_without_cublas_the_length_of_k_decides(evaluator, go):
     assert (long.config.PARTIAL_ACCUMULATORS, short.config.PARTIAL_ACCUMULATORS) == (4, 1)
 
 
+def test_a_run_that_ends_while_it_times_partial_accumulators_stores_nothing_slower(
+    evaluator, go, data_folder, monkeypatch
+):
+    """The config on record is accurate and may not have been timed again by then."""
+    problem = Problem(1024, 1024, 16384)
+    path = go([problem], rung="pipelined").path
+    before, text = evaluator.formula(record_of(evaluator, problem), problem), path.read_text()
+    ends, began, put = [], evaluator.now, Checkpoint.put
+
+    def noted(self, asked, rung, config, turn, result):
+        if turn.startswith("accumulators"):
+            ends.append(evaluator.now - began)
+        put(self, asked, rung, config, turn, result)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "put", noted)
+        go([problem], rung="pipelined", quick=True)
+    assert ends
+    for budget in ends:
+        path.write_text(text)
+        database.forget()
+        checkpoint(data_folder).unlink(missing_ok=True)
+        go([problem], rung="pipelined", quick=True, budget=budget - 1e-9)
+        assert evaluator.formula(record_of(evaluator, problem), problem) <= before
+
+
+def record_of(evaluator, problem):
+    """Return the config on record for a problem on rung 9 of this device."""
+    chosen = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
+    assert chosen.rule == choose.EXACT and chosen.device == evaluator.device.name
+    return chosen.config
+
+
 @pytest.mark.parametrize(
     ("shape", "rows"),
     [((1, 500), {1}), ((500, 1), {1}), ((4, 500), {1, 2, 4}), ((5, 500), {2, 4, 8}), ((500, 16), {4, 8, 16}),

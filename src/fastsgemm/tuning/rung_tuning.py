@@ -209,7 +209,12 @@ class RungTuning:
         if shorter == [config for config, _ in few]:
             return few[0]
         again = self._search(problem, shorter, "accumulators", effort)
-        return self._finalists(again)[0] if again.best else few[0]
+        winners = self._finalists(again)[:1] if again.best else []
+        # The time may have been up before those that stay as they are, as the config on record does, were timed again.
+        tried = {**again.times, **again.failures}
+        unchanged = [pair for pair, config in zip(few, shorter, strict=True) if pair[0] == config]
+        winners += [pair for pair in unchanged if pair[0] not in tried]
+        return min(winners, key=lambda pair: pair[1], default=few[0])
 
     def _finalists(self, result: Result) -> list[tuple[Config, float]]:
         """Return the best few configs with their times in ms, one per kernel, that do not spill on other operands.
