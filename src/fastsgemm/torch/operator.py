@@ -24,7 +24,7 @@ from torch.autograd import forward_ad
 from fastsgemm import rungs
 from fastsgemm.call import checks
 from fastsgemm.call.arrays.base import wrong_dtype
-from fastsgemm.call.arrays.torch import SURE, freed
+from fastsgemm.call.arrays.torch import freed
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.torch import products
 
@@ -118,8 +118,7 @@ def _product(
         if A.numel() == 0:
             return result.copy_(C).mul_(beta32) if C is not None and beta32 else result.zero_()
         for name, x in (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C)):
-            address = x.data_ptr()
-            if address < SURE and freed(x, address):
+            if freed(x, x.data_ptr()):
                 raise RuntimeError(f"sgemm: {name} has no memory: it was freed")
         products.multiply(A, B, C if beta32 else None, alpha32, beta32, precision, rung, result)
     except FastsgemmError as error:

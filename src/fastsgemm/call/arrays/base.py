@@ -81,7 +81,7 @@ class Library:
         return x
 
     def check_eager(self) -> None:
-        """Raise `TrackedError` if a compiler of the library traces the call and does not run it."""
+        """Raise `TrackedError` if the library's compiler is tracing the call instead of running it."""
 
     def multiply_known(
         self,
@@ -113,6 +113,11 @@ class Library:
             Of a call without a config.
         precision : str
             With a rung, that of the rung.
+
+        Raises
+        ------
+        TrackedError
+            Only PyTorch's dispatcher can compute the product: a gradient is needed, or the call is being traced.
         """
         return None
 
@@ -189,7 +194,7 @@ _ALL_TENSORS = (
 LEARNED = Fault(TrackedError, f"requires grad; {_ALL_TENSORS}; or pass .detach()")
 TANGENT = Fault(TrackedError, f"has a tangent (forward-mode AD); {_ALL_TENSORS}; or pass its primal")
 TRANSFORMED = Fault(TrackedError, f"has no memory inside a transform (vmap, jvp, functionalize); {_ALL_TENSORS}")
-TRACED = Fault(TrackedError, f"is in code that torch.compile compiles; {_ALL_TENSORS}")
+TRACED = Fault(TrackedError, f"is in code that torch.compile or torch.export traces; {_ALL_TENSORS}")
 NO_MEMORY = Fault(
     OperandError, "has no memory: it is lazy, was freed, or is seen from inside a transform (vmap, jvp, functionalize)"
 )

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 SURE = 1 << 40  # more bytes than any storage has: a tensor at this address, or a higher one, was not `freed`
 
-
 # A plan, shape and strides of what it writes, and whether an operand requires a gradient where gradients are enabled.
 _Known = tuple[Any, tuple[int, ...], tuple[int, ...], bool]
 _MOST_ALIKE = 16  # calls that differ in what is not in their key; looking through more takes longer than it saves
@@ -111,12 +110,10 @@ class Torch(Library):
     ) -> Any:
         """Look up by shapes and alignment, and let PyTorch's guards compare everything else, see `_guards`.
 
-        That takes a third of the time of reading it here, and reading it here takes less than `view` for each operand.
-        What depends on more is left to the general way: an operand without memory, a new stream, memory that C may
-        share with A or B.
+        Python would take three times as long to read and compare it. What depends on more is left to the general way:
+        an operand without memory, a new stream, memory that C may share with A or B.
         """
-        if self._is_compiling():
-            raise TRACED("A tensor")
+        self.check_eager()
         plain = self._plain
         if type(B) not in plain or self._forward_ad._current_level >= 0:
             return None
@@ -291,10 +288,10 @@ def _guards(torch: Any) -> Callable[..., Callable[..., bool]] | None:
     """Return a function that makes, of some tensors, a function that says whether others are like them.
 
     It compares type, dtype, device, shape, strides, `requires_grad` and the dispatch keys, which say whether a tensor
-    is a negative view, sparse, or wrapped by a transform. To it, a tensor that is given twice is like no other. It must
-    not be given a nested tensor: that has no strides, and asking for them there ends the process. PyTorch's compiler
-    guards compiled functions with it. It is no public interface, so it is used only in versions of which its behaviour
-    is known, and it is None in others.
+    is a negative view, sparse, or wrapped by a transform. It refuses a tensor that is given twice. It must not be given
+    a nested tensor, which has no strides: asking for them there ends the process. PyTorch's compiler guards compiled
+    functions with it. It is no public interface, so it is used only in versions whose behaviour is known. In others
+    the result is None.
     """
     first, last = _GUARDED
     version = tuple(int(each) for each in re.findall(r"\d+", torch.__version__)[:2])
