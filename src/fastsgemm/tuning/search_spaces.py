@@ -100,10 +100,13 @@ class Space:
 
 @database.kept
 def _configs_of_any_device(space: Space) -> tuple[Config, ...]:
-    """Return the configs of a space that can be fast and that are legal with unlimited shared memory."""
+    """Return the picked configs of a space, and those of its grid that are legal and can be fast.
+
+    Shared memory is unlimited here.
+    """
     rung = rungs.find(space.rung)
-    drawn = (*space.picked, *_draw(rung, space.grid))
-    return tuple(config for config in drawn if not rung.violations(config, sys.maxsize) and _sensible(config))
+    drawn = _draw(rung, space.grid)
+    return (*space.picked, *(one for one in drawn if not rung.violations(one, sys.maxsize) and _sensible(one)))
 
 
 def _draw(rung: Rung, grid: Mapping[str, tuple[int, ...]]) -> Iterator[Config]:
