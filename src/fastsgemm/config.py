@@ -538,7 +538,7 @@ class PipelinedConfig(_WarpTileConfig):
         return found + self._shared_violations(shared_limit) + self._register_violations()
 
     def _copy_violations(self) -> list[Violation]:
-        """Return the rules of vectors. Threads that cannot share a tile out evenly copy nothing: that is no rule."""
+        """Return the rules for whole vectors. A tile need not share out evenly: threads left over copy nothing."""
         found = []
         for name in ("BK", "BM", "BN", "TM", "TN"):
             extent = getattr(self, name)

@@ -630,6 +630,13 @@ def test_a_block_of_rung_10_has_about_as_many_rows_as_there_are(shape, rows):
     assert all(worth_trying(config, Problem(*shape, 1000)) for config in PIPELINED.quick)
 
 
+@pytest.mark.parametrize(("problem", "small"), [(Problem(1024, 1024, 64), True), (Problem(4096, 4096, 64), False)])
+def test_sliced_k_is_tried_on_a_large_c_only_with_many_results_a_thread(problem, small):
+    few = PipelinedConfig(32, 32, 32, 4, 4, 16, 32, 1, SLICED_K=2)  # 16 results a thread
+    many = PipelinedConfig(48, 128, 16, 4, 4, 48, 64, 2, SLICED_K=2)  # 96
+    assert (worth_trying(few, problem), worth_trying(many, problem)) == (small, True)
+
+
 def test_the_default_of_a_tuned_device_is_the_quicker_rung(evaluator, go):
     go(None, quick=True)
     for problem in (Problem(4, 4096, 4096), Problem(1000, 20, 3000, "NT"), Problem(3000, 3000, 100)):

@@ -39,7 +39,7 @@ class Space:
     name : str
     rung : str
     grid : mapping of str to tuple of int
-        The values of each constant. Every legal combination that can be fast is tried.
+        The values of each constant. Every legal combination is tried that by the rules of thumb can be fast.
     refined : tuple of mapping of str to tuple of int
         Further values, one mapping for each step of refinement. Every combination of them is applied to the best
         configs of the step before.
@@ -124,7 +124,7 @@ def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Any
 
 
 def _sensible(config: Config) -> bool:
-    """Whether a legal config can be fast enough to be worth compiling."""
+    """Whether a legal config of a grid is worth compiling, by rules of thumb. Some picked configs break them."""
     threads, limits = config.threads, database.search_limits()
     if threads > limits.most_threads:
         return False
