@@ -263,6 +263,15 @@ def test_every_order_of_the_outer_product(order, fragments, reference):
         same_bits(C, expected)
 
 
+@pytest.mark.parametrize(("WM", "TM"), [(8, 2), pytest.param(24, 2, marks=pytest.mark.slow)])
+def test_strips_of_rows_that_are_not_four(WM, TM, reference):
+    config = dataclasses.replace(SMALL, ORDER=3, BM=2 * WM, WM=WM, TM=TM)
+    assert RUNG.violations(config, 232448) == []
+    assert config.TM * config.wmiter % 4
+    A, B, _ = operands(50, 36, 19)
+    same_bits(sgemm(RUNG, config, A, B)[0], reference(A, B))
+
+
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(("BM", "BN", "BK", "WNITER"), [(32, 32, 16, 1), (64, 32, 8, 1), (96, 64, 8, 2)])
 @pytest.mark.parametrize("spread", [0, 1, 2])
