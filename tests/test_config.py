@@ -150,7 +150,7 @@ def test_the_copies_of_rung_9_share_every_tile_out(drawn, most):
     """
     rung = find("pipelined")
     header = source.plain("device/pipelined_copy.cuh")
-    seen = {True: set(), False: set()}  # whether all threads have a share of A in every copy
+    seen = {True: set(), False: set()}  # whether the threads divide the vectors of both tiles
 
     def copies_of(config):
         copies = []

@@ -437,7 +437,7 @@ class _WarpTileConfig(VectorizedConfig):
 
     @property
     def _prefetches(self) -> bool:
-        """Whether every thread holds its share of the next tile in registers."""
+        """Whether threads hold their shares of the next tile in registers."""
         raise NotImplementedError
 
     def _tile_violations(self) -> list[Violation]:
@@ -538,7 +538,7 @@ class PipelinedConfig(_WarpTileConfig):
         return found + self._shared_violations(shared_limit) + self._register_violations()
 
     def _copy_violations(self) -> list[Violation]:
-        """Return the rules of vectors. Threads that cannot share a tile out evenly copy nothing: that is no rule."""
+        """Return the rules of vectors. Tiles need not be multiples of the threads: those left over copy nothing."""
         found = []
         for name in ("BK", "BM", "BN", "TM"):
             extent = getattr(self, name)

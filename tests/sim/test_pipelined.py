@@ -106,7 +106,7 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
 
 UNEVEN = [
     dataclasses.replace(SMALL, BM=96, BN=96, BK=24, TM=8, TN=4, WM=32, WN=96, WNITER=3, CP_ASYNC=1, SPREAD=2),
-    # 64 threads copy lines of 80, 48 and 8 floats: of none of these copies do all have an equal share.
+    # Of 64 threads, 40 share out the 16-byte reads of A and 48 those of B.
     *(dataclasses.replace(SMALL, BM=80, BN=48, TM=2, TN=2, WM=40, WN=48, WNITER=3, CP_ASYNC=how) for how in (0, 1, 2)),
 ]
 
