@@ -136,7 +136,7 @@ struct Copy{at} {{
     static_assert(Copy::COUNT * Copy::THREADS * VEC == TILE_MN * TILE_K, "the shares are the tile");
     static_assert(Copy::TEAM * Copy::PER_LINE == Copy::VECTORS, "a team copies a whole line");
     static_assert(Copy::TEAMS * Copy::OWN_LINES == Copy::LINES, "teams copy all lines");
-    static_assert(Copy::THREADS <= THREADS && 2 * Copy::THREADS >= {least}, "most threads have a share");
+    static_assert(Copy::THREADS <= THREADS && 4 * Copy::THREADS >= {least}, "a quarter of the threads copy, at least");
 }};
 __device__ void copy{at}(float *X) {{ X[{at}] = Copy{at}::Copy(X, 0, 0, 0).place; }}
 """
