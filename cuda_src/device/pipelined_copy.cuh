@@ -16,7 +16,7 @@
 //   VEC              floats per read, 1, 2 or 4: address, ld and contiguous extent are multiples of VEC
 //   GUARDED          the tile may reach past the matrix in m (or n), and what is past it is not read
 //   ASYNC            copy by cp.async
-//   THREADS          threads that share the tile
+//   THREADS          threads of the block
 //   PAD              floats at the end of each line in shared memory
 //   STEPS            steps of arithmetic that a thread has for each tile, among which a copy can be spread
 //   LAST             steps at the end of a tile during which the stage of the next tile is read already
@@ -52,7 +52,7 @@ struct PipelinedCopy {
     static constexpr int LINES = K_CONTIGUOUS ? TILE_MN : TILE_K;            // in global memory
     static constexpr int VECTORS = (K_CONTIGUOUS ? TILE_K : TILE_MN) / VEC;  // a line
     // A team reads at least a sector of each line and writes shared memory without conflicts: in a transposed
-    // tile, neighbours in k are PAD banks apart.
+    // tile, neighbours in k are PAD banks apart. It is smaller where so many threads do not divide a line.
     static constexpr int TEAM = divisor(VECTORS, larger(smaller(Traits::THREADS, LINES *VECTORS) / LINES,
                                                         32 / (K_CONTIGUOUS ? Traits::PAD : 1) / VEC));
     static constexpr int TEAMS = divisor(LINES, Traits::THREADS / TEAM);

@@ -437,7 +437,7 @@ class _WarpTileConfig(VectorizedConfig):
 
     @property
     def _prefetches(self) -> bool:
-        """Whether every thread holds its share of the next tile in registers."""
+        """Whether threads hold their shares of the next tile in registers."""
         raise NotImplementedError
 
     def _tile_violations(self) -> list[Violation]:
@@ -540,14 +540,17 @@ class PipelinedConfig(_WarpTileConfig):
     def _copy_violations(self) -> list[Violation]:
         """Return the rules for whole vectors. A tile need not share out evenly: threads left over copy nothing."""
         found = []
-        for name in ("BK", "BM", "BN", "TM", "TN"):
+        for name in ("BK", "BM", "BN", "TM"):
             extent = getattr(self, name)
-            small = name in ("BM", "TM", "TN") and extent in WIDTHS
+            small = name in ("BM", "TM") and extent in WIDTHS
             if extent % VECTOR and not small:
                 limit = f"a multiple of {VECTOR}, the floats of a 128-bit load" + (
                     "" if name in ("BK", "BN") else ", or 1 or 2"
                 )
                 found.append(Violation(name, limit, str(extent)))
+        if WARP % self.TN:
+            limit = f"a divisor of {WARP}, the lanes of a warp, which store whole thread tiles of a row of C"
+            found.append(Violation("TN", limit, str(self.TN)))
         return found
 
     def _step_violations(self) -> list[Violation]:

@@ -106,7 +106,7 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
 
 UNEVEN = [
     dataclasses.replace(SMALL, BM=96, BN=96, BK=24, TM=8, TN=4, WM=32, WN=96, WNITER=3, CP_ASYNC=1, SPREAD=2),
-    # 64 threads copy lines of 80, 48 and 8 floats: of none of these copies do all have an equal share.
+    # Of 64 threads, 40 share out the 16-byte reads of A and 48 those of B.
     *(dataclasses.replace(SMALL, BM=80, BN=48, TM=2, TN=2, WM=40, WN=48, WNITER=3, CP_ASYNC=how) for how in (0, 1, 2)),
 ]
 
@@ -261,6 +261,15 @@ def test_every_order_of_the_outer_product(order, fragments, reference):
         expected = reference(A, B, 1.5, 0.5, C)
         sgemm(RUNG, config, A, B, 1.5, 0.5, C)
         same_bits(C, expected)
+
+
+@pytest.mark.parametrize(("WM", "TM"), [(8, 2), pytest.param(24, 2, marks=pytest.mark.slow)])
+def test_strips_of_rows_that_are_not_four(WM, TM, reference):
+    config = dataclasses.replace(SMALL, ORDER=3, BM=2 * WM, WM=WM, TM=TM)
+    assert RUNG.violations(config, 232448) == []
+    assert config.TM * config.wmiter % 4
+    A, B, _ = operands(50, 36, 19)
+    same_bits(sgemm(RUNG, config, A, B)[0], reference(A, B))
 
 
 @pytest.mark.sampled(every=5)

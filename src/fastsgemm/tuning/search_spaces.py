@@ -70,7 +70,7 @@ class Space:
 
     @property
     def picked(self) -> tuple[Config, ...]:
-        """Configs that are tried beside the grid, because no refinement leads to them; ``generic.json`` lists them."""
+        """Configs that are tried beside the grid; ``generic.json`` lists them. No refinement leads to most of them."""
         return database.candidates(self.name, "picked")
 
     def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
