@@ -3,7 +3,7 @@
 // FFMA reads three registers and each of the two register banks gives one a cycle, so one operand should be
 // the same as in the instruction before.
 //   ORDER 0  row by row                        1  serpentine by rows: every second row backwards
-//         2  serpentine by columns             3  strips of four rows, serpentine by columns inside
+//         2  serpentine by columns             3  strips of up to four rows, serpentine by columns inside
 //         4  as 1, the last row first          5  as 0, the last row first
 #pragma once
 
@@ -12,9 +12,8 @@ __device__ __forceinline__ void outer_product(float (&acc)[ROWS][COLS], const fl
                                               const float (&b)[COLS]) {
     constexpr int STRIP = ORDER == 3 ? 4 : ORDER == 2 ? ROWS : 1;  // rows walked together, down each column
     constexpr bool TURNS = ORDER != 0 && ORDER != 5;
-    static_assert(ROWS % STRIP == 0, "strips cover the thread tile");
 #pragma unroll
-    for (int s = 0; s < ROWS / STRIP; ++s) {
+    for (int s = 0; s < (ROWS + STRIP - 1) / STRIP; ++s) {
         const int strip = ORDER >= 4 ? ROWS - 1 - s : s;
 #pragma unroll
         for (int jj = 0; jj < COLS; ++jj) {
@@ -22,7 +21,7 @@ __device__ __forceinline__ void outer_product(float (&acc)[ROWS][COLS], const fl
 #pragma unroll
             for (int ii = 0; ii < STRIP; ++ii) {
                 const int i = strip * STRIP + (jj % 2 ? STRIP - 1 - ii : ii);
-                acc[i][j] = __fmaf_rn(a[i], b[j], acc[i][j]);
+                if (i < ROWS) acc[i][j] = __fmaf_rn(a[i], b[j], acc[i][j]);
             }
         }
     }

@@ -7,7 +7,8 @@
 // store. The other kind goes the same way or, with ASYNC, by cp.async past the registers. With ASYNC the
 // first kind goes past them too, one float at a time (VEC = 1): cp.async can write each float anywhere, which
 // transposes without a store. A team of neighbouring threads shares a line of the tile, so that the vectors
-// of a thread lie at fixed distances.
+// of a thread lie at fixed distances. Threads that are left over, where teams cannot share the lines out,
+// copy nothing.
 //
 // Traits:
 //   TILE_MN, TILE_K  extent of the tile in m (or n) and k
@@ -15,7 +16,7 @@
 //   VEC              floats per read, 1, 2 or 4: address, ld and contiguous extent are multiples of VEC
 //   GUARDED          the tile may reach past the matrix in m (or n), and what is past it is not read
 //   ASYNC            copy by cp.async
-//   THREADS          threads that share the tile
+//   THREADS          threads of the block
 //   PAD              floats at the end of each line in shared memory
 //   STEPS            steps of arithmetic that a thread has for each tile, among which a copy can be spread
 //   LAST             steps at the end of a tile during which the stage of the next tile is read already
@@ -35,31 +36,34 @@ __device__ constexpr int smaller(int x, int y) {
     return x < y ? x : y;
 }
 
+// The largest number that divides `whole` and is at most `limit`.
+__device__ constexpr int divisor(int whole, int limit) {
+    int found = smaller(whole, limit);
+    while (whole % found) --found;
+    return found;
+}
+
 template <class Traits>
 struct PipelinedCopy {
     static constexpr int TILE_MN = Traits::TILE_MN, TILE_K = Traits::TILE_K, VEC = Traits::VEC;
     static constexpr bool K_CONTIGUOUS = Traits::K_CONTIGUOUS, GUARDED = Traits::GUARDED;
     static constexpr bool ASYNC = Traits::ASYNC;
     static constexpr int STEPS = Traits::STEPS, LAST = Traits::LAST, SPREAD = Traits::SPREAD;
-    static constexpr int LINES = K_CONTIGUOUS ? TILE_MN : TILE_K;             // in global memory
-    static constexpr int VECTORS = (K_CONTIGUOUS ? TILE_K : TILE_MN) / VEC;   // a line
-    static constexpr int THREADS = smaller(Traits::THREADS, LINES *VECTORS);  // those with a share
-    static constexpr int COUNT = LINES * VECTORS / THREADS;                   // vectors a thread
+    static constexpr int LINES = K_CONTIGUOUS ? TILE_MN : TILE_K;            // in global memory
+    static constexpr int VECTORS = (K_CONTIGUOUS ? TILE_K : TILE_MN) / VEC;  // a line
     // A team reads at least a sector of each line and writes shared memory without conflicts: in a transposed
-    // tile, neighbours in k are PAD banks apart.
-    static constexpr int TEAM =
-        smaller(VECTORS, larger(THREADS / LINES, 32 / (K_CONTIGUOUS ? Traits::PAD : 1) / VEC));
-    static constexpr int PER_LINE = VECTORS / TEAM;             // vectors of a thread on one line
-    static constexpr int OWN_LINES = COUNT / PER_LINE;          // lines of a thread
-    static constexpr bool TRANSPOSED = K_CONTIGUOUS && !ASYNC;  // in registers
-    static constexpr int LINE_DISTANCE =
-        TRANSPOSED ? 1 : THREADS / TEAM;              // from one of its lines to its next
-    static constexpr int LD = TILE_MN + Traits::PAD;  // floats from one k to the next
+    // tile, neighbours in k are PAD banks apart. It is smaller where so many threads do not divide a line.
+    static constexpr int TEAM = divisor(VECTORS, larger(smaller(Traits::THREADS, LINES *VECTORS) / LINES,
+                                                        32 / (K_CONTIGUOUS ? Traits::PAD : 1) / VEC));
+    static constexpr int TEAMS = divisor(LINES, Traits::THREADS / TEAM);
+    static constexpr int THREADS = TEAMS * TEAM;                  // those with a share
+    static constexpr int COUNT = LINES * VECTORS / THREADS;       // vectors a thread
+    static constexpr int PER_LINE = VECTORS / TEAM;               // vectors of a thread on one line
+    static constexpr int OWN_LINES = COUNT / PER_LINE;            // lines of a thread
+    static constexpr bool TRANSPOSED = K_CONTIGUOUS && !ASYNC;    // in registers
+    static constexpr int LINE_DISTANCE = TRANSPOSED ? 1 : TEAMS;  // from one of its lines to its next
+    static constexpr int LD = TILE_MN + Traits::PAD;              // floats from one k to the next
     static_assert(VEC == 1 || VEC == 2 || VEC == 4, "operands are read 4, 8 or 16 bytes at a time");
-    static_assert(COUNT * VEC * THREADS == TILE_MN * TILE_K,
-                  "every thread with a share copies the same number of vectors");
-    static_assert(VECTORS % TEAM == 0 && THREADS % TEAM == 0 && OWN_LINES * (THREADS / TEAM) == LINES,
-                  "teams share the lines of the tile out");
     static_assert(!(ASYNC && K_CONTIGUOUS && VEC > 1), "a vector is transposed in registers");
 
     const float *source;  // this thread's first vector of the next tile
@@ -96,7 +100,7 @@ struct PipelinedCopy {
     static __device__ __forceinline__ unsigned offset(int i) { return 4 * (k_of(i) * LD + mn_of(i)); }
     __device__ __forceinline__ const float *vector(int i) const { return source + across(i) * ld + along(i); }
 
-    // Whether this thread has a share of the tile. A tile of a few rows has fewer vectors than threads.
+    // Whether this thread has a share of the tile.
     static __device__ __forceinline__ bool has_share() {
         return THREADS == Traits::THREADS || threadIdx.x < THREADS;
     }

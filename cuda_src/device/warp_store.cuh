@@ -12,6 +12,7 @@ struct WarpStore {
     static constexpr int TM = Traits::TM, TN = Traits::TN, WNITER = Traits::WNITER;
     static constexpr int WSUBM = Traits::WSUBM, WSUBN = Traits::WSUBN;
     static constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
+    static_assert(32 % TN == 0, "the lanes of a warp store whole thread tiles of a row");
     // One row of every lane in one sub-tile: result j of lane L lies at j * LD + L. It is written float by
     // float (see device/partial_accumulators.cuh for why); neighbours in C then lie in different banks.
     static constexpr int LD = 32 + 32 / TN;

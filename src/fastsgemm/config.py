@@ -437,7 +437,7 @@ class _WarpTileConfig(VectorizedConfig):
 
     @property
     def _prefetches(self) -> bool:
-        """Whether every thread holds its share of the next tile in registers."""
+        """Whether threads hold their shares of the next tile in registers."""
         raise NotImplementedError
 
     def _tile_violations(self) -> list[Violation]:
@@ -531,56 +531,27 @@ class PipelinedConfig(_WarpTileConfig):
         if self.threads:
             found += self._copy_violations()
         if not found:
-            found = self._team_violations() + self._step_violations() + self.order_violations()
+            found = self._step_violations() + self.order_violations()
             if self.STAGES > self.FEWEST_STAGES and self.CP_ASYNC != 2:
                 limit = f"2 where STAGES is above {self.FEWEST_STAGES}"
                 found.append(Violation("CP_ASYNC", limit, f"CP_ASYNC={self.CP_ASYNC} STAGES={self.STAGES}"))
         return found + self._shared_violations(shared_limit) + self._register_violations()
 
     def _copy_violations(self) -> list[Violation]:
-        """Return the rules of vectors, and that a tile is as many for each thread, or fewer than threads."""
-        found, threads = [], self.threads
-        for name in ("BK", "BM", "BN", "TM", "TN"):
+        """Return the rules for whole vectors. A tile need not share out evenly: threads left over copy nothing."""
+        found = []
+        for name in ("BK", "BM", "BN", "TM"):
             extent = getattr(self, name)
-            small = name in ("BM", "TM", "TN") and extent in WIDTHS
+            small = name in ("BM", "TM") and extent in WIDTHS
             if extent % VECTOR and not small:
                 limit = f"a multiple of {VECTOR}, the floats of a 128-bit load" + (
                     "" if name in ("BK", "BN") else ", or 1 or 2"
                 )
                 found.append(Violation(name, limit, str(extent)))
-        for name, value in (("BM * BK", self.BM * self.BK), ("BK * BN", self.BK * self.BN)):
-            for width in WIDTHS:
-                step = width * threads
-                if value // width > threads and value % step:
-                    limit = f"at most or a multiple of {step}, the floats that the {threads} threads load at a time"
-                    found.append(Violation(name, limit, str(value)))
-                    break
+        if WARP % self.TN:
+            limit = f"a divisor of {WARP}, the lanes of a warp, which store whole thread tiles of a row of C"
+            found.append(Violation("TN", limit, str(self.TN)))
         return found
-
-    def _team_violations(self) -> list[Violation]:
-        """Return the first copy of a tile that the threads cannot divide evenly: a team of threads copies a line."""
-        of_block = self.threads
-        for name, extent, thread_tile in (("BM", self.BM, self.TM), ("BN", self.BN, self.TN)):
-            transposed = (name, extent, "BK", self.BK, WARP // PAD, WIDTHS)
-            scattered = (name, extent, "BK", self.BK, WARP // min(PAD, thread_tile), WIDTHS[:1])  # by cp.async
-            straight = ("BK", self.BK, name, extent, WARP, WIDTHS)
-            for lines_name, lines, line_name, line, least, widths in (transposed, scattered, straight):
-                for width in widths:
-                    vectors = line // width
-                    if not vectors:
-                        continue  # a column of so few rows is read in narrower vectors
-                    threads = min(of_block, lines * vectors)  # a tile of a few rows has no vectors for all
-                    team = min(vectors, max(threads // lines, least // width))
-                    if vectors % team:
-                        limit = f"a multiple of {team}, the threads that copy a line of {vectors} vectors"
-                        return [Violation(f"{line_name} / {width}", limit, str(vectors))]
-                    if threads % team:
-                        return [self._threads_must_be(f"a multiple of {team}, the threads that copy a line of a tile")]
-                    if lines % (threads // team):
-                        at_a_time = threads // team
-                        limit = f"a multiple of {at_a_time}, the lines that {threads} threads copy at a time"
-                        return [Violation(lines_name, limit, str(lines))]
-        return []
 
     def _step_violations(self) -> list[Violation]:
         """Return the rules of a thread's steps of a tile, and of what the stages must have room for after the last."""

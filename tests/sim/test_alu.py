@@ -99,6 +99,13 @@ def test_wide_products(t, a, b, c):
     assert _run(f"mul.hi.{t}", a, b) == _wrap(a * b >> _width(t), t)
 
 
+@given(patterns, patterns, patterns)
+def test_dot_products_of_halves(a, b, c):
+    a, b, c = (_wrap(x, "u32") for x in (a, b, c))
+    expected = c + a % 2**16 * (b % 2**8) + (a >> 16) * (b // 2**8 % 2**8)
+    assert _run("dp2a.lo.u32.u32", a, b, c) == _wrap(expected, "u32")
+
+
 @pytest.mark.parametrize("t", alu.INTEGERS)
 @given(patterns, patterns, st.integers(0, 80))
 def test_shifts_and_mad(t, a, b, count):

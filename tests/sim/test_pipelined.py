@@ -104,11 +104,19 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
     assert report.total.stores["C"].bytes == report.total.loads["C"].bytes == 4 * C.size
 
 
-@pytest.mark.sampled(every=13)  # of twelve: the first
+UNEVEN = [
+    dataclasses.replace(SMALL, BM=96, BN=96, BK=24, TM=8, TN=4, WM=32, WN=96, WNITER=3, CP_ASYNC=1, SPREAD=2),
+    # Of 64 threads, 40 share out the 16-byte reads of A and 48 those of B.
+    *(dataclasses.replace(SMALL, BM=80, BN=48, TM=2, TN=2, WM=40, WN=48, WNITER=3, CP_ASYNC=how) for how in (0, 1, 2)),
+]
+
+
+@pytest.mark.sampled(every=13)
 @pytest.mark.parametrize("size", [(97, 99, 53), (100, 192, 48), (98, 194, 50)], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_tiles_may_be_three_times_a_power_of_two(layout, size, reference):
-    config = dataclasses.replace(SMALL, BM=96, BN=96, BK=24, TM=8, TN=4, WM=32, WN=96, WNITER=3, CP_ASYNC=1, SPREAD=2)
+@pytest.mark.parametrize("config", UNEVEN, ids=str)
+def test_tiles_may_have_sides_that_threads_cannot_share_out_evenly(config, layout, size, reference):
+    assert RUNG.violations(config, 232448) == []
     M, N, K = size
     A, B, C = operands(M, N, K)
     expected = reference(A, B, 1.5, 0.5, C)
@@ -253,6 +261,15 @@ def test_every_order_of_the_outer_product(order, fragments, reference):
         expected = reference(A, B, 1.5, 0.5, C)
         sgemm(RUNG, config, A, B, 1.5, 0.5, C)
         same_bits(C, expected)
+
+
+@pytest.mark.parametrize(("WM", "TM"), [(8, 2), pytest.param(24, 2, marks=pytest.mark.slow)])
+def test_strips_of_rows_that_are_not_four(WM, TM, reference):
+    config = dataclasses.replace(SMALL, ORDER=3, BM=2 * WM, WM=WM, TM=TM)
+    assert RUNG.violations(config, 232448) == []
+    assert config.TM * config.wmiter % 4
+    A, B, _ = operands(50, 36, 19)
+    same_bits(sgemm(RUNG, config, A, B)[0], reference(A, B))
 
 
 @pytest.mark.sampled(every=5)

@@ -527,7 +527,8 @@ def test_what_is_compiled_for_an_anchor_has_tiles_of_about_its_size(problem, fit
 )
 def test_a_tile_is_less_than_twice_a_product_of_a_batch_that_fills_the_device(batch, sides):
     """Not smaller for the number of products: the tiles of one count."""
-    drawn = of_suitable_size(PIPELINED.candidates(DEVICE.shared_limit), Problem(20, 20, 64, batch=batch), 132)
+    grid = [config for config in PIPELINED.candidates(DEVICE.shared_limit) if config not in PIPELINED.picked]
+    drawn = of_suitable_size(grid, Problem(20, 20, 64, batch=batch), 132)
     assert {config.BM for config in drawn} == {config.BN for config in drawn} == sides
 
 
@@ -627,6 +628,13 @@ def test_a_block_of_rung_10_has_about_as_many_rows_as_there_are(shape, rows):
     tried = [c for c in SKINNY.candidates(232448) if worth_trying(c, Problem(*shape, 1000))]
     assert {config.BM for config in tried} == rows
     assert all(worth_trying(config, Problem(*shape, 1000)) for config in PIPELINED.quick)
+
+
+@pytest.mark.parametrize(("problem", "small"), [(Problem(1024, 1024, 64), True), (Problem(4096, 4096, 64), False)])
+def test_sliced_k_is_tried_on_a_large_c_only_with_many_results_a_thread(problem, small):
+    few = PipelinedConfig(32, 32, 32, 4, 4, 16, 32, 1, SLICED_K=2)  # 16 results a thread
+    many = PipelinedConfig(48, 128, 16, 4, 4, 48, 64, 2, SLICED_K=2)  # 96
+    assert (worth_trying(few, problem), worth_trying(many, problem)) == (small, True)
 
 
 def test_the_default_of_a_tuned_device_is_the_quicker_rung(evaluator, go):

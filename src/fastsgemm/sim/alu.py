@@ -104,6 +104,12 @@ def _permute(a: Array, b: Array, selector: Array) -> Array:
     return result
 
 
+def _dot_of_halves(a: Array, b: Array, c: Array) -> Array:
+    """Add to c the two halves of a, times the two low bytes of b (dp2a)."""
+    half, byte, low = np.uint32(16), np.uint32(8), np.uint32(255)
+    return c + (a & np.uint32(65535)) * (b & low) + (a >> half) * (b >> byte & low)
+
+
 def _leading_zeros(a: Array) -> Array:
     """Count the zero bits above the highest set bit; 32 for zero (clz)."""
     zeros = np.full(a.shape, 32, np.uint32)
@@ -162,6 +168,7 @@ def _integer_operations() -> dict[str, Operation]:
         if t.startswith("s"):
             table[f"neg.{t}"] = Operation((t,), t, np.negative)
             table[f"abs.{t}"] = Operation((t,), t, np.abs)
+    table["dp2a.lo.u32.u32"] = Operation(("u32", "u32", "u32"), "u32", _dot_of_halves)
     for name in ("min", "max"):
         table[f"{name}.relu.s32"] = Operation(("s32", "s32"), "s32", _not_negative(table[f"{name}.s32"].compute))
     return table

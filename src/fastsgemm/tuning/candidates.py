@@ -11,11 +11,11 @@ from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import cost_model
+from fastsgemm.heuristics import cost_model, database
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
-_MOST_SLICED = 1024  # tiles of C; with more of them blocks fill the device, and sliced-K is not tried
+_MOST_SLICED = 1024  # tiles of C; with more of them blocks fill the device, and sliced-K needs another reason
 _FINEST = 16  # tiles of C per multiprocessor; configs with more tiles are tried only if no other config is left
 _COARSEST = 4  # a tile must have fewer than this many times the rows and the columns of C
 _COARSEST_OF_MANY = 2  # the same for a batch that fills the device, where what a tile computes beside C takes time
@@ -25,12 +25,16 @@ _FILLED = 2  # blocks per multiprocessor that fill a device
 def worth_trying(config: Config, problem: Problem) -> bool:
     """Whether a config can be fast on a problem, judged by sliced-K and, for rung 10, by the rows of a tile.
 
-    Sliced-K pays only where C has few tiles. A tile of rung 10 should have about as many rows as C.
+    Sliced-K pays where C has few tiles, and where it lets each thread of a small tile compute many results. A tile of
+    rung 10 should have about as many rows as C.
     """
     if isinstance(config, SkinnyConfig):
         rows = min(problem.M, problem.N, rungs.NARROW)
         return rows / 4 <= config.BM < 2 * rows
-    return config.sliced_k == 1 or tiles(config, problem) <= _MOST_SLICED
+    if config.sliced_k == 1 or tiles(config, problem) <= _MOST_SLICED:
+        return True
+    results = config.sliced_k * config.BM * config.BN // config.threads
+    return results >= database.search_limits().least_thread_results
 
 
 def distinct(configs: Sequence[Config], problem: Problem) -> list[Config]:

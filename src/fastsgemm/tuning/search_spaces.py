@@ -39,7 +39,7 @@ class Space:
     name : str
     rung : str
     grid : mapping of str to tuple of int
-        The values of each constant. Every legal combination that can be fast is tried.
+        The values of each constant. Every legal combination is tried that by the rules of thumb can be fast.
     refined : tuple of mapping of str to tuple of int
         Further values, one mapping for each step of refinement. Every combination of them is applied to the best
         configs of the step before.
@@ -70,7 +70,7 @@ class Space:
 
     @property
     def picked(self) -> tuple[Config, ...]:
-        """Configs that are tried beside the grid, because no refinement leads to them; ``generic.json`` lists them."""
+        """Configs that are tried beside the grid; ``generic.json`` lists them. No refinement leads to most of them."""
         return database.candidates(self.name, "picked")
 
     def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
@@ -100,10 +100,13 @@ class Space:
 
 @database.kept
 def _configs_of_any_device(space: Space) -> tuple[Config, ...]:
-    """Return the configs of a space that can be fast and that are legal with unlimited shared memory."""
+    """Return the picked configs of a space, and those of its grid that are legal and can be fast.
+
+    Shared memory is unlimited here.
+    """
     rung = rungs.find(space.rung)
-    drawn = (*space.picked, *_draw(rung, space.grid))
-    return tuple(config for config in drawn if not rung.violations(config, sys.maxsize) and _sensible(config))
+    drawn = _draw(rung, space.grid)
+    return (*space.picked, *(one for one in drawn if not rung.violations(one, sys.maxsize) and _sensible(one)))
 
 
 def _draw(rung: Rung, grid: Mapping[str, tuple[int, ...]]) -> Iterator[Config]:
@@ -121,7 +124,7 @@ def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Any
 
 
 def _sensible(config: Config) -> bool:
-    """Whether a legal config can be fast enough to be worth compiling."""
+    """Whether a legal config of a grid is worth compiling, by rules of thumb. Some picked configs break them."""
     threads, limits = config.threads, database.search_limits()
     if threads > limits.most_threads:
         return False
