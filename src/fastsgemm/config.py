@@ -424,6 +424,11 @@ class _WarpTileConfig(VectorizedConfig):
         return self.BM // self.WM * (self.BN // self.WN) * WARP
 
     @property
+    def thread_results(self) -> int:
+        """Results of C that a thread computes."""
+        return self.WM * self.WN // WARP
+
+    @property
     def wmiter(self) -> int:
         """Sub-tiles of a warp tile along m; 0 where the constants do not give a whole number."""
         area = WARP * self.TM * self.TN * self.WNITER
@@ -527,9 +532,7 @@ class PipelinedConfig(_WarpTileConfig):
         return self.CP_ASYNC == 0
 
     def _block_violations(self, shared_limit: int) -> list[Violation]:
-        found = self._thread_violations()
-        if self.threads:
-            found += self._copy_violations()
+        found = self._thread_violations() + self._copy_violations()
         if not found:
             found = self._step_violations() + self.order_violations()
             if self.STAGES > self.FEWEST_STAGES and self.CP_ASYNC != 2:
@@ -538,15 +541,12 @@ class PipelinedConfig(_WarpTileConfig):
         return found + self._shared_violations(shared_limit) + self._register_violations()
 
     def _copy_violations(self) -> list[Violation]:
-        """Return the rules for whole vectors. A tile need not share out evenly: threads left over copy nothing."""
+        """Return the rules of reads and stores. A tile need not share out evenly: threads left over copy nothing."""
         found = []
         for name in ("BK", "BM", "BN", "TM"):
-            extent = getattr(self, name)
-            small = name in ("BM", "TM") and extent in WIDTHS
-            if extent % VECTOR and not small:
-                limit = f"a multiple of {VECTOR}, the floats of a 128-bit load" + (
-                    "" if name in ("BK", "BN") else ", or 1 or 2"
-                )
+            extent, or_small = getattr(self, name), ", or 1 or 2" if name in ("BM", "TM") else ""
+            if extent % VECTOR and not (or_small and extent in WIDTHS):
+                limit = f"a multiple of {VECTOR}, the floats of a 128-bit load{or_small}"
                 found.append(Violation(name, limit, str(extent)))
         if WARP % self.TN:
             limit = f"a divisor of {WARP}, the lanes of a warp, which store whole thread tiles of a row of C"

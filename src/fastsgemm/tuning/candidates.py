@@ -31,10 +31,10 @@ def worth_trying(config: Config, problem: Problem) -> bool:
     if isinstance(config, SkinnyConfig):
         rows = min(problem.M, problem.N, rungs.NARROW)
         return rows / 4 <= config.BM < 2 * rows
-    if config.sliced_k == 1 or tiles(config, problem) <= _MOST_SLICED:
+    if not isinstance(config, PipelinedConfig) or config.SLICED_K == 1:
         return True
-    results = config.sliced_k * config.BM * config.BN // config.threads
-    return results >= database.search_limits().least_thread_results
+    many_results = config.thread_results >= database.search_limits().least_thread_results
+    return many_results or tiles(config, problem) <= _MOST_SLICED
 
 
 def distinct(configs: Sequence[Config], problem: Problem) -> list[Config]:

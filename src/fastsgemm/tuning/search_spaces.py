@@ -185,9 +185,8 @@ def _for_large_tiles(config: WarptiledConfig | PipelinedConfig, limits: SearchLi
     """Whether a large tile has large thread tiles, without which it is no faster than a small one."""
     if isinstance(config, PipelinedConfig) and config.TM < 8:
         return False
-    slices = config.sliced_k
-    enough = limits.least_thread_results * config.threads <= slices * config.BM * config.BN
-    return enough and limits.most_unsliced_k * slices >= config.BK
+    enough = limits.least_thread_results <= config.thread_results
+    return enough and limits.most_unsliced_k * config.sliced_k >= config.BK
 
 
 CLASSIC = Space(
