@@ -7,8 +7,9 @@
 //   only its own elements. What whole tiles leave of K is multiplied last, or first with PEEL = 1.
 // - Sliced-K (SLICED_K > 1): groups of threads, the slices, share out the steps of each tile. Split-K:
 //   part p has blocks of its own and writes the sums of its k_chunk steps to C + p * split_stride.
-// - PARTIAL_ACCUMULATORS divides a sum into several chains of FMAs, for less rounding error; SEGMENT says
-//   how long each is, see docs/order-of-summation.md. Else an undivided K is one chain, as in rungs 1 to 8.
+// - With CHAINS = 1, a sum is made up of chains of k_chain FMAs each, for less rounding error or for the
+// order
+//   of docs/order-of-summation.md. Else an undivided K is one chain, as in rungs 1 to 8.
 // Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see device/pipelined_copy.cuh), else 1.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
@@ -28,18 +29,17 @@ constexpr int CP_ASYNC = 1;    // operands copied by cp.async (sm_80): 0 none, 1
 constexpr int SPREAD = 0;  // how a copy is spread over a tile's steps: 0, 1, 2, see device/pipelined_copy.cuh
 constexpr int STAGES = 2;  // tiles in shared memory: 2, or 3 and more with CP_ASYNC = 2
 constexpr int SLICED_K = 1;  // groups of threads that share out the steps of each tile: 1, 2, 4, 8
-constexpr int PARTIAL_ACCUMULATORS = 1;  // chains of FMAs in a sum, approximately: 1 to 16
-constexpr int SEGMENT = 0;  // steps of k in each chain of FMAs: a multiple of BK; 0: PARTIAL_ACCUMULATORS
-constexpr int PAD = 4;      // floats after a line of a transposed tile, to spread its stores over the banks
-constexpr int TRANS_A = 0;  // 1: A is column-major, see device/operand.cuh
-constexpr int TRANS_B = 0;  // 1: B is column-major
-constexpr int VEC_A = 1;    // floats per read of A: 1, 2, 4
-constexpr int VEC_B = 1;    // floats per read of B: 1, 2, 4
-constexpr int VEC_C = 1;    // floats per store of C: 1, 4
-constexpr int GUARD = 0;    // 1: M < BM or N < BN, and the copies check the edges
-constexpr int PEEL = 0;     // 1: the end of K, behind a whole tile or more, is multiplied first
-constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
-constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int CHAINS = 0;    // 1: a sum has several chains, see device/partial_accumulators.cuh
+constexpr int PAD = 4;       // floats after a line of a transposed tile, to spread its stores over the banks
+constexpr int TRANS_A = 0;   // 1: A is column-major, see device/operand.cuh
+constexpr int TRANS_B = 0;   // 1: B is column-major
+constexpr int VEC_A = 1;     // floats per read of A: 1, 2, 4
+constexpr int VEC_B = 1;     // floats per read of B: 1, 2, 4
+constexpr int VEC_C = 1;     // floats per store of C: 1, 4
+constexpr int GUARD = 0;     // 1: M < BM or N < BN, and the copies check the edges
+constexpr int PEEL = 0;      // 1: the end of K, behind a whole tile or more, is multiplied first
+constexpr int BATCHED = 0;   // 1: the grid has several products, see device/batch.cuh
+constexpr int SOURCE = 0;    // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 // constants:end
 
 #include "device/dependent_launch.cuh"
@@ -75,8 +75,6 @@ static_assert(THREADS <= 1024, "at most 1024 threads a block");
 static_assert(STAGES == 2 || CP_ASYNC == 2, "more than two stages are copied past the registers");
 static_assert(BK % SLICED_K == 0 && STEPS % larger(FRAGMENTS, 2) == 0 && STEPS >= 2 * larger(FRAGMENTS, 2),
               "fragments of the next tile's first steps land where it looks for them, copies before that");
-static_assert(!SEGMENT || (SEGMENT % BK == 0 && SLICED_K * PARTIAL_ACCUMULATORS == 1 && !PEEL),
-              "a segment is whole tiles in ascending k");
 
 // What the headers of this rung are templates on.
 struct CopyTraits {
@@ -102,7 +100,6 @@ struct Traits {
     static constexpr int TM = ::TM, TN = ::TN, WNITER = ::WNITER, STAGES = ::STAGES;
     static constexpr int WSUBM = WM / WMITER, WSUBN = WN / WNITER;  // rows and columns of a sub-tile
     static constexpr int ROWS = WMITER * TM, COLS = WNITER * TN;    // of C, per thread
-    static constexpr int PARTIAL_ACCUMULATORS = ::PARTIAL_ACCUMULATORS, SEGMENT = ::SEGMENT;
     static constexpr int TILE_A_BYTES = 4 * BK * (BM + A::PAD);
     static constexpr int STAGE_BYTES = TILE_A_BYTES + 4 * BK * (BN + B::PAD);
     static constexpr int SCRATCH_BYTES = 2 * STAGE_BYTES;  // of shared memory that the main loop leaves free
@@ -171,7 +168,8 @@ __device__ __forceinline__ void multiply_end(Stages<Traits> &stages, float (&acc
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                        long long ldc, int k_chunk, long long split_stride, BatchAndSource<SOURCE> batch) {
+                        long long ldc, int k_chunk, long long split_stride, int k_chain,
+                        BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
     let_dependents_begin();  // reduce_parts, which adds up the parts, or the second share of a C that was cut
@@ -195,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 
     const int k_tiles = depth / BK, end = depth % BK;  // whole tiles of BK steps, and steps that remain
     const bool peel = PEEL && end;  // saves a wait, but the main loop of a large tile is slower
-    const int chain_length = partial.chain_length(k_tiles);
+    const int chain_length = CHAINS ? k_chain / BK : k_tiles;  // in tiles
     if (k_tiles) {
         stages.fill(k_tiles, peel, end);
         if (peel) {
@@ -211,10 +209,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         int tiles_left = k_tiles - 1;  // after this one
         do {
             tiles_left = main_loop(stages, acc, tiles_left, max(tiles_left + 1 - chain_length, 0));
-            // The end of K belongs to the last segment, unless that is complete.
-            const bool apart = end && !PEEL && (!SEGMENT || k_tiles % chain_length == 0);
-            if (partial.SEVERAL && (tiles_left >= 0 || apart)) partial.end_chain(acc);
-        } while (partial.SEVERAL && tiles_left >= 0);
+            // The end of K belongs to the last chain, unless that is complete.
+            const bool apart = end && !PEEL && k_tiles % chain_length == 0;
+            if (CHAINS && (tiles_left >= 0 || apart)) partial.end_chain(acc);
+        } while (CHAINS && tiles_left >= 0);
         if (AHEAD) __syncthreads();  // the fragments read ahead may come from the stage that is written next
         copy_a.source += copy_a.next_tile;
         copy_b.source += copy_b.next_tile;
@@ -225,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         __syncthreads();
         multiply_end(stages, acc, end);
     }
-    if (partial.SEVERAL) partial.add_to(acc);
+    if (CHAINS) partial.add_to(acc);
     if constexpr (SLICED_K > 1) SlicedK<Traits>::add_up(shared, acc, slice);
     C += part * split_stride;
     const OldValues<SOURCE> old(batch);

@@ -212,11 +212,12 @@ def product_kernel(constants):
 def parts_kernel(constants):
     """The same for a rung that splits K: which part a block computes follows from the grid."""
 
-    def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, k_chunk, split_stride, blocks, source=None):
+    def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, k_chunk, split_stride, *k_chain, blocks, source=None):
         A = at(pa, (M, K), (1, lda) if constants.TRANS_A else (lda, 1))
         B = at(pb, (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1))
         trans_c = getattr(constants, "TRANS_C", 0)  # rung 9 does not have it
         parts, rest = divmod(blocks, -(-int(M) // constants.BM) * -(-int(N) // constants.BN))
+        assert all(steps > 0 and steps % constants.BK == 0 for steps in k_chain)  # of rung 9
         assert rest == 0 and parts * k_chunk >= K and (source is None or parts == 1)
         for part in range(parts):
             steps = slice(min(part * k_chunk, K), min((part + 1) * k_chunk, K))

@@ -285,9 +285,9 @@ BROKEN = [
      "a divisor of 32, the lanes of a warp, which store whole thread tiles of a row of C", "12",
      "store whole thread tiles of a row"),
     ("pipelined", dataclasses.replace(PIPELINED, BK=24, SEGMENT=1024), "SEGMENT", "a multiple of BK = 24", "1024",
-     "a segment is whole tiles"),
+     None),
     ("pipelined", dataclasses.replace(PIPELINED, BK=16, SLICED_K=2, SEGMENT=1024), "SLICED_K",
-     "1 where SEGMENT gives each segment of K one chain of FMAs", "2", "a segment is whole tiles"),
+     "1 where SEGMENT gives each segment of K one chain of FMAs", "2", None),
     ("skinny", dataclasses.replace(SKINNY, BM=3), "BM", "a power of two up to 32", "3", "stay in registers"),
     ("skinny", dataclasses.replace(SKINNY, BM=64), "BM", "a power of two up to 32", "64", "stay in registers"),
     ("skinny", dataclasses.replace(SKINNY, BN=34), "BN", "a multiple of TN = 4", "34", "threads cover the block tile"),
@@ -399,16 +399,18 @@ def test_a_family_declares_the_constants_and_the_defaults_of_its_kernel(file, fa
     block = re.search("(constants:begin|ifndef CONSTANTS).*?(constants:end|#endif)", text, re.DOTALL)[0]
     declared = {name: int(value) for name, value in re.findall(r"^constexpr int (\w+) = (-?\d+);", block, re.MULTILINE)}
     of_operands = {"TRANS_A", "TRANS_B", "TRANS_C", "VEC_A", "VEC_B", "VEC_C", "GUARD", "PEEL", "BATCHED", "SOURCE"}
-    assert {*family.declared()} - {"SPLIT_K"} == declared.keys() - of_operands - {
+    of_launches = {"SPLIT_K", *(["SEGMENT", "PARTIAL_ACCUMULATORS"] if family is PipelinedConfig else [])}
+    assert {*family.declared()} - of_launches == declared.keys() - of_operands - {
         "PAD",
         "K_GROUP",
         "MAX_ALTERNATED",
         "MAX_PASS",
+        "CHAINS",
         *(["SEGMENT"] if family is SkinnyInOrderConfig else []),
     }
     defaults = {f.name: f.default for f in dataclasses.fields(family) if f.default is not dataclasses.MISSING}
     if family is not Fp16x3Config:  # whose tile was measured to be the best on an H200
-        assert defaults == {name: declared.get(name, 1) for name in defaults}
+        assert defaults == {name: declared.get(name, int(name != "SEGMENT")) for name in defaults}
 
 
 FP16X3 = [

@@ -1,33 +1,22 @@
 // Rung 9: partial accumulators. The rounding error of a chain of FMAs grows with its length, so a long sum is
-// made of several short chains: PARTIAL_ACCUMULATORS of them, or one for each segment of K. When one ends,
-// every thread adds its accumulators to those that it keeps in shared memory, and starts again from zero. So
-// the sums of the chains are added in the order of k. A second set of accumulators does not fit into the
-// registers, and shared memory is used only a few times in all. Each thread has a place of its own, so no
-// barrier is needed.
+// made of several short chains. When one ends, every thread adds its accumulators to those that it keeps in
+// shared memory, and starts again from zero. So the sums of the chains are added in the order of k. A second
+// set of accumulators does not fit into the registers, and shared memory is used only a few times in all.
+// Each thread has a place of its own, so no barrier is needed.
 //
-// Traits: BK, PARTIAL_ACCUMULATORS, SEGMENT (steps of k, or 0), THREADS, ROWS, COLS (of accumulators per
-// thread).
+// Traits: THREADS, ROWS, COLS (of accumulators per thread).
 #pragma once
 #include "device/shared_memory.cuh"
 
 template <class Traits>
 struct PartialAccumulators {
-    static constexpr int COUNT = Traits::PARTIAL_ACCUMULATORS, ROWS = Traits::ROWS, COLS = Traits::COLS;
-    static constexpr bool SEVERAL = COUNT > 1 || Traits::SEGMENT;
-    // The shortest chain, in tiles of K: at least 16 steps of k, or adding up would cost too much.
-    static constexpr int SHORTEST = (16 + Traits::BK - 1) / Traits::BK;
+    static constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
 
     unsigned kept;     // [ROWS][COLS][THREADS] in shared memory, from this thread's first on
     bool any = false;  // whether anything was kept yet
 
     explicit __device__ __forceinline__ PartialAccumulators(const float *kept)
         : kept(shared_address(kept + threadIdx.x)) {}
-
-    // Return how many tiles of K one chain spans, of `k_tiles` in all.
-    static __device__ __forceinline__ int chain_length(int k_tiles) {
-        if (Traits::SEGMENT) return Traits::SEGMENT / Traits::BK;
-        return COUNT > 1 ? max((k_tiles + COUNT - 1) / COUNT, SHORTEST) : k_tiles;
-    }
 
     // Float by float: vectors would tie neighbouring accumulators to neighbouring registers, and the compiler
     // could no longer keep the main loop free of register-bank conflicts.

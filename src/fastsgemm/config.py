@@ -33,6 +33,7 @@ MAX_SKINNY = 32  # rows of a block of rung 10
 WARPGROUP = 128  # threads
 ROWS_PER_WARPGROUP = 64  # of C, that a warpgroup of rung 11 multiplies
 SEGMENT = 1024  # steps of k in a segment, version 1 of docs/order-of-summation.md
+MOST_CHAINS = 64  # of FMAs that a block of rung 9 adds up for an element
 
 
 class Violation(Struct, frozen=True):
@@ -488,7 +489,7 @@ class PipelinedConfig(_WarpTileConfig):
     SPREAD: Annotated[int, Constant("of a copy over the steps of a tile: 0 at once, 1, 2", (0, 1, 2))] = 0
     STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", (2, 3, 4, 6, 8))] = 2
     SLICED_K: Annotated[int, Constant("groups of threads that share out the steps of a tile", (1, 2, 4, 8))] = 1
-    PARTIAL_ACCUMULATORS: Annotated[int, Constant("chains of FMAs of a sum, about", (1, 2, 4, 8, 16))] = 1
+    PARTIAL_ACCUMULATORS: Annotated[int, Constant("chains of FMAs of a sum, about", most=MOST_CHAINS)] = 1
     SEGMENT: Segment = 0
     SPLIT_K: SplitK = 1
 
@@ -498,8 +499,19 @@ class PipelinedConfig(_WarpTileConfig):
 
     @cached_property
     def kernel(self) -> "Self":
-        """The config without split-K. Where that shares out segments, a block has only one and does not add them up."""
-        return self if self.SPLIT_K == 1 else self.replace(SPLIT_K=1, SEGMENT=0)
+        """The config without split-K. Of several chains, a kernel is told how long they are when it is launched."""
+        return self.replace(SPLIT_K=1, SEGMENT=0, PARTIAL_ACCUMULATORS=2 if self.adds_chains else 1)
+
+    @property
+    def compiled(self) -> dict[str, int]:
+        """The constants that the kernel is compiled for."""
+        found = super().compiled | {"CHAINS": int(self.adds_chains)}
+        return {name: value for name, value in found.items() if name not in ("SEGMENT", "PARTIAL_ACCUMULATORS")}
+
+    @property
+    def adds_chains(self) -> bool:
+        """Whether a block adds up several chains of FMAs, in shared memory."""
+        return self.PARTIAL_ACCUMULATORS > 1 or (self.SEGMENT > 0 and self.SPLIT_K == 1)
 
     @property
     def sliced_k(self) -> int:
@@ -523,8 +535,7 @@ class PipelinedConfig(_WarpTileConfig):
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block, in bytes: the stages, and the finished chains of every thread."""
-        several = self.PARTIAL_ACCUMULATORS > 1 or (self.SEGMENT and self.SPLIT_K == 1)
-        finished = self.BM * self.BN * self.SLICED_K if several else 0
+        finished = self.BM * self.BN * self.SLICED_K if self.adds_chains else 0
         return 4 * (self.STAGES * self.BK * (self.BM + PAD + self.BN + PAD) + finished)
 
     @property
@@ -605,6 +616,11 @@ class SkinnyConfig(Config):
         return self.BK // self.TK
 
     @property
+    def partial_accumulators(self) -> int:
+        """The accumulators of each result."""
+        return 2 if self.TK > K_GROUP and self.BM * self.TN <= MAX_ALTERNATED else 1
+
+    @property
     def threads(self) -> int:
         """Threads of a block."""
         return self.BN // self.TN * self.sliced_k
@@ -627,9 +643,7 @@ class SkinnyConfig(Config):
     @property
     def least_registers(self) -> int:
         """A lower bound of the registers of a thread."""
-        sums = self.BM * self.TN
-        if self.TK > K_GROUP and sums <= MAX_ALTERNATED:
-            sums *= 2
+        sums = self.BM * self.TN * self.partial_accumulators
         return sums + self.TK * self.TN + K_GROUP + BOOKKEEPING_REGISTERS
 
     def _tile_violations(self) -> list[Violation]:

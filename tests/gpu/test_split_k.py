@@ -90,7 +90,7 @@ def test_chains_are_added_up_in_the_order_that_is_promised(torch, layout, chains
         a, b, c, *stored = operands(torch, layout, M, N, K)
         tiles = K // 16
         chain = 16 * max(1, -(-tiles // chains))
-        ends = [peeled(config, K) + end for end in (*range(chain, 16 * tiles, chain), 16 * tiles)] + [K]
+        ends = [peeled(config, K) + end for end in range(chain, 16 * tiles + 1, chain)] + [K]
         total = 0.0
         for first, last in itertools.pairwise([0, *ends]):
             if first < last:

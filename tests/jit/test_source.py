@@ -64,11 +64,11 @@ def test_rungs_without_vectors_have_no_vector_constants():
 def test_fields_that_are_none_and_fields_of_another_name(configs):
     config = configs["pipelined"]
     found = constants(source.generate(find("pipelined"), config, Variant()))
-    assert (found["STAGES"], found["SLICED_K"], found["PARTIAL_ACCUMULATORS"]) == (2, 1, 1)
+    assert (found["STAGES"], found["SLICED_K"], found["CHAINS"]) == (2, 1, 0)
     assert found["CP_ASYNC"] == config.CP_ASYNC
     config = dataclasses.replace(config, STAGES=3, SLICED_K=2, PARTIAL_ACCUMULATORS=4)
     found = constants(source.generate(find("pipelined"), config, Variant()))
-    assert (found["STAGES"], found["SLICED_K"], found["PARTIAL_ACCUMULATORS"]) == (3, 2, 4)
+    assert (found["STAGES"], found["SLICED_K"], found["CHAINS"]) == (3, 2, 1)
 
 
 @pytest.mark.parametrize(

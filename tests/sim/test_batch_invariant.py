@@ -175,7 +175,8 @@ def test_nothing_but_the_last_segment_is_short():
     assert [grid.split(config, K) for K in (1, 1024, 1025, 10**6)] == [(1, 8), (1, 1024), (1, 1032), (1, 10**6)]
     split = config.replace(SPLIT_K=2)
     assert [grid.split(split, K) for K in (1, 1024, 1025, 10**6)] == [(1, 1024), (1, 1024), (2, 1024), (977, 1024)]
-    assert split.kernel == config.replace(SEGMENT=0)  # a block has one segment
+    assert not split.adds_chains and split.kernel == config.replace(SEGMENT=0)  # a block has one segment
+    assert config.adds_chains and config.kernel == config.replace(SEGMENT=0, PARTIAL_ACCUMULATORS=2)
     assert config.shared_bytes - split.shared_bytes == 4 * 32 * 32
     assert split.shared_bytes == split.kernel.shared_bytes
 

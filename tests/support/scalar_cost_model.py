@@ -15,7 +15,7 @@ from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import blocks, split, tiles
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import database
+from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.database_entries import Curve, Fitted
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
@@ -46,6 +46,13 @@ def accumulators_factor(config: Config, K: int, fitted: Fitted, own: float = 0.0
     chains = split(config, K)[0] * config.PARTIAL_ACCUMULATORS
     four = ((own or fitted.accumulators_cost) - 1) * fitted.accumulators_steps / max(K, _LEAST_STEPS)
     return 1 + chains / 4 * four
+
+
+def has_too_few_chains(config: Config, problem: Problem, fitted: Fitted) -> bool:
+    """Return whether sums have fewer chains than they need, with a config of rung 9 or 10."""
+    alternated = 2 if isinstance(config, SkinnyConfig) and config.TK > 4 and config.BM * config.TN <= 16 else 1
+    chains = getattr(config, "PARTIAL_ACCUMULATORS", alternated) * config.sliced_k * split(config, problem.K)[0]
+    return chains < partial_accumulators.chains_needed(problem, fitted)
 
 
 def loads(blocks_per_sm: int) -> list[float]:

@@ -27,10 +27,19 @@ def test_fitted_numbers_have_the_units_that_their_lines_state(texts, shipped):
     assert lines["packing an operand of no elements, µs"] == f"{1e3 * fitted['packing_ms']:g} | nothing is packed"
     rates = [f"{one['reduction_bytes_per_ms'] * 1e3 / 1e12:g}" for one in (fitted, generic)]
     assert lines["rate of that kernel, TB/s read and written"] == " | ".join(rates)
-    elements, [[steps, chains], *_] = fitted["long_sums"][0]
-    needs = lines[f"chains of a sum of a C of at most {elements:,} elements"]
-    assert needs.startswith(f"{chains} from K = {steps}, ")
-    assert lines["chains of a sum of a larger C"].startswith(f"{fitted['long_sums'][-1][1][0][1]} from K = ")
+
+
+def test_chains_are_those_of_the_file(texts, shipped):
+    sums = shipped["fitted"]["long_sums"]
+    of_layouts, of_rows = (
+        [line[2:-2].split(" | ") for line in table.splitlines()] for table in texts["tuning-chains"].split("\n\n")
+    )
+    assert of_layouts[0] == ["elements of C", "NN", "NT", "TN", "TT"] and len(of_layouts) - 2 == len(sums["NN"])
+    assert of_rows[0][1:] == ["one row or column", "2 to 11 rows"] and len(of_rows) - 2 == len(sums["row"])
+    assert of_layouts[2][0] == f"at most {sums['NN'][0][0]:,}" and of_layouts[-1][0] == of_rows[-1][0] == "more"
+    steps, chains = sums["rows"][0][1][-1]
+    assert 4096 < steps <= 16384 and of_rows[2][2].endswith(f" / {chains}")
+    assert of_layouts[-1][2] == "1 / 1 / 1 / 1" and not sums["NT"][-1][1]  # one chain, however deep
 
 
 def test_the_spread_of_the_curves_is_that_of_the_file(texts, shipped):

@@ -15,6 +15,7 @@ from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choose, cost_model, database, database_reading
+from fastsgemm.heuristics.partial_accumulators import chains_needed
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import problem_sets, tuner
@@ -582,8 +583,12 @@ def test_configs_with_short_chains_are_looked_at_however_many_quicker_ones_err_m
 
 
 def test_without_cublas_the_length_of_k_decides(evaluator, go):
-    long, short = go([(4096, 4096, 2048), (4096, 4096, 128)], rung="pipelined").tuned
-    assert (long.config.PARTIAL_ACCUMULATORS, short.config.PARTIAL_ACCUMULATORS) == (4, 1)
+    evaluator.formula = lambda config, _: config.SLICED_K * config.SPLIT_K  # without these a sum is one chain
+    long, short = go([(4096, 4096, 2048, "TN"), (4096, 4096, 128, "TN")], rung="pipelined").tuned
+    needed = chains_needed(long.problem, database.fitted("sm_90"))
+    one = long.config
+    assert one.PARTIAL_ACCUMULATORS == -(-needed // (one.SLICED_K * one.SPLIT_K)) > 1
+    assert short.config.PARTIAL_ACCUMULATORS == 1
 
 
 def test_a_run_that_ends_while_it_times_partial_accumulators_stores_nothing_slower(

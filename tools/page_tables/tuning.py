@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from fastsgemm.heuristics import database, fp16x3_rates
-from fastsgemm.heuristics.database_entries import GENERIC, Fitted
+from fastsgemm.heuristics.database_entries import GENERIC, Fitted, Needs
 from fastsgemm.heuristics.fp16x3_rates import Tile
+from fastsgemm.heuristics.partial_accumulators import DOTS
+from fastsgemm.problem import LAYOUTS as OPERAND_LAYOUTS
 from fastsgemm.tuning import tuner
 from page_tables.markdown import header, line
 
 ARCH = "sm_90"  # the only architecture with measurements
+SHOWN_K = (256, 1024, 4096, 16384)
+LAYOUTS = {layout: layout for layout in OPERAND_LAYOUTS}
+ROWS = {"row": "one row or column", "rows": f"2 to {DOTS} rows"}
 _CURVES_OF = "pipelined"
 
 
@@ -19,6 +24,7 @@ def texts() -> dict[str, str]:
     return {
         "tuning-limits": _limits(),
         "tuning-fitted": "\n".join(_fitted()),
+        "tuning-chains": "\n".join([*_chains(LAYOUTS), "", *_chains(ROWS)]),
         "tuning-curves": _curves(),
         "fp16x3-tiles": "\n".join(_tiles()),
     }
@@ -48,10 +54,6 @@ def _fitted() -> list[str]:
         ("steps of k at which that holds", lambda one: f"{one.accumulators_steps:,}"),
         ("most tiles of K for which the ragged end of K comes first", lambda one: str(one.peeled_tiles)),
     ]
-    rows += [
-        (_long(elements), lambda one, elements=elements: _needs(dict(one.long_sums).get(elements, ())))
-        for elements, _ in here.long_sums
-    ]
     return [
         *header("fitted number", _device(), "architectures without measurements"),
         *(line(what, shown(here), shown(others)) for what, shown in rows),
@@ -63,13 +65,19 @@ def _if_packed(fitted: Fitted, value: float) -> str:
     return f"{value:g}" if fitted.packing_bytes_per_ms else "nothing is packed"
 
 
-def _long(elements: int | None) -> str:
-    size = "a larger C" if elements is None else f"a C of at most {elements:,} elements"
-    return f"chains of a sum of {size}"
+def _chains(kinds: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each size of C: how many chains sums of some K need, for each kind of problem."""
+    sums = database.fitted(ARCH).long_sums
+    yield from header("elements of C", *kinds.values())
+    sizes = [elements for elements, _ in sums[next(iter(kinds))]]
+    for size in sizes:
+        needs = (dict(sums[kind])[size] for kind in kinds if size in dict(sums[kind]))
+        cells = (" / ".join(str(_most(pairs, K)) for K in SHOWN_K) for pairs in needs)
+        yield line("more" if size is None else f"at most {size:,}", *cells)
 
 
-def _needs(needs: tuple[tuple[int, int], ...]) -> str:
-    return ", ".join(f"{chains} from K = {steps:,}" for steps, chains in needs)
+def _most(needs: Needs, K: int) -> int:
+    return max((chains for steps, chains in needs if steps <= K), default=1)
 
 
 def _device() -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fastsgemm import rungs
-from fastsgemm.config import Config
+from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, BatchAndSource, Source
@@ -49,6 +49,8 @@ class KernelLaunch(Struct, frozen=True):
         Steps of k in each part; the last may have fewer.
     parts_apart : int
         Elements between the partial sums of two neighbouring parts.
+    chain : tuple of numpy.int32
+        Steps of k in each chain of FMAs, on a rung that can add several up, else nothing.
     strides_c : (int, int)
         Elements from one row of C to the next, and from one column to the next, in the kernel's order.
     batch : Batch
@@ -71,6 +73,7 @@ class KernelLaunch(Struct, frozen=True):
     ldc: int
     chunk: np.int32
     parts_apart: int
+    chain: tuple[np.int32, ...]
     strides_c: tuple[int, int]
     batch: Batch = ONE_PRODUCT
     source: Source | None = None
@@ -90,7 +93,7 @@ class KernelLaunch(Struct, frozen=True):
         if self.swap_ab:
             a, b = b, a
         given = (self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc)
-        parts = (self.chunk, self.parts_apart) if self.rung.splits else ()
+        parts = (self.chunk, self.parts_apart, *self.chain) if self.rung.splits else ()
         return (*given, *parts, self._last(self.batch, source))
 
     @property
@@ -110,7 +113,7 @@ class KernelLaunch(Struct, frozen=True):
         batch = replace(self.batch, c=self._sums_apart)
         return (
             self.M, self.N, K, _ONE, a, self.lda, b, self.ldb, _ZERO, workspace, int(self.N),
-            self.chunk, self.parts_apart, batch,
+            self.chunk, self.parts_apart, *self.chain, batch,
         )  # fmt: skip
 
     def reduction_arguments(self, workspace: Any, c: Any, alpha: Any, beta: Any, source: Any = None) -> tuple[Any, ...]:
@@ -291,6 +294,7 @@ def kernel_launch(arch: str, rung: Rung, config: Config, call: Call) -> KernelLa
         call.ldc,
         np.int32(chunk),
         problem.M * problem.N,
+        (np.int32(grid.chain(config, problem.K)),) if isinstance(config, PipelinedConfig) else (),
         call.strides_c,
         call.batch,
         call.source,

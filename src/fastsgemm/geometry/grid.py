@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm.config import Config
+from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.errors import ShapeError
 from fastsgemm.problem import Problem
 
@@ -17,6 +17,7 @@ REDUCTION = {"THREADS": 256, "PARTIAL_SUMS": 8, "SERIAL_PARTS": 8, "ELEMENTS": 4
 # Constants of reduce_segments.cu.
 SEGMENT_REDUCTION = {"THREADS": 256, "GROUPS": 8, "SERIAL_PARTS": 16, "READS": 16}
 
+_SHORTEST = 16  # steps of k in a chain: adding up shorter ones would cost too much
 _ZERO = np.float32(0.0)
 _MINUS_ZERO = np.float32(-0.0)  # as alpha it adds nothing to beta * C, not even the sign of a zero
 _NO_STEPS = np.int32(0)
@@ -32,6 +33,15 @@ def split(config: Config, K: int) -> tuple[int, int]:
     tile = config.tile_k
     chunk = max(1, -(-K // (tile * config.split_k))) * tile
     return max(1, -(-K // chunk)), chunk
+
+
+def chain(config: PipelinedConfig, K: int) -> int:
+    """Return the steps of k of each chain of FMAs in a part of K: whole tiles, of at least 16 steps."""
+    if config.segment:
+        return config.segment
+    tile = config.tile_k
+    tiles = min(K, split(config, K)[1]) // tile
+    return tile * max(-(-tiles // config.PARTIAL_ACCUMULATORS), -(-_SHORTEST // tile))
 
 
 def steps(K: Any, alpha: Any, beta: Any) -> tuple[Any, Any]:

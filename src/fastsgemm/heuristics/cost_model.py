@@ -201,16 +201,22 @@ class CostModel:
         if at.options.split:
             count = count.take(at.options.of)
         ms = self._times_at(problem, at, count)
-        if accumulators:
-            ms = self._with_accumulators(problem, at, ms)
         if at.options.split:
             np.putmask(ms, count >= at.most_tiles, np.inf)
-        return ms
+        return self._with_accumulators(problem, at, ms) if accumulators else ms
 
     def _with_accumulators(self, problem: Problem, at: AtK, ms: Floats) -> Floats:
-        """Return times with the cost of the partial accumulators that the problem needs."""
+        """Return times with the cost of the partial accumulators that the problem needs.
+
+        They are infinite where a sum would still have too few chains, if any option has enough.
+        """
         needed = partial_accumulators.chains_needed(problem, self._fitted)
-        return ms * at.slowdown(needed, problem.layout) if needed > 1 else ms
+        if needed == 1:
+            return ms
+        slowdown, short = at.slowdown(needed, problem.layout)
+        ms = ms * slowdown
+        accurate: Floats = np.where(short, np.inf, ms)
+        return accurate if np.minimum.reduce(accurate) < np.inf else ms
 
     def _times_at(self, problem: Problem, at: AtK, count: Floats) -> Floats:
         """Return the time of options with so many tiles each; infinite where a grid cannot have as many."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from fastsgemm.config import Config
 from fastsgemm.problem import LAYOUTS, Problem
@@ -21,6 +21,7 @@ _MOST = 1e30  # of a stored number: the product of several is still a float64
 Least0 = Annotated[float, Meta(ge=0.0, le=_MOST)]
 Factor = Annotated[float, Meta(ge=1e-30, le=_MOST)]
 Factors = tuple[tuple[Factor, Factor], tuple[Factor, Factor]]
+Needs = tuple[tuple[int, int], ...]  # steps of k, and how many chains a sum of so many needs
 
 
 class Tools(Struct, frozen=True):
@@ -239,9 +240,10 @@ class Fitted(Struct, frozen=True):
     accumulators_steps : int
         Steps of k at which that and `Curve.accumulators_cost` hold. With more, the ends of the chains take a smaller
         share of the time.
-    long_sums : tuple of (int or None, tuple of (int, int))
-        Pairs of elements of C and of what sums need, by ascending elements. For a C of at most so many elements (None:
-        any number) each pair of steps of k and of chains says how many chains a sum of at least so many steps needs.
+    long_sums : dict
+        For each kind of problem (see `fastsgemm.heuristics.partial_accumulators.kind`) pairs of elements of C and of
+        what sums need, by ascending elements. For a C of at most so many elements (None: any number) each pair of steps
+        of k and of chains says how many chains a sum of at least so many steps needs.
     reduction_ms : float
         Least time of the second kernel of split-K.
     reduction_ms_per_part : float
@@ -263,7 +265,7 @@ class Fitted(Struct, frozen=True):
 
     accumulators_cost: float = 1.0
     accumulators_steps: int = 1
-    long_sums: tuple[tuple[int | None, tuple[tuple[int, int], ...]], ...] = ()
+    long_sums: dict[str, tuple[tuple[int | None, Needs], ...]] = field(default_factory=dict)
     reduction_ms: float = 0.0
     reduction_ms_per_part: float = 0.0
     reduction_bytes_per_ms: float = 1e12

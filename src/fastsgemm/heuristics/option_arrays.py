@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastsgemm.config import Config
 from fastsgemm.heuristics import database, partial_accumulators, probes
@@ -62,10 +63,9 @@ class Configs:
         self.reduction_ms = floats(one.reduction_ms for one in of_arch)
         self.reduction_ms_per_part = floats(one.reduction_ms_per_part for one in of_arch)
         self.reduction_rate = floats(one.reduction_bytes_per_ms for one in of_arch)
-        # The chains of each part of K, where partial accumulators can make more of them, and what each of these costs.
-        self.chains = floats(
-            c.sliced_k if partial_accumulators.can_accumulate(c, shared_limit) else np.inf for c in configs
-        )
+        # The chains of each part of K, and how many times as many partial accumulators can make, and what each costs.
+        self.chains = floats(map(partial_accumulators.chains_of, configs))
+        self.most_accumulators = floats(partial_accumulators.most(c, shared_limit) for c in configs)
         costs = np.array([fit.curve.accumulators_cost for fit in fits]).T
         self.per_chain = dict(zip(EVERY_LAYOUT, partial_accumulators.per_chain(costs, fitted), strict=True))
         self.calibration = floats(fit.curve.calibration for fit in fits)
@@ -111,7 +111,6 @@ class Options:
 
     def __init__(self, every: Configs, numbers: Sequence[int], most_blocks: float) -> None:
         self.every, self.of = every, np.tile(np.arange(len(every.fits)), len(numbers))
-        fewer, more = partial_accumulators.ACCUMULATORS
         parts = np.repeat(numbers, len(every.fits)).astype(np.float64)
         most_tiles = [most_blocks / FEWER[PARTS.index(number)] if number > 1 else np.inf for number in numbers]
         self.most_tiles = np.repeat(most_tiles, len(every.fits))
@@ -124,11 +123,8 @@ class Options:
         self.reduction = np.where(parts > 1, every.reduction_ms[self.of], 0.0)
         self.reduction_per_part = np.where(parts > 1, every.reduction_ms_per_part[self.of], 0.0)
         self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
-        self.chains = every.chains[self.of]
-        self.accumulators = {
-            layout: [each * costs[self.of] for each in (fewer, more - fewer)]
-            for layout, costs in every.per_chain.items()
-        }
+        self.chains, self.most_accumulators = every.chains[self.of], every.most_accumulators[self.of]
+        self.per_chain = {layout: costs[self.of] for layout, costs in every.per_chain.items()}
         self.full = every.full[self.of]
         place = every.place[self.of]
         self._place = place.astype(np.float64)
@@ -257,15 +253,18 @@ class AtK:
             found = self._lines[ragged] = LinesAtK(self.options.lines[ragged], self._depth, self._short)
         return found
 
-    def slowdown(self, needed: int, layout: str) -> Floats:
-        """Return the cost of the partial accumulators that configs get where a sum needs so many chains."""
-        chains = self._count * self.options.chains
-        fewer, more = self.options.accumulators[layout]
-        found: Floats = fewer * (chains < needed)
-        found += more * (chains < needed / partial_accumulators.ACCUMULATORS[0])
-        found *= self._count / max(self._K, partial_accumulators.LEAST_STEPS)
+    def slowdown(self, needed: int, layout: str) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the cost of the partial accumulators that configs get where a sum needs so many chains.
+
+        The second array says where they cannot make as many.
+        """
+        options = self.options
+        accumulators = np.ceil(needed / (self._count * options.chains))
+        found: Floats = np.minimum(accumulators, options.most_accumulators)
+        found *= found > 1.0
+        found *= options.per_chain[layout] * (self._count / max(self._K, partial_accumulators.LEAST_STEPS))
         found += 1.0
-        return found
+        return found, accumulators > options.most_accumulators
 
     def reduction(self, size: float) -> Floats:
         """Return the time of adding up parts of a C of so many bytes."""

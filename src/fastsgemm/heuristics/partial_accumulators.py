@@ -2,8 +2,8 @@
 
 A sum of K steps in n chains of equal length errs like sqrt(K / n), within a few per cent: ours and that of cuBLAS. So
 the errors of cuBLAS say how many chains it uses, and n / 1.44 chains err at most 1.2 times as much. How many that is
-depends on the size of C, because cuBLAS shares out K where tiles of C do not fill the device. The numbers are data of
-the architecture; see `fastsgemm.heuristics.database_entries.Fitted`. On a few problems cuBLAS has more chains.
+depends on layout and size of C, because cuBLAS shares out K where tiles of C do not fill the device. The numbers are
+data of the architecture; see `fastsgemm.heuristics.database_entries.Fitted`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fastsgemm.config import Config, PipelinedConfig
+from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import split
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.line_arrays import Floats
@@ -20,8 +20,10 @@ from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
 FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
+_TIMED = 4  # partial accumulators that the costs are for
 _MOST_CONFIGS = 4096  # of which answers are kept
-ACCUMULATORS = (4, 8)  # numbers of partial accumulators that are used; with more numbers, more kernels are compiled
+DOTS = 11  # rows of a C that cuBLAS computes by dot products, at most
+MOST = 16  # partial accumulators that are added to a config
 LEAST_STEPS = 256  # of k: with fewer, chains cost no larger share, because most of the time is what a block costs once
 
 
@@ -61,16 +63,41 @@ def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitte
     if needed == 1 or not can_accumulate(config, shared_limit):
         return config
     missing = -(-needed // (split(config, problem.K)[0] * config.sliced_k))
-    return config if missing == 1 else _accumulating(config, missing)
+    return config if missing == 1 else _accumulating(config, min(missing, MOST))
 
 
 def chains_needed(problem: Problem, fitted: Fitted) -> int:
     """Return how many chains a sum of the problem needs to err at most 1.2 times as much as that of cuBLAS."""
     size = problem.M * problem.N * problem.batch  # the products of a batch fill the device together
-    for elements, needs in fitted.long_sums:
+    for elements, needs in fitted.long_sums.get(kind(problem), ()):
         if elements is None or size <= elements:
             return max((chains for steps, chains in needs if steps <= problem.K), default=1)
     return 1
+
+
+def kind(problem: Problem) -> str:
+    """Return what of a problem, besides its extents, decides how many chains the sums of cuBLAS have.
+
+    That is its layout or, where cuBLAS has kernels for dot products, ``row`` for a C of one row or column, whose other
+    operand lies along k, and ``rows`` for one of few rows, where both operands do.
+    """
+    if problem.batch == 1:
+        if (problem.M == 1 and problem.layout[1] == "T") or (problem.N == 1 and problem.layout[0] == "N"):
+            return "row"
+        if 1 < problem.M <= DOTS and problem.layout == "NT":
+            return "rows"
+    return problem.layout
+
+
+def chains_of(config: Config) -> int:
+    """Return how many chains a sum of a part of K has, if no partial accumulators are added."""
+    own = config.partial_accumulators if isinstance(config, SkinnyConfig) else 1
+    return config.sliced_k * own
+
+
+def most(config: Config, shared_limit: int) -> int:
+    """Return how many partial accumulators a config can get; 1 if none."""
+    return MOST if can_accumulate(config, shared_limit) else 1
 
 
 @lru_cache(maxsize=_MOST_CONFIGS)
@@ -78,14 +105,12 @@ def can_accumulate(config: Config, shared_limit: int) -> bool:
     """Return whether a config without partial accumulators can get some."""
     if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS > 1:
         return False
-    return _accumulating(config, 1).shared_bytes <= shared_limit  # which the number does not change
+    return _accumulating(config, MOST).shared_bytes <= shared_limit  # which the number does not change
 
 
 @lru_cache(maxsize=_MOST_CONFIGS)
-def _accumulating(config: Config, least: int) -> Config:
-    """Return the config with at least so many partial accumulators, or as many as are used."""
-    fewer, more = ACCUMULATORS
-    return config.replace(PARTIAL_ACCUMULATORS=fewer if least <= fewer else more)
+def _accumulating(config: Config, count: int) -> Config:
+    return config.replace(PARTIAL_ACCUMULATORS=count)
 
 
 def per_chain(own: Floats, fitted: Fitted) -> Floats:
@@ -98,5 +123,5 @@ def per_chain(own: Floats, fitted: Fitted) -> Floats:
     fitted : Fitted
     """
     costs = np.where(own > 0.0, own, fitted.accumulators_cost)
-    found: Floats = (costs - 1.0) * fitted.accumulators_steps / ACCUMULATORS[0]
+    found: Floats = (costs - 1.0) * fitted.accumulators_steps / _TIMED
     return found
