@@ -51,6 +51,7 @@ constexpr int SOURCE = 0;    // 0: beta multiplies C; 1, 4: the source, read so 
 #include "device/raster.cuh"
 #include "device/sliced_k.cuh"
 #include "device/source.cuh"
+#include "device/thread_store.cuh"
 #include "device/warp_store.cuh"
 
 constexpr int THREADS_PER_SLICE = BM / WM * (BN / WN) * 32;  // one slice covers the block tile
@@ -233,16 +234,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         WarpStore<Traits>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own.m, own.n, M, N, alpha,
                                  beta, C, ldc, old);
     else
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i) {
-            const int m = tile.m + row + i / TM * Traits::WSUBM + i % TM;
-            if (m < own.m || m >= M) continue;
-#pragma unroll
-            for (int w = 0; w < WNITER; ++w) {
-                const int n = tile.n + col + w * Traits::WSUBN;
-                store_row<TN, VEC>(C + m * ldc + n, acc[i] + w * TN, N - n, alpha, beta, own.n - n, old, m,
-                                   n);
-            }
-        }
+        ThreadStore<Traits>::store(acc, tile.m + row, tile.n + col, own.m, own.n, M, N, alpha, beta, C, ldc,
+                                   old);
     end_after_launch_before();
 }

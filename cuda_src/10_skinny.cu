@@ -202,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                 [&](int adder) { return adders[adder * LD_ADDERS + place_of_sum(m, n) + j]; });
         const long long down = tile.m + m, right = tile.n + n;
         store_row<STORE_C, STORE_C>(C + (TRANS_C ? right * ldc + down : down * ldc + right), sum, STORE_C,
-                                    alpha, beta, 0, old, down, right);
+                                    alpha, beta, old, down, right);
     }
     end_after_launch_before();
 }

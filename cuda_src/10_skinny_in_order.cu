@@ -188,6 +188,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int n = tile.n + lane;
     if (threadIdx.x >= BN || n >= N) return;
     const long long place = TRANS_C ? n * ldc + tile.m : tile.m * ldc + n;
-    store_row<1, 1>(C + part * split_stride + place, &total, 1, alpha, beta, 0, OldValues<SOURCE>(batch),
-                    tile.m, n);
+    store_row<1, 1>(C + part * split_stride + place, &total, 1, alpha, beta, OldValues<SOURCE>(batch), tile.m,
+                    n);
 }

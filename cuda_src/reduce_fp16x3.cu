@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         sum[i] = scale_by_power(sum[i], row.exponent + column.exponent);
     }
     if (VEC_C == 4 && all) {
-        store_row<4, VEC_C>(c, sum, 4, alpha, beta, 0, old, m, n);
+        store_row<4, VEC_C>(c, sum, 4, alpha, beta, old, m, n);
     } else {
         const float *values = c;
         old.find(values, m, n);

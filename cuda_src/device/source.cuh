@@ -75,13 +75,13 @@ __device__ __forceinline__ float4 four_values(const float *old, long long step) 
         return make_float4(old[0], old[step], old[2 * step], old[3 * step]);
 }
 
-// COUNT neighbouring elements of one line of C from (m, n) on, of which the first `skip` are another block's
-// and those from `left` on lie past the matrix. VEC = 4 needs 16-byte alignment and multiples of 4 for both;
-// the host chooses VEC so that they are. The store_row of device/epilogue.cuh reads C itself; it does not
-// call this one, because the compiler would then order the instructions of rungs 6 and 8 differently.
+// COUNT neighbouring elements of one line of C from (m, n) on, of which those from `left` on lie past the
+// matrix. VEC = 4 needs 16-byte alignment and a multiple of 4 for `left`; the host chooses VEC so that it is.
+// The store_row of device/epilogue.cuh reads C itself; it does not call this one, because the compiler would
+// then order the instructions of rungs 6 and 8 differently.
 template <int COUNT, int VEC, class Old>
 __device__ __forceinline__ void store_row(float *c, const float *acc, int left, float alpha, float beta,
-                                          int skip, const Old &values, long long m, long long n) {
+                                          const Old &values, long long m, long long n) {
     static_assert(VEC == 1 || VEC == 4, "C is stored 4 or 16 bytes at a time");
     static_assert(COUNT % VEC == 0, "a row of the thread tile is whole vectors");
     const float *old = c;
@@ -89,7 +89,7 @@ __device__ __forceinline__ void store_row(float *c, const float *acc, int left, 
     const long long step = values.step();
 #pragma unroll
     for (int j = 0; j < COUNT; j += VEC) {
-        if (j < skip || j >= left) continue;
+        if (j >= left) continue;
         if constexpr (VEC == 4) {
             float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (beta != 0.0f) four = four_values<Old::VEC>(old + j * step, step);

@@ -6,6 +6,7 @@
 // Traits: TM, TN, WNITER, WSUBM, WSUBN, ROWS, COLS, THREADS_PER_SLICE, SCRATCH_BYTES (of shared memory).
 #pragma once
 #include "device/epilogue.cuh"
+#include "device/shared_memory.cuh"
 
 template <class Traits>
 struct WarpStore {
@@ -35,6 +36,21 @@ struct WarpStore {
     static constexpr int PASS_ROWS = rows_per_pass();
     static_assert(PASS_ROWS > 0, "a row of every thread fits into shared memory");
 
+    // Write the rows of a pass, from `first` on, to this lane's place in shared memory. Registers need fixed
+    // numbers, so this is written out for each pass. What follows is a loop over the passes.
+    static __device__ __forceinline__ void write_pass(unsigned mine, const float (&acc)[ROWS][COLS],
+                                                      int first) {
+#pragma unroll
+        for (int each = 0; each < ROWS; each += PASS_ROWS) {
+            if (first != each) continue;
+#pragma unroll
+            for (int e = 0; e < PASS_ROWS * COLS; ++e) {
+                const int i = e / COLS, j = e % COLS;
+                store_shared(mine + 4 * ((i * WNITER + j / TN) * PATCH + j % TN * LD), acc[each + i][j]);
+            }
+        }
+    }
+
     // Store the warp tile that begins at (m, n): what is from (first_m, first_n) on and inside the matrix. No
     // thread may still use `scratch` for anything else. Old is OldC or what it can be exchanged for.
     template <class Old>
@@ -46,23 +62,20 @@ struct WarpStore {
             scratch + threadIdx.x % Traits::THREADS_PER_SLICE / 32 * (PASS_ROWS * WNITER * PATCH);
         m += lane / ABREAST * TM;
         n += lane % ABREAST;
-#pragma unroll
+        float *line = C + m * ldc;  // goes on from row to row, which takes less than an address for each
+#pragma unroll 1
         for (int first = 0; first < ROWS; first += PASS_ROWS) {
             if (first) __syncwarp();  // the lanes have read the pass before
-#pragma unroll
-            for (int i = 0; i < PASS_ROWS; ++i)
-#pragma unroll
-                for (int j = 0; j < COLS; ++j)
-                    mine[(i * WNITER + j / TN) * PATCH + j % TN * LD + lane] = acc[first + i][j];
+            write_pass(shared_address(mine + lane), acc, first);
             __syncwarp();  // the lanes have written
             const float *const from = mine + lane % TN * LD + lane / TN;
             const auto store_rows = [&](bool reads_old) {
 #pragma unroll UNROLL
-                for (int i = 0; i < PASS_ROWS; ++i)
+                for (int i = 0; i < PASS_ROWS; ++i) {
 #pragma unroll
                     for (int e = 0; e < 32 * TN; e += 32) {
-                        const int row = m + (first + i) / TM * WSUBM + (first + i) % TM + e / WSUBN * TM;
-                        float *const c = C + row * ldc;
+                        const int row = m + e / WSUBN * TM;
+                        float *const c = line + e / WSUBN * TM * ldc;
 #pragma unroll
                         for (int w = 0; w < WNITER; ++w) {
                             const int col = n + w * WSUBN + e % WSUBN;
@@ -73,6 +86,10 @@ struct WarpStore {
                             c[col] = reads_old ? epilogue(alpha, sum, beta, old) : __fmul_rn(alpha, sum);
                         }
                     }
+                    const bool edge = (first + i + 1) % TM == 0;  // of the thread tile
+                    m += edge ? WSUBM - TM + 1 : 1;
+                    line += edge ? (WSUBM - TM + 1) * ldc : ldc;
+                }
             };
             if (beta == 0.0f)  // one branch here, and none for each element
                 store_rows(false);
