@@ -262,7 +262,7 @@ def _choose(known: _Knowledge, name: str | None, problem: Problem) -> Choice:
             found.append(Choice(best.fit.rung, best.config, PREDICTED, best.fit.curve, best.ms, look))
     if not found:
         found = [_nearest(known, rung, problem) for rung in suited]
-    return min(found, key=partial(_rank, problem))
+    return min(found, key=partial(_rank, problem)) if len(found) > 1 else found[0]
 
 
 def _options(known: _Knowledge, tier: _Tier, problem: Problem) -> tuple[Option, ...]:

@@ -2,18 +2,19 @@
 
 At a given load, the blocks of a grid over the multiprocessors, the time of a config is a straight line in K with a
 bend; `fastsgemm.heuristics.curve_fit` gives the lines. A prediction is arithmetic on NumPy arrays with an element for
-each number of parts of K and each config, so that a call on a new shape waits for about a hundred array operations and
-not for Python functions of each config. All configs go through the same arithmetic, whatever their rung.
+each config and each number of parts of K that it can have, so that a call on a new shape waits for about a hundred
+array operations and not for Python functions of each config. All configs go through the same arithmetic, whatever
+their rung.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastsgemm.config import Config
 from fastsgemm.geometry.grid import MAX_BLOCKS, tiles
@@ -22,15 +23,17 @@ from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.line_arrays import Floats
-from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, AtLoad, Configs, Options, least_depth, mixed
-from fastsgemm.heuristics.probes import STACKED
+from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, Configs, Options, least_depth, ragged_ends
+from fastsgemm.heuristics.probes import STACKED, TRANSACTION
 from fastsgemm.problem import Problem
 
 _MOST_WAVES = 8  # of blocks that split-K makes
 # Two predicted times that differ by less are equal: the model errs more than that.
 CLOSE = 1.02
-_MOST_DEPTHS = 32  # values of K, of which a model keeps what depends on K alone
+_MOST_ANSWERS = 4  # sets of options that a model keeps, and values of K; dropping what is long unused takes longer
 _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
+
+_Key = tuple[str, bool, tuple[int, ...], bytes]  # layout, swap_ab, kinds of operands, and which options
 
 
 def splits(config: Config, problem: Problem, multiprocessors: float) -> list[int]:
@@ -89,13 +92,13 @@ class CostModel:
     """
 
     def __init__(self, fits: Sequence[Fit], multiprocessors: float, shared_limit: int, fitted: Fitted) -> None:
-        self._every = Configs(fits, shared_limit, fitted)
+        self._every = Configs(fits, shared_limit, fitted, _MOST_WAVES * multiprocessors)
         self._sms = multiprocessors
-        self._most_blocks = _MOST_WAVES * multiprocessors
         self._shared_limit = shared_limit
         self._fitted = fitted
-        self._options: dict[tuple[int, ...], Options] = {}
-        self._at: dict[tuple[int, int], AtK] = {}
+        self._whole = np.arange(len(fits))  # the options that do not split K
+        self._options: dict[_Key, Options] = {}
+        self._at: dict[tuple[_Key, int, int | None], AtK] = {}
 
     def best(self, problem: Problem) -> Prediction | None:
         """Return the best config, or None if no config has a grid for the problem.
@@ -109,35 +112,47 @@ class CostModel:
             As the caller passes it.
         """
         if problem.K <= partial_accumulators.FEW:
-            return next(iter(self.ranking(problem)), None)
-        ms = self._times(problem)
+            quickest = None
+            for one in self._ranked(problem):
+                if not _splits_few(problem, one):
+                    return one
+                quickest = quickest or one
+            return quickest
+        places, ms = self._times(problem)
         least = float(np.minimum.reduce(ms))
         if least == np.inf:
             return None
         close = (ms <= CLOSE * least).nonzero()[0].tolist()
-        place = min(close, key=lambda place: (place % len(self._every.fits), ms[place]))
-        return self.prediction(problem, place, float(ms[place]))
+        at = min(close, key=lambda at: (places[at] % self._every.count, ms[at]))
+        return self.prediction(problem, int(places[at]), float(ms[at]))
 
     def ranking(self, problem: Problem) -> list[Prediction]:
         """Return each config with the SPLIT_K that gives its least time, the best first."""
-        ms = self._times(problem).reshape(-1, len(self._every.fits))
-        places = ms.argmin(axis=0) * ms.shape[1] + np.arange(ms.shape[1])
-        found = ((int(place), float(ms.flat[place])) for place in places)
-        ranked = [self.prediction(problem, place, least) for place, least in found if least < np.inf]
-        return sorted(ranked, key=lambda one: (_splits_few(problem, one), one.ms))
+        ranked = self._ranked(problem)
+        return sorted(ranked, key=lambda one: _splits_few(problem, one))
+
+    def _ranked(self, problem: Problem) -> Iterator[Prediction]:
+        """Yield each config with the SPLIT_K that gives its least time, the quickest first."""
+        places, ms = self._times(problem)
+        seen: set[int] = set()
+        for at in np.lexsort((places % self._every.count, ms)).tolist():
+            column = int(places[at]) % self._every.count
+            if column not in seen and ms[at] < np.inf:
+                seen.add(column)
+                yield self.prediction(problem, int(places[at]), float(ms[at]))
 
     def times(self, problem: Problem) -> list[tuple[Fit, int, float]]:
         """Return config, parts of K and predicted time in ms of every option, without the cost of accumulators."""
         found = []
-        for place, ms in enumerate(self._times(problem, accumulators=False).tolist()):
-            row, column = divmod(place, len(self._every.fits))
+        for place, ms in zip(*self._times(problem, accumulators=False), strict=True):
+            row, column = divmod(int(place), self._every.count)
             if ms < np.inf:
-                found.append((self._every.fits[column], PARTS[row], ms))
+                found.append((self._every.fits[column], PARTS[row], float(ms)))
         return found
 
     def prediction(self, problem: Problem, place: int, ms: float) -> Prediction:
-        """Return the option at a place in the order of `_times`: parts of K, then configs."""
-        row, column = divmod(place, len(self._every.fits))
+        """Return the option at a place in the order of parts of K, then of configs."""
+        row, column = divmod(place, self._every.count)
         fit = self._every.fits[column]
         config = _in_parts(fit.curve.config, PARTS[row]) if row else fit.curve.config
         faced = with_swap_ab(fit.rung, problem)
@@ -155,7 +170,7 @@ class CostModel:
 
     def of_tiles(self, problem: Problem, tiles: Floats) -> Floats:
         """Return the predicted time in ms of every config with K in one part, if it computed so many tiles of C."""
-        at = self._at_k(problem.K, 1)
+        at = self._at_k(problem, self._whole)
         return self._with_accumulators(problem, at, self._times_at(problem, at, tiles))
 
     def in_parts(self, problem: Problem, steps: int) -> list[float]:
@@ -164,24 +179,36 @@ class CostModel:
         It is infinite where a grid cannot have as many blocks.
         """
         one = steps >= problem.K
-        options = self._with((1,) if one else (2,))
-        at = AtK(options, problem.K, self._sms, None if one else steps)
-        ms: list[float] = self._times_at(problem, at, self._tiles(problem)[options.of]).tolist()
+        at = self._at_k(problem, self._whole if one else self._whole + self._every.count, None if one else steps)
+        ms: list[float] = self._times_at(problem, at, self._tiles(problem)).tolist()
         return ms
 
-    def _with(self, numbers: tuple[int, ...]) -> Options:
-        """Return the options with these numbers of parts."""
-        if numbers not in self._options:
-            self._options[numbers] = Options(self._every, numbers, self._most_blocks)
-        return self._options[numbers]
-
-    def _at_k(self, K: int, rows: int) -> AtK:
-        found = self._at.get((K, rows))
+    def _at_k(self, problem: Problem, places: NDArray[np.intp], part: int | None = None) -> AtK:
+        key = problem.layout, problem.N < problem.M, self._kinds(problem), places.tobytes()
+        found = self._at.get((key, problem.K, part))
         if found is None:
-            if len(self._at) >= _MOST_DEPTHS:
+            if len(self._at) >= _MOST_ANSWERS:
                 self._at.clear()
-            found = self._at[K, rows] = AtK(self._with(tuple(PARTS[:rows])), K, self._sms)
+            found = self._at[key, problem.K, part] = AtK(self._with(key, places), problem.K, self._sms, part)
         return found
+
+    def _with(self, key: _Key, places: NDArray[np.intp]) -> Options:
+        found = self._options.get(key)
+        if found is None:
+            if len(self._options) >= _MOST_ANSWERS:
+                self._options.clear()
+            found = self._options[key] = Options(self._every, places, *key[:3])
+        return found
+
+    def _kinds(self, problem: Problem) -> tuple[int, ...]:
+        """Return the kinds of operands whose times a prediction needs: 0 for aligned, 1 for ragged ones, or both."""
+        of_a, of_b = ragged_ends(problem)
+        of_c, turned = problem.N % TRANSACTION, problem.M % TRANSACTION
+        if not self._every.any_narrow:
+            turned = of_c
+        if not (of_a or of_b or of_c or turned):
+            return (0,)
+        return (1,) if of_a and of_b and of_c and turned and of_a != 2 != of_b else (0, 1)
 
     def _tiles(self, problem: Problem) -> Floats:
         """Return the number of tiles of C for each config; the products of a batch share the multiprocessors."""
@@ -189,21 +216,15 @@ class CostModel:
         count: Floats = np.ceil(problem.M / tall) * np.ceil(problem.N / wide) * problem.batch
         return count
 
-    def _times(self, problem: Problem, accumulators: bool = True) -> Floats:
-        """Return the time of each option; infinite where the problem rules it out.
+    def _times(self, problem: Problem, accumulators: bool = True) -> tuple[NDArray[np.intp], Floats]:
+        """Return the options of a problem, as places in the order of parts of K, then of configs, and their times.
 
-        Options are in the order of parts, then of configs. As many numbers of parts are looked at as the config with
-        the fewest tiles allows.
+        A time is infinite where a grid cannot have as many blocks.
         """
-        count = self._tiles(problem)
-        rows = bisect_left(FEWER, self._most_blocks / float(np.minimum.reduce(count)))
-        at = self._at_k(problem.K, min(rows, self._every.most_rows(problem.K)))
-        if at.options.split:
-            count = count.take(at.options.of)
-        ms = self._times_at(problem, at, count)
-        if at.options.split:
-            np.putmask(ms, count >= at.most_tiles, np.inf)
-        return self._with_accumulators(problem, at, ms) if accumulators else ms
+        tiles = self._tiles(problem)
+        at = self._at_k(problem, self._every.options(problem.K, tiles))
+        ms = self._times_at(problem, at, tiles)
+        return at.options.places, self._with_accumulators(problem, at, ms) if accumulators else ms
 
     def _with_accumulators(self, problem: Problem, at: AtK, ms: Floats) -> Floats:
         """Return times with the cost of the partial accumulators that the problem needs.
@@ -213,36 +234,34 @@ class CostModel:
         needed = partial_accumulators.chains_needed(problem, self._fitted)
         if needed == 1:
             return ms
-        slowdown, short = at.slowdown(needed, problem.layout)
+        slowdown, short = at.slowdown(needed)
         ms = ms * slowdown
         accurate: Floats = np.where(short, np.inf, ms)
         return accurate if np.minimum.reduce(accurate) < np.inf else ms
 
-    def _times_at(self, problem: Problem, at: AtK, count: Floats) -> Floats:
-        """Return the time of options with so many tiles each; infinite where a grid cannot have as many."""
+    def _times_at(self, problem: Problem, at: AtK, tiles: Floats) -> Floats:
+        """Return the time of options, given the tiles of each config; infinite where a grid cannot have as many."""
         M, N, every, options = problem.M, problem.N, self._every, at.options
-        swap_ab = N < M  # on the rungs for few rows
         large = M * N * problem.batch > MAX_BLOCKS
         if large:  # beyond 2^53 blocks, a float64 does not say how many are in the last wave
-            count = np.minimum(count, MAX_BLOCKS + 1.0)
-        at_load = AtLoad(at, count / at.sms, options.factors(problem.layout, swap_ab))
-        share = options.ragged_share(problem)
-        ms = mixed(at_load.steps, share)
+            tiles = np.minimum(tiles, MAX_BLOCKS + 1.0)
+        steps, few = at.times(tiles)
+        ms = options.mixed(steps, problem)
         if min(M, N) < every.largest:
-            tall, wide = every.extents[swap_ab]
-            ms = ms * np.where((tall > M) | (wide > N), every.guard, 1.0)[options.of]
+            tall, wide = every.extents[options.swap_ab]
+            ms *= np.where((tall > M) | (wide > N), every.guard, 1.0).take(options.of)
         if every.any_shared:
             high = np.minimum(np.ceil(min(M, N) / every.extents[False][0]), STACKED)
-            shared = (every.shared * (1.0 - 1.0 / high))[options.of]
-            alone = mixed(at_load.alone, share)
+            shared = (every.shared * (1.0 - 1.0 / high)).take(options.of)
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
-            ms = np.minimum(ms, np.maximum(ms * (1.0 - shared), alone))
-        ms += options.stored(at_load.few, problem, swap_ab)
+            alone = options.mixed(at.alone(), problem)
+            np.minimum(ms, np.maximum(ms * (1.0 - shared), alone), out=ms)
+        ms += options.stored(few, problem)
         np.maximum(ms, 4.0 * (M + N) * problem.batch * at.per_byte, out=ms)
         if options.split:
             ms += at.reduction(4.0 * M * N * problem.batch)
         if large:
-            np.putmask(ms, count > MAX_BLOCKS, np.inf)
+            np.putmask(ms, tiles.take(options.of) > MAX_BLOCKS, np.inf)
         return ms
 
 

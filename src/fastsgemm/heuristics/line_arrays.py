@@ -1,13 +1,13 @@
 """The lines in K of many configs as arrays, and the times of all waves that follow from them.
 
-Lines of aligned and of ragged operands are apart, because most problems need those of one kind. All arrays of options
-have one axis: with as few elements as here, an operation on arrays of different shapes takes several times as long.
+All arrays of options have one axis: with as few elements as here, an operation on arrays of different shapes takes
+several times as long, and one on twice as many elements hardly longer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -37,14 +37,14 @@ class Waves(NamedTuple):
         How much less than 1 the load of the last wave is, down to the lightest load.
     before : array
         Waves before the last one.
-    several : array
-        1 where there are any, else 0.
+    several : array of bool
+        Whether there are any.
     """
 
     place: NDArray[np.intp]
     lighter: Floats
     before: Floats
-    several: Floats
+    several: NDArray[np.bool_]
 
 
 def waves(load: Floats, full: Floats, first: Floats) -> Waves:
@@ -59,99 +59,102 @@ def waves(load: Floats, full: Floats, first: Floats) -> Waves:
     first : array
         The places of the options' first lines.
     """
-    before = np.ceil(load / full - (1.0 + _LEAST_WAVE))
-    last = np.minimum(load - before * full, full)
-    lighter = np.maximum(np.minimum(1.0 - last, 1.0 - 1.0 / SPARSE), 0.0)
-    return Waves((np.ceil(last) + first).astype(np.intp), lighter, before, np.minimum(before, 1.0))
+    before = load / full
+    before -= 1.0 + _LEAST_WAVE
+    np.ceil(before, out=before)
+    last = before * full
+    np.subtract(load, last, out=last)
+    np.minimum(last, full, out=last)
+    lighter = 1.0 - last
+    np.minimum(lighter, 1.0 - 1.0 / SPARSE, out=lighter)
+    np.maximum(lighter, 0.0, out=lighter)
+    np.ceil(last, out=last)
+    last += first
+    return Waves(last.astype(np.intp), lighter, before, before > 0.0)
+
+
+class Ends(NamedTuple):
+    """What the times of all waves take from lines that no load changes.
+
+    Attributes
+    ----------
+    lighter : array
+        What the lightest load takes less than a load of 1, for a whole block less.
+    wave : array
+        The time of a wave after the first.
+    first : array
+        How much longer the first one takes.
+    share : array
+        A later wave relative to the first: one that is not full takes this share of what it takes as the first.
+    """
+
+    lighter: Floats
+    wave: Floats
+    first: Floats
+    share: Floats
+
+    def all_waves(self, time: Floats, waves: Waves) -> Floats:
+        """Return the times of all waves, given those of the last ones at whole loads, which are overwritten."""
+        time += self.lighter * waves.lighter
+        several = time * self.share
+        several += self.first
+        several += self.wave * waves.before
+        return np.where(waves.several, several, time)
+
+
+def ends(full: Floats, wave: Floats, lighter: Floats) -> Ends:
+    """Return the ends, given the times of a full wave, of a later one and of the lightest load less that of 1."""
+    wave = np.maximum(wave, 0.0)
+    return Ends(lighter, wave, full - wave, wave / np.maximum(full, _LEAST_MS))
 
 
 class Lines:
-    """The lines of options for aligned or for ragged operands.
+    """The lines in K of configs, those of ragged operands after those of aligned ones.
 
     Parameters
     ----------
     lines : array, shape (4, places)
-        As `whole_loads` returns them.
-    few : array
-        The times on them with nearly no steps.
+        Start, slope and what each bend adds.
     place, full : array of int
-        The place of each option's lightest load, and how many blocks fit on a multiprocessor.
+        The place of each config's lightest load, and how many blocks fit on a multiprocessor.
+    few : array, shape (4, configs)
+        Nearly no steps of k, as `terms` returns them.
     computes : array of bool
-        Whether the time of an option's block among many limits that of others.
-    """
-
-    def __init__(
-        self, lines: Floats, few: Floats, place: NDArray[np.intp], full: NDArray[np.intp], computes: NDArray[np.bool_]
-    ) -> None:
-        self.lines, self._few = [*lines], few
-        every = np.concatenate([few[None], lines])
-        lightest, one, whole, steady = (every[:, n] for n in (place, place + 1, place + full, place + full + 1))
-        # Between the two lightest loads, times are interpolated. A wave after the first costs less than it.
-        lighter, wave = (lightest - one) * (SPARSE / (SPARSE - 1)), (steady - whole) / (STEADY - 1)
-        self._few_ends = _Ends(whole[0], wave[0], lighter[0])
-        per_block = np.where(computes, _steps(steady) / (STEADY * full), [[-np.inf], [0.0], [0.0], [0.0]])
-        self.ends = np.stack([whole[1:], wave[1:], lighter[1:], per_block], axis=1)
-        self.alone = _steps(lightest)
-
-    def few(self, waves: Waves) -> Floats:
-        """Return the times of all waves with nearly no steps of k."""
-        return self._few_ends.all_waves(self._few.take(waves.place), waves)
-
-
-class LinesAtK:
-    """The times on the lines of options at one K.
-
-    Parameters
-    ----------
-    lines : Lines
-    depth : array
-        Steps of k of each option.
-    short : sequence of array
-        As `along` takes it.
+        Whether the time of a config's block among many limits that of others.
+    alone : bool
+        Whether `ends` has the times of the steps at the lightest load.
 
     Attributes
     ----------
-    per_block : array
-        Time of the steps of a block among many; -inf where it limits nothing.
+    lines : array, shape (4, places)
+    few : array
+        The times with nearly no steps, for each place.
+    few_ends : array, shape (4, configs)
+        The ends of these times.
+    ends : array, shape (4, 4 or 5, configs)
+        The lines of a full wave, of a later one and of the lightest load less that of 1; those of a block among many,
+        -inf where it limits nothing, and if asked for of the lightest load, both without the time with nearly no steps.
     """
 
-    def __init__(self, lines: Lines, depth: Floats, short: Sequence[Floats]) -> None:
-        self._lines, self._depth, self._short = lines, depth, short
-        full, wave, lighter, self.per_block = along(lines.ends, depth, short)
-        self._ends = _Ends(full, wave, lighter)
-
-    @cached_property
-    def alone(self) -> Floats:
-        """Time of the steps at the lightest load."""
-        return along(self._lines.alone, self._depth, self._short)
-
-    def steps(self, waves: Waves, few: Floats) -> Floats:
-        """Return the times of all waves less those with nearly no steps of k."""
-        lines = [line.take(waves.place) for line in self._lines.lines[: 2 + len(self._short)]]
-        found = self._ends.all_waves(along(lines, self._depth, self._short), waves)
-        found -= few
-        return found
-
-
-class _Ends:
-    """What the times of all waves take from lines that no load changes."""
-
-    def __init__(self, full: Floats, wave: Floats, lighter: Floats) -> None:
-        self._wave = np.maximum(wave, 0.0)
-        self._first = full - self._wave
-        self._less = self._wave / np.maximum(full, _LEAST_MS) - 1.0
-        self._lighter = lighter
-
-    def all_waves(self, time: Floats, waves: Waves) -> Floats:
-        """Return the times of all waves, given those of the last ones at whole loads, which are overwritten."""
-        time += self._lighter * waves.lighter
-        # A wave that is not full takes the share of a later one that it takes of the first.
-        more = self._less * time
-        more += self._first
-        more *= waves.several
-        time += more
-        time += self._wave * waves.before
-        return time
+    def __init__(
+        self,
+        lines: Floats,
+        place: NDArray[np.intp],
+        full: NDArray[np.intp],
+        few: Floats,
+        computes: NDArray[np.bool_],
+        alone: bool,
+    ) -> None:
+        self.lines = lines
+        self.few = along(lines, few.repeat(np.diff(place, append=lines.shape[1]), axis=1))
+        every = np.concatenate([self.few[None], lines])
+        lightest, one, whole, steady = (every[:, n] for n in (place, place + 1, place + full, place + full + 1))
+        # Between the two lightest loads, times are interpolated. A wave after the first costs less than it.
+        lighter, wave = (lightest - one) * (SPARSE / (SPARSE - 1)), (steady - whole) / (STEADY - 1)
+        self.few_ends = np.array(ends(whole[0], wave[0], lighter[0]))
+        per_block = np.where(computes, _steps(steady) / (STEADY * full), [[-np.inf], [0.0], [0.0], [0.0]])
+        found = [whole[1:], wave[1:], lighter[1:], per_block]
+        self.ends = np.stack([*found, _steps(lightest)] if alone else found, axis=1)
 
 
 def _steps(lines: Floats) -> Floats:
@@ -161,22 +164,22 @@ def _steps(lines: Floats) -> Floats:
     return found
 
 
-def along(lines: Sequence[Floats] | Floats, depth: Floats, short: Sequence[Floats] | Floats) -> Floats:
-    """Return the times on lines at these depths.
+def terms(steps: Floats, bends: Floats) -> Floats:
+    """Return what the numbers of lines are multiplied by at these steps of k.
 
-    Parameters
-    ----------
-    lines : sequence of array
-        Start, slope and what each bend adds.
-    depth : array
-        Steps of k.
-    short : sequence of array
-        What these are short of each bend, negative; none where they are beyond all bends.
+    These are 1 for the start, the steps for the slope, and what they are short of each bend, as a negative number.
     """
-    found: Floats = lines[1] * depth
-    found += lines[0]
-    for bend, steps in zip(lines[2:], short, strict=False):
-        found += bend * steps
+    found = np.empty((4, len(steps)))
+    found[0] = 1.0
+    found[1] = steps
+    short = np.subtract(steps, bends, out=found[2:])
+    np.minimum(short, 0.0, out=short)
+    return found
+
+
+def along(lines: Floats, terms: Floats) -> Floats:
+    """Return the times on lines, given what their numbers are multiplied by."""
+    found: Floats = np.einsum("ij,ij->j", lines, terms)
     return found
 
 

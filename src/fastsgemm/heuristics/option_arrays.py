@@ -7,8 +7,9 @@ arithmetic.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from fastsgemm.config import Config
 from fastsgemm.heuristics import database, partial_accumulators, probes
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.heuristics.line_arrays import Floats, Lines, LinesAtK, Waves, along, floats, waves, whole_loads
+from fastsgemm.heuristics.line_arrays import Ends, Floats, Lines, along, ends, floats, terms, waves, whole_loads
 from fastsgemm.heuristics.probes import LAYOUTS, TINY, TRANSACTION
 from fastsgemm.problem import LAYOUTS as EVERY_LAYOUT
 from fastsgemm.problem import Problem
@@ -25,13 +26,41 @@ from fastsgemm.problem import Problem
 _MOST_PARTS = 256  # of K
 PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i <= _MOST_PARTS)})
 FEWER = [0, *PARTS[:-1]]  # the number before each of them
-# Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
-_PAIRED = 1 / 3
+_MOST_TAILS = 256  # of ragged last tiles, of which the cost is kept
+# What a line of so many floats beyond a multiple of `TRANSACTION` costs where it is read by 8 bytes if it can be. The
+# extra cost of 8-byte loads is a third of that of 4-byte loads: twice the loads of 16 bytes, not four times.
+_PAIRED = (0.0, 1.0, 1 / 3, 1.0)
 
 
 def least_depth(config: Config) -> int:
     """Return the least steps of k of a part."""
     return config.tile_k * probes.form(config).least_tiles
+
+
+class Numbers(NamedTuple):
+    """Numbers of some configs, for aligned or for ragged operands.
+
+    Attributes
+    ----------
+    first : array
+        The place of the line of the lightest load.
+    full : array
+        Blocks that fit on a multiprocessor at a time.
+    least_steps : array
+        What the steps of a part count as at least.
+    bandwidth : array
+    bends : array, shape (2, configs)
+        Where the lines bend.
+    few : array, shape (4, configs)
+        The four numbers of `fastsgemm.heuristics.line_arrays.Ends` with nearly no steps of k.
+    """
+
+    first: Floats
+    full: Floats
+    least_steps: Floats
+    bandwidth: Floats
+    bends: Floats
+    few: Floats
 
 
 class Configs:
@@ -41,167 +70,197 @@ class Configs:
     interpolated. First comes the lightest load, and last the heaviest.
     """
 
-    def __init__(self, fits: Sequence[Fit], shared_limit: int, fitted: Fitted) -> None:
+    def __init__(self, fits: Sequence[Fit], shared_limit: int, fitted: Fitted, most_blocks: float) -> None:
         self.fits = tuple(fits)
+        self.count = len(self.fits)
         configs = [fit.curve.config for fit in fits]
         self.narrow = np.array([fit.rung.narrow for fit in fits])
         self.pairs = np.array([fit.rung.pairs for fit in fits])
+        self.all_pairs, self.any_narrow = bool(self.pairs.all()), bool(self.narrow.any())
         BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
         turned = np.where(self.narrow, BN, BM), np.where(self.narrow, BM, BN)
         self.extents = {False: (BM, BN), True: turned}  # rows and columns of a tile of the caller's C, by swap_ab
         self.largest = float(np.max(self.extents[False]))
         self.guard = floats(fit.numbers.guard for fit in fits)
         self.shared = floats(fit.numbers.shared for fit in fits)
-        self.all_pairs = bool(self.pairs.all())
         self.any_shared = bool(self.shared.any())
         self.tile = floats(c.tile_k for c in configs)
-        self.least_depth = floats(least_depth(fit.curve.config) if fit.rung.splits else np.inf for fit in fits)
-        self._least = float(self.least_depth.min())
-        self.tail = np.array([fit.numbers.tail for fit in fits]).T
-        self.bandwidth = floats(fit.numbers.bandwidth for fit in fits)
-        of_arch = [database.fitted(fit.curve.arch) for fit in fits]
-        self.reduction_ms = floats(one.reduction_ms for one in of_arch)
-        self.reduction_ms_per_part = floats(one.reduction_ms_per_part for one in of_arch)
-        self.reduction_rate = floats(one.reduction_bytes_per_ms for one in of_arch)
+        self._tail = np.array([fit.numbers.tail for fit in fits]).T
+        self._whole_tiles = math.lcm(*(c.tile_k for c in configs))  # a K that ends in no config's ragged tile
+        self._tails = lru_cache(maxsize=_MOST_TAILS)(self._tail_steps)
+        # Of every number of parts: the least steps of K, and from how many tiles of C on K is not split into so many.
+        least = floats(least_depth(fit.curve.config) if fit.rung.splits else np.inf for fit in fits)
+        self.of = np.tile(np.arange(self.count), len(PARTS))
+        self.tile_parts = np.outer(PARTS, self.tile).ravel()
+        self._least_steps = np.outer(PARTS, least)
+        self._least_steps[0] = 0.0
+        self._most_tiles = np.array([[np.inf], *([most_blocks / fewer] for fewer in FEWER[1:])])
+        self.calibration = floats(fit.curve.calibration for fit in fits)
+        factors = np.array([fit.numbers.layouts for fit in fits]).transpose(1, 3, 2, 0)
+        self.layouts = dict(zip(LAYOUTS, factors, strict=True))
+        self.layouts["NN"] = np.ones_like(self.layouts["TT"])
         # The chains of each part of K, and how many times as many partial accumulators can make, and what each costs.
         self.chains = floats(map(partial_accumulators.chains_of, configs))
         self.most_accumulators = floats(partial_accumulators.most(c, shared_limit) for c in configs)
         costs = np.array([fit.curve.accumulators_cost for fit in fits]).T
         self.per_chain = dict(zip(EVERY_LAYOUT, partial_accumulators.per_chain(costs, fitted), strict=True))
-        self.calibration = floats(fit.curve.calibration for fit in fits)
-        self.full = floats(fit.curve.blocks_per_sm for fit in fits)
-        self.bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
-        self.deepest_bend = float(self.bends.max())
-        self.whole_tiles = math.lcm(*(c.tile_k for c in configs))  # a K that ends in no config's ragged tile
-        self.lines, widths = whole_loads(fits)
-        self.place = np.cumsum([0, *widths[:-1]])
+        of_arch = [database.fitted(fit.curve.arch) for fit in fits]
+        # What it takes to add up parts of K: once, for each part, and for each byte of C.
+        self.reduction = np.array(
+            [(one.reduction_ms, one.reduction_ms_per_part, 1.0 / one.reduction_bytes_per_ms) for one in of_arch]
+        ).T
+        self._full = full = floats(fit.curve.blocks_per_sm for fit in fits)
+        bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
         # The depth of a K of nearly no steps is known, so its times are.
-        self.few_steps = floats(fit.depth(TINY) for fit in fits)
-        short = np.minimum(self.few_steps - self.bends, 0.0)
-        self.few = along(self.lines, np.repeat(self.few_steps, widths), np.repeat(short, widths, axis=1))
-        factors = np.array([fit.numbers.layouts for fit in fits]).transpose(1, 3, 2, 0)
-        self.layouts = dict(zip(LAYOUTS, factors, strict=True))
-        self.layouts["NN"] = np.ones_like(self.layouts["TT"])
+        self._few_steps = few_steps = floats(fit.depth(TINY) for fit in fits)
+        # A whole tile of few steps has fewer than a ragged one counts as.
+        least_steps = np.where(self.tile < TINY, 0.0, few_steps)
+        bandwidth = floats(fit.numbers.bandwidth for fit in fits)
+        self.lines, place = self._both_kinds(full, terms(few_steps, bends))
+        twice = np.tile([full, least_steps, bandwidth, *bends], 2)
+        self._numbers = np.concatenate([[place], twice, self.lines.few_ends])
+        self._factors: dict[tuple[str, bool], tuple[Floats, bool]] = {}
+
+    def _both_kinds(self, full: Floats, few: Floats) -> tuple[Lines, NDArray[np.intp]]:
+        """Return the lines of all configs, for aligned and then for ragged operands, and the places of the first."""
+        lines, widths = whole_loads(self.fits)
+        place = np.cumsum([0, *widths, *widths[:-1]])
+        computes = np.tile(~self.narrow, 2)
+        flat = lines.reshape(len(lines), -1)
+        return Lines(flat, place, np.tile(full, 2).astype(np.intp), np.tile(few, 2), computes, self.any_shared), place
+
+    def numbers(self, columns: NDArray[np.intp]) -> Numbers:
+        """Return the numbers of some configs, whose places are higher by `count` for ragged operands."""
+        found = self._numbers.take(columns, axis=1)
+        first, full, least_steps, bandwidth = found[:4]
+        return Numbers(first, full, least_steps, bandwidth, bends=found[4:6], few=found[6:])
 
     def depth(self, K: int) -> Floats:
         """Return K with the steps of a ragged last tile weighted by what they cost."""
-        depth = np.full(len(self.fits), float(K))
-        if K % self.whole_tiles:
-            rest = K % self.tile
-            once, each = self.tail
-            depth += np.where(rest > 0.0, once + (each - 1.0) * rest, 0.0)
-        return depth
+        depth = self._tails(K % self._whole_tiles) + K
+        return np.maximum(depth, self._few_steps, out=depth) if K >= TINY else depth
 
-    def most_rows(self, K: int) -> int:
-        """Return how many of the numbers of parts leave a part of some config deep enough."""
-        return max(1, bisect_right(PARTS, K / self._least))
+    def _tail_steps(self, rest: int) -> Floats:
+        """Return how many steps more a ragged last tile costs, given the steps beyond whole tiles of every config."""
+        once, each = self._tail
+        steps = rest % self.tile
+        return np.where(steps > 0.0, once + (each - 1.0) * steps, 0.0)
+
+    def options(self, K: int, tiles: Floats) -> NDArray[np.intp]:
+        """Return which numbers of parts of K to consider with which configs, whose C has so many tiles.
+
+        These are places in the order of parts, then of configs.
+        """
+        held = tiles < self._most_tiles
+        held &= self._least_steps <= K
+        return held.ravel().nonzero()[0]
+
+    def factors(self, layout: str, swap_ab: bool) -> tuple[Floats, bool]:
+        """Return what the times of the steps of NN are multiplied by for a layout, with the calibration.
+
+        They change with the logarithm of the load up to a full wave. The array has those at a load of 1 and of a full
+        wave, and what they grow by with the logarithm; the other answer is whether any of them changes.
+        """
+        found = self._factors.get((layout, swap_ab))
+        if found is None:
+            turned = Problem(1, 1, 1, layout).transposed.layout if swap_ab else layout
+            both = np.where(self.narrow, self.layouts[turned], self.layouts[layout]) * self.calibration
+            light, heavy = both.reshape(2, -1)
+            full = np.tile(self._full, 2)
+            more = np.divide(heavy - light, np.log(full), out=np.zeros_like(full), where=full > 1.0)
+            found = self._factors[layout, swap_ab] = np.array([light, heavy, more]), bool(more.any())
+        return found
 
 
 class Options:
-    """The configs with each of some numbers of parts of K: arrays with an element for each option.
+    """Some numbers of parts of K with some configs: arrays with an element for each of these options.
+
+    Where the times of both aligned and ragged operands are needed, there are two elements of what these depend on.
 
     Parameters
     ----------
     every : Configs
-    numbers : sequence of int
-        Ascending, from `PARTS`.
-    most_blocks : float
-        With so many blocks or more, K is not split into more parts.
-    """
-
-    def __init__(self, every: Configs, numbers: Sequence[int], most_blocks: float) -> None:
-        self.every, self.of = every, np.tile(np.arange(len(every.fits)), len(numbers))
-        parts = np.repeat(numbers, len(every.fits)).astype(np.float64)
-        most_tiles = [most_blocks / FEWER[PARTS.index(number)] if number > 1 else np.inf for number in numbers]
-        self.most_tiles = np.repeat(most_tiles, len(every.fits))
-        self.whole = len(every.fits) if numbers[0] == 1 else 0  # the first so many options do not split K
-        self.split = numbers[-1] > 1
-        self.tile = every.tile[self.of]
-        self.tile_parts = self.tile * parts
-        self.least_depth = np.where(parts > 1, every.least_depth[self.of] * parts, 0.0)
-        self.bandwidth = every.bandwidth[self.of]
-        self.reduction = np.where(parts > 1, every.reduction_ms[self.of], 0.0)
-        self.reduction_per_part = np.where(parts > 1, every.reduction_ms_per_part[self.of], 0.0)
-        self.reduction_rate = np.where(parts > 1, every.reduction_rate[self.of], np.inf)
-        self.chains, self.most_accumulators = every.chains[self.of], every.most_accumulators[self.of]
-        self.per_chain = {layout: costs[self.of] for layout, costs in every.per_chain.items()}
-        self.full = every.full[self.of]
-        place = every.place[self.of]
-        self._place = place.astype(np.float64)
-        self.lines = [
-            Lines(every.lines[:, ragged], every.few[ragged], place, self.full.astype(np.intp), ~every.narrow[self.of])
-            for ragged in (0, 1)
-        ]
-        self.bends = every.bends.take(self.of, axis=1)
-        # A whole tile of few steps has fewer than a ragged one counts as.
-        self.least_steps = np.where((parts > 1) & (self.tile < TINY), 0.0, every.few_steps[self.of])
-        self._narrow, self._pairs = every.narrow[self.of], every.pairs[self.of]
-        self._factors: dict[tuple[str, bool], Factors] = {}
-
-    def ragged_share(self, problem: Problem) -> Floats | float:
-        """Return the share of A and B that cannot be read 16 bytes at a time, if they are dense."""
-        lines = (
-            problem.M if problem.layout[0] == "T" else problem.K,
-            problem.K if problem.layout[1] == "T" else problem.N,
-        )
-        plain = sum(line % TRANSACTION != 0 for line in lines) / len(lines)
-        paired = sum((line % TRANSACTION != 0) * (1.0 if line % 2 else _PAIRED) for line in lines) / len(lines)
-        if plain == paired or self.every.all_pairs:
-            return paired
-        return np.where(self._pairs, paired, plain)
-
-    def stored(self, times: Callable[[int], Floats], problem: Problem, swap_ab: bool) -> Floats:
-        """Return the times of aligned operands where rows of C can be stored by 16 bytes, else of ragged ones."""
-        ragged, turned = int(problem.N % TRANSACTION != 0), int(problem.M % TRANSACTION != 0)
-        if not swap_ab or ragged == turned:
-            return times(ragged)
-        found: Floats = np.where(self._narrow, times(turned), times(ragged))
-        return found
-
-    def waves(self, load: Floats) -> Waves:
-        """Return how blocks are divided into waves at these loads."""
-        return waves(load, self.full, self._place)
-
-    def factors(self, layout: str, swap_ab: bool) -> Factors:
-        """Return what the times of the steps of NN are multiplied by for a layout."""
-        found = self._factors.get((layout, swap_ab))
-        if found is None:
-            every = self.every
-            turned = Problem(1, 1, 1, layout).transposed.layout if swap_ab else layout
-            both = np.where(every.narrow, every.layouts[turned], every.layouts[layout]) * every.calibration
-            light, heavy = both.take(self.of, axis=2)
-            found = self._factors[layout, swap_ab] = Factors(light, heavy, self.full)
-        return found
-
-
-class Factors:
-    """Times of the steps of a layout relative to those of NN, times the calibration.
-
-    They change with the logarithm of the load up to a full wave.
+    places : array of int
+        Which ones, as `Configs.options` returns them.
+    layout : str
+    swap_ab : bool
+        Whether the rungs for few rows compute the transposed problem.
+    kinds : tuple of int
+        Of operands: 0 for aligned ones, 1 for ragged ones, or both.
 
     Attributes
     ----------
-    light, heavy : list of array
-        At a load of 1 and of a full wave, for aligned and for ragged operands.
+    of : array of int
+        The config of each option.
+    whole : int
+        The first so many options do not split K.
+    split : bool
+        Whether any other option does.
+    both : bool
+        Whether the times of both aligned and ragged operands are needed.
     """
 
-    def __init__(self, light: Floats, heavy: Floats, full: Floats) -> None:
-        self.light, self.heavy, self._full = [*light], [*heavy], full
-        per_log = np.divide(1.0, np.log(full), out=np.zeros_like(full), where=full > 1.0)
-        self._more = [*((heavy - light) * per_log)]
-        self._vary = bool((heavy != light).any())
+    def __init__(
+        self, every: Configs, places: NDArray[np.intp], layout: str, swap_ab: bool, kinds: tuple[int, ...]
+    ) -> None:
+        self.every, self.places, self.swap_ab = every, places, swap_ab
+        self.of = of = every.of.take(places)
+        self.whole = 0 if places[0] else every.count
+        self.split = len(of) > self.whole
+        self.both = len(kinds) > 1
+        columns = np.concatenate([of, of + every.count]) if self.both else of + every.count if kinds[0] else of
+        self.numbers = every.numbers(columns)
+        self.few = Ends(*self.numbers.few)
+        self.tile = every.tile.take(of)
+        self.tile_parts = every.tile_parts.take(places)
+        self.chains, self.most_accumulators = every.chains.take(of), every.most_accumulators.take(of)
+        self.per_chain = every.per_chain[layout].take(of)
+        self.reduction = every.reduction.take(of, axis=1)
+        self.reduction[:, : self.whole] = 0.0
+        self.ends = every.lines.ends.take(columns, axis=2)
+        factors, self.vary = every.factors(layout, swap_ab)
+        self.light, self.heavy, self.more = factors.take(columns, axis=1)
 
-    def at(self, load: Floats, ragged: int) -> Floats:
-        """Return the factors at these loads, for aligned or for ragged operands."""
-        factors: Floats = self.light[ragged]
-        if self._vary:
-            factors = self._more[ragged] * np.log(np.minimum(np.maximum(load, 1.0), self._full))
-            factors += self.light[ragged]
-        return factors
+    def factors(self, load: Floats) -> Floats:
+        """Return what the times of the steps of NN are multiplied by at these loads."""
+        found: Floats = self.light
+        if self.vary:
+            found = np.log(np.minimum(np.maximum(load, 1.0), self.numbers.full))
+            found *= self.more
+            found += self.light
+        return found
+
+    def mixed(self, times: Floats, problem: Problem) -> Floats:
+        """Return the mean of the times of aligned and of ragged operands, given the share of A and B in the latter.
+
+        These are what cannot be read 16 bytes at a time, if they are dense.
+        """
+        if not self.both:
+            return times
+        of_a, of_b = ragged_ends(problem)
+        share: Floats | float = (_PAIRED[of_a] + _PAIRED[of_b]) / 2
+        if not self.every.all_pairs:
+            share = np.where(self.every.pairs, share, ((of_a > 0) + (of_b > 0)) / 2).take(self.of)
+        aligned, ragged = times.reshape(2, -1)
+        found: Floats = ragged - aligned
+        found *= share
+        found += aligned
+        return found
+
+    def stored(self, times: Floats, problem: Problem) -> Floats:
+        """Return the times of aligned operands where rows of C can be stored by 16 bytes, else of ragged ones."""
+        if not self.both:
+            return times
+        either = times.reshape(2, -1)
+        ragged, turned = int(problem.N % TRANSACTION != 0), int(problem.M % TRANSACTION != 0)
+        found: Floats = either[ragged]
+        if self.swap_ab and ragged != turned and self.every.any_narrow:
+            found = np.where(self.every.narrow.take(self.of), either[turned], found)
+        return found
 
 
 class AtK:
-    """What a prediction takes from K alone.
+    """What a prediction takes from K and the options alone.
 
     Parameters
     ----------
@@ -214,112 +273,87 @@ class AtK:
     Attributes
     ----------
     options : Options
-    sms : array or float
-        Multiprocessors for each part.
-    most_tiles : array
-        With so many tiles of C or more, K is not split into so many parts; 0 where these would be too shallow.
     per_byte : array
         Steps of a part relative to the bandwidth.
     """
 
     def __init__(self, options: Options, K: int, multiprocessors: float, part: int | None = None) -> None:
-        K = max(1, K)  # no steps take as long as one
-        self.options, self._K = options, K
-        self._count: Floats | float = 1.0
-        self.most_tiles = options.most_tiles
-        steps: Floats | float = float(K)
-        depth = options.every.depth(K)
+        self.options, self._K = options, max(1, K)  # no steps take as long as one
+        K, whole, numbers = self._K, options.whole, options.numbers
+        count = len(options.of)
+        steps = K / options.tile_parts
+        np.ceil(steps, out=steps)
+        steps *= options.tile
+        if part is not None:
+            steps[:] = part
+        depth = np.maximum(steps, numbers.least_steps[:count]) if K >= TINY else steps.copy()
+        if whole:
+            steps[:whole] = K
+            depth[:whole] = options.every.depth(K)
+        self._parts = np.ceil(K / steps)
+        self._sms = multiprocessors / self._parts
+        self.per_byte = steps / numbers.bandwidth[:count]
         if options.split:
-            steps = np.ceil(K / options.tile_parts) * options.tile
-            if part is not None:
-                steps[:] = part
-            self._count = np.ceil(K / steps)
-            self.most_tiles = options.most_tiles * (options.least_depth <= K)
-            steps[: options.whole] = K
-            depth = np.concatenate([depth[: options.whole], steps[options.whole :]])
-        if K >= TINY:
-            np.maximum(depth, options.least_steps, out=depth)
-        self.sms = multiprocessors / self._count
-        self.per_byte = steps / options.bandwidth
-        self._depth = depth
-        deep = np.minimum.reduce(depth) >= options.every.deepest_bend  # deeper than any line bends
-        self._short = () if deep else [*np.minimum(depth - options.bends, 0.0)]
-        self._lines: dict[int, LinesAtK] = {}
+            once, per_part, per_byte = options.reduction
+            self._once = self._parts * per_part
+            self._once += once
+            self._each_byte = (self._parts + 2.0) * per_byte
+        # The times of steps, which aligned and ragged operands share nothing of.
+        self._terms = terms(np.concatenate([depth, depth]) if options.both else depth, numbers.bends)
+        full, wave, lighter, per_block, *alone = np.einsum("ijk,ik->jk", options.ends, self._terms)
+        self._ends = ends(full, wave, lighter)
+        self._per_block = per_block * options.heavy
+        self._alone = alone
 
-    def lines(self, ragged: int) -> LinesAtK:
-        """Return the times on the lines of aligned or of ragged operands."""
-        found = self._lines.get(ragged)
-        if found is None:
-            found = self._lines[ragged] = LinesAtK(self.options.lines[ragged], self._depth, self._short)
+    def times(self, tiles: Floats) -> tuple[Floats, Floats]:
+        """Return the times of the steps of k and those with nearly none, given how many tiles of C each config has.
+
+        The latter are mostly those of storing C. Where arithmetic is the limit, the multiprocessor with most blocks is
+        no faster than one with many, whatever the factors of a layout say.
+        """
+        options, lines = self.options, self.options.every.lines
+        load = tiles.take(options.of)
+        load /= self._sms
+        if options.both:
+            load = np.concatenate([load, load])
+        divided = waves(load, options.numbers.full, options.numbers.first)
+        few = options.few.all_waves(lines.few.take(divided.place), divided)
+        steps = self._ends.all_waves(along(lines.lines.take(divided.place, axis=1), self._terms), divided)
+        steps -= few
+        steps *= options.factors(load)
+        steady = np.ceil(load)
+        steady *= self._per_block
+        np.putmask(steady, load <= 1.0, -np.inf)
+        return np.maximum(steps, steady, out=steps), few
+
+    def alone(self) -> Floats:
+        """Return the times of the steps at the lightest load; not for a model where no config shares what it reads."""
+        (alone,) = self._alone
+        found: Floats = alone * self.options.light
         return found
 
-    def slowdown(self, needed: int, layout: str) -> tuple[Floats, NDArray[np.bool_]]:
+    def slowdown(self, needed: int) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the cost of the partial accumulators that configs get where a sum needs so many chains.
 
         The second array says where they cannot make as many.
         """
         options = self.options
-        accumulators = np.ceil(needed / (self._count * options.chains))
+        accumulators = np.ceil(needed / (self._parts * options.chains))
         found: Floats = np.minimum(accumulators, options.most_accumulators)
         found *= found > 1.0
-        found *= options.per_chain[layout] * (self._count / max(self._K, partial_accumulators.LEAST_STEPS))
+        found *= options.per_chain * (self._parts / max(self._K, partial_accumulators.LEAST_STEPS))
         found += 1.0
         return found, accumulators > options.most_accumulators
 
     def reduction(self, size: float) -> Floats:
         """Return the time of adding up parts of a C of so many bytes."""
-        options = self.options
-        found: Floats = (self._count + 2.0) * (size / options.reduction_rate)
-        found += options.reduction + self._count * options.reduction_per_part
+        found: Floats = self._each_byte * size
+        found += self._once
         return found
 
 
-class AtLoad:
-    """Times of options at one K and one load each.
-
-    Parameters
-    ----------
-    at : AtK
-    load : array
-        Blocks for each multiprocessor.
-    factors : Factors
-    """
-
-    def __init__(self, at: AtK, load: Floats, factors: Factors) -> None:
-        self._at, self._load, self._factors = at, load, factors
-        self._waves = at.options.waves(load)
-        self._few: dict[int, Floats] = {}
-
-    def few(self, ragged: int) -> Floats:
-        """Return the times with nearly no steps of k, which are mostly those of storing C."""
-        found = self._few.get(ragged)
-        if found is None:
-            found = self._few[ragged] = self._at.options.lines[ragged].few(self._waves)
-        return found
-
-    def steps(self, ragged: int) -> Floats:
-        """Return the times of the steps of k.
-
-        Where arithmetic is the limit, the multiprocessor with most blocks is no faster than one with many, whatever the
-        factors of a layout say.
-        """
-        lines, load = self._at.lines(ragged), self._load
-        found = lines.steps(self._waves, self.few(ragged))
-        found *= self._factors.at(load, ragged)
-        steady = lines.per_block * self._factors.heavy[ragged]
-        steady *= np.ceil(load)
-        np.maximum(found, steady, out=found, where=load > 1.0)
-        return found
-
-    def alone(self, ragged: int) -> Floats:
-        """Return the times of the steps of k at the lightest load."""
-        alone: Floats = self._at.lines(ragged).alone * self._factors.light[ragged]
-        return alone
-
-
-def mixed(times: Callable[[int], Floats], share: Floats | float) -> Floats:
-    """Return the mean of the times of aligned and of ragged operands, given the share of the latter."""
-    if isinstance(share, float) and share in (0.0, 1.0):
-        return times(int(share))
-    found: Floats = (1.0 - share) * times(0) + share * times(1)
-    return found
+def ragged_ends(problem: Problem) -> tuple[int, int]:
+    """Return how many floats the lines of A and of B have beyond whole vectors of 16 bytes, if they are dense."""
+    of_a = problem.M if problem.layout[0] == "T" else problem.K
+    of_b = problem.K if problem.layout[1] == "T" else problem.N
+    return of_a % TRANSACTION, of_b % TRANSACTION
