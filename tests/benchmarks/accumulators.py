@@ -3,13 +3,15 @@
 
     tests/benchmarks/accumulators.py sm_90.json
 
-It times 4 and 8 partial accumulators in turns with one, on problems of every layout whose tiles fill the device twice,
-and writes a file for the shipped database with the costs in its curves. Takes a minute.
+It times three partial accumulators in turns with one, on problems of every layout, aligned and odd, whose tiles fill
+the device less than twice, and writes a file for the shipped database with the costs in its curves. Takes a minute.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import statistics
 import sys
 from collections.abc import Iterator
@@ -33,45 +35,49 @@ from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.progress import track
 
 RUNG = rungs.find("pipelined")
-COUNTS = (1, 4, 8)
-DEPTH = 2048  # steps of k
+SEVERAL = 3  # partial accumulators
+FILLED = (1.6, 1.95)  # times that the tiles fill the device, whether or not as many fit as in the curve
+DEPTH = 1536  # steps of k
 SECONDS = 0.02  # of each measurement, about
 
 
-def legal(curve: Curve, shared_limit: int) -> list[Config]:
-    """Return the config with each number of partial accumulators that fits on the device."""
-    tried = (curve.config.replace(PARTIAL_ACCUMULATORS=count) for count in COUNTS)
-    return [config for config in tried if not RUNG.violations(config, shared_limit)]
+def problems(curve: Curve, layout: str) -> Iterator[Problem]:
+    """Yield problems of a layout, of whole tiles and a little less."""
+    for filled in FILLED:
+        tiles = filled * curve.multiprocessors * curve.blocks_per_sm
+        down = round(math.sqrt(tiles))
+        M, N = down * curve.config.BM, int(tiles / down) * curve.config.BN
+        yield Problem(M, N, DEPTH, layout)
+        yield Problem(M - 1, N - 1, DEPTH - 1, layout)
 
 
-def problems(curve: Curve) -> Iterator[Problem]:
-    """Yield a problem of each layout whose tiles fill the device twice, whether or not as many fit as in the curve."""
-    tiles = 2 * curve.multiprocessors * curve.blocks_per_sm
-    down = max(rows for rows in range(1, int(tiles**0.5) + 1) if tiles % rows == 0)
-    for layout in LAYOUTS:
-        yield Problem(down * curve.config.BM, tiles // down * curve.config.BN, DEPTH, layout)
+def configs(curve: Curve, shared_limit: int) -> list[Config]:
+    """Return the config with one accumulator and with several, if these fit into shared memory."""
+    both = (curve.config.replace(PARTIAL_ACCUMULATORS=count) for count in (1, SEVERAL))
+    return [config for config in both if not RUNG.violations(config, shared_limit)]
 
 
 def compile_ahead(gpu: device.Gpu, curves: list[Curve]) -> None:
     texts = set()
-    for curve in curves:
-        for config in legal(curve, gpu.shared_limit):
-            for problem in problems(curve):
-                launch = dispatch.kernel_launch(gpu.arch, RUNG, config, variants.dense_call(problem))
-                texts.add(source.generate(RUNG, config, launch.variant))
+    for curve, layout in itertools.product(curves, LAYOUTS):
+        for config, problem in itertools.product(configs(curve, gpu.shared_limit), problems(curve, layout)):
+            launch = dispatch.kernel_launch(gpu.arch, RUNG, config, variants.dense_call(problem))
+            texts.add(source.generate(RUNG, config, launch.variant))
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda text: compiler.cubin(text, RUNG.kernel, gpu.arch), texts))
 
 
-def cost(curve: Curve, problem: Problem, gpu: device.Gpu, watch: Stopwatch, steps: int) -> float:
-    """Return the time with four partial accumulators at so many steps of k, relative to one, as a mean of all times."""
-    configs = legal(curve, gpu.shared_limit)
-    a, b, c = (torch.randn(shape, device="cuda").as_strided(shape, strides) for shape, strides in dense(problem))
-    one, *more = watch.medians([partial(sgemm, a, b, C=c, rung=RUNG, config=each) for each in configs], SECONDS)
-    per_chain = [
-        (ms / one - 1) * problem.K / each.PARTIAL_ACCUMULATORS for each, ms in zip(configs[1:], more, strict=True)
-    ]
-    return max(1.0, 1 + 4 * statistics.mean(per_chain) / steps) if per_chain else 0.0
+def cost(curve: Curve, layout: str, gpu: device.Gpu, watch: Stopwatch) -> float:
+    """Return the time with several accumulators relative to one, as a geometric mean over problems of a layout."""
+    tried = configs(curve, gpu.shared_limit)
+    if len(tried) == 1:
+        return 0.0
+    ratios = []
+    for problem in problems(curve, layout):
+        a, b, c = (torch.randn(shape, device="cuda").as_strided(shape, strides) for shape, strides in dense(problem))
+        one, several = watch.medians([partial(sgemm, a, b, C=c, rung=RUNG, config=each) for each in tried], SECONDS)
+        ratios.append(several / one)
+    return max(1.0, statistics.geometric_mean(ratios))
 
 
 def main() -> int:
@@ -84,9 +90,9 @@ def main() -> int:
     shipped = database.shipped(gpu.arch)
     mine = [each for each in shipped.curves if each.rung == RUNG.name and each.device == gpu.name]
     compile_ahead(gpu, mine)
-    watch, steps, found = Stopwatch(gpu), database.fitted(gpu.arch).accumulators_steps, {}
+    watch, found = Stopwatch(gpu), {}
     for curve in track(mine, "accumulators"):
-        found[curve.config] = tuple(cost(curve, problem, gpu, watch, steps) for problem in problems(curve))
+        found[curve.config] = tuple(cost(curve, layout, gpu, watch) for layout in LAYOUTS)
     for config, values in found.items():
         print(*(f"{value:6.3f}" for value in values), config)
     curves = tuple(

@@ -187,17 +187,6 @@ def test_the_choice_for_an_untuned_problem_has_short_chains():
     )
 
 
-def test_chains_cost_a_share_of_the_time_that_falls_with_k():
-    several, fitted = replace(PIPE, PARTIAL_ACCUMULATORS=4), Fitted(accumulators_cost=1.04, accumulators_steps=2000)
-    cost = scalar_cost_model.accumulators_factor
-    assert cost(several, 2000, fitted) == pytest.approx(1.04) and cost(PIPE, 2000, fitted) == 1.0
-    assert cost(several, 4000, fitted) == pytest.approx(1.02)
-    assert cost(several, 2000, fitted, own=1.10) == pytest.approx(1.10)  # measured for the config itself
-    assert cost(replace(several, PARTIAL_ACCUMULATORS=8), 2000, fitted) == pytest.approx(1.08)
-    assert cost(replace(several, SPLIT_K=2), 2000, fitted) == pytest.approx(1.08)  # as many in each part
-    assert cost(several, 10, fitted) == cost(several, partial_accumulators.LEAST_STEPS, fitted)
-
-
 def test_chains_cost_what_was_measured_in_a_layout_or_else_what_they_cost_on_the_architecture():
     shipped = next(curve for curve in database.shipped("sm_90").curves if curve.rung == RUNG.name)
     costs = dict(zip(LAYOUTS, (0.0, 1.5, 0.0, 2.5), strict=True))
@@ -206,7 +195,7 @@ def test_chains_cost_what_was_measured_in_a_layout_or_else_what_they_cost_on_the
     for layout, own in costs.items():
         problem = Problem(4096, 4096, 4096, layout)
         (found,), one_chain = model.ranking(problem), {parts: ms for _, parts, ms in model.times(problem)}
-        factor = scalar_cost_model.accumulators_factor(found.config, problem.K, FITTED, own)
+        factor = scalar_cost_model.accumulators_factor(found.config, FITTED, own)
         assert factor > 1 and found.ms == pytest.approx(factor * one_chain[found.config.SPLIT_K])
 
 
@@ -228,7 +217,7 @@ def test_chains_are_not_free(layout):
             used = partial_accumulators.shortened(replace(whole, SPLIT_K=parts), problem, H200, FITTED)
             ms = plain[whole].predict_split(problem, replace(whole, SPLIT_K=parts), device.multiprocessors)
             own = plain[whole].accumulators_costs[problem.layout]
-            costs[used] = scalar_cost_model.accumulators_factor(used, problem.K, FITTED, own) * ms
+            costs[used] = scalar_cost_model.accumulators_factor(used, FITTED, own) * ms
         # The numbers of a curve have 7 digits, those of the scalar model all.
         assert option.ms == pytest.approx(costs[option.config], rel=1e-5)
         assert costs[option.config] == min(costs.values())

@@ -44,7 +44,7 @@ def scalar_options(rung, problem):
                 used = partial_accumulators.shortened(option, faced, H200.shared_limit, FITTED)
                 few = partial_accumulators.splits_few(rung, used, faced)
                 own = model.accumulators_costs[problem.layout]
-                ms *= scalar_cost_model.accumulators_factor(used, problem.K, FITTED, own)
+                ms *= scalar_cost_model.accumulators_factor(used, FITTED, own)
                 yield (scalar_cost_model.has_too_few_chains(used, problem, FITTED), few, ms), used
         except ShapeError:  # so many blocks of this size do not fit a grid
             continue

@@ -31,21 +31,16 @@ _LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, as factors of the t
 _STACKED = 4  # rows of tiles in the point that shows how much they share of B on rung 10
 # Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = 1 / 3
-_LEAST_STEPS = 256  # of k: with fewer, chains cost no larger share
 _TRANSACTION = 4  # floats of a 16-byte load, which needs extents that are multiples of it
 
 
-def accumulators_factor(config: Config, K: int, fitted: Fitted, own: float = 0.0) -> float:
+def accumulators_factor(config: Config, fitted: Fitted, own: float = 0.0) -> float:
     """Return how many times longer a config takes with its partial accumulators than with one accumulator.
 
-    The end of each chain takes some time, so the cost is in proportion to chains for each step of k. `own` is what was
-    measured for this config.
+    `own` is what was measured for this config.
     """
-    if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS == 1:
-        return 1.0
-    chains = split(config, K)[0] * config.PARTIAL_ACCUMULATORS
-    four = ((own or fitted.accumulators_cost) - 1) * fitted.accumulators_steps / max(K, _LEAST_STEPS)
-    return 1 + chains / 4 * four
+    several = isinstance(config, PipelinedConfig) and config.PARTIAL_ACCUMULATORS > 1
+    return own or fitted.accumulators_cost if several else 1.0
 
 
 def has_too_few_chains(config: Config, problem: Problem, fitted: Fitted) -> bool:

@@ -50,8 +50,7 @@ def _fitted() -> list[str]:
         ("least time of the second kernel of split-K, µs", lambda one: f"{1e3 * one.reduction_ms:g}"),
         ("what each part of K adds to that, µs", lambda one: f"{1e3 * one.reduction_ms_per_part:g}"),
         ("rate of that kernel, TB/s read and written", lambda one: f"{1e-9 * one.reduction_bytes_per_ms:g}"),
-        ("time with four partial accumulators, relative to one chain", lambda one: f"{one.accumulators_cost:g}"),
-        ("steps of k at which that holds", lambda one: f"{one.accumulators_steps:,}"),
+        ("time with partial accumulators, relative to one chain", lambda one: f"{one.accumulators_cost:g}"),
         ("most tiles of K for which the ragged end of K comes first", lambda one: str(one.peeled_tiles)),
     ]
     return [
@@ -90,8 +89,8 @@ def _curves() -> str:
     costs = [cost for one in curves for cost in one.accumulators_cost if cost]
     return (
         f"Of the {len(curves)} configs of rung 9 with a curve on an {_device()}, the calibration is "
-        f"{_spread(one.calibration for one in curves)}. By this rule four partial accumulators take {_spread(costs)} "
-        f"times as long as one chain where K is {database.fitted(ARCH).accumulators_steps:,}, over configs and layouts."
+        f"{_spread(one.calibration for one in curves)}. With partial accumulators they take {_spread(costs)} times as "
+        "long as with one chain, over configs and layouts."
     )
 
 

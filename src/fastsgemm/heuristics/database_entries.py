@@ -200,8 +200,8 @@ class Curve(Struct, frozen=True):
     calibration : float
         How many times longer the steps of K take on other problems than the points say, as measured on some.
     accumulators_cost : tuple of float
-        Time with four partial accumulators over the time without, at `Fitted.accumulators_steps`, in layouts NN, NT, TN
-        and TT; 0: not measured for this config, see `Fitted`.
+        Time with partial accumulators over the time without, in layouts NN, NT, TN and TT; 0: not measured for this
+        config, see `Fitted`.
     numbers : CurveNumbers or None
         What the points give, if it is stored.
     """
@@ -236,10 +236,8 @@ class Fitted(Struct, frozen=True):
     Attributes
     ----------
     accumulators_cost : float
-        Time of a kernel with four partial accumulators over its time without, at `accumulators_steps` steps of k.
-    accumulators_steps : int
-        Steps of k at which that and `Curve.accumulators_cost` hold. With more, the ends of the chains take a smaller
-        share of the time.
+        Time with partial accumulators over the time without, for configs of which it was not measured. How many they
+        are matters less than what they take from the main loop: registers, and shared memory for other blocks.
     long_sums : dict
         For each kind of problem (see `fastsgemm.heuristics.partial_accumulators.kind`) pairs of elements of C and of
         what sums need, by ascending elements. For a C of at most so many elements (None: any number) each pair of steps
@@ -264,7 +262,6 @@ class Fitted(Struct, frozen=True):
     """
 
     accumulators_cost: float = 1.0
-    accumulators_steps: int = 1
     long_sums: dict[str, tuple[tuple[int | None, Needs], ...]] = field(default_factory=dict)
     reduction_ms: float = 0.0
     reduction_ms_per_part: float = 0.0

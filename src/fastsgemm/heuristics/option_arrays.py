@@ -99,11 +99,11 @@ class Configs:
         factors = np.array([fit.numbers.layouts for fit in fits]).transpose(1, 3, 2, 0)
         self.layouts = dict(zip(LAYOUTS, factors, strict=True))
         self.layouts["NN"] = np.ones_like(self.layouts["TT"])
-        # The chains of each part of K, and how many times as many partial accumulators can make, and what each costs.
+        # The chains of each part of K, how many times as many partial accumulators can make, and what these cost.
         self.chains = floats(map(partial_accumulators.chains_of, configs))
         self.most_accumulators = floats(partial_accumulators.most(c, shared_limit) for c in configs)
         costs = np.array([fit.curve.accumulators_cost for fit in fits]).T
-        self.per_chain = dict(zip(EVERY_LAYOUT, partial_accumulators.per_chain(costs, fitted), strict=True))
+        self.accumulating = dict(zip(EVERY_LAYOUT, partial_accumulators.cost(costs, fitted), strict=True))
         of_arch = [database.fitted(fit.curve.arch) for fit in fits]
         # What it takes to add up parts of K: once, for each part, and for each byte of C.
         self.reduction = np.array(
@@ -214,7 +214,7 @@ class Options:
         self.tile = every.tile.take(of)
         self.tile_parts = every.tile_parts.take(places)
         self.chains, self.most_accumulators = every.chains.take(of), every.most_accumulators.take(of)
-        self.per_chain = every.per_chain[layout].take(of)
+        self.accumulating = every.accumulating[layout].take(of)
         self.reduction = every.reduction.take(of, axis=1)
         self.reduction[:, : self.whole] = 0.0
         self.ends = every.lines.ends.take(columns, axis=2)
@@ -339,11 +339,8 @@ class AtK:
         """
         options = self.options
         accumulators = np.ceil(needed / (self._parts * options.chains))
-        found: Floats = np.minimum(accumulators, options.most_accumulators)
-        found *= found > 1.0
-        found *= options.per_chain * (self._parts / max(self._K, partial_accumulators.LEAST_STEPS))
-        found += 1.0
-        return found, accumulators > options.most_accumulators
+        adding = (accumulators > 1.0) & (options.most_accumulators > 1.0)
+        return np.where(adding, options.accumulating, 1.0), accumulators > options.most_accumulators
 
     def reduction(self, size: float) -> Floats:
         """Return the time of adding up parts of a C of so many bytes."""

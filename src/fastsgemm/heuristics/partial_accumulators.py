@@ -20,11 +20,9 @@ from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
 FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
-_TIMED = 4  # partial accumulators that the costs are for
 _MOST_CONFIGS = 4096  # of which answers are kept
 DOTS = 11  # rows of a C that cuBLAS computes by dot products, at most
 MOST = 16  # partial accumulators that are added to a config
-LEAST_STEPS = 256  # of k: with fewer, chains cost no larger share, because most of the time is what a block costs once
 
 
 def splits_few(rung: Rung, config: Config, problem: Problem) -> bool:
@@ -113,15 +111,14 @@ def _accumulating(config: Config, count: int) -> Config:
     return config.replace(PARTIAL_ACCUMULATORS=count)
 
 
-def per_chain(own: Floats, fitted: Fitted) -> Floats:
-    """Return what the end of a chain adds to the time of a sum of one step, in shares of that time.
+def cost(own: Floats, fitted: Fitted) -> Floats:
+    """Return the time of configs with partial accumulators over their time without.
 
     Parameters
     ----------
     own : array
-        What was measured for configs; see `fastsgemm.heuristics.database_entries.Curve`. 0: that of `fitted`.
+        What was measured for each config; see `fastsgemm.heuristics.database_entries.Curve`. 0: that of `fitted`.
     fitted : Fitted
     """
-    costs = np.where(own > 0.0, own, fitted.accumulators_cost)
-    found: Floats = (costs - 1.0) * fitted.accumulators_steps / _TIMED
+    found: Floats = np.where(own > 0.0, own, fitted.accumulators_cost)
     return found
