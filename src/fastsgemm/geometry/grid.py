@@ -44,6 +44,12 @@ def chain(config: PipelinedConfig, K: int) -> int:
     return tile * max(-(-tiles // config.PARTIAL_ACCUMULATORS), -(-_SHORTEST // tile))
 
 
+def least_chained(config: PipelinedConfig) -> int:
+    """Return the least steps of k of a part of which `chain` makes more than one chain."""
+    tile = config.tile_k
+    return tile * (-(-_SHORTEST // tile) + 1)
+
+
 def steps(K: Any, alpha: Any, beta: Any) -> tuple[Any, Any]:
     """Return the K and the alpha that a kernel is launched with: no steps where A and B are not to be read."""
     if K and alpha:
