@@ -97,8 +97,8 @@ def test_a_config_gets_the_chains_that_it_lacks(needed, change, expected):
 
 @pytest.mark.parametrize(
     ("BK", "parts", "K", "several"),
-    [(8, 1, 23, False), (8, 1, 24, True), (16, 1, 31, False), (16, 1, 32, True), (64, 1, 127, False), (64, 1, 128, True),
-     (64, 2, 128, False), (64, 2, 129, True), (64, 2, 256, True)],
+    [(8, 1, 23, False), (8, 1, 24, True), (16, 1, 31, False), (16, 1, 32, True), (64, 1, 127, False),
+     (64, 1, 128, True), (64, 2, 128, False), (64, 2, 129, True), (64, 2, 256, True)],
 )  # fmt: skip
 def test_a_part_that_is_too_short_for_a_second_chain_gets_no_accumulators(BK, parts, K, several):
     """They would cost time and make no chain; on a device whose kernels take the end of K first, nor does the end."""
@@ -109,7 +109,9 @@ def test_a_part_that_is_too_short_for_a_second_chain_gets_no_accumulators(BK, pa
     assert (chain(replace(given, PARTIAL_ACCUMULATORS=16), K) < whole_tiles) is several
 
 
-@pytest.mark.parametrize("problem", [Problem(137, 306, 32, "TT"), Problem(768, 103, 22, "TN"), Problem(16, 216, 48, "TN")])
+@pytest.mark.parametrize(
+    "problem", [Problem(137, 306, 32, "TT"), Problem(768, 103, 22, "TN"), Problem(16, 216, 48, "TN")], ids=str
+)
 def test_short_sums_of_a_small_c_get_chains_from_slices_or_parts(problem):
     """Their K is too short for partial accumulators."""
     found = choose.choose(DeviceInfo("NVIDIA H200", "sm_90", H200, 132), RUNG, problem)
