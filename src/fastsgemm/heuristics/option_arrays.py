@@ -99,9 +99,9 @@ class Configs:
         factors = np.array([fit.numbers.layouts for fit in fits]).transpose(1, 3, 2, 0)
         self.layouts = dict(zip(LAYOUTS, factors, strict=True))
         self.layouts["NN"] = np.ones_like(self.layouts["TT"])
-        # The chains of each part of K, from how many steps on it can have partial accumulators, and what these cost.
+        # The chains of each part of K, how long they are at least with partial accumulators, and what these cost.
         self.chains = floats(map(partial_accumulators.chains_of, configs))
-        self.accumulates_from = floats(partial_accumulators.accumulates_from(c, shared_limit) for c in configs)
+        self.shortest = floats(partial_accumulators.shortest(c, shared_limit) for c in configs)
         costs = np.array([fit.curve.accumulators_cost for fit in fits]).T
         self.accumulating = dict(zip(EVERY_LAYOUT, partial_accumulators.cost(costs, fitted), strict=True))
         of_arch = [database.fitted(fit.curve.arch) for fit in fits]
@@ -213,7 +213,7 @@ class Options:
         self.few = Ends(*self.numbers.few)
         self.tile = every.tile.take(of)
         self.tile_parts = every.tile_parts.take(places)
-        self.chains, self.accumulates_from = every.chains.take(of), every.accumulates_from.take(of)
+        self.chains, self.shortest = every.chains.take(of), every.shortest.take(of)
         self.accumulating = every.accumulating[layout].take(of)
         self.reduction = every.reduction.take(of, axis=1)
         self.reduction[:, : self.whole] = 0.0
@@ -340,9 +340,9 @@ class AtK:
         """
         options = self.options
         accumulators = np.ceil(needed / (self._parts * options.chains))
-        able = self._steps >= options.accumulates_from
-        adding = (accumulators > 1.0) & able
-        most = np.where(able, float(partial_accumulators.MOST), 1.0)
+        most = np.minimum(np.floor(self._steps / options.shortest), partial_accumulators.MOST)
+        np.maximum(most, 1.0, out=most)
+        adding = (accumulators > 1.0) & (most > 1.0)
         return np.where(adding, options.accumulating, 1.0), accumulators > most
 
     def reduction(self, size: float) -> Floats:

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
-from fastsgemm.geometry.grid import least_chained, split
+from fastsgemm.geometry.grid import shortest_chain, split
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.line_arrays import Floats
 from fastsgemm.problem import Problem
@@ -60,7 +60,7 @@ def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitte
     """
     needed = chains_needed(problem, fitted)
     parts, chunk = split(config, problem.K)
-    if needed == 1 or min(problem.K, chunk) < accumulates_from(config, shared_limit):
+    if needed == 1 or min(problem.K, chunk) < 2 * shortest(config, shared_limit):
         return config
     missing = -(-needed // (parts * config.sliced_k))
     return config if missing == 1 else _accumulating(config, min(missing, MOST))
@@ -96,12 +96,12 @@ def chains_of(config: Config) -> int:
 
 
 @lru_cache(maxsize=_MOST_CONFIGS)
-def accumulates_from(config: Config, shared_limit: int) -> float:
-    """Return from how many steps of a part of K on a config can get partial accumulators; infinite if it cannot."""
+def shortest(config: Config, shared_limit: int) -> float:
+    """Return the steps that each chain has at least if a config gets partial accumulators; infinite if it cannot."""
     if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS > 1:
         return math.inf
     fits = _accumulating(config, MOST).shared_bytes <= shared_limit  # which the number does not change
-    return least_chained(config) if fits else math.inf
+    return shortest_chain(config) if fits else math.inf
 
 
 @lru_cache(maxsize=_MOST_CONFIGS)
