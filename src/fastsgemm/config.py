@@ -33,7 +33,7 @@ MAX_SKINNY = 32  # rows of a block of rung 10
 WARPGROUP = 128  # threads
 ROWS_PER_WARPGROUP = 64  # of C, that a warpgroup of rung 11 multiplies
 SEGMENT = 1024  # steps of k in a segment, version 1 of docs/order-of-summation.md
-MOST_CHAINS = 64  # of FMAs that a block of rung 9 adds up for an element
+MOST_CHAINS = 64  # that PARTIAL_ACCUMULATORS can ask for
 
 
 class Violation(Struct, frozen=True):

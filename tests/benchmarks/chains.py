@@ -69,7 +69,7 @@ def errors(asked: list[Problem]) -> list[float]:
     for problem in track(asked, "errors of cuBLAS"):
         (a, b, _) = (torch.as_strided(of, *how) for of, how in zip((*memory, memory[0]), dense(problem), strict=True))
         product = torch.mm(a, b)
-        rows, columns = (torch.arange(0, most, max(1, most // SAMPLED), device="cuda") for most in product.shape)
+        rows, columns = (torch.arange(0, most, -(-most // SAMPLED), device="cuda") for most in product.shape)
         exact = a[rows].double() @ b[:, columns].double()
         found.append((product[rows][:, columns] - exact).norm() / exact.norm())
     return [float(one) for one in found]

@@ -10,7 +10,7 @@ from msgspec import structs
 from fastsgemm import rungs
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
-from fastsgemm.geometry.grid import split
+from fastsgemm.geometry.grid import chain, split
 from fastsgemm.heuristics import choose, database, database_entries, partial_accumulators
 from fastsgemm.heuristics.cost_model import CostModel, splits
 from fastsgemm.heuristics.curve_fit import fit
@@ -93,6 +93,38 @@ def test_a_config_gets_the_chains_that_it_lacks(needed, change, expected):
     )
     assert expected == found.PARTIAL_ACCUMULATORS
     assert replace(found, PARTIAL_ACCUMULATORS=given.PARTIAL_ACCUMULATORS) == given
+
+
+@pytest.mark.parametrize(
+    ("BK", "parts", "K", "several"),
+    [(8, 1, 31, False), (8, 1, 32, True), (16, 1, 31, False), (16, 1, 32, True), (64, 1, 127, False),
+     (64, 1, 128, True), (64, 2, 128, False), (64, 2, 129, True), (64, 2, 256, True)],
+)  # fmt: skip
+def test_a_part_that_is_too_short_for_a_second_chain_gets_no_accumulators(BK, parts, K, several):
+    """They would cost time and make no second chain of 16 steps and whole tiles."""
+    needed, given = Fitted(long_sums={"NN": ((None, ((1, 16),)),)}), replace(PIPE, BK=BK, SPLIT_K=parts)
+    used = partial_accumulators.shortened(given, Problem(1000, 1000, K), H200, needed)
+    assert (used.PARTIAL_ACCUMULATORS > 1) is several
+    whole_tiles = min(K, split(given, K)[1]) // BK * BK
+    assert (2 * chain(replace(given, PARTIAL_ACCUMULATORS=16), K) <= whole_tiles) is several
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [Problem(137, 306, 32, "TT"), Problem(768, 103, 22, "TN"), Problem(16, 216, 48, "TN"), Problem(382, 316, 65, "TN")],
+    ids=str,
+)
+def test_short_sums_of_a_small_c_get_chains_from_slices_or_parts(problem):
+    """Their K is too short for as many partial accumulators, each of which needs whole tiles."""
+    found = choose.choose(DeviceInfo("NVIDIA H200", "sm_90", H200, 132), RUNG, problem)
+    needed = partial_accumulators.chains_needed(problem, FITTED)
+    assert found.rule == choose.PREDICTED and needed > 1
+    parts, chunk = split(found.config, problem.K)
+    chains = 1
+    if found.config.PARTIAL_ACCUMULATORS > 1:
+        whole_tiles = min(problem.K, chunk) // found.config.BK * found.config.BK
+        chains = -(-whole_tiles // chain(found.config, problem.K))
+    assert parts * found.config.SLICED_K * chains >= needed
 
 
 def summed(a, b, chains):

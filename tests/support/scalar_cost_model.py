@@ -44,10 +44,16 @@ def accumulators_factor(config: Config, fitted: Fitted, own: float = 0.0) -> flo
 
 
 def has_too_few_chains(config: Config, problem: Problem, fitted: Fitted) -> bool:
-    """Return whether sums have fewer chains than they need, with a config of rung 9 or 10."""
-    alternated = 2 if isinstance(config, SkinnyConfig) and config.TK > 4 and config.BM * config.TN <= 16 else 1
-    chains = getattr(config, "PARTIAL_ACCUMULATORS", alternated) * config.sliced_k * split(config, problem.K)[0]
-    return chains < partial_accumulators.chains_needed(problem, fitted)
+    """Return whether sums have fewer chains than they need, with a config of rung 9 or 10.
+
+    A chain of partial accumulators is whole tiles of at least 16 steps.
+    """
+    parts, chunk = split(config, problem.K)
+    own = 2 if isinstance(config, SkinnyConfig) and config.TK > 4 and config.BM * config.TN <= 16 else 1
+    if isinstance(config, PipelinedConfig) and config.PARTIAL_ACCUMULATORS > 1:
+        tiles = -(-16 // config.BK)
+        own = min(config.PARTIAL_ACCUMULATORS, min(problem.K, chunk) // (tiles * config.BK))
+    return own * config.sliced_k * parts < partial_accumulators.chains_needed(problem, fitted)
 
 
 def loads(blocks_per_sm: int) -> list[float]:

@@ -39,9 +39,13 @@ def chain(config: PipelinedConfig, K: int) -> int:
     """Return the steps of k of each chain of FMAs in a part of K: whole tiles, of at least 16 steps."""
     if config.segment:
         return config.segment
-    tile = config.tile_k
-    tiles = min(K, split(config, K)[1]) // tile
-    return tile * max(-(-tiles // config.PARTIAL_ACCUMULATORS), -(-_SHORTEST // tile))
+    tiles = min(K, split(config, K)[1]) // config.tile_k
+    return max(config.tile_k * -(-tiles // config.PARTIAL_ACCUMULATORS), shortest_chain(config))
+
+
+def shortest_chain(config: PipelinedConfig) -> int:
+    """Return the steps of k that each of several chains has at least."""
+    return config.tile_k * -(-_SHORTEST // config.tile_k)
 
 
 def steps(K: Any, alpha: Any, beta: Any) -> tuple[Any, Any]:

@@ -99,9 +99,9 @@ class Configs:
         factors = np.array([fit.numbers.layouts for fit in fits]).transpose(1, 3, 2, 0)
         self.layouts = dict(zip(LAYOUTS, factors, strict=True))
         self.layouts["NN"] = np.ones_like(self.layouts["TT"])
-        # The chains of each part of K, how many times as many partial accumulators can make, and what these cost.
+        # The chains of each part of K, how long they are at least with partial accumulators, and what these cost.
         self.chains = floats(map(partial_accumulators.chains_of, configs))
-        self.most_accumulators = floats(partial_accumulators.most(c, shared_limit) for c in configs)
+        self.shortest = floats(partial_accumulators.shortest(c, shared_limit) for c in configs)
         costs = np.array([fit.curve.accumulators_cost for fit in fits]).T
         self.accumulating = dict(zip(EVERY_LAYOUT, partial_accumulators.cost(costs, fitted), strict=True))
         of_arch = [database.fitted(fit.curve.arch) for fit in fits]
@@ -213,7 +213,7 @@ class Options:
         self.few = Ends(*self.numbers.few)
         self.tile = every.tile.take(of)
         self.tile_parts = every.tile_parts.take(places)
-        self.chains, self.most_accumulators = every.chains.take(of), every.most_accumulators.take(of)
+        self.chains, self.shortest = every.chains.take(of), every.shortest.take(of)
         self.accumulating = every.accumulating[layout].take(of)
         self.reduction = every.reduction.take(of, axis=1)
         self.reduction[:, : self.whole] = 0.0
@@ -292,6 +292,7 @@ class AtK:
             depth[:whole] = options.every.depth(K)
         self._parts = np.ceil(K / steps)
         self._sms = multiprocessors / self._parts
+        self._steps = steps
         self.per_byte = steps / numbers.bandwidth[:count]
         if options.split:
             once, per_part, per_byte = options.reduction
@@ -339,8 +340,10 @@ class AtK:
         """
         options = self.options
         accumulators = np.ceil(needed / (self._parts * options.chains))
-        adding = (accumulators > 1.0) & (options.most_accumulators > 1.0)
-        return np.where(adding, options.accumulating, 1.0), accumulators > options.most_accumulators
+        most = np.minimum(np.floor(self._steps / options.shortest), partial_accumulators.MOST)
+        np.maximum(most, 1.0, out=most)
+        adding = (accumulators > 1.0) & (most > 1.0)
+        return np.where(adding, options.accumulating, 1.0), accumulators > most
 
     def reduction(self, size: float) -> Floats:
         """Return the time of adding up parts of a C of so many bytes."""

@@ -8,12 +8,13 @@ data of the architecture; see `fastsgemm.heuristics.database_entries.Fitted`.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
 
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
-from fastsgemm.geometry.grid import split
+from fastsgemm.geometry.grid import shortest_chain, split
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.line_arrays import Floats
 from fastsgemm.problem import Problem
@@ -46,7 +47,7 @@ def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitte
     """Return the config with as many partial accumulators as the sums of a problem need, else unchanged.
 
     A config stays unchanged where sliced-K and split-K already make chains enough, where it has partial accumulators,
-    and where more do not fit into shared memory.
+    where more do not fit into shared memory, and where a part of K is too short for a second chain.
 
     Parameters
     ----------
@@ -58,9 +59,10 @@ def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitte
     fitted : Fitted
     """
     needed = chains_needed(problem, fitted)
-    if needed == 1 or not can_accumulate(config, shared_limit):
+    parts, chunk = split(config, problem.K)
+    if needed == 1 or min(problem.K, chunk) < 2 * shortest(config, shared_limit):
         return config
-    missing = -(-needed // (split(config, problem.K)[0] * config.sliced_k))
+    missing = -(-needed // (parts * config.sliced_k))
     return config if missing == 1 else _accumulating(config, min(missing, MOST))
 
 
@@ -93,17 +95,13 @@ def chains_of(config: Config) -> int:
     return config.sliced_k * own
 
 
-def most(config: Config, shared_limit: int) -> int:
-    """Return how many partial accumulators a config can get; 1 if none."""
-    return MOST if can_accumulate(config, shared_limit) else 1
-
-
 @lru_cache(maxsize=_MOST_CONFIGS)
-def can_accumulate(config: Config, shared_limit: int) -> bool:
-    """Return whether a config without partial accumulators can get some."""
+def shortest(config: Config, shared_limit: int) -> float:
+    """Return the steps that each chain has at least if a config gets partial accumulators; infinite if it cannot."""
     if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS > 1:
-        return False
-    return _accumulating(config, MOST).shared_bytes <= shared_limit  # which the number does not change
+        return math.inf
+    fits = _accumulating(config, MOST).shared_bytes <= shared_limit  # which the number does not change
+    return shortest_chain(config) if fits else math.inf
 
 
 @lru_cache(maxsize=_MOST_CONFIGS)
