@@ -43,6 +43,12 @@ def accumulators_factor(config: Config, fitted: Fitted, own: float = 0.0) -> flo
     return own or fitted.accumulators_cost if several else 1.0
 
 
+def chains_factor(config: Config, problem: Problem, fitted: Fitted, own: float = 0.0) -> float:
+    """Return how many times longer a config counts as taking: for its accumulators, and where chains are missing."""
+    missing = has_too_few_chains(config, problem, fitted)
+    return accumulators_factor(config, fitted, own) * (1.25 if missing else 1.0)
+
+
 def has_too_few_chains(config: Config, problem: Problem, fitted: Fitted) -> bool:
     """Return whether sums have fewer chains than they need, with a config of rung 9 or 10.
 

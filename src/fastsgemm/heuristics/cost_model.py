@@ -227,17 +227,9 @@ class CostModel:
         return at.options.places, self._with_accumulators(problem, at, ms) if accumulators else ms
 
     def _with_accumulators(self, problem: Problem, at: AtK, ms: Floats) -> Floats:
-        """Return times with the cost of the partial accumulators that the problem needs.
-
-        They are infinite where a sum would still have too few chains, if any option has enough.
-        """
+        """Return times with the cost of the chains that the sums of the problem need."""
         needed = partial_accumulators.chains_needed(problem, self._fitted)
-        if needed == 1:
-            return ms
-        slowdown, short = at.slowdown(needed)
-        ms = ms * slowdown
-        accurate: Floats = np.where(short, np.inf, ms)
-        return accurate if np.minimum.reduce(accurate) < np.inf else ms
+        return ms * at.slowdown(needed) if needed > 1 else ms
 
     def _times_at(self, problem: Problem, at: AtK, tiles: Floats) -> Floats:
         """Return the time of options, given the tiles of each config; infinite where a grid cannot have as many."""

@@ -333,17 +333,18 @@ class AtK:
         found: Floats = alone * self.options.light
         return found
 
-    def slowdown(self, needed: int) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the cost of the partial accumulators that configs get where a sum needs so many chains.
+    def slowdown(self, needed: int) -> Floats:
+        """Return how many times longer options take, or count as taking, where a sum needs so many chains.
 
-        The second array says where they cannot make as many.
+        Partial accumulators take time, and an option that cannot make as many counts as slower.
         """
         options = self.options
         accumulators = np.ceil(needed / (self._parts * options.chains))
         most = np.minimum(np.floor(self._steps / options.shortest), partial_accumulators.MOST)
         np.maximum(most, 1.0, out=most)
-        adding = (accumulators > 1.0) & (most > 1.0)
-        return np.where(adding, options.accumulating, 1.0), accumulators > most
+        found: Floats = np.where((accumulators > 1.0) & (most > 1.0), options.accumulating, 1.0)
+        found[accumulators > most] *= partial_accumulators.INACCURATE
+        return found
 
     def reduction(self, size: float) -> Floats:
         """Return the time of adding up parts of a C of so many bytes."""

@@ -24,6 +24,7 @@ FEW = 4  # steps of k: rounding each product alone makes more of the error than 
 _MOST_CONFIGS = 4096  # of which answers are kept
 DOTS = 11  # rows of a C that cuBLAS computes by dot products, at most
 MOST = 16  # partial accumulators that are added to a config
+INACCURATE = 1.25  # times longer that an option counts as taking whose sums still have too few chains
 
 
 def splits_few(rung: Rung, config: Config, problem: Problem) -> bool:
