@@ -112,8 +112,8 @@ bench: $(READY)
 bench-check: bench
 	$(RUN) tools/check_benchmarks.py $(BENCH_JSON)
 
-# With the shipped constants of the default simulated device, not with this machine's own tuning results. Rung 9's tile
-# there is 128 x 256. For a smaller C it has a guarded variant, which is not the kernel of a large problem.
+# With the shipped constants of the default simulated device, not with this machine's own tuning results. No rung's tile
+# there exceeds 128 x 256. For a C smaller than its tile, rung 9 has a guarded variant: not the kernel of a large problem.
 counts: $(READY)
 	mkdir -p build
 	FASTSGEMM_DATA_DIR=build/no-tuning FASTSGEMM_SIM_DEVICE= $(RUN) -m fastsgemm ladder --device sim --size 128,256,128 --json > build/counts.json
