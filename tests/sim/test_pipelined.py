@@ -164,6 +164,7 @@ def test_every_depth_of_k_with_more_stages_or_fewer_than_tiles(layout, fragments
 
 CHAINED = [
     dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=4, CP_ASYNC=2, STAGES=3),
+    dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=4),
     dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=5),
     dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=2, BK=16, FRAGMENTS=1, CP_ASYNC=2, SPREAD=1),
     dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=16, BM=64, BN=64, WM=32, WN=64, WNITER=2, SPREAD=2),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from fastsgemm.heuristics import database, fp16x3_rates
-from fastsgemm.heuristics.database_entries import GENERIC, Fitted, Needs
+from fastsgemm.heuristics.database_entries import GENERIC, Fitted
 from fastsgemm.heuristics.fp16x3_rates import Tile
-from fastsgemm.heuristics.partial_accumulators import DOTS
+from fastsgemm.heuristics.partial_accumulators import DOTS, chains_at
 from fastsgemm.problem import LAYOUTS as OPERAND_LAYOUTS
 from fastsgemm.tuning import tuner
 from page_tables.markdown import header, line
@@ -68,15 +68,10 @@ def _chains(kinds: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each size of C: how many chains sums of some K need, for each kind of problem."""
     sums = database.fitted(ARCH).long_sums
     yield from header("elements of C", *kinds.values())
-    sizes = [elements for elements, _ in sums[next(iter(kinds))]]
-    for size in sizes:
-        needs = (dict(sums[kind])[size] for kind in kinds if size in dict(sums[kind]))
-        cells = (" / ".join(str(_most(pairs, K)) for K in SHOWN_K) for pairs in needs)
-        yield line("more" if size is None else f"at most {size:,}", *cells)
-
-
-def _most(needs: Needs, K: int) -> int:
-    return max((chains for steps, chains in needs if steps <= K), default=1)
+    for rows in zip(*(sums[kind] for kind in kinds), strict=True):  # all have the same sizes
+        elements, _ = rows[0]
+        cells = (" / ".join(str(chains_at(needs, K)) for K in SHOWN_K) for _, needs in rows)
+        yield line("more" if elements is None else f"at most {elements:,}", *cells)
 
 
 def _device() -> str:

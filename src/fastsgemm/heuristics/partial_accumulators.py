@@ -15,7 +15,7 @@ import numpy as np
 
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import shortest_chain, split
-from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.database_entries import Fitted, Needs
 from fastsgemm.heuristics.line_arrays import Floats
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
@@ -72,8 +72,13 @@ def chains_needed(problem: Problem, fitted: Fitted) -> int:
     size = problem.M * problem.N * problem.batch  # the products of a batch fill the device together
     for elements, needs in fitted.long_sums.get(kind(problem), ()):
         if elements is None or size <= elements:
-            return max((chains for steps, chains in needs if steps <= problem.K), default=1)
+            return chains_at(needs, problem.K)
     return 1
+
+
+def chains_at(needs: Needs, K: int) -> int:
+    """Return how many chains a sum of K steps needs."""
+    return max((chains for steps, chains in needs if steps <= K), default=1)
 
 
 def kind(problem: Problem) -> str:
