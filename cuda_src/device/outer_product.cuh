@@ -19,6 +19,7 @@ __device__ __forceinline__ void outer_product(float (&acc)[ROWS][COLS], const fl
         const int strip = ORDER >= 4 ? ROWS - 1 - s : s;
         const int j = TURNS && strip % 2 ? COLS - 1 - jj : jj;
         const int i = strip * STRIP + (jj % 2 ? STRIP - 1 - ii : ii);
-        if (i < ROWS) acc[i][j] = __fmaf_rn(a[i], b[j], acc[i][j]);
+        // Volatile, or NVVM would take two steps of k together and leave less of the order to ptxas.
+        if (i < ROWS) asm volatile("fma.rn.f32 %0, %1, %2, %0;" : "+f"(acc[i][j]) : "f"(a[i]), "f"(b[j]));
     }
 }

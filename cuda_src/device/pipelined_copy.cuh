@@ -67,6 +67,7 @@ struct PipelinedCopy {
     static_assert(!(ASYNC && K_CONTIGUOUS && VEC > 1), "a vector is transposed in registers");
 
     const float *source;  // this thread's first vector of the next tile
+    const float *line;    // its first vector of the line that is read, in the main loop
     long long ld;
     long long next_tile;  // floats from one tile to the next
     int left;             // rows (or columns) of the matrix from this thread's first on
@@ -106,15 +107,16 @@ struct PipelinedCopy {
     }
 
     // Read vector i of the next tile or, with ASYNC, start copying it to the shared-memory address `to`.
-    __device__ __forceinline__ void read(unsigned to, int i) {
+    __device__ __forceinline__ void read(unsigned to, int i) { read(to, i, vector(i)); }
+    __device__ __forceinline__ void read(unsigned to, int i, const float *from) {
         if (!has_share()) return;
         const bool inside = !GUARDED || mn_of(i) < left;
         if constexpr (ASYNC)
-            copy_async<VEC>(to + offset(i), vector(i), inside);
+            copy_async<VEC>(to + offset(i), from, inside);
         else if constexpr (GUARDED)
-            load_global_if<VEC>(value[i], vector(i), inside);
+            load_global_if<VEC>(value[i], from, inside);
         else
-            load_global<VEC>(value[i], vector(i));
+            load_global<VEC>(value[i], from);
     }
 
     // What was read is written in STORES pieces, each contiguous in shared memory: a vector, or one k of all
@@ -134,6 +136,16 @@ struct PipelinedCopy {
         }
     }
 
+    // Vector i, where the vectors are read in order. The compiler would compute the address of each line
+    // anew, for which it needs more instructions and registers.
+    __device__ __forceinline__ const float *next_vector(int i) {
+        if (i == 0)
+            line = source;
+        else if (i % PER_LINE == 0)
+            asm volatile("add.s64 %0, %0, %1;" : "+l"(line) : "l"(4 * LINE_DISTANCE * ld));
+        return line + along(i);
+    }
+
     // Read what is due of the next tile at step k of this one: early, and with SPREAD little by little, so
     // that the reads of fragments do not queue behind it. Then `source` moves on to the tile after the next,
     // if there is one.
@@ -143,7 +155,7 @@ struct PipelinedCopy {
         constexpr int PER_SHARE = (COUNT + SHARES - 1) / SHARES;
 #pragma unroll
         for (int i = 0; i < COUNT; ++i)
-            if (k == (ASYNC ? i / PER_SHARE : smaller(i, SHARES - 1))) read(to, i);
+            if (k == (ASYNC ? i / PER_SHARE : smaller(i, SHARES - 1))) read(to, i, next_vector(i));
         if (k == SHARES - 1) source += more ? next_tile : 0;
     }
 

@@ -32,6 +32,8 @@ _STACKED = 4  # rows of tiles in the point that shows how much they share of B o
 # Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = 1 / 3
 _TRANSACTION = 4  # floats of a 16-byte load, which needs extents that are multiples of it
+_SECTOR = 8  # floats that L2 sends at least
+_L2 = 1.4  # bytes that L2 sends while one is read or written to add up parts
 
 
 def accumulators_factor(config: Config, fitted: Fitted, own: float = 0.0) -> float:
@@ -299,6 +301,11 @@ class CostModel:
             shared = self._shared * (1 - 1 / min(_STACKED, -(-problem.M // self._config.BM)))
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
             read = min(read, max(read * (1 - shared), self._read(1 / _SPARSE, problem, K)))
+        config = self._config
+        if self._rung.narrow and max(config.BM, config.BN) < _SECTOR and problem.layout[0] == "T":
+            line = config.BN if problem.layout[1] == "T" else _SECTOR
+            sectors = 4.0 * (min(problem.M, _SECTOR) + line) * problem.K * blocks(config.kernel, problem)
+            read = max(read, sectors / (_L2 * self._fitted.reduction_bytes_per_ms))
         traffic = 4.0 * (problem.M + problem.N) * K / self._bandwidth
         return max(stored + read, traffic)
 

@@ -248,6 +248,8 @@ class CostModel:
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
             alone = options.mixed(at.alone(), problem)
             np.minimum(ms, np.maximum(ms * (1.0 - shared), alone), out=ms)
+        if len(options.thin):
+            ms[options.thin] = np.maximum(ms[options.thin], options.sectors(problem, tiles))
         ms += options.stored(few, problem)
         np.maximum(ms, 4.0 * (M + N) * problem.batch * at.per_byte, out=ms)
         if options.split:

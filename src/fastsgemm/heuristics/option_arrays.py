@@ -30,6 +30,8 @@ _MOST_TAILS = 256  # of ragged last tiles, of which the cost is kept
 # What a line of so many floats beyond a multiple of `TRANSACTION` costs where it is read by 8 bytes if it can be. The
 # extra cost of 8-byte loads is a third of that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = (0.0, 1.0, 1 / 3, 1.0)
+SECTOR = 32  # bytes that L2 sends at least
+_L2 = 1.4  # bytes that L2 sends in the time in which one is read or written to add up parts; measured on an H200
 
 
 def least_depth(config: Config) -> int:
@@ -120,6 +122,9 @@ class Configs:
         twice = np.tile([full, least_steps, bandwidth, *bends], 2)
         self._numbers = np.concatenate([[place], twice, self.lines.few_ends])
         self._factors: dict[tuple[str, bool], tuple[Floats, bool]] = {}
+        self.thin = self.narrow & (4.0 * np.maximum(BM, BN) < SECTOR)  # tiles of less than a sector each way
+        self.line_bytes = {"N": np.full_like(BN, SECTOR), "T": 4.0 * BN}  # of B at a step of k, for these tiles
+        self.l2_bandwidth = _L2 * fitted.reduction_bytes_per_ms
 
     def _both_kinds(self, full: Floats, few: Floats) -> tuple[Lines, NDArray[np.intp]]:
         """Return the lines of all configs, for aligned and then for ragged operands, and the places of the first."""
@@ -198,6 +203,8 @@ class Options:
         Whether any other option does.
     both : bool
         Whether the times of both aligned and ragged operands are needed.
+    thin : array of int
+        The options whose tiles take a whole sector for a few elements of the narrow operand; see `sectors`.
     """
 
     def __init__(
@@ -220,6 +227,9 @@ class Options:
         self.ends = every.lines.ends.take(columns, axis=2)
         factors, self.vary = every.factors(layout, swap_ab)
         self.light, self.heavy, self.more = factors.take(columns, axis=1)
+        faced = Problem(1, 1, 1, layout).transposed.layout if swap_ab else layout
+        self.thin = every.thin.take(of).nonzero()[0] if faced[0] == "T" else of[:0]
+        self.line_bytes = every.line_bytes[faced[1]].take(of.take(self.thin))
 
     def factors(self, load: Floats) -> Floats:
         """Return what the times of the steps of NN are multiplied by at these loads."""
@@ -245,6 +255,16 @@ class Options:
         found: Floats = ragged - aligned
         found *= share
         found += aligned
+        return found
+
+    def sectors(self, problem: Problem, tiles: Floats) -> Floats:
+        """Return the times that L2 takes at least to send the `thin` options what they read.
+
+        Their narrow operand lies so that its rows are neighbours. A tile reads a few of them, but gets whole sectors.
+        """
+        found = self.line_bytes + min(4.0 * min(problem.M, problem.N), SECTOR)
+        found *= tiles.take(self.of.take(self.thin))
+        found *= problem.K / self.every.l2_bandwidth
         return found
 
     def stored(self, times: Floats, problem: Problem) -> Floats:
