@@ -34,6 +34,8 @@ def processes():
         yield device
     finally:
         dist.destroy_process_group()
+        # A thread of gloo may still drop a tensor, and Python aborts it at its end: pytorch/pytorch#179291.
+        time.sleep(0.1)
 
 
 def show(found, path):

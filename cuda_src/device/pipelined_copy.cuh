@@ -106,8 +106,7 @@ struct PipelinedCopy {
         return THREADS == Traits::THREADS || threadIdx.x < THREADS;
     }
 
-    // Read vector i of the next tile or, with ASYNC, start copying it to the shared-memory address `to`.
-    __device__ __forceinline__ void read(unsigned to, int i) { read(to, i, vector(i)); }
+    // Read vector i, which lies at `from`, or, with ASYNC, start copying it to the shared-memory address `to`.
     __device__ __forceinline__ void read(unsigned to, int i, const float *from) {
         if (!has_share()) return;
         const bool inside = !GUARDED || mn_of(i) < left;
@@ -175,7 +174,7 @@ struct PipelinedCopy {
     __device__ __forceinline__ void begin(unsigned to, int steps = 0) {
         source += K_CONTIGUOUS ? steps : steps * ld;
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i) read(to, i);
+        for (int i = 0; i < COUNT; ++i) read(to, i, vector(i));
     }
 
     // Write all that `begin` read; `source` moves on to the next tile, if there is one.

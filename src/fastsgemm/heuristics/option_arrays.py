@@ -30,13 +30,18 @@ _MOST_TAILS = 256  # of ragged last tiles, of which the cost is kept
 # What a line of so many floats beyond a multiple of `TRANSACTION` costs where it is read by 8 bytes if it can be. The
 # extra cost of 8-byte loads is a third of that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = (0.0, 1.0, 1 / 3, 1.0)
-SECTOR = 32  # bytes that L2 sends at least
+_SECTOR = 32  # bytes that L2 sends at least
 _L2 = 1.4  # bytes that L2 sends in the time in which one is read or written to add up parts; measured on an H200
 
 
 def least_depth(config: Config) -> int:
     """Return the least steps of k of a part."""
     return config.tile_k * probes.form(config).least_tiles
+
+
+def _of_narrow(layout: str, swap_ab: bool) -> str:
+    """Return the layout that the rungs for few rows compute, which with swap_ab is that of the transposed problem."""
+    return Problem(1, 1, 1, layout).transposed.layout if swap_ab else layout
 
 
 class Numbers(NamedTuple):
@@ -122,8 +127,8 @@ class Configs:
         twice = np.tile([full, least_steps, bandwidth, *bends], 2)
         self._numbers = np.concatenate([[place], twice, self.lines.few_ends])
         self._factors: dict[tuple[str, bool], tuple[Floats, bool]] = {}
-        self.thin = self.narrow & (4.0 * np.maximum(BM, BN) < SECTOR)  # tiles of less than a sector each way
-        self.line_bytes = {"N": np.full_like(BN, SECTOR), "T": 4.0 * BN}  # of B at a step of k, for these tiles
+        self.thin = self.narrow & (4.0 * np.maximum(BM, BN) < _SECTOR)  # tiles of less than a sector each way
+        self.line_bytes = {"N": np.full_like(BN, _SECTOR), "T": 4.0 * BN}  # of B at a step of k, for these tiles
         self.l2_bandwidth = _L2 * fitted.reduction_bytes_per_ms
 
     def _both_kinds(self, full: Floats, few: Floats) -> tuple[Lines, NDArray[np.intp]]:
@@ -168,8 +173,7 @@ class Configs:
         """
         found = self._factors.get((layout, swap_ab))
         if found is None:
-            turned = Problem(1, 1, 1, layout).transposed.layout if swap_ab else layout
-            both = np.where(self.narrow, self.layouts[turned], self.layouts[layout]) * self.calibration
+            both = np.where(self.narrow, self.layouts[_of_narrow(layout, swap_ab)], self.layouts[layout]) * self.calibration
             light, heavy = both.reshape(2, -1)
             full = np.tile(self._full, 2)
             more = np.divide(heavy - light, np.log(full), out=np.zeros_like(full), where=full > 1.0)
@@ -227,9 +231,9 @@ class Options:
         self.ends = every.lines.ends.take(columns, axis=2)
         factors, self.vary = every.factors(layout, swap_ab)
         self.light, self.heavy, self.more = factors.take(columns, axis=1)
-        faced = Problem(1, 1, 1, layout).transposed.layout if swap_ab else layout
-        self.thin = every.thin.take(of).nonzero()[0] if faced[0] == "T" else of[:0]
-        self.line_bytes = every.line_bytes[faced[1]].take(of.take(self.thin))
+        of_a, of_b = _of_narrow(layout, swap_ab)
+        self.thin = every.thin.take(of).nonzero()[0] if of_a == "T" else of[:0]
+        self.line_bytes = every.line_bytes[of_b].take(of.take(self.thin))
 
     def factors(self, load: Floats) -> Floats:
         """Return what the times of the steps of NN are multiplied by at these loads."""
@@ -262,7 +266,7 @@ class Options:
 
         Their narrow operand lies so that its rows are neighbours. A tile reads a few of them, but gets whole sectors.
         """
-        found = self.line_bytes + min(4.0 * min(problem.M, problem.N), SECTOR)
+        found = self.line_bytes + min(4.0 * min(problem.M, problem.N), _SECTOR)
         found *= tiles.take(self.of.take(self.thin))
         found *= problem.K / self.every.l2_bandwidth
         return found
