@@ -156,7 +156,7 @@ def test_only_the_first_share_reads_packed_operands(times, monkeypatch):
     times |= {(40, N): 3.0}
     monkeypatch.setattr(cutting, "CLOSE", 0.9)
     a, b, c = operand(M, K, padding=1), operand(K, N, "T", padding=1), operand(M, N)
-    first, second = dispatch.choose_shares(Device, None, None, a, b, c)
+    second, first = dispatch.choose_shares(Device, None, None, a, b, c)
     assert (first.a.padded, first.b.padded, first.rung.name) == (True, True, "pipelined")
     assert (second.a, second.b, second.rung.name) == (a, b, "skinny")
     assert (packing.READER, "TN", 960) in asked and (None, "NT", 40) in asked
@@ -168,7 +168,7 @@ def test_the_shares_are_the_problem_in_two(times, layout, of_c, axis):
     times |= {(960, N): 1.0, (40, N): 1.0} if axis == 0 else {(M, 896): 1.0, (M, 4): 1.0}
     times |= {(n, m): ms for (m, n), ms in times.items()}  # as a kernel sees a column-major C
     a, b, c = operand(M, K, layout[0], 4), operand(K, N, layout[1], 8), operand(M, N, of_c, 4)
-    shares = dispatch.choose_shares(Device, None, None, a, b, c)
+    shares = sorted(dispatch.choose_shares(Device, None, None, a, b, c), key=lambda share: (share.rows, share.columns))
     assert [(share.rows, share.columns)[axis] for share in shares] == [(0, at), (at, c.shape[axis] - at)]
     assert [(share.rows, share.columns)[1 - axis] for share in shares] == [(0, c.shape[1 - axis])] * 2
     for share in shares:
@@ -181,6 +181,19 @@ def test_the_shares_are_the_problem_in_two(times, layout, of_c, axis):
             assert part.misalignment == whole.offset(first) % 16
         assert part_c.shape == (share.rows[1], share.columns[1])
         assert (part_a.shape, part_b.shape) == ((part_c.shape[0], K), (K, part_c.shape[1]))
+
+
+@pytest.mark.parametrize(
+    ("parts", "multiprocessors", "expected"), [(1, 132, (40, 960)), (1, 1, (960, 40)), (2, 132, (960, 40))]
+)
+def test_a_second_share_of_few_blocks_is_launched_first(times, monkeypatch, parts, multiprocessors, expected):
+    """Its blocks would crowd on the first multiprocessors that have room. Parts of K would delay the other share."""
+    answer, device = choose.choose, type("Device", (Device,), {"multiprocessors": multiprocessors})
+    config = CONFIG.replace(SPLIT_K=parts)
+    monkeypatch.setattr(choose, "choose", lambda *given: replace(answer(*given), config=config))
+    times |= {(960, N): 1.0, (40, N): 1.0}
+    shares = dispatch.choose_shares(device, None, None, operand(M, K), operand(K, N), operand(M, N))
+    assert tuple(share.rows[1] for share in shares) == expected
 
 
 def test_a_named_rung_and_a_named_config_are_not_cut(times):

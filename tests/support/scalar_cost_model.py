@@ -27,7 +27,7 @@ _SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
 _STEADY = 4  # the heaviest is this many full waves
 # Limits of split-K: most parts, most waves of blocks, least tiles of a part.
 _MOST_PARTS, _MOST_WAVES, _LEAST_TILES = 256, 8, 2
-_LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, as factors of the time of NN
+_LAYOUTS = ("NT", "TN", "TT")  # measured at a few loads only, as factors of the time of NN
 _STACKED = 4  # rows of tiles in the point that shows how much they share of B on rung 10
 # Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = 1 / 3
@@ -118,20 +118,26 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
         for depth in (_TINY, shallow, deep)
         if not (peels and ragged and depth == shallow)
     ]
-    ends = (1.0, float(blocks_per_sm))
     found += [
         _probe(config, load * multiprocessors, deep + ragged, ragged, layout)
         for ragged in ((0,) if quick else (0, 1))
-        for load in dict.fromkeys(ends)
+        for load in dict.fromkeys(_turned(config, blocks_per_sm))
         for layout in _LAYOUTS
     ]
     if not peels:
         found += _tails(config, multiprocessors)
-    stream = _stream(config, blocks_per_sm, multiprocessors)
-    found.append(stream)
+    streams = _streams(config, blocks_per_sm, multiprocessors)
+    stream = streams[False, "N"]
+    found += [stream] if quick else streams.values()
     if not quick:
         found.append(_stacked(config, stream) if isinstance(config, SkinnyConfig) else _guarded(stream))
     return list(dict.fromkeys(found))
+
+
+def _turned(config: Config, blocks_per_sm: int) -> tuple[float, ...]:
+    """Return the loads at which layouts other than NN are measured: 1, a full wave and on rung 9 also 2."""
+    full = float(blocks_per_sm)
+    return (1.0, min(2.0, full), full) if isinstance(config, PipelinedConfig) else (1.0, full)
 
 
 def _probe(config: Config, count: float, K: int, ragged: int, layout: str = "NN") -> Problem:
@@ -156,12 +162,19 @@ def _tails(config: Config, multiprocessors: int) -> tuple[Problem, Problem, Prob
     )
 
 
-def _stream(config: Config, blocks_per_sm: int, multiprocessors: int) -> Problem:
-    """Return a problem that reads memory most: no two blocks share a tile of A, or of B on rung 10."""
+def _streams(config: Config, blocks_per_sm: int, multiprocessors: int) -> dict[tuple[bool, str], Problem]:
+    """Return the problems that read memory most, by whether the large operand is B and by how it lies.
+
+    No two blocks share a tile of it. On rung 10 it is always B, and on rungs 1 to 8 one problem stands for all.
+    """
     blocks, deep = blocks_per_sm * multiprocessors, depths(config)[1]
+    wide = {"N": Problem(config.BM, blocks * config.BN, deep), "T": Problem(config.BM, blocks * config.BN, deep, "NT")}
+    tall = {"N": Problem(blocks * config.BM, config.BN, deep), "T": Problem(blocks * config.BM, config.BN, deep, "TN")}
     if isinstance(config, SkinnyConfig):
-        return _probe(config, blocks, deep, 0)
-    return Problem(blocks * config.BM, config.BN, deep)
+        tall = wide
+    elif not isinstance(config, PipelinedConfig):  # one stands for all
+        tall = wide = dict.fromkeys("NT", tall["N"])
+    return {(False, how): one for how, one in tall.items()} | {(True, how): one for how, one in wide.items()}
 
 
 def _guarded(stream: Problem) -> Problem:
@@ -245,8 +258,11 @@ class CostModel:
             tuple(self._bent(line, 1) for line in ragged_lines),
         )
         self._factors = {layout: tuple(self._layout_factors(layout, r) for r in (0, 1)) for layout in _LAYOUTS}
-        stream = _stream(self._config, int(self._full), self._sms)
-        self._bandwidth = 4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)  # bytes a ms
+        streams = _streams(self._config, int(self._full), self._sms)
+        stream = streams[False, "N"]
+        known = {which: one if one in self._known else stream for which, one in streams.items()}
+        # Bytes a ms.
+        self._bandwidth = {which: 4.0 * (p.M + p.N) * p.K / self._ms(p) for which, p in known.items()}
         # Slowdown by checking bounds, where C is smaller than a tile; rung 10 always checks.
         self._guard = max(1.0, self._known.get(_guarded(stream), 0.0) / self._ms(stream))
         self._shared = self._shared_part(stream)
@@ -306,7 +322,8 @@ class CostModel:
             line = config.BN if problem.layout[1] == "T" else _SECTOR
             sectors = 4.0 * (min(problem.M, _SECTOR) + line) * problem.K * blocks(config.kernel, problem)
             read = max(read, sectors / (_L2 * self._fitted.reduction_bytes_per_ms))
-        traffic = 4.0 * (problem.M + problem.N) * K / self._bandwidth
+        of_b = problem.N >= problem.M
+        traffic = 4.0 * (problem.M + problem.N) * max(1, problem.K) / self._bandwidth[of_b, problem.layout[int(of_b)]]
         return max(stored + read, traffic)
 
     def _read(self, load: float, problem: Problem, K: int) -> float:
@@ -325,7 +342,7 @@ class CostModel:
         steps = self._nn_time(load, depth, ragged) - self._nn_time(load, self._tiny, ragged)
         steady = self._lines[ragged][-1]
         per_block = (steady.at(depth) - steady.at(self._tiny)) / (_STEADY * self._full)
-        heavy = 1.0 if layout == "NN" else self._factors[layout][ragged][1]
+        heavy = 1.0 if layout == "NN" else self._factors[layout][ragged][-1]
         steps *= self._layout_factor(layout, load, ragged)
         return steps if self._rung.narrow or load <= 1 else max(steps, math.ceil(load) * per_block * heavy)
 
@@ -357,13 +374,17 @@ class CostModel:
         return K - rest + (once + each * rest if rest else 0.0)
 
     def _layout_factor(self, layout: str, load: float, ragged: int) -> float:
+        """Return the factor of a layout, which changes with the logarithm of the load, rounded up."""
         if layout == "NN":
             return 1.0
-        light, heavy = self._factors[layout][ragged]
-        if self._full <= 1 or load <= 1:
-            return light
-        share = min(1.0, math.log(load) / math.log(self._full))
-        return light + (heavy - light) * share
+        measured = dict(zip(_turned(self._config, int(self._full)), self._factors[layout][ragged], strict=True))
+        load = min(max(1.0, math.ceil(load)), self._full)
+        above = min(each for each in measured if each >= load)
+        if above == load:
+            return measured[load]
+        below = max(each for each in measured if each < load)
+        share = math.log(load / below) / math.log(above / below)
+        return measured[below] + (measured[above] - measured[below]) * share
 
     # From the measured points
 
@@ -401,18 +422,18 @@ class CostModel:
             bend = self._shallow
         return replace(line, bend=float(bend), tiny=(low, ms))
 
-    def _layout_factors(self, layout: str, ragged: int) -> tuple[float, float]:
+    def _layout_factors(self, layout: str, ragged: int) -> tuple[float, ...]:
         deep = self._deep
         if _probe(self._config, self._sms, deep + ragged, ragged, layout) not in self._known:
             ragged = 0  # a quick curve
         found = []
-        for load in (1.0, self._full):
+        for load in _turned(self._config, int(self._full)):
             line = next(line for line in self._lines[ragged] if line.load == load)
             once = line.at(self._tiny)
             whole = self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged)) - once
             steps = self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged, layout)) - once
             found.append(max(0.1, steps / whole) if whole > 0.0 else 1.0)
-        return found[0], found[1]
+        return tuple(found)
 
     def _tail_steps(self) -> tuple[float, float]:
         """Return what a ragged last tile costs, in steps of k: once, and for each of its steps."""
@@ -433,8 +454,9 @@ class CostModel:
         stacked = _stacked(self._config, stream)
         if not isinstance(self._config, SkinnyConfig) or stacked not in self._known:
             return 0.0
-        per_tile = [self._ms(p) / blocks(self._config.kernel, p) for p in (stream, stacked)]
-        return min(1.0, max(0.0, (1 - per_tile[1] / per_tile[0]) / (1 - 1 / _STACKED)))
+        once = self._nn_time(self._full, self._tiny, 0)
+        alone, together = ((self._ms(p) - once) / blocks(self._config.kernel, p) for p in (stream, stacked))
+        return min(1.0, max(0.0, (1 - together / alone) / (1 - 1 / _STACKED))) if alone > 0.0 else 0.0
 
 
 def _narrow(rung: Rung, problem: Problem) -> float:

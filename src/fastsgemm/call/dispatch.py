@@ -195,12 +195,13 @@ def choose_shares(
     packed = packing.operands(selected.packed, a, b)
     if selected.cut is None:
         return (Share(selected.choice.rung, selected.choice.config, *packed, *whole),)
-    return tuple(
+    shares = [
         Share(choice.rung, choice.config, *operands, *span)
         for choice, operands, span in zip(
             selected.cut.choices, (packed, (a, b)), selected.cut.spans(c.shape), strict=True
         )
-    )
+    ]
+    return tuple(reversed(shares) if selected.cut.second_first else shares)
 
 
 class PackLaunch(Struct, frozen=True):

@@ -59,8 +59,8 @@ def add_product(
     if source is not None and not all(share.rung.reads_source for share in shares):
         packing.add_copy(draft, source, c, extents, "beta")
         source = None
-    places_a = _places(draft, a, lying_a, shares[0].a)
-    places_b = _places(draft, b, lying_b, shares[0].b)
+    places_a = _places(draft, a, lying_a, *(share.a for share in shares))
+    places_b = _places(draft, b, lying_b, *(share.b for share in shares))
     for number, share in enumerate(shares):
         of_a, of_b, of_c = share.firsts
         from_a, from_b = places_a[share.a] + share.a.offset(of_a), places_b[share.b] + share.b.offset(of_b)
@@ -72,11 +72,12 @@ def add_product(
         _add_share(draft, share, call, from_a, from_b, into, read, early=number > 0)
 
 
-def _places(draft: Draft, matrix: Matrix, lying: Operand, read: Operand) -> dict[Operand, Address]:
-    """Return where an operand is as it lies and, if it is read packed, where its lines are; add the step that packs."""
+def _places(draft: Draft, matrix: Matrix, lying: Operand, *reads: Operand) -> dict[Operand, Address]:
+    """Return where an operand is as it lies and, if a share reads it packed, where its lines are; add what packs it."""
     places = {lying: matrix.address}
-    if read.padded:
-        places[read] = packing.add_lines(draft, matrix.address, lying, read)
+    for read in reads:
+        if read.padded:
+            places[read] = packing.add_lines(draft, matrix.address, lying, read)
     return places
 
 

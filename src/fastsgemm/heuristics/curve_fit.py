@@ -12,7 +12,7 @@ from msgspec import Struct
 from fastsgemm import rungs
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.heuristics import probes
-from fastsgemm.heuristics.database_entries import Curve, CurveNumbers, Factors, Line
+from fastsgemm.heuristics.database_entries import AtLoads, Curve, CurveNumbers, Factors, Line
 from fastsgemm.heuristics.probes import LAYOUTS, STACKED, TINY, Probes
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
@@ -104,14 +104,14 @@ class _Fitting:
         extra = _depth(tail, self._step, form.deep + 1) - (form.deep + 1)
         ragged = [Line(max(0.0, line.start - line.slope * extra), line.slope) for line in ragged]
         lines = self._bent(aligned, tail, 0), self._bent(ragged, tail, 1)
-        stream = form.stream()
+        stream = form.streams()[0]
         return CurveNumbers(
             _rounded(tail),
             _rounded(lines),
             _rounded(self._layouts(lines, tail)),
-            _rounded(4.0 * (stream.M + stream.N) * stream.K / self._ms(stream)),
+            _rounded(self._bandwidth()),
             _rounded(self._guard(stream)),
-            _rounded(self._shared(stream)),
+            _rounded(self._shared(stream, lines[0][-2].at(_depth(tail, self._step, TINY)))),
         )
 
     def _known(self, problem: Problem) -> float | None:
@@ -167,24 +167,23 @@ class _Fitting:
         aligned, ragged = (self._factors(which, lines[which], tail) for which in (0, 1))
         return tuple((aligned[layout], ragged.get(layout, aligned[layout])) for layout in LAYOUTS)
 
-    def _factors(
-        self, ragged: int, lines: tuple[Line, ...], tail: tuple[float, float]
-    ) -> dict[str, tuple[float, float]]:
-        """Return for each layout the time of the steps of K relative to NN, at a load of 1 and of a full wave.
+    def _factors(self, ragged: int, lines: tuple[Line, ...], tail: tuple[float, float]) -> dict[str, AtLoads]:
+        """Return for each layout the time of the steps of K relative to NN, at the loads of `Probes.turned`.
 
         A layout without ragged times is left out.
         """
         few, deep = _depth(tail, self._step, TINY), self._probes.deep
         M, N, K, _ = self._place(1.0, deep, ragged)
         layouts = [layout for layout in LAYOUTS if not ragged or (M, N, K, layout) in self._times]
+        of_load = dict(zip(self._loads, lines, strict=True))
         found = []
-        for load, line in ((1.0, lines[1]), (self._full, lines[-2])):
+        for load in self._probes.turned:
             M, N, K, _ = self._place(load, deep, ragged)
-            once = line.at(few)  # what blocks cost once, whatever the layout
+            once = of_load[load].at(few)  # what blocks cost once, whatever the layout
             whole = self._needed((M, N, K, "NN")) - once
             steps = [self._needed((M, N, K, layout)) - once for layout in layouts]
             found.append([max(_LEAST_FACTOR, each / whole) if whole > 0.0 else 1.0 for each in steps])
-        return dict(zip(layouts, zip(*found, strict=True), strict=True))
+        return {layout: (one, some, full) for layout, one, some, full in zip(layouts, *found, strict=True)}
 
     def _tail(self, aligned: float, ragged: float) -> tuple[float, float]:
         """Return what a ragged last tile costs, in steps of k, given what a step costs in both cases."""
@@ -195,15 +194,22 @@ class _Fitting:
         whole = self._needed(self._place(1.0, self._probes.shallow, 0))
         return max(0.0, (four - whole) / (aligned or 1e-9) - 4 * each), each
 
+    def _bandwidth(self) -> tuple[float, ...]:
+        """Return `CurveNumbers.bandwidth`. On a quick curve, the first stream serves all."""
+        first, *_ = streams = self._probes.streams()
+        known = [one if self._known(one) else first for one in streams]
+        return tuple(4.0 * (one.M + one.N) * one.K / self._ms(one) for one in known)
+
     def _guard(self, stream: Problem) -> float:
         guarded = self._probes.guarded()
         return 1.0 if guarded is None else max(1.0, (self._known(guarded) or 0.0) / self._ms(stream))
 
-    def _shared(self, stream: Problem) -> float:
+    def _shared(self, stream: Problem, once: float) -> float:
+        """Return `CurveNumbers.shared`, given what the blocks of a full wave cost once."""
         stacked = self._probes.stacked()
         ms = None if stacked is None else self._known(stacked)
         if stacked is None or ms is None:
             return 0.0
         whole = self._curve.config.kernel
-        low, high = self._ms(stream) / tiles(whole, stream), ms / tiles(whole, stacked)
-        return min(1.0, max(0.0, (1 - high / low) / (1 - 1 / STACKED)))
+        low, high = (self._ms(stream) - once) / tiles(whole, stream), (ms - once) / tiles(whole, stacked)
+        return min(1.0, max(0.0, (1 - high / low) / (1 - 1 / STACKED))) if low > 0.0 else 0.0

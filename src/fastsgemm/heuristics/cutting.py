@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from fastsgemm.device import DeviceTraits
-from fastsgemm.geometry import variants
+from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import Pair
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import choose, packing, whole_waves
@@ -24,6 +24,7 @@ Span = tuple[Pair, Pair]  # rows and columns: the first of them, and how many
 _EDGE = 64  # rows or columns: most tiles have as many, or a multiple
 _LEAST_MS = 0.05  # of a product that is cut
 _LEAST_STEPS = 32  # of k: with fewer, a product waits for the memory, and how tiles fit does not matter
+_FEW = 4  # blocks on each multiprocessor
 
 
 class Cut(Struct, frozen=True):
@@ -36,15 +37,20 @@ class Cut(Struct, frozen=True):
     at : int
         The first row or column of the second share.
     choices : (Choice, Choice)
-        One for each share, in the order in which they are launched.
+        One for each share.
     ms : float
         The predicted time of both.
+    second_first : bool
+        Whether the second share is launched first. A share of few blocks is, because then each multiprocessor gets as
+        many of them as any other. Launched while the other share ends, they would all go to the first multiprocessors
+        that have room.
     """
 
     axis: int
     at: int
     choices: tuple[Choice, Choice]
     ms: float
+    second_first: bool
 
     def spans(self, shape: Pair) -> tuple[Span, Span]:
         """Return the rows and columns of both shares of a C of this shape."""
@@ -80,10 +86,11 @@ def find(device: DeviceTraits, found: packing.Selection, a: Operand, b: Operand,
         # As if the second share took as long for each element as the first; where tiles fit worse, it takes longer.
         if first.ms is None or first.ms * c.shape[axis] / at >= least:
             continue
-        second = _choice(device, *variants.share(a, b, c, *of_second))
+        rest = variants.share(a, b, c, *of_second)
+        second = _choice(device, *rest)
         if second.ms is not None and first.ms + second.ms < least:
             least = first.ms + second.ms
-            cut = Cut(axis, at, (first, second), least)
+            cut = Cut(axis, at, (first, second), least, _has_few_blocks(device, second, *rest))
     return cut
 
 
@@ -106,6 +113,13 @@ def _spans(axis: int, at: int, shape: Pair) -> tuple[Span, Span]:
     if axis == 0:
         return (first, (0, shape[1])), (second, (0, shape[1]))
     return ((0, shape[0]), first), ((0, shape[0]), second)
+
+
+def _has_few_blocks(device: DeviceTraits, choice: Choice, a: Operand, b: Operand, c: Operand) -> bool:
+    """Whether a share has few blocks, and K in one part: adding up parts would delay what is launched after it."""
+    problem = variants.with_swap_ab(choice.rung, variants.dense_problem(a, b, c))
+    parts, _ = grid.split(choice.config, problem.K)
+    return parts == 1 and grid.blocks(choice.config, problem) < _FEW * device.multiprocessors
 
 
 def _choice(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> Choice:

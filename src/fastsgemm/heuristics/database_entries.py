@@ -20,7 +20,8 @@ GENERIC = "generic"  # the file whose records are legal on every architecture
 _MOST = 1e30  # of a stored number: the product of several is still a float64
 Least0 = Annotated[float, Meta(ge=0.0, le=_MOST)]
 Factor = Annotated[float, Meta(ge=1e-30, le=_MOST)]
-Factors = tuple[tuple[Factor, Factor], tuple[Factor, Factor]]
+AtLoads = tuple[Factor, Factor, Factor]
+Factors = tuple[AtLoads, AtLoads]
 Needs = tuple[tuple[int, int], ...]  # steps of k, and how many chains a sum of so many needs
 
 
@@ -160,11 +161,12 @@ class CurveNumbers(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         What a ragged last tile costs, in steps of k: once, and for each of its steps.
     lines : tuple of tuple of Line
         Of aligned and of ragged operands, one for each of `fastsgemm.heuristics.probes.loads`.
-    layouts : three times ((float, float), (float, float))
+    layouts : three times ((float, float, float), (float, float, float))
         For each of `fastsgemm.heuristics.probes.LAYOUTS` the time of the steps of K relative to NN, for aligned and for
-        ragged operands: at a load of 1 and of a full wave.
-    bandwidth : float
-        Bytes of A and B that a ms reads, at most.
+        ragged operands: at each of the loads of `fastsgemm.heuristics.probes.Probes.turned`.
+    bandwidth : four times float
+        Bytes of A and B that a ms reads, at most: where most of them are of a row-major A, of a column-major A, of a
+        row-major B and of a column-major B.
     guard : float
         Slowdown of reading where C is smaller than a tile and the copies check bounds.
     shared : float
@@ -174,7 +176,7 @@ class CurveNumbers(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     tail: tuple[Least0, Least0]
     lines: tuple[tuple[Line, ...], tuple[Line, ...]]
     layouts: tuple[Factors, Factors, Factors]
-    bandwidth: Factor
+    bandwidth: tuple[Factor, Factor, Factor, Factor]
     guard: Annotated[float, Meta(ge=1.0, le=_MOST)]
     shared: Annotated[float, Meta(ge=0.0, le=1.0)]
 
@@ -192,7 +194,7 @@ class Curve(Struct, frozen=True):
     rung : str
     config : Config
     blocks_per_sm : int
-        That fit on one of them at a time.
+        That fit on one of them at a time, with partial accumulators too.
     points : sequence of Point
     tools : Tools
     user : bool

@@ -6,6 +6,7 @@ several times as long, and one on twice as many elements hardly longer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from fastsgemm.heuristics import probes
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Line
-from fastsgemm.heuristics.probes import SPARSE, STEADY
+from fastsgemm.heuristics.probes import LAYOUTS, SPARSE, STEADY
 
 Floats = NDArray[np.float64]
 Row = tuple[float, ...]
@@ -183,8 +184,8 @@ def along(lines: Floats, terms: Floats) -> Floats:
     return found
 
 
-def whole_loads(fits: Sequence[Fit]) -> tuple[Floats, list[int]]:
-    """Return the lines of the configs at the lightest load, 1, 2, ..., full and the heaviest, and how many each has.
+def whole_loads(fits: Sequence[Fit]) -> Floats:
+    """Return the lines of the configs at the lightest load, 1, 2, ..., full and the heaviest.
 
     The first axis has start, slope and what both bends add, the second has aligned and ragged operands.
     """
@@ -194,17 +195,16 @@ def whole_loads(fits: Sequence[Fit]) -> tuple[Floats, list[int]]:
     below: list[int] = []
     above: list[int] = []
     shares: list[float] = []
-    widths, first = [], 0
+    first = 0
     for fit in fits:
         low, high, share = _between(fit.curve.blocks_per_sm)
         below += [first + at for at in low]
         above += [first + at for at in high]
         shares += share
-        widths.append(len(low))
         first = above[-1] + 1
     lines = measured.take(below, axis=2)
     lines += (measured.take(above, axis=2) - lines) * floats(shares)
-    return lines, widths
+    return lines
 
 
 @lru_cache(maxsize=64)
@@ -217,6 +217,29 @@ def _between(full: int) -> tuple[list[int], list[int], list[float]]:
         found += [(at, at + 1, (load - low) / (high - low)) for load in range(int(low) + 1, int(high) + 1)]
     below, above, share = zip(*found, (last, last, 0.0), strict=True)
     return [*below], [*above], [*share]
+
+
+def layout_factors(fits: Sequence[Fit]) -> dict[str, Floats]:
+    """Return for each layout what the times of the steps of NN are multiplied by, at the places of `whole_loads`.
+
+    Those of ragged operands follow those of aligned ones. Between two loads at which a layout was measured, the factor
+    changes with the logarithm of the load.
+    """
+    shares = [_of_turned(fit.curve.blocks_per_sm, fit.probes.turned[1]) for fit in fits]
+    measured = np.array([fit.numbers.layouts for fit in fits]).repeat([*map(len, shares)], axis=0)
+    found = np.einsum("plkt,pt->lkp", measured, np.concatenate(shares)).reshape(len(LAYOUTS), -1)
+    return {"NN": np.ones_like(found[0]), **dict(zip(LAYOUTS, found, strict=True))}
+
+
+@lru_cache(maxsize=64)
+def _of_turned(full: int, middle: float) -> Floats:
+    """Return for each load that is kept the shares of the three loads at which the layouts were measured."""
+    found = []
+    for load in (1, *range(1, full + 1), full):
+        low, high, at = (1.0, middle, 0) if load <= middle else (middle, full, 1)
+        share = math.log(load / low) / math.log(high / low) if high > low else 0.0
+        found.append([0.0] * at + [1.0 - share, share] + [0.0] * (1 - at))
+    return np.array(found)
 
 
 def _row(line: Line, bend: float) -> Row:

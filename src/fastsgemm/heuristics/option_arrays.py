@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,20 @@ from fastsgemm.config import Config
 from fastsgemm.heuristics import database, partial_accumulators, probes
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.heuristics.line_arrays import Ends, Floats, Lines, along, ends, floats, terms, waves, whole_loads
-from fastsgemm.heuristics.probes import LAYOUTS, TINY, TRANSACTION
-from fastsgemm.problem import LAYOUTS as EVERY_LAYOUT
-from fastsgemm.problem import Problem
+from fastsgemm.heuristics.line_arrays import (
+    Ends,
+    Floats,
+    Lines,
+    along,
+    ends,
+    floats,
+    layout_factors,
+    terms,
+    waves,
+    whole_loads,
+)
+from fastsgemm.heuristics.probes import TINY, TRANSACTION
+from fastsgemm.problem import LAYOUTS, Problem
 
 _MOST_PARTS = 256  # of K
 PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i <= _MOST_PARTS)})
@@ -55,7 +65,6 @@ class Numbers(NamedTuple):
         Blocks that fit on a multiprocessor at a time.
     least_steps : array
         What the steps of a part count as at least.
-    bandwidth : array
     bends : array, shape (2, configs)
         Where the lines bend.
     few : array, shape (4, configs)
@@ -65,7 +74,6 @@ class Numbers(NamedTuple):
     first: Floats
     full: Floats
     least_steps: Floats
-    bandwidth: Floats
     bends: Floats
     few: Floats
 
@@ -102,39 +110,38 @@ class Configs:
         self._least_steps = np.outer(PARTS, least)
         self._least_steps[0] = 0.0
         self._most_tiles = np.array([[np.inf], *([most_blocks / fewer] for fewer in FEWER[1:])])
-        self.calibration = floats(fit.curve.calibration for fit in fits)
-        factors = np.array([fit.numbers.layouts for fit in fits]).transpose(1, 3, 2, 0)
-        self.layouts = dict(zip(LAYOUTS, factors, strict=True))
-        self.layouts["NN"] = np.ones_like(self.layouts["TT"])
+        self._calibration = floats(fit.curve.calibration for fit in fits)
         # The chains of each part of K, how long they are at least with partial accumulators, and what these cost.
         self.chains = floats(map(partial_accumulators.chains_of, configs))
         self.shortest = floats(partial_accumulators.shortest(c, shared_limit) for c in configs)
         costs = np.array([fit.curve.accumulators_cost for fit in fits]).T
-        self.accumulating = dict(zip(EVERY_LAYOUT, partial_accumulators.cost(costs, fitted), strict=True))
+        self.accumulating = dict(zip(LAYOUTS, partial_accumulators.cost(costs, fitted), strict=True))
         of_arch = [database.fitted(fit.curve.arch) for fit in fits]
         # What it takes to add up parts of K: once, for each part, and for each byte of C.
         self.reduction = np.array(
             [(one.reduction_ms, one.reduction_ms_per_part, 1.0 / one.reduction_bytes_per_ms) for one in of_arch]
         ).T
-        self._full = full = floats(fit.curve.blocks_per_sm for fit in fits)
+        full = floats(fit.curve.blocks_per_sm for fit in fits)
         bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
         # The depth of a K of nearly no steps is known, so its times are.
         self._few_steps = few_steps = floats(fit.depth(TINY) for fit in fits)
         # A whole tile of few steps has fewer than a ragged one counts as.
         least_steps = np.where(self.tile < TINY, 0.0, few_steps)
-        bandwidth = floats(fit.numbers.bandwidth for fit in fits)
+        self._bandwidth = np.array([fit.numbers.bandwidth for fit in fits]).T
+        self._widths = [int(blocks) + 2 for blocks in full]  # places: the lightest load, 1, 2, ..., full, the heaviest
         self.lines, place = self._both_kinds(full, terms(few_steps, bends))
-        twice = np.tile([full, least_steps, bandwidth, *bends], 2)
+        twice = np.tile([full, least_steps, *bends], 2)
         self._numbers = np.concatenate([[place], twice, self.lines.few_ends])
-        self._factors: dict[tuple[str, bool], tuple[Floats, bool]] = {}
+        self._layouts = layout_factors(fits)
+        self._factors: dict[tuple[str, bool], Floats] = {}
         self.thin = self.narrow & (4.0 * np.maximum(BM, BN) < _SECTOR)  # tiles of less than a sector each way
         self.line_bytes = {"N": np.full_like(BN, _SECTOR), "T": 4.0 * BN}  # of B at a step of k, for these tiles
         self.l2_bandwidth = _L2 * fitted.reduction_bytes_per_ms
 
     def _both_kinds(self, full: Floats, few: Floats) -> tuple[Lines, NDArray[np.intp]]:
         """Return the lines of all configs, for aligned and then for ragged operands, and the places of the first."""
-        lines, widths = whole_loads(self.fits)
-        place = np.cumsum([0, *widths, *widths[:-1]])
+        lines = whole_loads(self.fits)
+        place = np.cumsum([0, *self._widths, *self._widths[:-1]])
         computes = np.tile(~self.narrow, 2)
         flat = lines.reshape(len(lines), -1)
         return Lines(flat, place, np.tile(full, 2).astype(np.intp), np.tile(few, 2), computes, self.any_shared), place
@@ -142,8 +149,15 @@ class Configs:
     def numbers(self, columns: NDArray[np.intp]) -> Numbers:
         """Return the numbers of some configs, whose places are higher by `count` for ragged operands."""
         found = self._numbers.take(columns, axis=1)
-        first, full, least_steps, bandwidth = found[:4]
-        return Numbers(first, full, least_steps, bandwidth, bends=found[4:6], few=found[6:])
+        first, full, least_steps = found[:3]
+        return Numbers(first, full, least_steps, bends=found[3:5], few=found[5:])
+
+    def bandwidth(self, layout: str, tall: bool) -> Floats:
+        """Return the bytes of A and B that a ms reads, at most, for a C of more rows than columns or not."""
+        of_narrow = 2 + (_of_narrow(layout, tall)[1] == "T")
+        of_others = int(layout[0] == "T") if tall else 2 + (layout[1] == "T")
+        found: Floats = np.where(self.narrow, self._bandwidth[of_narrow], self._bandwidth[of_others])
+        return found
 
     def depth(self, K: int) -> Floats:
         """Return K with the steps of a ragged last tile weighted by what they cost."""
@@ -165,20 +179,19 @@ class Configs:
         held &= self._least_steps <= K
         return held.ravel().nonzero()[0]
 
-    def factors(self, layout: str, swap_ab: bool) -> tuple[Floats, bool]:
-        """Return what the times of the steps of NN are multiplied by for a layout, with the calibration.
-
-        They change with the logarithm of the load up to a full wave. The array has those at a load of 1 and of a full
-        wave, and what they grow by with the logarithm; the other answer is whether any of them changes.
-        """
+    def factors(self, layout: str, swap_ab: bool) -> Floats:
+        """Return what the times of the steps of NN are multiplied by for a layout, with the calibration, by place."""
         found = self._factors.get((layout, swap_ab))
         if found is None:
-            both = np.where(self.narrow, self.layouts[_of_narrow(layout, swap_ab)], self.layouts[layout]) * self.calibration
-            light, heavy = both.reshape(2, -1)
-            full = np.tile(self._full, 2)
-            more = np.divide(heavy - light, np.log(full), out=np.zeros_like(full), where=full > 1.0)
-            found = self._factors[layout, swap_ab] = np.array([light, heavy, more]), bool(more.any())
+            faced = self._layouts[_of_narrow(layout, swap_ab)]
+            found = np.where(self._each_place(self.narrow), faced, self._layouts[layout])
+            found *= self._each_place(self._calibration)
+            self._factors[layout, swap_ab] = found
         return found
+
+    def _each_place(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return a value of each config for each of its places, of aligned and of ragged operands."""
+        return np.tile(values.repeat(self._widths), 2)
 
 
 class Options:
@@ -229,20 +242,19 @@ class Options:
         self.reduction = every.reduction.take(of, axis=1)
         self.reduction[:, : self.whole] = 0.0
         self.ends = every.lines.ends.take(columns, axis=2)
-        factors, self.vary = every.factors(layout, swap_ab)
-        self.light, self.heavy, self.more = factors.take(columns, axis=1)
-        of_a, of_b = _of_narrow(layout, swap_ab)
-        self.thin = every.thin.take(of).nonzero()[0] if of_a == "T" else of[:0]
-        self.line_bytes = every.line_bytes[of_b].take(of.take(self.thin))
+        self.bandwidth = every.bandwidth(layout, swap_ab).take(of)
+        self._factors = every.factors(layout, swap_ab)
+        first, full = self.numbers.first, self.numbers.full
+        self.light, self.heavy = self._factors.take(np.concatenate([[first + 1.0], [first + full]]).astype(np.intp))
+        faced = _of_narrow(layout, swap_ab)
+        self.thin = every.thin.take(of).nonzero()[0] if faced[0] == "T" else of[:0]
+        self.line_bytes = every.line_bytes[faced[1]].take(of.take(self.thin))
 
-    def factors(self, load: Floats) -> Floats:
-        """Return what the times of the steps of NN are multiplied by at these loads."""
-        found: Floats = self.light
-        if self.vary:
-            found = np.log(np.minimum(np.maximum(load, 1.0), self.numbers.full))
-            found *= self.more
-            found += self.light
-        return found
+    def factors(self, whole: Floats) -> Floats:
+        """Return what the times of the steps of NN are multiplied by at these loads, which are whole."""
+        place = np.minimum(whole, self.numbers.full)
+        place += self.numbers.first
+        return self._factors.take(place.astype(np.intp))
 
     def mixed(self, times: Floats, problem: Problem) -> Floats:
         """Return the mean of the times of aligned and of ragged operands, given the share of A and B in the latter.
@@ -298,7 +310,7 @@ class AtK:
     ----------
     options : Options
     per_byte : array
-        Steps of a part relative to the bandwidth.
+        Steps of K, in all parts, relative to the bandwidth.
     """
 
     def __init__(self, options: Options, K: int, multiprocessors: float, part: int | None = None) -> None:
@@ -317,7 +329,7 @@ class AtK:
         self._parts = np.ceil(K / steps)
         self._sms = multiprocessors / self._parts
         self._steps = steps
-        self.per_byte = steps / numbers.bandwidth[:count]
+        self.per_byte = self._K / options.bandwidth
         if options.split:
             once, per_part, per_byte = options.reduction
             self._once = self._parts * per_part
@@ -345,8 +357,8 @@ class AtK:
         few = options.few.all_waves(lines.few.take(divided.place), divided)
         steps = self._ends.all_waves(along(lines.lines.take(divided.place, axis=1), self._terms), divided)
         steps -= few
-        steps *= options.factors(load)
         steady = np.ceil(load)
+        steps *= options.factors(steady)
         steady *= self._per_block
         np.putmask(steady, load <= 1.0, -np.inf)
         return np.maximum(steps, steady, out=steps), few

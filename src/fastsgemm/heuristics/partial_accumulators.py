@@ -104,10 +104,16 @@ def chains_of(config: Config) -> int:
 @lru_cache(maxsize=_MOST_CONFIGS)
 def shortest(config: Config, shared_limit: int) -> float:
     """Return the steps that each chain has at least if a config gets partial accumulators; infinite if it cannot."""
+    several = accumulating(config, shared_limit)
+    return math.inf if several is None else shortest_chain(several)
+
+
+def accumulating(config: Config, shared_limit: int) -> PipelinedConfig | None:
+    """Return a config with partial accumulators, or None if it has some or they do not fit into shared memory."""
     if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS > 1:
-        return math.inf
-    fits = _accumulating(config, MOST).shared_bytes <= shared_limit  # which the number does not change
-    return shortest_chain(config) if fits else math.inf
+        return None
+    found = config.replace(PARTIAL_ACCUMULATORS=MOST)
+    return found if found.shared_bytes <= shared_limit else None  # which the number does not change
 
 
 @lru_cache(maxsize=_MOST_CONFIGS)

@@ -20,7 +20,7 @@ TINY = 8  # a third K, at which nearly all time is what a block costs once
 SPARSE = 8  # the lightest load is one block on every eighth multiprocessor
 STEADY = 4  # the heaviest load is this many full waves
 STACKED = 4  # rows of tiles in the point that shows how much rows share of B on rung 10
-LAYOUTS = ("NT", "TN", "TT")  # measured at two loads only, as factors of the time of NN
+LAYOUTS = ("NT", "TN", "TT")  # measured at a few loads only, as factors of the time of NN
 TRANSACTION = 4  # floats of a 16-byte load, which needs extents that are multiples of it
 
 
@@ -72,12 +72,12 @@ class Probes(Struct, frozen=True):
         found += [
             self.at(load, self.deep + ragged, ragged, layout)
             for ragged in ((0,) if quick else (0, 1))
-            for load in dict.fromkeys((1.0, float(self.blocks_per_sm)))
+            for load in dict.fromkeys(self.turned)
             for layout in LAYOUTS
         ]
         if not fewer:
             found += self.tails()
-        found.append(self.stream())
+        found += self.streams()[: 1 if quick else None]
         if not quick:
             found += [one for one in (self.guarded(), self.stacked()) if one is not None]
         return list(dict.fromkeys(found))
@@ -93,6 +93,11 @@ class Probes(Struct, frozen=True):
         rows = _near_root(whole)
         return rows * self.config.BM, whole // rows * self.config.BN
 
+    @property
+    def turned(self) -> tuple[float, float, float]:
+        """The loads at which the other layouts are measured, some of them the same. The last is a full wave."""
+        return 1.0, 1.0, float(self.blocks_per_sm)
+
     def tails(self) -> tuple[Problem, Problem, Problem]:
         """Return problems with an aligned K of four steps in a last tile, a ragged one of one step, and of all but one.
 
@@ -104,13 +109,17 @@ class Probes(Struct, frozen=True):
             self.at(1.0, self.shallow + self.config.tile_k - 1, 1),
         )
 
-    def stream(self) -> Problem:
-        """Return the problem that reads memory most: no two blocks share a tile of A, or of B on rung 10."""
-        return Problem(self.blocks_per_sm * self.multiprocessors * self.config.BM, self.config.BN, self.deep)
+    def streams(self) -> tuple[Problem, ...]:
+        """Return the problems that read memory most: no two blocks share a tile of the large operand.
+
+        That is A, row-major and then column-major, and B, row-major and then column-major. Here one problem stands for
+        all of them.
+        """
+        return (Problem(self.blocks_per_sm * self.multiprocessors * self.config.BM, self.config.BN, self.deep),) * 4
 
     def guarded(self) -> Problem | None:
-        """Return the same with too few columns for a tile, so that the copies must check bounds."""
-        stream = self.stream()
+        """Return the first stream with too few columns for a tile, so that the copies must check bounds."""
+        stream = self.streams()[0]
         return replace(stream, N=stream.N - TRANSACTION)
 
     def stacked(self) -> Problem | None:
@@ -127,6 +136,21 @@ class PipelinedProbes(Probes, frozen=True):
     """Rung 9: every tile costs the same once all stages are full and one more copy is in flight."""
 
     quick_leaves_out_tails = True  # the kernels that compute the end of K first
+
+    @property
+    def turned(self) -> tuple[float, float, float]:
+        """The loads at which the other layouts are measured, some of them the same. The last is a full wave.
+
+        The slower layout of two waits longer for its copies, which shows at a load of 1 and hardly at 2.
+        """
+        full = float(self.blocks_per_sm)
+        return 1.0, min(2.0, full), full
+
+    def streams(self) -> tuple[Problem, ...]:
+        """Return the problems that read memory most, one for each operand and order."""
+        blocks, BM, BN = self.blocks_per_sm * self.multiprocessors, self.config.BM, self.config.BN
+        tall = [Problem(blocks * BM, BN, self.deep, layout) for layout in ("NN", "TN")]
+        return (*tall, *(Problem(BM, blocks * BN, self.deep, layout) for layout in ("NN", "NT")))
 
     @property
     def bend(self) -> float:
@@ -146,9 +170,10 @@ class NarrowProbes(Probes, frozen=True):
         """Return M and N of about this load, in whole tiles."""
         return self.config.BM, max(1, round(load * self.multiprocessors)) * self.config.BN
 
-    def stream(self) -> Problem:
-        """Return the problem that reads memory most: a full wave."""
-        return self.at(self.blocks_per_sm, self.deep, 0)
+    def streams(self) -> tuple[Problem, ...]:
+        """Return the problems that read memory most: a full wave, whose large operand is B."""
+        of_b = [self.at(self.blocks_per_sm, self.deep, 0, layout) for layout in ("NN", "NT")]
+        return (*of_b, *of_b)
 
     def guarded(self) -> Problem | None:
         """Return None, because rung 10 always checks bounds."""
@@ -157,7 +182,7 @@ class NarrowProbes(Probes, frozen=True):
     def stacked(self) -> Problem | None:
         """Return about as many tiles in several rows, which share what they read of B."""
         M = STACKED * self.config.BM
-        return Problem(M, max(M, self.stream().N // STACKED), self.deep)
+        return Problem(M, max(M, self.streams()[0].N // STACKED), self.deep)
 
 
 _FORMS: dict[type[Config], type[Probes]] = {PipelinedConfig: PipelinedProbes, SkinnyConfig: NarrowProbes}

@@ -132,9 +132,10 @@ def _launch(
         source = None
     arrays_a, arrays_b = {lying_a: a}, {lying_b: b}
     if grid.steps(a.shape[-1], alpha, beta)[0]:
-        for arrays, how, to in ((arrays_a, lying_a, shares[0].a), (arrays_b, lying_b, shares[0].b)):
-            if to.padded:
-                arrays[to] = _packed(machine, arrays[how], how, to)
+        for share in shares:
+            for arrays, how, to in ((arrays_a, lying_a, share.a), (arrays_b, lying_b, share.b)):
+                if to.padded:
+                    arrays[to] = _packed(machine, arrays[how], how, to)
     lying = None if source is None else Source(found[3].strides, found[3].steps, misalignment(source) % 16)
     reports = []
     for share in shares:

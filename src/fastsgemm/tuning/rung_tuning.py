@@ -298,7 +298,7 @@ class RungTuning:
         found = []
         for config, jobs in needed.items():
             if all(ready.get(job, "") is None for job in jobs):
-                blocks = sweep.evaluator.blocks_per_sm(jobs[0])
+                blocks = min(map(sweep.evaluator.blocks_per_sm, self._resident(config)))
                 found.append(probes_of(config, blocks, self._plan.device.multiprocessors))
             else:
                 self._outcome.complete &= all(job in ready for job in jobs)
@@ -330,6 +330,19 @@ class RungTuning:
         return curves
 
     def _curve_kernels(self, config: Config) -> list[Job]:
-        """Return the kernels of the probes, which are the same for any occupancy, and the one that spills first."""
+        """Return the kernels of the probes, which are the same for any occupancy, and others that must compile.
+
+        These are the one that spills first, and the one with partial accumulators.
+        """
         probes = probes_of(config, 1, self._plan.device.multiprocessors).problems(self._plan.quick)
-        return [*(self._job(config, problem) for problem in probes), largest_job(self._rung, config)]
+        of_probes = [self._job(config, problem) for problem in probes]
+        return [*of_probes, largest_job(self._rung, config), *self._resident(config)]
+
+    def _resident(self, config: Config) -> list[Job]:
+        """Return the kernels that say how many blocks fit on a multiprocessor: as many as of each of them.
+
+        Partial accumulators take registers and shared memory. A quick run leaves their kernel out.
+        """
+        problem = probes_of(config, 1, self._plan.device.multiprocessors).problems()[0]
+        several = None if self._plan.quick else partial_accumulators.accumulating(config, self._limit)
+        return [self._job(one, problem) for one in (config, several) if one is not None]
