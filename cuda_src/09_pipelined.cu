@@ -24,7 +24,7 @@ constexpr int GROUP_M = 8;     // tile rows of C that are walked together, for L
 constexpr int MIN_BLOCKS = 1;  // blocks that fit on an SM together, at least: 1 or more
 constexpr int ORDER = 1;       // order of the FMAs: 0 to 5, see device/outer_product.cuh
 constexpr int FRAGMENTS = 2;   // register buffers for fragments: 1, or 2, 4, 8 to read ahead
-constexpr int CP_ASYNC = 1;    // by cp.async (sm_80): 0 nothing, 1 what is not transposed, 2 and 3 both operands
+constexpr int CP_ASYNC = 1;    // by cp.async (sm_80): 0 none, 1 what is not transposed, 2 all, 3 all in lines
 constexpr int SPREAD = 0;  // how a copy is spread over a tile's steps: 0, 1, 2, see device/pipelined_copy.cuh
 constexpr int STAGES = 2;  // tiles in shared memory: 2, or 3 and more with CP_ASYNC of 2 or 3
 constexpr int SLICED_K = 1;  // groups of threads that share out the steps of each tile: 1, 2, 4, 8
@@ -65,7 +65,8 @@ constexpr bool MANY_STAGES = STAGES > 2;
 #else
 constexpr bool ASYNC_A = false, ASYNC_B = false, MANY_STAGES = false;
 #endif
-constexpr bool IN_LINES_A = ASYNC_A && CP_ASYNC == 3 && !TRANS_A, IN_LINES_B = ASYNC_B && CP_ASYNC == 3 && TRANS_B;
+constexpr bool IN_LINES_A = ASYNC_A && CP_ASYNC == 3 && !TRANS_A,
+               IN_LINES_B = ASYNC_B && CP_ASYNC == 3 && TRANS_B;
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
 static_assert(WM * WN % (32 * TM * TN * WNITER) == 0, "WMITER is whole");
 static_assert(WM % WMITER == 0 && WN % WNITER == 0, "sub-tiles cover the warp tile");

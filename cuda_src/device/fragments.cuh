@@ -8,8 +8,8 @@
 //   load_one  read the fragments of any one step, as those of step 0
 //
 // Template parameters: Copy (of device/pipelined_copy.cuh), FRAGMENTS (1 more than the steps that `load` is
-// ahead of `of_step`), T (neighbouring rows or columns of a thread), WSUB (from its first ones to its next), COUNT
-// (all of its rows or columns).
+// ahead of `of_step`), T (neighbouring rows or columns of a thread), WSUB (from its first T to its next),
+// COUNT (all of its rows or columns).
 #pragma once
 #include "device/pipelined_copy.cuh"
 #include "device/shared_memory.cuh"
@@ -18,8 +18,9 @@
 template <class Copy, int FRAGMENTS, int T, int WSUB, int COUNT, bool IN_LINES = Copy::IN_LINES>
 struct Fragments {
     static constexpr int STEP = 4 * Copy::LD, VEC = smaller(T, 4);
+    using Step = float[COUNT];
 
-    float value[FRAGMENTS][COUNT];
+    Step value[FRAGMENTS];
 
     static __device__ __forceinline__ unsigned place(unsigned tile, int k, int mn) {
         return tile + k * STEP + 4 * mn;
@@ -30,7 +31,7 @@ struct Fragments {
             load_shared<VEC>(value[k % FRAGMENTS] + i, from + k * STEP + 4 * (i / T * WSUB + i % T));
     }
     __device__ __forceinline__ void load_one(unsigned from) { load(from, 0); }
-    __device__ __forceinline__ const float (&of_step(int k))[COUNT] { return value[k % FRAGMENTS]; }
+    __device__ __forceinline__ const Step &of_step(int k) { return value[k % FRAGMENTS]; }
 };
 
 // Of a tile in lines a thread reads four steps of each row or column at a time. What it has of the four steps
@@ -40,8 +41,9 @@ struct Fragments<Copy, FRAGMENTS, T, WSUB, COUNT, true> {
     static_assert(FRAGMENTS <= 4, "fragments are read less than four steps ahead");
 
     static constexpr int STEP = 4;
+    using Step = float[COUNT];
 
-    float next[4][COUNT], value[4][COUNT];
+    Step next[4], value[4];
 
     static __device__ __forceinline__ unsigned place(unsigned tile, int k, int mn) {
         return tile + k * STEP + 4 * (mn / T * Copy::PITCH);
@@ -63,7 +65,7 @@ struct Fragments<Copy, FRAGMENTS, T, WSUB, COUNT, true> {
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) next[0][i] = load_shared(from + line(i));
     }
-    __device__ __forceinline__ const float (&of_step(int k))[COUNT] {
+    __device__ __forceinline__ const Step &of_step(int k) {
 #pragma unroll
         for (int i = 0; i < 4 * COUNT; ++i)
             if (k % 4 == 0) value[i / COUNT][i % COUNT] = next[i / COUNT][i % COUNT];

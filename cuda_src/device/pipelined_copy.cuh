@@ -10,11 +10,11 @@
 // of a thread lie at fixed distances. Threads that are left over, where teams cannot share the lines out,
 // copy nothing.
 //
-// With IN_LINES the first kind is not transposed, and cp.async copies whole vectors of it. Each thread of a warp
-// then reads 16 bytes of a line of its own, T lines from its neighbour's. So the lines are not kept in their
-// order: first every T-th, then those next to them, and so on (`line_place`). What neighbours read is then a
-// PITCH apart, an odd number of 16 bytes, and lies in different banks. What they copy does too, because each
-// group begins at the bank at which the line before, in the order of the matrix, ends.
+// With IN_LINES the first kind is not transposed, and cp.async copies whole vectors of it. Neighbouring
+// threads then read 16 bytes each of lines that are T apart. So the lines are not kept in their order: first
+// comes every T-th, then those next to them, and so on (`line_place`). What the threads read together lies a
+// PITCH apart, an odd number of 16 bytes, in different banks. So does what they copy, because a group begins
+// at the bank at which the line before, in the order of the matrix, ends.
 //
 // Traits:
 //   TILE_MN, TILE_K  extent of the tile in m (or n) and k
@@ -64,12 +64,13 @@ struct PipelinedCopy {
     static constexpr bool K_CONTIGUOUS = Traits::K_CONTIGUOUS, GUARDED = Traits::GUARDED;
     static constexpr bool ASYNC = Traits::ASYNC, IN_LINES = Traits::IN_LINES;
     static constexpr int STEPS = Traits::STEPS, LAST = Traits::LAST, SPREAD = Traits::SPREAD;
+    static constexpr bool TO_K_MAJOR = K_CONTIGUOUS && !IN_LINES;            // transposed on the way
     static constexpr int LINES = K_CONTIGUOUS ? TILE_MN : TILE_K;            // in global memory
     static constexpr int VECTORS = (K_CONTIGUOUS ? TILE_K : TILE_MN) / VEC;  // a line
     // A team reads at least a sector of each line and writes shared memory without conflicts: in a transposed
     // tile, neighbours in k are PAD banks apart. It is smaller where so many threads do not divide a line.
     static constexpr int TEAM = divisor(VECTORS, larger(smaller(Traits::THREADS, LINES *VECTORS) / LINES,
-                                                        32 / (K_CONTIGUOUS && !IN_LINES ? Traits::PAD : 1) / VEC));
+                                                        32 / (TO_K_MAJOR ? Traits::PAD : 1) / VEC));
     static constexpr int TEAMS = IN_LINES ? aligned_divisor(LINES, Traits::THREADS / TEAM, Traits::T)
                                           : divisor(LINES, Traits::THREADS / TEAM);
     static constexpr int THREADS = TEAMS * TEAM;                  // those with a share

@@ -487,7 +487,7 @@ class PipelinedConfig(_WarpTileConfig):
         int, Constant("buffers for fragments; they are read one step of k less ahead", (1, 2, 4, 8))
     ] = 2
     CP_ASYNC: Annotated[
-        int, Constant("copies past the registers: 0 none, 1 the untransposed, 2 all, 3 all and untransposed", (0, 1, 2, 3))
+        int, Constant("copies past the registers: 0 none, 1 the untransposed, 2 all, 3 all untransposed", (0, 1, 2, 3))
     ] = 1
     SPREAD: Annotated[int, Constant("of a copy over the steps of a tile: 0 at once, 1, 2", (0, 1, 2))] = 0
     STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", (2, 3, 4, 6, 8))] = 2
@@ -539,7 +539,8 @@ class PipelinedConfig(_WarpTileConfig):
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block, in bytes: the stages, and the finished chains of every thread."""
         finished = self.BM * self.BN * self.SLICED_K if self.adds_chains else 0
-        return 4 * (self.STAGES * (self._tile_floats(self.BM, self.TM) + self._tile_floats(self.BN, self.TN)) + finished)
+        stage = self._tile_floats(self.BM, self.TM) + self._tile_floats(self.BN, self.TN)
+        return 4 * (self.STAGES * stage + finished)
 
     def _tile_floats(self, extent: int, together: int) -> int:
         """Return the most shared memory of a tile of one operand, which with CP_ASYNC = 3 may stay in lines."""
