@@ -24,9 +24,9 @@ constexpr int GROUP_M = 8;     // tile rows of C that are walked together, for L
 constexpr int MIN_BLOCKS = 1;  // blocks that fit on an SM together, at least: 1 or more
 constexpr int ORDER = 1;       // order of the FMAs: 0 to 5, see device/outer_product.cuh
 constexpr int FRAGMENTS = 2;   // register buffers for fragments: 1, or 2, 4, 8 to read ahead
-constexpr int CP_ASYNC = 1;    // operands copied by cp.async (sm_80): 0 none, 1 those not transposed, 2 both
+constexpr int CP_ASYNC = 1;    // by cp.async (sm_80): 0 none, 1 what is not transposed, 2 all, 3 all in lines
 constexpr int SPREAD = 0;  // how a copy is spread over a tile's steps: 0, 1, 2, see device/pipelined_copy.cuh
-constexpr int STAGES = 2;  // tiles in shared memory: 2, or 3 and more with CP_ASYNC = 2
+constexpr int STAGES = 2;  // tiles in shared memory: 2, or 3 and more with CP_ASYNC of 2 or 3
 constexpr int SLICED_K = 1;  // groups of threads that share out the steps of each tile: 1, 2, 4, 8
 constexpr int CHAINS = 0;    // 1: a sum has several chains, see device/partial_accumulators.cuh
 constexpr int PAD = 4;       // floats after a line of a transposed tile, to spread its stores over the banks
@@ -59,21 +59,24 @@ constexpr int STEPS = BK / SLICED_K;  // of k per thread and tile
 constexpr int AHEAD = FRAGMENTS - 1;  // steps of k that fragments are read ahead
 constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
 #if __CUDA_ARCH__ >= 800
-constexpr bool ASYNC_A = CP_ASYNC == 2 || (CP_ASYNC && TRANS_A),
-               ASYNC_B = CP_ASYNC == 2 || (CP_ASYNC && !TRANS_B);
+constexpr bool ASYNC_A = CP_ASYNC >= 2 || (CP_ASYNC && TRANS_A),
+               ASYNC_B = CP_ASYNC >= 2 || (CP_ASYNC && !TRANS_B);
 constexpr bool MANY_STAGES = STAGES > 2;
 #else
 constexpr bool ASYNC_A = false, ASYNC_B = false, MANY_STAGES = false;
 #endif
+constexpr bool IN_LINES_A = ASYNC_A && CP_ASYNC == 3 && !TRANS_A,
+               IN_LINES_B = ASYNC_B && CP_ASYNC == 3 && TRANS_B;
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
 static_assert(WM * WN % (32 * TM * TN * WNITER) == 0, "WMITER is whole");
 static_assert(WM % WMITER == 0 && WN % WNITER == 0, "sub-tiles cover the warp tile");
 static_assert(WM / WMITER % TM == 0 && WN / WNITER % TN == 0, "thread tiles cover a sub-tile");
 static_assert((TM < 3 || TM % 4 == 0) && (TN < 3 || TN % 4 == 0), "fragments are read in whole vectors");
 static_assert(THREADS <= 1024, "at most 1024 threads a block");
-static_assert(STAGES == 2 || CP_ASYNC == 2, "more than two stages are copied past the registers");
+static_assert(STAGES == 2 || CP_ASYNC >= 2, "more than two stages are copied past the registers");
 static_assert(BK % SLICED_K == 0 && STEPS % larger(FRAGMENTS, 2) == 0 && STEPS >= 2 * larger(FRAGMENTS, 2),
               "fragments of the next tile's first steps land where it looks for them, copies before that");
+static_assert(CP_ASYNC != 3 || (STEPS % 4 == 0 && FRAGMENTS <= 4), "four steps of k are read at a time");
 
 // What the headers of this rung are templates on.
 struct CopyTraits {
@@ -82,14 +85,14 @@ struct CopyTraits {
     static constexpr bool GUARDED = GUARD;
 };
 struct TraitsA : CopyTraits {
-    static constexpr int TILE_MN = BM, PAD = TRANS_A ? 0 : ASYNC_A ? smaller(TM, ::PAD) : ::PAD;
-    static constexpr int VEC = TRANS_A ? smaller(VEC_A, BM) : ASYNC_A ? 1 : VEC_A;
-    static constexpr bool K_CONTIGUOUS = !TRANS_A, ASYNC = ASYNC_A;
+    static constexpr int TILE_MN = BM, T = TM, PAD = TRANS_A ? 0 : ASYNC_A ? smaller(TM, ::PAD) : ::PAD;
+    static constexpr int VEC = TRANS_A ? smaller(VEC_A, BM) : ASYNC_A && !IN_LINES_A ? 1 : VEC_A;
+    static constexpr bool K_CONTIGUOUS = !TRANS_A, ASYNC = ASYNC_A, IN_LINES = IN_LINES_A;
 };
 struct TraitsB : CopyTraits {
-    static constexpr int TILE_MN = BN, PAD = !TRANS_B ? 0 : ASYNC_B ? smaller(TN, ::PAD) : ::PAD;
-    static constexpr int VEC = ASYNC_B && TRANS_B ? 1 : VEC_B;
-    static constexpr bool K_CONTIGUOUS = TRANS_B, ASYNC = ASYNC_B;
+    static constexpr int TILE_MN = BN, T = TN, PAD = !TRANS_B ? 0 : ASYNC_B ? smaller(TN, ::PAD) : ::PAD;
+    static constexpr int VEC = ASYNC_B && TRANS_B && !IN_LINES_B ? 1 : VEC_B;
+    static constexpr bool K_CONTIGUOUS = TRANS_B, ASYNC = ASYNC_B, IN_LINES = IN_LINES_B;
 };
 struct Traits {
     using A = TraitsA;
@@ -99,8 +102,8 @@ struct Traits {
     static constexpr int TM = ::TM, TN = ::TN, WNITER = ::WNITER, STAGES = ::STAGES;
     static constexpr int WSUBM = WM / WMITER, WSUBN = WN / WNITER;  // rows and columns of a sub-tile
     static constexpr int ROWS = WMITER * TM, COLS = WNITER * TN;    // of C, per thread
-    static constexpr int TILE_A_BYTES = 4 * BK * (BM + A::PAD);
-    static constexpr int STAGE_BYTES = TILE_A_BYTES + 4 * BK * (BN + B::PAD);
+    static constexpr int TILE_A_BYTES = 4 * PipelinedCopy<A>::FLOATS;
+    static constexpr int STAGE_BYTES = TILE_A_BYTES + 4 * PipelinedCopy<B>::FLOATS;
     static constexpr int SCRATCH_BYTES = 2 * STAGE_BYTES;  // of shared memory that the main loop leaves free
 };
 constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
@@ -118,9 +121,9 @@ __device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)
                 stages.release(tiles_left > 0);
             }
             stages.issue_before_fragments(k, tiles_left > 1);
-            stages.load_fragments((k + AHEAD) % FRAGMENTS, (k + AHEAD) % STEPS);
+            stages.load_fragments((k + AHEAD) % STEPS);
             stages.issue_after_fragments(k, tiles_left > 1);
-            outer_product<ORDER>(acc, stages.a[k % FRAGMENTS], stages.b[k % FRAGMENTS]);
+            outer_product<ORDER>(acc, stages.a.of_step(k), stages.b.of_step(k));
         }
         if (!AHEAD) {
             stages.wait();
@@ -142,8 +145,8 @@ __device__ __forceinline__ int main_loop(ManyStages<Traits> &stages, float (&acc
                 stages.wait();
                 stages.release(tiles_left > 0);
             }
-            stages.load_fragments((k + AHEAD) % FRAGMENTS, (k + AHEAD) % STEPS);
-            outer_product<ORDER>(acc, stages.a[k % FRAGMENTS], stages.b[k % FRAGMENTS]);
+            stages.load_fragments((k + AHEAD) % STEPS);
+            outer_product<ORDER>(acc, stages.a.of_step(k), stages.b.of_step(k));
         }
         if (!AHEAD) {
             stages.wait();
@@ -158,9 +161,8 @@ __device__ __forceinline__ void multiply_end(Stages<Traits> &stages, float (&acc
     stages.read_first(stages.slice);
 #pragma unroll 1
     for (int k = stages.slice; k < steps; k += SLICED_K) {
-        stages.load_fragments(0, 0);
-        stages.read_a += SLICED_K * stages.LINE_A, stages.read_b += SLICED_K * stages.LINE_B;
-        outer_product<ORDER>(acc, stages.a[0], stages.b[0]);
+        stages.load_one_step(SLICED_K);
+        outer_product<ORDER>(acc, stages.a.of_step(0), stages.b.of_step(0));
     }
 }
 
@@ -204,7 +206,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             stages.release(true);
         }
 #pragma unroll
-        for (int k = 0; k < AHEAD; ++k) stages.load_fragments(k, k);
+        for (int k = 0; k < AHEAD; ++k) stages.load_fragments(k);
         int tiles_left = k_tiles - 1;  // after this one
         do {
             tiles_left = main_loop(stages, acc, tiles_left, max(tiles_left + 1 - chain_length, 0));

@@ -66,9 +66,9 @@ def configs_of(draw, rung):
         values["BN"] = values["WN"] * draw(st.sampled_from([1, 2, 4, 3]))
         values["PREFETCH"], values["SERPENTINE"] = draw(st.integers(0, 1)), draw(st.integers(0, 1))
         if rung.splits:
-            values["ORDER"], values["CP_ASYNC"] = draw(st.integers(0, 5)), draw(st.integers(0, 2))
+            values["ORDER"], values["CP_ASYNC"] = draw(st.integers(0, 5)), draw(st.integers(0, 3))
             values["SPREAD"] = draw(st.integers(0, 2))
-            if values["CP_ASYNC"] == 2 or draw(st.integers(0, 9)) == 9:
+            if values["CP_ASYNC"] >= 2 or draw(st.integers(0, 9)) == 9:
                 values["STAGES"] = draw(st.sampled_from([2, 3, 4, 6, 8]))
             values["SLICED_K"] = draw(st.sampled_from([1, 1, 1, 1, 2, 4, 8, 3]))
             values["FRAGMENTS"] = draw(st.sampled_from([1, 2, 1, 2, 4, 8]))
@@ -130,12 +130,13 @@ def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(run
 COPY = """
 struct Copy{at} {{
     static constexpr int TILE_MN = {extent}, TILE_K = {BK}, VEC = {width}, THREADS = {threads}, PAD = {pad};
-    static constexpr int STEPS = {BK}, LAST = 1, SPREAD = 0;
-    static constexpr bool K_CONTIGUOUS = {along}, GUARDED = false, ASYNC = {scattered};
+    static constexpr int STEPS = {BK}, LAST = 1, SPREAD = 0, T = {together};
+    static constexpr bool K_CONTIGUOUS = {along}, GUARDED = false, ASYNC = {scattered}, IN_LINES = {in_lines};
     using Copy = PipelinedCopy<Copy{at}>;
     static_assert(Copy::COUNT * Copy::THREADS * VEC == TILE_MN * TILE_K, "the shares are the tile");
     static_assert(Copy::TEAM * Copy::PER_LINE == Copy::VECTORS, "a team copies a whole line");
     static_assert(Copy::TEAMS * Copy::OWN_LINES == Copy::LINES, "teams copy all lines");
+    static_assert(!IN_LINES || Copy::TEAMS % T == 0 || T % Copy::TEAMS == 0, "its lines are at fixed distances");
     static_assert(Copy::THREADS <= THREADS && 4 * Copy::THREADS >= {least}, "a quarter of the threads copy, at least");
 }};
 __device__ void copy{at}(float *X) {{ X[{at}] = Copy{at}::Copy(X, 0, 0, 0).place; }}
@@ -146,7 +147,8 @@ __device__ void copy{at}(float *X) {{ X[{at}] = Copy{at}::Copy(X, 0, 0, 0).place
 def test_the_copies_of_rung_9_share_every_tile_out(drawn, most):
     """Tiles of all kinds, alone, without the arithmetic: of A and B, along k and across, of all widths.
 
-    Float by float along k they also go by cp.async, where the lines of a narrow thread tile have a shorter pad.
+    Float by float along k they also go by cp.async, where the lines of a narrow thread tile have a shorter pad, and
+    in vectors of all widths to a tile in lines.
     """
     rung = find("pipelined")
     header = source.plain("device/pipelined_copy.cuh")
@@ -155,9 +157,11 @@ def test_the_copies_of_rung_9_share_every_tile_out(drawn, most):
     def copies_of(config):
         copies = []
         for extent, tile in ((config.BM, config.TM), (config.BN, config.TN)):
-            kinds = [*(("true", width, 4, "false") for width in (1, 2, 4)), ("true", 1, min(4, tile), "true")]
-            kinds += [("false", width, 4, "false") for width in (1, 2, 4) if width <= extent]
-            for along, width, pad, scattered in kinds:
+            kinds = [("true", width, 4, "false", "false") for width in (1, 2, 4)]
+            kinds += [("true", 1, min(4, tile), "true", "false")]
+            kinds += [("true", width, 0, "true", "true") for width in (1, 2, 4)]
+            kinds += [("false", width, 4, "false", "false") for width in (1, 2, 4) if width <= extent]
+            for along, width, pad, scattered, in_lines in kinds:
                 copies.append(
                     COPY.format(
                         at=len(copies),
@@ -169,6 +173,8 @@ def test_the_copies_of_rung_9_share_every_tile_out(drawn, most):
                         least=min(config.threads, extent * config.BK // width),
                         pad=pad,
                         scattered=scattered,
+                        in_lines=in_lines,
+                        together=tile,
                     )
                 )
         return copies
@@ -262,8 +268,12 @@ BROKEN = [
     ("warptiled", dataclasses.replace(WARP_TILED, GROUP_M=0), "GROUP_M", "1 to 65536", "0", None),
     ("pipelined", dataclasses.replace(PIPELINED, ORDER=6), "ORDER", "0 or 1 or 2 or 3 or 4 or 5", "6", None),
     ("pipelined", dataclasses.replace(PIPELINED, SPREAD=3), "SPREAD", "0 or 1 or 2", "3", None),
-    ("pipelined", dataclasses.replace(PIPELINED, STAGES=3), "CP_ASYNC", "2 where STAGES is above 2",
+    ("pipelined", dataclasses.replace(PIPELINED, STAGES=3), "CP_ASYNC", "2 or 3 where STAGES is above 2",
      "CP_ASYNC=0 STAGES=3", "more than two stages are copied past the registers"),
+    ("pipelined", dataclasses.replace(PIPELINED, BM=64, BN=64, BK=12, SLICED_K=2, CP_ASYNC=3), "BK / SLICED_K",
+     "a multiple of 4, the steps that are read together where CP_ASYNC is 3", "12 / 2", "four steps of k are read"),
+    ("pipelined", dataclasses.replace(PIPELINED, BK=16, CP_ASYNC=3, FRAGMENTS=8), "FRAGMENTS",
+     "at most 4, the steps that are read together where CP_ASYNC is 3", "8", "four steps of k are read"),
     ("pipelined", dataclasses.replace(PIPELINED, SLICED_K=3), "SLICED_K", "1 or 2 or 4 or 8", "3", None),
     ("pipelined", dataclasses.replace(PIPELINED, BM=64, BN=64, SLICED_K=4), "BK / SLICED_K",
      "a multiple of 2 and at least 4", "8 / 4", "land where it looks for them"),

@@ -14,6 +14,7 @@
 // Traits: A, B (of device/pipelined_copy.cuh), STAGES, STAGE_BYTES, TILE_A_BYTES, STEPS, SLICED_K, FRAGMENTS,
 // SPREAD, TM, TN, WSUBM, WSUBN, ROWS, COLS.
 #pragma once
+#include "device/fragments.cuh"
 #include "device/pipelined_copy.cuh"
 #include "device/shared_memory.cuh"
 
@@ -22,9 +23,9 @@ template <class Traits>
 struct Stages {
     using CopyA = PipelinedCopy<typename Traits::A>;
     using CopyB = PipelinedCopy<typename Traits::B>;
-    static constexpr int LINE_A = 4 * CopyA::LD, LINE_B = 4 * CopyB::LD;  // bytes from one k to the next
     static constexpr bool ASYNC = CopyA::ASYNC || CopyB::ASYNC;
-    static constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
+    using FragmentsA = Fragments<CopyA, Traits::FRAGMENTS, Traits::TM, Traits::WSUBM, Traits::ROWS>;
+    using FragmentsB = Fragments<CopyB, Traits::FRAGMENTS, Traits::TN, Traits::WSUBN, Traits::COLS>;
 
     CopyA &copy_a;
     CopyB &copy_b;
@@ -32,7 +33,8 @@ struct Stages {
     unsigned first_a, first_b;  // the tiles of the first stage, as shared-memory addresses
     unsigned read_a, read_b;    // where this thread reads fragments
     unsigned write_a, write_b;  // where it writes what it copies, from `fill` on
-    float a[Traits::FRAGMENTS][ROWS], b[Traits::FRAGMENTS][COLS];
+    FragmentsA a;
+    FragmentsB b;
 
     __device__ __forceinline__ Stages(const float *shared, CopyA &copy_a, CopyB &copy_b, int slice, int row,
                                       int col)
@@ -43,20 +45,16 @@ struct Stages {
 
     // Read fragments from step k of the first stage on.
     __device__ __forceinline__ void read_first(int k) {
-        read_a = first_a + k * LINE_A + 4 * row, read_b = first_b + k * LINE_B + 4 * col;
+        read_a = FragmentsA::place(first_a, k, row), read_b = FragmentsB::place(first_b, k, col);
     }
 
-    // Read this thread's fragments of step k, 16 bytes at a time or all of a small thread tile.
-    __device__ __forceinline__ void load_fragments(int buffer, int k) {
-        constexpr int VEC_M = smaller(Traits::TM, 4), VEC_N = smaller(Traits::TN, 4);
-#pragma unroll
-        for (int j = 0; j < COLS; j += VEC_N)
-            load_shared<VEC_N>(b[buffer] + j,
-                               read_b + k * LINE_B + 4 * (j / Traits::TN * Traits::WSUBN + j % Traits::TN));
-#pragma unroll
-        for (int i = 0; i < ROWS; i += VEC_M)
-            load_shared<VEC_M>(a[buffer] + i,
-                               read_a + k * LINE_A + 4 * (i / Traits::TM * Traits::WSUBM + i % Traits::TM));
+    // Read what is due of this thread's fragments ahead of step k.
+    __device__ __forceinline__ void load_fragments(int k) { b.load(read_b, k), a.load(read_a, k); }
+
+    // Read the fragments of one step as those of step 0, and go on by some steps.
+    __device__ __forceinline__ void load_one_step(int skip) {
+        b.load_one(read_b), a.load_one(read_a);
+        read_a += skip * FragmentsA::STEP, read_b += skip * FragmentsB::STEP;
     }
 };
 

@@ -1,6 +1,6 @@
 // Rung 9: one thread's share of a tile of A or B, on its way from global to shared memory. In the main loop
 // it has one address per operand to advance and no bounds to check. In shared memory the tile is k-major,
-// Xs[k][mn], in lines of TILE_MN + PAD floats.
+// Xs[k][mn], in lines of TILE_MN + PAD floats, or with IN_LINES line by line, Xs[mn][k].
 //
 // An operand whose k is contiguous goes through registers and is transposed on the way: a thread has
 // neighbouring lines, so that what it holds of one k is contiguous in shared memory, up to 16 bytes per
@@ -10,12 +10,20 @@
 // of a thread lie at fixed distances. Threads that are left over, where teams cannot share the lines out,
 // copy nothing.
 //
+// With IN_LINES the first kind is not transposed, and cp.async copies whole vectors of it. Neighbouring
+// threads then read 16 bytes each of lines that are T apart. So the lines are not kept in their order: first
+// comes every T-th, then those next to them, and so on (`line_place`). What the threads read together lies a
+// PITCH apart, an odd number of 16 bytes, in different banks. So does what they copy, because a group begins
+// at the bank at which the line before, in the order of the matrix, ends.
+//
 // Traits:
 //   TILE_MN, TILE_K  extent of the tile in m (or n) and k
 //   K_CONTIGUOUS     neighbours in k are neighbours in global memory, else neighbours in m (or n) are
 //   VEC              floats per read, 1, 2 or 4: address, ld and contiguous extent are multiples of VEC
 //   GUARDED          the tile may reach past the matrix in m (or n), and what is past it is not read
 //   ASYNC            copy by cp.async
+//   IN_LINES         keep the lines of global memory, with K_CONTIGUOUS and ASYNC
+//   T                neighbouring lines that a thread reads, with IN_LINES
 //   THREADS          threads of the block
 //   PAD              floats at the end of each line in shared memory
 //   STEPS            steps of arithmetic that a thread has for each tile, among which a copy can be spread
@@ -43,19 +51,28 @@ __device__ constexpr int divisor(int whole, int limit) {
     return found;
 }
 
+// The largest one that is also a divisor or a multiple of `unit`.
+__device__ constexpr int aligned_divisor(int whole, int limit, int unit) {
+    int found = divisor(whole, limit);
+    while (found % unit && unit % found) found = divisor(whole, found - 1);
+    return found;
+}
+
 template <class Traits>
 struct PipelinedCopy {
     static constexpr int TILE_MN = Traits::TILE_MN, TILE_K = Traits::TILE_K, VEC = Traits::VEC;
     static constexpr bool K_CONTIGUOUS = Traits::K_CONTIGUOUS, GUARDED = Traits::GUARDED;
-    static constexpr bool ASYNC = Traits::ASYNC;
+    static constexpr bool ASYNC = Traits::ASYNC, IN_LINES = Traits::IN_LINES;
     static constexpr int STEPS = Traits::STEPS, LAST = Traits::LAST, SPREAD = Traits::SPREAD;
+    static constexpr bool TO_K_MAJOR = K_CONTIGUOUS && !IN_LINES;            // transposed on the way
     static constexpr int LINES = K_CONTIGUOUS ? TILE_MN : TILE_K;            // in global memory
     static constexpr int VECTORS = (K_CONTIGUOUS ? TILE_K : TILE_MN) / VEC;  // a line
     // A team reads at least a sector of each line and writes shared memory without conflicts: in a transposed
     // tile, neighbours in k are PAD banks apart. It is smaller where so many threads do not divide a line.
     static constexpr int TEAM = divisor(VECTORS, larger(smaller(Traits::THREADS, LINES *VECTORS) / LINES,
-                                                        32 / (K_CONTIGUOUS ? Traits::PAD : 1) / VEC));
-    static constexpr int TEAMS = divisor(LINES, Traits::THREADS / TEAM);
+                                                        32 / (TO_K_MAJOR ? Traits::PAD : 1) / VEC));
+    static constexpr int TEAMS = IN_LINES ? aligned_divisor(LINES, Traits::THREADS / TEAM, Traits::T)
+                                          : divisor(LINES, Traits::THREADS / TEAM);
     static constexpr int THREADS = TEAMS * TEAM;                  // those with a share
     static constexpr int COUNT = LINES * VECTORS / THREADS;       // vectors a thread
     static constexpr int PER_LINE = VECTORS / TEAM;               // vectors of a thread on one line
@@ -63,8 +80,12 @@ struct PipelinedCopy {
     static constexpr bool TRANSPOSED = K_CONTIGUOUS && !ASYNC;    // in registers
     static constexpr int LINE_DISTANCE = TRANSPOSED ? 1 : TEAMS;  // from one of its lines to its next
     static constexpr int LD = TILE_MN + Traits::PAD;              // floats from one k to the next
+    // With IN_LINES: every T-th line, floats from one of them to the next, and to those next to them.
+    static constexpr int GROUP_LINES = TILE_MN / Traits::T, PITCH = TILE_K + (TILE_K % 8 ? 0 : 4);
+    static constexpr int GROUP = GROUP_LINES * PITCH + (TILE_K + 31 * GROUP_LINES * PITCH) % 32;
+    static constexpr int FLOATS = IN_LINES ? (Traits::T - 1) * GROUP + GROUP_LINES * PITCH : TILE_K * LD;
     static_assert(VEC == 1 || VEC == 2 || VEC == 4, "operands are read 4, 8 or 16 bytes at a time");
-    static_assert(!(ASYNC && K_CONTIGUOUS && VEC > 1), "a vector is transposed in registers");
+    static_assert(!(ASYNC && K_CONTIGUOUS && VEC > 1) || IN_LINES, "a vector is transposed in registers");
 
     const float *source;  // this thread's first vector of the next tile
     const float *line;    // its first vector of the line that is read, in the main loop
@@ -83,7 +104,7 @@ struct PipelinedCopy {
         first_k = K_CONTIGUOUS ? along : across;
         source = X + mn0 * (K_CONTIGUOUS ? ld : 1) + across * ld + along;
         left = MN - mn0 - mn;
-        place = 4 * (first_k * LD + mn);
+        place = IN_LINES ? 4 * (first_k + line_place(mn)) : 4 * (first_k * LD + mn);
     }
 
     // Return the first row (or column) of a tile that would begin at mn and that, unless it is GUARDED, is
@@ -93,12 +114,19 @@ struct PipelinedCopy {
         return GUARDED ? mn : min(mn, readable - TILE_MN);
     }
 
+    // Where line mn of a tile in lines begins, in floats.
+    static __device__ __forceinline__ int line_place(int mn) {
+        return mn % Traits::T * GROUP + mn / Traits::T * PITCH;
+    }
+
     // Vector i of this thread, as distances from its first: along a line, and across lines.
     static __device__ __forceinline__ int along(int i) { return i % PER_LINE * TEAM * VEC; }
     static __device__ __forceinline__ int across(int i) { return i / PER_LINE * LINE_DISTANCE; }
     static __device__ __forceinline__ int k_of(int i) { return K_CONTIGUOUS ? along(i) : across(i); }
     static __device__ __forceinline__ int mn_of(int i) { return K_CONTIGUOUS ? across(i) : along(i); }
-    static __device__ __forceinline__ unsigned offset(int i) { return 4 * (k_of(i) * LD + mn_of(i)); }
+    static __device__ __forceinline__ unsigned offset(int i) {
+        return IN_LINES ? 4 * (k_of(i) + line_place(mn_of(i))) : 4 * (k_of(i) * LD + mn_of(i));
+    }
     __device__ __forceinline__ const float *vector(int i) const { return source + across(i) * ld + along(i); }
 
     // Whether this thread has a share of the tile.

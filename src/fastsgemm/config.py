@@ -26,6 +26,7 @@ BOOKKEEPING_REGISTERS = 24  # for addresses, the loop counter and leading dimens
 WIDTHS = (1, 2, 4)  # floats of a load
 VECTOR = 4  # floats of a 128-bit load
 PAD = 4  # floats at the end of a line of a tile that rung 9 transposes
+BANKS = 32  # of shared memory, each a float wide
 K_GROUP = 4  # steps of k that a thread of rung 10 takes at a time
 MAX_ALTERNATED = 16  # results of a thread of rung 10 up to which each has two accumulators
 MAX_PASS = 8192  # floats of partial sums that rung 10 adds up at a time, at most
@@ -485,7 +486,9 @@ class PipelinedConfig(_WarpTileConfig):
     FRAGMENTS: Annotated[
         int, Constant("buffers for fragments; they are read one step of k less ahead", (1, 2, 4, 8))
     ] = 2
-    CP_ASYNC: Annotated[int, Constant("copies past the registers: 0 none, 1 the untransposed, 2 all", (0, 1, 2))] = 1
+    CP_ASYNC: Annotated[
+        int, Constant("copies past the registers: 0 none, 1 the untransposed, 2 all, 3 all untransposed", (0, 1, 2, 3))
+    ] = 1
     SPREAD: Annotated[int, Constant("of a copy over the steps of a tile: 0 at once, 1, 2", (0, 1, 2))] = 0
     STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", (2, 3, 4, 6, 8))] = 2
     SLICED_K: Annotated[int, Constant("groups of threads that share out the steps of a tile", (1, 2, 4, 8))] = 1
@@ -536,18 +539,32 @@ class PipelinedConfig(_WarpTileConfig):
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block, in bytes: the stages, and the finished chains of every thread."""
         finished = self.BM * self.BN * self.SLICED_K if self.adds_chains else 0
-        return 4 * (self.STAGES * self.BK * (self.BM + PAD + self.BN + PAD) + finished)
+        stage = self._tile_floats(self.BM, self.TM) + self._tile_floats(self.BN, self.TN)
+        return 4 * (self.STAGES * stage + finished)
+
+    def _tile_floats(self, extent: int, together: int) -> int:
+        """Return the most shared memory of a tile of one operand, which with CP_ASYNC = 3 may stay in lines."""
+        k_major = self.BK * (extent + PAD)
+        if not self._keeps_lines:
+            return k_major
+        lines = extent // together * (self.BK if self.BK % 8 else self.BK + PAD)
+        return max(k_major, lines + (together - 1) * (lines + (self.BK - lines) % BANKS))
 
     @property
     def _prefetches(self) -> bool:
         return self.CP_ASYNC == 0
 
+    @property
+    def _keeps_lines(self) -> bool:
+        """Whether an operand whose k is contiguous stays so in shared memory."""
+        return self.CP_ASYNC == 3
+
     def _block_violations(self, shared_limit: int) -> list[Violation]:
         found = self._thread_violations() + self._copy_violations()
         if not found:
             found = self._step_violations() + self.order_violations()
-            if self.STAGES > self.FEWEST_STAGES and self.CP_ASYNC != 2:
-                limit = f"2 where STAGES is above {self.FEWEST_STAGES}"
+            if self.STAGES > self.FEWEST_STAGES and self.CP_ASYNC < 2:
+                limit = f"2 or 3 where STAGES is above {self.FEWEST_STAGES}"
                 found.append(Violation("CP_ASYNC", limit, f"CP_ASYNC={self.CP_ASYNC} STAGES={self.STAGES}"))
         return found + self._shared_violations(shared_limit) + self._register_violations()
 
@@ -571,6 +588,12 @@ class PipelinedConfig(_WarpTileConfig):
         if steps < 2 * ahead or steps % ahead:
             value = f"{self.BK} / {self.SLICED_K}"
             found.append(Violation("BK / SLICED_K", f"a multiple of {ahead} and at least {2 * ahead}", value))
+        elif self._keeps_lines and steps % VECTOR:
+            limit = f"a multiple of {VECTOR}, the steps that are read together where CP_ASYNC is 3"
+            found.append(Violation("BK / SLICED_K", limit, f"{self.BK} / {self.SLICED_K}"))
+        if self._keeps_lines and self.FRAGMENTS > VECTOR:
+            limit = f"at most {VECTOR}, the steps that are read together where CP_ASYNC is 3"
+            found.append(Violation("FRAGMENTS", limit, str(self.FRAGMENTS)))
         of_slice = self.threads // self.SLICED_K
         sums = 4 * (self.SLICED_K - 1) * of_slice * self.TN * self.WNITER
         room = 4 * self.FEWEST_STAGES * self.BK * (self.BM + self.BN)

@@ -83,7 +83,7 @@ SIZES = {"both larger": (40, 72), "M smaller": (12, 40), "N smaller": (40, 12), 
 
 
 @pytest.mark.sampled(every=23)
-@pytest.mark.parametrize("asynchronous", [0, 1, 2])
+@pytest.mark.parametrize("asynchronous", [0, 1, 2, 3])
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -107,7 +107,7 @@ def test_every_element_is_updated_once_wherever_the_tiles_end(layout, size, widt
 UNEVEN = [
     dataclasses.replace(SMALL, BM=96, BN=96, BK=24, TM=8, TN=4, WM=32, WN=96, WNITER=3, CP_ASYNC=1, SPREAD=2),
     # Of 64 threads, 40 share out the 16-byte reads of A and 48 those of B.
-    *(dataclasses.replace(SMALL, BM=80, BN=48, TM=2, TN=2, WM=40, WN=48, WNITER=3, CP_ASYNC=how) for how in (0, 1, 2)),
+    *(dataclasses.replace(SMALL, BM=80, BN=48, TM=2, TN=2, WM=40, WN=48, WNITER=3, CP_ASYNC=how) for how in range(4)),
 ]
 
 
@@ -126,12 +126,12 @@ def test_tiles_may_have_sides_that_threads_cannot_share_out_evenly(config, layou
 
 @pytest.mark.sampled(every=13)
 @pytest.mark.parametrize("spread", [0, 1, 2])
-@pytest.mark.parametrize("asynchronous", [0, 1, 2])
+@pytest.mark.parametrize("asynchronous", [0, 1, 2, 3])
 @pytest.mark.parametrize("fragments", [1, 2])
 @pytest.mark.parametrize("layout", ["TN", "NT"])
 def test_every_depth_of_k_however_a_tile_is_copied(layout, fragments, asynchronous, spread, reference):
     config = dataclasses.replace(SMALL, FRAGMENTS=fragments, CP_ASYNC=asynchronous, SPREAD=spread)
-    # BK is 8; by cp.async go both operands of TN, and with ASYNC = 2 those of NT.
+    # BK is 8; by cp.async go both operands of TN, and with CP_ASYNC = 2 and 3 those of NT.
     for K in (1, 7, 8, 9, 16, 23, 24, 37):
         A, B, C = operands(36, 68, K)
         expected = reference(A, B, 1.5, 0.5, C)
@@ -151,10 +151,10 @@ def peeled(config, K):
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize(("stages", "fragments"), [(3, 1), (4, 2)])
+@pytest.mark.parametrize(("stages", "fragments", "asynchronous"), [(3, 1, 2), (4, 2, 2), (3, 2, 3), (4, 4, 3)])
 @pytest.mark.parametrize("layout", ["TN", "NT"])
-def test_every_depth_of_k_with_more_stages_or_fewer_than_tiles(layout, fragments, stages, reference):
-    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, CP_ASYNC=2, STAGES=stages)
+def test_every_depth_of_k_with_more_stages_or_fewer_than_tiles(layout, asynchronous, fragments, stages, reference):
+    config = dataclasses.replace(SMALL, FRAGMENTS=fragments, CP_ASYNC=asynchronous, STAGES=stages)
     for K in (7, 8, 9, 23, 24, 32, 61, 17 * 8 + 3):
         A, B, C = operands(36, 68, K)
         expected = reference(A, B, 1.5, 0.5, C)
@@ -164,6 +164,7 @@ def test_every_depth_of_k_with_more_stages_or_fewer_than_tiles(layout, fragments
 
 CHAINED = [
     dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=4, CP_ASYNC=2, STAGES=3),
+    dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=4, CP_ASYNC=3, STAGES=3),
     dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=4),
     dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=5),
     dataclasses.replace(SMALL, PARTIAL_ACCUMULATORS=2, BK=16, FRAGMENTS=1, CP_ASYNC=2, SPREAD=1),
@@ -227,6 +228,8 @@ def in_slices(reference, config, A, B):
 
 SLICED = [
     dataclasses.replace(SMALL, BK=16, SLICED_K=2, CP_ASYNC=2, STAGES=4),
+    dataclasses.replace(SMALL, BK=16, SLICED_K=2, CP_ASYNC=3, STAGES=3),
+    dataclasses.replace(SMALL, BK=16, SLICED_K=4, CP_ASYNC=3),
     dataclasses.replace(SMALL, BK=16, SLICED_K=2),
     dataclasses.replace(SMALL, BK=16, SLICED_K=2, FRAGMENTS=1, SPREAD=1),
     dataclasses.replace(SMALL, SLICED_K=2, SPREAD=2, BM=64, BN=64, WM=32, WN=64, WNITER=2),  # sums in several goes
@@ -398,7 +401,7 @@ def test_the_sum_alone(count, M, N, strides, beta, libm_fma):
     same_bits(view.copy(), expected)
 
 
-WAYS = [(1, 0, 0), (1, 1, 2), (1, 2, 1), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2, 0), (2, 2, 1)]
+WAYS = [(1, 0, 0), (1, 1, 2), (1, 2, 1), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2, 0), (2, 2, 1), (2, 1, 3)]
 
 # A wait for the next tile is a wait for copies and a barrier: each is left out of each call. Calls in the order of the
 # source, those of two stages and those of more. The main loop's stand at another place where fragments are read ahead.

@@ -38,11 +38,12 @@ def worth_trying(config: Config, problem: Problem) -> bool:
 
 
 def distinct(configs: Sequence[Config], problem: Problem) -> list[Config]:
-    """Return the configs without duplicates: in layout TN, CP_ASYNC = 2 compiles to the same kernel as CP_ASYNC = 1."""
+    """Return the configs without duplicates: in layout TN, CP_ASYNC of 1, 2 and 3 compile to the same kernel."""
     if problem.layout != "TN":
         return list(configs)
     pipelined = (config for config in configs if isinstance(config, PipelinedConfig))
-    twins = {config.replace(CP_ASYNC=2) for config in pipelined if config.CP_ASYNC == 1}
+    found = [config for config in pipelined if config.CP_ASYNC in (1, 2)]
+    twins = {config.replace(CP_ASYNC=more) for config in found for more in range(config.CP_ASYNC + 1, 4)}
     return [config for config in configs if config not in twins]
 
 
