@@ -302,7 +302,8 @@ def test_numbers_of_other_points_are_a_fault_of_a_shipped_file():
     one = next(one for one in shipped.curves if one.numbers)
     text = database_writing.dumps(structs.replace(shipped, records=(), curves=(one,)))
     assert database_reading.faults(text, "sm_90") == []
-    changed = text.replace(json.dumps(one.numbers.bandwidth), json.dumps(2 * one.numbers.bandwidth))
+    bandwidth = one.numbers.bandwidth
+    changed = text.replace(json.dumps(bandwidth), json.dumps([2 * bandwidth[0], *bandwidth[1:]]))
     (fault,) = database_reading.faults(changed, "sm_90")
     assert "numbers are not those of the points" in fault
 
@@ -326,10 +327,12 @@ TAIL, LINES, LAYOUTS, BANDWIDTH, GUARD, SHARED = range(6)  # the places of the n
         (LINES, [[], []], "lines twice, one a load, got"),
         (LINES, [[[0.1]] * 3] * 2, "length 2 to 4"),
         (LAYOUTS, [], "length 3"),
-        (BANDWIDTH, 0, ">= 1e-30"),
-        (BANDWIDTH, 1e999, "out of range"),
-        (BANDWIDTH, 1e-31, ">= 1e-30"),
-        (BANDWIDTH, 1e31, "<= 1e+30"),
+        (BANDWIDTH, [0] * 4, ">= 1e-30"),
+        (BANDWIDTH, [1e999] * 4, "out of range"),
+        (BANDWIDTH, [1.0, 1.0, 1.0, 1e-31], ">= 1e-30"),
+        (BANDWIDTH, [1e31, 1.0, 1.0, 1.0], "<= 1e+30"),
+        (BANDWIDTH, [1.0] * 3, "length 4"),
+        (LAYOUTS, [[[1.0, 1.0]] * 2] * 3, "length 3"),
         (TAIL, [1e308, 1e308], "<= 1e+30"),
         (LINES, [[[0.1, 1e308]] * 3] * 2, "<= 1e+30"),
         (LINES, [[[0.1, 0.1, 1.0, -1e308]] * 3] * 2, ">= -1e+30"),
@@ -356,7 +359,8 @@ def test_the_most_extreme_numbers_give_a_time(number):
     count = len(line["numbers"][LINES][0])
     ragged = [[number, number, number, sign * number] for sign in (1, -1)]
     line["numbers"] = [
-        [number, number], [[one] * count for one in ragged], [[[number, number]] * 2] * 3, number, max(1.0, number), 1.0
+        [number, number], [[one] * count for one in ragged], [[[number] * 3] * 2] * 3, [number] * 4,
+        max(1.0, number), 1.0,
     ]  # fmt: skip
     curve = database_reading.parse_curve(json.dumps(line).encode(), "sm_90")
     for problem in (Problem(1, 1, 1), Problem(4097, 333, 5000), Problem(*[2**31 - 2**16] * 3)):

@@ -342,7 +342,7 @@ class CostModel:
         steps = self._nn_time(load, depth, ragged) - self._nn_time(load, self._tiny, ragged)
         steady = self._lines[ragged][-1]
         per_block = (steady.at(depth) - steady.at(self._tiny)) / (_STEADY * self._full)
-        heavy = 1.0 if layout == "NN" else self._factors[layout][ragged][-1]
+        heavy = 1.0 if layout == "NN" else self._factors[layout][ragged][self._full]
         steps *= self._layout_factor(layout, load, ragged)
         return steps if self._rung.narrow or load <= 1 else max(steps, math.ceil(load) * per_block * heavy)
 
@@ -377,7 +377,7 @@ class CostModel:
         """Return the factor of a layout, which changes with the logarithm of the load, rounded up."""
         if layout == "NN":
             return 1.0
-        measured = dict(zip(_turned(self._config, int(self._full)), self._factors[layout][ragged], strict=True))
+        measured = self._factors[layout][ragged]
         load = min(max(1.0, math.ceil(load)), self._full)
         above = min(each for each in measured if each >= load)
         if above == load:
@@ -422,18 +422,20 @@ class CostModel:
             bend = self._shallow
         return replace(line, bend=float(bend), tiny=(low, ms))
 
-    def _layout_factors(self, layout: str, ragged: int) -> tuple[float, ...]:
+    def _layout_factors(self, layout: str, ragged: int) -> dict[float, float]:
         deep = self._deep
         if _probe(self._config, self._sms, deep + ragged, ragged, layout) not in self._known:
             ragged = 0  # a quick curve
-        found = []
+        found = {}
         for load in _turned(self._config, int(self._full)):
+            if _probe(self._config, load * self._sms, deep + ragged, ragged, layout) not in self._known:
+                continue  # an older curve
             line = next(line for line in self._lines[ragged] if line.load == load)
             once = line.at(self._tiny)
             whole = self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged)) - once
             steps = self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged, layout)) - once
-            found.append(max(0.1, steps / whole) if whole > 0.0 else 1.0)
-        return tuple(found)
+            found[load] = max(0.1, steps / whole) if whole > 0.0 else 1.0
+        return found
 
     def _tail_steps(self) -> tuple[float, float]:
         """Return what a ragged last tile costs, in steps of k: once, and for each of its steps."""

@@ -5,6 +5,8 @@ Every config has the same numbers. Where its kernel lacks an effect, the number 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -170,20 +172,27 @@ class _Fitting:
     def _factors(self, ragged: int, lines: tuple[Line, ...], tail: tuple[float, float]) -> dict[str, AtLoads]:
         """Return for each layout the time of the steps of K relative to NN, at the loads of `Probes.turned`.
 
-        A layout without ragged times is left out.
+        A layout without ragged times is left out. A curve without times at the load in the middle gets those between
+        its neighbours.
         """
         few, deep = _depth(tail, self._step, TINY), self._probes.deep
-        M, N, K, _ = self._place(1.0, deep, ragged)
-        layouts = [layout for layout in LAYOUTS if not ragged or (M, N, K, layout) in self._times]
-        of_load = dict(zip(self._loads, lines, strict=True))
-        found = []
-        for load in self._probes.turned:
-            M, N, K, _ = self._place(load, deep, ragged)
-            once = of_load[load].at(few)  # what blocks cost once, whatever the layout
-            whole = self._needed((M, N, K, "NN")) - once
-            steps = [self._needed((M, N, K, layout)) - once for layout in layouts]
-            found.append([max(_LEAST_FACTOR, each / whole) if whole > 0.0 else 1.0 for each in steps])
-        return {layout: (one, some, full) for layout, one, some, full in zip(layouts, *found, strict=True)}
+        one, middle, full = self._probes.turned
+        layouts = [each for each in LAYOUTS if not ragged or self._place(one, deep, ragged, each) in self._times]
+        once = {load: line.at(few) for load, line in zip(self._loads, lines, strict=True)}  # whatever the layout
+        low, high = (self._relative(load, ragged, layouts, once[load]) for load in (one, full))
+        if middle == full or self._place(middle, deep, ragged, LAYOUTS[0]) in self._times:
+            some = self._relative(middle, ragged, layouts, once[middle])
+        else:
+            share = math.log(middle) / math.log(full)
+            some = [below + (above - below) * share for below, above in zip(low, high, strict=True)]
+        return dict(zip(layouts, zip(low, some, high, strict=True), strict=True))
+
+    def _relative(self, load: float, ragged: int, layouts: Sequence[str], once: float) -> list[float]:
+        """Return the times of the steps of K in these layouts relative to NN, given what blocks cost once."""
+        whole, *steps = (
+            self._needed(self._place(load, self._probes.deep, ragged, layout)) - once for layout in ("NN", *layouts)
+        )
+        return [max(_LEAST_FACTOR, each / whole) if whole > 0.0 else 1.0 for each in steps]
 
     def _tail(self, aligned: float, ragged: float) -> tuple[float, float]:
         """Return what a ragged last tile costs, in steps of k, given what a step costs in both cases."""

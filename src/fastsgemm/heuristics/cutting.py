@@ -50,7 +50,7 @@ class Cut(Struct, frozen=True):
     at: int
     choices: tuple[Choice, Choice]
     ms: float
-    second_first: bool
+    second_first: bool = False
 
     def spans(self, shape: Pair) -> tuple[Span, Span]:
         """Return the rows and columns of both shares of a C of this shape."""

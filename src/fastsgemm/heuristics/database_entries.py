@@ -194,7 +194,7 @@ class Curve(Struct, frozen=True):
     rung : str
     config : Config
     blocks_per_sm : int
-        That fit on one of them at a time, with partial accumulators too.
+        That fit on one of them at a time. It is the number with partial accumulators, unless slices make four chains.
     points : sequence of Point
     tools : Tools
     user : bool

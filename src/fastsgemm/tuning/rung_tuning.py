@@ -32,6 +32,7 @@ _LONG_FLOPS = 10**12  # from here on only the fastest configs of the largest pro
 _LONG_TRIES = 8  # how many of them
 _FINALISTS = 4  # configs per problem that must not spill on other operands either
 _MOST_ERROR = 1.1  # largest error that a winner may have, relative to that of cuBLAS on the same operands
+_MANY_CHAINS = 4  # of a sum without partial accumulators
 _CURVE_REPEATS, _QUICK_REPEATS = 7, 3  # measurements of each point of a curve
 _CALIBRATION_REPEATS = 3  # measurements of each config on each problem of the calibration
 
@@ -341,8 +342,10 @@ class RungTuning:
     def _resident(self, config: Config) -> list[Job]:
         """Return the kernels that say how many blocks fit on a multiprocessor: as many as of each of them.
 
-        Partial accumulators take registers and shared memory. A quick run leaves their kernel out.
+        Partial accumulators take registers and shared memory. Their kernel is left out in a quick run, and where slices
+        make so many chains that few problems need it.
         """
         problem = probes_of(config, 1, self._plan.device.multiprocessors).problems()[0]
-        several = None if self._plan.quick else partial_accumulators.accumulating(config, self._limit)
+        seldom = self._plan.quick or partial_accumulators.chains_of(config) >= _MANY_CHAINS
+        several = None if seldom else partial_accumulators.accumulating(config, self._limit)
         return [self._job(one, problem) for one in (config, several) if one is not None]
