@@ -496,7 +496,8 @@ def test_what_rung_9_reads_in_pairs_counts_a_third_of_what_is_read_float_by_floa
 
 
 # Of the shipped records whose config has a curve: the number of records, and the bounds of the mean and of the largest
-# error of the predicted time, relative to the measured one. Today 4.2 and 14 %, 4.0 and 11 %, 6.4 and 21 %, 11 and 48 %.
+# error of the predicted time, relative to the measured one. Today they are 4.2 and 14 %, 4.0 and 11 %, 6.4 and 21 %, 11
+# and 48 %.
 ERRORS = [
     ("autotuned", 34, 0.05, 0.15),
     ("warptiled", 26, 0.05, 0.13),
