@@ -134,7 +134,8 @@ struct PipelinedCopy {
         return THREADS == Traits::THREADS || threadIdx.x < THREADS;
     }
 
-    // Read vector i, which lies at `from`, or, with ASYNC, start copying it to the shared-memory address `to`.
+    // Read vector i, which lies at `from`, or, with ASYNC, start copying it to the shared-memory address
+    // `to`.
     __device__ __forceinline__ void read(unsigned to, int i, const float *from) {
         if (!has_share()) return;
         const bool inside = !GUARDED || mn_of(i) < left;
