@@ -94,7 +94,8 @@ def _add_share(
 ) -> None:
     """Add the steps that compute one share of a product.
 
-    It may begin early, because it needs no results of the steps before; see `cuda_src/device/dependent_launch.cuh`.
+    It may begin early behind another share. That one began after the copies before it had ended, and no share needs the
+    results of another; see `cuda_src/device/dependent_launch.cuh`.
     """
     gpu, handle, config = draft.gpu, draft.handle, share.config
     launch = dispatch.kernel_launch(gpu.arch, share.rung, config, call)
