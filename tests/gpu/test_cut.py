@@ -21,13 +21,13 @@ SMALL = {
 M, N, K = 2000, 1500, 333
 
 
-@pytest.fixture
-def cut(gpu, monkeypatch):
-    """Return a function that lets every C be cut there."""
+@pytest.fixture(params=[False, True], ids=["first first", "second first"])
+def cut(gpu, monkeypatch, request):
+    """Return a function that lets every C be cut there. The shares are launched in both orders."""
     monkeypatch.setattr(packing, "select", lambda *given, **named: packing.Selection(LARGE))
 
     def at(axis, place, small):
-        monkeypatch.setattr(cutting, "find", lambda *given: Cut(axis, place, (LARGE, small), 2.0))
+        monkeypatch.setattr(cutting, "find", lambda *given: Cut(axis, place, (LARGE, small), 2.0, request.param))
         gpu.forget_problems()
 
     yield at

@@ -13,6 +13,7 @@ from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import choose, cutting, packing, selection, whole_waves
 from fastsgemm.heuristics.cost_model import CLOSE
+from fastsgemm.heuristics.database_entries import Curve, Tools
 from fastsgemm.problem import LAYOUTS, Problem
 
 CONFIG = PipelinedConfig(BM=64, BN=64, BK=32, TM=4, TN=4, WM=32, WN=64, WNITER=2)
@@ -156,7 +157,7 @@ def test_only_the_first_share_reads_packed_operands(times, monkeypatch):
     times |= {(40, N): 3.0}
     monkeypatch.setattr(cutting, "CLOSE", 0.9)
     a, b, c = operand(M, K, padding=1), operand(K, N, "T", padding=1), operand(M, N)
-    second, first = dispatch.choose_shares(Device, None, None, a, b, c)
+    first, second = dispatch.choose_shares(Device, None, None, a, b, c)
     assert (first.a.padded, first.b.padded, first.rung.name) == (True, True, "pipelined")
     assert (second.a, second.b, second.rung.name) == (a, b, "skinny")
     assert (packing.READER, "TN", 960) in asked and (None, "NT", 40) in asked
@@ -184,16 +185,31 @@ def test_the_shares_are_the_problem_in_two(times, layout, of_c, axis):
 
 
 @pytest.mark.parametrize(
-    ("parts", "multiprocessors", "expected"), [(1, 132, (40, 960)), (1, 1, (960, 40)), (2, 132, (960, 40))]
+    ("rung", "parts", "together", "multiprocessors", "turned"),
+    [
+        ("pipelined", 1, 1, 132, True),
+        ("pipelined", 2, 1, 132, False),  # adding up parts would delay the other share
+        ("skinny", 1, 1, 132, False),  # done too soon to matter
+        ("pipelined", 1, 2, 132, False),  # the 225 blocks of the first share leave room for others
+        ("pipelined", 1, None, 132, False),  # how many of its blocks fit is unknown
+        ("pipelined", 1, 1, 3, False),  # the 15 blocks of the second share are many
+    ],
 )
-def test_a_second_share_of_few_blocks_is_launched_first(times, monkeypatch, parts, multiprocessors, expected):
-    """Its blocks would crowd on the first multiprocessors that have room. Parts of K would delay the other share."""
+def test_a_second_share_of_few_blocks_is_launched_first(
+    times, monkeypatch, rung, parts, together, multiprocessors, turned
+):
+    """Its blocks would crowd on the first multiprocessors that have room."""
     answer, device = choose.choose, type("Device", (Device,), {"multiprocessors": multiprocessors})
-    config = CONFIG.replace(SPLIT_K=parts)
-    monkeypatch.setattr(choose, "choose", lambda *given: replace(answer(*given), config=config))
+
+    def choosing(device, asked, problem):
+        curve = together and Curve("sm_90", "NVIDIA H200", 132, "pipelined", CONFIG, together, (), Tools("", "", ""))
+        config = CONFIG.replace(SPLIT_K=parts if problem.M == 40 else 1)
+        return replace(answer(device, rungs.find(rung), problem), config=config, evidence=curve)
+
+    monkeypatch.setattr(choose, "choose", choosing)
     times |= {(960, N): 1.0, (40, N): 1.0}
     shares = dispatch.choose_shares(device, None, None, operand(M, K), operand(K, N), operand(M, N))
-    assert tuple(share.rows[1] for share in shares) == expected
+    assert tuple(share.rows[1] for share in shares) == ((40, 960) if turned else (960, 40))
 
 
 def test_a_named_rung_and_a_named_config_are_not_cut(times):

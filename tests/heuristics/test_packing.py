@@ -10,6 +10,7 @@ from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import choose, database, packing
+from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.problem import Problem
 
@@ -71,6 +72,15 @@ def test_a_record_is_given_up_only_for_a_clear_gain(times, monkeypatch):
     times |= {("NN", True): 100.0, ("TN", True): 93.0}
     assert packing.select(Device, operand(*SQUARE), operand(*SQUARE), operand(*SQUARE)).packed == (False, False)
     times["TN", True] = 92.0
+    assert packing.select(Device, operand(*SQUARE), operand(*SQUARE), operand(*SQUARE)).packed == (True, False)
+
+
+def test_a_record_is_given_up_for_a_better_one_of_the_packed_layout(times, monkeypatch):
+    answer = choose.choose
+    monkeypatch.setattr(choose, "choose", lambda *given: replace(answer(*given), rule=choose.EXACT))
+    times |= {("NN", True): 100.0, ("TN", True): 100 / CLOSE - 1.4}  # the copy takes 1.5
+    assert packing.select(Device, operand(*SQUARE), operand(*SQUARE), operand(*SQUARE)).packed == (False, False)
+    times["TN", True] -= 0.2
     assert packing.select(Device, operand(*SQUARE), operand(*SQUARE), operand(*SQUARE)).packed == (True, False)
 
 

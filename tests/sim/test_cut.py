@@ -18,12 +18,15 @@ SMALL = Choice(rungs.find("skinny"), SkinnyConfig(BM=4, BN=32, BK=16, TN=4, TK=4
 M, N, K = 70, 75, 37
 
 
-@pytest.fixture
-def cut(monkeypatch):
-    """Return a function that lets every C be cut there, with rung 9 for the first share and rung 10 for the second."""
+@pytest.fixture(params=[False, True], ids=["first first", "second first"])
+def cut(monkeypatch, request):
+    """Return a function that lets every C be cut there, with rung 9 for the first share and rung 10 for the second.
+
+    The shares are launched in both orders.
+    """
 
     def at(axis, place, which=(False, False)):
-        monkeypatch.setattr(cutting, "find", lambda *given: Cut(axis, place, (LARGE, SMALL), 2.0))
+        monkeypatch.setattr(cutting, "find", lambda *given: Cut(axis, place, (LARGE, SMALL), 2.0, request.param))
         monkeypatch.setattr(packing, "select", lambda *given, **named: packing.Selection(LARGE, which, 0.0))
 
     return at

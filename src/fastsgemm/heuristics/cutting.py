@@ -18,6 +18,7 @@ from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import choose, packing, whole_waves
 from fastsgemm.heuristics.choose import Choice
 from fastsgemm.heuristics.cost_model import CLOSE
+from fastsgemm.heuristics.database_entries import Curve
 
 Span = tuple[Pair, Pair]  # rows and columns: the first of them, and how many
 
@@ -41,9 +42,10 @@ class Cut(Struct, frozen=True):
     ms : float
         The predicted time of both.
     second_first : bool
-        Whether the second share is launched first. A share of few blocks is, because then each multiprocessor gets as
-        many of them as any other. Launched while the other share ends, they would all go to the first multiprocessors
-        that have room.
+        Whether the second share is launched first. One of few blocks is, because then each multiprocessor gets as many
+        of them as any other. Launched while the other share ends, they would all go to the first multiprocessors that
+        have room. The first share must fill the device: else its blocks would crowd on the multiprocessors that have
+        fewest of the second.
     """
 
     axis: int
@@ -82,7 +84,8 @@ def find(device: DeviceTraits, found: packing.Selection, a: Operand, b: Operand,
     cut = None
     for axis, at, known in _offers(device, *read, c):
         of_first, of_second = _spans(axis, at, c.shape)
-        first = known or _choice(device, *variants.share(*read, c, *of_first))
+        main = variants.share(*read, c, *of_first)
+        first = known or _choice(device, *main)
         # As if the second share took as long for each element as the first; where tiles fit worse, it takes longer.
         if first.ms is None or first.ms * c.shape[axis] / at >= least:
             continue
@@ -90,7 +93,8 @@ def find(device: DeviceTraits, found: packing.Selection, a: Operand, b: Operand,
         second = _choice(device, *rest)
         if second.ms is not None and first.ms + second.ms < least:
             least = first.ms + second.ms
-            cut = Cut(axis, at, (first, second), least, _has_few_blocks(device, second, *rest))
+            second_first = _fills(device, first, *main) and _has_few_blocks(device, second, *rest)
+            cut = Cut(axis, at, (first, second), least, second_first)
     return cut
 
 
@@ -115,11 +119,25 @@ def _spans(axis: int, at: int, shape: Pair) -> tuple[Span, Span]:
     return ((0, shape[0]), first), ((0, shape[0]), second)
 
 
-def _has_few_blocks(device: DeviceTraits, choice: Choice, a: Operand, b: Operand, c: Operand) -> bool:
-    """Whether a share has few blocks, and K in one part: adding up parts would delay what is launched after it."""
+def _fills(device: DeviceTraits, choice: Choice, *share: Operand) -> bool:
+    """Whether a share has as many blocks as fit on the device at a time, if that is known."""
+    if not isinstance(choice.evidence, Curve):
+        return False
+    blocks, _ = _blocks(choice, *share)
+    return blocks >= choice.evidence.blocks_per_sm * device.multiprocessors
+
+
+def _has_few_blocks(device: DeviceTraits, choice: Choice, *share: Operand) -> bool:
+    """Whether a share has few blocks that end late: those of rung 10, or of parts of K, are done soon anyway."""
+    blocks, parts = _blocks(choice, *share)
+    return not choice.rung.narrow and parts == 1 and blocks < _FEW * device.multiprocessors
+
+
+def _blocks(choice: Choice, a: Operand, b: Operand, c: Operand) -> tuple[int, int]:
+    """Return the blocks of a share, and into how many parts they divide K."""
     problem = variants.with_swap_ab(choice.rung, variants.dense_problem(a, b, c))
     parts, _ = grid.split(choice.config, problem.K)
-    return parts == 1 and grid.blocks(choice.config, problem) < _FEW * device.multiprocessors
+    return grid.blocks(choice.config, problem), parts
 
 
 def _choice(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> Choice:

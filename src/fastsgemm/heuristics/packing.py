@@ -5,6 +5,8 @@ That is in aligned lines of whole vectors, along m and along n. ``docs/tuning.md
 
 from __future__ import annotations
 
+import math
+
 from msgspec import Struct
 
 from fastsgemm import rungs
@@ -57,18 +59,18 @@ def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand, *, extents:
     extents : tuple of int
         Those of a batch, whose operands are never packed.
     """
-    best = Selection(choose.choose(device, None, variants.dense_problem(a, b, c, extents=extents)))
-    if extents or best.choice.ms is None:
+    lying = choose.choose(device, None, variants.dense_problem(a, b, c, extents=extents))
+    best, least, plain_ms = Selection(lying), math.inf, lying.ms
+    if extents or plain_ms is None:
         return best
-    fitted, limit = database.fitted(device.arch), _MOST_SHARE * best.choice.ms
-    least = best.choice.ms * _most(best.choice, a, b)
+    fitted, limit = database.fitted(device.arch), _MOST_SHARE * plain_ms
     if fitted.packing_ms >= limit:
         return best
     for which in _WAYS:
         ms = _cost(fitted, which, a, b, c)
         if ms < limit and not _in_vain(which, a, b):
             choice = choose.choose(device, READER, variants.dense_problem(*operands(which, a, b), c))
-            if choice.ms is not None and choice.ms + ms < least:
+            if choice.ms is not None and choice.ms + ms < min(least, plain_ms * _most(lying, choice, a, b)):
                 best, least = Selection(choice, which, ms), choice.ms + ms
     return best
 
@@ -81,13 +83,14 @@ def operands(which: Which, a: Operand, b: Operand) -> tuple[Operand, Operand]:
     return a.packed(trans=True) if which[0] else a, b.packed(trans=False) if which[1] else b
 
 
-def _most(choice: Choice, a: Operand, b: Operand) -> float:
-    """Return the most that a packed product may take, copies included, relative to the choice without packing.
+def _most(lying: Choice, packed: Choice, a: Operand, b: Operand) -> float:
+    """Return the most that a packed product may take, copies included, relative to the one with operands as they lie.
 
-    Operands that are read in whole vectors are packed only for their order in memory. A gain that is smaller than the
-    error of the cost model is not worth the other kernels that have to be compiled.
+    A measured time is given up for a predicted one only where the gain is large. Operands that are read in whole
+    vectors are packed only for their order in memory; a gain that is smaller than the error of the cost model is not
+    worth the other kernels that have to be compiled.
     """
-    if choice.rule == choose.EXACT:
+    if lying.rule == choose.EXACT != packed.rule:
         return 1.0 - LEAST_GAIN
     return 1.0 / CLOSE if a.width == b.width == VECTOR else 1.0
 

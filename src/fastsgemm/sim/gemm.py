@@ -64,7 +64,8 @@ def sgemm(
     C : ndarray
         Or `out`.
     report : Report or None
-        Of the kernel that multiplies. None where C has no elements and nothing is launched.
+        Of the kernel that multiplies or, if C is cut, computes its first element. None where C has no elements and
+        nothing is launched.
 
     Raises
     ------
@@ -137,15 +138,16 @@ def _launch(
                 if to.padded:
                     arrays[to] = _packed(machine, arrays[how], how, to)
     lying = None if source is None else Source(found[3].strides, found[3].steps, misalignment(source) % 16)
-    reports = []
     for share in shares:
         blocks = share.operands(lying_c)
         call = variants.call_for(*blocks, extents=extents, source=lying and lying.block(share.firsts[2]))
         own = arrays_a.get(share.a, a), arrays_b.get(share.b, b), c, source
         if len(shares) > 1:
             own = _of_share(share, blocks, *own)
-        reports.append(_launch_share(machine, share, call, alpha, beta, *own))
-    return reports[0]
+        one = _launch_share(machine, share, call, alpha, beta, *own)
+        if share.firsts[2] == (0, 0):
+            report = one
+    return report
 
 
 def _of_share(
