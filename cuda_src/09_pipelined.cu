@@ -14,7 +14,8 @@
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int BM = 128;        // rows of C per block: a multiple of WM
 constexpr int BN = 128;        // columns of C per block: a multiple of WN
-constexpr int BK = 8;          // steps of k per tile: SLICED_K times an even number of at least 4
+constexpr int BK = 8;          // steps of k per tile: SLICED_K times an even number of at least 4,
+                               // with CP_ASYNC of 3 times a multiple of 4
 constexpr int WM = 64;         // rows of C per warp
 constexpr int WN = 64;         // columns of C per warp
 constexpr int WNITER = 2;      // sub-tiles of a warp tile along n
@@ -23,7 +24,8 @@ constexpr int TN = 4;          // columns of C per thread in one sub-tile: 1, 2,
 constexpr int GROUP_M = 8;     // tile rows of C that are walked together, for L2: 1 or more
 constexpr int MIN_BLOCKS = 1;  // blocks that fit on an SM together, at least: 1 or more
 constexpr int ORDER = 1;       // order of the FMAs: 0 to 5, see device/outer_product.cuh
-constexpr int FRAGMENTS = 2;   // register buffers for fragments: 1, or 2, 4, 8 to read ahead
+constexpr int FRAGMENTS = 2;   // register buffers for fragments: 1, or 2, 4, 8 to read ahead; with CP_ASYNC
+                               // of 3 at most 4
 constexpr int CP_ASYNC = 1;    // by cp.async (sm_80): 0 none, 1 what is not transposed, 2 all, 3 all in lines
 constexpr int SPREAD = 0;  // how a copy is spread over a tile's steps: 0, 1, 2, see device/pipelined_copy.cuh
 constexpr int STAGES = 2;  // tiles in shared memory: 2, or 3 and more with CP_ASYNC of 2 or 3
@@ -173,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                         BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
-    let_dependents_begin();  // reduce_parts, which adds up the parts, or the second share of a C that was cut
+    let_dependents_begin();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);

@@ -341,6 +341,38 @@ def test_messages_say_how_the_constants_give_the_threads_of_a_block(configs, cha
     assert found and all(eval(config.THREADS, config.constants) == config.threads for config in found)
 
 
+@pytest.mark.parametrize(
+    "configs",
+    [
+        (SharedTileConfig(32, 32, 32),),
+        (THREAD_TILED,),
+        (WARP_TILED,),
+        tuple(
+            PIPELINED.replace(**more) for more in ({}, {"CP_ASYNC": 3}, {"PARTIAL_ACCUMULATORS": 4}, {"SEGMENT": 1024})
+        ),
+        (SKINNY, SKINNY.replace(BM=32)),
+        (SkinnyInOrderConfig(1, 32, 64, 4, 4),),
+        (Fp16x3Config(),),
+        (Fp16x3MmaConfig(),),
+    ],
+    ids=lambda configs: type(configs[0]).__name__,
+)
+def test_messages_name_the_constants_that_set_the_shared_memory_of_a_block(configs):
+    """A constant does if another value of it gives other bytes."""
+
+    def needed(config):
+        return config.shared_bytes + getattr(config, "static_shared_bytes", 0)
+
+    found = {
+        name
+        for config in configs
+        for name, constant in config.declared().items()
+        for value in constant.values or (1, 2 * getattr(config, name), 1024)
+        if needed(config.replace(**{name: value})) != needed(config)
+    }
+    assert found == set(re.findall(r"[A-Z]\w*", type(configs[0]).SHARED_SET_BY))
+
+
 def test_a_message_reads_as_a_sentence():
     with pytest.raises(ConfigError) as caught:
         find("blocktile_1d").check(ThreadColumnConfig(60, 64, 8, 8), SHARED_LIMIT)

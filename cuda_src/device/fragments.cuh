@@ -4,7 +4,7 @@
 //   place     where a thread reads from, in bytes: a step of k, and its first row or column
 //   STEP      bytes from one step to the next
 //   load      read what is due ahead of a step; the steps come in order
-//   of_step   the fragments of a step, which `load` has read
+//   of_step   the fragments of a step, which `load` has read; called once a step, in order
 //   load_one  read the fragments of any one step, as those of step 0
 //
 // Template parameters: Copy (of device/pipelined_copy.cuh), FRAGMENTS (1 more than the steps that `load` is

@@ -13,8 +13,9 @@
 // With IN_LINES the first kind is not transposed, and cp.async copies whole vectors of it. Neighbouring
 // threads then read 16 bytes each of lines that are T apart. So the lines are not kept in their order: first
 // comes every T-th, then those next to them, and so on (`line_place`). What the threads read together lies a
-// PITCH apart, an odd number of 16 bytes, in different banks. So does what they copy, because a group begins
-// at the bank at which the line before, in the order of the matrix, ends.
+// PITCH apart, an odd number of 16 bytes, in different banks. What they copy does too where TILE_K is a power
+// of two and T lines fill the 32 banks (T * TILE_K >= 32), because a group begins at the bank at which the
+// line before, in the order of the matrix, ends. With other tiles, two or three of them may share a bank.
 //
 // Traits:
 //   TILE_MN, TILE_K  extent of the tile in m (or n) and k

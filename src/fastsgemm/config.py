@@ -487,7 +487,10 @@ class PipelinedConfig(_WarpTileConfig):
         int, Constant("buffers for fragments; they are read one step of k less ahead", (1, 2, 4, 8))
     ] = 2
     CP_ASYNC: Annotated[
-        int, Constant("copies past the registers: 0 none, 1 the untransposed, 2 all, 3 all untransposed", (0, 1, 2, 3))
+        int,
+        Constant(
+            "copies past the registers: 0 none, 1 the untransposed, 2 all, 3 all, and none is transposed", (0, 1, 2, 3)
+        ),
     ] = 1
     SPREAD: Annotated[int, Constant("of a copy over the steps of a tile: 0 at once, 1, 2", (0, 1, 2))] = 0
     STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", (2, 3, 4, 6, 8))] = 2
@@ -497,7 +500,9 @@ class PipelinedConfig(_WarpTileConfig):
     SPLIT_K: SplitK = 1
 
     THREADS: ClassVar[str] = _WarpTileConfig.THREADS + " * SLICED_K"
-    SHARED_SET_BY: ClassVar[str] = "BM, BN, BK, STAGES and PARTIAL_ACCUMULATORS"
+    SHARED_SET_BY: ClassVar[str] = (
+        "BM, BN, BK, TM, TN, CP_ASYNC, STAGES, SLICED_K, PARTIAL_ACCUMULATORS, SEGMENT and SPLIT_K"
+    )
     FEWEST_STAGES: ClassVar[int] = 2
 
     @cached_property

@@ -43,6 +43,14 @@ def wanted(content: Content, path: Path | None) -> dict[str, list[Config]]:
     return found
 
 
+def measured_as(rung: str) -> str:
+    """Return the rung that the curves of a rung are measured as.
+
+    One order of summation has the kernels of rung 9, and a curve knows nothing of segments.
+    """
+    return rungs.RUNGS[8].name if rung == rungs.BATCH_INVARIANT.name else rung
+
+
 def measured(path: Path | None) -> Content:
     """Return the shipped content of this device's architecture with new curves."""
     with tuner.evaluating(device.open_gpu(0)) as evaluator, tuner.alone(evaluator.device):
@@ -51,8 +59,10 @@ def measured(path: Path | None) -> Content:
         with Checkpoint(None, {}) as checkpoint:
             sweep = Sweep(evaluator, checkpoint, bar)
             for rung, configs in wanted(shipped, path).items():
-                plan = plan_run(evaluator.device, None, rung, None, quick=False)
+                plan = plan_run(evaluator.device, None, measured_as(rung), None, quick=False)
+                before = len(outcome.curves)
                 RungTuning(plan, plan.spaces[0], sweep, outcome).measure_curves(configs)
+                outcome.curves[before:] = [structs.replace(curve, rung=rung) for curve in outcome.curves[before:]]
         bar.end()
     merged = database_writing.merged(shipped, outcome.content)
     kept = {name: getattr(shipped, name) for name in ("fitted", "search_limits", "candidates")}

@@ -175,7 +175,7 @@ def test_sums_that_do_not_fit_into_shared_memory_stay_one_chain():
     assert partial_accumulators.shortened(PIPE, problem, need - 1, FITTED) == PIPE
     found = RUNG.violations(replace(PIPE, PARTIAL_ACCUMULATORS=4), need - 1)
     assert [str(one) for one in found] == [
-        "shared memory of a block, set by BM, BN, BK, STAGES and PARTIAL_ACCUMULATORS, "
+        f"shared memory of a block, set by {PipelinedConfig.SHARED_SET_BY}, "
         f"must be at most {need - 1} bytes on this device, got {need} bytes"
     ]
 

@@ -121,7 +121,7 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
     found += [
         _probe(config, load * multiprocessors, deep + ragged, ragged, layout)
         for ragged in ((0,) if quick else (0, 1))
-        for load in dict.fromkeys(_turned(config, blocks_per_sm))
+        for load in dict.fromkeys(_layout_loads(config, blocks_per_sm))
         for layout in _LAYOUTS
     ]
     if not peels:
@@ -134,7 +134,7 @@ def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool
     return list(dict.fromkeys(found))
 
 
-def _turned(config: Config, blocks_per_sm: int) -> tuple[float, ...]:
+def _layout_loads(config: Config, blocks_per_sm: int) -> tuple[float, ...]:
     """Return the loads at which layouts other than NN are measured: 1, a full wave and on rung 9 also 2."""
     full = float(blocks_per_sm)
     return (1.0, min(2.0, full), full) if isinstance(config, PipelinedConfig) else (1.0, full)
@@ -427,7 +427,7 @@ class CostModel:
         if _probe(self._config, self._sms, deep + ragged, ragged, layout) not in self._known:
             ragged = 0  # a quick curve
         found = {}
-        for load in _turned(self._config, int(self._full)):
+        for load in _layout_loads(self._config, int(self._full)):
             if _probe(self._config, load * self._sms, deep + ragged, ragged, layout) not in self._known:
                 continue  # an older curve
             line = next(line for line in self._lines[ragged] if line.load == load)

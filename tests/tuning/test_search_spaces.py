@@ -73,10 +73,32 @@ def test_k_is_divided_for_a_problem_and_not_by_the_space():
     assert {other.SPLIT_K for other in first + second} == {1}
     assert {other.ORDER for other in first} == {1, 4, 5} and {other.ORDER for other in second} == {4}
     assert {other.FRAGMENTS for other in first} == {1, 2} and {other.SPREAD for other in first} == {0, 1, 2}
-    assert {other.CP_ASYNC for other in second} == {1, 2} and {other.CP_ASYNC for other in first} == {2}
+    assert {other.CP_ASYNC for other in second} == {1, 2, 3} and {other.CP_ASYNC for other in first} == {2}
     assert {(other.STAGES, other.CP_ASYNC) for other in PIPELINED.refinements(PIPELINED.quick[1], H200, 1)} == {
-        (2, 1), (3, 2), (4, 2),
+        (2, 1), (2, 3), (3, 2), (3, 3), (4, 2), (4, 3),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("BM", "BN", "WM"), [(32, 128, 32), (128, 32, 64)])
+def test_refinements_lead_from_the_grid_to_the_best_narrow_tiles_in_lines(BM, BN, WM):
+    """With MIN_BLOCKS of 1: 2 blocks of 128 threads can have all registers, and the machine code is the same."""
+    known = next(c for c in PIPELINED.picked if (c.BM, c.BN, c.WM, c.CP_ASYNC) == (BM, BN, WM, 3)).replace(MIN_BLOCKS=1)
+    assert (known.BK, known.STAGES, known.SLICED_K, known.FRAGMENTS) == (32, 3, 2, 4)
+    start = known.replace(ORDER=1, CP_ASYNC=1, STAGES=2, FRAGMENTS=2)
+    assert start in PIPELINED.candidates(H200)
+    changes = [{"ORDER": 4}, {"CP_ASYNC": 3, "STAGES": 3}, {"FRAGMENTS": 4}]
+    for step, constants in enumerate(changes):
+        refined = PIPELINED.refinements(start, H200, step)
+        start = start.replace(**constants)
+        assert start in refined
+    assert start == known
+
+
+def test_a_picked_config_keeps_a_min_blocks_that_bounds_nothing():
+    kept = [c for c in PIPELINED.picked if c.MIN_BLOCKS == 2 and c.threads == 128 and c.CP_ASYNC == 3]
+    assert len(kept) == 2
+    for config in kept:
+        assert {other.MIN_BLOCKS for other in PIPELINED.refinements(config, H200)} == {2}
 
 
 def test_known_winners_are_in_the_spaces():

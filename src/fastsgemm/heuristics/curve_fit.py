@@ -170,13 +170,13 @@ class _Fitting:
         return tuple((aligned[layout], ragged.get(layout, aligned[layout])) for layout in LAYOUTS)
 
     def _factors(self, ragged: int, lines: tuple[Line, ...], tail: tuple[float, float]) -> dict[str, AtLoads]:
-        """Return for each layout the time of the steps of K relative to NN, at the loads of `Probes.turned`.
+        """Return for each layout the time of the steps of K relative to NN, at the loads of `Probes.layout_loads`.
 
         A layout without ragged times is left out. A curve without times at the load in the middle gets those between
         its neighbours.
         """
         few, deep = _depth(tail, self._step, TINY), self._probes.deep
-        one, middle, full = self._probes.turned
+        one, middle, full = self._probes.layout_loads
         layouts = [each for each in LAYOUTS if not ragged or self._place(one, deep, ragged, each) in self._times]
         once = {load: line.at(few) for load, line in zip(self._loads, lines, strict=True)}  # whatever the layout
         low, high = (self._relative(load, ragged, layouts, once[load]) for load in (one, full))

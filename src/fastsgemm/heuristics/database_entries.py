@@ -163,7 +163,7 @@ class CurveNumbers(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         Of aligned and of ragged operands, one for each of `fastsgemm.heuristics.probes.loads`.
     layouts : three times ((float, float, float), (float, float, float))
         For each of `fastsgemm.heuristics.probes.LAYOUTS` the time of the steps of K relative to NN, for aligned and for
-        ragged operands: at each of the loads of `fastsgemm.heuristics.probes.Probes.turned`.
+        ragged operands: at each of the loads of `fastsgemm.heuristics.probes.Probes.layout_loads`.
     bandwidth : four times float
         Bytes of A and B that a ms reads, at most: where most of them are of a row-major A, of a column-major A, of a
         row-major B and of a column-major B.
@@ -194,7 +194,8 @@ class Curve(Struct, frozen=True):
     rung : str
     config : Config
     blocks_per_sm : int
-        That fit on one of them at a time. It is the number with partial accumulators, unless slices make four chains.
+        That fit on one of them at a time: the fewer of those with and without partial accumulators. Without them alone
+        in a quick run, where slices make four chains, and where shared memory has no room for them.
     points : sequence of Point
     tools : Tools
     user : bool

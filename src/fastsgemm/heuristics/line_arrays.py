@@ -225,14 +225,14 @@ def layout_factors(fits: Sequence[Fit]) -> dict[str, Floats]:
     Those of ragged operands follow those of aligned ones. Between two loads at which a layout was measured, the factor
     changes with the logarithm of the load.
     """
-    shares = [_of_turned(fit.curve.blocks_per_sm, fit.probes.turned[1]) for fit in fits]
+    shares = [_shares_of_loads(fit.curve.blocks_per_sm, fit.probes.layout_loads[1]) for fit in fits]
     measured = np.array([fit.numbers.layouts for fit in fits]).repeat([*map(len, shares)], axis=0)
     found = np.einsum("plkt,pt->lkp", measured, np.concatenate(shares)).reshape(len(LAYOUTS), -1)
     return {"NN": np.ones_like(found[0]), **dict(zip(LAYOUTS, found, strict=True))}
 
 
 @lru_cache(maxsize=64)
-def _of_turned(full: int, middle: float) -> Floats:
+def _shares_of_loads(full: int, middle: float) -> Floats:
     """Return for each load that is kept the shares of the three loads at which the layouts were measured."""
     found = []
     for load in (1, *range(1, full + 1), full):

@@ -64,7 +64,7 @@ def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitte
     if needed == 1 or min(problem.K, chunk) < 2 * shortest(config, shared_limit):
         return config
     missing = -(-needed // (parts * config.sliced_k))
-    return config if missing == 1 else _accumulating(config, min(missing, MOST))
+    return config if missing == 1 else _with_accumulators(config, min(missing, MOST))
 
 
 def chains_needed(problem: Problem, fitted: Fitted) -> int:
@@ -112,12 +112,12 @@ def accumulating(config: Config, shared_limit: int) -> PipelinedConfig | None:
     """Return a config with partial accumulators, or None if it has some or they do not fit into shared memory."""
     if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS > 1:
         return None
-    found = config.replace(PARTIAL_ACCUMULATORS=MOST)
+    found = _with_accumulators(config, MOST)
     return found if found.shared_bytes <= shared_limit else None  # which the number does not change
 
 
 @lru_cache(maxsize=_MOST_CONFIGS)
-def _accumulating(config: Config, count: int) -> Config:
+def _with_accumulators(config: PipelinedConfig, count: int) -> PipelinedConfig:
     return config.replace(PARTIAL_ACCUMULATORS=count)
 
 

@@ -72,7 +72,7 @@ class Probes(Struct, frozen=True):
         found += [
             self.at(load, self.deep + ragged, ragged, layout)
             for ragged in ((0,) if quick else (0, 1))
-            for load in dict.fromkeys(self.turned)
+            for load in dict.fromkeys(self.layout_loads)
             for layout in LAYOUTS
         ]
         if not fewer:
@@ -94,7 +94,7 @@ class Probes(Struct, frozen=True):
         return rows * self.config.BM, whole // rows * self.config.BN
 
     @property
-    def turned(self) -> tuple[float, float, float]:
+    def layout_loads(self) -> tuple[float, float, float]:
         """The loads at which the other layouts are measured, some of them the same. The last is a full wave."""
         return 1.0, 1.0, float(self.blocks_per_sm)
 
@@ -138,7 +138,7 @@ class PipelinedProbes(Probes, frozen=True):
     quick_leaves_out_tails = True  # the kernels that compute the end of K first
 
     @property
-    def turned(self) -> tuple[float, float, float]:
+    def layout_loads(self) -> tuple[float, float, float]:
         """The loads at which the other layouts are measured, some of them the same. The last is a full wave.
 
         The slower layout of two waits longer for its copies, which shows at a load of 1 and hardly at 2.

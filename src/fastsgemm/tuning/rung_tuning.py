@@ -37,7 +37,7 @@ _CURVE_REPEATS, _QUICK_REPEATS = 7, 3  # measurements of each point of a curve
 _CALIBRATION_REPEATS = 3  # measurements of each config on each problem of the calibration
 
 # Shares of the remaining time that a phase gets, if there is a budget.
-_ANCHORS, _PROBLEMS, _GRID = 0.5, 0.7, 0.6
+_ANCHORS, _PROBLEMS, _GRID, _REFINEMENTS = 0.5, 0.7, 0.6, 0.8
 _QUICK_CURVES, _QUICK_KERNELS = 0.9, 0.8  # the curves' share of a rung's time; the compilation's share of that
 
 T = TypeVar("T")
@@ -140,11 +140,14 @@ class RungTuning:
             found = list(self._search(problem, filling, "grid", EXPLORE).times)
         self._ranked[problem] = list(dict.fromkeys(map(base_config, found)))
         best: list[Config] = []
-        for step in range(len(self._space.refined)):
-            best += found[:_REFINED]
-            refined = [c for config in found[:_REFINED] for c in self._space.refinements(config, self._limit, step)]
-            with self._sweep.within(_GRID):
-                found = list(self._search(problem, [*found[:_REFINED], *refined], f"refined {step}", EXPLORE).times)
+        steps = len(self._space.refined)
+        with self._sweep.within(_REFINEMENTS):
+            for step in range(steps):
+                best += found[:_REFINED]
+                refined = [c for config in found[:_REFINED] for c in self._space.refinements(config, self._limit, step)]
+                tried = distinct([*found[:_REFINED], *refined], problem)
+                with self._sweep.within(1 / (steps - step)):
+                    found = list(self._search(problem, tried, f"refined {step}", EXPLORE).times)
         return list(dict.fromkeys([*found[:_SHORTLISTED], *best]))
 
     def _best_compiled(self, problem: Problem) -> list[Config]:

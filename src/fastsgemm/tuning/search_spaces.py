@@ -88,13 +88,19 @@ class Space:
         return [config for config in configs if not rung.violations(config, shared_limit)]
 
     def refinements(self, config: Config, shared_limit: int, step: int = 0) -> list[Config]:
-        """Return the configs that differ from `config` only in the constants that are refined in this step."""
+        """Return the configs that differ from `config` only in the constants that are refined in this step.
+
+        A new MIN_BLOCKS is tried only where it bounds the registers of a thread. Otherwise it has hardly an effect.
+        """
         rung = rungs.find(self.rung)
         drawn = (config.replace(**constants) for constants in _combinations(self.refined[step]))
         return [
             other
             for other in drawn
-            if other != config and not rung.violations(other, shared_limit) and _sensible(other)
+            if other != config
+            and not rung.violations(other, shared_limit)
+            and _sensible(other)
+            and (_min_blocks(other) in (1, _min_blocks(config)) or _most_registers(other) < configs.MAX_REGISTERS)
         ]
 
 
@@ -125,10 +131,9 @@ def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Any
 
 def _sensible(config: Config) -> bool:
     """Whether a legal config of a grid is worth compiling, by rules of thumb. Some picked configs break them."""
-    threads, limits = config.threads, database.search_limits()
-    if threads > limits.most_threads:
+    limits = database.search_limits()
+    if config.threads > limits.most_threads:
         return False
-    blocks = 1
     if isinstance(config, WarptiledConfig | PipelinedConfig):
         if max(config.WM, config.WN) > 4 * min(config.WM, config.WN):
             return False  # long thin warp tiles load more from shared memory per FMA
@@ -136,12 +141,16 @@ def _sensible(config: Config) -> bool:
             return False
     if isinstance(config, PipelinedConfig) and not _sensible_pipeline(config, limits):
         return False
-    if isinstance(config, WarptiledConfig | PipelinedConfig | SkinnyConfig):
-        blocks = config.MIN_BLOCKS
-    bound = min(configs.MAX_REGISTERS, _REGISTER_FILE // (blocks * threads))
-    if config.least_registers > bound:
-        return False  # it spills for certain
-    return blocks == 1 or bound < configs.MAX_REGISTERS  # otherwise MIN_BLOCKS has no effect
+    return config.least_registers <= _most_registers(config)  # otherwise it spills for certain
+
+
+def _most_registers(config: Config) -> int:
+    """Return the registers that a thread can have, so that MIN_BLOCKS blocks fit on a multiprocessor."""
+    return min(configs.MAX_REGISTERS, _REGISTER_FILE // (_min_blocks(config) * config.threads))
+
+
+def _min_blocks(config: Config) -> int:
+    return config.MIN_BLOCKS if isinstance(config, WarptiledConfig | PipelinedConfig | SkinnyConfig) else 1
 
 
 def _sensible_pipeline(config: PipelinedConfig, limits: SearchLimits) -> bool:
@@ -238,7 +247,8 @@ PIPELINED = Space(
     },
     refined=(
         {"ORDER": (1, 4, 5), "FRAGMENTS": (1, 2), "SPREAD": (0, 1, 2)},
-        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 4), "CP_ASYNC": (1, 2), "STAGES": (2, 3, 4)},
+        {"GROUP_M": (4, 8, 16), "MIN_BLOCKS": (1, 4), "CP_ASYNC": (1, 2, 3), "STAGES": (2, 3, 4)},
+        {"FRAGMENTS": (1, 2, 4)},  # CP_ASYNC = 3 reads four steps of k at a time
     ),
     problems=(*STANDARD, *BATCHES, *HUGE),
     variants=VARIANT_ANCHORS,

@@ -1,0 +1,56 @@
+"""The program that measures curves again, on the fake evaluator."""
+
+import json
+from contextlib import nullcontext
+
+import pytest
+from msgspec import structs
+
+from fastsgemm import rungs
+from fastsgemm.heuristics import curve_fit, database, probes
+from fastsgemm.heuristics.database_entries import Content
+
+curves = pytest.importorskip("curves", reason="tests/benchmarks is part of a checkout only")
+
+
+@pytest.fixture
+def measured(evaluator, data_folder, monkeypatch):
+    """Return a function that measures the curves of a file of configs, or those that a content has, on the fake."""
+
+    def measured(content, path=None):
+        monkeypatch.setattr(curves.device, "open_gpu", lambda ordinal: evaluator.device)
+        monkeypatch.setattr(curves.tuner, "evaluating", lambda gpu: nullcontext(evaluator))
+        monkeypatch.setattr(curves.tuner, "alone", lambda device: nullcontext())
+        monkeypatch.setattr(curves.database, "shipped", lambda arch: content)
+        return curves.measured(path)
+
+    return measured
+
+
+@pytest.fixture
+def some():
+    """One shipped curve of each rung that has any, on the fake device."""
+    by_rung = {curve.rung: structs.replace(curve, device="Fake 9000") for curve in database.shipped("sm_90").curves}
+    assert rungs.BATCH_INVARIANT.name in by_rung
+    return by_rung
+
+
+def test_the_configs_that_have_curves_are_measured_again_each_for_its_rung(measured, some):
+    """Those of one order of summation too, for which no search space exists."""
+    found = measured(Content("sm_90", 232448, (), tuple(some.values()))).curves
+    assert {(curve.rung, curve.config) for curve in found} == {(curve.rung, curve.config) for curve in some.values()}
+    assert len(found) == len(some) and all(curve.tools not in [old.tools for old in some.values()] for curve in found)
+    for curve in found:
+        form = probes.probes_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
+        assert [point.problem for point in curve.points] == form.problems()
+        assert len(curve_fit.numbers_of(curve).bandwidth) == 4
+
+
+def test_curves_of_named_configs_take_the_place_of_those_of_their_rung_alone(measured, some, tmp_path):
+    given = some[rungs.BATCH_INVARIANT.name].config.replace(STAGES=4)
+    path = tmp_path / "configs.json"
+    path.write_text(json.dumps([{"rung": rungs.BATCH_INVARIANT.name, "constants": given.constants}]))
+    found = measured(Content("sm_90", 232448, (), tuple(some.values())), path).curves
+    others = [curve for curve in some.values() if curve.rung != rungs.BATCH_INVARIANT.name]
+    assert list(found[:-1]) == others
+    assert (found[-1].rung, found[-1].config) == (rungs.BATCH_INVARIANT.name, given)
