@@ -801,6 +801,19 @@ def test_curves_of_a_run_without_time_take_no_place_of_better_ones(evaluator, da
     assert len(stored()) == 4 and stored() != full
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_curve_needs_the_kernel_with_partial_accumulators_and_counts_its_blocks(evaluator, data_folder, quick):
+    """Not a quick one, and not where slices make four chains."""
+    configs = PIPELINED.quick[:4]
+    assert {config.SLICED_K for config in configs} == {1, 2, 4}
+    evaluator.blocks_per_sm = lambda job: 3 - (job.config.PARTIAL_ACCUMULATORS > 1)
+    counted = {curve.config: curve.blocks_per_sm for curve in measure_curves(evaluator, quick=quick).curves}
+    assert counted == {config: 3 if quick or config.SLICED_K == 4 else 2 for config in configs}
+    evaluator.compile_failures |= {config.replace(PARTIAL_ACCUMULATORS=2): "spills 8 bytes" for config in configs}
+    left = {curve.config for curve in measure_curves(evaluator, quick=quick).curves}
+    assert left == {config for config in configs if counted[config] == 3}
+
+
 def test_ctrl_c_keeps_everything_and_the_next_run_goes_on(evaluator, go, data_folder):
     evaluator.interrupt_after = 400
     with pytest.raises(KeyboardInterrupt):

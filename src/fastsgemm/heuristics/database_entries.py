@@ -194,7 +194,7 @@ class Curve(Struct, frozen=True):
     rung : str
     config : Config
     blocks_per_sm : int
-        That fit on one of them at a time: the fewer of those with and without partial accumulators. Without them alone
+        That fit on one of them at a time: the fewer of those with and without partial accumulators. Only without them
         in a quick run, where slices make four chains, and where shared memory has no room for them.
     points : sequence of Point
     tools : Tools
