@@ -213,6 +213,22 @@ def test_a_curve_with_a_point_missing_is_refused():
             OneConfig(structs.replace(whole, points=points))
 
 
+@pytest.mark.parametrize("K", [8, 64])
+def test_a_time_of_few_steps_that_was_disturbed_counts_for_nothing(K):
+    """Else a few steps would take longer than many, and later waves no time at all."""
+    whole = curve(SMALL, 2, ideal(SMALL, 2))
+    M, N = probes_of(SMALL, 2, SMS).extents(2.0)
+    points = tuple(
+        structs.replace(one, ms=20 * one.ms) if one.problem == Problem(M, N, 8) else one for one in whole.points
+    )
+    assert len([one for one, two in zip(points, whole.points, strict=True) if one != two]) == 1
+    problem = Problem(M, 20 * N, K)
+    disturbed, expected = (
+        OneConfig(one).predict(problem, SMS) for one in (structs.replace(whole, points=points), whole)
+    )
+    assert disturbed == pytest.approx(expected, rel=0.1)
+
+
 @pytest.mark.parametrize("config", [BIG, SMALL], ids=str)
 @pytest.mark.parametrize("full", [1, 2, 16])
 @pytest.mark.parametrize("sms", [1, 7, 108, 132, 131, 148])

@@ -412,7 +412,7 @@ class CostModel:
         """Return a line with the time at a tiny K, where the curve has it."""
         ms = self._known.get(_probe(self._config, line.load * self._sms, _TINY + ragged, ragged))
         low = self._depth(_TINY + ragged)
-        if ms is None or low >= self._shallow:
+        if ms is None or low >= self._shallow or ms > line.at(self._shallow):  # disturbed, if more than of many steps
             return line
         # On rung 9 every tile costs the same once all stages are full and one more copy is in flight.
         bend = self._shallow
@@ -428,8 +428,6 @@ class CostModel:
             ragged = 0  # a quick curve
         found = {}
         for load in _layout_loads(self._config, int(self._full)):
-            if _probe(self._config, load * self._sms, deep + ragged, ragged, layout) not in self._known:
-                continue  # an older curve
             line = next(line for line in self._lines[ragged] if line.load == load)
             once = line.at(self._tiny)
             whole = self._ms(_probe(self._config, load * self._sms, deep + ragged, ragged)) - once

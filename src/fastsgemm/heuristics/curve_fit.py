@@ -5,7 +5,6 @@ Every config has the same numbers. Where its kernel lacks an effect, the number 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -151,13 +150,16 @@ class _Fitting:
         return found
 
     def _bent(self, lines: list[Line], tail: tuple[float, float], ragged: int) -> tuple[Line, ...]:
-        """Return the lines through the times at a tiny K as well, where the curve has these."""
+        """Return the lines through the times at a tiny K as well, where the curve has these.
+
+        One that is longer than with the smaller depth was disturbed, and is left out.
+        """
         low, shallow, bend = _depth(tail, self._step, TINY + ragged), float(self._probes.shallow), self._probes.bend
         if low >= shallow:
             return tuple(lines)
         found = []
         for line, ms in zip(lines, self._at(TINY, ragged), strict=True):
-            if ms is not None:
+            if ms is not None and ms <= line.at(shallow):
                 # The line must not predict less than was measured.
                 end = shallow if low >= bend or line.at(bend) < ms else bend
                 line = Line(line.start, line.slope, end, (line.at(end) - ms) / (end - low) - line.slope)
@@ -172,20 +174,14 @@ class _Fitting:
     def _factors(self, ragged: int, lines: tuple[Line, ...], tail: tuple[float, float]) -> dict[str, AtLoads]:
         """Return for each layout the time of the steps of K relative to NN, at the loads of `Probes.layout_loads`.
 
-        A layout without ragged times is left out. A curve without times at the load in the middle gets those between
-        its neighbours.
+        A layout without ragged times is left out.
         """
         few, deep = _depth(tail, self._step, TINY), self._probes.deep
-        one, middle, full = self._probes.layout_loads
-        layouts = [each for each in LAYOUTS if not ragged or self._place(one, deep, ragged, each) in self._times]
+        loads = self._probes.layout_loads
+        layouts = [each for each in LAYOUTS if not ragged or self._place(loads[0], deep, ragged, each) in self._times]
         once = {load: line.at(few) for load, line in zip(self._loads, lines, strict=True)}  # whatever the layout
-        low, high = (self._relative(load, ragged, layouts, once[load]) for load in (one, full))
-        if middle == full or self._place(middle, deep, ragged, LAYOUTS[0]) in self._times:
-            some = self._relative(middle, ragged, layouts, once[middle])
-        else:
-            share = math.log(middle) / math.log(full)
-            some = [below + (above - below) * share for below, above in zip(low, high, strict=True)]
-        return dict(zip(layouts, zip(low, some, high, strict=True), strict=True))
+        factors = (self._relative(load, ragged, layouts, once[load]) for load in loads)
+        return dict(zip(layouts, zip(*factors, strict=True), strict=True))
 
     def _relative(self, load: float, ragged: int, layouts: Sequence[str], once: float) -> list[float]:
         """Return the times of the steps of K in these layouts relative to NN, given what blocks cost once."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _POISON = 0xFF  # C is filled with this byte; four of them are a NaN, which shows elements that were not written
 _ONE, _ZERO = 1.0, 0.0  # alpha and beta
 _CHECKED = (516, 388, 132)  # M, N, K of the check: several tiles and a ragged one each way, multiples of 4
-_GUARDED = (12, 12, 132)  # the same for kernels that are compiled for less than a tile of C
+_GUARDED = (12, 4, 132)  # the same for kernels that are compiled for less than a tile of C, whose BN is 8 or more
 _NARROW = (12, 388, 2180)  # the same for rung 10, whose tiles are deep
 _PRODUCTS = 2  # of the check of a kernel for batches
 _LONG = 2 * 10**10  # FLOPs; a product of at least this needs no warm-up, because its time hides the start-up costs
