@@ -290,6 +290,19 @@ def test_k_is_divided_up_to_a_number_of_blocks_that_is_exact(parts):
             assert options == {one: cost_model.splits(one.curve.config, problem, SMS) for one in fits}
 
 
+def test_a_prediction_does_not_depend_on_what_was_asked_before():
+    """A model keeps arrays for all problems and what it computed for some K."""
+    fits = [fit(one) for one in database.shipped("sm_90").curves if one.rung in ("pipelined", "skinny")][::4]
+    fitted = database.fitted("sm_90")
+    used = CostModel(fits, SMS, 232448, fitted)
+    extents = (17, 64, 1001, 4096)
+    for M, N, K in itertools.product(extents, repeat=3):
+        for layout in LAYOUTS:
+            problem = Problem(M, N, K, layout)
+            assert used.ranking(problem) == CostModel(fits, SMS, 232448, fitted).ranking(problem)
+            assert used.in_parts(problem, 1024) == CostModel(fits, SMS, 232448, fitted).in_parts(problem, 1024)
+
+
 @pytest.mark.parametrize("multiprocessors", [1, SMS])
 @pytest.mark.parametrize("rung", ["pipelined", "skinny"])
 def test_no_config_has_a_grid_for_the_largest_problems(rung, multiprocessors):
