@@ -20,6 +20,7 @@ from fastsgemm.tuning.evaluator import job_of
 from fastsgemm.tuning.search_spaces import PIPELINED, REFINED, SKINNY
 
 SMS = 132
+ONE_CHAIN = structs.replace(database.fitted("sm_90"), long_sums={})  # no sum needs partial accumulators
 BIG, SMALL = REFINED.quick[0], REFINED.quick[15]  # 128x128x8 and 32x32x16
 
 
@@ -30,7 +31,7 @@ class OneConfig:
         self.fit = fit(curve)
 
     def split_times(self, problem, multiprocessors):
-        model = CostModel([self.fit], multiprocessors, 232448, Fitted())
+        model = CostModel([self.fit], multiprocessors, 232448, ONE_CHAIN)
         return {parts: ms for _, parts, ms in model.times(problem)}
 
     def predict(self, problem, multiprocessors):
@@ -40,7 +41,7 @@ class OneConfig:
         return self.split_times(problem, multiprocessors)[config.split_k]
 
     def best(self, problem, multiprocessors):
-        found = CostModel([self.fit], multiprocessors, 232448, Fitted()).best(problem)
+        found = CostModel([self.fit], multiprocessors, 232448, ONE_CHAIN).best(problem)
         return found.ms, found.config
 
 
@@ -303,6 +304,19 @@ def test_k_is_divided_up_to_a_number_of_blocks_that_is_exact(parts):
             for one, found, _ in model.times(problem):
                 options[one].append(found)
             assert options == {one: cost_model.splits(one.curve.config, problem, SMS) for one in fits}
+
+
+def test_a_prediction_does_not_depend_on_what_was_asked_before():
+    """A model keeps arrays for all problems and what it computed for some K."""
+    fits = [fit(one) for one in database.shipped("sm_90").curves if one.rung in ("pipelined", "skinny")][::4]
+    fitted = database.fitted("sm_90")
+    used = CostModel(fits, SMS, 232448, fitted)
+    extents = (17, 64, 1001, 4096)
+    for M, N, K in itertools.product(extents, repeat=3):
+        for layout in LAYOUTS:
+            problem = Problem(M, N, K, layout)
+            assert used.ranking(problem) == CostModel(fits, SMS, 232448, fitted).ranking(problem)
+            assert used.in_parts(problem, 1024) == CostModel(fits, SMS, 232448, fitted).in_parts(problem, 1024)
 
 
 @pytest.mark.parametrize("multiprocessors", [1, SMS])

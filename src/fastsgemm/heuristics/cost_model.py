@@ -2,9 +2,8 @@
 
 At a given load, the blocks of a grid over the multiprocessors, the time of a config is a straight line in K with a
 bend; `fastsgemm.heuristics.curve_fit` gives the lines. A prediction is arithmetic on NumPy arrays with an element for
-each config and each number of parts of K that it can have, so that a call on a new shape waits for about a hundred
-array operations and not for Python functions of each config. All configs go through the same arithmetic, whatever
-their rung.
+each config and each number of parts of K, so that a call on a new shape waits for about a hundred array operations and
+not for Python functions of each config. All configs go through the same arithmetic, whatever their rung.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastsgemm.config import Config
 from fastsgemm.geometry.grid import MAX_BLOCKS, tiles
@@ -23,17 +21,17 @@ from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.line_arrays import Floats
-from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, Configs, Options, least_depth, ragged_ends
+from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, Configs, Layout, Options, least_depth, ragged_ends
 from fastsgemm.heuristics.probes import STACKED, TRANSACTION
 from fastsgemm.problem import Problem
 
 _MOST_WAVES = 8  # of blocks that split-K makes
 # Two predicted times that differ by less are equal: the model errs more than that.
 CLOSE = 1.02
-_MOST_ANSWERS = 4  # sets of options that a model keeps, and values of K; dropping what is long unused takes longer
+_MOST_ANSWERS = 16  # values of K of which a model keeps what it computed; dropping what is long unused takes longer
 _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
 
-_Key = tuple[str, bool, tuple[int, ...], bytes]  # layout, swap_ab, kinds of operands, and which options
+_Key = tuple[int, tuple[int, ...]]  # how many of `PARTS`, and the kinds of operands
 
 
 def splits(config: Config, problem: Problem, multiprocessors: float) -> list[int]:
@@ -88,7 +86,8 @@ class CostModel:
     shared_limit : int
         Shared memory that a block may opt in to on the device, in bytes.
     fitted : Fitted
-        The fitted numbers of the device's architecture, which say when sums get partial accumulators.
+        The fitted numbers of the device's architecture: when sums get partial accumulators, and what it takes to add
+        up parts of K.
     """
 
     def __init__(self, fits: Sequence[Fit], multiprocessors: float, shared_limit: int, fitted: Fitted) -> None:
@@ -96,7 +95,6 @@ class CostModel:
         self._sms = multiprocessors
         self._shared_limit = shared_limit
         self._fitted = fitted
-        self._whole = np.arange(len(fits))  # the options that do not split K
         self._options: dict[_Key, Options] = {}
         self._at: dict[tuple[_Key, int, int | None], AtK] = {}
 
@@ -118,13 +116,13 @@ class CostModel:
                     return one
                 quickest = quickest or one
             return quickest
-        places, ms = self._times(problem)
-        least = float(np.minimum.reduce(ms))
+        ms = self._times(problem)
+        least = ms.item(ms.argmin())
         if least == np.inf:
             return None
         close = (ms <= CLOSE * least).nonzero()[0].tolist()
-        at = min(close, key=lambda at: (places[at] % self._every.count, ms[at]))
-        return self.prediction(problem, int(places[at]), float(ms[at]))
+        place = min(close, key=lambda place: (place % self._every.count, ms[place]))
+        return self.prediction(problem, place, float(ms[place]))
 
     def ranking(self, problem: Problem) -> list[Prediction]:
         """Return each config with the SPLIT_K that gives its least time, the best first."""
@@ -133,21 +131,21 @@ class CostModel:
 
     def _ranked(self, problem: Problem) -> Iterator[Prediction]:
         """Yield each config with the SPLIT_K that gives its least time, the quickest first."""
-        places, ms = self._times(problem)
+        ms = self._times(problem)
         seen: set[int] = set()
-        for at in np.lexsort((places % self._every.count, ms)).tolist():
-            column = int(places[at]) % self._every.count
-            if column not in seen and ms[at] < np.inf:
+        for place in np.lexsort((np.arange(len(ms)) % self._every.count, ms)).tolist():
+            column = place % self._every.count
+            if column not in seen and ms[place] < np.inf:
                 seen.add(column)
-                yield self.prediction(problem, int(places[at]), float(ms[at]))
+                yield self.prediction(problem, place, float(ms[place]))
 
     def times(self, problem: Problem) -> list[tuple[Fit, int, float]]:
         """Return config, parts of K and predicted time in ms of every option, without the cost of accumulators."""
         found = []
-        for place, ms in zip(*self._times(problem, accumulators=False), strict=True):
-            row, column = divmod(int(place), self._every.count)
+        for place, ms in enumerate(self._times(problem, accumulators=False).tolist()):
+            row, column = divmod(place, self._every.count)
             if ms < np.inf:
-                found.append((self._every.fits[column], PARTS[row], float(ms)))
+                found.append((self._every.fits[column], PARTS[row], ms))
         return found
 
     def prediction(self, problem: Problem, place: int, ms: float) -> Prediction:
@@ -170,7 +168,7 @@ class CostModel:
 
     def of_tiles(self, problem: Problem, tiles: Floats) -> Floats:
         """Return the predicted time in ms of every config with K in one part, if it computed so many tiles of C."""
-        at = self._at_k(problem, self._whole)
+        at = self._at_k(problem, 1)
         return self._with_accumulators(problem, at, self._times_at(problem, at, tiles))
 
     def in_parts(self, problem: Problem, steps: int) -> list[float]:
@@ -179,25 +177,24 @@ class CostModel:
         It is infinite where a grid cannot have as many blocks.
         """
         one = steps >= problem.K
-        at = self._at_k(problem, self._whole if one else self._whole + self._every.count, None if one else steps)
-        ms: list[float] = self._times_at(problem, at, self._tiles(problem)).tolist()
-        return ms
+        at = self._at_k(problem, 1, None) if one else self._at_k(problem, 2, steps)
+        ms = self._times_at(problem, at, self._tiles(problem).take(at.options.of))
+        last: list[float] = ms[-self._every.count :].tolist()
+        return last
 
-    def _at_k(self, problem: Problem, places: NDArray[np.intp], part: int | None = None) -> AtK:
-        key = problem.layout, problem.N < problem.M, self._kinds(problem), places.tobytes()
+    def _at_k(self, problem: Problem, rows: int, part: int | None = None) -> AtK:
+        key = rows, self._kinds(problem)
         found = self._at.get((key, problem.K, part))
         if found is None:
             if len(self._at) >= _MOST_ANSWERS:
                 self._at.clear()
-            found = self._at[key, problem.K, part] = AtK(self._with(key, places), problem.K, self._sms, part)
+            found = self._at[key, problem.K, part] = AtK(self._with(key), problem.K, self._sms, part)
         return found
 
-    def _with(self, key: _Key, places: NDArray[np.intp]) -> Options:
+    def _with(self, key: _Key) -> Options:
         found = self._options.get(key)
         if found is None:
-            if len(self._options) >= _MOST_ANSWERS:
-                self._options.clear()
-            found = self._options[key] = Options(self._every, places, *key[:3])
+            found = self._options[key] = Options(self._every, *key)
         return found
 
     def _kinds(self, problem: Problem) -> tuple[int, ...]:
@@ -210,52 +207,61 @@ class CostModel:
             return (0,)
         return (1,) if of_a and of_b and of_c and turned and of_a != 2 != of_b else (0, 1)
 
+    def _layout(self, problem: Problem) -> Layout:
+        return self._every.layout(problem.layout, problem.N < problem.M)
+
     def _tiles(self, problem: Problem) -> Floats:
         """Return the number of tiles of C for each config; the products of a batch share the multiprocessors."""
         tall, wide = self._every.extents[problem.N < problem.M]
         count: Floats = np.ceil(problem.M / tall) * np.ceil(problem.N / wide) * problem.batch
         return count
 
-    def _times(self, problem: Problem, accumulators: bool = True) -> tuple[NDArray[np.intp], Floats]:
-        """Return the options of a problem, as places in the order of parts of K, then of configs, and their times.
+    def _times(self, problem: Problem, accumulators: bool = True) -> Floats:
+        """Return the times of all options, in the order of parts of K, then of configs.
 
-        A time is infinite where a grid cannot have as many blocks.
+        A time is infinite where the option is not considered, or where a grid cannot have as many blocks.
         """
         tiles = self._tiles(problem)
-        at = self._at_k(problem, self._every.options(problem.K, tiles))
+        at = self._at_k(problem, self._every.rows(problem.K, tiles))
+        tiles = tiles.take(at.options.of)
         ms = self._times_at(problem, at, tiles)
-        return at.options.places, self._with_accumulators(problem, at, ms) if accumulators else ms
+        if accumulators:
+            ms = self._with_accumulators(problem, at, ms)
+        if at.options.split:
+            np.putmask(ms, at.options.left_out(problem.K, tiles), np.inf)
+        return ms
 
     def _with_accumulators(self, problem: Problem, at: AtK, ms: Floats) -> Floats:
         """Return times with the cost of the chains that the sums of the problem need."""
         needed = partial_accumulators.chains_needed(problem, self._fitted)
-        return ms * at.slowdown(needed) if needed > 1 else ms
+        return ms * at.slowdown(needed, self._layout(problem)) if needed > 1 else ms
 
     def _times_at(self, problem: Problem, at: AtK, tiles: Floats) -> Floats:
-        """Return the time of options, given the tiles of each config; infinite where a grid cannot have as many."""
-        M, N, every, options = problem.M, problem.N, self._every, at.options
+        """Return the time of options, given the tiles of each; infinite where a grid cannot have as many."""
+        M, N, every, options, layout = problem.M, problem.N, self._every, at.options, self._layout(problem)
         large = M * N * problem.batch > MAX_BLOCKS
         if large:  # beyond 2^53 blocks, a float64 does not say how many are in the last wave
             tiles = np.minimum(tiles, MAX_BLOCKS + 1.0)
-        steps, few = at.times(tiles)
+        steps, few = at.times(tiles, layout)
         ms = options.mixed(steps, problem)
         if min(M, N) < every.largest:
-            tall, wide = every.extents[options.swap_ab]
+            tall, wide = every.extents[layout.swap_ab]
             ms *= np.where((tall > M) | (wide > N), every.guard, 1.0).take(options.of)
         if every.any_shared:
             high = np.minimum(np.ceil(min(M, N) / every.extents[False][0]), STACKED)
             shared = (every.shared * (1.0 - 1.0 / high)).take(options.of)
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
-            alone = options.mixed(at.alone(), problem)
+            alone = options.mixed(at.alone(layout), problem)
             np.minimum(ms, np.maximum(ms * (1.0 - shared), alone), out=ms)
-        if len(options.thin):
-            ms[options.thin] = np.maximum(ms[options.thin], options.sectors(problem, tiles))
-        ms += options.stored(few, problem)
-        np.maximum(ms, 4.0 * (M + N) * problem.batch * at.per_byte, out=ms)
+        if layout.line_bytes is not None and len(options.thin):
+            sectors = options.sectors(problem, layout.line_bytes, tiles)
+            ms[options.thin] = np.maximum(ms[options.thin], sectors)
+        ms += options.stored(few, problem, layout.swap_ab)
+        np.maximum(ms, at.reading(layout, (M + N) * problem.batch), out=ms)
         if options.split:
-            ms += at.reduction(4.0 * M * N * problem.batch)
+            at.add_reduction(ms, 4.0 * M * N * problem.batch)
         if large:
-            np.putmask(ms, tiles.take(options.of) > MAX_BLOCKS, np.inf)
+            np.putmask(ms, tiles > MAX_BLOCKS, np.inf)
         return ms
 
 

@@ -6,16 +6,15 @@ arithmetic.
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastsgemm.config import Config
-from fastsgemm.heuristics import database, partial_accumulators, probes
+from fastsgemm.heuristics import partial_accumulators, probes
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.line_arrays import (
@@ -36,7 +35,6 @@ from fastsgemm.problem import LAYOUTS, Problem
 _MOST_PARTS = 256  # of K
 PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i <= _MOST_PARTS)})
 FEWER = [0, *PARTS[:-1]]  # the number before each of them
-_MOST_TAILS = 256  # of ragged last tiles, of which the cost is kept
 # What a line of so many floats beyond a multiple of `TRANSACTION` costs where it is read by 8 bytes if it can be. The
 # extra cost of 8-byte loads is a third of that of 4-byte loads: twice the loads of 16 bytes, not four times.
 _PAIRED = (0.0, 1.0, 1 / 3, 1.0)
@@ -78,6 +76,31 @@ class Numbers(NamedTuple):
     few: Floats
 
 
+class Layout(NamedTuple):
+    """What the times of configs take from a layout.
+
+    Attributes
+    ----------
+    swap_ab : bool
+        Whether the rungs for few rows compute the transposed problem.
+    factors : array
+        What the times of the steps of NN are multiplied by, with the calibration, at the places of the lines.
+    bandwidth : array
+        The bytes of A and B that a ms reads, at most.
+    accumulating : array
+        How many times longer a config takes with partial accumulators.
+    line_bytes : array or None
+        The bytes of B that thin tiles read at a step of k. None where the rows of their narrow operand are no
+        neighbours, so that no sector is read for a few elements; see `Options.sectors`.
+    """
+
+    swap_ab: bool
+    factors: Floats
+    bandwidth: Floats
+    accumulating: Floats
+    line_bytes: Floats | None
+
+
 class Configs:
     """The fits of many configs as arrays, with an element for each config.
 
@@ -100,27 +123,18 @@ class Configs:
         self.shared = floats(fit.numbers.shared for fit in fits)
         self.any_shared = bool(self.shared.any())
         self.tile = floats(c.tile_k for c in configs)
-        self._tail = np.array([fit.numbers.tail for fit in fits]).T
-        self._whole_tiles = math.lcm(*(c.tile_k for c in configs))  # a K that ends in no config's ragged tile
-        self._tails = lru_cache(maxsize=_MOST_TAILS)(self._tail_steps)
-        # Of every number of parts: the least steps of K, and from how many tiles of C on K is not split into so many.
-        least = floats(least_depth(fit.curve.config) if fit.rung.splits else np.inf for fit in fits)
-        self.of = np.tile(np.arange(self.count), len(PARTS))
-        self.tile_parts = np.outer(PARTS, self.tile).ravel()
-        self._least_steps = np.outer(PARTS, least)
-        self._least_steps[0] = 0.0
-        self._most_tiles = np.array([[np.inf], *([most_blocks / fewer] for fewer in FEWER[1:])])
+        # What a ragged last tile costs beyond its steps: once, and for each of them.
+        once, each = np.array([fit.numbers.tail for fit in fits]).T
+        self._tail = once, each - 1.0
+        self.most_blocks = most_blocks
+        self.least_depth = floats(least_depth(fit.curve.config) if fit.rung.splits else np.inf for fit in fits)
+        self._least_depth = float(np.min(self.least_depth))
         self._calibration = floats(fit.curve.calibration for fit in fits)
         # The chains of each part of K, how long they are at least with partial accumulators, and what these cost.
         self.chains = floats(map(partial_accumulators.chains_of, configs))
         self.shortest = floats(partial_accumulators.shortest(c, shared_limit) for c in configs)
         costs = np.array([fit.curve.accumulators_cost for fit in fits]).T
-        self.accumulating = dict(zip(LAYOUTS, partial_accumulators.cost(costs, fitted), strict=True))
-        of_arch = [database.fitted(fit.curve.arch) for fit in fits]
-        # What it takes to add up parts of K: once, for each part, and for each byte of C.
-        self.reduction = np.array(
-            [(one.reduction_ms, one.reduction_ms_per_part, 1.0 / one.reduction_bytes_per_ms) for one in of_arch]
-        ).T
+        self._accumulating = dict(zip(LAYOUTS, partial_accumulators.cost(costs, fitted), strict=True))
         full = floats(fit.curve.blocks_per_sm for fit in fits)
         bends = np.array([(fit.probes.bend, float(fit.probes.shallow)) for fit in fits]).T
         # The depth of a K of nearly no steps is known, so its times are.
@@ -133,10 +147,11 @@ class Configs:
         twice = np.tile([full, least_steps, *bends], 2)
         self._numbers = np.concatenate([[place], twice, self.lines.few_ends])
         self._layouts = layout_factors(fits)
-        self._factors: dict[tuple[str, bool], Floats] = {}
+        self._of_layouts: dict[tuple[str, bool], Layout] = {}
         self.thin = self.narrow & (4.0 * np.maximum(BM, BN) < _SECTOR)  # tiles of less than a sector each way
-        self.line_bytes = {"N": np.full_like(BN, _SECTOR), "T": 4.0 * BN}  # of B at a step of k, for these tiles
+        self._line_bytes = {"N": np.full_like(BN, _SECTOR), "T": 4.0 * BN}  # of B at a step of k, for these tiles
         self.l2_bandwidth = _L2 * fitted.reduction_bytes_per_ms
+        self.fitted = fitted
 
     def _both_kinds(self, full: Floats, few: Floats) -> tuple[Lines, NDArray[np.intp]]:
         """Return the lines of all configs, for aligned and then for ragged operands, and the places of the first."""
@@ -152,41 +167,41 @@ class Configs:
         first, full, least_steps = found[:3]
         return Numbers(first, full, least_steps, bends=found[3:5], few=found[5:])
 
-    def bandwidth(self, layout: str, tall: bool) -> Floats:
-        """Return the bytes of A and B that a ms reads, at most, for a C of more rows than columns or not."""
-        of_narrow = 2 + (_of_narrow(layout, tall)[1] == "T")
-        of_others = int(layout[0] == "T") if tall else 2 + (layout[1] == "T")
-        found: Floats = np.where(self.narrow, self._bandwidth[of_narrow], self._bandwidth[of_others])
-        return found
-
     def depth(self, K: int) -> Floats:
         """Return K with the steps of a ragged last tile weighted by what they cost."""
-        depth = self._tails(K % self._whole_tiles) + K
+        once, each = self._tail
+        depth: Floats = np.fmod(K, self.tile)
+        tail = each * depth
+        np.minimum(depth, 1.0, out=depth)
+        depth *= once
+        depth += tail
+        depth += K
         return np.maximum(depth, self._few_steps, out=depth) if K >= TINY else depth
 
-    def _tail_steps(self, rest: int) -> Floats:
-        """Return how many steps more a ragged last tile costs, given the steps beyond whole tiles of every config."""
-        once, each = self._tail
-        steps = rest % self.tile
-        return np.where(steps > 0.0, once + (each - 1.0) * steps, 0.0)
+    def rows(self, K: int, tiles: Floats) -> int:
+        """Return how many of `PARTS` to look at, given the tiles of C of every config.
 
-    def options(self, K: int, tiles: Floats) -> NDArray[np.intp]:
-        """Return which numbers of parts of K to consider with which configs, whose C has so many tiles.
-
-        These are places in the order of parts, then of configs.
+        These are at least those that are considered with any config. They are a power of two, so that the arrays of a
+        few numbers of options serve all problems.
         """
-        held = tiles < self._most_tiles
-        held &= self._least_steps <= K
-        return held.ravel().nonzero()[0]
+        fewest = tiles.item(tiles.argmin())
+        deep, few = bisect_right(PARTS, K / self._least_depth), bisect_left(FEWER, self.most_blocks / fewest)
+        return 1 << (max(1, min(deep, few)) - 1).bit_length()
 
-    def factors(self, layout: str, swap_ab: bool) -> Floats:
-        """Return what the times of the steps of NN are multiplied by for a layout, with the calibration, by place."""
-        found = self._factors.get((layout, swap_ab))
+    def layout(self, layout: str, swap_ab: bool) -> Layout:
+        """Return what times take from a layout, where the rungs for few rows swap A and B or not."""
+        found = self._of_layouts.get((layout, swap_ab))
         if found is None:
-            faced = self._layouts[_of_narrow(layout, swap_ab)]
-            found = np.where(self._each_place(self.narrow), faced, self._layouts[layout])
-            found *= self._each_place(self._calibration)
-            self._factors[layout, swap_ab] = found
+            faced = _of_narrow(layout, swap_ab)
+            factors = np.where(self._each_place(self.narrow), self._layouts[faced], self._layouts[layout])
+            of_others = int(layout[0] == "T") if swap_ab else 2 + (layout[1] == "T")
+            found = self._of_layouts[layout, swap_ab] = Layout(
+                swap_ab,
+                factors * self._each_place(self._calibration),
+                np.where(self.narrow, self._bandwidth[2 + (faced[1] == "T")], self._bandwidth[of_others]),
+                self._accumulating[layout],
+                self._line_bytes[faced[1]] if faced[0] == "T" else None,
+            )
         return found
 
     def _each_place(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -195,18 +210,18 @@ class Configs:
 
 
 class Options:
-    """Some numbers of parts of K with some configs: arrays with an element for each of these options.
+    """The first numbers of parts of K with every config: arrays with an element for each of these options.
+
+    They are in the order of parts, then of configs. Among them are options that a problem does not have, because its K
+    or its tiles of C are too few or too many: arrays that all problems share need not be made for each of them.
 
     Where the times of both aligned and ragged operands are needed, there are two elements of what these depend on.
 
     Parameters
     ----------
     every : Configs
-    places : array of int
-        Which ones, as `Configs.options` returns them.
-    layout : str
-    swap_ab : bool
-        Whether the rungs for few rows compute the transposed problem.
+    rows : int
+        How many of `PARTS`.
     kinds : tuple of int
         Of operands: 0 for aligned ones, 1 for ragged ones, or both.
 
@@ -214,47 +229,39 @@ class Options:
     ----------
     of : array of int
         The config of each option.
-    whole : int
-        The first so many options do not split K.
     split : bool
-        Whether any other option does.
+        Whether any option splits K.
     both : bool
         Whether the times of both aligned and ragged operands are needed.
+    light, heavy : array of int
+        The places of the lines of a load of 1 and of a full wave.
     thin : array of int
         The options whose tiles take a whole sector for a few elements of the narrow operand; see `sectors`.
     """
 
-    def __init__(
-        self, every: Configs, places: NDArray[np.intp], layout: str, swap_ab: bool, kinds: tuple[int, ...]
-    ) -> None:
-        self.every, self.places, self.swap_ab = every, places, swap_ab
-        self.of = of = every.of.take(places)
-        self.whole = 0 if places[0] else every.count
-        self.split = len(of) > self.whole
-        self.both = len(kinds) > 1
+    def __init__(self, every: Configs, rows: int, kinds: tuple[int, ...]) -> None:
+        self.every = every
+        self.of = of = np.tile(np.arange(every.count), rows)
+        self.split, self.both = rows > 1, len(kinds) > 1
+        self._least_steps = np.outer(PARTS[:rows], every.least_depth).ravel()
+        self._least_steps[: every.count] = 0.0
+        self._most_tiles = floats([np.inf, *(every.most_blocks / fewer for fewer in FEWER[1:rows])]).repeat(every.count)
         columns = np.concatenate([of, of + every.count]) if self.both else of + every.count if kinds[0] else of
         self.numbers = every.numbers(columns)
         self.few = Ends(*self.numbers.few)
         self.tile = every.tile.take(of)
-        self.tile_parts = every.tile_parts.take(places)
+        self.tile_parts = np.outer(PARTS[:rows], every.tile).ravel()
         self.chains, self.shortest = every.chains.take(of), every.shortest.take(of)
-        self.accumulating = every.accumulating[layout].take(of)
-        self.reduction = every.reduction.take(of, axis=1)
-        self.reduction[:, : self.whole] = 0.0
         self.ends = every.lines.ends.take(columns, axis=2)
-        self.bandwidth = every.bandwidth(layout, swap_ab).take(of)
-        self._factors = every.factors(layout, swap_ab)
         first, full = self.numbers.first, self.numbers.full
-        self.light, self.heavy = self._factors.take(np.concatenate([[first + 1.0], [first + full]]).astype(np.intp))
-        faced = _of_narrow(layout, swap_ab)
-        self.thin = every.thin.take(of).nonzero()[0] if faced[0] == "T" else of[:0]
-        self.line_bytes = every.line_bytes[faced[1]].take(of.take(self.thin))
+        self.light, self.heavy = (first + 1.0).astype(np.intp), (first + full).astype(np.intp)
+        self.thin = every.thin.take(of).nonzero()[0]
 
-    def factors(self, whole: Floats) -> Floats:
-        """Return what the times of the steps of NN are multiplied by at these loads, which are whole."""
-        place = np.minimum(whole, self.numbers.full)
-        place += self.numbers.first
-        return self._factors.take(place.astype(np.intp))
+    def left_out(self, K: int, tiles: Floats) -> NDArray[np.bool_]:
+        """Return which options are not considered, given the tiles of C of each."""
+        found: NDArray[np.bool_] = tiles >= self._most_tiles
+        found |= self._least_steps > K
+        return found
 
     def mixed(self, times: Floats, problem: Problem) -> Floats:
         """Return the mean of the times of aligned and of ragged operands, given the share of A and B in the latter.
@@ -273,24 +280,24 @@ class Options:
         found += aligned
         return found
 
-    def sectors(self, problem: Problem, tiles: Floats) -> Floats:
+    def sectors(self, problem: Problem, line_bytes: Floats, tiles: Floats) -> Floats:
         """Return the times that L2 takes at least to send the `thin` options what they read.
 
         Their narrow operand lies so that its rows are neighbours. A tile reads a few of them, but gets whole sectors.
         """
-        found = self.line_bytes + min(4.0 * min(problem.M, problem.N), _SECTOR)
-        found *= tiles.take(self.of.take(self.thin))
+        found = line_bytes.take(self.of.take(self.thin)) + min(4.0 * min(problem.M, problem.N), _SECTOR)
+        found *= tiles.take(self.thin)
         found *= problem.K / self.every.l2_bandwidth
         return found
 
-    def stored(self, times: Floats, problem: Problem) -> Floats:
+    def stored(self, times: Floats, problem: Problem, swap_ab: bool) -> Floats:
         """Return the times of aligned operands where rows of C can be stored by 16 bytes, else of ragged ones."""
         if not self.both:
             return times
         either = times.reshape(2, -1)
         ragged, turned = int(problem.N % TRANSACTION != 0), int(problem.M % TRANSACTION != 0)
         found: Floats = either[ragged]
-        if self.swap_ab and ragged != turned and self.every.any_narrow:
+        if swap_ab and ragged != turned and self.every.any_narrow:
             found = np.where(self.every.narrow.take(self.of), either[turned], found)
         return found
 
@@ -309,13 +316,11 @@ class AtK:
     Attributes
     ----------
     options : Options
-    per_byte : array
-        Steps of K, in all parts, relative to the bandwidth.
     """
 
     def __init__(self, options: Options, K: int, multiprocessors: float, part: int | None = None) -> None:
         self.options, self._K = options, max(1, K)  # no steps take as long as one
-        K, whole, numbers = self._K, options.whole, options.numbers
+        K, whole, numbers = self._K, options.every.count, options.numbers
         count = len(options.of)
         steps = K / options.tile_parts
         np.ceil(steps, out=steps)
@@ -323,70 +328,71 @@ class AtK:
         if part is not None:
             steps[:] = part
         depth = np.maximum(steps, numbers.least_steps[:count]) if K >= TINY else steps.copy()
-        if whole:
-            steps[:whole] = K
-            depth[:whole] = options.every.depth(K)
+        steps[:whole] = K
+        depth[:whole] = options.every.depth(K)
         self._parts = np.ceil(K / steps)
         self._sms = multiprocessors / self._parts
         self._steps = steps
-        self.per_byte = self._K / options.bandwidth
-        if options.split:
-            once, per_part, per_byte = options.reduction
-            self._once = self._parts * per_part
-            self._once += once
-            self._each_byte = (self._parts + 2.0) * per_byte
         # The times of steps, which aligned and ragged operands share nothing of.
         self._terms = terms(np.concatenate([depth, depth]) if options.both else depth, numbers.bends)
         full, wave, lighter, per_block, *alone = np.einsum("ijk,ik->jk", options.ends, self._terms)
         self._ends = ends(full, wave, lighter)
-        self._per_block = per_block * options.heavy
+        self._per_block = per_block
         self._alone = alone
 
-    def times(self, tiles: Floats) -> tuple[Floats, Floats]:
-        """Return the times of the steps of k and those with nearly none, given how many tiles of C each config has.
+    def times(self, tiles: Floats, layout: Layout) -> tuple[Floats, Floats]:
+        """Return the times of the steps of k and those with nearly none, given how many tiles of C each option has.
 
         The latter are mostly those of storing C. Where arithmetic is the limit, the multiprocessor with most blocks is
         no faster than one with many, whatever the factors of a layout say.
         """
         options, lines = self.options, self.options.every.lines
-        load = tiles.take(options.of)
-        load /= self._sms
+        load = tiles / self._sms
         if options.both:
             load = np.concatenate([load, load])
         divided = waves(load, options.numbers.full, options.numbers.first)
         few = options.few.all_waves(lines.few.take(divided.place), divided)
         steps = self._ends.all_waves(along(lines.lines.take(divided.place, axis=1), self._terms), divided)
         steps -= few
-        steady = np.ceil(load)
-        steps *= options.factors(steady)
-        steady *= self._per_block
-        np.putmask(steady, load <= 1.0, -np.inf)
-        return np.maximum(steps, steady, out=steps), few
+        factors, heavy = layout.factors.take(divided.place), layout.factors.take(options.heavy)
+        np.putmask(factors, divided.several, heavy)
+        steps *= factors
+        least = np.ceil(load)
+        least *= np.multiply(heavy, self._per_block, out=heavy)
+        np.putmask(least, load <= 1.0, -np.inf)
+        return np.maximum(steps, least, out=steps), few
 
-    def alone(self) -> Floats:
+    def alone(self, layout: Layout) -> Floats:
         """Return the times of the steps at the lightest load; not for a model where no config shares what it reads."""
         (alone,) = self._alone
-        found: Floats = alone * self.options.light
+        found: Floats = alone * layout.factors.take(self.options.light)
         return found
 
-    def slowdown(self, needed: int) -> Floats:
+    def reading(self, layout: Layout, lines: int) -> Floats:
+        """Return the times that the memory takes at least to send so many lines of A and B, each of K floats."""
+        found: Floats = (4.0 * lines * self._K) / layout.bandwidth.take(self.options.of)
+        return found
+
+    def slowdown(self, needed: int, layout: Layout) -> Floats:
         """Return how many times longer options take, or count as taking, where a sum needs so many chains.
 
         Partial accumulators take time, and an option that cannot make as many counts as slower.
         """
         options = self.options
-        accumulators = np.ceil(needed / (self._parts * options.chains))
+        accumulators = needed / (self._parts * options.chains)  # not rounded up: `most` is whole
         most = np.minimum(np.floor(self._steps / options.shortest), partial_accumulators.MOST)
         np.maximum(most, 1.0, out=most)
-        found: Floats = np.where((accumulators > 1.0) & (most > 1.0), options.accumulating, 1.0)
-        found[accumulators > most] *= partial_accumulators.INACCURATE
+        found = np.where(np.minimum(accumulators, most) > 1.0, layout.accumulating.take(options.of), 1.0)
+        found *= np.where(accumulators > most, partial_accumulators.INACCURATE, 1.0)
         return found
 
-    def reduction(self, size: float) -> Floats:
-        """Return the time of adding up parts of a C of so many bytes."""
-        found: Floats = self._each_byte * size
-        found += self._once
-        return found
+    def add_reduction(self, ms: Floats, size: float) -> None:
+        """Add to the times of options that split K what it takes to add up the parts of a C of so many bytes."""
+        whole, fitted = self.options.every.count, self.options.every.fitted
+        of_bytes = size / fitted.reduction_bytes_per_ms
+        reduction = self._parts[whole:] * (fitted.reduction_ms_per_part + of_bytes)
+        reduction += fitted.reduction_ms + 2.0 * of_bytes
+        ms[whole:] += reduction
 
 
 def ragged_ends(problem: Problem) -> tuple[int, int]:
