@@ -45,7 +45,7 @@ class Cut(Struct, frozen=True):
         Whether the second share is launched first. One of few blocks is, because then each multiprocessor gets as many
         of them as any other. Launched while the other share ends, they would all go to the first multiprocessors that
         have room. The first share must fill the device: else its blocks would crowd on the multiprocessors that have
-        fewest of the second.
+        none of the second.
     """
 
     axis: int
