@@ -12,12 +12,12 @@ from python_kernels import PythonKernel
 
 from fastsgemm import device, rungs
 from fastsgemm.call.arrays import DeviceArray
-from fastsgemm.config import BlockConfig, WarptiledConfig
+from fastsgemm.config import BlockConfig, PipelinedConfig, WarptiledConfig
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMemoryError, TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.heuristics import choose
+from fastsgemm.heuristics import choose, database, probes
 from fastsgemm.jit import cache, kernel
 from fastsgemm.measure import cublas
 from fastsgemm.problem import LAYOUTS, Problem, spell
@@ -153,6 +153,15 @@ def test_the_check_is_of_the_variant_that_is_asked_for(checked_problem):
         for config in search_spaces.REFINED.quick:
             assert problem.M > config.BM and problem.N > config.BN and problem.K > config.BK
             assert problem.M % config.BM and problem.N % config.BN and problem.K % config.BK
+
+
+def test_the_kernels_of_the_smallest_shipped_tile_can_be_checked(checked_problem):
+    """A check of a kernel for less than a tile of C fits into 8 x 8 elements."""
+    shipped = (curve for curve in database.shipped("sm_90").curves if isinstance(curve.config, PipelinedConfig))
+    least = min(shipped, key=lambda curve: curve.config.BM * curve.config.BN)
+    found = probes.probes_of(least.config, least.blocks_per_sm, least.multiprocessors).problems()
+    for wanted in {job_of("sm_90", rungs.RUNGS[8], least.config, problem) for problem in found}:
+        assert job_of("sm_90", rungs.RUNGS[8], least.config, checked_problem(wanted)).variant == wanted.variant
 
 
 def test_a_rung_without_vectors_is_checked_in_its_layout(checked_problem):
