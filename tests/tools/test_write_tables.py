@@ -326,6 +326,18 @@ def test_the_profile_is_written(checkout, sass_page):
     assert "4096 x 4096 x 4096 on one NVIDIA X, driver 580.1, NVRTC 13.5, Nsight Compute 2025.4, 2026-01-02." in text
     assert f"FMA pipe: `{machine_code.PIPE}`." in text
     assert f"| NT | 83.3 | 2.750 | {CONFIG} |" in text
+    assert "issue slots" not in text  # which this ncu did not report
+
+
+def test_the_states_of_warps_are_written_as_shares_of_their_cycles(checkout, sass_page):
+    warps = {"selected": 1.0, "not_selected": 0.5, "dispatch_stall": 0.25, "no_instruction": 0.125}
+    states = {
+        machine_code.STATE.format(name): n for name, n in {**warps, "short_scoreboard": 0.1, "barrier": 0.525}.items()
+    }
+    found = made_up_ncu((machine_code.PIPE, 83.26), (machine_code.ISSUE, 91.0), *states.items())
+    (checkout / "docs" / "data" / "ncu.json").write_text(json.dumps(found))
+    assert tables.main([], root=checkout) == 0
+    assert "| NN | 91.0 | 40.0 | 20.0 | 10.0 | 5.0 | 4.0 | 21.0 |" in sass_page.read_text()
 
 
 def test_of_a_profile_without_the_usual_metric_the_first_of_the_pipe_is_shown(checkout, sass_page):

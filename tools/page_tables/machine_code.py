@@ -15,6 +15,15 @@ LONGEST = 700  # lines of SASS that the page shows at most
 # Preferred; if ncu did not report it, the page shows the first FMA pipe metric that it did.
 PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"
 TENSOR_PIPE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
+ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+STATE = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+STATES = {
+    "selected": "issued",
+    "not_selected": "another warp issued",
+    "dispatch_stall": "registers are read",
+    "no_instruction": "code is fetched",
+    "short_scoreboard": "shared memory is read",
+}
 
 
 def sass_texts(sass: Data | None) -> dict[str, str]:
@@ -94,6 +103,7 @@ def ncu_texts(ncu: Data | None) -> dict[str, str]:
         *header("layout", "FMA pipe, %", "device time, ms", "constants"),
         *(line(row["layout"], *_measured(row, pipe), PipelinedConfig(**row["constants"])) for row in rows),
     ]
+    lines += _states(rows)
     if tensor:
         pipe = _metric(tensor, "pipe_tensor", TENSOR_PIPE)
         lines += [
@@ -103,6 +113,22 @@ def ncu_texts(ncu: Data | None) -> dict[str, str]:
         lines += ["", *header("rung", "tensor pipe, %", "device time, ms")]
         lines += [line(row["rung"], *_measured(row, pipe)) for row in tensor]
     return {"ncu-pipe": "\n".join(lines)}
+
+
+def _states(rows: Sequence[Data]) -> list[str]:
+    """Return the table of what warps do: the shares of their cycles, in percent, of all states that ncu reported."""
+    prefix, suffix = STATE.split("{}")
+    shown = [row for row in rows if ISSUE in row["metrics"]]
+    lines = ["", *header("layout", "issue slots, %", *(f"{what}, %" for what in STATES.values()), "other, %")]
+    for row in shown:
+        warps = {
+            name.removeprefix(prefix).removesuffix(suffix): n for name, n in row["metrics"].items() if prefix in name
+        }
+        shares = [100 * warps[state] / sum(warps.values()) for state in STATES]
+        lines.append(
+            line(row["layout"], *(f"{share:.1f}" for share in (row["metrics"][ISSUE], *shares, 100 - sum(shares))))
+        )
+    return lines if shown else []
 
 
 def _metric(rows: Sequence[Data], part: str, preferred: str) -> str | None:
