@@ -180,7 +180,7 @@ def stacks(a: Lying, b: Lying, c: Lying, source: Lying | None = None) -> tuple[t
         arrays.append((shape, strides))
     extents = arrays[2][0][:-2]
     if not extents:
-        return (), [Stack(shape, strides) for shape, strides in arrays]
+        return (), [Stack((rows, columns), (down, right)) for (rows, columns), (down, right) in arrays]
     found = []
     for shape, strides in arrays:
         steps = _broadcast((shape[:-2], strides[:-2]), extents)[1]

@@ -21,8 +21,8 @@ from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.line_arrays import Floats
-from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, Configs, Layout, Options, least_depth, ragged_ends
-from fastsgemm.heuristics.probes import STACKED, TRANSACTION
+from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, Configs, Options, least_depth, ragged_ends
+from fastsgemm.heuristics.probes import TRANSACTION
 from fastsgemm.problem import Problem
 
 _MOST_WAVES = 8  # of blocks that split-K makes
@@ -121,8 +121,8 @@ class CostModel:
         if least == np.inf:
             return None
         close = (ms <= CLOSE * least).nonzero()[0].tolist()
-        place = min(close, key=lambda place: (place % self._every.count, ms[place]))
-        return self.prediction(problem, place, float(ms[place]))
+        place = close[0] if len(close) == 1 else min(close, key=lambda place: (place % self._every.count, ms[place]))
+        return self.prediction(problem, place, ms.item(place))
 
     def ranking(self, problem: Problem) -> list[Prediction]:
         """Return each config with the SPLIT_K that gives its least time, the best first."""
@@ -207,13 +207,13 @@ class CostModel:
             return (0,)
         return (1,) if of_a and of_b and of_c and turned and of_a != 2 != of_b else (0, 1)
 
-    def _layout(self, problem: Problem) -> Layout:
-        return self._every.layout(problem.layout, problem.N < problem.M)
-
     def _tiles(self, problem: Problem) -> Floats:
         """Return the number of tiles of C for each config; the products of a batch share the multiprocessors."""
         tall, wide = self._every.extents[problem.N < problem.M]
-        count: Floats = np.ceil(problem.M / tall) * np.ceil(problem.N / wide) * problem.batch
+        count: Floats = np.ceil(problem.M / tall)
+        count *= np.ceil(problem.N / wide)
+        if problem.batch > 1:
+            count *= problem.batch
         return count
 
     def _times(self, problem: Problem, accumulators: bool = True) -> Floats:
@@ -234,25 +234,25 @@ class CostModel:
     def _with_accumulators(self, problem: Problem, at: AtK, ms: Floats) -> Floats:
         """Return times with the cost of the chains that the sums of the problem need."""
         needed = partial_accumulators.chains_needed(problem, self._fitted)
-        return ms * at.slowdown(needed, self._layout(problem)) if needed > 1 else ms
+        return ms * at.slowdown(needed, at.options.layout(problem)) if needed > 1 else ms
 
     def _times_at(self, problem: Problem, at: AtK, tiles: Floats) -> Floats:
         """Return the time of options, given the tiles of each; infinite where a grid cannot have as many."""
-        M, N, every, options, layout = problem.M, problem.N, self._every, at.options, self._layout(problem)
+        M, N, every, options = problem.M, problem.N, self._every, at.options
+        layout = options.layout(problem)
         large = M * N * problem.batch > MAX_BLOCKS
         if large:  # beyond 2^53 blocks, a float64 does not say how many are in the last wave
             tiles = np.minimum(tiles, MAX_BLOCKS + 1.0)
         steps, few = at.times(tiles, layout)
         ms = options.mixed(steps, problem)
-        if min(M, N) < every.largest:
-            tall, wide = every.extents[layout.swap_ab]
-            ms *= np.where((tall > M) | (wide > N), every.guard, 1.0).take(options.of)
+        guard = every.guard(M, N, layout.swap_ab)
+        if guard is not None:
+            ms *= guard.take(options.of)
         if every.any_shared:
-            high = np.minimum(np.ceil(min(M, N) / every.extents[False][0]), STACKED)
-            shared = (every.shared * (1.0 - 1.0 / high)).take(options.of)
+            shared = ms * every.alone(min(M, N)).take(options.of)
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
-            alone = options.mixed(at.alone(layout), problem)
-            np.minimum(ms, np.maximum(ms * (1.0 - shared), alone), out=ms)
+            np.maximum(shared, options.mixed(at.alone(layout), problem), out=shared)
+            np.minimum(ms, shared, out=ms)
         if layout.line_bytes is not None and len(options.thin):
             sectors = options.sectors(problem, layout.line_bytes, tiles)
             ms[options.thin] = np.maximum(ms[options.thin], sectors)
