@@ -72,9 +72,8 @@ class Batch(Struct, frozen=True):
     def packed(self) -> bytes:
         """The argument of a kernel that reads no source."""
         missing = DIMENSIONS - len(self.extents)
-        padded = [(0,) * missing + each for each in (self.a, self.b, self.c)]
-        inner = ((1,) * missing + self.extents)[1:]
-        return _STRUCT.pack(self.count, *inner, *(step for steps in padded for step in steps))
+        none, inner = (0,) * missing, ((1,) * missing + self.extents)[1:]
+        return _STRUCT.pack(self.count, *inner, *none, *self.a, *none, *self.b, *none, *self.c)
 
 
 ONE_PRODUCT = Batch()
