@@ -121,7 +121,7 @@ class CostModel:
         if least == np.inf:
             return None
         close = (ms <= CLOSE * least).nonzero()[0].tolist()
-        place = close[0] if len(close) == 1 else min(close, key=lambda place: (place % self._every.count, ms[place]))
+        place = min(close, key=lambda place: (place % self._every.count, ms[place]))
         return self.prediction(problem, place, ms.item(place))
 
     def ranking(self, problem: Problem) -> list[Prediction]:
@@ -210,10 +210,7 @@ class CostModel:
     def _tiles(self, problem: Problem) -> Floats:
         """Return the number of tiles of C for each config; the products of a batch share the multiprocessors."""
         tall, wide = self._every.extents[problem.N < problem.M]
-        count: Floats = np.ceil(problem.M / tall)
-        count *= np.ceil(problem.N / wide)
-        if problem.batch > 1:
-            count *= problem.batch
+        count: Floats = np.ceil(problem.M / tall) * np.ceil(problem.N / wide) * problem.batch
         return count
 
     def _times(self, problem: Problem, accumulators: bool = True) -> Floats:
@@ -249,7 +246,7 @@ class CostModel:
         if guard is not None:
             ms *= guard.take(options.of)
         if every.any_shared:
-            shared = ms * every.alone(min(M, N)).take(options.of)
+            shared = ms * every.unshared(min(M, N)).take(options.of)
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
             np.maximum(shared, options.mixed(at.alone(layout), problem), out=shared)
             np.minimum(ms, shared, out=ms)

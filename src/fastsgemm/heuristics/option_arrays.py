@@ -117,7 +117,7 @@ class Configs:
         self.count = len(self.fits)
         configs = [fit.curve.config for fit in fits]
         self.narrow = np.array([fit.rung.narrow for fit in fits])
-        self.pairs = np.array([fit.rung.pairs for fit in fits])
+        self._pairs = np.array([fit.rung.pairs for fit in fits])
         self.any_narrow = bool(self.narrow.any())
         BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
         turned = np.where(self.narrow, BN, BM), np.where(self.narrow, BM, BN)
@@ -128,8 +128,8 @@ class Configs:
         self._shared = floats(fit.numbers.shared for fit in fits)
         self.any_shared = bool(self._shared.any())
         self._most_stacked = STACKED * int(np.max(BM))
-        self._alone: dict[int, Floats] = {}
-        self._shares: dict[tuple[int, int], Floats | float] = {}
+        self._unshared: dict[int, Floats] = {}
+        self._ragged: dict[tuple[int, int], Floats] = {}
         self.tile = floats(c.tile_k for c in configs)
         # What a ragged last tile costs beyond its steps: once, and for each of them.
         once, each = np.array([fit.numbers.tail for fit in fits]).T
@@ -225,24 +225,22 @@ class Configs:
             self._guards[key] = np.where(smaller, self._guard, 1.0) if smaller.any() else None
         return self._guards[key]
 
-    def alone(self, rows: int) -> Floats:
+    def unshared(self, rows: int) -> Floats:
         """Return the part of the time of so many rows of C that rows of tiles do not save by sharing reads of B."""
         rows = min(rows, self._most_stacked)
-        found = self._alone.get(rows)
+        found = self._unshared.get(rows)
         if found is None:
             high = np.minimum(np.ceil(rows / self.extents[False][0]), STACKED)
-            found = self._alone[rows] = 1.0 - self._shared * (1.0 - 1.0 / high)
+            found = self._unshared[rows] = 1.0 - self._shared * (1.0 - 1.0 / high)
         return found
 
-    def share_of_ragged(self, problem: Problem) -> Floats | float:
-        """Return the share of A and B that cannot be read 16 bytes at a time, if they are dense."""
+    def ragged(self, problem: Problem) -> Floats:
+        """Return the share of A and B that configs cannot read 16 bytes at a time, if they are dense."""
         ends = of_a, of_b = ragged_ends(problem)
-        found = self._shares.get(ends)
+        found = self._ragged.get(ends)
         if found is None:
-            found = (_PAIRED[of_a] + _PAIRED[of_b]) / 2
-            if not self.pairs.all():
-                found = np.where(self.pairs, found, ((of_a > 0) + (of_b > 0)) / 2)
-            self._shares[ends] = found
+            share = (_PAIRED[of_a] + _PAIRED[of_b]) / 2
+            found = self._ragged[ends] = np.where(self._pairs, share, ((of_a > 0) + (of_b > 0)) / 2)
         return found
 
     def _each_place(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -321,10 +319,9 @@ class Options:
         """Return the mean of the times of aligned and of ragged operands, weighted by the shares of A and B in each."""
         if not self.both:
             return times
-        share = self.every.share_of_ragged(problem)
         aligned, ragged = self._kinds(times)
         found: Floats = ragged - aligned
-        found *= share if isinstance(share, float) else share.take(self.of)
+        found *= self.every.ragged(problem).take(self.of)
         found += aligned
         return found
 
