@@ -351,6 +351,29 @@ class Options:
         return times[: len(self.of)], times[len(self.of) :]
 
 
+class InWaves(NamedTuple):
+    """What times take from K and the tiles of C, whatever the layout.
+
+    Attributes
+    ----------
+    tiles : array
+        How many of them each option has.
+    place, several : array
+        See `fastsgemm.heuristics.line_arrays.Waves`.
+    steps, few : array
+        The times of the steps of k of NN, and those with nearly no steps. The latter are mostly those of storing C.
+    least : array
+        What the steps of k of NN take at least on the multiprocessor with most blocks, where arithmetic is the limit.
+    """
+
+    tiles: Floats
+    place: NDArray[np.intp]
+    several: NDArray[np.bool_]
+    steps: Floats
+    few: Floats
+    least: Floats
+
+
 class AtK:
     """What a prediction takes from K and the options alone.
 
@@ -389,12 +412,8 @@ class AtK:
         self._per_block = per_block
         self._alone = alone
 
-    def times(self, tiles: Floats, layout: Layout) -> tuple[Floats, Floats]:
-        """Return the times of the steps of k and those with nearly none, given how many tiles of C each option has.
-
-        The latter are mostly those of storing C. Where arithmetic is the limit, the multiprocessor with most blocks is
-        no faster than one with many, whatever the factors of a layout say.
-        """
+    def in_waves(self, tiles: Floats) -> InWaves:
+        """Return the times of the steps of NN, given how many tiles of C each option has."""
         options, lines = self.options, self.options.every.lines
         load = tiles / self._sms
         if options.both:
@@ -403,13 +422,21 @@ class AtK:
         few = options.few.all_waves(lines.few.take(divided.place), divided)
         steps = self._ends.all_waves(along(lines.lines.take(divided.place, axis=1), self._terms), divided)
         steps -= few
-        factors = layout.factors.take(divided.place)
-        np.putmask(factors, divided.several, layout.heavy)
-        steps *= factors
         least = np.ceil(load)
-        least *= layout.heavy * self._per_block
+        least *= self._per_block
         np.putmask(least, load <= 1.0, -np.inf)
-        return np.maximum(steps, least, out=steps), few
+        return InWaves(tiles, divided.place, divided.several, steps, few, least)
+
+    def steps(self, waves: InWaves, layout: Layout) -> Floats:
+        """Return the times of the steps of k.
+
+        Where arithmetic is the limit, the multiprocessor with most blocks is no faster than one with many, whatever the
+        factors of a layout say.
+        """
+        found = layout.factors.take(waves.place)
+        np.putmask(found, waves.several, layout.heavy)
+        found *= waves.steps
+        return np.maximum(found, layout.heavy * waves.least, out=found)
 
     def alone(self, layout: Layout) -> Floats:
         """Return the times of the steps at the lightest load; not for a model where no config shares what it reads."""
