@@ -43,6 +43,8 @@ class Matrix(Struct, frozen=True):
 
     def at(self, index: tuple[int, ...]) -> Matrix:
         """Return the matrices at this index of the outermost extents of the batch."""
+        if not index:
+            return self
         bytes_on = ITEM * sum(map(operator.mul, index, self.steps))
         return replace(
             self, address=self.address + bytes_on, misalignment=(self.misalignment + bytes_on) % _VECTOR,

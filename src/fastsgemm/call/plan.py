@@ -107,7 +107,7 @@ class Step(Struct, frozen=True):
 
     def is_for(self, alpha: bool, beta: bool) -> bool:
         """Whether it is launched where alpha and beta are not 0, or are."""
-        return {"": True, "alpha": alpha, "beta": beta, "no alpha": not alpha}[self.only_for]
+        return not self.only_for or {"alpha": alpha, "beta": beta, "no alpha": not alpha}[self.only_for]
 
 
 class Draft:
@@ -165,9 +165,15 @@ class Draft:
 
 
 _CALL = struct.Struct("7Q2fi")  # the addresses in the order of `Base`; alpha, beta, steps
-_PLACES = {Scalar.ALPHA: 56, Scalar.BETA: 60, Scalar.STEPS: 64}  # in it, in bytes
-_DERIVED = 72  # where addresses with an offset begin
 _WORD = 8  # bytes of an address
+_PLACES: dict[Address | Scalar, int] = {  # in it, in bytes
+    **{Address(base): _WORD * base for base in Base},
+    Scalar.ALPHA: 56,
+    Scalar.BETA: 60,
+    Scalar.STEPS: 64,
+}
+_DERIVED = 72  # where addresses with an offset begin
+_CONSTANTS: dict[type, Any] = {np.int32: ctypes.c_int, np.float32: ctypes.c_float, int: ctypes.c_longlong}
 
 _CASES = [(alpha, beta) for alpha in (False, True) for beta in (False, True)]  # whether they are not 0
 
@@ -198,16 +204,14 @@ class Arguments:
     def __init__(self, gpu: Gpu, steps: tuple[Step, ...]) -> None:
         self.handle = -1
         self._maps: list[tuple[TensorMap, int, int]] = []  # base and offset of each
-        offsets = {each for step in steps for each in step.arguments if isinstance(each, Address) and each.offset}
+        offsets = {each for step in steps for each in step.arguments if type(each) is Address and each.offset}
         self.buffer = (ctypes.c_uint64 * (_DERIVED // _WORD + len(offsets)))()
-        first = ctypes.addressof(self.buffer)
-        places: dict[Argument, int] = {Address(base): first + _WORD * base for base in Base}
-        places |= {which: first + place for which, place in _PLACES.items()}
         # Words that hold an address of the call plus an offset: the array, the index in it, base and offset.
         self._derived: list[tuple[Any, int, int, int]] = []
+        places = _PLACES.copy()
         for i, each in enumerate(offsets, start=_DERIVED // _WORD):
             self._derived.append((self.buffer, i, each.base, each.offset))
-            places[each] = first + _WORD * i
+            places[each] = _WORD * i
         self._kept: list[Any] = []  # the memory that the driver reads
         self._all = tuple(self._prepared(gpu, step, places) for step in steps)
         self.launches: list[_Launches] = [
@@ -215,17 +219,24 @@ class Arguments:
         ]
         self.moves = bool(self._derived or self._maps)
 
-    def _prepared(self, gpu: Gpu, step: Step, places: dict[Argument, int]) -> tuple[Any, Any, int, Step]:
-        pointers = (ctypes.c_void_p * len(step.arguments))(*(self._place(each, places) for each in step.arguments))
+    def _prepared(self, gpu: Gpu, step: Step, places: dict[Address | Scalar, int]) -> tuple[Any, Any, int, Step]:
+        """Return what a step is launched with, given the places in the buffer of what is different for each call."""
+        first = ctypes.addressof(self.buffer)
+        found = [
+            first + places[each] if isinstance(each, (Address, Scalar)) else self._place(each)
+            for each in step.arguments
+        ]
+        pointers = (ctypes.c_void_p * len(found))(*found)
         self._kept.append(pointers)
         early = step.early and compute_capability(gpu.arch) >= EARLY
         config = gpu.launch_config(step.grid, step.threads, step.shared_bytes, early)
         return config, step.kernel.function, ctypes.addressof(pointers), step
 
-    def _place(self, argument: Argument, places: dict[Argument, int]) -> int:
-        """Return where an argument lies on the host."""
-        if isinstance(argument, Address | Scalar):
-            return places[argument]
+    def _place(self, argument: Argument) -> int:
+        """Return where an argument lies on the host that is not in the buffer."""
+        constant = _CONSTANTS.get(type(argument))
+        if constant is not None:
+            return self._kept_at(constant(argument))
         if isinstance(argument, Boxes):
             tensor_map = TensorMap(argument.lines, argument.blocks, argument.box)
             self._maps.append((tensor_map, argument.address.base, argument.address.offset))
@@ -235,14 +246,12 @@ class Arguments:
             words = (ctypes.c_uint64 * (len(packed) // _WORD)).from_buffer_copy(packed)
             self._derived.append((words, ADDRESS_PLACE // _WORD, argument.address.base, argument.address.offset))
             return ctypes.addressof(words)
-        if isinstance(argument, Batch):
-            memory = ctypes.create_string_buffer(argument.packed)
-            self._kept.append(memory)
-            return ctypes.addressof(memory)
-        kinds: dict[type, Any] = {np.int32: ctypes.c_int, np.float32: ctypes.c_float, int: ctypes.c_longlong}
-        constant = kinds[type(argument)](argument)
-        self._kept.append(constant)
-        return ctypes.addressof(constant)
+        assert isinstance(argument, Batch)
+        return self._kept_at(ctypes.create_string_buffer(argument.packed))
+
+    def _kept_at(self, memory: Any) -> int:
+        self._kept.append(memory)
+        return ctypes.addressof(memory)
 
     def move(self, bases: tuple[int, ...], reads: bool) -> None:
         """Let everything that has an offset, or is a tensor map, follow the addresses of a call.
@@ -292,8 +301,9 @@ class Plan:
         # C shares bytes with A, B or the source if that begins so many bytes after C, between two bounds.
         bounds = [bound for low, high in (a, b, *source) for bound in (c[0] - high, c[1] - low)]
         self._bounds = tuple(bounds if source else [*bounds, 0, 0])
-        working = [any(_uses_workspace(step) for step in self.steps if step.is_for(*case)) for case in _CASES]
-        self._sizes = [size if works else 0 for works in working]  # of workspace, in the order of `_CASES`
+        working = [step for step in self.steps if _uses_workspace(step)] if size else []
+        # Of workspace, in the order of `_CASES`.
+        self._sizes = [size if any(step.is_for(*case) for step in working) else 0 for case in _CASES]
         # A call takes one out, or makes one where there is none, and puts it back. `list.pop` is atomic, so no other
         # thread has it meanwhile. The driver has copied the arguments when a launch returns.
         self._spare = [Arguments(gpu, self.steps)]

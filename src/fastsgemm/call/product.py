@@ -7,11 +7,10 @@ so it is kept as a plan, and a later call with the same ones is a look-up and a 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from fastsgemm.call import checks, fp16x3, ieee, packing
 from fastsgemm.call.arrays import HOST, Meta, View
@@ -152,7 +151,7 @@ def draft(
         ]
         how = (rung, config, tensor_cores, split, forced)
         outer = max(0, len(extents) - DIMENSIONS)  # dimensions beyond those of a launch: one for each of their indices
-        for index in drafted.in_turn(np.ndindex(extents[:outer])):
+        for index in drafted.in_turn(itertools.product(*map(range, extents[:outer]))):
             inside = [each.at(index) for each in operands]
             _add_batch(drafted, inside, extents[outer:], math.prod(extents[:outer]), *how)
     return drafted

@@ -60,20 +60,20 @@ class Batch(Struct, frozen=True):
         ShapeError
             The grid would be larger than the hardware allows.
         """
-        if self.count == 1:
+        count = self.count
+        if count == 1:
             return ()
-        if self.count > MAX_BATCH:
-            raise ShapeError(f"a batch of {self.count} products is too large, the limit is {MAX_BATCH}")
-        deep = -(-self.count // MAX_GRID)
-        return (-(-self.count // deep), deep)
+        if count > MAX_BATCH:
+            raise ShapeError(f"a batch of {count} products is too large, the limit is {MAX_BATCH}")
+        deep = -(-count // MAX_GRID)
+        return (-(-count // deep), deep)
 
     @property
     def packed(self) -> bytes:
         """The argument of a kernel that reads no source."""
         missing = DIMENSIONS - len(self.extents)
-        padded = [(0,) * missing + each for each in (self.a, self.b, self.c)]
-        inner = ((1,) * missing + self.extents)[1:]
-        return _STRUCT.pack(self.count, *inner, *(step for steps in padded for step in steps))
+        none, inner = (0,) * missing, ((1,) * missing + self.extents)[1:]
+        return _STRUCT.pack(self.count, *inner, *none, *self.a, *none, *self.b, *none, *self.c)
 
 
 ONE_PRODUCT = Batch()
@@ -178,6 +178,8 @@ def stacks(a: Lying, b: Lying, c: Lying, source: Lying | None = None) -> tuple[t
             shape, strides = (*shape[:-1], 1, shape[-1]), (*strides[:-1], 0, strides[-1])
         arrays.append((shape, strides))
     extents = arrays[2][0][:-2]
+    if not extents:
+        return (), [Stack((rows, columns), (down, right)) for (rows, columns), (down, right) in arrays]
     found = []
     for shape, strides in arrays:
         steps = _broadcast((shape[:-2], strides[:-2]), extents)[1]

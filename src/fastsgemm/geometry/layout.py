@@ -92,9 +92,12 @@ def byte_range(shape: Extents, strides: Extents) -> Pair:
     """Return the first and the one-past-last byte of an array, relative to its first element."""
     if 0 in shape:
         return (0, 0)
-    ends = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
-    low = sum(min(0, end) for end in ends)
-    high = sum(max(0, end) for end in ends)
+    low = high = 0
+    for extent, stride in zip(shape, strides, strict=True):
+        if stride < 0:
+            low += (extent - 1) * stride
+        else:
+            high += (extent - 1) * stride
     return (ITEM * low, ITEM * (high + 1))
 
 

@@ -69,6 +69,8 @@ class Operand(Struct, frozen=True):
 
     def block(self, first: Pair, shape: Pair) -> Operand:
         """Return the block of this shape that begins at element `first`."""
+        if shape == self.shape:
+            return self
         misalignment = (self.misalignment + self.offset(first)) % (ITEM * VECTOR)
         return Operand(shape, self.how, misalignment, self.steps, self.padded)
 

@@ -239,9 +239,9 @@ def _knowledge(device: DeviceInfo, only: str | None) -> _Knowledge:
 def _choose(known: _Knowledge, name: str | None, problem: Problem) -> Choice:
     """Return the choice for a problem among the default rungs that suit it, or of the named rung."""
     if name is not None:
-        suited: tuple[Rung, ...] = (rungs.find(name),)
+        suited = [rungs.find(name)]
     else:
-        suited = tuple(rung for rung in rungs.DEFAULTS if rung.suits(problem.M, problem.N))
+        suited = [rung for rung in rungs.DEFAULTS if rung.suits(problem.M, problem.N)]
     found: list[Choice] = []
     curves: dict[str, _Tier] = {}
     for rung in suited:

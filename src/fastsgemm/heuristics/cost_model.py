@@ -21,14 +21,17 @@ from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.line_arrays import Floats
-from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, Configs, Layout, Options, least_depth, ragged_ends
-from fastsgemm.heuristics.probes import STACKED, TRANSACTION
+from fastsgemm.heuristics.option_arrays import FEWER, PARTS, AtK, Configs, InWaves, Options, least_depth, ragged_ends
+from fastsgemm.heuristics.probes import TRANSACTION
 from fastsgemm.problem import Problem
 
 _MOST_WAVES = 8  # of blocks that split-K makes
 # Two predicted times that differ by less are equal: the model errs more than that.
 CLOSE = 1.02
 _MOST_ANSWERS = 16  # values of K of which a model keeps what it computed; dropping what is long unused takes longer
+# Extents of which a model keeps what no layout changes. A problem whose operands may be packed is looked at in several
+# layouts, with its own extents and with multiples of 4.
+_MOST_EXTENTS = 2
 _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
 
 _Key = tuple[int, tuple[int, ...]]  # how many of `PARTS`, and the kinds of operands
@@ -97,6 +100,7 @@ class CostModel:
         self._fitted = fitted
         self._options: dict[_Key, Options] = {}
         self._at: dict[tuple[_Key, int, int | None], AtK] = {}
+        self._waves: dict[tuple[AtK, int, int, int], InWaves] = {}
 
     def best(self, problem: Problem) -> Prediction | None:
         """Return the best config, or None if no config has a grid for the problem.
@@ -122,7 +126,7 @@ class CostModel:
             return None
         close = (ms <= CLOSE * least).nonzero()[0].tolist()
         place = min(close, key=lambda place: (place % self._every.count, ms[place]))
-        return self.prediction(problem, place, float(ms[place]))
+        return self.prediction(problem, place, ms.item(place))
 
     def ranking(self, problem: Problem) -> list[Prediction]:
         """Return each config with the SPLIT_K that gives its least time, the best first."""
@@ -169,7 +173,7 @@ class CostModel:
     def of_tiles(self, problem: Problem, tiles: Floats) -> Floats:
         """Return the predicted time in ms of every config with K in one part, if it computed so many tiles of C."""
         at = self._at_k(problem, 1)
-        return self._with_accumulators(problem, at, self._times_at(problem, at, tiles))
+        return self._with_accumulators(problem, at, self._times_at(problem, at, _in_waves(problem, at, tiles)))
 
     def in_parts(self, problem: Problem, steps: int) -> list[float]:
         """Return the predicted time in ms of every config with K in parts of so many steps, or in one part.
@@ -178,7 +182,7 @@ class CostModel:
         """
         one = steps >= problem.K
         at = self._at_k(problem, 1, None) if one else self._at_k(problem, 2, steps)
-        ms = self._times_at(problem, at, self._tiles(problem).take(at.options.of))
+        ms = self._times_at(problem, at, _in_waves(problem, at, self._tiles(problem)))
         last: list[float] = ms[-self._every.count :].tolist()
         return last
 
@@ -207,9 +211,6 @@ class CostModel:
             return (0,)
         return (1,) if of_a and of_b and of_c and turned and of_a != 2 != of_b else (0, 1)
 
-    def _layout(self, problem: Problem) -> Layout:
-        return self._every.layout(problem.layout, problem.N < problem.M)
-
     def _tiles(self, problem: Problem) -> Floats:
         """Return the number of tiles of C for each config; the products of a batch share the multiprocessors."""
         tall, wide = self._every.extents[problem.N < problem.M]
@@ -223,46 +224,60 @@ class CostModel:
         """
         tiles = self._tiles(problem)
         at = self._at_k(problem, self._every.rows(problem.K, tiles))
-        tiles = tiles.take(at.options.of)
-        ms = self._times_at(problem, at, tiles)
+        key = at, problem.M, problem.N, problem.batch
+        waves = self._waves.get(key)
+        if waves is None:
+            if len(self._waves) >= _MOST_EXTENTS:
+                self._waves.clear()
+            waves = self._waves[key] = _in_waves(problem, at, tiles)
+        ms = self._times_at(problem, at, waves)
         if accumulators:
             ms = self._with_accumulators(problem, at, ms)
         if at.options.split:
-            np.putmask(ms, at.options.left_out(problem.K, tiles), np.inf)
+            np.putmask(ms, at.options.left_out(problem.K, waves.tiles), np.inf)
         return ms
 
     def _with_accumulators(self, problem: Problem, at: AtK, ms: Floats) -> Floats:
         """Return times with the cost of the chains that the sums of the problem need."""
         needed = partial_accumulators.chains_needed(problem, self._fitted)
-        return ms * at.slowdown(needed, self._layout(problem)) if needed > 1 else ms
+        return ms * at.slowdown(needed, at.options.layout(problem)) if needed > 1 else ms
 
-    def _times_at(self, problem: Problem, at: AtK, tiles: Floats) -> Floats:
-        """Return the time of options, given the tiles of each; infinite where a grid cannot have as many."""
-        M, N, every, options, layout = problem.M, problem.N, self._every, at.options, self._layout(problem)
-        large = M * N * problem.batch > MAX_BLOCKS
-        if large:  # beyond 2^53 blocks, a float64 does not say how many are in the last wave
-            tiles = np.minimum(tiles, MAX_BLOCKS + 1.0)
-        steps, few = at.times(tiles, layout)
-        ms = options.mixed(steps, problem)
-        if min(M, N) < every.largest:
-            tall, wide = every.extents[layout.swap_ab]
-            ms *= np.where((tall > M) | (wide > N), every.guard, 1.0).take(options.of)
+    def _times_at(self, problem: Problem, at: AtK, waves: InWaves) -> Floats:
+        """Return the time of options; infinite where a grid cannot have as many blocks."""
+        M, N, every, options = problem.M, problem.N, self._every, at.options
+        layout = options.layout(problem)
+        ms = options.mixed(at.steps(waves, layout), problem)
+        guard = every.guard(M, N, layout.swap_ab)
+        if guard is not None:
+            ms *= guard.take(options.of)
         if every.any_shared:
-            high = np.minimum(np.ceil(min(M, N) / every.extents[False][0]), STACKED)
-            shared = (every.shared * (1.0 - 1.0 / high)).take(options.of)
+            shared = ms * every.unshared(min(M, N)).take(options.of)
             # Few blocks do not saturate the memory, so sharing reads saves them nothing.
-            alone = options.mixed(at.alone(layout), problem)
-            np.minimum(ms, np.maximum(ms * (1.0 - shared), alone), out=ms)
+            np.maximum(shared, options.mixed(at.alone(layout), problem), out=shared)
+            np.minimum(ms, shared, out=ms)
         if layout.line_bytes is not None and len(options.thin):
-            sectors = options.sectors(problem, layout.line_bytes, tiles)
+            sectors = options.sectors(problem, layout.line_bytes, waves.tiles)
             ms[options.thin] = np.maximum(ms[options.thin], sectors)
-        ms += options.stored(few, problem, layout.swap_ab)
+        ms += options.stored(waves.few, problem, layout.swap_ab)
         np.maximum(ms, at.reading(layout, (M + N) * problem.batch), out=ms)
         if options.split:
             at.add_reduction(ms, 4.0 * M * N * problem.batch)
-        if large:
-            np.putmask(ms, tiles > MAX_BLOCKS, np.inf)
+        if _many(problem):
+            np.putmask(ms, waves.tiles > MAX_BLOCKS, np.inf)
         return ms
+
+
+def _many(problem: Problem) -> bool:
+    """Whether a grid may have more blocks than there can be."""
+    return problem.M * problem.N * problem.batch > MAX_BLOCKS
+
+
+def _in_waves(problem: Problem, at: AtK, tiles: Floats) -> InWaves:
+    """Return what times take from K and the tiles of each config."""
+    tiles = tiles.take(at.options.of)
+    if _many(problem):  # beyond 2^53 blocks, a float64 does not say how many are in the last wave
+        np.minimum(tiles, MAX_BLOCKS + 1.0, out=tiles)
+    return at.in_waves(tiles)
 
 
 def _splits_few(problem: Problem, one: Prediction) -> bool:

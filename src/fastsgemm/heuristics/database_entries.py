@@ -22,7 +22,7 @@ Least0 = Annotated[float, Meta(ge=0.0, le=_MOST)]
 Factor = Annotated[float, Meta(ge=1e-30, le=_MOST)]
 AtLoads = tuple[Factor, Factor, Factor]
 Factors = tuple[AtLoads, AtLoads]
-Needs = tuple[tuple[int, int], ...]  # steps of k, and how many chains a sum of so many needs
+Needs = tuple[tuple[int, int], ...]  # steps of k, ascending, and how many chains a sum of so many needs
 
 
 class Tools(Struct, frozen=True):

@@ -100,7 +100,8 @@ class Ends(NamedTuple):
         several = time * self.share
         several += self.first
         several += self.wave * waves.before
-        return np.where(waves.several, several, time)
+        np.putmask(time, waves.several, several)
+        return time
 
 
 def ends(full: Floats, wave: Floats, lighter: Floats) -> Ends:

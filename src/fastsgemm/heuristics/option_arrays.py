@@ -29,7 +29,7 @@ from fastsgemm.heuristics.line_arrays import (
     waves,
     whole_loads,
 )
-from fastsgemm.heuristics.probes import TINY, TRANSACTION
+from fastsgemm.heuristics.probes import STACKED, TINY, TRANSACTION
 from fastsgemm.problem import LAYOUTS, Problem
 
 _MOST_PARTS = 256  # of K
@@ -77,7 +77,7 @@ class Numbers(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What the times of configs take from a layout.
+    """What the times of configs, or of options, take from a layout.
 
     Attributes
     ----------
@@ -85,6 +85,8 @@ class Layout(NamedTuple):
         Whether the rungs for few rows compute the transposed problem.
     factors : array
         What the times of the steps of NN are multiplied by, with the calibration, at the places of the lines.
+    light, heavy : array
+        The factors at a load of 1 and of a full wave, for aligned and then for ragged operands.
     bandwidth : array
         The bytes of A and B that a ms reads, at most.
     accumulating : array
@@ -96,6 +98,8 @@ class Layout(NamedTuple):
 
     swap_ab: bool
     factors: Floats
+    light: Floats
+    heavy: Floats
     bandwidth: Floats
     accumulating: Floats
     line_bytes: Floats | None
@@ -113,15 +117,19 @@ class Configs:
         self.count = len(self.fits)
         configs = [fit.curve.config for fit in fits]
         self.narrow = np.array([fit.rung.narrow for fit in fits])
-        self.pairs = np.array([fit.rung.pairs for fit in fits])
-        self.all_pairs, self.any_narrow = bool(self.pairs.all()), bool(self.narrow.any())
+        self._pairs = np.array([fit.rung.pairs for fit in fits])
+        self.any_narrow = bool(self.narrow.any())
         BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
         turned = np.where(self.narrow, BN, BM), np.where(self.narrow, BM, BN)
         self.extents = {False: (BM, BN), True: turned}  # rows and columns of a tile of the caller's C, by swap_ab
-        self.largest = float(np.max(self.extents[False]))
-        self.guard = floats(fit.numbers.guard for fit in fits)
-        self.shared = floats(fit.numbers.shared for fit in fits)
-        self.any_shared = bool(self.shared.any())
+        self._edges = sorted({*BM.tolist(), *BN.tolist()})
+        self._guard = floats(fit.numbers.guard for fit in fits)
+        self._guards: dict[tuple[bool, int, int], Floats | None] = {}
+        self._shared = floats(fit.numbers.shared for fit in fits)
+        self.any_shared = bool(self._shared.any())
+        self._most_stacked = STACKED * int(np.max(BM))
+        self._unshared: dict[int, Floats] = {}
+        self._ragged: dict[tuple[int, int], Floats] = {}
         self.tile = floats(c.tile_k for c in configs)
         # What a ragged last tile costs beyond its steps: once, and for each of them.
         once, each = np.array([fit.numbers.tail for fit in fits]).T
@@ -144,6 +152,7 @@ class Configs:
         self._bandwidth = np.array([fit.numbers.bandwidth for fit in fits]).T
         self._widths = [int(blocks) + 2 for blocks in full]  # places: the lightest load, 1, 2, ..., full, the heaviest
         self.lines, place = self._both_kinds(full, terms(few_steps, bends))
+        self._light, self._heavy = place + 1, place + np.tile(full, 2).astype(np.intp)
         twice = np.tile([full, least_steps, *bends], 2)
         self._numbers = np.concatenate([[place], twice, self.lines.few_ends])
         self._layouts = layout_factors(fits)
@@ -167,7 +176,7 @@ class Configs:
         first, full, least_steps = found[:3]
         return Numbers(first, full, least_steps, bends=found[3:5], few=found[5:])
 
-    def depth(self, K: int) -> Floats:
+    def depth(self, K: float) -> Floats:
         """Return K with the steps of a ragged last tile weighted by what they cost."""
         once, each = self._tail
         depth: Floats = np.fmod(K, self.tile)
@@ -194,14 +203,44 @@ class Configs:
         if found is None:
             faced = _of_narrow(layout, swap_ab)
             factors = np.where(self._each_place(self.narrow), self._layouts[faced], self._layouts[layout])
+            factors *= self._each_place(self._calibration)
             of_others = int(layout[0] == "T") if swap_ab else 2 + (layout[1] == "T")
             found = self._of_layouts[layout, swap_ab] = Layout(
                 swap_ab,
-                factors * self._each_place(self._calibration),
+                factors,
+                factors.take(self._light),
+                factors.take(self._heavy),
                 np.where(self.narrow, self._bandwidth[2 + (faced[1] == "T")], self._bandwidth[of_others]),
                 self._accumulating[layout],
                 self._line_bytes[faced[1]] if faced[0] == "T" else None,
             )
+        return found
+
+    def guard(self, M: int, N: int, swap_ab: bool) -> Floats | None:
+        """Return how many times longer configs take where C has fewer rows or columns than a tile; None: no config."""
+        key = swap_ab, bisect_right(self._edges, M), bisect_right(self._edges, N)
+        if key not in self._guards:
+            tall, wide = self.extents[swap_ab]
+            smaller = (tall > M) | (wide > N)
+            self._guards[key] = np.where(smaller, self._guard, 1.0) if smaller.any() else None
+        return self._guards[key]
+
+    def unshared(self, rows: int) -> Floats:
+        """Return the part of the time of so many rows of C that rows of tiles do not save by sharing reads of B."""
+        rows = min(rows, self._most_stacked)
+        found = self._unshared.get(rows)
+        if found is None:
+            high = np.minimum(np.ceil(rows / self.extents[False][0]), STACKED)
+            found = self._unshared[rows] = 1.0 - self._shared * (1.0 - 1.0 / high)
+        return found
+
+    def ragged(self, problem: Problem) -> Floats:
+        """Return the share of A and B that configs cannot read 16 bytes at a time, if they are dense."""
+        ends = of_a, of_b = ragged_ends(problem)
+        found = self._ragged.get(ends)
+        if found is None:
+            share = (_PAIRED[of_a] + _PAIRED[of_b]) / 2
+            found = self._ragged[ends] = np.where(self._pairs, share, ((of_a > 0) + (of_b > 0)) / 2)
         return found
 
     def _each_place(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -233,8 +272,6 @@ class Options:
         Whether any option splits K.
     both : bool
         Whether the times of both aligned and ragged operands are needed.
-    light, heavy : array of int
-        The places of the lines of a load of 1 and of a full wave.
     thin : array of int
         The options whose tiles take a whole sector for a few elements of the narrow operand; see `sectors`.
     """
@@ -247,15 +284,30 @@ class Options:
         self._least_steps[: every.count] = 0.0
         self._most_tiles = floats([np.inf, *(every.most_blocks / fewer for fewer in FEWER[1:rows])]).repeat(every.count)
         columns = np.concatenate([of, of + every.count]) if self.both else of + every.count if kinds[0] else of
+        self._columns = columns
         self.numbers = every.numbers(columns)
         self.few = Ends(*self.numbers.few)
         self.tile = every.tile.take(of)
         self.tile_parts = np.outer(PARTS[:rows], every.tile).ravel()
         self.chains, self.shortest = every.chains.take(of), every.shortest.take(of)
         self.ends = every.lines.ends.take(columns, axis=2)
-        first, full = self.numbers.first, self.numbers.full
-        self.light, self.heavy = (first + 1.0).astype(np.intp), (first + full).astype(np.intp)
         self.thin = every.thin.take(of).nonzero()[0]
+        self._of_layouts: dict[tuple[str, bool], Layout] = {}
+
+    def layout(self, problem: Problem) -> Layout:
+        """Return what times take from the layout of a problem."""
+        key = problem.layout, problem.N < problem.M
+        found = self._of_layouts.get(key)
+        if found is None:
+            each = self.every.layout(*key)
+            found = self._of_layouts[key] = each._replace(
+                light=each.light.take(self._columns),
+                heavy=each.heavy.take(self._columns),
+                bandwidth=each.bandwidth.take(self.of),
+                accumulating=each.accumulating.take(self.of),
+                line_bytes=None if each.line_bytes is None else each.line_bytes.take(self.of.take(self.thin)),
+            )
+        return found
 
     def left_out(self, K: int, tiles: Floats) -> NDArray[np.bool_]:
         """Return which options are not considered, given the tiles of C of each."""
@@ -264,19 +316,12 @@ class Options:
         return found
 
     def mixed(self, times: Floats, problem: Problem) -> Floats:
-        """Return the mean of the times of aligned and of ragged operands, given the share of A and B in the latter.
-
-        These are what cannot be read 16 bytes at a time, if they are dense.
-        """
+        """Return the mean of the times of aligned and of ragged operands, weighted by the shares of A and B in each."""
         if not self.both:
             return times
-        of_a, of_b = ragged_ends(problem)
-        share: Floats | float = (_PAIRED[of_a] + _PAIRED[of_b]) / 2
-        if not self.every.all_pairs:
-            share = np.where(self.every.pairs, share, ((of_a > 0) + (of_b > 0)) / 2).take(self.of)
-        aligned, ragged = times.reshape(2, -1)
+        aligned, ragged = self._kinds(times)
         found: Floats = ragged - aligned
-        found *= share
+        found *= self.every.ragged(problem).take(self.of)
         found += aligned
         return found
 
@@ -285,7 +330,7 @@ class Options:
 
         Their narrow operand lies so that its rows are neighbours. A tile reads a few of them, but gets whole sectors.
         """
-        found = line_bytes.take(self.of.take(self.thin)) + min(4.0 * min(problem.M, problem.N), _SECTOR)
+        found = line_bytes + min(4.0 * min(problem.M, problem.N), _SECTOR)
         found *= tiles.take(self.thin)
         found *= problem.K / self.every.l2_bandwidth
         return found
@@ -294,12 +339,39 @@ class Options:
         """Return the times of aligned operands where rows of C can be stored by 16 bytes, else of ragged ones."""
         if not self.both:
             return times
-        either = times.reshape(2, -1)
+        either = self._kinds(times)
         ragged, turned = int(problem.N % TRANSACTION != 0), int(problem.M % TRANSACTION != 0)
         found: Floats = either[ragged]
         if swap_ab and ragged != turned and self.every.any_narrow:
             found = np.where(self.every.narrow.take(self.of), either[turned], found)
         return found
+
+    def _kinds(self, times: Floats) -> tuple[Floats, Floats]:
+        """Return the times of aligned and those of ragged operands."""
+        return times[: len(self.of)], times[len(self.of) :]
+
+
+class InWaves(NamedTuple):
+    """What times take from K and the tiles of C, whatever the layout.
+
+    Attributes
+    ----------
+    tiles : array
+        How many of them each option has.
+    place, several : array
+        See `fastsgemm.heuristics.line_arrays.Waves`.
+    steps, few : array
+        The times of the steps of k of NN, and those with nearly no steps. The latter are mostly those of storing C.
+    least : array
+        What the steps of k of NN take at least on the multiprocessor with most blocks, where arithmetic is the limit.
+    """
+
+    tiles: Floats
+    place: NDArray[np.intp]
+    several: NDArray[np.bool_]
+    steps: Floats
+    few: Floats
+    least: Floats
 
 
 class AtK:
@@ -308,7 +380,7 @@ class AtK:
     Parameters
     ----------
     options : Options
-    K : int
+    K : float
     multiprocessors : float
     part : int, optional
         Steps of a part, where K is split. Default: as few as make the number of parts in whole tiles.
@@ -318,8 +390,8 @@ class AtK:
     options : Options
     """
 
-    def __init__(self, options: Options, K: int, multiprocessors: float, part: int | None = None) -> None:
-        self.options, self._K = options, max(1, K)  # no steps take as long as one
+    def __init__(self, options: Options, K: float, multiprocessors: float, part: int | None = None) -> None:
+        self.options, self._K = options, max(1.0, float(K))  # no steps take as long as one
         K, whole, numbers = self._K, options.every.count, options.numbers
         count = len(options.of)
         steps = K / options.tile_parts
@@ -340,12 +412,8 @@ class AtK:
         self._per_block = per_block
         self._alone = alone
 
-    def times(self, tiles: Floats, layout: Layout) -> tuple[Floats, Floats]:
-        """Return the times of the steps of k and those with nearly none, given how many tiles of C each option has.
-
-        The latter are mostly those of storing C. Where arithmetic is the limit, the multiprocessor with most blocks is
-        no faster than one with many, whatever the factors of a layout say.
-        """
+    def in_waves(self, tiles: Floats) -> InWaves:
+        """Return the times of the steps of NN, given how many tiles of C each option has."""
         options, lines = self.options, self.options.every.lines
         load = tiles / self._sms
         if options.both:
@@ -354,23 +422,31 @@ class AtK:
         few = options.few.all_waves(lines.few.take(divided.place), divided)
         steps = self._ends.all_waves(along(lines.lines.take(divided.place, axis=1), self._terms), divided)
         steps -= few
-        factors, heavy = layout.factors.take(divided.place), layout.factors.take(options.heavy)
-        np.putmask(factors, divided.several, heavy)
-        steps *= factors
         least = np.ceil(load)
-        least *= np.multiply(heavy, self._per_block, out=heavy)
+        least *= self._per_block
         np.putmask(least, load <= 1.0, -np.inf)
-        return np.maximum(steps, least, out=steps), few
+        return InWaves(tiles, divided.place, divided.several, steps, few, least)
+
+    def steps(self, waves: InWaves, layout: Layout) -> Floats:
+        """Return the times of the steps of k.
+
+        Where arithmetic is the limit, the multiprocessor with most blocks is no faster than one with many, whatever the
+        factors of a layout say.
+        """
+        found = layout.factors.take(waves.place)
+        np.putmask(found, waves.several, layout.heavy)
+        found *= waves.steps
+        return np.maximum(found, layout.heavy * waves.least, out=found)
 
     def alone(self, layout: Layout) -> Floats:
         """Return the times of the steps at the lightest load; not for a model where no config shares what it reads."""
         (alone,) = self._alone
-        found: Floats = alone * layout.factors.take(self.options.light)
+        found: Floats = alone * layout.light
         return found
 
     def reading(self, layout: Layout, lines: int) -> Floats:
         """Return the times that the memory takes at least to send so many lines of A and B, each of K floats."""
-        found: Floats = (4.0 * lines * self._K) / layout.bandwidth.take(self.options.of)
+        found: Floats = (4.0 * lines * self._K) / layout.bandwidth
         return found
 
     def slowdown(self, needed: int, layout: Layout) -> Floats:
@@ -378,12 +454,11 @@ class AtK:
 
         Partial accumulators take time, and an option that cannot make as many counts as slower.
         """
-        options = self.options
-        accumulators = needed / (self._parts * options.chains)  # not rounded up: `most` is whole
-        most = np.minimum(np.floor(self._steps / options.shortest), partial_accumulators.MOST)
+        most = np.minimum(np.floor(self._steps / self.options.shortest), partial_accumulators.MOST)
         np.maximum(most, 1.0, out=most)
-        found = np.where(np.minimum(accumulators, most) > 1.0, layout.accumulating.take(options.of), 1.0)
-        found *= np.where(accumulators > most, partial_accumulators.INACCURATE, 1.0)
+        accumulators = needed / (self._parts * self.options.chains)  # not rounded up: `most` is whole
+        found = np.where(np.minimum(accumulators, most) > 1.0, layout.accumulating, 1.0)
+        np.putmask(found, accumulators > most, found * partial_accumulators.INACCURATE)
         return found
 
     def add_reduction(self, ms: Floats, size: float) -> None:

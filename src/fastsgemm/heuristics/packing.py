@@ -66,10 +66,13 @@ def select(device: DeviceTraits, a: Operand, b: Operand, c: Operand, *, extents:
     fitted, limit = database.fitted(device.arch), _MOST_SHARE * plain_ms
     if fitted.packing_ms >= limit:
         return best
+    packed = operands(_WAYS[-1], a, b)
+    in_vain_a, in_vain_b = _lies_alike(a, packed[0]), _lies_alike(b, packed[1])
     for which in _WAYS:
         ms = _cost(fitted, which, a, b, c)
-        if ms < limit and not _in_vain(which, a, b):
-            choice = choose.choose(device, READER, variants.dense_problem(*operands(which, a, b), c))
+        if ms < limit and not (which[0] and in_vain_a) and not (which[1] and in_vain_b):
+            read_a, read_b = packed[0] if which[0] else a, packed[1] if which[1] else b
+            choice = choose.choose(device, READER, variants.dense_problem(read_a, read_b, c))
             if choice.ms is not None and choice.ms + ms < min(least, plain_ms * _most(lying, choice, a, b)):
                 best, least = Selection(choice, which, ms), choice.ms + ms
     return best
@@ -95,12 +98,9 @@ def _most(lying: Choice, packed: Choice, a: Operand, b: Operand) -> float:
     return 1.0 / CLOSE if a.width == b.width == VECTOR else 1.0
 
 
-def _in_vain(which: Which, a: Operand, b: Operand) -> bool:
-    """Whether an operand would be packed that lies as a packed one does."""
-    return any(
-        chosen and operand.how.trans is trans and operand.width == packed.width
-        for chosen, operand, packed, trans in zip(which, (a, b), operands(_WAYS[-1], a, b), (True, False), strict=True)
-    )
+def _lies_alike(operand: Operand, packed: Operand) -> bool:
+    """Whether an operand lies as a packed one does, so that it would be packed in vain."""
+    return operand.how.trans is packed.how.trans and operand.width == packed.width
 
 
 def _cost(fitted: Fitted, which: Which, a: Operand, b: Operand, c: Operand) -> float:

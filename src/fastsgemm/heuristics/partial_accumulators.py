@@ -9,7 +9,9 @@ data of the architecture; see `fastsgemm.heuristics.database_entries.Fitted`.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from functools import lru_cache
+from operator import itemgetter
 
 import numpy as np
 
@@ -78,7 +80,8 @@ def chains_needed(problem: Problem, fitted: Fitted) -> int:
 
 def chains_at(needs: Needs, K: int) -> int:
     """Return how many chains a sum of K steps needs."""
-    return max((chains for steps, chains in needs if steps <= K), default=1)
+    place = bisect_right(needs, K, key=itemgetter(0))
+    return needs[place - 1][1] if place else 1
 
 
 def kind(problem: Problem) -> str:

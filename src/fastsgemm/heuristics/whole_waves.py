@@ -53,20 +53,21 @@ def quickest(device: DeviceTraits, a: Operand, b: Operand, c: Operand) -> FirstS
     M, N = c.shape[::-1] if c.how.trans else c.shape  # as a kernel sees it
     BM, BN = model.tile
     down, across = np.ceil(M / BM), np.ceil(N / BN)  # tiles
-    over = down * across % device.multiprocessors
+    count = down * across
+    over = count % device.multiprocessors
     rows, columns = np.ceil(over / across), np.ceil(over / down)  # of tiles, of which the least are left out
-    by_rows = rows * across <= columns * down
+    of_rows, of_columns = rows * across, columns * down
+    by_rows = of_rows <= of_columns
+    count -= np.minimum(of_rows, of_columns)
     end = np.where(by_rows, (down - rows) * BM, (across - columns) * BN)
-    elements = end * np.where(by_rows, N, M)
-    count = np.where(by_rows, (down - rows) * across, (across - columns) * down)
-    possible = (over > 0) & (count > 0)
     dense = variants.dense_problem(a, b, c)
     ms = model.of_tiles(dense, np.maximum(count, 1.0))
-    each: Floats = np.divide(ms, elements, out=np.full_like(ms, np.inf), where=possible)
-    least = float(each.min())
+    np.putmask(ms, over * count == 0.0, np.inf)  # there is no last wave, or no other
+    each: Floats = ms / (end * np.where(by_rows, N, M))
+    least = each.item(each.argmin())
     if least == np.inf:  # also where each of these grids has more blocks than there can be
         return None
-    place = int(np.flatnonzero(each <= CLOSE * least)[0])
-    best = model.prediction(dense, place, float(ms[place]))
+    place = int((each <= CLOSE * least).argmax())
+    best = model.prediction(dense, place, ms.item(place))
     choice = Choice(best.fit.rung, best.config, choose.PREDICTED, best.fit.curve, best.ms)
     return FirstShare(0 if by_rows[place] != c.how.trans else 1, int(end[place]), choice)
