@@ -16,6 +16,14 @@ LONGEST = 700  # lines of SASS that the page shows at most
 PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"
 TENSOR_PIPE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
 ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+STATES_EXPLAINED = """\
+What a warp does in a cycle, or what it waits for. A slot stays empty if all warps of a scheduler wait.
+
+- *registers are read*: the dispatcher holds the instruction back. An FFMA with a reused factor reads two registers, and
+  the two banks give two in a cycle. One that reads three takes two cycles.
+- *code is fetched*: the main loop is longer than the first instruction cache.
+- *shared memory is read*: an FFMA waits for a fragment.
+"""
 STATE = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 STATES = {
     "selected": "issued",
@@ -117,17 +125,18 @@ def ncu_texts(ncu: Data | None) -> dict[str, str]:
 
 def _states(rows: Sequence[Data]) -> list[str]:
     """Return the table of what warps do: the shares of their cycles, in percent, of all states that ncu reported."""
-    prefix, suffix = STATE.split("{}")
+    prefix = STATE.split("{}")[0]
     shown = [row for row in rows if ISSUE in row["metrics"]]
-    lines = ["", *header("layout", "issue slots, %", *(f"{what}, %" for what in STATES.values()), "other, %")]
+    lines = [
+        "",
+        STATES_EXPLAINED,
+        *header("layout", "issue slots, %", *(f"{what}, %" for what in STATES.values()), "other, %"),
+    ]
     for row in shown:
-        warps = {
-            name.removeprefix(prefix).removesuffix(suffix): n for name, n in row["metrics"].items() if prefix in name
-        }
-        shares = [100 * warps[state] / sum(warps.values()) for state in STATES]
-        lines.append(
-            line(row["layout"], *(f"{share:.1f}" for share in (row["metrics"][ISSUE], *shares, 100 - sum(shares))))
-        )
+        metrics = row["metrics"]
+        everything = sum(number for name, number in metrics.items() if prefix in name)
+        shares = [100 * metrics.get(STATE.format(state), 0.0) / everything for state in STATES]
+        lines.append(line(row["layout"], *(f"{share:.1f}" for share in (metrics[ISSUE], *shares, 100 - sum(shares)))))
     return lines if shown else []
 
 
