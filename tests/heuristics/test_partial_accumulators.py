@@ -35,6 +35,20 @@ FEW = Fitted(
 )
 
 
+@pytest.mark.parametrize("arch", ["sm_90", database_entries.GENERIC])
+def test_the_chains_that_longer_sums_need_are_listed_later_and_are_no_fewer(arch):
+    cells = [needs for cells in database.shipped(arch).fitted.long_sums.values() for _, needs in cells]
+    assert len(cells) > 10
+    for needs in cells:
+        steps, chains = [one[0] for one in needs], [one[1] for one in needs]
+        assert steps == sorted(set(steps)) and chains == sorted(chains)
+
+
+@pytest.mark.parametrize(("K", "expected"), [(16, 1), (17, 2), (255, 2), (256, 9), (10**6, 9)])
+def test_a_sum_needs_the_chains_of_the_last_steps_that_it_has(K, expected):
+    assert partial_accumulators.chains_at(((17, 2), (256, 9)), K) == expected
+
+
 @pytest.mark.parametrize(
     ("problem", "expected"),
     [
