@@ -3,7 +3,6 @@
 import ast
 import importlib.util
 import inspect
-import os
 import pkgutil
 import re
 import shlex
@@ -13,6 +12,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from subprocesses import environment
 
 import fastsgemm
 import fastsgemm.errors
@@ -166,8 +166,8 @@ def test_the_numpy_examples_run(page, backend):
     program = "\n".join(one for one in found if not re.search("import (torch|cupy|jax)", one))
     assert "import numpy" in program
     program = program.replace("200", "40")  # the simulated device takes seconds for each 100 steps of a large tile
-    environment = {**os.environ, "FASTSGEMM_DEVICE": backend, "PYTHONPATH": str(ROOT / "src")}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, timeout=100)
+    variables = environment(FASTSGEMM_DEVICE=backend)
+    subprocess.run([sys.executable, "-c", program], env=variables, check=True, capture_output=True, timeout=100)
 
 
 def on_the_host(program):
@@ -186,9 +186,9 @@ def test_the_pytorch_examples_run_on_the_host():
     found = [one for page in pages for one in blocks(page) if "torch" in one]
     assert len(found) >= 7
     given = "import torch\nmodel = torch.nn.Linear(8, 4)\nx = torch.randn(2, 8)\nA = B = torch.randn(3, 3)\n"
-    environment = {**os.environ, "FASTSGEMM_DEVICE": "host", "PYTHONPATH": str(ROOT / "src")}
     program = "\n".join(f"exec({given + on_the_host(one)!r}, {{}})" for one in found)
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=200)
+    command, variables = [sys.executable, "-c", program], environment(FASTSGEMM_DEVICE="host")
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "fastsgemm computed" in done.stdout
 

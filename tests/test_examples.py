@@ -1,12 +1,12 @@
 """Every example runs to its end, or says what it needs. Without a GPU they use the host or the simulated device."""
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from subprocesses import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith("torch_"))
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(not EXAMPLES, reason="examples/ is part of a che
 
 
 def run(path, **variables):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
-    return subprocess.run([sys.executable, path], capture_output=True, text=True, env=environment, timeout=120)
+    command = [sys.executable, path]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(**variables), timeout=120)
 
 
 def named(path):
