@@ -18,10 +18,10 @@ from fastsgemm.ladder.counts import CountedRow, Fp16x3Rows, KernelRow, Table
 from fastsgemm.ladder.measured import Reference, has_several_chains
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import track
+from fastsgemm.request import resolve
 from fastsgemm.rungs import Rung
-from fastsgemm.sim import fp16x3 as sim_fp16x3
 from fastsgemm.sim.counters import GlobalTraffic
-from fastsgemm.sim.gemm import sgemm
+from fastsgemm.sim.gemm import multiply, sgemm
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
 
@@ -93,13 +93,12 @@ def climb(
 
 def _fp16x3(machine: Machine, A: np.ndarray, B: np.ndarray, reference: Reference) -> Fp16x3Rows:
     """Run rung 11 with its constants for a large problem."""
-    fp16x3.require_tensor_cores(machine.device)
     config = fp16x3.choose(machine.device, TYPICAL, forced=True).config
-    assert config is not None  # a device with tensor cores has one
     C = np.empty((A.shape[0], B.shape[1]), np.float32)
-    reports = sim_fp16x3.sgemm(config, A, B, 1.0, 0.0, C, machine, forced=True)
+    reports = multiply(resolve("fp16x3", config), A, B, C, 1.0, 0.0, machine=machine)
+    assert config is not None  # a device with tensor cores has one, and on another there was an error
     error = reference.error(C)
-    kernels = tuple(map(_kernel_row, reports))
+    kernels = tuple(_kernel_row(report) for _, report in reports)
     return Fp16x3Rows(
         config.constants, kernels, error if math.isfinite(error) else None, bool(error <= reference.limit)
     )

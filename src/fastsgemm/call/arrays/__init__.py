@@ -12,7 +12,7 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from fastsgemm.call.arrays.base import HOST, Library, Meta, TrackedError, View, class_name, host_fault, said, type_name
+from fastsgemm.call.arrays.base import HOST, Library, Meta, View, class_name, host_fault, said, type_name
 from fastsgemm.call.arrays.cupy import CuPy
 from fastsgemm.call.arrays.device_array import DeviceArray
 from fastsgemm.call.arrays.jax import Jax
@@ -21,7 +21,7 @@ from fastsgemm.call.arrays.pointers import Pointers
 from fastsgemm.call.arrays.torch import Torch
 from fastsgemm.errors import DTypeError, OperandError
 
-__all__ = ["HOST", "DeviceArray", "Library", "Meta", "TrackedError", "View", "by_type", "host_fault", "library"]
+__all__ = ["HOST", "DeviceArray", "Library", "Meta", "View", "by_type", "host_fault", "is_traced", "library"]
 
 
 _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
@@ -50,6 +50,17 @@ def library(x: Any) -> Library:
     """
     found = by_type.get(type(x))
     return _other(x) if found is None else found
+
+
+def is_traced(*operands: Any) -> bool:
+    """Return whether PyTorch's compiler traces this call, with tensors for all operands, where not None.
+
+    It may trace with tensors of classes that no library here takes.
+    """
+    compiler = getattr(sys.modules.get("torch"), "compiler", None)
+    if compiler is None or not getattr(compiler, "is_compiling", bool)():
+        return False
+    return all(x is None or isinstance(x, sys.modules["torch"].Tensor) for x in operands)
 
 
 def _other(x: Any) -> Library:

@@ -15,7 +15,7 @@ from fastsgemm.geometry.layout import ITEM, row_major
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
-    from fastsgemm.rungs import Rung
+    from fastsgemm.request import Request
 
 HOST = -1  # the device number of host memory
 _DLPACK_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
@@ -81,18 +81,14 @@ class Library:
         return x
 
     def check_eager(self) -> None:
-        """Raise `TrackedError` if the library's compiler is tracing the call instead of running it."""
+        """Raise `OperandError` if the library's compiler is tracing the call instead of running it."""
+
+    def is_tracked(self, *operands: Any) -> bool:
+        """Return whether only the library's own dispatcher can compute a product of these operands, where not None."""
+        return False
 
     def multiply_known(
-        self,
-        gpus: Mapping[int, Gpu],
-        A: Any,
-        B: Any,
-        C: Any,
-        alpha: float,
-        beta: float,
-        rung: Rung | None,
-        precision: str,
+        self, gpus: Mapping[int, Gpu], request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float
     ) -> Any:
         """Launch the plan that an earlier call has made for operands like these, and return C or a new array.
 
@@ -103,21 +99,14 @@ class Library:
         ----------
         gpus : mapping
             The devices that are ready for calls, by ordinal.
+        request : Request
+            Of a call without a config.
         A, B : array
             A is of this library.
         C : array or None
             What is written; None asks for a new array.
         alpha, beta : float
             Rounded to float32.
-        rung : Rung or None
-            Of a call without a config.
-        precision : str
-            With a rung, that of the rung.
-
-        Raises
-        ------
-        TrackedError
-            Only PyTorch's dispatcher can compute the product: a gradient is needed, or the call is being traced.
         """
         return None
 
@@ -184,17 +173,14 @@ def broken_strides(strides: Sequence[int]) -> Fault:
     return Fault(OperandError, f"must have strides that are multiples of {ITEM} bytes, got {tuple(strides)}")
 
 
-class TrackedError(OperandError):
-    """A tensor with a gradient, a tangent or no memory, whose product only PyTorch's dispatcher can compute."""
-
-
+# Of tensors whose product only PyTorch's dispatcher can compute; see `Library.is_tracked`.
 _ALL_TENSORS = (
     "then all operands must be tensors, and rung=, config=, stream=, out= and split operands are not possible"
 )
-LEARNED = Fault(TrackedError, f"requires grad; {_ALL_TENSORS}; or pass .detach()")
-TANGENT = Fault(TrackedError, f"has a tangent (forward-mode AD); {_ALL_TENSORS}; or pass its primal")
-TRANSFORMED = Fault(TrackedError, f"has no memory inside a transform (vmap, jvp, functionalize); {_ALL_TENSORS}")
-TRACED = Fault(TrackedError, f"is in code that torch.compile or torch.export traces; {_ALL_TENSORS}")
+LEARNED = Fault(OperandError, f"requires grad; {_ALL_TENSORS}; or pass .detach()")
+TANGENT = Fault(OperandError, f"has a tangent (forward-mode AD); {_ALL_TENSORS}; or pass its primal")
+TRANSFORMED = Fault(OperandError, f"has no memory inside a transform (vmap, jvp, functionalize); {_ALL_TENSORS}")
+TRACED = Fault(OperandError, f"is in code that torch.compile or torch.export traces; {_ALL_TENSORS}")
 NO_MEMORY = Fault(
     OperandError, "has no memory: it is lazy, was freed, or is seen from inside a transform (vmap, jvp, functionalize)"
 )

@@ -29,7 +29,7 @@ from fastsgemm.geometry.layout import ITEM, row_major
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
-    from fastsgemm.rungs import Rung
+    from fastsgemm.request import Request
 
 SURE = 1 << 40  # more bytes than any storage has: a tensor at this address, or a higher one, was not `freed`
 
@@ -97,27 +97,33 @@ class Torch(Library):
         if self._is_compiling():
             raise TRACED("A tensor")
 
+    def is_tracked(self, *operands: Any) -> bool:
+        """Return whether all operands are tensors, and one has a gradient, a tangent, or is wrapped by a transform."""
+        tensors = [x for x in operands if x is not None]
+        if not all(isinstance(x, self._torch.Tensor) for x in tensors):
+            return False
+        return any(self._fault(x) in (LEARNED, TANGENT) or self._is_wrapped(x) for x in tensors)
+
+    def _is_wrapped(self, x: Any) -> bool:
+        """Return whether a transform of PyTorch (vmap, jvp, functionalize) is active and has taken a tensor's memory."""
+        if not self._torch._C._are_functorch_transforms_active():
+            return False
+        try:
+            return freed(x, x.data_ptr())
+        except RuntimeError:
+            return True
+
     def multiply_known(
-        self,
-        gpus: Mapping[int, Gpu],
-        A: Any,
-        B: Any,
-        C: Any,
-        alpha: float,
-        beta: float,
-        rung: Rung | None,
-        precision: str,
+        self, gpus: Mapping[int, Gpu], request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float
     ) -> Any:
         """Look up by shapes and alignment, and let PyTorch's guards compare everything else, see `_guards`.
 
         Python would take three times as long to read and compare it. What depends on more is left to the general way:
         an operand without memory, a new stream, memory that C may share with A or B.
         """
-        self.check_eager()
         plain = self._plain
-        if type(B) not in plain or self._forward_ad._current_level >= 0:
+        if self._is_compiling() or type(B) not in plain or self._forward_ad._current_level >= 0:
             return None
-        name = None if rung is None else rung.name
         try:
             ordinal, pa, pb, pc = A.get_device(), A.data_ptr(), B.data_ptr(), 0
             operands: tuple[Any, ...] = (A, B)
@@ -125,7 +131,7 @@ class Torch(Library):
                 if type(C) not in plain or C.is_nested:  # guards would abort; `shape` refuses a nested A or B
                     return None
                 operands, pc = (A, B, C), C.data_ptr()
-            key = A.shape, B.shape, C is None, pa & 15, pb & 15, pc & 15, name, precision
+            key = A.shape, B.shape, C is None, pa & 15, pb & 15, pc & 15, request
             gpu = gpus.get(ordinal)
             if gpu is None:
                 return None
@@ -135,12 +141,12 @@ class Torch(Library):
                     known = each
                     break
             if known is None:
-                known = self._recognise(gpu, key, operands, (pa, pb, pc), name, precision)
+                known = self._recognise(gpu, key, operands, (pa, pb, pc))
                 if known is None:
                     return None
             plan, shape, strides, learned = known
             if learned and self._torch.is_grad_enabled():
-                raise LEARNED(next(name for name, x in zip("ABC", operands, strict=False) if x.requires_grad))
+                return None
             result = C
             if C is None:
                 result = self._empty(shape, strides, ordinal, A)
@@ -156,7 +162,7 @@ class Torch(Library):
             return None
         switched = gpu.enter()
         try:
-            plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
+            plan.launch(handle, (pa, pb, pc, 0, 0, 0), alpha, beta)
         finally:
             if switched:
                 gpu.leave()
@@ -165,17 +171,11 @@ class Torch(Library):
         return result
 
     def _recognise(
-        self,
-        gpu: Gpu,
-        key: tuple[Any, ...],
-        operands: tuple[Any, ...],
-        addresses: tuple[int, int, int],
-        rung: str | None,
-        precision: str,
+        self, gpu: Gpu, key: tuple[Any, ...], operands: tuple[Any, ...], addresses: tuple[int, int, int]
     ) -> _Known | None:
-        """Return what an earlier call on operands like these has made, or None, and let later calls find it by `key`.
+        """Return what an earlier call on operands like these has made, or None; later calls are recognised by `key`.
 
-        The plan's key is that of `fastsgemm.call.product.multiply`. So no plan is found but one that it made, and
+        The plan's key is that of `fastsgemm.call.driver.multiply`. So there is no plan but one that it made, and
         checked, for operands without a fault. Everything that `view` would find at fault is refused here.
         """
         A, B, *_ = operands
@@ -189,14 +189,14 @@ class Torch(Library):
             (rows, _), (_, columns) = A.shape, B.shape  # the plan that is found says whether they fit
             read.append(((rows, columns), (columns, 1), A.get_device(), None, False))
         misaligned = (address & 15 for address in addresses)
-        plan = gpu.prepared.get((*read, *misaligned, rung, None, precision, True, True))
+        plan = gpu.prepared.get((key[-1], *read, *misaligned))
         if plan is None:
             return None
         known = plan, read[2][0], read[2][1], learned
         if self._guards is not None and len(set(map(id, operands))) == len(operands):
-            found = gpu.recognised.setdefault(key, [])
-            if len(found) < _MOST_ALIKE:
-                found.append((self._guards(*operands), known))
+            alike = gpu.recognised.setdefault(key, [])
+            if len(alike) < _MOST_ALIKE:
+                alike.append((self._guards(*operands), known))
         return known
 
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
