@@ -40,8 +40,8 @@ _SLOTS: dict[Address | Scalar, int] = {  # in it, in bytes
     Scalar.BETA: 60,
     Scalar.STEPS: 64,
 }
-_DERIVED = 72  # where addresses with an offset begin
-_CONSTANTS: dict[type, Any] = {np.int32: ctypes.c_int, np.float32: ctypes.c_float, int: ctypes.c_longlong}
+_ALL_BITS = (1 << 64) - 1
+_FAR = 1 << 32  # a slot is less, an address is more
 
 _CASES = [(reads, beta) for reads in (False, True) for beta in (False, True)]
 
@@ -75,20 +75,24 @@ def multiply(
     split : (int, int)
         The addresses of A and B as pairs of FP16 numbers, where they were split before.
     """
-    addresses, metas = zip(*operands, strict=True)
-    key = (request, *metas, *[address & 15 for address in addresses])
+    if len(operands) == 3:
+        (pa, a), (pb, b), (pc, c) = operands
+        ps, key = 0, (request, a, b, c, pa & 15, pb & 15, pc & 15)
+    else:
+        (pa, a), (pb, b), (pc, c), (ps, source) = operands
+        key = (request, a, b, c, pa & 15, pb & 15, pc & 15, source, ps & 15)
     loaded: LoadedPlan | None = gpu.prepared.get(key)
     if loaded is None:
-        plan = make_plan(gpu, request, metas, tuple([address & 15 for address in addresses]))
+        metas = [meta for _, meta in operands]
+        plan = make_plan(gpu, request, metas, [address & 15 for address, _ in operands])
         loaded = LoadedPlan(gpu, plan, handle)
         if len(gpu.prepared) >= _MOST_LOADED:
             gpu.forget_problems()
         gpu.prepared[key] = loaded
-    a, b, c, *source = addresses
-    given = (a, b, c, *split, source[0] if source else 0)
-    if not loaded.apart(a, b, c, given[5]):
-        check_overlap(metas, addresses, request.output)
-    loaded.launch(handle, given, alpha, beta)
+    if not loaded.apart(pa, pb, pc, ps):
+        check_overlap([meta for _, meta in operands], (pa, pb, pc, ps), request.output)
+    split_a, split_b = split
+    loaded.launch(handle, (pa, pb, pc, split_a, split_b, ps), alpha, beta)
 
 
 def check_overlap(metas: Sequence[Meta], addresses: Sequence[int], output: str = "C") -> None:
@@ -119,7 +123,7 @@ class Arguments:
     Attributes
     ----------
     buffer : ctypes array
-        What `_CALL` packs, then addresses with an offset.
+        Words of 8 bytes: what `_CALL` packs, then addresses with an offset and what is the same for every call.
     pointers : list of int
         For each launch, the address of an array of pointers to its arguments.
     has_offsets : bool
@@ -127,65 +131,73 @@ class Arguments:
     """
 
     def __init__(self, launches: Sequence[Launch]) -> None:
-        given = [each.address for launch in launches for each in launch.arguments if isinstance(each, Matrix)]
-        offsets = dict.fromkeys(address for address in given if address.offset)
-        self.buffer = (ctypes.c_uint64 * (_DERIVED // _WORD + len(offsets)))()
-        # Words that hold an address of the call plus an offset: the array, the index in it, base and offset.
-        self._derived: list[tuple[Any, int, int, int]] = []
-        self._maps: list[tuple[TensorMap, int, int]] = []  # base and offset of each
-        self._memory: list[Any] = []  # that the driver reads
+        self._words = [0] * (_CALL.size // _WORD + 1)
         self._slots = _SLOTS.copy()
-        for i, address in enumerate(offsets, start=_DERIVED // _WORD):
-            self._derived.append((self.buffer, i, address.base, address.offset))
-            self._slots[address] = _WORD * i
-        self.pointers = [self._pointers_to(launch.arguments) for launch in launches]
-        self.has_offsets = bool(self._derived or self._maps)
+        # Words that hold an address of the call plus an offset, with both of these.
+        self._offsets: list[tuple[int, Base, int]] = []
+        self._maps: list[tuple[TensorMap, Address]] = []
+        slots = [[self._slot(argument) for argument in launch.arguments] for launch in launches]
+        self.buffer = (ctypes.c_uint64 * len(self._words))(*self._words)
+        first = ctypes.addressof(self.buffer)
+        self._arrays = [
+            (ctypes.c_void_p * len(each))(*[slot if slot > _FAR else first + slot for slot in each]) for each in slots
+        ]
+        self.pointers = list(map(ctypes.addressof, self._arrays))
+        self.has_offsets = bool(self._offsets or self._maps)
 
-    def _pointers_to(self, arguments: Sequence[Argument]) -> int:
-        places = [self._place(argument) for argument in arguments]
-        return self._hold((ctypes.c_void_p * len(places))(*places))
-
-    def _place(self, argument: Argument) -> int:
-        """Return where the driver finds an argument."""
-        if isinstance(argument, Matrix):
-            return ctypes.addressof(self.buffer) + self._slots[argument.address]
-        if isinstance(argument, Scalar):
-            return ctypes.addressof(self.buffer) + self._slots[argument]
-        constant = _CONSTANTS.get(type(argument))
-        if constant is not None:
-            return self._hold(constant(argument))
+    def _slot(self, argument: Argument) -> int:
+        """Return where an argument lies, in bytes from the beginning of the buffer; of a tensor map its address."""
+        kind, words = type(argument), self._words
+        if kind is np.int32 or kind is int:
+            words.append(int(argument) & _ALL_BITS)  # type: ignore[arg-type]
+            return _WORD * len(words) - _WORD
+        if kind is Matrix or kind is Scalar:
+            key: Any = argument.address if kind is Matrix else argument  # type: ignore[union-attr]
+            slot = self._slots.get(key)
+            if slot is None:
+                slot = self._slots[key] = self._add(0)
+                self._offsets.append((slot // _WORD, key.base, key.offset))
+            return slot
         if isinstance(argument, Boxes):
-            _, lines, _ = argument.pairs.shape
-            tensor_map = TensorMap(lines, argument.pairs.shape[0], argument.box)
-            self._maps.append((tensor_map, argument.pairs.address.base, argument.pairs.address.offset))
+            blocks, lines, _ = argument.pairs.shape
+            tensor_map = TensorMap(lines, blocks, argument.box)
+            self._maps.append((tensor_map, argument.pairs.address))
             return tensor_map.place
         if isinstance(argument, BatchAndSource):
-            packed, source = argument.packed(0), argument.source.address
-            words = (ctypes.c_uint64 * (len(packed) // _WORD)).from_buffer_copy(packed)
-            self._derived.append((words, ADDRESS_PLACE // _WORD, source.base, source.offset))
-            return self._hold(words)
-        assert isinstance(argument, Batch)
-        return self._hold(ctypes.create_string_buffer(argument.packed))
+            slot = self._add(*_words_of(argument.packed(0)))
+            source = argument.source.address
+            self._offsets.append(((slot + ADDRESS_PLACE) // _WORD, source.base, source.offset))
+            return slot
+        if isinstance(argument, Batch):
+            return self._add(*_words_of(argument.packed))
+        assert isinstance(argument, np.float32)
+        return self._add(int(argument.view(np.uint32)))
 
-    def _hold(self, memory: Any) -> int:
-        self._memory.append(memory)
-        return ctypes.addressof(memory)
+    def _add(self, *words: int) -> int:
+        slot = _WORD * len(self._words)
+        self._words.extend(words)
+        return slot
 
-    def patch_addresses(self, bases: tuple[int, ...], reads: bool) -> None:
+    def patch_addresses(self, bases: tuple[int, ...], steps: int) -> None:
         """Write the addresses of a call to the words that hold one plus an offset, and to tensor maps.
 
         Parameters
         ----------
         bases : tuple of int
             In the order of `Base`.
-        reads : bool
-            Whether A and B are read; tensor maps describe nothing else.
+        steps : int
+            Of k: 0 where A and B are not read; tensor maps describe nothing else.
         """
-        for words, i, base, offset in self._derived:
-            words[i] = bases[base] + offset
-        if reads:
-            for tensor_map, base, offset in self._maps:
-                tensor_map.point_to(bases[base] + offset)
+        buffer = self.buffer
+        for word, base, offset in self._offsets:
+            buffer[word] = bases[base] + offset
+        if steps:
+            for tensor_map, address in self._maps:
+                tensor_map.point_to(bases[address.base] + address.offset)
+
+
+def _words_of(packed: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"{len(packed) // _WORD}Q", packed)
 
 
 class StreamLaunches:
@@ -212,7 +224,7 @@ class StreamLaunches:
             )
             for launch, kernel, pointers in zip(plan.launches, kernels, self.arguments.pointers, strict=True)
         ]  # fmt: skip
-        self.cases = [tuple(each for each in self._all if each[3].when.holds(*case)) for case in _CASES]
+        self.cases = [tuple([each for each in self._all if each[3].when.holds(*case)]) for case in _CASES]
 
     def change_stream(self, handle: int) -> None:
         """Launch on the stream with this raw handle from now on."""
@@ -245,7 +257,10 @@ class LoadedPlan:
         bounds = [bound for low, high in (a, b, *source) for bound in (c[0] - high, c[1] - low)]
         self._bounds = tuple(bounds if source else [*bounds, 0, 0])
         # Of workspace, in the order of `_CASES`.
-        self._sizes = [plan.workspace if any(map(_uses_workspace, plan.selected(*case))) else 0 for case in _CASES]
+        working = [launch for launch in plan.launches if _uses_workspace(launch)] if plan.workspace else []
+        self._sizes = [
+            plan.workspace if any(launch.when.holds(*case) for launch in working) else 0 for case in _CASES
+        ]
         # A call takes one out, or makes one where there is none, and puts it back. `list.pop` is atomic, so no other
         # thread has it meanwhile. The driver has copied the arguments when a launch returns.
         self._spare = [StreamLaunches(gpu, plan, self._kernels)]
@@ -290,9 +305,10 @@ class LoadedPlan:
             except IndexError:
                 launches = StreamLaunches(gpu, self.plan, self._kernels)
             arguments = launches.arguments
-            _CALL.pack_into(arguments.buffer, 0, *addresses, work, alpha, beta, steps)
+            a, b, c, split_a, split_b, source = addresses  # a call with a star takes longer
+            _CALL.pack_into(arguments.buffer, 0, a, b, c, split_a, split_b, source, work, alpha, beta, steps)
             if arguments.has_offsets:
-                arguments.patch_addresses((*addresses, work), bool(steps))
+                arguments.patch_addresses((a, b, c, split_a, split_b, source, work), steps)
             if handle != launches.handle:
                 launches.change_stream(handle)
             launch = gpu.launch

@@ -65,12 +65,11 @@ def add_product(
 
 def _readable(draft: Draft, matrix: Matrix, reads: Sequence[Operand]) -> dict[Operand, Matrix]:
     """Return where each form of A or B that a share reads is: as it lies, or packed by a launch that is added here."""
-    found: dict[Operand, Matrix] = {}
-    for read in reads:
-        if read not in found:
-            lying = variants.as_read(matrix)
-            found[read] = packing.add_lines(draft, matrix, lying, read) if read.padded else matrix
-    return found
+    readable = dict.fromkeys(reads, matrix)
+    for read in readable:
+        if read.padded:
+            readable[read] = packing.add_lines(draft, matrix, variants.as_read(matrix), read)
+    return readable
 
 
 def _block(matrix: Matrix, first: Pair, read: Operand) -> Matrix:

@@ -42,13 +42,12 @@ class When(Enum):
 
     def holds(self, reads: bool, beta: bool) -> bool:
         """Return whether it is launched by a call that reads A and B, or not, with a beta that is not 0, or is."""
-        return (reads, not reads, beta, True)[_CONDITIONS.index(self)]
+        if self is When.ALWAYS:
+            return True
+        return beta if self is When.BETA else reads is (self is When.READS)
 
 
-_CONDITIONS = (When.READS, When.READS_NOTHING, When.BETA, When.ALWAYS)
-
-
-class Boxes(Struct, frozen=True):
+class Boxes(Struct, frozen=True, gc=False):
     """The pairs of a split operand, which a tensor map describes as boxes of so many lines."""
 
     pairs: Matrix
@@ -58,7 +57,7 @@ class Boxes(Struct, frozen=True):
 Argument = Matrix | Scalar | Boxes | Batch | BatchAndSource | np.int32 | np.float32 | int
 
 
-class Write(Struct, frozen=True):
+class Write(Struct, frozen=True, gc=False):
     """What a launch writes.
 
     Attributes
@@ -76,7 +75,7 @@ class Write(Struct, frozen=True):
     reads: bool = False
 
 
-class Launch(Struct, frozen=True):
+class Launch(Struct, frozen=True, gc=False):
     """One launch of a plan.
 
     Attributes
@@ -119,7 +118,7 @@ class Launch(Struct, frozen=True):
                 yield argument.source
 
 
-class Plan(Struct, frozen=True):
+class Plan(Struct, frozen=True, gc=False):
     """What a product launches.
 
     Attributes

@@ -18,7 +18,9 @@ from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.fp16x3 import check_config, require_batch, require_tensor_cores
 from fastsgemm.request import Request
 
-_BASES = ((Base.A, "A"), (Base.B, "B"), (Base.C, "C"), (Base.SOURCE, "S"))
+_BASES = tuple(
+    (Address(base), name) for base, name in ((Base.A, "A"), (Base.B, "B"), (Base.C, "C"), (Base.SOURCE, "S"))
+)
 
 
 def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], misaligned: Sequence[int]) -> Plan:
@@ -45,8 +47,8 @@ def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], mis
     draft = Draft(traits)
     if 0 not in metas[2][0]:
         operands = merged(*[
-            Matrix(Address(base), tuple(meta[0]), tuple(meta[1]), misalignment, name)
-            for (base, name), meta, misalignment in zip(_BASES, metas, misaligned, strict=False)
+            Matrix(address, tuple(meta[0]), tuple(meta[1]), misalignment, name)
+            for (address, name), meta, misalignment in zip(_BASES, metas, misaligned, strict=False)
         ])  # fmt: skip
         extents = operands[2].extents
         # The dimensions beyond those of a launch: one launch for each of their indices.
@@ -64,6 +66,23 @@ def _check(traits: DeviceTraits, request: Request, metas: Sequence[Meta], misali
         if request.config is not None:
             check_config(traits, request.config)
     names = ("A", "B", request.output, "C")
+    places = set()
+    for meta in metas:
+        places.add(meta[2])
+        if meta[3] is not None or len(places) > 1:
+            _refuse(names, metas)
+    a, b, c, *source = metas
+    checks.result_shape(a[0], b[0], c[0], source[0][0] if source else None, request.output)
+    checks.output(c[0], c[1], readonly=c[4], name=request.output)
+    if not request.tensor_cores and request.rung is not None and request.config is not None:
+        request.rung.check(request.config, traits.shared_limit)
+    for name, offset in zip(names, misaligned, strict=False):
+        if offset & (ITEM - 1):
+            raise OperandError(f"{name} must lie at an address divisible by {ITEM}; its address modulo 16 is {offset}")
+
+
+def _refuse(names: Sequence[str], metas: Sequence[Meta]) -> None:
+    """Raise the error of operands of which one cannot be used, or which are on different devices."""
     named = list(zip(names, metas, strict=False))
     in_order = [*named[:2], *named[3:], named[2]]
     for name, meta in in_order:
@@ -71,14 +90,6 @@ def _check(traits: DeviceTraits, request: Request, metas: Sequence[Meta], misali
         if fault is not None:
             raise fault(name)
     checks.one_device({name: "the host" if meta[2] == HOST else f"cuda:{meta[2]}" for name, meta in in_order})
-    a, b, c, *source = metas
-    checks.result_shape(a[0], b[0], c[0], source[0][0] if source else None, request.output)
-    checks.output(c[0], c[1], readonly=c[4], name=request.output)
-    if not request.tensor_cores and request.rung is not None and request.config is not None:
-        request.rung.check(request.config, traits.shared_limit)
-    for name, offset in zip(names, misaligned, strict=False):
-        if offset % ITEM:
-            raise OperandError(f"{name} must lie at an address divisible by {ITEM}; its address modulo 16 is {offset}")
 
 
 def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: tuple[int, ...]) -> None:

@@ -22,7 +22,7 @@ _SOURCE = struct.Struct(f"Q{2 + DIMENSIONS}q")  # as `Source` in cuda_src/device
 Strides = tuple[int, ...]
 
 
-class Batch(Struct, frozen=True):
+class Batch(Struct, frozen=True, gc=False):
     """Products of one shape that a launch computes.
 
     Attributes
@@ -77,7 +77,7 @@ ONE_PRODUCT = Batch()
 ADDRESS_PLACE = _STRUCT.size  # of the source's address in a packed `BatchAndSource`, in bytes
 
 
-class BatchAndSource(Struct, frozen=True):
+class BatchAndSource(Struct, frozen=True, gc=False):
     """The last argument of a kernel that reads a source: what beta multiplies where that is not C itself."""
 
     batch: Batch
@@ -103,6 +103,8 @@ def merged(a: Matrix, b: Matrix, c: Matrix, *source: Matrix) -> list[Matrix]:
     source : Matrix, optional
         An array that broadcasts to the shape of C.
     """
+    if len(a.shape) == len(b.shape) == len(c.shape) == 2:
+        return [a, b, *[_broadcast(each, c.shape) for each in (c, *source)]]
     vector_a, vector_b = len(a.shape) == 1, len(b.shape) == 1
     operands = [_as_row(a) if vector_a else a, _as_column(b) if vector_b else b]
     for each in (c, *source):

@@ -27,7 +27,7 @@ class Base(IntEnum):
     WORKSPACE = 6
 
 
-class Address(Struct, frozen=True):
+class Address(Struct, frozen=True, gc=False):
     """A device address of a later call: some bytes after the first element of an operand, or in the workspace."""
 
     base: Base
@@ -37,7 +37,7 @@ class Address(Struct, frozen=True):
         return Address(self.base, self.offset + count)
 
 
-class Matrix(Struct, frozen=True):
+class Matrix(Struct, frozen=True, gc=False):
     """A matrix in memory, or a batch of them; for arrays of a kernel's own, any array.
 
     Attributes
@@ -64,14 +64,12 @@ class Matrix(Struct, frozen=True):
     @property
     def rows_and_columns(self) -> Pair:
         """The shape of each matrix."""
-        rows, columns = self.shape[-2:]
-        return rows, columns
+        return self.shape[-2:]  # type: ignore[return-value]
 
     @property
     def inner_strides(self) -> Pair:
         """Elements from one row to the next, and from one column to the next."""
-        down, right = self.strides[-2:]
-        return down, right
+        return self.strides[-2:]  # type: ignore[return-value]
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -86,7 +84,7 @@ class Matrix(Struct, frozen=True):
     @property
     def stored(self) -> Stored | None:
         """How the kernels can read it, or None where it has no unit stride."""
-        return layout.stored(self.rows_and_columns, self.inner_strides)
+        return layout.stored(self.shape[-2:], self.strides[-2:])  # type: ignore[arg-type]  # two of each
 
     @property
     def transposed(self) -> Matrix:

@@ -294,9 +294,11 @@ def extents_of(problem: Problem) -> tuple[int, ...]:
 
 def as_read(matrix: Matrix) -> Operand:
     """Return matrices as a kernel reads them, or reads their copies if neither of their strides is 1."""
-    read = matrix if matrix.stored is not None else matrix.copy_at(matrix.address)
-    assert read.stored is not None  # a copy is row-major
-    return Operand(read.rows_and_columns, read.stored, read.misalignment, read.steps)
+    how = matrix.stored
+    if how is None:
+        rows, columns = matrix.rows_and_columns
+        return Operand((rows, columns), Stored(False, columns), 0, matrix.copy_at(matrix.address).steps)
+    return Operand(matrix.rows_and_columns, how, matrix.misalignment, matrix.steps)
 
 
 def operand_of(lying: Lying) -> Operand:

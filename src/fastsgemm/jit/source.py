@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from fastsgemm import resources
 from fastsgemm.config import K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config, SkinnyConfig
@@ -37,7 +38,7 @@ _BLOCK = re.compile(r"// constants:begin.*?// constants:end", re.DOTALL)
 _CONSTANT = re.compile(r"^constexpr int (\w+) = (-?\d+);", re.MULTILINE)
 
 
-class KernelSpec(NamedTuple):
+class KernelSpec(Struct, frozen=True, cache_hash=True):
     """A kernel: its file and all of its constants. Rungs of one file and configs that differ in split-K share one.
 
     Attributes
