@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastsgemm.call.dispatch import Choice
-from fastsgemm.call.plan import Argument, Boxes, Draft, Scalar, When, Write
+from fastsgemm.call.plan import Argument, Boxes, Draft, Scalar, When, Write, beta_read
 from fastsgemm.call.splitting import Pairs, Unsplit, add_split, maxima_bytes, pairs_at
 from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
@@ -75,7 +75,7 @@ def _add_scale(draft: Draft, c: Matrix, source: Matrix | None) -> None:
     draft.add(
         helper_spec("reduce_parts", int(source is not None)), (blocks, *batch.grid), threads,
         (np.int32(rows), np.int32(columns), np.int32(0), 0, 0, Scalar.ALPHA, Scalar.BETA, c, *c.inner_strides, last),
-        writes=(Write(c),), when=When.READS_NOTHING,
+        writes=(Write(c, reads=beta_read(source)),), when=When.READS_NOTHING,
     )  # fmt: skip
 
 
@@ -86,11 +86,14 @@ class _Target(NamedTuple):
     ----------
     C : Matrix
     ld : int
+    reads : When or None
+        When C is read.
     source : Matrix or None
     """
 
     C: Matrix
     ld: int
+    reads: When | None = None
     source: Matrix | None = None
 
     @property
@@ -180,7 +183,7 @@ class _Builder:
         exceptions = Matrix(self.work, (tiling.tiles,), (1,), name="exceptions")
         self.work_bytes = max(self.work_bytes, tiling.exceptions + tiling.partial_sums)
         source = self.source and self.source.block((m, n), (M, N))
-        into = _Target(self.c.block((m, n), (M, N)), self.ldc, source)
+        into = _Target(self.c.block((m, n), (M, N)), self.ldc, beta_read(source), source)
         if tiling.parts > 1:
             shape, strides = (tiling.parts, M, tiling.ldw), (M * tiling.ldw, tiling.ldw, 1)
             sums = Matrix(self.work + tiling.exceptions, shape, strides, name="partial sums")
@@ -208,7 +211,7 @@ class _Builder:
             (
                 *pairs, *extents, Scalar.ALPHA, *infos, Scalar.BETA, into.C, into.ld, t.M * t.ldw, exceptions, *source,
             ),
-            writes=(Write(into.C, complete=False), Write(exceptions)),
+            writes=(Write(into.C, complete=False, reads=into.reads), Write(exceptions)),
             shared_bytes=config.shared_bytes, early=self._begun, when=When.READS,
         )  # fmt: skip
 
@@ -221,7 +224,7 @@ class _Builder:
                 *map(np.int32, (t.M, t.N, t.parts)), sums, t.ldw, t.M * t.ldw, Scalar.ALPHA, a.info, b.info,
                 Scalar.BETA, into.C, into.ld, *into.source_arguments,
             ),
-            writes=(Write(into.C, complete=False),), early=True, when=When.READS,
+            writes=(Write(into.C, complete=False, reads=into.reads),), early=True, when=When.READS,
         )  # fmt: skip
 
     def _add_guard(self, t: Tiling, a: Pairs, b: Pairs, first: Pair, into: _Target, exceptions: Matrix) -> None:
@@ -238,5 +241,5 @@ class _Builder:
                 Scalar.BETA, into.C, into.ld, a.info, a.where, b.info, b.where, exceptions,
                 *map(np.int32, t.tile), *into.source_arguments,
             ),
-            writes=(Write(into.C, complete=False, reads=True),), early=True, when=When.READS,
+            writes=(Write(into.C, complete=False, reads=When.ALWAYS),), early=True, when=When.READS,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from fastsgemm.call import packing
 from fastsgemm.call.dispatch import Share
-from fastsgemm.call.plan import Draft, Scalar, When, Write
+from fastsgemm.call.plan import Draft, Scalar, When, Write, beta_read
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import Batch, BatchAndSource
@@ -103,7 +103,7 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
         arguments = (
             M, N, Scalar.STEPS, Scalar.ALPHA, *ab, Scalar.BETA, c, call.ldc, *of_parts, _last(call.batch, call)
         )  # fmt: skip
-        draft.add(kernel, blocks, config.threads, arguments, writes=(Write(c),), **more)
+        draft.add(kernel, blocks, config.threads, arguments, writes=(Write(c, reads=beta_read(call.source)),), **more)
         return
     adders, threads = grid.reduction_blocks(problem.M, problem.N, parts, in_order=config.segment > 0)
     extents = call.batch.extents
@@ -120,7 +120,7 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
         _last(replace(call.batch, a=sums_apart), call),
     )  # fmt: skip
     reduction = helper_spec("reduce_segments" if config.segment else "reduce_parts", int(call.source is not None))
-    draft.add(reduction, (adders, *blocks[1:]), threads, arguments, writes=(Write(c),), early=True)
+    draft.add(reduction, (adders, *blocks[1:]), threads, arguments, writes=(Write(c, reads=beta_read(call.source)),), early=True)
 
 
 def _last(batch: Batch, call: Call) -> Batch | BatchAndSource:

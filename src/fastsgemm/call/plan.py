@@ -66,13 +66,13 @@ class Write(Struct, frozen=True, gc=False):
         One of its arguments.
     complete : bool
         Whether it writes every element.
-    reads : bool
-        Whether it reads there, too. That it reads C where beta is not 0 goes without saying.
+    reads : When or None
+        When it reads there, too.
     """
 
     matrix: Matrix
     complete: bool = True
-    reads: bool = False
+    reads: When | None = None
 
 
 class Launch(Struct, frozen=True, gc=False):
@@ -149,6 +149,11 @@ class Plan(Struct, frozen=True, gc=False):
     def selected(self, reads: bool, beta: bool) -> tuple[Launch, ...]:
         """Return the launches of a call that reads A and B, or not, with a beta that is not 0, or is."""
         return tuple(launch for launch in self.launches if launch.when.holds(reads, beta))
+
+
+def beta_read(source: Matrix | None) -> When | None:
+    """Return when a kernel that stores C reads what was there: where beta is not 0, if it does not read a source."""
+    return When.BETA if source is None else None
 
 
 class Draft:

@@ -113,7 +113,7 @@ def add_split(draft: Draft, operands: Sequence[Unsplit], maxima: Address, early:
                 spec("column_maxima.cu", {"VEC": one.side.vec}),
                 splitting.maxima_grid(lines, parts), splitting.MAXIMA_THREADS,
                 (np.int32(lines), np.int32(K), one.matrix, ld, largest, info),
-                writes=(Write(largest), Write(info, complete=False, reads=True)), early=early, when=When.READS,
+                writes=(Write(largest), Write(info, complete=False, reads=When.ALWAYS)), early=early, when=When.READS,
             )  # fmt: skip
             early = True
             maxima += ITEM * lines * parts
@@ -127,7 +127,7 @@ def add_split(draft: Draft, operands: Sequence[Unsplit], maxima: Address, early:
         write
         for one in operands
         for write in (
-            Write(one.target.pairs), Write(one.target.info, complete=False, reads=True),
+            Write(one.target.pairs), Write(one.target.info, complete=False, reads=When.ALWAYS),
             Write(one.target.where, complete=False),
         )
     ]  # fmt: skip

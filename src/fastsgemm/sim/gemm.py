@@ -153,18 +153,16 @@ def _regions(
 ) -> Iterator[tuple[str, Region]]:
     """Yield what a launch may access, by name: what it does not write is read, if alpha and beta say so."""
     writes = {write.matrix: write for write in launch.writes}
-    has_source = any(matrix.address.base is Base.SOURCE for matrix in launch.matrices)
-    reads_c = bool(scalars[Scalar.BETA]) and Scalar.BETA in launch.arguments and not has_source
-    reads_factors = bool(scalars[Scalar.STEPS]) or Scalar.STEPS not in launch.arguments
+    reads, beta = bool(scalars[Scalar.STEPS]), bool(scalars[Scalar.BETA])
     for matrix in launch.matrices:
-        array, base, write = _array(matrix, memory), matrix.address.base, writes.get(matrix)
+        array, write = _array(matrix, memory), writes.get(matrix)
         if write is not None:
-            reads = write.reads or (base is Base.C and reads_c)
-            yield matrix.name, Region(array, read=reads, write=True, complete=write.complete)
-        elif base is Base.SOURCE and Scalar.BETA in launch.arguments:
-            yield matrix.name, Region(array, read=bool(scalars[Scalar.BETA]))
+            read = write.reads is not None and write.reads.holds(reads, beta)
+            yield matrix.name, Region(array, read=read, write=True, complete=write.complete)
+        elif matrix.address.base is Base.SOURCE and Scalar.BETA in launch.arguments:
+            yield matrix.name, Region(array, read=beta)
         else:
-            yield matrix.name, Region(array, read=reads_factors)
+            yield matrix.name, Region(array, read=reads or Scalar.STEPS not in launch.arguments)
 
 
 def _array(matrix: Matrix, memory: Mapping[Base, NDArray[Any]]) -> NDArray[Any]:
