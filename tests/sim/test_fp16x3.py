@@ -3,15 +3,18 @@
 import dataclasses
 import re
 
+import kernel_texts
 import numpy as np
 import pytest
+import rung_11
 from msgspec import structs
 
 from fastsgemm import rungs, sim
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.sim import Machine, fp16x3
+from fastsgemm.sim import Machine
+from fastsgemm.sim import gemm as sim_gemm
 from fastsgemm.sim.errors import (
     BarrierError,
     EndlessWaitError,
@@ -27,6 +30,7 @@ U = 2.0**-24
 MMA = Fp16x3MmaConfig(BM=64, BN=32, WM=32, WN=16, STAGES=3, GROUP_M=2)
 WGMMA = Fp16x3Config(BM=64, BN=16, PROMOTE_STAGES=2, STAGES=4, GROUP_M=2)
 WIDE = Fp16x3Config(BM=128, BN=32, PROMOTE_STAGES=1, STAGES=5, GROUP_M=1)
+PRODUCTS = ("fastsgemm_fp16x3", "fastsgemm_fp16x3_mma")
 KERNELS = {"mma": ("sm_80", MMA), "wgmma": ("sm_90", WGMMA), "wide": ("sm_90", WIDE)}
 
 
@@ -115,7 +119,7 @@ def test_the_split_is_that_of_its_description(name):
     arch, K, sides = SPLITS[name]
     matrices = [hard_operand(lines, K, seed) for seed, (_, lines, _) in enumerate(sides)]
     given = [as_stored(X, order, padding) for X, (order, _, padding) in zip(matrices, sides, strict=True)]
-    results, reports = fp16x3.split(given, Machine(arch))
+    results, reports = rung_11.split(given, Machine(arch))
     finding = 0 if arch == "sm_90" else sum(order == "columns" for order, _, _ in sides)
     assert len(reports) == finding + 1
     assert_split(matrices, results)
@@ -126,7 +130,7 @@ def split_without_clusters(K):
     machine = Machine("sm_80")
     machine.device = structs.replace(machine.device, multiprocessors=1)
     X = hard_operand(100, K)
-    results, reports = fp16x3.split([as_stored(X, "columns", 1)], machine)
+    results, reports = rung_11.split([as_stored(X, "columns", 1)], machine)
     assert reports[-1].grid == 4  # of 32 lines
     assert_split([X], results)
 
@@ -152,16 +156,12 @@ def test_no_wait_of_the_pipeline_can_be_left_out(old, message, monkeypatch):
 
 def without(old, monkeypatch):
     """Leave out the first call in a piece of split.cu's text."""
-    right = fp16x3.source_of
 
-    def patched(file, constants):
-        text = right(file, constants)
-        if file != "split.cu":
-            return text
+    def edit(text):
         assert text.count(old) == 1
         return text.replace(old, old[old.index(";") :])
 
-    monkeypatch.setattr(fp16x3, "source_of", patched)
+    kernel_texts.change(monkeypatch, edit, "split.cu")
 
 
 def problem(M, N, K, seed=0):
@@ -173,7 +173,7 @@ def halves(X):
     """Return the split operand of X, from NumPy."""
     pairs, info, _ = split_by_numpy(X)
     left_out_at = np.zeros((len(X), 4), np.int32)
-    return fp16x3.SplitOperand(np.ascontiguousarray(pairs.astype(np.uint16)), info.astype(np.int32), left_out_at)
+    return rung_11.Pairs(np.ascontiguousarray(pairs.astype(np.uint16)), info.astype(np.int32), left_out_at)
 
 
 def worst(found, A, B, alpha, beta, C):
@@ -193,7 +193,7 @@ def test_products_are_within_the_bound(kernel, swap_ab, parts, beta):
     A, B, C = problem(M, N, K)
     found = C if beta else np.full_like(C, np.nan)
     old = C.copy()
-    exceptions, _ = fp16x3.product(halves(A), halves(B.T), 0.7, beta, found, config, Machine(arch), swap_ab)
+    exceptions = rung_11.product(halves(A), halves(B.T), 0.7, beta, found, config, Machine(arch), swap_ab)
     assert worst(found, A, B, np.float32(0.7), beta, old) < 6
     assert not exceptions.any()
 
@@ -203,7 +203,7 @@ def test_tiles_with_exceptions_are_noted_and_dense_lines_left_alone():
     A[3, 7] = np.inf
     A[70, 5] = 1e-20
     old = C.copy()
-    exceptions, _ = fp16x3.product(halves(A), halves(B.T), 1.0, 1.0, C, WGMMA, Machine("sm_90"))
+    exceptions = rung_11.product(halves(A), halves(B.T), 1.0, 1.0, C, WGMMA, Machine("sm_90"))
     np.testing.assert_array_equal(exceptions, [1] * 6)
     np.testing.assert_array_equal(C[3], old[3])
     kept = np.arange(100) != 3
@@ -218,7 +218,7 @@ def test_the_whole_product_with_every_exception():
     with np.errstate(invalid="ignore"):
         exact = 0.5 * (A.astype(np.float64) @ B.astype(np.float64)) - 2.0 * C
     old = C.copy()
-    fp16x3.multiply(A, B, 0.5, -2.0, C, WGMMA, Machine("sm_90"))
+    rung_11.multiply(A, B, 0.5, -2.0, C, WGMMA, Machine("sm_90"))
     finite = np.isfinite(exact)
     np.testing.assert_array_equal(C[~finite], exact[~finite])
     rows, columns = np.arange(70) != 66, np.arange(40) != 39
@@ -252,14 +252,14 @@ def test_a_source_is_read_in_place_of_c(kernel, swap_ab, parts, lying):
     source = SOURCES[lying](C)
     before, D = source.copy(), np.full_like(C, np.nan)
     old = np.broadcast_to(source, C.shape)
-    fp16x3.multiply(A, B, 0.7, -1.5, D, config.replace(SPLIT_K=parts), Machine(arch), swap_ab, old)
+    rung_11.multiply(A, B, 0.7, -1.5, D, config.replace(SPLIT_K=parts), Machine(arch), swap_ab, old)
     assert worst(D, A, B, np.float32(0.7), -1.5, old) < 6
     np.testing.assert_array_equal(source, before)
 
 
 def test_a_source_that_beta_is_zero_for_is_not_read():
     A, B, C = problem_with_exceptions()
-    fp16x3.multiply(A, B, 0.7, 0.0, C, WGMMA, Machine("sm_90"), source=np.full_like(C, np.nan))
+    rung_11.multiply(A, B, 0.7, 0.0, C, WGMMA, Machine("sm_90"), source=np.full_like(C, np.nan))
     assert worst(C, A, B, np.float32(0.7), 0, 0 * C) < 6
 
 
@@ -269,14 +269,11 @@ def test_a_source_that_beta_is_zero_for_is_not_read():
     ("old", "new"), [("source_row, source_column)", "source_column, source_row)"), ("<SOURCE", "<0")]
 )
 def test_every_kernel_that_stores_c_needs_the_source(file, old, new, monkeypatch):
-    right = fp16x3.source_of
+    def edit(text):
+        assert len(re.findall(re.escape("OldValues") + ".*" + re.escape(old), text)) >= 1
+        return re.sub("(OldValues.*)" + re.escape(old), r"\1" + new, text)
 
-    def patched(name, constants):
-        text = right(name, constants)
-        assert name != file or len(re.findall(re.escape("OldValues") + ".*" + re.escape(old), text)) >= 1
-        return re.sub("(OldValues.*)" + re.escape(old), r"\1" + new, text) if name == file else text
-
-    monkeypatch.setattr(fp16x3, "source_of", patched)
+    kernel_texts.change(monkeypatch, edit, file)
     with pytest.raises((AssertionError, KernelFault)):
         test_a_source_is_read_in_place_of_c("wgmma", False, 1 + (file == "reduce_fp16x3.cu"), "row")
 
@@ -290,11 +287,11 @@ def test_alpha_does_not_overflow_a_part_of_a_sum(parts):
     A[1, 5], A[1, 6], B[6, 1] = 1e-20, 1, 1  # times zeros
     config = WGMMA.replace(SPLIT_K=parts)
     found = C.copy()
-    fp16x3.multiply(A, B, 2.0**30, 0.0, found, config, Machine("sm_90"))
+    rung_11.multiply(A, B, 2.0**30, 0.0, found, config, Machine("sm_90"))
     exact = 2.0**30 * (A.astype(np.float64) @ B)
     assert np.isfinite(exact).all() and worst(found[:1, :1], A[:1], B[:, :1], 2.0**30, 0, C[:1, :1]) < 6
     np.testing.assert_array_equal(found[1], [0, 2.0**30, 0])
-    fp16x3.multiply(A[1:], B[:, 1:2], np.inf, 0.0, found[1:, 1:2], config, Machine("sm_90"))
+    rung_11.multiply(A[1:], B[:, 1:2], np.inf, 0.0, found[1:, 1:2], config, Machine("sm_90"))
     assert found[1, 1] == np.inf
 
 
@@ -307,7 +304,7 @@ def test_sgemm_takes_every_layout(arch, order, layout):
     a, b = (np.asarray(x, order="CF"[letter == "T"]) for x, letter in zip((A, B), layout, strict=True))
     found = np.asarray(C, order=order).copy(order="K")
     out, report = sim.sgemm(rungs.find("fp16x3"), None, a, b, 1.5, -0.5, found, Machine(arch))
-    assert out is found and report.kernel in fp16x3.PRODUCTS
+    assert out is found and report.kernel in PRODUCTS
     assert worst(found, A, B, 1.5, -0.5, C) < 6
 
 
@@ -327,17 +324,18 @@ def test_precision_leaves_what_is_small_or_empty_to_an_ieee_kernel(K, alpha):
     A, B, C = problem(5, 6, K)
     expected = np.float32(alpha) * (A @ B) + C
     out, report = sim.sgemm(None, None, A, B, alpha, 1.0, C, Machine("sm_90"), precision="fp16x3")
-    assert report.kernel not in fp16x3.PRODUCTS
+    assert report.kernel not in PRODUCTS
     np.testing.assert_allclose(out, expected, rtol=1e-5)
 
 
-def launch(kernel, old, new):
+def launch(monkeypatch, kernel, old, new):
     """Run a product with a piece of the kernel's text replaced; return the largest error in u |A| |B|."""
     arch, config = KERNELS[kernel]
-    text = fp16x3.source_of(geometry.file_of(config), {**config.compiled, "TRANS_C": 0, "VEC_C": 4})
-    assert old in text
+    if old:
+        assert old in rung_11.source_of(geometry.file_of(config), config.compiled)
+        kernel_texts.change(monkeypatch, lambda text: text.replace(old, new))
     A, B, C = problem(config.BM, config.BN, 320)
-    fp16x3.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch), text=text.replace(old, new))
+    rung_11.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch))
     return worst(C, A, B, 1.0, 0.0, C)
 
 
@@ -370,20 +368,20 @@ LEFT_OUT = {
 
 @pytest.mark.sampled(every=2)  # which meets every kind of error
 @pytest.mark.parametrize("what", LEFT_OUT)
-def test_what_must_not_be_left_out(what):
+def test_what_must_not_be_left_out(what, monkeypatch):
     kernel, old, new, error, message = LEFT_OUT[what]
     with pytest.raises(error, match=message):
-        launch(kernel, old, new)
+        launch(monkeypatch, kernel, old, new)
 
 
-def test_a_wrong_swizzle_of_cp_async_is_seen():
-    assert launch("mma", "(piece ^ line % 8)", "piece") > 1000
+def test_a_wrong_swizzle_of_cp_async_is_seen(monkeypatch):
+    assert launch(monkeypatch, "mma", "(piece ^ line % 8)", "piece") > 1000
 
 
 def test_a_wrong_swizzle_of_the_tensor_map_is_seen(monkeypatch):
-    right = fp16x3._tensor_map
-    monkeypatch.setattr(fp16x3, "_tensor_map", lambda *args: dataclasses.replace(right(*args), swizzle=0))
-    assert launch("wgmma", "", "") > 1000
+    right = sim_gemm.TensorMap
+    monkeypatch.setattr(sim_gemm, "TensorMap", lambda *args: dataclasses.replace(right(*args), swizzle=0))
+    assert launch(monkeypatch, "wgmma", "", "") > 1000
 
 
 @pytest.mark.parametrize(("old", "match"), [
@@ -393,4 +391,4 @@ def test_a_wrong_swizzle_of_the_tensor_map_is_seen(monkeypatch):
 def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):
     without(old, monkeypatch)
     with pytest.raises(RaceError, match=match):
-        fp16x3.split([as_stored(hard_operand(9, 600), "columns", 0)], Machine("sm_90"))
+        rung_11.split([as_stored(hard_operand(9, 600), "columns", 0)], Machine("sm_90"))

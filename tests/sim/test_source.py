@@ -2,6 +2,7 @@
 
 import itertools
 
+import kernel_texts
 import numpy as np
 import pytest
 
@@ -172,14 +173,11 @@ def test_host_arrays_launch_one_kernel_that_reads_the_source(on_sim, monkeypatch
 )
 @pytest.mark.parametrize("how", ["pipelined", "skinny"])
 def test_every_stride_of_the_source_matters(how, broken, after, monkeypatch):
-    whole = source.generate
-
-    def generate(*given):
-        text = whole(*given)
+    def edit(text):
         assert broken in text
         return text.replace(broken, after)
 
-    monkeypatch.setattr(source, "generate", generate)
+    kernel_texts.change(monkeypatch, edit)
     M, N, _ = LARGE
     batch = (2,) if "batch_offset" in broken else ()
     try:

@@ -141,6 +141,16 @@ class Matrix(Struct, frozen=True, gc=False):
         """Bytes of its elements, each counted once."""
         return self.item * prod(self.distinct.shape)
 
+    def overlaps(self, other: Matrix) -> bool:
+        """Return whether they may share an element; those with different bases do not."""
+        mine, others = self.address, other.address
+        if mine.base is not others.base:
+            return False
+        if self.item != ITEM or other.item != ITEM:  # arrays of a kernel's own, which have no gaps
+            return mine.offset < others.offset + other.nbytes and others.offset < mine.offset + self.nbytes
+        shared = layout.overlap(others.offset - mine.offset, self.shape, self.strides, other.shape, other.strides)
+        return shared is not False
+
     def _moved(self, elements: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix:
         offset = self.item * elements
         misalignment = (self.misalignment + offset) % VECTOR_BYTES

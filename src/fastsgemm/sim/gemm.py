@@ -128,23 +128,36 @@ def multiply(
 
 
 def run(plan: Plan, machine: Machine, arrays: Mapping[Base, NDArray[Any]], alpha: float, beta: float) -> Reports:
-    """Run the launches of a plan for operands that lie as it was made for; return them with their reports, in order."""
+    """Run the launches of a plan for operands that lie as it was made for; return them with their reports, in order.
+
+    Workspace has NaN where nothing was written, unless `arrays` has one.
+    """
     alpha, steps = plan.scalars(alpha, beta)
     scalars = {Scalar.ALPHA: alpha, Scalar.BETA: beta, Scalar.STEPS: steps}
-    workspace = np.full(-(-plan.workspace // ITEM), np.nan, np.float32)
-    memory = {**arrays, Base.WORKSPACE: workspace}
-    return [(launch, _launch(launch, machine, memory, scalars)) for launch in plan.selected(bool(steps), beta != 0)]
+    memory = {Base.WORKSPACE: np.full(-(-plan.workspace // ITEM), np.nan, np.float32), **arrays}
+    reports: Reports = []
+    running: list[Launch] = []  # what need not have ended when the next launch begins, if that may begin early
+    for launch in plan.selected(bool(steps), beta != 0):
+        waits = launch.early and any(launch.depends_on(before) for before in running)
+        running = [*running, launch] if launch.early else [launch]
+        reports.append((launch, _launch(launch, machine, memory, scalars, waits)))
+    return reports
 
 
 def _launch(
-    launch: Launch, machine: Machine, memory: Mapping[Base, NDArray[Any]], scalars: Mapping[Scalar, float]
+    launch: Launch,
+    machine: Machine,
+    memory: Mapping[Base, NDArray[Any]],
+    scalars: Mapping[Scalar, float],
+    waits: bool,
 ) -> Report:
+    """Run a launch. One that waits for the launches before it must do so before it accesses global memory."""
     kernel = launch.kernel
     regions = dict(_regions(launch, memory, scalars))
     arguments = [_argument(each, scalars) for each in launch.arguments]
     return machine.launch(
         kernel.text, kernel.name, launch.grid, launch.threads, launch.shared_bytes, arguments, regions,
-        arch=target(kernel.file, machine.device.arch), early=launch.early,
+        arch=target(kernel.file, machine.device.arch), early=waits,
     )  # fmt: skip
 
 
