@@ -183,10 +183,10 @@ def sgemm(
     request = PLAIN
     if rung is not None or config is not None or precision != "ieee" or batch_invariant:
         request = resolve(rung, config, precision, batch_invariant)
-    if type(alpha) is not float or alpha not in _USUAL:
-        alpha = checks.scalar("alpha", alpha)
-    if type(beta) is not float or beta not in _USUAL:
-        beta = checks.scalar("beta", beta)
+    if type(alpha) is not float or alpha not in _USUAL or type(beta) is not float or beta not in _USUAL:
+        if arrays.is_traced_by_jax(A, B, C, alpha, beta):
+            return _in_jax(request, A, B, alpha, beta, C, stream, out)
+        alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
     if C is None:
         checks.no_output(beta)
     if config is None and stream is None and out is None:
@@ -212,8 +212,22 @@ def _through_dispatcher(request: Request, A: Any, B: Any, C: Any, alpha: float, 
     return operator.sgemm(A, B, alpha, beta, C, request.precision, request.batch_invariant)
 
 
+def _in_jax(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, stream: Any, out: Any) -> Any:
+    """Multiply where JAX traces: XLA launches the kernels when the traced program runs."""
+    if stream is not None:
+        raise StreamError("stream= has no meaning in code that JAX traces: XLA chooses the stream")
+    from fastsgemm.jax import product
+
+    numbers = [
+        x if arrays.is_of_jax(x) else checks.scalar(name, x) for name, x in (("alpha", alpha), ("beta", beta))
+    ]
+    return product.sgemm(request, A, B, *numbers, C, out)
+
+
 def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any, out: Any) -> Any:
     """Slow path: no cached plan matched. Reads the arrays with all checks; alpha and beta are rounded to float32."""
+    if arrays.is_traced_by_jax(A, B, C, out):
+        return _in_jax(request, A, B, alpha, beta, C, stream, out)
     split = (A if type(A) is SplitOperand else None, B if type(B) is SplitOperand else None)
     if split[0] is not None:
         A = array_of("A", split[0], request.precision)

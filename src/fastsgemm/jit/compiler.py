@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -71,6 +72,12 @@ def cubin(source: str, name: str, arch: str) -> bytes:
 def compiled(source: str, name: str, arch: str) -> bytes:
     """Return the machine code as `cubin` does, but without the cache."""
     return compile_program(source, name, _options(arch)).cubin
+
+
+@lru_cache(maxsize=256)
+def ptx(source: str, name: str, arch: str) -> bytes:
+    """Return the PTX of `source` for `arch`, for a launcher that takes nothing else; it is not kept on disk."""
+    return compile_program(source, name, _options(arch), ptx=True).ptx.encode()
 
 
 def report(source: str, name: str, arch: str) -> Report:

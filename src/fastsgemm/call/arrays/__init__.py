@@ -21,7 +21,7 @@ from fastsgemm.call.arrays.pointers import Pointers
 from fastsgemm.call.arrays.torch import Torch
 from fastsgemm.errors import DTypeError, OperandError
 
-__all__ = ["HOST", "DeviceArray", "Library", "Meta", "View", "by_type", "host_fault", "is_traced", "library"]
+__all__ = ["HOST", "DeviceArray", "Library", "Meta", "View", "by_type", "host_fault", "is_of_jax", "is_traced", "is_traced_by_jax", "library"]
 
 
 _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
@@ -61,6 +61,17 @@ def is_traced(*operands: Any) -> bool:
     if compiler is None or not getattr(compiler, "is_compiling", bool)():
         return False
     return all(x is None or isinstance(x, sys.modules["torch"].Tensor) for x in operands)
+
+
+def is_traced_by_jax(*values: Any) -> bool:
+    """Return whether JAX traces this call: one of its arrays or numbers has no value yet."""
+    tracer = getattr(sys.modules.get("jax.core"), "Tracer", None)
+    return tracer is not None and any(isinstance(x, tracer) for x in values)
+
+
+def is_of_jax(x: Any) -> bool:
+    """Return whether `x` is an array of JAX, which may be traced."""
+    return any(_is_a(type(x), module, name) for module, name, kind in _ARRAYS if kind is Jax)
 
 
 def _other(x: Any) -> Library:

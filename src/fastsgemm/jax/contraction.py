@@ -1,0 +1,197 @@
+"""Contractions of two arrays, named as in `numpy.einsum`, seen as a batch of matrix products that lie in memory.
+
+``bik,bjk->bij`` multiplies matrices of a batch, of which the second is stored transposed. A label that A, B and the
+result have is one of the batch; one of A and B alone is summed over; one of an operand and the result is a row of A or
+a column of B. Pure arithmetic on shapes: nothing here needs JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import NamedTuple
+
+from fastsgemm.call.arrays import Meta
+from fastsgemm.geometry.layout import row_major
+
+_LABELS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+Shape = tuple[int, ...]
+
+
+class Labels(NamedTuple):
+    """The labels of A, B and the result, of which each has one character for each dimension."""
+
+    a: str
+    b: str
+    c: str
+
+    @property
+    def batch(self) -> str:
+        """Labels of all three."""
+        return "".join(label for label in self.c if label in self.a and label in self.b)
+
+    @property
+    def summed(self) -> str:
+        """Labels of A and B alone, in A's order."""
+        return "".join(label for label in self.a if label not in self.c)
+
+    @property
+    def rows(self) -> str:
+        """Labels of A and the result alone, in the result's order."""
+        return "".join(label for label in self.c if label not in self.b)
+
+    @property
+    def columns(self) -> str:
+        """Labels of B and the result alone, in the result's order."""
+        return "".join(label for label in self.c if label not in self.a)
+
+
+def labels_of(subscripts: str) -> Labels:
+    """Return the labels of ``ik,kj->ij``."""
+    of_a, rest = subscripts.split(",")
+    of_b, of_c = rest.split("->")
+    return Labels(of_a, of_b, of_c)
+
+
+def spelled(labels: Labels) -> str:
+    """Return the subscripts of these labels."""
+    return f"{labels.a},{labels.b}->{labels.c}"
+
+
+def fresh(subscripts: str) -> str:
+    """Return a label that is not in use.
+
+    Raises
+    ------
+    ValueError
+        All 52 are.
+    """
+    return next(iter(label for label in _LABELS if label not in subscripts), "") or _too_many()
+
+
+def _too_many() -> str:
+    raise ValueError(f"a product has more than {len(_LABELS)} dimensions")
+
+
+def of_matmul(a: int, b: int) -> str:
+    """Return the subscripts of `numpy.matmul` for operands of so many dimensions, of which none is 1 by broadcasting."""
+    batch = _LABELS[: max(a, b, 2) - 2]
+    of_a = "k" if a == 1 else batch[len(batch) - (a - 2) :] + "mk"
+    of_b = "k" if b == 1 else batch[len(batch) - (b - 2) :] + "kn"
+    return f"{of_a},{of_b}->{batch}{'m' * (a > 1)}{'n' * (b > 1)}"
+
+
+def of_dot_general(a: int, b: int, dimension_numbers: Sequence[Sequence[Sequence[int]]]) -> str:
+    """Return the subscripts of ``lax.dot_general`` for operands of so many dimensions."""
+    (summed_a, summed_b), (batch_a, batch_b) = dimension_numbers
+    of_a = list(_LABELS[:a])
+    of_b = list(_LABELS[a : a + b])
+    for in_a, in_b in [*zip(summed_a, summed_b, strict=True), *zip(batch_a, batch_b, strict=True)]:
+        of_b[in_b] = of_a[in_a]
+    batch = [of_a[d] for d in batch_a]
+    labels = Labels("".join(of_a), "".join(of_b), "")
+    rows = [label for label in labels.a if label not in labels.b]
+    columns = [label for label in labels.b if label not in labels.a]
+    return spelled(labels._replace(c="".join([*batch, *rows, *columns])))
+
+
+def extents(labels: Labels, a: Shape, b: Shape) -> dict[str, int]:
+    """Return the extent of each label."""
+    return dict(zip(labels.a + labels.b, (*a, *b), strict=True))
+
+
+def result_shape(labels: Labels, a: Shape, b: Shape) -> Shape:
+    """Return the shape of the result."""
+    sizes = extents(labels, a, b)
+    return tuple(sizes[label] for label in labels.c)
+
+
+def flops(labels: Labels, a: Shape, b: Shape) -> int:
+    """Return 2 M N K, times the batch."""
+    return 2 * prod(extents(labels, a, b).values())
+
+
+class _Group(NamedTuple):
+    """Neighbouring labels that one stride serves in each operand, as one dimension.
+
+    Attributes
+    ----------
+    extent : int
+    strides : tuple of int
+        In the operands that have these labels, in elements.
+    """
+
+    extent: int
+    strides: tuple[int, ...]
+
+
+def metas(labels: Labels, a: Shape, b: Shape) -> tuple[Meta, ...] | None:
+    """Return A, B and the result as matrices, or None where their summed labels are not one dimension in both.
+
+    Parameters
+    ----------
+    labels : Labels
+    a, b : tuple of int
+        Shapes of row-major arrays.
+
+    Returns
+    -------
+    tuple of Meta
+        As of `fastsgemm.call.arrays`. Dimensions of rows or columns that no stride joins are dimensions of the batch,
+        along which the other operand does not move.
+    """
+    sizes = extents(labels, a, b)
+    of_a = dict(zip(labels.a, row_major(a), strict=True))
+    of_b = dict(zip(labels.b, row_major(b), strict=True))
+    of_c = dict(zip(labels.c, row_major(result_shape(labels, a, b)), strict=True))
+
+    def groups(of: str, *operands: dict[str, int]) -> list[_Group]:
+        return _merged([_Group(sizes[label], tuple(strides[label] for strides in operands)) for label in of])
+
+    summed = groups(labels.summed, of_a, of_b)
+    if len(summed) > 1:
+        return None
+    k = summed[0] if summed else _Group(1, (0, 0))
+    rows, columns = groups(labels.rows, of_a, of_c), groups(labels.columns, of_b, of_c)
+    n = _taken(columns, lambda group: group.strides[1] == 1)
+    readable = k.strides[0] == 1 or k.extent == 1
+    m = _taken(rows, lambda group: group.strides[1] == 1 if readable else group.strides[0] == 1)
+    batch = [
+        *[(sizes[label], of_a[label], of_b[label], of_c[label]) for label in labels.batch],
+        *[(group.extent, group.strides[0], 0, group.strides[1]) for group in rows],
+        *[(group.extent, 0, group.strides[0], group.strides[1]) for group in columns],
+    ]
+    matrices = (
+        ((m.extent, k.extent), (m.strides[0], k.strides[0])), ((k.extent, n.extent), (k.strides[1], n.strides[0])),
+        ((m.extent, n.extent), (m.strides[1], n.strides[1])),
+    )  # fmt: skip
+    return tuple(
+        ((*[each[0] for each in batch], *shape), (*[each[1 + number] for each in batch], *strides), 0, None, False)
+        for number, (shape, strides) in enumerate(matrices)
+    )
+
+
+def _taken(groups: list[_Group], preferred: Callable[[_Group], bool]) -> _Group:
+    """Take the rows or columns of the matrices out of the groups: a preferred one, or else the last."""
+    if not groups:
+        return _Group(1, (0, 0))
+    at = next((i for i, group in enumerate(groups) if preferred(group)), len(groups) - 1)
+    return groups.pop(at)
+
+
+def _merged(groups: list[_Group]) -> list[_Group]:
+    """Join neighbours where one stride serves both in every operand; those of extent 1 join any other."""
+    joined: list[_Group] = []
+    for group in groups:
+        if joined and group.extent == 1:
+            continue
+        if joined and joined[-1].extent == 1:
+            joined[-1] = group
+        elif joined and all(
+            outer == group.extent * inner for outer, inner in zip(joined[-1].strides, group.strides, strict=True)
+        ):
+            joined[-1] = _Group(joined[-1].extent * group.extent, group.strides)
+        else:
+            joined.append(group)
+    return joined

@@ -1,0 +1,222 @@
+"""Products in XLA's programs: the launches of a plan as calls of jaxlib's launcher, one after the other.
+
+XLA owns all memory. What a launch writes is a result of its call; where there is a value already, as of C, the operand
+and the result are the same memory. The workspace of a plan is such a result, which the next call takes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fastsgemm import known_devices
+from fastsgemm.call.arrays import Meta
+from fastsgemm.call.plan import Launch, Plan
+from fastsgemm.call.product import make_plan
+from fastsgemm.device import DeviceInfo, info_of
+from fastsgemm.errors import DeviceError
+from fastsgemm.geometry.matrix import Base
+from fastsgemm.jax import contraction, launcher
+from fastsgemm.jax.contraction import Labels
+from fastsgemm.jax.entry import Case, Entry, scalars_used
+from fastsgemm.jit import compiler
+from fastsgemm.jit.source import target
+from fastsgemm.request import Request
+from fastsgemm.tuning import first_use
+
+_chosen = threading.local()  # `.info`: of the device that `lowering_for` names
+
+
+@contextmanager
+def lowering_for(device: str) -> Iterator[None]:
+    """Lower products for a device that need not be in this machine, as for ``jax.export``.
+
+    Parameters
+    ----------
+    device : str
+        Its name, such as ``NVIDIA H100 80GB HBM3``, or an architecture, such as ``sm_90``.
+
+    Raises
+    ------
+    DeviceError
+        It is not known; the message lists those that are.
+    """
+    before = getattr(_chosen, "info", None)
+    _chosen.info = info_of(known_devices.find(device))
+    jax.clear_caches()  # what was lowered for another device
+    try:
+        yield
+    finally:
+        _chosen.info = before
+        jax.clear_caches()
+
+
+def _device() -> DeviceInfo:
+    """Return the properties of the device that is lowered for."""
+    info: DeviceInfo | None = getattr(_chosen, "info", None)
+    if info is not None:
+        return info
+    try:
+        first = jax.local_devices(backend="cuda")[0]
+    except RuntimeError as error:
+        raise DeviceError(
+            "a product is lowered for CUDA and JAX has no CUDA device here, so nothing says which kernel is best. Name "
+            "the device: with fastsgemm.jax.lowering_for('NVIDIA H100 80GB HBM3'): ..."
+        ) from error
+    return info_of(first_use.open_device(first.local_hardware_id))
+
+
+class Call(NamedTuple):
+    """A launch as XLA sees it.
+
+    Attributes
+    ----------
+    name : str
+        Of the kernel.
+    opaque : bytes
+        See `fastsgemm.jax.launcher.description`.
+    operands : tuple of str
+        What it takes: names of `Base`, ``ALPHA`` or ``BETA``.
+    results : tuple of str
+        What it writes. Of those that are operands, too, the memory is the same.
+    """
+
+    name: str
+    opaque: bytes
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+
+    @property
+    def aliases(self) -> dict[int, int]:
+        """The number of each operand that is also a result, and that result's number."""
+        return {self.operands.index(name): i for i, name in enumerate(self.results) if name in self.operands}
+
+
+class Calls(NamedTuple):
+    """All calls of a product.
+
+    Attributes
+    ----------
+    calls : tuple of Call
+    workspace : int
+        In bytes.
+    """
+
+    calls: tuple[Call, ...]
+    workspace: int
+
+
+@lru_cache(maxsize=4096)
+def calls_of(
+    info: DeviceInfo, request: Request, metas: tuple[Meta, ...], alpha: float | None, beta: float | None
+) -> Calls:
+    """Return the calls of a product on such a device, with its kernels compiled.
+
+    Parameters
+    ----------
+    info : DeviceInfo
+    request : Request
+    metas : tuple of Meta
+        Of A, B and C.
+    alpha, beta : float or None
+        None: known when the program runs. Where beta is 0, there is no old C.
+    """
+    plan = make_plan(info, request, metas, (0, 0, 0))
+    case = Case(alpha, beta, plan.K)
+    there = {"A", "B"} if beta == 0.0 else {"A", "B", "C"}
+    calls = []
+    for launch in plan.launches:
+        if case.may_launch(launch):
+            calls.append(_call(info, launch, case, there))
+            there.update(calls[-1].results)
+    return Calls(tuple(calls), plan.workspace)
+
+
+def _call(info: DeviceInfo, launch: Launch, case: Case, there: set[str]) -> Call:
+    """Return the call of a launch; `there` is what has a value before it."""
+    written = [base.name for base in Base if any(write.matrix.address.base is base for write in launch.writes)]
+    used = [base.name for base in Base if any(matrix.address.base is base for matrix in launch.matrices)]
+    operands = [name for name in used if name in there] + scalars_used(launch, case)
+    pointers = [("" if name in written else name, False) for name in operands] + [(name, True) for name in written]
+    entry = Entry(launch, pointers, case)
+    spec, arch = launch.kernel, target(launch.kernel.file, info.arch)
+    machine = launcher.takes_machine_code
+    code = compiler.cubin(entry.text, spec.name, arch) if machine else compiler.ptx(entry.text, spec.name, arch)
+    opaque = launcher.description(
+        spec.name, code, info.arch, launch.grid, launch.threads, launch.shared_bytes, entry.arguments
+    )
+    return Call(spec.name, opaque, tuple(operands), tuple(written))
+
+
+def product(ctx: Any, values: dict[str, Any], labels: Labels, request: Request, alpha: Any, beta: Any) -> Any:
+    """Emit the calls of a product for CUDA, and return the value of the result.
+
+    Parameters
+    ----------
+    ctx : jax.interpreters.mlir.LoweringRuleContext
+        With one result.
+    values : dict
+        By name the value of A, B and, if there are any, of C, ALPHA and BETA, each with its `jax.core.ShapedArray`.
+    labels : Labels
+    request : Request
+    alpha, beta : float or None
+        See `calls_of`.
+    """
+    (out,) = ctx.avals_out
+    a, b = values["A"][1].shape, values["B"][1].shape
+    if 0 in out.shape:
+        return _zeros(ctx, out)
+    metas = contraction.metas(labels, a, b)
+    if metas is None:
+        labels = _with_one_order(ctx, values, labels)
+        metas = contraction.metas(labels, values["A"][1].shape, values["B"][1].shape)
+        assert metas is not None
+    calls = calls_of(_device(), request, metas, alpha, beta)
+    kinds = {"C": out.update(weak_type=False), "WORKSPACE": jax.core.ShapedArray((calls.workspace,), np.dtype(np.uint8))}
+    values = dict(values)
+    for call in calls.calls:
+        operands = [values[name] for name in call.operands]
+        results = [kinds[name] for name in call.results]
+        emitted = launcher.call(ctx, operands, results, call.aliases, call.name, call.opaque)
+        values.update({name: (value, kinds[name]) for name, value in zip(call.results, emitted, strict=True)})
+    return values["C"][0]
+
+
+def _with_one_order(ctx: Any, values: dict[str, Any], labels: Labels) -> Labels:
+    """Transpose the operands to where their summed labels are last in both, in one order."""
+    new = []
+    for name, of in (("A", labels.a), ("B", labels.b)):
+        value, aval = values[name]
+        wanted = "".join(label for label in of if label not in labels.summed) + labels.summed
+        axes = tuple(of.index(label) for label in wanted)
+        moved = aval.update(shape=tuple(aval.shape[axis] for axis in axes))
+        values[name] = (_traced(ctx, lambda x, axes=axes: jnp.transpose(x, axes), moved, (value, aval)), moved)
+        new.append(wanted)
+    return labels._replace(a=new[0], b=new[1])
+
+
+def _zeros(ctx: Any, out: Any) -> Any:
+    return _traced(ctx, lambda: jnp.zeros(out.shape, out.dtype), out)
+
+
+def _traced(ctx: Any, function: Any, out: Any, *operands: Any) -> Any:
+    """Emit what a function of JAX does, with one result."""
+    from jax.interpreters import mlir
+
+    ctx = ctx.replace(primitive=None, avals_in=[aval for _, aval in operands], avals_out=[out])
+    (value,) = mlir.lower_fun(function, multiple_results=False)(ctx, *[value for value, _ in operands])
+    return value
+
+
+def plan_of(device: str, subscripts: str, a: tuple[int, ...], b: tuple[int, ...], request: Request) -> Plan:
+    """Return what a product launches on a known device, for tests and explanations."""
+    metas = contraction.metas(contraction.labels_of(subscripts), a, b)
+    assert metas is not None
+    return make_plan(known_devices.find(device), request, metas, (0, 0, 0))

@@ -1,0 +1,293 @@
+"""`sgemm` in traced code: a primitive of JAX, which contracts A and B and adds beta * C.
+
+The primitive names the dimensions of its operands as `numpy.einsum` does, so its gradients and batches are itself with
+other names, and no operand is ever transposed for it. It is linear in A, in B and in C.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from fastsgemm.call import checks
+from fastsgemm.call.arrays import type_name
+from fastsgemm.call.arrays.base import wrong_dtype
+from fastsgemm.errors import DTypeError, OperandError, ScalarError, ShapeError
+from fastsgemm.jax import contraction, lowering
+from fastsgemm.jax.contraction import Labels
+from fastsgemm.request import Request, resolve
+
+primitive = Primitive("fastsgemm")
+
+
+def sgemm(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, out: Any = None) -> Any:
+    """Do what `fastsgemm.sgemm` does, where an operand, alpha or beta is traced.
+
+    Parameters
+    ----------
+    request : Request
+    A, B, C, out : array of JAX or NumPy, or None
+        Of `out` only the shape matters, because arrays of JAX are immutable.
+    alpha, beta : float, or array of JAX of shape ()
+        Numbers are float32 already; arrays are rounded to float32.
+
+    Raises
+    ------
+    DTypeError, ShapeError, ScalarError, ScalarRangeError
+        As of `fastsgemm.sgemm`.
+    """
+    named = {"A": A, "B": B, "C": C, "out": out}
+    A, B, C, out = (None if x is None else _array(name, x) for name, x in named.items())
+    shape = checks.result_shape(A.shape, B.shape, None if C is None or out is not None else C.shape)
+    if out is not None:
+        checks.exact_shape("out", out.shape, shape)
+    numbers = [_scalar(name, x) for name, x in (("alpha", alpha), ("beta", beta))]
+    if C is None or (isinstance(numbers[1], float) and numbers[1] == 0.0):
+        if C is None and not isinstance(numbers[1], float):
+            raise ScalarError("beta is traced, so it may not be 0, and C is not given; pass C to accumulate into it")
+        C, numbers[1] = None, 0.0
+    elif C.shape != shape:
+        try:
+            C = jnp.broadcast_to(C, shape)
+        except ValueError:
+            checks.result_shape(A.shape, B.shape, shape, C.shape, "out")  # it says so
+    subscripts, A, B = _without_broadcasting(A, B)
+    return bind(subscripts, request, A, B, *numbers, C)
+
+
+def _array(name: str, x: Any) -> Any:
+    """Return an operand as an array of JAX, after checking its dtype and that its shape is known."""
+    if not isinstance(x, jax.Array | np.ndarray):
+        raise OperandError(
+            f"{name} must be an array of JAX or NumPy where another operand is traced by JAX, got {type_name(x)}"
+        )
+    if x.dtype != np.float32:
+        raise wrong_dtype(x.dtype)(name)
+    if not all(isinstance(extent, int) for extent in x.shape):
+        raise ShapeError(
+            f"{name} has the symbolic shape {x.shape}, and a kernel is chosen and compiled for sizes that are known: "
+            "export the function once for each shape that you need, or pad to one"
+        )
+    return jnp.asarray(x)
+
+
+def _scalar(name: str, x: Any) -> Any:
+    """Return alpha or beta: a float, or an array of shape () of float32."""
+    if isinstance(x, float):
+        return x
+    if x.shape != ():
+        raise ScalarError(f"{name} must be a number or have shape (), got shape {x.shape}")
+    if not (jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)):
+        raise ScalarError(f"{name} must be a real number, got dtype {x.dtype}")
+    return x.astype(np.float32)
+
+
+def _without_broadcasting(A: Any, B: Any) -> tuple[str, Any, Any]:
+    """Return the subscripts of ``A @ B``, and both without the dimensions of 1 along which they are broadcast."""
+    labels = contraction.labels_of(contraction.of_matmul(A.ndim, B.ndim))
+    sizes = [dict(zip(of, x.shape, strict=True)) for of, x in ((labels.a, A), (labels.b, B))]
+    dropped = [
+        {label for label in labels.batch if own[label] == 1 != other[label]} for own, other in (sizes, sizes[::-1])
+    ]
+    a, b = (
+        "".join(label for label in of if label not in out)
+        for of, out in zip((labels.a, labels.b), dropped, strict=True)
+    )
+    A, B = (
+        lax.squeeze(x, [of.index(label) for label in out]) if out else x
+        for x, of, out in zip((A, B), (labels.a, labels.b), dropped, strict=True)
+    )
+    return contraction.spelled(labels._replace(a=a, b=b)), A, B
+
+
+def bind(subscripts: str, request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any = None) -> Any:
+    """Return alpha * (the contraction of A and B) + beta * C.
+
+    Parameters
+    ----------
+    subscripts : str
+        See `fastsgemm.jax.contraction`.
+    request : Request
+    A, B : array
+    alpha, beta : float or array of shape ()
+    C : array, optional
+        Of the result's shape. None if beta is 0.
+    """
+    operands = [A, B, *([] if C is None else [C]), *[x for x in (alpha, beta) if not isinstance(x, float)]]
+    static = {name: x if isinstance(x, float) else None for name, x in (("alpha", alpha), ("beta", beta))}
+    return primitive.bind(*_varying_alike(operands), subscripts=subscripts, request=request, **static)
+
+
+def _varying_alike(operands: list[Any]) -> list[Any]:
+    """Return the operands as ``shard_map`` wants them: all vary over the axes over which one does."""
+    axes = [getattr(jax.typeof(x), "vma", None) or frozenset() for x in operands]
+    every = frozenset().union(*axes)
+    return [
+        x if own == every else lax.pcast(x, tuple(sorted(every - own, key=str)), to="varying")
+        for x, own in zip(operands, axes, strict=True)
+    ]
+
+
+def _named(operands: tuple[Any, ...], alpha: float | None, beta: float | None) -> dict[str, Any]:
+    """Return the operands of the primitive by name: A, B and, where there are such, C, ALPHA and BETA."""
+    names = ["A", "B"] + ["C"] * (beta != 0.0) + ["ALPHA"] * (alpha is None) + ["BETA"] * (beta is None)
+    return dict(zip(names, operands, strict=True))
+
+
+def _again(operands: dict[str, Any], subscripts: str, request: Request, alpha: Any, beta: Any) -> Any:
+    """Bind the primitive with other operands."""
+    alpha, beta = operands.get("ALPHA", alpha), operands.get("BETA", beta)
+    return bind(subscripts, request, operands["A"], operands["B"], alpha, beta, operands.get("C"))
+
+
+def _numbers(labels: Labels) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """Return the dimension numbers of ``lax.dot_general``."""
+    return tuple(
+        tuple(tuple(of.index(label) for label in which) for of in (labels.a, labels.b))
+        for which in (labels.summed, labels.batch)
+    )
+
+
+def _abstract(*avals: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None) -> Any:
+    del request, alpha, beta
+    labels = contraction.labels_of(subscripts)
+    # What of a type is not shape and dtype, such as over which axes of a mesh it varies, is as of JAX's own products.
+    as_jax = partial(
+        lax.dot_general, dimension_numbers=_numbers(labels), precision=lax.Precision.HIGHEST,
+        preferred_element_type=np.float32,
+    )  # fmt: skip
+    order = labels.batch + "".join(label for label in labels.a if label in labels.rows)
+    order += "".join(label for label in labels.b if label in labels.columns)
+    axes = tuple(order.index(label) for label in labels.c)
+    typed: Any = jax.make_jaxpr(lambda a, b: lax.transpose(as_jax(a, b), axes))(*avals[:2])
+    return typed.out_avals[0]
+
+
+def _compute(*operands: Any, **how: Any) -> Any:
+    return _jitted(*operands, **how)
+
+
+@partial(jax.jit, static_argnames=("subscripts", "request", "alpha", "beta"))
+def _jitted(*operands: Any, **how: Any) -> Any:
+    return primitive.bind(*operands, **how)
+
+
+def _reference(
+    *operands: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None
+) -> Any:
+    """Return the product by JAX itself, for devices that are not CUDA's."""
+    del request
+    given = _named(operands, alpha, beta)
+    product = jnp.einsum(subscripts, given["A"], given["B"], precision=lax.Precision.HIGHEST)
+    alpha, beta = given.get("ALPHA", alpha), given.get("BETA", beta)
+    result = jnp.where(alpha == 0.0, jnp.zeros_like(product), alpha * product)
+    if "C" not in given:
+        return result
+    return jnp.where(beta == 0.0, result, result + beta * given["C"])
+
+
+def _on_cuda(
+    ctx: Any, *operands: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None
+) -> Any:
+    values = _named(tuple(zip(operands, ctx.avals_in, strict=True)), alpha, beta)
+    return [lowering.product(ctx, values, contraction.labels_of(subscripts), request, alpha, beta)]
+
+
+def _of_derivative(request: Request) -> Request:
+    """Return the request for a product that a derivative needs: a rung and a config are of the given product alone."""
+    return resolve(precision=request.precision, batch_invariant=request.batch_invariant)
+
+
+def _tangent(
+    primals: tuple[Any, ...], tangents: tuple[Any, ...], *, subscripts: str, request: Request, alpha: Any, beta: Any
+) -> Any:
+    result = primitive.bind(*primals, subscripts=subscripts, request=request, alpha=alpha, beta=beta)
+    of = _named(primals, alpha, beta)
+    moved = {name: x for name, x in _named(tangents, alpha, beta).items() if type(x) is not ad.Zero}
+    request = _of_derivative(request)
+    factor, addend = of.get("ALPHA", alpha), of.get("BETA", beta)
+    parts = [
+        bind(subscripts, request, *[moved[name] if name == which else of[name] for name in "AB"], factor, 0.0)
+        for which in "AB"
+        if which in moved
+    ]
+    if "ALPHA" in moved:
+        parts.append(moved["ALPHA"] * bind(subscripts, request, of["A"], of["B"], 1.0, 0.0))
+    if "C" in moved:
+        parts.append(addend * moved["C"])
+    if "BETA" in moved:
+        parts.append(moved["BETA"] * of["C"])
+    if not parts:
+        return result, ad.Zero.from_primal_value(result)
+    return result, sum(parts[1:], parts[0])
+
+
+def _transposed(
+    cotangent: Any, *operands: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None
+) -> Any:
+    """Return the cotangents of the operands, of which A or B is unknown, and C if there is one."""
+    out: list[Any] = [None for _ in operands]
+    if type(cotangent) is ad.Zero:
+        return out
+    given = _named(operands, alpha, beta)
+    names = [*given]
+    labels = contraction.labels_of(subscripts)
+    factor = given.get("ALPHA", alpha)
+    request = _of_derivative(request)
+    if ad.is_undefined_primal(given["A"]):
+        back = contraction.spelled(Labels(labels.c, labels.b, labels.a))
+        out[0] = bind(back, request, cotangent, given["B"], factor, 0.0)
+    if ad.is_undefined_primal(given["B"]):
+        back = contraction.spelled(Labels(labels.a, labels.c, labels.b))
+        out[1] = bind(back, request, given["A"], cotangent, factor, 0.0)
+    if "C" in given and ad.is_undefined_primal(given["C"]):
+        out[names.index("C")] = given.get("BETA", beta) * cotangent
+    return out
+
+
+def _batched(
+    operands: tuple[Any, ...], dims: tuple[Any, ...], *, subscripts: str, request: Request, alpha: Any, beta: Any
+) -> Any:
+    """The rule of ``jax.vmap``: one more label, of the batch or of the rows or columns of the one operand that has it."""
+    given, at = _named(operands, alpha, beta), _named(dims, alpha, beta)
+    how = {"subscripts": subscripts, "request": request, "alpha": alpha, "beta": beta}
+    if any(at.get(name) is not None for name in ("ALPHA", "BETA")) or (at["A"] is None and at["B"] is None):
+        return _one_after_the_other(operands, dims, **how)
+    labels, new = contraction.labels_of(subscripts), contraction.fresh(subscripts)
+    of_a, of_b = (
+        of if at[name] is None else of[: at[name]] + new + of[at[name] :]
+        for name, of in (("A", labels.a), ("B", labels.b))
+    )
+    whole = Labels(of_a, of_b, new + labels.c)
+    if "C" in given:
+        size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
+        dim = at["C"]
+        old = given["C"]
+        given["C"] = jnp.broadcast_to(old, (size, *old.shape)) if dim is None else jnp.moveaxis(old, dim, 0)
+    return _again(given, contraction.spelled(whole), request, alpha, beta), 0
+
+
+def _one_after_the_other(operands: tuple[Any, ...], dims: tuple[Any, ...], **how: Any) -> Any:
+    """Multiply for each index of a batch, where alpha or beta has one; a launch has one alpha and one beta."""
+    batched = {i: jnp.moveaxis(x, d, 0) for i, (x, d) in enumerate(zip(operands, dims, strict=True)) if d is not None}
+
+    def one(each: dict[int, Any]) -> Any:
+        return primitive.bind(*[each.get(i, x) for i, x in enumerate(operands)], **how)
+
+    return lax.map(one, batched), 0
+
+
+primitive.def_impl(_compute)
+primitive.def_abstract_eval(_abstract)
+ad.primitive_jvps[primitive] = _tangent
+ad.primitive_transposes[primitive] = _transposed
+batching.primitive_batchers[primitive] = _batched
+mlir.register_lowering(primitive, mlir.lower_fun(_reference, multiple_results=False))
+mlir.register_lowering(primitive, _on_cuda, platform="cuda")

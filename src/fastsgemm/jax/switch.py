@@ -1,0 +1,246 @@
+"""The switch: while it is on, float32 products that JAX lowers for CUDA are fastsgemm's.
+
+There is one for the whole process, because JAX has one table of lowerings. What JAX had lowered before is dropped when
+the switch is turned, and lowered anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.interpreters import mlir
+
+from fastsgemm.errors import MissingExtraError
+from fastsgemm.jax import contraction, lowering
+from fastsgemm.jax.contraction import Labels
+from fastsgemm.jax.report import Line, Report
+from fastsgemm.problem import MAX_EXTENT
+from fastsgemm.request import Request, resolve
+
+_Preset = lax.DotAlgorithmPreset
+_HIGHEST = (lax.Precision.HIGHEST, lax.Precision.HIGHEST)
+_FLOAT32 = {"F32_F32_F32"}
+_SPLIT = {"BF16_BF16_F32_X9", "TF32_TF32_F32_X3"}  # what precision fp16x3 is for
+_PRESETS = {name: getattr(_Preset, name) for name in _FLOAT32 | _SPLIT if hasattr(_Preset, name)}
+
+
+class Switch:
+    """One period during which JAX's products are replaced; `enable` and `enabled` return it.
+
+    Attributes
+    ----------
+    precision : str
+    batch_invariant : bool
+    """
+
+    def __init__(self, precision: str, batch_invariant: bool) -> None:
+        self.request: Request = resolve(precision=precision, batch_invariant=batch_invariant)
+        self.precision, self.batch_invariant = self.request.precision, self.request.batch_invariant
+        self._counts: dict[tuple[str, str], list[int]] = {}
+
+    def report(self) -> Report:
+        """Return what was replaced and what was passed on so far.
+
+        Returns
+        -------
+        Report
+        """
+        return Report(Line(problem, *counted, reason) for (problem, reason), counted in self._counts.items())
+
+    def _count(self, problem: str, flops: int, reason: str) -> None:
+        counted = self._counts.setdefault((problem, reason), [0, 0])
+        counted[0] += 1
+        counted[1] += flops
+
+    def __repr__(self) -> str:
+        how = f"precision {self.precision!r}" + (", batch-invariant" if self.batch_invariant else "")
+        return f"<Switch {'on' if self is _current else 'off'}: {how}>"
+
+
+_lock = threading.RLock()
+_current: Switch | None = None
+_last: Switch | None = None
+_original: Any = None  # JAX's own lowering for CUDA; None before the first switch
+
+
+def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
+    """Make the float32 products that JAX lowers for CUDA run on fastsgemm, in the whole process.
+
+    Replaced is ``lax.dot_general`` of float32 arrays where the program asks for float32, and with it ``jnp.dot``,
+    ``matmul``, ``einsum``, ``tensordot``, the layers of neural networks, and the gradients of all these. A program asks
+    for float32 by precision "highest", as an argument or as ``jax_default_matmul_precision``, or by the algorithm
+    ``F32_F32_F32``. JAX's default on these devices is TF32, and stays so.
+
+    Parameters
+    ----------
+    precision : str
+        ``"ieee"`` or ``"fp16x3"``, as of `fastsgemm.sgemm`. With "fp16x3", the algorithms ``BF16_BF16_F32_X9`` and
+        ``TF32_TF32_F32_X3`` are replaced, too.
+    batch_invariant : bool
+        As of `fastsgemm.sgemm`. Precision "ieee" only.
+
+    Returns
+    -------
+    Switch
+
+    Raises
+    ------
+    PrecisionError
+        There is no such precision, or it is not batch-invariant.
+    MissingExtraError
+        This version of JAX does not have its lowerings where they are known to be.
+
+    Notes
+    -----
+    What was lowered before is lowered anew: the caches of JAX are cleared. Programs that the caller holds in compiled
+    form (``jax.jit(f).lower(...).compile()``) keep what they have.
+
+    A product in a program that XLA partitions over several devices (``jax.jit`` with shardings) is passed on, because
+    XLA would gather the operands of a kernel that it does not know. Inside of ``jax.shard_map`` it is replaced.
+    """
+    new = Switch(precision, batch_invariant)
+    _turn(new)
+    return new
+
+
+def disable() -> None:
+    """Let JAX lower its products as before. Nothing happens if the switch is off."""
+    _turn(None)
+
+
+@contextmanager
+def enabled(precision: str = "ieee", batch_invariant: bool = False) -> Iterator[Switch]:
+    """Do `enable` for a block of code; afterwards, what held before it holds again.
+
+    It concerns all threads meanwhile, so blocks of several threads must not overlap.
+
+    Parameters
+    ----------
+    precision, batch_invariant
+        See `enable`.
+
+    Yields
+    ------
+    Switch
+
+    Raises
+    ------
+    PrecisionError, MissingExtraError
+        See `enable`.
+    """
+    before = _current
+    new = enable(precision, batch_invariant)
+    try:
+        yield new
+    finally:
+        _turn(before)
+
+
+def report() -> Report:
+    """Return what the switch, which may be off by now, replaced and passed on since it was last turned on.
+
+    Returns
+    -------
+    Report
+        Without lines if the switch has never been on.
+    """
+    return Report(()) if _last is None else _last.report()
+
+
+def _turn(new: Switch | None) -> None:
+    global _current, _last, _original
+    with _lock:
+        if new is _current:
+            return
+        if _original is None:
+            _original = _lowering_of_jax()
+            mlir.register_lowering(lax.dot_general_p, _lower, platform="cuda")
+        _current = new
+        _last = new or _last
+        jax.clear_caches()
+
+
+def _lowering_of_jax() -> Any:
+    """Return the rule by which JAX lowers ``dot_general`` for CUDA."""
+    tables = [getattr(mlir, "_platform_specific_lowerings", {}).get("cuda", {}), getattr(mlir, "_lowerings", {})]
+    entry = next((table[lax.dot_general_p] for table in tables if lax.dot_general_p in table), None)
+    if entry is None:
+        raise MissingExtraError(
+            f"fastsgemm.jax.enable does not know where JAX {jax.__version__} has its lowerings, so nothing could be "
+            "passed on. Call fastsgemm.sgemm instead, or install another version of JAX"
+        )
+    return getattr(entry, "rule", entry)
+
+
+def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
+    """Lower a ``dot_general`` for CUDA."""
+    switch = _current
+    if switch is None:
+        return _original(ctx, a, b, **parameters)
+    avals = ctx.avals_in
+    reason = _reason(ctx, switch, parameters["precision"])
+    if any(aval.dtype != np.float32 for aval in (*avals, *ctx.avals_out)):
+        switch._count(" and ".join(str(aval.dtype) for aval in avals), 0, "not float32")
+        return _original(ctx, a, b, **parameters)
+    shapes = [aval.shape for aval in avals]
+    if not all(isinstance(extent, int) for shape in shapes for extent in shape):
+        switch._count("symbolic shapes", 0, "symbolic shapes")
+        return _original(ctx, a, b, **parameters)
+    subscripts = contraction.of_dot_general(len(shapes[0]), len(shapes[1]), parameters["dimension_numbers"])
+    labels = contraction.labels_of(subscripts)
+    reason = reason or _of_shapes(labels, shapes)
+    flops = contraction.flops(labels, *shapes)
+    switch._count(f"{subscripts} of {shapes[0]} and {shapes[1]}", flops, reason)
+    if reason:
+        return _original(ctx, a, b, **parameters)
+    values = {"A": (a, avals[0]), "B": (b, avals[1])}
+    return [lowering.product(ctx, *_as_they_lie(values, labels), switch.request, 1.0, 0.0)]
+
+
+def _reason(ctx: Any, switch: Switch, precision: Any) -> str:
+    """Return why a product of this precision, in this program, is passed on; empty if it is not."""
+    algorithm = next((name for name, preset in _PRESETS.items() if precision == preset), None)
+    if precision not in (_HIGHEST, lax.Precision.HIGHEST) and algorithm not in _FLOAT32:
+        if algorithm is None:
+            return "another precision was asked for"
+        if switch.precision != "fp16x3":
+            return f"{algorithm} was asked for, which precision fp16x3 replaces"
+    context = ctx.module_context.axis_context
+    manual = getattr(context, "manual_axes", None)
+    if manual is None and getattr(context, "num_devices", 1) > 1:
+        return "XLA partitions the program; use jax.shard_map"
+    if manual is not None and manual != frozenset(context.mesh.axis_names):
+        return "XLA partitions the program over axes that are not manual"
+    return ""
+
+
+def _of_shapes(labels: Labels, shapes: list[tuple[int, ...]]) -> str:
+    if 0 in (*shapes[0], *shapes[1]):
+        return "an empty operand"
+    if max((1, *shapes[0], *shapes[1])) > MAX_EXTENT:
+        return f"an extent above {MAX_EXTENT}"
+    return "" if labels.a and labels.b else "an operand that is a number"
+
+
+def _as_they_lie(values: dict[str, Any], labels: Labels) -> tuple[dict[str, Any], Labels]:
+    """Return the operands before the transpositions that JAX has just lowered, and their labels.
+
+    XLA finds them in its own products, but not in ours, and would copy the operands.
+    """
+    spelled = {"A": labels.a, "B": labels.b}
+    values = dict(values)
+    for name, (value, aval) in values.items():
+        owner = getattr(value, "owner", None)
+        if getattr(owner, "name", "") == "stablehlo.transpose":
+            axes = [int(axis) for axis in owner.attributes["permutation"]]  # type: ignore[union-attr]
+            back = [axes.index(d) for d in range(len(axes))]
+            spelled[name] = "".join(spelled[name][d] for d in back)
+            before = aval.update(shape=tuple(aval.shape[d] for d in back))
+            values[name] = (owner.operands[0], before)  # type: ignore[union-attr]
+    return values, labels._replace(a=spelled["A"], b=spelled["B"])
