@@ -105,7 +105,7 @@ class Torch(Library):
         return any(self._fault(x) in (LEARNED, TANGENT) or self._is_wrapped(x) for x in tensors)
 
     def _is_wrapped(self, x: Any) -> bool:
-        """Return whether a transform of PyTorch (vmap, jvp, functionalize) is active and has taken a tensor's memory."""
+        """Return whether an active transform of PyTorch (vmap, jvp, functionalize) has taken a tensor's memory."""
         if not self._torch._C._are_functorch_transforms_active():
             return False
         try:
