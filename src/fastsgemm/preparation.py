@@ -210,12 +210,12 @@ def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any) -> list[Problem]:
 def _extents(name: str, values: Any) -> list[int]:
     """Return the extents that a caller gives, one more than is allowed at most."""
     several = isinstance(values, Iterable) and not isinstance(values, str)
-    found = []
+    extents = []
     for value in islice(values, MOST_PROBLEMS + 1) if several else (values,):
         if not hasattr(value, "__index__"):
             raise ArgumentError(f"{name} must be an int from 1 to {MAX_EXTENT} or an iterable of them, got {value!r}")
-        found.append(int(value.__index__()))
-    return found
+        extents.append(int(value.__index__()))
+    return extents
 
 
 def kernels_of(

@@ -48,8 +48,8 @@ def library(x: Any) -> Library:
     OperandError
         It is an array of a class that redefines operations or has a mask, or its protocol returns nonsense.
     """
-    found = by_type.get(type(x))
-    return _other(x) if found is None else found
+    known = by_type.get(type(x))
+    return _library_of_other(x) if known is None else known
 
 
 def is_traced(*operands: Any) -> bool:
@@ -63,14 +63,14 @@ def is_traced(*operands: Any) -> bool:
     return all(x is None or isinstance(x, sys.modules["torch"].Tensor) for x in operands)
 
 
-def _other(x: Any) -> Library:
+def _library_of_other(x: Any) -> Library:
     cls = type(x)
-    found = _by_other_type.get(cls)
-    if found is None:
-        found = _recognise(x)
-        known = by_type if _is_of_library(cls) else _by_other_type
-        known[cls] = found
-    return found
+    known = _by_other_type.get(cls)
+    if known is None:
+        known = _recognise(x)
+        table = by_type if _is_of_library(cls) else _by_other_type
+        table[cls] = known
+    return known
 
 
 def _is_of_library(cls: type) -> bool:
