@@ -236,9 +236,9 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: floa
     target = C if out is None else out
     lead = A if target is None else target
     library = arrays.library(lead)
-    if stream is None and out is None and not any(split) and _is_differentiable(request):
-        if library.is_tracked(A, B, C):
-            return _through_dispatcher(request, A, B, C, alpha, beta)
+    ordinary = stream is None and out is None and not any(split) and _is_differentiable(request)
+    if ordinary and library.is_tracked(A, B, C):
+        return _through_dispatcher(request, A, B, C, alpha, beta)
     library.check_eager()
     ordinal = library.device_of(lead)
     if any(split) or out is not None:
@@ -278,8 +278,8 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: floa
                 each.require(name, meta[0])
                 if each.ready_on(gpu, handle):
                     waited.append(each)
-        of_a_and_b = tuple([0 if each is None else each.address for each in split])
-        multiply(gpu, handle, request, operands, alpha, beta, of_a_and_b)
+        split_a, split_b = (0 if each is None else each.address for each in split)
+        multiply(gpu, handle, request, operands, alpha, beta, (split_a, split_b))
         if waited or not at_home:
             gpu.keep_alive(handle, (A, B, C, result, *waited))
         if result is not target:

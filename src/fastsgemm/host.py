@@ -70,11 +70,11 @@ def _numpy(x: Any, name: str) -> np.ndarray:
     ordinal = library.device_of(x)
     if ordinal != HOST:
         checks.one_device({"an operand": "the host", name: f"cuda:{ordinal}"})
-    found = library.to_numpy(x, name)
-    fault = arrays.host_fault(found)
+    values = library.to_numpy(x, name)
+    fault = arrays.host_fault(values)
     if fault is not None:
         raise fault(name)
-    return found
+    return values
 
 
 def _strides(x: np.ndarray) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import islice, product
@@ -14,8 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fastsgemm import device as devices
-from fastsgemm.call.arrays import Meta
-from fastsgemm.call.product import make_plan
+from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceTraits, Gpu
 from fastsgemm.errors import ArgumentError, PrecisionError, ShapeError
 from fastsgemm.geometry import variants
@@ -159,7 +158,7 @@ def prepare(
             with naming_others():
                 gpu = first_use.open_device(devices.ordinal(device))
             needed = kernels_of(gpu, request, problems, source, bar)
-            _load(gpu, needed, bar)
+            load(gpu, needed, bar)
             name, loaded = gpu.name, True
     finally:
         bar.end()
@@ -211,12 +210,12 @@ def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any) -> list[Problem]:
 def _extents(name: str, values: Any) -> list[int]:
     """Return the extents that a caller gives, one more than is allowed at most."""
     several = isinstance(values, Iterable) and not isinstance(values, str)
-    found = []
+    extents = []
     for value in islice(values, MOST_PROBLEMS + 1) if several else (values,):
         if not hasattr(value, "__index__"):
             raise ArgumentError(f"{name} must be an int from 1 to {MAX_EXTENT} or an iterable of them, got {value!r}")
-        found.append(int(value.__index__()))
-    return found
+        extents.append(int(value.__index__()))
+    return extents
 
 
 def kernels_of(
@@ -236,21 +235,19 @@ def kernels_of(
     needed: dict[KernelSpec, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
-        metas = _metas(problem, source)
-        for launch in make_plan(device, request, metas, (0,) * len(metas)).launches:
+        for launch in plan_of(device, request, _operands(problem, source)).launches:
             needed.setdefault(launch.kernel, launch.shared_bytes)
         bar.step()
     return needed
 
 
-def _metas(problem: Problem, source: str) -> list[Meta]:
-    """Return what a call knows of dense A, B, C and, if there is one, the source."""
-    lying: list[Lying] = list(variants.dense(problem))
-    sources = {"matrix": lying[2], "row": ((problem.N,), (1,)), "column": ((problem.M, 1), (1, 1))}
-    if source:
-        lying.append(sources[source])
-    # On the first device, without a fault, not read-only.
-    return [(shape, strides, 0, None, False) for shape, strides in lying]
+def _operands(problem: Problem, source: str) -> list[Lying]:
+    """Return shape and strides of dense A, B, C and, if there is one, the source."""
+    a, b, c = variants.dense(problem)
+    sources: dict[str, list[Lying]] = {
+        "": [], "matrix": [c], "row": [((problem.N,), (1,))], "column": [((problem.M, 1), (1, 1))],
+    }  # fmt: skip
+    return [a, b, c, *sources[source]]
 
 
 def compiled(needed: Iterable[KernelSpec], arch: str, bar: Bar) -> Iterator[tuple[KernelSpec, bytes]]:
@@ -267,7 +264,8 @@ def compiled(needed: Iterable[KernelSpec], arch: str, bar: Bar) -> Iterator[tupl
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _load(gpu: Gpu, needed: dict[KernelSpec, int], bar: Bar) -> None:
+def load(gpu: Gpu, needed: Mapping[KernelSpec, int], bar: Bar) -> None:
+    """Compile and load what is missing of some kernels, each with its dynamic shared memory in bytes."""
     missing = [each for each in needed if each not in gpu.kernels]
     switched = gpu.enter()
     try:

@@ -10,14 +10,16 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
+from msgspec import structs
 
 from fastsgemm import Fp16x3Config, PipelinedConfig, SkinnyConfig, device, rungs, split
 from fastsgemm.call.arrays import DeviceArray
-from fastsgemm.call.product import multiply
+from fastsgemm.call.driver import multiply
 from fastsgemm.config import Fp16x3MmaConfig
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
+from fastsgemm.request import resolve
 from fastsgemm.rungs import IEEE
 from fastsgemm.tuning.evaluator import Lent
 
@@ -97,8 +99,10 @@ def wrong(gpu, values, stored, alpha, beta, rung, config=None, presplit=False):
     C = DeviceArray(c.shape, gpu, LEGACY_STREAM)
     if beta:
         C.upload(c)  # else it stays uninitialised: initcheck sees whether it is read
-    splits = {"split_a": split(Lent(A, view_a[1]), "A"), "split_b": split(Lent(B, view_b[1]), "B")} if presplit else {}
-    multiply(gpu, LEGACY_STREAM, view_a, view_b, C.view, alpha, beta, rung, config, **splits)
+    splits = (split(Lent(A, view_a[1]), "A"), split(Lent(B, view_b[1]), "B")) if presplit else ()
+    request = structs.replace(resolve(rung, config), split=(presplit, presplit))
+    addresses = tuple(one.address for one in splits) or (0, 0)
+    multiply(gpu, LEGACY_STREAM, request, (view_a, view_b, C.view), alpha, beta, addresses)
     out = np.empty(c.shape, np.float32)
     C.download(out)
     for array in (A, B, C):

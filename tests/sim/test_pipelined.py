@@ -468,6 +468,7 @@ def test_nor_with_three_stages(what, fragments, monkeypatch):
 
 def left_out(config, pattern, instead, count, numbers, monkeypatch):
     """Replace those of these numbers in turn, of `count` in the source, and see that it matters."""
+
     def races(tiles, peel):
         monkeypatch.setattr(database, "fitted", lambda arch: Fitted(peeled_tiles=tiles if peel else 0))
         A, B, _ = operands(config.BM, config.BN + 3, tiles * config.BK + 3)

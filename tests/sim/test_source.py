@@ -9,7 +9,6 @@ import pytest
 import fastsgemm
 from fastsgemm import PipelinedConfig, SkinnyConfig, rungs
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, SkinnyInOrderConfig
-from fastsgemm.jit import source
 from fastsgemm.sim import Machine, sgemm
 from fastsgemm.sim.errors import GlobalAccessError
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastsgemm.bench.problem_sets import Sample, size_class
-from fastsgemm.call.product import make_plan
+from fastsgemm.call.product import plan_of
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.gemm import sgemm
 from fastsgemm.heuristics import selection
@@ -130,9 +130,6 @@ def standard_error(times: Sequence[float]) -> float:
 
 def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     """Compile the kernels of `samples` into the cache on all cores, and return their number."""
-    wanted = set()
-    for sample in samples:
-        metas = [(shape, strides, 0, None, False) for shape, strides in sample.operands]
-        wanted.update(launch.kernel for launch in make_plan(gpu, PLAIN, metas, (0, 0, 0)).launches)
+    wanted = {launch.kernel for sample in samples for launch in plan_of(gpu, PLAIN, sample.operands).launches}
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
         return len(list(pool.map(lambda one: kernel.cubin(one, gpu.arch), wanted)))

@@ -75,6 +75,7 @@ def multiply(
     split : (int, int)
         The addresses of A and B as pairs of FP16 numbers, where they were split before.
     """
+    key: tuple[Any, ...]
     if len(operands) == 3:
         (pa, a), (pb, b), (pc, c) = operands
         ps, key = 0, (request, a, b, c, pa & 15, pb & 15, pc & 15)
@@ -258,9 +259,7 @@ class LoadedPlan:
         self._bounds = tuple(bounds if source else [*bounds, 0, 0])
         # Of workspace, in the order of `_CASES`.
         working = [launch for launch in plan.launches if _uses_workspace(launch)] if plan.workspace else []
-        self._sizes = [
-            plan.workspace if any(launch.when.holds(*case) for launch in working) else 0 for case in _CASES
-        ]
+        self._sizes = [plan.workspace if any(launch.when.holds(*case) for launch in working) else 0 for case in _CASES]
         # A call takes one out, or makes one where there is none, and puts it back. `list.pop` is atomic, so no other
         # thread has it meanwhile. The driver has copied the arguments when a launch returns.
         self._spare = [StreamLaunches(gpu, plan, self._kernels)]

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from fastsgemm.call import packing
 from fastsgemm.call.dispatch import Share
-from fastsgemm.call.plan import Draft, Scalar, When, Write, beta_read
+from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.batch import Batch, BatchAndSource
+from fastsgemm.geometry.batch import BatchAndSource
 from fastsgemm.geometry.layout import ITEM, Pair, row_major
 from fastsgemm.geometry.matrix import Matrix
 from fastsgemm.geometry.variants import Call, Operand
@@ -86,43 +86,42 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
     """
     rung, config = share.rung, share.config
     call = variants.call_with_swap_ab(rung, call)
+    if call.swap_ab:
+        a, b = b, a
     problem = call.problem
-    (parts, chunk), M, N = grid.split(config, problem.K), np.int32(problem.M), np.int32(problem.N)
+    parts, chunk = grid.split(config, problem.K)
+    M, N, parts_apart = np.int32(problem.M), np.int32(problem.N), problem.M * problem.N
     variant = variants.variant_for(rung, call, config, database.fitted(draft.traits.arch).peeled_tiles)
-    kernel = rung_spec(rung, config, variant)
     blocks = (grid.blocks(config, problem), *call.batch.grid)
-    more = {"shared_bytes": config.shared_bytes, "early": early}
-    parts_apart = problem.M * problem.N
-    of_parts: tuple[int | np.int32, ...] = ()
+    last: Argument = call.batch if call.source is None else BatchAndSource(call.batch, call.source)
+    alpha: Argument = Scalar.ALPHA
+    beta: Argument = Scalar.BETA
+    written, ldc = Write(c, reads=beta_read(call.source)), call.ldc
+    if parts > 1:  # alpha and beta are for the sum
+        alpha, beta, ldc = _ONE, _ZERO, problem.N
+        count = parts * parts_apart * call.batch.count
+        sums = Matrix(draft.reserve(ITEM * count, "the partial sums of split-K"), (count,), (1,), name="partial sums")
+        sums_apart = row_major(call.batch.extents, size=parts * parts_apart)
+        written, last = Write(sums), replace(call.batch, c=sums_apart)
+    of_parts: list[Argument] = []
     if rung.splits:
-        chains = (np.int32(grid.chain(config, problem.K)),) if isinstance(config, PipelinedConfig) else ()
-        of_parts = (np.int32(chunk), parts_apart, *chains)
-    factors = (*((b, a) if call.swap_ab else (a, b)),)
-    ab = (factors[0], call.lda, factors[1], call.ldb)
-    if parts == 1:
-        arguments = (
-            M, N, Scalar.STEPS, Scalar.ALPHA, *ab, Scalar.BETA, c, call.ldc, *of_parts, _last(call.batch, call)
+        of_parts = [np.int32(chunk), parts_apart]
+        if isinstance(config, PipelinedConfig):
+            of_parts.append(np.int32(grid.chain(config, problem.K)))
+    draft.add(
+        rung_spec(rung, config, variant), blocks, config.threads,
+        (M, N, Scalar.STEPS, alpha, a, call.lda, b, call.ldb, beta, written.matrix, ldc, *of_parts, last),
+        writes=(written,), shared_bytes=config.shared_bytes, early=early,
+    )  # fmt: skip
+    if parts > 1:
+        batch = replace(call.batch, a=sums_apart)
+        adders, threads = grid.reduction_blocks(problem.M, problem.N, parts, in_order=config.segment > 0)
+        draft.add(
+            helper_spec("reduce_segments" if config.segment else "reduce_parts", int(call.source is not None)),
+            (adders, *blocks[1:]), threads,
+            (
+                M, N, np.int32(parts), sums, parts_apart, Scalar.ALPHA, Scalar.BETA, c, *call.strides_c,
+                batch if call.source is None else BatchAndSource(batch, call.source),
+            ),
+            writes=(Write(c, reads=beta_read(call.source)),), early=True,
         )  # fmt: skip
-        draft.add(kernel, blocks, config.threads, arguments, writes=(Write(c, reads=beta_read(call.source)),), **more)
-        return
-    adders, threads = grid.reduction_blocks(problem.M, problem.N, parts, in_order=config.segment > 0)
-    extents = call.batch.extents
-    sums_apart = row_major(extents, size=parts * parts_apart)
-    count = parts * parts_apart * call.batch.count
-    sums = Matrix(draft.reserve(ITEM * count, "the partial sums of split-K"), (count,), (1,), name="partial sums")
-    arguments = (
-        M, N, Scalar.STEPS, _ONE, *ab, _ZERO, sums, problem.N, *of_parts, replace(call.batch, c=sums_apart)
-    )  # fmt: skip
-    draft.add(kernel, blocks, config.threads, arguments, writes=(Write(sums),), **more)
-    strides_c = (1, call.ldc) if call.variant.trans_c else (call.ldc, 1)
-    arguments = (
-        M, N, np.int32(parts), sums, parts_apart, Scalar.ALPHA, Scalar.BETA, c, *strides_c,
-        _last(replace(call.batch, a=sums_apart), call),
-    )  # fmt: skip
-    reduction = helper_spec("reduce_segments" if config.segment else "reduce_parts", int(call.source is not None))
-    draft.add(reduction, (adders, *blocks[1:]), threads, arguments, writes=(Write(c, reads=beta_read(call.source)),), early=True)
-
-
-def _last(batch: Batch, call: Call) -> Batch | BatchAndSource:
-    """Return the last argument of a kernel: where each product of the batch lies, and the source if it reads one."""
-    return batch if call.source is None else BatchAndSource(batch, call.source)

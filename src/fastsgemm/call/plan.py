@@ -117,7 +117,6 @@ class Launch(Struct, frozen=True, gc=False):
             elif isinstance(argument, BatchAndSource):
                 yield argument.source
 
-
     def depends_on(self, other: Launch) -> bool:
         """Return whether it touches what another launch writes, or writes what that touches, so that it must wait."""
         pairs = [(one, write.matrix) for write in other.writes for one in self.matrices]

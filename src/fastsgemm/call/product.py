@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from fastsgemm.call import checks, dispatch, fp16x3, ieee, packing
@@ -13,7 +13,7 @@ from fastsgemm.device import DeviceTraits
 from fastsgemm.errors import OperandError
 from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.batch import DIMENSIONS, merged
-from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.layout import ITEM, Lying
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.fp16x3 import check_config, require_batch, require_tensor_cores
 from fastsgemm.request import Request
@@ -58,13 +58,19 @@ def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], mis
     return draft.plan(metas[0][0][-1], tuple(ranges))
 
 
+def plan_of(traits: DeviceTraits, request: Request, operands: Iterable[Lying]) -> Plan:
+    """Return the plan of operands with these shapes and strides at aligned addresses; see `make_plan`."""
+    metas: list[Meta] = [(shape, strides, 0, None, False) for shape, strides in operands]
+    return make_plan(traits, request, metas, (0,) * len(metas))
+
+
 def _check(traits: DeviceTraits, request: Request, metas: Sequence[Meta], misaligned: Sequence[int]) -> None:
     """Refuse what cannot be computed as asked for, on this device or with these operands."""
     if request.tensor_cores:
         if request.rung is not None:
             require_tensor_cores(traits)
         if request.config is not None:
-            check_config(traits, request.config)
+            check_config(traits, request.config)  # type: ignore[arg-type]  # which it refuses
     names = ("A", "B", request.output, "C")
     places = set()
     for meta in metas:
@@ -105,7 +111,8 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
             require_batch(prod(extents))
         elif any(request.split):
             require_batch(prod(extents), "split operands are for")
-        choice = dispatch.choose(draft.traits, request, *map(variants.as_read, (a, b, written)), extents=extents)
+        read_a, read_b, stored = map(variants.as_read, (a, b, written))
+        choice = dispatch.choose(draft.traits, request, read_a, read_b, stored, extents)
     by_rung_11 = not choice.shares
     if a.stored is None and not (by_rung_11 and request.split[0]):
         a = packing.add_packed(draft, a, When.READS)

@@ -13,7 +13,7 @@ from fastsgemm.geometry.fp16x3 import LINE_BYTES
 
 _BYTES, _ALIGNMENT = 128, 64  # of a tensor map
 _HALVES = LINE_BYTES // 2  # FP16 numbers of a line
-_MOST_KNOWN = 64  # addresses whose maps are kept: workspace comes back from the pool at few of them
+_MOST_KNOWN = 64  # addresses whose maps are remembered: workspace comes back from the pool at few of them
 
 
 class TensorMap:
@@ -43,13 +43,13 @@ class TensorMap:
         """
         if address == self._address:
             return
-        found = self._known.get(address)
-        if found is None:
+        descriptor = self._known.get(address)
+        if descriptor is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            found = self._known[address] = encode(address, self.lines, self.blocks, self.box)
-        self._address = 0  # until it has moved: Ctrl-C may come between
-        ctypes.memmove(self.place, found, _BYTES)
+            descriptor = self._known[address] = encode(address, self.lines, self.blocks, self.box)
+        self._address = 0  # until the descriptor is there: Ctrl-C may come between
+        ctypes.memmove(self.place, descriptor, _BYTES)
         self._address = address
 
 

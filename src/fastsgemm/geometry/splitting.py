@@ -152,7 +152,7 @@ def _column_tiles(K: int, cluster: int, few: bool, small: bool, shared_limit: in
     """
     tiles = _column_tiles_of(K, cluster)
     room = [(shared_limit // abreast - _OTHER_SHARED) // _COLUMN_TILE_BYTES for abreast in (1, 2, 3)]
-    fewest = next((kept for kept in (1, 2, _COLUMN_FEW_TILES) if tiles <= kept <= room[2]), room[2])
+    fewest = next((most for most in (1, 2, _COLUMN_FEW_TILES) if tiles <= most <= room[2]), room[2])
     if tiles <= fewest:
         return fewest
     return room[0] if few or (small and _COLUMN_MANY_TILES < tiles <= room[0]) else room[1]

@@ -9,13 +9,13 @@ Inlined, it is the same code; and one source serves all problems with the same k
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from fastsgemm.call.plan import Argument, Launch, Scalar, When
+from fastsgemm.call.plan import Argument, Launch, Plan, Scalar, When
 from fastsgemm.errors import PrecisionError
 from fastsgemm.geometry.batch import Batch, BatchAndSource
 from fastsgemm.geometry.matrix import Base, Matrix
@@ -66,35 +66,53 @@ class Entry:
     Parameters
     ----------
     launch : Launch
-    pointers : sequence of (str, bool)
-        What the launcher passes for the operands and then for the results: a name, or an empty string for what the
-        kernel has by another name, and whether it is written.
+    there : collection of str
+        What has a value before the launch: names of `Base`.
     case : Case
 
     Attributes
     ----------
+    launch : Launch
+    operands : tuple of str
+        What it takes: names of `Base`, ``ALPHA`` and ``BETA``.
+    results : tuple of str
+        What it writes: names of `Base`. Of those that are operands, too, the memory is the same.
     text : str
         The source.
     arguments : tuple
-        See `fastsgemm.jax.launcher.description`.
+        Of the entry: None for each operand and result, then numbers; see `fastsgemm.jax.launcher.description`.
     """
 
-    def __init__(self, launch: Launch, pointers: Sequence[tuple[str, bool]], case: Case) -> None:
-        self._launch, self._case = launch, case
+    def __init__(self, launch: Launch, there: Collection[str], case: Case) -> None:
+        self.launch, self._case = launch, case
         self._numbers: list[Any] = []
+        self.results = _names([write.matrix for write in launch.writes])
+        read = [name for name in _names(launch.matrices) if name in there]
+        self.operands = (*read, *self._scalars_passed())
         passed = [self._passed(argument) for argument in launch.arguments]
-        declared = [
-            f"{'' if written else 'const '}char *{f'__restrict__ {name}' if name else f'unused_{i}'}"
-            for i, (name, written) in enumerate(pointers)
-        ]
         body = "".join(f"    {line}\n" for line in self._prologue())
+        # What is written has its name as a result; as an operand it is not used.
+        names = [f"unused_{name}" if name in self.results else name for name in self.operands]
+        declared = [f"const char *__restrict__ {name}" for name in names]
+        declared += [f"char *__restrict__ {name}" for name in self.results]
         declared += [f"{_ctype(number)} s{i}" for i, number in enumerate(self._numbers)]
         attributes, kernel, name = _as_function(launch.kernel)
         self.text = (
             f'{kernel}{_POINTER}\nextern "C" __global__ void{attributes}{name}({", ".join(declared)}) {{\n'
             f"{body}    {name}_of({', '.join(passed)});\n}}\n"
         )
-        self.arguments = (*[None for _ in pointers], *self._numbers)
+        self.arguments = (*[None for _ in (*self.operands, *self.results)], *self._numbers)
+
+    @property
+    def aliases(self) -> dict[int, int]:
+        """The number of each operand that is also a result, and that result's number."""
+        return {self.operands.index(name): i for i, name in enumerate(self.results) if name in self.operands}
+
+    def _scalars_passed(self) -> list[str]:
+        """Return which of alpha and beta it takes as an array."""
+        if not any(isinstance(argument, Scalar) for argument in self.launch.arguments):
+            return []
+        return [name for name, value in (("ALPHA", self._case.alpha), ("BETA", self._case.beta)) if value is None]
 
     def _passed(self, argument: Argument) -> str:
         """Return how the entry spells an argument of the kernel."""
@@ -114,7 +132,7 @@ class Entry:
         if isinstance(argument, int):
             return self._number(argument) if argument else "0"  # which may be no address, too
         raise PrecisionError(
-            f"kernel {self._launch.kernel.name} takes a {type(argument).__name__}, which XLA cannot pass; choose "
+            f"kernel {self.launch.kernel.name} takes a {type(argument).__name__}, which XLA cannot pass; choose "
             "precision 'ieee' in traced code"
         )
 
@@ -141,7 +159,7 @@ class Entry:
 
     def _prologue(self) -> list[str]:
         """Return what the entry does first: it finds alpha, beta and the steps of k, and leaves if it has no work."""
-        used = {argument for argument in self._launch.arguments if isinstance(argument, Scalar)}
+        used = {argument for argument in self.launch.arguments if isinstance(argument, Scalar)}
         if not used:
             return []
         alpha = self._scalar(self._case.alpha, "ALPHA")
@@ -153,8 +171,8 @@ class Entry:
             f"const int steps = given != 0.0f ? {steps} : 0;",
             "const float alpha = steps ? given : beta != 0.0f ? -0.0f : 0.0f;",
         ]
-        if self._case.reads is None and Scalar.ALPHA in used and self._launch.when in (When.READS, When.READS_NOTHING):
-            lines.append(f"if ({'!' if self._launch.when is When.READS else ''}steps) return;")
+        if self._case.reads is None and Scalar.ALPHA in used and self.launch.when in (When.READS, When.READS_NOTHING):
+            lines.append(f"if ({'!' if self.launch.when is When.READS else ''}steps) return;")
         return lines
 
     def _scalar(self, value: float | None, name: str) -> str:
@@ -163,11 +181,20 @@ class Entry:
         return self._number(np.float32(value))
 
 
-def scalars_used(launch: Launch, case: Case) -> list[str]:
-    """Return which of alpha and beta a kernel needs as an array."""
-    if not any(isinstance(argument, Scalar) for argument in launch.arguments):
-        return []
-    return [name for name, value in (("ALPHA", case.alpha), ("BETA", case.beta)) if value is None]
+def entries(plan: Plan, case: Case) -> list[Entry]:
+    """Return the launches of a plan that such a call may need, in their order, each with what is there before it."""
+    there = {"A", "B"} if case.beta == 0.0 else {"A", "B", "C"}
+    made = []
+    for launch in plan.launches:
+        if case.may_launch(launch):
+            made.append(Entry(launch, there, case))
+            there.update(made[-1].results)
+    return made
+
+
+def _names(matrices: Iterable[Matrix]) -> tuple[str, ...]:
+    bases = {matrix.address.base for matrix in matrices}
+    return tuple(base.name for base in Base if base in bases)
 
 
 def _ctype(number: Any) -> str:

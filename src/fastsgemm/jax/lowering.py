@@ -18,14 +18,12 @@ import numpy as np
 
 from fastsgemm import known_devices
 from fastsgemm.call.arrays import Meta
-from fastsgemm.call.plan import Launch, Plan
 from fastsgemm.call.product import make_plan
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import DeviceError
-from fastsgemm.geometry.matrix import Base
 from fastsgemm.jax import contraction, launcher
 from fastsgemm.jax.contraction import Labels
-from fastsgemm.jax.entry import Case, Entry, scalars_used
+from fastsgemm.jax.entry import Case, Entry, entries
 from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
 from fastsgemm.request import Request
@@ -74,29 +72,17 @@ def _device() -> DeviceInfo:
 
 
 class Call(NamedTuple):
-    """A launch as XLA sees it.
+    """A launch as XLA gets it.
 
     Attributes
     ----------
-    name : str
-        Of the kernel.
+    entry : Entry
     opaque : bytes
         See `fastsgemm.jax.launcher.description`.
-    operands : tuple of str
-        What it takes: names of `Base`, ``ALPHA`` or ``BETA``.
-    results : tuple of str
-        What it writes. Of those that are operands, too, the memory is the same.
     """
 
-    name: str
+    entry: Entry
     opaque: bytes
-    operands: tuple[str, ...]
-    results: tuple[str, ...]
-
-    @property
-    def aliases(self) -> dict[int, int]:
-        """The number of each operand that is also a result, and that result's number."""
-        return {self.operands.index(name): i for i, name in enumerate(self.results) if name in self.operands}
 
 
 class Calls(NamedTuple):
@@ -129,30 +115,18 @@ def calls_of(
         None: known when the program runs. Where beta is 0, there is no old C.
     """
     plan = make_plan(info, request, metas, (0, 0, 0))
-    case = Case(alpha, beta, plan.K)
-    there = {"A", "B"} if beta == 0.0 else {"A", "B", "C"}
-    calls = []
-    for launch in plan.launches:
-        if case.may_launch(launch):
-            calls.append(_call(info, launch, case, there))
-            there.update(calls[-1].results)
+    calls = [Call(entry, _described(entry, info.arch)) for entry in entries(plan, Case(alpha, beta, plan.K))]
     return Calls(tuple(calls), plan.workspace)
 
 
-def _call(info: DeviceInfo, launch: Launch, case: Case, there: set[str]) -> Call:
-    """Return the call of a launch; `there` is what has a value before it."""
-    written = [base.name for base in Base if any(write.matrix.address.base is base for write in launch.writes)]
-    used = [base.name for base in Base if any(matrix.address.base is base for matrix in launch.matrices)]
-    operands = [name for name in used if name in there] + scalars_used(launch, case)
-    pointers = [("" if name in written else name, False) for name in operands] + [(name, True) for name in written]
-    entry = Entry(launch, pointers, case)
-    spec, arch = launch.kernel, target(launch.kernel.file, info.arch)
-    machine = launcher.takes_machine_code
-    code = compiler.cubin(entry.text, spec.name, arch) if machine else compiler.ptx(entry.text, spec.name, arch)
-    opaque = launcher.description(
-        spec.name, code, info.arch, launch.grid, launch.threads, launch.shared_bytes, entry.arguments
+def _described(entry: Entry, arch: str) -> bytes:
+    """Compile a kernel and return the description of its launch."""
+    launch = entry.launch
+    compiled = compiler.cubin if launcher.takes_machine_code else compiler.ptx
+    code = compiled(entry.text, launch.kernel.name, target(launch.kernel.file, arch))
+    return launcher.description(
+        launch.kernel.name, code, arch, launch.grid, launch.threads, launch.shared_bytes, entry.arguments
     )
-    return Call(spec.name, opaque, tuple(operands), tuple(written))
 
 
 def product(ctx: Any, values: dict[str, Any], labels: Labels, request: Request, alpha: Any, beta: Any) -> Any:
@@ -181,11 +155,11 @@ def product(ctx: Any, values: dict[str, Any], labels: Labels, request: Request, 
     calls = calls_of(_device(), request, metas, alpha, beta)
     kinds = {"C": out.update(weak_type=False), "WORKSPACE": jax.core.ShapedArray((calls.workspace,), np.dtype(np.uint8))}
     values = dict(values)
-    for call in calls.calls:
-        operands = [values[name] for name in call.operands]
-        results = [kinds[name] for name in call.results]
-        emitted = launcher.call(ctx, operands, results, call.aliases, call.name, call.opaque)
-        values.update({name: (value, kinds[name]) for name, value in zip(call.results, emitted, strict=True)})
+    for entry, opaque in calls.calls:
+        operands = [values[name] for name in entry.operands]
+        results = [kinds[name] for name in entry.results]
+        emitted = launcher.call(ctx, operands, results, entry.aliases, entry.launch.kernel.name, opaque)
+        values.update({name: (value, kinds[name]) for name, value in zip(entry.results, emitted, strict=True)})
     return values["C"][0]
 
 
@@ -213,10 +187,3 @@ def _traced(ctx: Any, function: Any, out: Any, *operands: Any) -> Any:
     ctx = ctx.replace(primitive=None, avals_in=[aval for _, aval in operands], avals_out=[out])
     (value,) = mlir.lower_fun(function, multiple_results=False)(ctx, *[value for value, _ in operands])
     return value
-
-
-def plan_of(device: str, subscripts: str, a: tuple[int, ...], b: tuple[int, ...], request: Request) -> Plan:
-    """Return what a product launches on a known device, for tests and explanations."""
-    metas = contraction.metas(contraction.labels_of(subscripts), a, b)
-    assert metas is not None
-    return make_plan(known_devices.find(device), request, metas, (0, 0, 0))

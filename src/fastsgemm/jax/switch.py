@@ -160,7 +160,8 @@ def _turn(new: Switch | None) -> None:
             return
         if _original is None:
             _original = _lowering_of_jax()
-            mlir.register_lowering(lax.dot_general_p, _lower, platform="cuda")
+            # Not cached: else the rule would not see how its operands were made.
+            mlir.register_lowering(lax.dot_general_p, _lower, platform="cuda", cacheable=False)
         _current = new
         _last = new or _last
         jax.clear_caches()

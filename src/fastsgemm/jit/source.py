@@ -68,7 +68,7 @@ def spec(file: str, constants: Mapping[str, int]) -> KernelSpec:
 
 @cache
 def helper_spec(name: str, source: int = 0) -> KernelSpec:
-    """Return a kernel without a config, with its constants of `HELPERS`; `source` is 1 for the one that reads a source."""
+    """Return a kernel without a config, with its constants of `HELPERS`; with `source` = 1, one that reads a source."""
     return spec(f"{name}.cu", HELPERS[name] | ({"SOURCE": source} if source else {}))
 
 

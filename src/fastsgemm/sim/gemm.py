@@ -121,7 +121,7 @@ def multiply(
     ]
     plan = make_plan(machine.device, request, metas, [misalignment(x) % 16 for x in operands])
     arrays = dict(zip((Base.A, Base.B, Base.C, Base.SOURCE), operands, strict=False))
-    reports = run(plan, machine, arrays, np.float32(alpha), np.float32(beta))
+    reports = run(plan, machine, arrays, float(alpha), float(beta))
     if operands[2] is not C:
         C[...] = operands[2]
     return reports

@@ -48,8 +48,8 @@ def library(x: Any) -> Library:
     OperandError
         It is an array of a class that redefines operations or has a mask, or its protocol returns nonsense.
     """
-    found = by_type.get(type(x))
-    return _other(x) if found is None else found
+    known = by_type.get(type(x))
+    return _library_of_other(x) if known is None else known
 
 
 def is_traced(*operands: Any) -> bool:
@@ -74,14 +74,14 @@ def is_of_jax(x: Any) -> bool:
     return any(_is_a(type(x), module, name) for module, name, kind in _ARRAYS if kind is Jax)
 
 
-def _other(x: Any) -> Library:
+def _library_of_other(x: Any) -> Library:
     cls = type(x)
-    found = _by_other_type.get(cls)
-    if found is None:
-        found = _recognise(x)
-        known = by_type if _is_of_library(cls) else _by_other_type
-        known[cls] = found
-    return found
+    known = _by_other_type.get(cls)
+    if known is None:
+        known = _recognise(x)
+        table = by_type if _is_of_library(cls) else _by_other_type
+        table[cls] = known
+    return known
 
 
 def _is_of_library(cls: type) -> bool:

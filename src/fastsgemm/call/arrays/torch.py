@@ -105,7 +105,7 @@ class Torch(Library):
         return any(self._fault(x) in (LEARNED, TANGENT) or self._is_wrapped(x) for x in tensors)
 
     def _is_wrapped(self, x: Any) -> bool:
-        """Return whether a transform of PyTorch (vmap, jvp, functionalize) is active and has taken a tensor's memory."""
+        """Return whether an active transform of PyTorch (vmap, jvp, functionalize) has taken a tensor's memory."""
         if not self._torch._C._are_functorch_transforms_active():
             return False
         try:
@@ -186,7 +186,7 @@ class Torch(Library):
         if len(operands) == 2:
             if len(A.shape) != 2 or len(B.shape) != 2:
                 return None
-            (rows, _), (_, columns) = A.shape, B.shape  # the plan that is found says whether they fit
+            (rows, _), (_, columns) = A.shape, B.shape  # a plan exists only if they fit
             read.append(((rows, columns), (columns, 1), A.get_device(), None, False))
         misaligned = (address & 15 for address in addresses)
         plan = gpu.prepared.get((key[-1], *read, *misaligned))
@@ -325,5 +325,5 @@ def _increment_older_version(torch: Any, tensors: tuple[Any]) -> None:
 
 def _function(cls: type, method: str) -> Any:
     """Return the function of a method; it is the same object for every class that inherits the method."""
-    found = getattr(cls, method)
-    return getattr(found, "__func__", found)
+    bound = getattr(cls, method)
+    return getattr(bound, "__func__", bound)
