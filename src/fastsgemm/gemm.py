@@ -218,10 +218,9 @@ def _in_jax(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, str
         raise StreamError("stream= has no meaning in code that JAX traces: XLA chooses the stream")
     from fastsgemm.jax import product
 
-    numbers = [
-        x if arrays.is_of_jax(x) else checks.scalar(name, x) for name, x in (("alpha", alpha), ("beta", beta))
-    ]
-    return product.sgemm(request, A, B, *numbers, C, out)
+    alpha = alpha if arrays.is_of_jax(alpha) else checks.scalar("alpha", alpha)
+    beta = beta if arrays.is_of_jax(beta) else checks.scalar("beta", beta)
+    return product.sgemm(request, A, B, alpha, beta, C, out)
 
 
 def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any, out: Any) -> Any:

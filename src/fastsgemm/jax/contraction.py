@@ -60,26 +60,16 @@ def spelled(labels: Labels) -> str:
 
 
 def fresh(subscripts: str) -> str:
-    """Return a label that is not in use.
-
-    Raises
-    ------
-    ValueError
-        All 52 are.
-    """
-    return next(iter(label for label in _LABELS if label not in subscripts), "") or _too_many()
-
-
-def _too_many() -> str:
-    raise ValueError(f"a product has more than {len(_LABELS)} dimensions")
+    """Return a label that is not in use. There are more of them than dimensions of an array of JAX can be nested."""
+    return next(label for label in _LABELS if label not in subscripts)
 
 
 def of_matmul(a: int, b: int) -> str:
-    """Return the subscripts of `numpy.matmul` for operands of so many dimensions, of which none is 1 by broadcasting."""
-    batch = _LABELS[: max(a, b, 2) - 2]
-    of_a = "k" if a == 1 else batch[len(batch) - (a - 2) :] + "mk"
-    of_b = "k" if b == 1 else batch[len(batch) - (b - 2) :] + "kn"
-    return f"{of_a},{of_b}->{batch}{'m' * (a > 1)}{'n' * (b > 1)}"
+    """Return the subscripts of `numpy.matmul` for operands of so many dimensions, without broadcasting."""
+    batch = [label for label in _LABELS if label not in "kmn"][: max(a, b, 2) - 2]
+    of_a, of_b = ("".join(batch[len(batch) - max(0, ndim - 2) :]) for ndim in (a, b))
+    rows, columns = "m" * (a > 1), "n" * (b > 1)
+    return f"{of_a}{rows}k,{of_b}k{columns}->{''.join(batch)}{rows}{columns}"
 
 
 def of_dot_general(a: int, b: int, dimension_numbers: Sequence[Sequence[Sequence[int]]]) -> str:

@@ -153,7 +153,10 @@ def product(ctx: Any, values: dict[str, Any], labels: Labels, request: Request, 
         metas = contraction.metas(labels, values["A"][1].shape, values["B"][1].shape)
         assert metas is not None
     calls = calls_of(_device(), request, metas, alpha, beta)
-    kinds = {"C": out.update(weak_type=False), "WORKSPACE": jax.core.ShapedArray((calls.workspace,), np.dtype(np.uint8))}
+    kinds = {
+        "C": out.update(weak_type=False),
+        "WORKSPACE": jax.core.ShapedArray((calls.workspace,), np.dtype(np.uint8)),
+    }
     values = dict(values)
     for entry, opaque in calls.calls:
         operands = [values[name] for name in entry.operands]

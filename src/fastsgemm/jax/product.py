@@ -17,9 +17,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from fastsgemm.call import checks
-from fastsgemm.call.arrays import type_name
-from fastsgemm.call.arrays.base import wrong_dtype
-from fastsgemm.errors import DTypeError, OperandError, ScalarError, ShapeError
+from fastsgemm.call.arrays.base import type_name, wrong_dtype
+from fastsgemm.errors import OperandError, ScalarError, ShapeError
 from fastsgemm.jax import contraction, lowering
 from fastsgemm.jax.contraction import Labels
 from fastsgemm.request import Request, resolve
@@ -48,18 +47,20 @@ def sgemm(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, out: 
     shape = checks.result_shape(A.shape, B.shape, None if C is None or out is not None else C.shape)
     if out is not None:
         checks.exact_shape("out", out.shape, shape)
-    numbers = [_scalar(name, x) for name, x in (("alpha", alpha), ("beta", beta))]
-    if C is None or (isinstance(numbers[1], float) and numbers[1] == 0.0):
-        if C is None and not isinstance(numbers[1], float):
-            raise ScalarError("beta is traced, so it may not be 0, and C is not given; pass C to accumulate into it")
-        C, numbers[1] = None, 0.0
+    alpha, beta = _scalar("alpha", alpha), _scalar("beta", beta)
+    if isinstance(beta, float) and beta == 0.0:
+        C = None
+    elif C is None and isinstance(beta, float):
+        checks.no_output(beta)
+    elif C is None:
+        raise ScalarError("beta is traced, so it may not be 0, and C is not given; pass C to accumulate into it")
     elif C.shape != shape:
         try:
             C = jnp.broadcast_to(C, shape)
         except ValueError:
             checks.result_shape(A.shape, B.shape, shape, C.shape, "out")  # it says so
     subscripts, A, B = _without_broadcasting(A, B)
-    return bind(subscripts, request, A, B, *numbers, C)
+    return bind(subscripts, request, A, B, alpha, beta, C)
 
 
 def _array(name: str, x: Any) -> Any:
@@ -127,7 +128,8 @@ def bind(subscripts: str, request: Request, A: Any, B: Any, alpha: Any, beta: An
 
 def _varying_alike(operands: list[Any]) -> list[Any]:
     """Return the operands as ``shard_map`` wants them: all vary over the axes over which one does."""
-    axes = [getattr(jax.typeof(x), "vma", None) or frozenset() for x in operands]
+    types = map(jax.typeof, operands)
+    axes = [frozenset(getattr(getattr(each, "mat", None), "varying", ())) for each in types]
     every = frozenset().union(*axes)
     return [
         x if own == every else lax.pcast(x, tuple(sorted(every - own, key=str)), to="varying")
@@ -179,9 +181,7 @@ def _jitted(*operands: Any, **how: Any) -> Any:
     return primitive.bind(*operands, **how)
 
 
-def _reference(
-    *operands: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None
-) -> Any:
+def _reference(*operands: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None) -> Any:
     """Return the product by JAX itself, for devices that are not CUDA's."""
     del request
     given = _named(operands, alpha, beta)
@@ -214,9 +214,9 @@ def _tangent(
     request = _of_derivative(request)
     factor, addend = of.get("ALPHA", alpha), of.get("BETA", beta)
     parts = [
-        bind(subscripts, request, *[moved[name] if name == which else of[name] for name in "AB"], factor, 0.0)
-        for which in "AB"
-        if which in moved
+        bind(subscripts, request, a, b, factor, 0.0)
+        for name, a, b in (("A", moved.get("A"), of["B"]), ("B", of["A"], moved.get("B")))
+        if name in moved
     ]
     if "ALPHA" in moved:
         parts.append(moved["ALPHA"] * bind(subscripts, request, of["A"], of["B"], 1.0, 0.0))
@@ -255,7 +255,7 @@ def _transposed(
 def _batched(
     operands: tuple[Any, ...], dims: tuple[Any, ...], *, subscripts: str, request: Request, alpha: Any, beta: Any
 ) -> Any:
-    """The rule of ``jax.vmap``: one more label, of the batch or of the rows or columns of the one operand that has it."""
+    """The rule of ``jax.vmap``: one more label, of the batch, or of the rows or columns if one operand has it."""
     given, at = _named(operands, alpha, beta), _named(dims, alpha, beta)
     how = {"subscripts": subscripts, "request": request, "alpha": alpha, "beta": beta}
     if any(at.get(name) is not None for name in ("ALPHA", "BETA")) or (at["A"] is None and at["B"] is None):

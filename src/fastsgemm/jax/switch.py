@@ -51,7 +51,9 @@ class Switch:
         -------
         Report
         """
-        return Report(Line(problem, *counted, reason) for (problem, reason), counted in self._counts.items())
+        return Report(
+            Line(problem, products, flops, reason) for (problem, reason), (products, flops) in self._counts.items()
+        )
 
     def _count(self, problem: str, flops: int, reason: str) -> None:
         counted = self._counts.setdefault((problem, reason), [0, 0])

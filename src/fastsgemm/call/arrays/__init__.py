@@ -21,7 +21,19 @@ from fastsgemm.call.arrays.pointers import Pointers
 from fastsgemm.call.arrays.torch import Torch
 from fastsgemm.errors import DTypeError, OperandError
 
-__all__ = ["HOST", "DeviceArray", "Library", "Meta", "View", "by_type", "host_fault", "is_of_jax", "is_traced", "is_traced_by_jax", "library"]
+__all__ = [
+    "HOST",
+    "DeviceArray",
+    "Library",
+    "Meta",
+    "View",
+    "by_type",
+    "host_fault",
+    "is_of_jax",
+    "is_traced",
+    "is_traced_by_jax",
+    "library",
+]
 
 
 _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
@@ -29,7 +41,7 @@ _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
     ("torch", "Tensor", Torch),
     ("cupy", "ndarray", CuPy),
     ("jax", "Array", Jax),
-    ("jax.core", "Tracer", Jax),  # no subclass of jax.Array; it is refused by a message of its own
+    ("jax.core", "Tracer", Jax),  # no subclass of jax.Array; it has a value only when the traced program runs
 )
 _instances: dict[type[Library], Library] = {}
 by_type: dict[type, Library] = {}  # classes of the libraries themselves, which are never freed

@@ -25,7 +25,7 @@ class Jax(Library):
 
     def device_of(self, x: Any) -> int:
         if isinstance(x, self._jax.core.Tracer):
-            raise OperandError("a JAX tracer has no memory; call sgemm outside jit, grad and vmap")
+            raise OperandError("a JAX tracer has no memory; only sgemm can be called inside jit, grad and vmap")
         if x.is_deleted():
             raise OperandError("a JAX array was deleted (or donated to a jit function) and has no memory")
         if self._jax.dtypes.issubdtype(x.dtype, self._jax.dtypes.extended):
