@@ -8,6 +8,7 @@ Inlined, it is the same code; and one source serves all problems with the same k
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Iterable
 from functools import cache
@@ -22,6 +23,8 @@ from fastsgemm.geometry.matrix import Base, Matrix
 from fastsgemm.jit.source import KernelSpec
 
 _HEAD = re.compile(r'extern "C" __global__\s+void(.*?)(fastsgemm_\w+)\(', re.DOTALL)
+
+_DIGITS = 12  # of the digest in a name
 
 _POINTER = """
 // An address that becomes a pointer of whatever type a parameter has.
@@ -77,6 +80,8 @@ class Entry:
         What it takes: names of `Base`, ``ALPHA`` and ``BETA``.
     results : tuple of str
         What it writes: names of `Base`. Of those that are operands, too, the memory is the same.
+    name : str
+        Of the entry.
     text : str
         The source.
     arguments : tuple
@@ -96,11 +101,12 @@ class Entry:
         declared = [f"const char *__restrict__ {name}" for name in names]
         declared += [f"char *__restrict__ {name}" for name in self.results]
         declared += [f"{_ctype(number)} s{i}" for i, number in enumerate(self._numbers)]
-        attributes, kernel, name = _as_function(launch.kernel)
-        self.text = (
-            f'{kernel}{_POINTER}\nextern "C" __global__ void{attributes}{name}({", ".join(declared)}) {{\n'
-            f"{body}    {name}_of({', '.join(passed)});\n}}\n"
-        )
+        attributes, kernel = _as_function(launch.kernel)
+        rest = f"({', '.join(declared)}) {{\n{body}    {launch.kernel.name}_of({', '.join(passed)});\n}}\n"
+        # The launcher keeps what it has loaded by name, so kernels that differ have different names.
+        digest = hashlib.sha256((kernel + rest).encode()).hexdigest()[:_DIGITS]
+        self.name = f"{launch.kernel.name}_{digest}"
+        self.text = f'{kernel}{_POINTER}\nextern "C" __global__ void{attributes}{self.name}{rest}'
         self.arguments = (*[None for _ in (*self.operands, *self.results)], *self._numbers)
 
     @property
@@ -202,10 +208,10 @@ def _ctype(number: Any) -> str:
 
 
 @cache
-def _as_function(spec: KernelSpec) -> tuple[str, str, str]:
-    """Return a kernel's attributes, its source with the kernel as a function, and its name."""
+def _as_function(spec: KernelSpec) -> tuple[str, str]:
+    """Return a kernel's attributes, and its source with the kernel as a function."""
     text = spec.text
     head = _HEAD.search(text)
     assert head is not None and head[2] == spec.name  # as tests of all kernels check
     function = f"static __device__ __forceinline__ void {head[2]}_of("
-    return head[1], text[: head.start()] + function + text[head.end() :], head[2]
+    return head[1], text[: head.start()] + function + text[head.end() :]

@@ -125,7 +125,7 @@ def _described(entry: Entry, arch: str) -> bytes:
     compiled = compiler.cubin if launcher.takes_machine_code else compiler.ptx
     code = compiled(entry.text, launch.kernel.name, target(launch.kernel.file, arch))
     return launcher.description(
-        launch.kernel.name, code, arch, launch.grid, launch.threads, launch.shared_bytes, entry.arguments
+        entry.name, code, arch, launch.grid, launch.threads, launch.shared_bytes, entry.arguments
     )
 
 
@@ -161,7 +161,7 @@ def product(ctx: Any, values: dict[str, Any], labels: Labels, request: Request, 
     for entry, opaque in calls.calls:
         operands = [values[name] for name in entry.operands]
         results = [kinds[name] for name in entry.results]
-        emitted = launcher.call(ctx, operands, results, entry.aliases, entry.launch.kernel.name, opaque)
+        emitted = launcher.call(ctx, operands, results, entry.aliases, entry.name, opaque)
         values.update({name: (value, kinds[name]) for name, value in zip(entry.results, emitted, strict=True)})
     return values["C"][0]
 

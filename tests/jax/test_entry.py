@@ -1,0 +1,113 @@
+"""Entries for XLA: on the simulated device, they give the bits of the plan's own launches."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+
+from fastsgemm.call.product import make_plan
+from fastsgemm.geometry.matrix import Base
+from fastsgemm.jax import contraction
+from fastsgemm.jax.entry import Case, entries
+from fastsgemm.jit.source import target
+from fastsgemm.request import resolve
+from fastsgemm.sim import gemm
+from fastsgemm.sim.global_memory import Region
+from fastsgemm.sim.machine import Machine
+
+ALPHA, BETA = 2.0, 0.5
+
+
+def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, device="sm_90"):
+    """Return C by the launches of a plan and by the entries for XLA, as integers."""
+    machine, request = Machine(device), request or resolve()
+    labels = contraction.labels_of(subscripts)
+    shape = contraction.result_shape(labels, a, b)
+    A, B, C = (np.random.default_rng(0).standard_normal(each).astype(np.float32) for each in (a, b, shape))
+    plan = make_plan(machine.device, request, contraction.metas(labels, a, b), (0, 0, 0))
+    wanted, result = C.copy(), C.copy()
+    arrays = {Base.A: A.ravel(), Base.B: B.ravel(), Base.C: wanted.reshape(-1)}
+    gemm.run(plan, machine, arrays, np.float32(alpha), np.float32(beta))
+    memory = {
+        "A": A, "B": B, "C": result, "WORKSPACE": np.full(max(1, -(-plan.workspace // 4)), np.nan, np.float32),
+        "ALPHA": np.float32([alpha]), "BETA": np.float32([beta]),
+    }  # fmt: skip
+    for entry in entries(plan, Case(None, None, plan.K) if traced else Case(alpha, beta, plan.K)):
+        names = iter([*entry.operands, *entry.results])
+        arguments = [next(names) if argument is None else argument for argument in entry.arguments]
+        regions = {
+            name: Region(memory[name].reshape(-1), read=True, write=name in entry.results, complete=False)
+            for name in (*entry.operands, *entry.results)
+        }
+        launch = entry.launch
+        machine.launch(
+            entry.text, entry.name, launch.grid, launch.threads, launch.shared_bytes, arguments, regions,
+            arch=target(launch.kernel.file, machine.device.arch),
+        )  # fmt: skip
+    return wanted.view(np.uint32), result.view(np.uint32)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (ALPHA, BETA), (0.0, BETA), (0.0, 0.0)])
+def test_alpha_and_beta(traced, alpha, beta):
+    np.testing.assert_array_equal(*bits("ik,kj->ij", (33, 40), (40, 50), alpha, beta, traced=traced))
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "a", "b"),
+    [
+        ("ik,kj->ij", (8, 2000), (2000, 50)),  # skinny
+        ("ik,kj->ij", (64, 2000), (2000, 64)),  # parts of K, which a second launch adds up
+        ("kbi,jbk->bij", (40, 3, 33), (50, 3, 40)),
+        ("ik,bkj->bij", (33, 40), (3, 40, 50)),
+        ("bmk,bmn->kn", (3, 11, 40), (3, 11, 50)),
+        ("ik,kj->ji", (33, 40), (40, 50)),
+        ("k,k->", (40,), (40,)),
+    ],
+)
+def test_layouts(subscripts, a, b):
+    np.testing.assert_array_equal(*bits(subscripts, a, b, traced=True))
+
+
+@pytest.mark.parametrize("rung", ["naive", "vectorized", "warptiled", "skinny_in_order"])
+def test_rungs(rung):
+    np.testing.assert_array_equal(*bits("ik,kj->ij", (9, 40), (40, 50), traced=True, request=resolve(rung)))
+
+
+def test_batch_invariant():
+    request = resolve(batch_invariant=True)
+    np.testing.assert_array_equal(*bits("ik,kj->ij", (9, 2100), (2100, 33), traced=True, request=request))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [ALPHA, 0.0])
+def test_fp16x3(alpha):
+    request = resolve("fp16x3")
+    sizes = ("ik,kj->ij", (40, 130), (130, 72))
+    np.testing.assert_array_equal(*bits(*sizes, alpha, traced=True, request=request, device="sm_80"))
+
+
+def test_only_what_may_be_launched_is_there():
+    plan = make_plan(Machine("sm_80").device, resolve("fp16x3"), contraction.metas(
+        contraction.labels_of("ik,kj->ij"), (40, 130), (130, 72)), (0, 0, 0))  # fmt: skip
+    of = {alpha: len(entries(plan, Case(alpha, 0.0, plan.K))) for alpha in (0.0, 1.0, None)}
+    assert of[0.0] == 1 < of[1.0] == of[None] - 1
+
+
+def test_a_workspace_goes_from_a_launch_to_the_next():
+    plan = make_plan(Machine("sm_90").device, resolve(), contraction.metas(
+        contraction.labels_of("ik,kj->ij"), (64, 2000), (2000, 64)), (0, 0, 0))  # fmt: skip
+    product, sum_ = entries(plan, Case(1.0, 1.0, plan.K))
+    assert (product.operands, product.results) == (("A", "B"), ("WORKSPACE",))
+    assert (sum_.operands, sum_.results, sum_.aliases) == (("C", "WORKSPACE"), ("C",), {0: 0})
+
+
+def test_kernels_that_differ_have_different_names():
+    one, two = (
+        entries(make_plan(Machine("sm_90").device, resolve(), contraction.metas(
+            contraction.labels_of("ik,kj->ij"), a, b), (0, 0, 0)), Case(1.0, 0.0, a[1]))[0]
+        for a, b in (((33, 40), (40, 50)), ((256, 256), (256, 256)))
+    )  # fmt: skip
+    assert one.launch.kernel.name == two.launch.kernel.name
+    assert one.text != two.text
+    assert one.name != two.name
