@@ -5,8 +5,9 @@ import pytest
 
 pytest.importorskip("jax")
 
-from fastsgemm.jax import contraction
 from numpy.lib.stride_tricks import as_strided
+
+from fastsgemm.jax import contraction
 
 CONTRACTIONS = (
     *("ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "ik,kj->ji", "k,kj->j", "ik,k->i", "k,k->", "i,j->ij"),

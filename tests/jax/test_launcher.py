@@ -5,11 +5,12 @@ import zlib
 import numpy as np
 import pytest
 
-jax = pytest.importorskip("jax")
+pytest.importorskip("jax")
+
+from jaxlib import gpu_triton
 
 from fastsgemm.errors import MissingExtraError
 from fastsgemm.jax import launcher
-from jaxlib import gpu_triton
 
 ARGUMENTS = (None, np.int32(-7), 2**40, -1, 0, np.float32(1.5), np.int32(0), None, np.float32(0.0))
 KINDS = {np.int32: "i32", np.float32: "fp32", int: "i64"}

@@ -1,0 +1,175 @@
+"""The switch: which of JAX's products are fastsgemm's when a program is lowered for CUDA."""
+
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import fastsgemm.jax
+from fastsgemm.errors import MissingExtraError, PrecisionError
+from fastsgemm.jax import switch
+
+TARGET = "@triton_kernel_call_ffi"
+A, B = jnp.ones((64, 32)), jnp.ones((32, 48))
+highest = partial(jnp.dot, precision="highest")
+
+
+@pytest.fixture(autouse=True)
+def _off_afterwards():
+    yield
+    fastsgemm.jax.disable()
+
+
+def lowered(function, *operands):
+    with fastsgemm.jax.lowering_for("sm_90"):
+        return jax.jit(function).trace(*operands).lower(lowering_platforms=("cuda",)).as_text()
+
+
+def replaced(function, *operands):
+    return lowered(function, *operands).count(TARGET)
+
+
+def of_algorithm(name):
+    return partial(lax.dot, precision=getattr(lax.DotAlgorithmPreset, name))
+
+
+@pytest.mark.parametrize(
+    ("function", "operands", "count"),
+    [
+        (highest, (A, B), 1),
+        (partial(lax.dot, precision=lax.Precision.HIGHEST), (A, B), 1),
+        (partial(lax.dot, precision=(lax.Precision.HIGHEST, lax.Precision.HIGHEST)), (A, B), 1),
+        (of_algorithm("F32_F32_F32"), (A, B), 1),
+        (jax.grad(lambda a, b: highest(a, b).sum(), (0, 1)), (A, B), 2),
+        (jax.vmap(highest, (0, None)), (jnp.ones((3, 64, 32)), B), 1),
+        (lambda a: jnp.einsum("bik,bjk->bij", a, a, precision="highest"), (jnp.ones((3, 8, 5)),), 1),
+        (lambda x: jnp.einsum("bqhd,bkhd->bhqk", x, x, precision="highest"), (jnp.ones((2, 8, 3, 4)),), 1),
+        (lambda a, b: lax.scan(lambda c, _: (highest(a, b) + c, None), jnp.zeros((64, 48)), None, 5)[0], (A, B), 1),
+        (jax.grad(jax.checkpoint(lambda a, b: jnp.tanh(highest(a, b)).sum())), (A, B), 2),
+        (jnp.dot, (A, B), 0),
+        (partial(jnp.dot, precision="high"), (A, B), 0),
+        (of_algorithm("BF16_BF16_F32_X9"), (A, B), 0),
+        (of_algorithm("TF32_TF32_F32"), (A, B), 0),
+        (highest, (A.astype(jnp.bfloat16), B.astype(jnp.bfloat16)), 0),
+        (highest, (A[:0], B), 0),
+        (lambda a, b: lax.dot_general(a, b, (((), ()), ((), ())), precision="highest"), (A, jnp.float32(2.0)), 0),
+    ],
+)
+def test_what_is_replaced(function, operands, count):
+    with fastsgemm.jax.enabled():
+        assert replaced(function, *operands) == count
+    assert replaced(function, *operands) == 0
+
+
+@pytest.mark.parametrize("name", ["BF16_BF16_F32_X9", "TF32_TF32_F32_X3", "F32_F32_F32"])
+def test_fp16x3_is_for_algorithms_of_that_accuracy(name):
+    with fastsgemm.jax.enabled("fp16x3"):
+        assert replaced(of_algorithm(name), A, B) == 1
+
+
+@pytest.mark.parametrize(("value", "count"), [("highest", 1), ("float32", 1), ("high", 0), ("tensorfloat32", 0)])
+def test_the_default_precision(value, count):
+    with fastsgemm.jax.enabled(), jax.default_matmul_precision(value):
+        assert replaced(jnp.matmul, A, B) == count
+
+
+def test_a_transposed_operand_is_read_where_it_lies():
+    with fastsgemm.jax.enabled():
+        (call,) = [line for line in lowered(lambda a, b: highest(a, b.T), A, B.T).splitlines() if TARGET in line]
+    assert "(%arg0, %arg1)" in call
+    assert call.rpartition(" : ")[2] == "(tensor<64x32xf32>, tensor<48x32xf32>) -> tensor<64x48xf32>"
+
+
+def test_the_host_is_left_alone():
+    with fastsgemm.jax.enabled() as on:
+        assert TARGET not in jax.jit(highest).lower(A, B).as_text()
+        np.testing.assert_array_equal(jax.jit(highest)(A, B), np.full((64, 48), 32.0))
+    assert on.report().lines == ()
+
+
+def test_what_was_traced_before_is_lowered_anew():
+    f = jax.jit(highest)
+
+    def count():
+        return f.trace(A, B).lower(lowering_platforms=("cuda",)).as_text().count(TARGET)
+
+    with fastsgemm.jax.lowering_for("sm_90"):
+        assert count() == 0
+        fastsgemm.jax.enable()
+        assert count() == 1
+        fastsgemm.jax.disable()
+        assert count() == 0
+
+
+def test_settings_of_a_block_end_with_it():
+    outer = fastsgemm.jax.enable("fp16x3")
+    with fastsgemm.jax.enabled(batch_invariant=True) as inner:
+        assert "on: precision 'ieee', batch-invariant" in repr(inner)
+        assert "off" in repr(outer)
+    assert "on: precision 'fp16x3'" in repr(outer)
+
+
+def test_a_block_that_fails_ends_too():
+    with pytest.raises(ZeroDivisionError), fastsgemm.jax.enabled():
+        raise ZeroDivisionError
+    assert replaced(highest, A, B) == 0
+
+
+def test_other_threads_are_concerned():
+    counted = []
+    with fastsgemm.jax.enabled():
+        thread = threading.Thread(target=lambda: counted.append(replaced(highest, A, B)))
+        thread.start()
+        thread.join()
+    assert counted == [1]
+
+
+def test_programs_that_xla_partitions():
+    if len(jax.devices()) < 2:
+        pytest.skip("needs two devices, or XLA_FLAGS=--xla_force_host_platform_device_count=2")
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,))
+    rows, whole = PartitionSpec("x"), PartitionSpec()
+    with fastsgemm.jax.enabled() as on:
+        assert replaced(jax.shard_map(highest, mesh=mesh, in_specs=(rows, whole), out_specs=rows), A, B) == 1
+        assert replaced(jax.jit(highest, in_shardings=(NamedSharding(mesh, rows), None)), A, B) == 0
+    assert [line.reason for line in on.report().passed_on] == ["XLA partitions the program; use jax.shard_map"]
+
+
+def test_the_report():
+    with fastsgemm.jax.enabled() as on:
+        lowered(highest, A, B)
+        lowered(jnp.dot, A, B)
+        lowered(highest, A.astype(jnp.int32), B.astype(jnp.int32))
+    (mine,) = on.report().replaced
+    assert (mine.problem, mine.products, mine.flops) == ("ab,bd->ad of (64, 32) and (32, 48)", 1, 2 * 64 * 32 * 48)
+    assert {line.reason for line in on.report().passed_on} == {"another precision was asked for", "not float32"}
+    assert "1 products of 0.000197 GFLOP by fastsgemm" in repr(fastsgemm.jax.report())
+
+
+def test_a_report_of_nothing():
+    with fastsgemm.jax.enabled() as on:
+        pass
+    assert "lowered no product" in repr(on.report())
+
+
+@pytest.mark.parametrize("arguments", [("fp8",), ("fp16x3", True)])
+def test_settings_that_are_refused_change_nothing(arguments):
+    before = fastsgemm.jax.enable()
+    with pytest.raises(PrecisionError):
+        fastsgemm.jax.enable(*arguments)
+    assert "on" in repr(before)
+
+
+def test_a_jax_whose_lowerings_are_elsewhere_is_refused(monkeypatch):
+    monkeypatch.setattr(switch, "_original", None)
+    monkeypatch.setattr(switch, "mlir", object())
+    with pytest.raises(MissingExtraError, match="does not know where JAX"):
+        fastsgemm.jax.enable()
