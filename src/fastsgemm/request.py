@@ -64,6 +64,7 @@ def resolve(rung: Any = None, config: Any = None, precision: str = "ieee", batch
         rung = rungs.find(rung)
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
+    rungs.precision_of(None, precision)  # which may be anything, not only a string
     return _resolved(rung, config, precision, bool(batch_invariant))
 
 
