@@ -44,7 +44,9 @@ def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], mis
         The config is not legal on the device, or the device is too old for the rung.
     """
     _check(traits, request, metas, misaligned)
-    draft, ranges, operands = Draft(traits), [], []
+    draft = Draft(traits)
+    ranges: list[int] = []
+    operands: list[Matrix] = []
     for (address, name), meta, misalignment in zip(_BASES, metas, misaligned, strict=False):
         shape, strides = tuple(meta[0]), tuple(meta[1])
         ranges += layout.byte_range(shape, strides)
