@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
-from msgspec.structs import replace
 
 from fastsgemm import device, host, rungs
 from fastsgemm.call import arrays, checks, streams
@@ -14,7 +13,7 @@ from fastsgemm.call.driver import multiply
 from fastsgemm.call.split_operand import SplitOperand, array_of
 from fastsgemm.errors import ShapeError, StreamError
 from fastsgemm.geometry.layout import same_elements
-from fastsgemm.request import PLAIN, Request, resolve
+from fastsgemm.request import PLAIN, Request, of_call, resolve
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.first_use import opened
@@ -184,7 +183,7 @@ def sgemm(
     if rung is not None or config is not None or precision != "ieee" or batch_invariant:
         request = resolve(rung, config, precision, batch_invariant)
     if type(alpha) is not float or alpha not in _USUAL or type(beta) is not float or beta not in _USUAL:
-        if arrays.is_traced_by_jax(A, B, C, alpha, beta):
+        if not type(alpha) is type(beta) is float and arrays.is_traced_by_jax(A, B, C, alpha, beta):
             return _in_jax(request, A, B, alpha, beta, C, stream, out)
         alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
     if C is None:
@@ -195,7 +194,7 @@ def sgemm(
             result = library.multiply_known(opened, request, A, B, C, alpha, beta)
             if result is not None:
                 return result
-        if arrays.is_traced(A, B, C) and _is_differentiable(request):
+        if (library is None or library.has_dispatcher) and _is_differentiable(request) and arrays.is_tracked(A, B, C):
             return _through_dispatcher(request, A, B, C, alpha, beta)
     return _multiply(request, A, B, C, alpha, beta, stream, out)
 
@@ -227,22 +226,18 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: floa
     """Slow path: no cached plan matched. Reads the arrays with all checks; alpha and beta are rounded to float32."""
     if arrays.is_traced_by_jax(A, B, C, out):
         return _in_jax(request, A, B, alpha, beta, C, stream, out)
-    split = (A if type(A) is SplitOperand else None, B if type(B) is SplitOperand else None)
-    if split[0] is not None:
-        A = array_of("A", split[0], request.precision)
-    if split[1] is not None:
-        B = array_of("B", split[1], request.precision)
+    split: dict[str, SplitOperand] = {}
+    if type(A) is SplitOperand:
+        split["A"], A = A, array_of("A", A, request.precision)
+    if type(B) is SplitOperand:
+        split["B"], B = B, array_of("B", B, request.precision)
+    if split or out is not None:
+        request = of_call(request, ("A" in split, "B" in split), "C" if out is None else "out")
     target = C if out is None else out
     lead = A if target is None else target
     library = arrays.library(lead)
-    ordinary = stream is None and out is None and not any(split) and _is_differentiable(request)
-    if ordinary and library.is_tracked(A, B, C):
-        return _through_dispatcher(request, A, B, C, alpha, beta)
     library.check_eager()
     ordinal = library.device_of(lead)
-    if any(split) or out is not None:
-        output = "C" if out is None else "out"
-        request = replace(request, split=(split[0] is not None, split[1] is not None), output=output)
     if ordinal == HOST:
         if stream is not None:
             raise StreamError(
@@ -271,16 +266,16 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: floa
         if target is not C or (library.immutable and C is not None):
             at_home = at_home and (C is None or arrays.library(C) is library)
             operands += _source(C, out, library, operands[2], handle, at_home)
-        waited: list[SplitOperand] = []  # whose memory the stream must not lose
-        for name, each, (_, meta) in zip("AB", split, operands, strict=False):
-            if each is not None:
-                each.require(name, meta[0])
-                if each.ready_on(gpu, handle):
-                    waited.append(each)
-        split_a, split_b = (0 if each is None else each.address for each in split)
-        multiply(gpu, handle, request, operands, alpha, beta, (split_a, split_b))
-        if waited or not at_home:
-            gpu.keep_alive(handle, (A, B, C, result, *waited))
+        if split:
+            for name, each in split.items():
+                each.require(name, operands["AB".index(name)][1][0])
+                at_home = not each.ready_on(gpu, handle) and at_home
+            addresses = (split["A"].address if "A" in split else 0, split["B"].address if "B" in split else 0)
+            multiply(gpu, handle, request, operands, alpha, beta, addresses)
+        else:
+            multiply(gpu, handle, request, operands, alpha, beta)
+        if not at_home:
+            gpu.keep_alive(handle, (A, B, C, result, *split.values()))
         if result is not target:
             return library.finish(result)
         library.written(target)

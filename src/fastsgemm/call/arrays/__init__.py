@@ -30,8 +30,8 @@ __all__ = [
     "by_type",
     "host_fault",
     "is_of_jax",
-    "is_traced",
     "is_traced_by_jax",
+    "is_tracked",
     "library",
 ]
 
@@ -64,15 +64,21 @@ def library(x: Any) -> Library:
     return _library_of_other(x) if known is None else known
 
 
-def is_traced(*operands: Any) -> bool:
-    """Return whether PyTorch's compiler traces this call, with tensors for all operands, where not None.
+def is_tracked(A: Any, B: Any, C: Any) -> bool:
+    """Return whether only PyTorch's dispatcher can compute a product of these operands: all of them, where not None,
+    are tensors, and the call is being traced, or one has a gradient, a tangent, or is wrapped by a transform.
 
-    It may trace with tensors of classes that no library here takes.
+    PyTorch's compiler may trace with tensors of classes that no library here takes.
     """
-    compiler = getattr(sys.modules.get("torch"), "compiler", None)
-    if compiler is None or not getattr(compiler, "is_compiling", bool)():
+    if not _is_a(type(A), "torch", "Tensor"):
         return False
-    return all(x is None or isinstance(x, sys.modules["torch"].Tensor) for x in operands)
+    tensors = (A, B) if C is None else (A, B, C)
+    if not all(_is_a(type(x), "torch", "Tensor") for x in tensors[1:]):
+        return False
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    if getattr(compiler, "is_compiling", bool)():
+        return True
+    return any(library(x).is_tracked(x) for x in tensors)
 
 
 def is_traced_by_jax(*values: Any) -> bool:

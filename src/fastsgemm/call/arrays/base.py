@@ -33,6 +33,7 @@ class Library:
     """
 
     immutable = False  # whether its arrays must never be written
+    has_dispatcher = False  # whether it may have to compute a product itself, to record gradients; see `is_tracked`
     has_streams = False  # whether work on `current_stream` runs after the work that the library has queued
 
     def refusal(self, cls: type) -> str | None:
@@ -83,8 +84,8 @@ class Library:
     def check_eager(self) -> None:
         """Raise `OperandError` if the library's compiler is tracing the call instead of running it."""
 
-    def is_tracked(self, *operands: Any) -> bool:
-        """Return whether only the library's own dispatcher can compute a product of these operands, where not None."""
+    def is_tracked(self, x: Any) -> bool:
+        """Return whether only the library's own dispatcher can compute a product with this array."""
         return False
 
     def multiply_known(
@@ -173,7 +174,7 @@ def broken_strides(strides: Sequence[int]) -> Fault:
     return Fault(OperandError, f"must have strides that are multiples of {ITEM} bytes, got {tuple(strides)}")
 
 
-# Of tensors whose product only PyTorch's dispatcher can compute; see `Library.is_tracked`.
+# Of tensors whose product only PyTorch's dispatcher can compute; see `arrays.is_tracked`.
 _ALL_TENSORS = (
     "then all operands must be tensors, and rung=, config=, stream=, out= and split operands are not possible"
 )

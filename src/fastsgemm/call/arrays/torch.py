@@ -42,6 +42,7 @@ _GUARDED = ((2, 6), (2, 14))  # the first and the last version of PyTorch whose 
 class Torch(Library):
     """Tensors of PyTorch."""
 
+    has_dispatcher = True
     has_streams = True
 
     def __init__(self) -> None:
@@ -97,20 +98,15 @@ class Torch(Library):
         if self._is_compiling():
             raise TRACED("A tensor")
 
-    def is_tracked(self, *operands: Any) -> bool:
-        """Return whether all operands are tensors, and one has a gradient, a tangent, or is wrapped by a transform."""
-        tensors = [x for x in operands if x is not None]
-        if not all(isinstance(x, self._torch.Tensor) for x in tensors):
-            return False
-        return any(self._fault(x) in (LEARNED, TANGENT) or self._is_wrapped(x) for x in tensors)
-
-    def _is_wrapped(self, x: Any) -> bool:
-        """Return whether an active transform of PyTorch (vmap, jvp, functionalize) has taken a tensor's memory."""
+    def is_tracked(self, x: Any) -> bool:
+        """Return whether a tensor has a gradient or a tangent, or a transform (vmap, jvp, functionalize) wraps it."""
+        if self._fault(x) in (LEARNED, TANGENT):
+            return True
         if not self._torch._C._are_functorch_transforms_active():
             return False
         try:
             return freed(x, x.data_ptr())
-        except RuntimeError:
+        except RuntimeError:  # it has no memory
             return True
 
     def multiply_known(

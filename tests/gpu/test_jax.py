@@ -1,0 +1,257 @@
+"""`sgemm` and the switch in programs that XLA runs on a device: the bits of the same call outside, and gradients."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+
+import jax as jax_
+import jax.numpy as jnp
+from jax.sharding import AxisType, PartitionSpec
+
+import fastsgemm.jax
+from fastsgemm import sgemm
+from fastsgemm.call.driver import multiply
+from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.jax import contraction, product
+from fastsgemm.request import resolve
+
+pytestmark = pytest.mark.gpu
+
+SUBSCRIPTS = (
+    *("ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "ki,jk->ij", "ik,kj->ji", "k,kj->j", "ik,k->i"),
+    *("bik,bkj->bij", "kbi,jbk->bij", "bik,kj->bij", "ik,bkj->bij", "bqhd,bkhd->bhqk", "bmk,bmn->kn"),
+)
+REQUESTS = {
+    "ieee": resolve(),
+    "fp16x3": resolve(precision="fp16x3"),
+    "forced fp16x3": resolve("fp16x3"),
+    "batch-invariant": resolve(batch_invariant=True),
+}
+PROBLEMS = 300
+
+
+@pytest.fixture(autouse=True)
+def _on_a_device(jax):
+    """Skip where JAX sees no device."""
+
+
+def normal(generator, *shape):
+    return jnp.asarray(generator.standard_normal(shape, dtype=np.float32))
+
+
+def outside(gpu, labels, request, a, b, alpha, beta, c):
+    """Return what the driver computes for operands that lie so, without XLA."""
+    result = jnp.array(c, copy=True)
+    operands = [x.block_until_ready() for x in (a, b, result)]
+    metas = contraction.metas(labels, a.shape, b.shape)
+    views = [(x.unsafe_buffer_pointer(), meta) for x, meta in zip(operands, metas, strict=True)]
+    multiply(gpu, LEGACY_STREAM, request, views, alpha, beta)
+    gpu.device.sync()
+    return np.asarray(result)
+
+
+def bits(x):
+    return np.asarray(x).view(np.uint32)
+
+
+@pytest.mark.parametrize("number", range(PROBLEMS))
+def test_a_random_problem_has_the_bits_of_the_call_outside(gpu, number):
+    generator = np.random.default_rng(number)
+    name = list(REQUESTS)[number % len(REQUESTS)]
+    batches = [s for s in SUBSCRIPTS if name != "forced fp16x3" or len(contraction.labels_of(s).batch) == 0]
+    subscripts = batches[generator.integers(len(batches))]
+    labels = contraction.labels_of(subscripts)
+    largest = {label: 8 if label in "bh" else 3000 if label in labels.summed else 700 for label in "bhqkdijmn"}
+    sizes = {x: int(np.exp(generator.uniform(0, np.log(largest[x])))) for x in {*labels.a, *labels.b}}
+    a, b, c = (normal(generator, *[sizes[x] for x in of]) for of in labels)
+    alpha, beta = float(np.float32(generator.choice([1.0, 0.3, 0.0]))), float(generator.choice([0.0, 0.7, 1.0]))
+    traced = bool(generator.integers(2))
+    wanted = outside(gpu, labels, REQUESTS[name], a, b, alpha, beta, c)
+
+    def f(a, b, c, scalars):
+        numbers = scalars if traced else (alpha, beta)
+        old = c if traced or beta else None
+        return product.bind(subscripts, REQUESTS[name], a, b, *numbers, old)
+
+    donated = jnp.array(c, copy=True)
+    result = jax_.jit(f, donate_argnums=2)(a, b, donated, (jnp.float32(alpha), jnp.float32(beta)))
+    np.testing.assert_array_equal(bits(result), wanted.view(np.uint32), err_msg=f"{name} {subscripts} {sizes}")
+
+
+@pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
+@pytest.mark.parametrize("size", [64, 300, 2048])
+def test_jit_has_the_bits_of_the_call_outside(size, precision):
+    generator = np.random.default_rng(size)
+    a, b, c = (normal(generator, size, size) for _ in range(3))
+    f = jax_.jit(lambda *operands: sgemm(*operands, precision=precision))
+    np.testing.assert_array_equal(bits(f(a, b)), bits(sgemm(a, b, precision=precision)))
+    wanted = sgemm(a, b, 0.3, 0.7, c, precision=precision)
+    np.testing.assert_array_equal(bits(f(a, b, 0.3, 0.7, c)), bits(wanted))
+
+
+@pytest.mark.parametrize("where", [(0, 0), (0, None), (None, 0)])
+def test_vmap_has_the_bits_of_a_batch(where):
+    generator = np.random.default_rng(1)
+    a = normal(generator, *([4] if where[0] == 0 else []), 100, 200)
+    b = normal(generator, *([4] if where[1] == 0 else []), 200, 60)
+    np.testing.assert_array_equal(bits(jax_.jit(jax_.vmap(sgemm, where))(a, b)), bits(sgemm(a, b)))
+
+
+@pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
+def test_gradients_agree_with_float64(precision):
+    generator = np.random.default_rng(2)
+    a, b, c = normal(generator, 500, 700), normal(generator, 700, 300), normal(generator, 500, 300)
+    w = normal(generator, 500, 300)
+
+    def loss(a, b, c, alpha, beta):
+        return (w * sgemm(a, b, alpha, beta, c, precision=precision)).sum()
+
+    of_a, of_b, of_c, of_alpha, of_beta = jax_.jit(jax_.grad(loss, range(5)))(a, b, c, 0.5, 2.0)
+    a64, b64, c64, w64 = (np.asarray(x, np.float64) for x in (a, b, c, w))
+    for result, wanted in (
+        (of_a, 0.5 * w64 @ b64.T), (of_b, 0.5 * a64.T @ w64), (of_c, 2 * w64),
+        (of_alpha, (w64 * (a64 @ b64)).sum()), (of_beta, (w64 * c64).sum()),
+    ):  # fmt: skip
+        scale = np.abs(wanted).max()
+        np.testing.assert_allclose(np.asarray(result) / scale, wanted / scale, atol=2e-6)
+
+
+def test_a_scan_of_100_products():
+    generator = np.random.default_rng(3)
+    a = normal(generator, 256, 256) / 16
+    c = normal(generator, 256, 256)
+    scanned = jax_.jit(lambda c: jax_.lax.scan(lambda c, _: (sgemm(a, c, 0.5, 0.5, c), None), c, None, 100)[0])(c)
+    for _ in range(100):
+        c = sgemm(a, c, 0.5, 0.5, c)
+    np.testing.assert_array_equal(bits(scanned), bits(c))
+
+
+def test_a_loop_with_parts_of_k_and_a_condition():
+    generator = np.random.default_rng(4)
+    a, b = normal(generator, 64, 4000), normal(generator, 4000, 64)
+    wanted = sgemm(a, b, 2.0)
+
+    @jax_.jit
+    def f(a, b, n):
+        step = lambda s: (s[0] + 1, jax_.lax.cond(s[0] > 0, lambda: sgemm(a, b, 2.0), lambda: s[1]))  # noqa: E731
+        return jax_.lax.while_loop(lambda s: s[0] < n, step, (0, jnp.zeros((64, 64))))[1]
+
+    np.testing.assert_array_equal(bits(f(a, b, 3)), bits(wanted))
+
+
+def test_a_donated_c_is_updated_in_place():
+    generator = np.random.default_rng(5)
+    a, b, c = (normal(generator, 512, 512) for _ in range(3))
+    place = c.unsafe_buffer_pointer()
+    result = jax_.jit(lambda a, b, c: sgemm(a, b, 1.0, 1.0, c), donate_argnums=2)(a, b, c)
+    assert c.is_deleted()
+    assert result.unsafe_buffer_pointer() == place
+
+
+def test_nothing_is_transferred():
+    generator = np.random.default_rng(6)
+    a, b = normal(generator, 300, 300), normal(generator, 300, 300)
+    f = jax_.jit(sgemm)
+    f(a, b)
+    with jax_.transfer_guard("disallow"):
+        f(a, b).block_until_ready()
+
+
+def test_the_switch():
+    generator = np.random.default_rng(7)
+    a, b = normal(generator, 400, 500), normal(generator, 500, 300)
+    f = jax_.jit(lambda a, b: jnp.matmul(a, b, precision="highest"))
+    before = f(a, b)
+    with fastsgemm.jax.enabled(batch_invariant=True) as on:
+        np.testing.assert_array_equal(bits(f(a, b)), bits(sgemm(a, b, batch_invariant=True)))
+        assert len(on.report().replaced) == 1
+    np.testing.assert_array_equal(bits(f(a, b)), bits(before))
+
+
+def test_the_default_precision_is_left_to_xla():
+    a = normal(np.random.default_rng(8), 256, 256)
+    with fastsgemm.jax.enabled() as on:
+        jax_.jit(jnp.matmul)(a, a).block_until_ready()
+    assert on.report().replaced == ()
+
+
+def test_10_000_calls_need_no_more_memory():
+    generator = np.random.default_rng(9)
+    a, b = normal(generator, 64, 3000), normal(generator, 3000, 64)
+    f = jax_.jit(sgemm)
+    f(a, b).block_until_ready()
+    used = jax_.local_devices()[0].memory_stats()["bytes_in_use"]
+    for _ in range(10_000):
+        result = f(a, b)
+    result.block_until_ready()
+    assert jax_.local_devices()[0].memory_stats()["bytes_in_use"] <= used + result.nbytes
+
+
+def test_two_threads():
+    generator = np.random.default_rng(10)
+    operands = [(normal(generator, n, 300), normal(generator, 300, n)) for n in (200, 333)]
+    wanted = [sgemm(*each) for each in operands]
+    f, results = jax_.jit(sgemm), [None, None]
+
+    def work(which):
+        for _ in range(200):
+            results[which] = f(*operands[which])
+
+    threads = [threading.Thread(target=work, args=(which,)) for which in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result, right in zip(results, wanted, strict=True):
+        np.testing.assert_array_equal(bits(result), bits(right))
+
+
+PROGRAM = """
+import jax, jax.numpy as jnp, numpy as np
+from fastsgemm import sgemm
+a = jax.random.normal(jax.random.key(0), (64, 3000))
+b = jax.random.normal(jax.random.key(1), (3000, 64))
+f = jax.jit(lambda a, b: sgemm(sgemm(a, b), sgemm(a, b)) + sgemm(a, b))
+for _ in range(5):
+    result = f(a, b)
+p = sgemm(a, b)
+assert (np.asarray(result) == np.asarray(sgemm(p, p) + p)).all()
+"""
+
+
+@pytest.mark.parametrize("flags", ["", "--xla_gpu_enable_command_buffer="])
+def test_with_and_without_command_buffers(flags):
+    environment = os.environ | {"XLA_FLAGS": flags, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300, env=environment
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_shard_map_on_two_devices():
+    if len(jax_.devices()) < 2:
+        pytest.skip("needs two devices")
+    generator = np.random.default_rng(11)
+    a, b = normal(generator, 600, 500), normal(generator, 500, 400)
+    mesh = jax_.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,))
+    rows, whole = PartitionSpec("x"), PartitionSpec()
+    f = jax_.jit(jax_.shard_map(sgemm, mesh=mesh, in_specs=(rows, whole), out_specs=rows))
+    wanted = np.concatenate([np.asarray(sgemm(a[:300], b)), np.asarray(sgemm(a[300:], b))])
+    np.testing.assert_array_equal(bits(f(a, b)), wanted.view(np.uint32))
+    of_b = jax_.jit(jax_.grad(lambda b: f(a, b).sum()))(b)
+    np.testing.assert_allclose(of_b, np.asarray(a, np.float64).T @ np.ones((600, 400)), rtol=1e-4, atol=1e-3)
+
+
+def test_shardings_without_shard_map_are_gathered():
+    if len(jax_.devices()) < 2:
+        pytest.skip("needs two devices")
+    mesh = jax_.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,))
+    a = normal(np.random.default_rng(12), 256, 256)
+    divided = jax_.device_put(a, jax_.sharding.NamedSharding(mesh, PartitionSpec("x")))
+    np.testing.assert_array_equal(bits(jax_.jit(sgemm)(divided, divided)), bits(sgemm(a, a)))
