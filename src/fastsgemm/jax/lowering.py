@@ -39,7 +39,7 @@ def lowering_for(device: str) -> Iterator[None]:
     Parameters
     ----------
     device : str
-        Its name, such as ``NVIDIA H100 80GB HBM3``, or an architecture, such as ``sm_90``.
+        Its name, such as ``NVIDIA H200``, or an architecture, such as ``sm_90``.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def _device() -> DeviceInfo:
     except RuntimeError as error:
         raise DeviceError(
             "a product is lowered for CUDA and JAX has no CUDA device here, so nothing says which kernel is best. Name "
-            "the device: with fastsgemm.jax.lowering_for('NVIDIA H100 80GB HBM3'): ..."
+            "the device: with fastsgemm.jax.lowering_for('NVIDIA H200'): ..."
         ) from error
     return info_of(first_use.open_device(first.local_hardware_id))
 
