@@ -3,9 +3,11 @@
 # PYTHON=python3.12  the interpreter that makes .venv
 # CUDA=12            the CUDA version of the NVRTC in .venv; 13, the default, needs driver 580 or later
 # EXTRAS=test        the extras of the package that .venv gets besides NVRTC
+# JAX=0.12.0.1       the version of JAX for `make jax`; the default is the oldest that fastsgemm.jax supports
 # VENV=              use PYTHON's own packages and install nothing
 
 PYTHON ?= python3
+JAX ?= 0.10.1
 CUDA ?= 13
 VENV ?= .venv
 EXTRAS ?= dev
@@ -25,7 +27,7 @@ endif
 DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
 
 .NOTPARALLEL:
-.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lowest lint bench bench-check counts sass hostile tables torch docs site release-check clean
+.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lowest lint bench bench-check counts sass hostile tables torch jax jax-test docs site release-check clean
 
 # target: what it does
 define HELP
@@ -45,6 +47,7 @@ sass         count the instructions of the main loops of rungs 9 and 11, and wri
 hostile      count what the tests in tests/hostile try, and write docs/hostile.md
 docs         build the site in build/site; a dead link or a missing docstring fails
 torch        add a CPU build of PyTorch to .venv, for the tests that use PyTorch
+jax          test fastsgemm.jax with one version of JAX, in an environment of its own
 release-check  build the wheel and try it in a new environment of every supported Python
 clean        remove what these targets made
 endef
@@ -136,6 +139,22 @@ tables: $(READY)
 torch: $(READY)
 	$(RUN) -m pip install --retries 1 --timeout 30 --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu'
 
+# An environment of its own, because JAX is tested in two versions. Its package for CUDA has the functions with which the
+# description of a launch is compared; it needs no GPU, and the large packages that it depends on are left out.
+jax: .venv-jax-$(JAX)/.ready
+	$(MAKE) --no-print-directory jax-test VENV= PYTHON=.venv-jax-$(JAX)/bin/python
+
+jax-test: export XLA_FLAGS = --xla_force_host_platform_device_count=2
+jax-test:
+	$(RUN) -m pytest tests/jax -m "not gpu" $(call XDIST,-n auto --maxprocesses 8)
+
+.venv-jax-$(JAX)/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-jax-$(JAX)
+	.venv-jax-$(JAX)/bin/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 30 \
+		--editable '.[cu13,test]' 'jax==$(JAX)' flatbuffers
+	.venv-jax-$(JAX)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'jax-cuda13-plugin==$(JAX)'
+	touch $@
+
 # In an environment without NVRTC: the pages and docstrings need no compiler.
 docs: .venv-docs/.ready
 	$(MAKE) --no-print-directory site VENV= PYTHON=.venv-docs/bin/python
@@ -163,5 +182,5 @@ $(READY): pyproject.toml
 endif
 
 clean:
-	rm -rf .venv .venv-cu12 .venv-docs build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-cu12 .venv-docs .venv-jax-* build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -131,9 +131,10 @@ def test_a_misspelled_command_is_found():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_module_exists(page):
-    lacks_pytorch = importlib.util.find_spec("torch") is None  # what fastsgemm.torch has cannot be looked up then
+    # What is for a library that is not installed cannot be looked up.
+    lacking = tuple(f"fastsgemm.{name}" for name in ("jax", "torch") if importlib.util.find_spec(name) is None)
     for name in re.findall(r"\bfastsgemm(?:\.[a-z_]\w*)+", page.read_text()):
-        if not name.endswith((".git", ".io")) and not (lacks_pytorch and name.startswith("fastsgemm.torch")):
+        if not name.endswith((".git", ".io")) and not name.startswith(lacking):
             pkgutil.resolve_name(name)
 
 
@@ -215,8 +216,9 @@ def calls():
 @pytest.mark.parametrize(("function", "call"), list(calls()))
 def test_every_call_on_the_pages_fits_its_function(function, call):
     if isinstance(function, str):
-        if function.startswith("fastsgemm.torch"):
-            pytest.importorskip("torch", reason="PyTorch is not installed")
+        for library in ("jax", "torch"):
+            if function.startswith(f"fastsgemm.{library}"):
+                pytest.importorskip(library)
         module, _, name = function.rpartition(".")
         function = getattr(importlib.import_module(module), name)
     given = [one for one in call.args if not (isinstance(one, ast.Constant) and one.value is ...)]
