@@ -8,7 +8,7 @@ pytest.importorskip("jax")
 from fastsgemm.call.product import make_plan
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.jax import contraction
-from fastsgemm.jax.entry import Case, entries
+from fastsgemm.jax.entry import Array, Case, entries
 from fastsgemm.jit.source import target
 from fastsgemm.request import resolve
 from fastsgemm.sim import gemm
@@ -34,7 +34,7 @@ def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, devi
     }  # fmt: skip
     for entry in entries(plan, Case(None, None, plan.K) if traced else Case(alpha, beta, plan.K)):
         names = iter([*entry.operands, *entry.results])
-        arguments = [next(names) if argument is None else argument for argument in entry.arguments]
+        arguments = [next(names) if isinstance(argument, Array) else argument for argument in entry.arguments]
         regions = {
             name: Region(memory[name].reshape(-1), read=True, write=name in entry.results, complete=False)
             for name in (*entry.operands, *entry.results)

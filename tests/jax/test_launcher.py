@@ -11,8 +11,9 @@ from jaxlib import gpu_triton
 
 from fastsgemm.errors import MissingExtraError
 from fastsgemm.jax import launcher
+from fastsgemm.jax.entry import Array
 
-ARGUMENTS = (None, np.int32(-7), 2**40, -1, 0, np.float32(1.5), np.int32(0), None, np.float32(0.0))
+ARGUMENTS = (Array(16), np.int32(-7), 2**40, -1, 0, np.float32(1.5), np.int32(0), Array(4), np.float32(0.0))
 KINDS = {np.int32: "i32", np.float32: "fp32", int: "i64"}
 
 
@@ -20,7 +21,7 @@ KINDS = {np.int32: "i32", np.float32: "fp32", int: "i64"}
 def test_a_description_is_that_of_jaxlib(monkeypatch):
     monkeypatch.setattr(launcher, "takes_machine_code", False)
     parameters = [
-        gpu_triton.create_array_parameter(0, 16) if x is None
+        gpu_triton.create_array_parameter(0, x.alignment) if isinstance(x, Array)
         else gpu_triton.create_scalar_parameter(float(x) if type(x) is np.float32 else int(x), KINDS[type(x)])
         for x in ARGUMENTS
     ]  # fmt: skip

@@ -12,18 +12,20 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar, When
 from fastsgemm.errors import PrecisionError
 from fastsgemm.geometry.batch import Batch, BatchAndSource
-from fastsgemm.geometry.matrix import Base, Matrix
+from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.matrix import VECTOR_BYTES, Base, Matrix
 from fastsgemm.jit.source import KernelSpec
 
 _HEAD = re.compile(r'extern "C" __global__\s+void(.*?)(fastsgemm_\w+)\(', re.DOTALL)
 
+_NUMBERS = ("ALPHA", "BETA")  # arrays of one element
 _DIGITS = 12  # of the digest in a name
 
 _POINTER = """
@@ -34,6 +36,18 @@ struct Address {
     __device__ __forceinline__ operator T *() const { return (T *)first; }
 };
 """
+
+
+class Array(NamedTuple):
+    """An array among the arguments of an entry, of which the launcher passes the address.
+
+    Attributes
+    ----------
+    alignment : int
+        In bytes: the launcher refuses another address.
+    """
+
+    alignment: int
 
 
 class Case:
@@ -85,7 +99,8 @@ class Entry:
     text : str
         The source.
     arguments : tuple
-        Of the entry: None for each operand and result, then numbers; see `fastsgemm.jax.launcher.description`.
+        Of the entry: an `Array` for each operand and result, then numbers. A `numpy.int32` is an ``int``, a
+        `numpy.float32` a ``float``, an int a ``long long``.
     """
 
     def __init__(self, launch: Launch, there: Collection[str], case: Case) -> None:
@@ -107,7 +122,8 @@ class Entry:
         digest = hashlib.sha256((kernel + rest).encode()).hexdigest()[:_DIGITS]
         self.name = f"{launch.kernel.name}_{digest}"
         self.text = f'{kernel}{_POINTER}\nextern "C" __global__ void{attributes}{self.name}{rest}'
-        self.arguments = (*[None for _ in (*self.operands, *self.results)], *self._numbers)
+        arrays = [Array(ITEM if name in _NUMBERS else VECTOR_BYTES) for name in (*self.operands, *self.results)]
+        self.arguments = (*arrays, *self._numbers)
 
     @property
     def aliases(self) -> dict[int, int]:
@@ -118,7 +134,8 @@ class Entry:
         """Return which of alpha and beta it takes as an array."""
         if not any(isinstance(argument, Scalar) for argument in self.launch.arguments):
             return []
-        return [name for name, value in (("ALPHA", self._case.alpha), ("BETA", self._case.beta)) if value is None]
+        values = (self._case.alpha, self._case.beta)
+        return [name for name, value in zip(_NUMBERS, values, strict=True) if value is None]
 
     def _passed(self, argument: Argument) -> str:
         """Return how the entry spells an argument of the kernel."""

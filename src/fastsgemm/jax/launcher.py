@@ -16,6 +16,7 @@ import jaxlib.version
 import numpy as np
 
 from fastsgemm.errors import MissingExtraError
+from fastsgemm.jax.entry import Array
 
 TARGET = "triton_kernel_call_ffi"
 OLDEST = (0, 10, 1)  # the first jaxlib with this target
@@ -67,8 +68,8 @@ def description(
     shared_bytes : int
         Dynamic shared memory of a block.
     arguments : iterable
-        Of the kernel, in its order: None for an array, of which the launcher passes the addresses in the order of the
-        call's operands and results; a `numpy.int32`, a `numpy.float32` or, for ``long long``, an int.
+        Of the kernel, in its order; see `Entry`. The addresses of arrays are passed in the order of the call's operands
+        and results.
     """
     kernel = _text(1, name) + _number(2, threads // _WARP) + _number(3, shared_bytes)
     if not takes_machine_code:
@@ -84,12 +85,9 @@ def description(
     return zlib.compress(_bytes(1, call) + _text(4, name))
 
 
-_ALIGNMENT = 16  # bytes: the launcher refuses an array that does not lie so
-
-
 def _argument(argument: Any) -> bytes:
-    if argument is None:
-        return _bytes(1, _number(2, _ALIGNMENT))
+    if isinstance(argument, Array):
+        return _bytes(1, _number(2, argument.alignment))
     if type(argument) is np.int32:
         return _number(3, int(argument), always=True)
     if type(argument) is np.float32:
