@@ -18,6 +18,7 @@ import numpy as np
 
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar, When
 from fastsgemm.errors import PrecisionError
+from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import Batch, BatchAndSource
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import VECTOR_BYTES, Base, Matrix
@@ -106,11 +107,12 @@ class Entry:
     def __init__(self, launch: Launch, there: Collection[str], case: Case) -> None:
         self.launch, self._case = launch, case
         self._numbers: list[Any] = []
+        self._scalars: dict[Scalar, str] = {}
         self.results = _names([write.matrix for write in launch.writes])
         read = [name for name in _names(launch.matrices) if name in there]
         self.operands = (*read, *self._scalars_passed())
-        passed = [self._passed(argument) for argument in launch.arguments]
         body = "".join(f"    {line}\n" for line in self._prologue())
+        passed = [self._passed(argument) for argument in launch.arguments]
         # What is written has its name as a result; as an operand it is not used.
         names = [f"unused_{name}" if name in self.results else name for name in self.operands]
         declared = [f"const char *__restrict__ {name}" for name in names]
@@ -142,7 +144,7 @@ class Entry:
         if isinstance(argument, Matrix):
             return self._address(argument)
         if isinstance(argument, Scalar):
-            return {Scalar.ALPHA: "alpha", Scalar.BETA: "beta", Scalar.STEPS: "steps"}[argument]
+            return self._scalars[argument]
         if isinstance(argument, BatchAndSource):
             source = argument.source
             steps = (0,) * (3 - len(source.steps)) + source.steps
@@ -168,7 +170,7 @@ class Entry:
 
     def _address(self, matrix: Matrix) -> str:
         address = matrix.address
-        moved = f" + {self._number(address.offset)}" if address.offset or address.base is Base.WORKSPACE else ""
+        moved = f" + {self._number(address.offset)}" if address.offset else ""
         return f"Address{{{address.base.name}{moved}}}"
 
     def _batch(self, batch: Batch) -> str:
@@ -181,27 +183,33 @@ class Entry:
         return f"Batch{{{', '.join([*spelled, *steps])}}}"
 
     def _prologue(self) -> list[str]:
-        """Return what the entry does first: it finds alpha, beta and the steps of k, and leaves if it has no work."""
+        """Return what the entry does first: it finds alpha, beta and the steps of k, and leaves if it has no work.
+
+        What is known is passed on as it came, because the kernel then needs no register for it.
+        """
         used = {argument for argument in self.launch.arguments if isinstance(argument, Scalar)}
         if not used:
             return []
-        alpha = self._scalar(self._case.alpha, "ALPHA")
-        lines = [f"const float beta = {self._scalar(self._case.beta, 'BETA')};"]
-        steps = self._number(np.int32(self._case.K))
-        # No steps where A and B are not to be read. What is then added to beta * C is a zero that does not change it.
-        lines += [
-            f"const float given = {alpha};",
-            f"const int steps = given != 0.0f ? {steps} : 0;",
-            "const float alpha = steps ? given : beta != 0.0f ? -0.0f : 0.0f;",
-        ]
-        if self._case.reads is None and Scalar.ALPHA in used and self.launch.when in (When.READS, When.READS_NOTHING):
+        case, lines = self._case, []
+        beta = "beta" if case.beta is None else self._number(np.float32(case.beta))
+        if case.beta is None:
+            lines.append("const float beta = *reinterpret_cast<const float *>(BETA);")
+        if case.alpha is not None and (case.reads or case.beta is not None):
+            steps, alpha = grid.steps(case.K, case.alpha, case.beta)
+            self._scalars = {Scalar.ALPHA: self._number(np.float32(alpha)), Scalar.STEPS: self._number(np.int32(steps))}
+        else:
+            given = "0.0f" if case.alpha is not None else "*reinterpret_cast<const float *>(ALPHA)"
+            # No steps where A and B are not to be read. What is then added to beta * C is a zero that changes nothing.
+            lines += [
+                f"const float given = {given};",
+                f"const int steps = given != 0.0f ? {self._number(np.int32(case.K))} : 0;",
+                f"const float alpha = steps ? given : {beta} != 0.0f ? -0.0f : 0.0f;",
+            ]
+            self._scalars = {Scalar.ALPHA: "alpha", Scalar.STEPS: "steps"}
+        self._scalars[Scalar.BETA] = beta
+        if case.reads is None and Scalar.ALPHA in used and self.launch.when in (When.READS, When.READS_NOTHING):
             lines.append(f"if ({'!' if self.launch.when is When.READS else ''}steps) return;")
         return lines
-
-    def _scalar(self, value: float | None, name: str) -> str:
-        if value is None:
-            return f"*reinterpret_cast<const float *>({name})"
-        return self._number(np.float32(value))
 
 
 def entries(plan: Plan, case: Case) -> list[Entry]:
