@@ -88,6 +88,17 @@ def test_a_transposed_operand_is_read_where_it_lies():
     assert call.rpartition(" : ")[2] == "(tensor<64x32xf32>, tensor<48x32xf32>) -> tensor<64x48xf32>"
 
 
+def test_the_gradient_of_a_second_factor_lies_as_jax_transposes_it():
+    def f(a, b):
+        return jax.grad(lambda b: (highest(a, b) ** 2).sum())(b)
+
+    with fastsgemm.jax.enabled():
+        forward, back = [line for line in lowered(f, A, B).splitlines() if TARGET in line]
+    assert "result_layouts = [dense<[1, 0]>" in forward
+    assert back.endswith("(tensor<64x48xf32>, tensor<64x32xf32>) -> tensor<48x32xf32>")
+    assert "result_layouts = [dense<[0, 1]>" in back
+
+
 def test_the_host_is_left_alone():
     with fastsgemm.jax.enabled() as on:
         assert TARGET not in jax.jit(highest).lower(A, B).as_text()

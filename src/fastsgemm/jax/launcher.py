@@ -8,8 +8,8 @@ machine code. So a program for CUDA can be lowered and exported on a machine tha
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jaxlib.version
@@ -119,14 +119,40 @@ def _text(field: int, value: str) -> bytes:
     return _bytes(field, value.encode())
 
 
-def call(ctx: Any, operands: list[Any], results: list[Any], aliases: dict[int, int], name: str, opaque: bytes) -> Any:
+class Kind(NamedTuple):
+    """What an array is, and how it lies.
+
+    Attributes
+    ----------
+    aval : jax.core.ShapedArray
+    order : tuple of int
+        Its dimensions, the one with the largest stride first.
+    """
+
+    aval: Any
+    order: tuple[int, ...]
+
+    @classmethod
+    def row_major(cls, aval: Any) -> Kind:
+        """Return the kind of an array whose last dimension is contiguous."""
+        return cls(aval, tuple(range(aval.ndim)))
+
+
+def call(
+    ctx: Any,
+    operands: Sequence[tuple[Any, Kind]],
+    results: Sequence[Kind],
+    aliases: dict[int, int],
+    name: str,
+    opaque: bytes,
+) -> Any:
     """Emit a call, and return its results.
 
     Parameters
     ----------
     ctx : jax.interpreters.mlir.LoweringRuleContext
-    operands : list of (value, jax.core.ShapedArray)
-    results : list of jax.core.ShapedArray
+    operands : sequence of (value, Kind)
+    results : sequence of Kind
     aliases : dict
         Of results that take the place of an operand: the operand's number to the result's.
     name : str
@@ -134,6 +160,10 @@ def call(ctx: Any, operands: list[Any], results: list[Any], aliases: dict[int, i
     opaque : bytes
         See `description`.
     """
-    ctx = ctx.replace(primitive=None, avals_in=[aval for _, aval in operands], avals_out=results)
-    rule: Any = jax.ffi.ffi_lowering(TARGET, operand_output_aliases=aliases)
+    kinds = [kind for _, kind in operands]
+    ctx = ctx.replace(primitive=None, avals_in=[kind.aval for kind in kinds], avals_out=[kind.aval for kind in results])
+    rule: Any = jax.ffi.ffi_lowering(
+        TARGET, operand_output_aliases=aliases,
+        operand_layouts=[kind.order[::-1] for kind in kinds], result_layouts=[kind.order[::-1] for kind in results],
+    )  # fmt: skip
     return rule(ctx, *[value for value, _ in operands], name=name, opaque=opaque)

@@ -24,6 +24,7 @@ from fastsgemm.errors import DeviceError
 from fastsgemm.jax import contraction, launcher
 from fastsgemm.jax.contraction import Labels
 from fastsgemm.jax.entry import Case, Entry, entries
+from fastsgemm.jax.launcher import Kind
 from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
 from fastsgemm.request import Request
@@ -129,7 +130,9 @@ def _described(entry: Entry, arch: str) -> bytes:
     )
 
 
-def product(ctx: Any, values: dict[str, Any], labels: Labels, request: Request, alpha: Any, beta: Any) -> Any:
+def product(
+    ctx: Any, values: dict[str, Any], labels: Labels, request: Request, alpha: Any, beta: Any, order: str = ""
+) -> Any:
     """Emit the calls of a product for CUDA, and return the value of the result.
 
     Parameters
@@ -142,28 +145,31 @@ def product(ctx: Any, values: dict[str, Any], labels: Labels, request: Request, 
     request : Request
     alpha, beta : float or None
         See `calls_of`.
+    order : str, optional
+        The labels of the result in the order in which it lies. Default: row-major.
     """
     (out,) = ctx.avals_out
     a, b = values["A"][1].shape, values["B"][1].shape
     if 0 in out.shape:
         return _zeros(ctx, out)
-    metas = contraction.metas(labels, a, b)
+    order = order or labels.c
+    place = tuple(labels.c.index(label) for label in order)
+    metas = contraction.metas(labels._replace(c=order), a, b)
     if metas is None:
         labels = _with_one_order(ctx, values, labels)
-        metas = contraction.metas(labels, values["A"][1].shape, values["B"][1].shape)
+        metas = contraction.metas(labels._replace(c=order), values["A"][1].shape, values["B"][1].shape)
         assert metas is not None
     calls = calls_of(_device(), request, metas, alpha, beta)
-    kinds = {
-        "C": out.update(weak_type=False),
-        "WORKSPACE": jax.core.ShapedArray((calls.workspace,), np.dtype(np.uint8)),
-    }
-    values = dict(values)
+    kinds = {name: Kind.row_major(aval) for name, (_, aval) in values.items()}
+    kinds["C"] = Kind(out.update(weak_type=False), place)
+    kinds["WORKSPACE"] = Kind.row_major(jax.core.ShapedArray((calls.workspace,), np.dtype(np.uint8)))
+    memory = {name: value for name, (value, _) in values.items()}
     for entry, opaque in calls.calls:
-        operands = [values[name] for name in entry.operands]
+        operands = [(memory[name], kinds[name]) for name in entry.operands]
         results = [kinds[name] for name in entry.results]
         emitted = launcher.call(ctx, operands, results, entry.aliases, entry.name, opaque)
-        values.update({name: (value, kinds[name]) for name, value in zip(entry.results, emitted, strict=True)})
-    return values["C"][0]
+        memory.update(zip(entry.results, emitted, strict=True))
+    return memory["C"]
 
 
 def _with_one_order(ctx: Any, values: dict[str, Any], labels: Labels) -> Labels:

@@ -203,7 +203,8 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     if reason:
         return _original(ctx, a, b, **parameters)
     values = {"A": (a, avals[0]), "B": (b, avals[1])}
-    return [lowering.product(ctx, *_as_they_lie(values, labels), switch.request, 1.0, 0.0)]
+    order = _order(labels)
+    return [lowering.product(ctx, *_as_they_lie(values, labels), switch.request, 1.0, 0.0, order)]
 
 
 def _reason(ctx: Any, switch: Switch, precision: Any) -> str:
@@ -229,6 +230,18 @@ def _of_shapes(labels: Labels, shapes: list[tuple[int, ...]]) -> str:
     if max((1, *shapes[0], *shapes[1])) > MAX_EXTENT:
         return f"an extent above {MAX_EXTENT}"
     return "" if labels.a and labels.b else "an operand that is a number"
+
+
+def _order(labels: Labels) -> str:
+    """Return the order in which the result of a product is to lie.
+
+    JAX's gradient of a second factor, such as the weights of a layer, sums over the first dimensions of both operands,
+    and then transposes the result. If it lies so from the beginning, XLA has nothing to do.
+    """
+    summed = len(labels.summed)
+    if summed and not labels.batch and labels.a[:summed] == labels.b[:summed] == labels.summed:
+        return labels.columns + labels.rows
+    return labels.c
 
 
 def _as_they_lie(values: dict[str, Any], labels: Labels) -> tuple[dict[str, Any], Labels]:
