@@ -64,8 +64,8 @@ def bits(x):
 def test_a_random_problem_has_the_bits_of_the_call_outside(gpu, number):
     generator = np.random.default_rng(number)
     name = list(REQUESTS)[number % len(REQUESTS)]
-    batches = [s for s in SUBSCRIPTS if name != "forced fp16x3" or len(contraction.labels_of(s).batch) == 0]
-    subscripts = batches[generator.integers(len(batches))]
+    possible = [s for s in SUBSCRIPTS if name != "forced fp16x3" or "b" not in s]  # rung 11 computes one product
+    subscripts = possible[generator.integers(len(possible))]
     labels = contraction.labels_of(subscripts)
     largest = {label: 8 if label in "bh" else 3000 if label in labels.summed else 700 for label in "bhqkdijmn"}
     sizes = {x: int(np.exp(generator.uniform(0, np.log(largest[x])))) for x in {*labels.a, *labels.b}}
@@ -114,12 +114,10 @@ def test_gradients_agree_with_float64(precision):
 
     of_a, of_b, of_c, of_alpha, of_beta = jax_.jit(jax_.grad(loss, range(5)))(a, b, c, 0.5, 2.0)
     a64, b64, c64, w64 = (np.asarray(x, np.float64) for x in (a, b, c, w))
-    for result, wanted in (
-        (of_a, 0.5 * w64 @ b64.T), (of_b, 0.5 * a64.T @ w64), (of_c, 2 * w64),
-        (of_alpha, (w64 * (a64 @ b64)).sum()), (of_beta, (w64 * c64).sum()),
-    ):  # fmt: skip
-        scale = np.abs(wanted).max()
-        np.testing.assert_allclose(np.asarray(result) / scale, wanted / scale, atol=2e-6)
+    for result, wanted in ((of_a, 0.5 * w64 @ b64.T), (of_b, 0.5 * a64.T @ w64), (of_c, 2 * w64)):
+        np.testing.assert_allclose(result, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+    for result, terms in ((of_alpha, w64 * (a64 @ b64)), (of_beta, w64 * c64)):
+        np.testing.assert_allclose(result, terms.sum(), rtol=0, atol=2e-6 * np.abs(terms).sum())
 
 
 def test_a_scan_of_100_products():

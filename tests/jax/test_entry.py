@@ -9,6 +9,7 @@ from fastsgemm.call.product import make_plan
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.jax import contraction
 from fastsgemm.jax.entry import Array, Case, entries
+from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
 from fastsgemm.request import resolve
 from fastsgemm.sim import gemm
@@ -85,6 +86,18 @@ def test_fp16x3(alpha):
     request = resolve("fp16x3")
     sizes = ("ik,kj->ij", (40, 130), (130, 72))
     np.testing.assert_array_equal(*bits(*sizes, alpha, traced=True, request=request, device="sm_80"))
+
+
+@pytest.mark.parametrize(("a", "b"), [((4096, 4096),) * 2, ((64, 64),) * 2, ((8, 4096), (4096, 4096))])
+def test_an_entry_costs_nothing(a, b):
+    device = Machine("sm_90").device
+    plan = make_plan(device, resolve(), contraction.metas(contraction.labels_of("ik,kj->ij"), a, b), (0, 0, 0))
+    for entry in entries(plan, Case(1.0, 0.0, plan.K)):
+        kernel = entry.launch.kernel
+        arch = target(kernel.file, device.arch)
+        plain, behind = compiler.report(kernel.text, kernel.name, arch), compiler.report(entry.text, entry.name, arch)
+        assert (behind.stack_bytes, behind.spill_stores, behind.spill_loads) == (0, 0, 0)
+        assert behind.registers <= plain.registers + 2
 
 
 def test_only_what_may_be_launched_is_there():
