@@ -246,10 +246,20 @@ def test_shard_map_on_two_devices():
     np.testing.assert_allclose(of_b, np.asarray(a, np.float64).T @ np.ones((600, 400)), rtol=1e-4, atol=1e-3)
 
 
-def test_shardings_without_shard_map_are_gathered():
+@pytest.mark.parametrize("multiply", [sgemm, lambda a, b: jnp.matmul(a, b, precision="highest")])
+def test_xla_divides_a_product_with_shardings(multiply):
     if len(jax_.devices()) < 2:
         pytest.skip("needs two devices")
-    mesh = jax_.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,))
+    mesh = jax_.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,), devices=jax_.devices()[:2])
     a = normal(np.random.default_rng(12), 256, 256)
-    divided = jax_.device_put(a, jax_.sharding.NamedSharding(mesh, PartitionSpec("x")))
-    np.testing.assert_array_equal(bits(jax_.jit(sgemm)(divided, divided)), bits(sgemm(a, a)))
+    rows, columns = (
+        jax_.device_put(a, jax_.sharding.NamedSharding(mesh, spec))
+        for spec in (PartitionSpec("x"), PartitionSpec(None, "x"))
+    )
+    wanted = np.concatenate([np.asarray(sgemm(half, a)) for half in (a[:128], a[128:])])
+    with fastsgemm.jax.enabled() as on:
+        f = jax_.jit(multiply)
+        np.testing.assert_array_equal(bits(f(rows, a)), wanted.view(np.uint32))
+        in_parts = f(columns, rows)  # each device sums over half of K
+    np.testing.assert_allclose(in_parts, wanted, rtol=1e-4, atol=1e-4)
+    assert on.report().passed_on == ()

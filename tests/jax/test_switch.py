@@ -11,7 +11,6 @@ pytest.importorskip("jax")
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import fastsgemm.jax
 from fastsgemm.errors import MissingExtraError, PrecisionError
@@ -141,17 +140,6 @@ def test_other_threads_are_concerned():
         thread.start()
         thread.join()
     assert counted == [1]
-
-
-def test_programs_that_xla_partitions():
-    if len(jax.devices()) < 2:
-        pytest.skip("needs two devices, or XLA_FLAGS=--xla_force_host_platform_device_count=2")
-    mesh = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,))
-    rows, whole = PartitionSpec("x"), PartitionSpec()
-    with fastsgemm.jax.enabled() as on:
-        assert replaced(jax.shard_map(highest, mesh=mesh, in_specs=(rows, whole), out_specs=rows), A, B) == 1
-        assert replaced(jax.jit(highest, in_shardings=(NamedSharding(mesh, rows), None)), A, B) == 0
-    assert [line.reason for line in on.report().passed_on] == ["XLA partitions the program; use jax.shard_map"]
 
 
 def test_the_report():

@@ -6,7 +6,8 @@ other names, and no operand is ever transposed for it. It is linear in A, in B a
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from jax.interpreters import ad, batching, mlir
 from fastsgemm.call import checks
 from fastsgemm.call.arrays.base import type_name, wrong_dtype
 from fastsgemm.errors import OperandError, ScalarError, ShapeError
-from fastsgemm.jax import contraction, lowering
+from fastsgemm.jax import contraction, lowering, partitioning
 from fastsgemm.jax.contraction import Labels
 from fastsgemm.request import Request, resolve
 
@@ -196,8 +197,21 @@ def _reference(*operands: Any, subscripts: str, request: Request, alpha: float |
 def _on_cuda(
     ctx: Any, *operands: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None
 ) -> Any:
+    if partitioning.is_partitioned(ctx) and partitioning.can_divide(ctx):  # else XLA gathers the operands
+        return mlir.lower_fun(divided(subscripts, request, alpha, beta), multiple_results=False)(ctx, *operands)
     values = _named(tuple(zip(operands, ctx.avals_in, strict=True)), alpha, beta)
     return [lowering.product(ctx, values, contraction.labels_of(subscripts), request, alpha, beta)]
+
+
+@lru_cache(maxsize=4096)
+def divided(subscripts: str, request: Request, alpha: float | None, beta: float | None) -> Callable[..., Any]:
+    """Return the primitive as a function of its operands that XLA can divide among devices.
+
+    The sum is divided, too, unless its order is promised or an old C would be added to each part.
+    """
+    how = {"subscripts": subscripts, "request": request, "alpha": alpha, "beta": beta}
+    in_parts = beta == 0.0 and not request.batch_invariant
+    return partitioning.divided(partial(primitive.bind, **how), subscripts, in_parts)
 
 
 def _of_derivative(request: Request) -> Request:

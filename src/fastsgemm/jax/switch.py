@@ -17,7 +17,7 @@ from jax import lax
 from jax.interpreters import mlir
 
 from fastsgemm.errors import MissingExtraError
-from fastsgemm.jax import contraction, lowering
+from fastsgemm.jax import contraction, lowering, partitioning, product
 from fastsgemm.jax.contraction import Labels
 from fastsgemm.jax.report import Line, Report
 from fastsgemm.problem import MAX_EXTENT
@@ -102,9 +102,6 @@ def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
     -----
     What was lowered before is lowered anew: the caches of JAX are cleared. Programs that the caller holds in compiled
     form (``jax.jit(f).lower(...).compile()``) keep what they have.
-
-    A product in a program that XLA partitions over several devices (``jax.jit`` with shardings) is passed on, because
-    XLA would gather the operands of a kernel that it does not know. Inside of ``jax.shard_map`` it is replaced.
     """
     new = Switch(precision, batch_invariant)
     _turn(new)
@@ -187,7 +184,7 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     if switch is None:
         return _original(ctx, a, b, **parameters)
     avals = ctx.avals_in
-    reason = _reason(ctx, switch, parameters["precision"])
+    reason = _reason(switch, parameters["precision"])
     if any(aval.dtype != np.float32 for aval in (*avals, *ctx.avals_out)):
         switch._count(" and ".join(str(aval.dtype) for aval in avals), 0, "not float32")
         return _original(ctx, a, b, **parameters)
@@ -197,30 +194,30 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
         return _original(ctx, a, b, **parameters)
     subscripts = contraction.of_dot_general(len(shapes[0]), len(shapes[1]), parameters["dimension_numbers"])
     labels = contraction.labels_of(subscripts)
+    partitioned = partitioning.is_partitioned(ctx)
+    if partitioned and not partitioning.can_divide(ctx):
+        reason = reason or "XLA partitions a program that is exported"
     reason = reason or _of_shapes(labels, shapes)
     flops = contraction.flops(labels, *shapes)
     switch._count(f"{subscripts} of {shapes[0]} and {shapes[1]}", flops, reason)
     if reason:
         return _original(ctx, a, b, **parameters)
+    if partitioned:
+        function = product.divided(subscripts, switch.request, 1.0, 0.0)
+        return mlir.lower_fun(function, multiple_results=False)(ctx, a, b)
     values = {"A": (a, avals[0]), "B": (b, avals[1])}
     order = _order(labels)
     return [lowering.product(ctx, *_as_they_lie(values, labels), switch.request, 1.0, 0.0, order)]
 
 
-def _reason(ctx: Any, switch: Switch, precision: Any) -> str:
-    """Return why a product of this precision, in this program, is passed on; empty if it is not."""
+def _reason(switch: Switch, precision: Any) -> str:
+    """Return why a product of this precision is passed on; empty if it is not."""
     algorithm = next((name for name, preset in _PRESETS.items() if precision == preset), None)
     if precision not in (_HIGHEST, lax.Precision.HIGHEST) and algorithm not in _FLOAT32:
         if algorithm is None:
             return "another precision was asked for"
         if switch.precision != "fp16x3":
             return f"{algorithm} was asked for, which precision fp16x3 replaces"
-    context = ctx.module_context.axis_context
-    manual = getattr(context, "manual_axes", None)
-    if manual is None and getattr(context, "num_devices", 1) > 1:
-        return "XLA partitions the program; use jax.shard_map"
-    if manual is not None and manual != frozenset(context.mesh.axis_names):
-        return "XLA partitions the program over axes that are not manual"
     return ""
 
 

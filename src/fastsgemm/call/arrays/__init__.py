@@ -83,8 +83,12 @@ def is_tracked(A: Any, B: Any, C: Any) -> bool:
 
 def is_traced_by_jax(*values: Any) -> bool:
     """Return whether JAX traces this call: one of its arrays or numbers has no value yet."""
-    tracer = getattr(sys.modules.get("jax.core"), "Tracer", None)
-    return tracer is not None and any(isinstance(x, tracer) for x in values)
+    core = sys.modules.get("jax.core")
+    if core is not None:
+        for x in values:
+            if isinstance(x, core.Tracer):
+                return True
+    return False
 
 
 def is_of_jax(x: Any) -> bool:

@@ -1,0 +1,104 @@
+"""Products in programs that XLA partitions over several devices: how each device's share follows from the shardings.
+
+XLA cannot divide a call that it does not know. This tells its partitioner which dimensions of operands and result go
+together, and what a device computes then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from jax import lax
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec
+
+from fastsgemm.jax import contraction
+from fastsgemm.jax.contraction import Labels
+
+Function = Callable[..., Any]
+
+
+def is_partitioned(ctx: Any) -> bool:
+    """Return whether XLA divides what is lowered here: there are several devices, and axes that are not manual."""
+    context = ctx.module_context.axis_context
+    manual = getattr(context, "manual_axes", None)
+    if manual is None:
+        return bool(getattr(context, "num_devices", 1) > 1)
+    return bool(manual != frozenset(context.mesh.axis_names))
+
+
+def can_divide(ctx: Any) -> bool:
+    """Return whether the devices are known. They are not where a program is exported, and then XLA cannot ask."""
+    context = ctx.module_context.axis_context
+    return hasattr(context, "mesh") or getattr(context, "device_assignment", None) is not None
+
+
+@lru_cache(maxsize=4096)
+def divided(product: Function, subscripts: str, in_parts: bool) -> Function:
+    """Return a product as a function that XLA can divide.
+
+    Parameters
+    ----------
+    product : callable
+        Takes A, B, perhaps C, and perhaps alpha and beta of shape ().
+    subscripts : str
+    in_parts : bool
+        Whether devices may sum over parts of the summed dimensions, so that the parts are added up between them. Else
+        these dimensions are gathered.
+    """
+    labels = contraction.labels_of(subscripts)
+
+    def partition(mesh: Any, operands: Sequence[Any], result: Any) -> Any:
+        del mesh  # that of the result has names for its axes
+        devices = result.sharding.mesh.shape
+        sizes = contraction.extents(labels, operands[0].shape, operands[1].shape)
+
+        def evenly(label: str, axes: Any) -> Any:
+            """Return over which axes a dimension is divided, or None where shares would differ."""
+            return None if sizes[label] % prod(devices[name] for name in _names([axes])) else axes
+
+        of = {label: evenly(label, axes) for label, axes in _axes(labels.c, result).items()}
+        taken = _names(of.values())
+        parts: tuple[str, ...] = ()
+        for label in labels.summed if in_parts else "":
+            axes = evenly(label, _axes(labels.a, operands[0])[label] or _axes(labels.b, operands[1])[label])
+            names = _names([axes])
+            if names and not taken & {*names}:
+                of[label], taken, parts = axes, taken | names, (*parts, *sorted(names))
+        kinds = [labels.a, labels.b, *[labels.c if x.shape else "" for x in operands[2:]]]
+        shardings = [
+            NamedSharding(result.sharding.mesh, PartitionSpec(*[of.get(label) for label in each]))
+            for each in (*kinds, labels.c)
+        ]
+
+        def own(*shares: Any) -> Any:
+            return lax.psum(product(*shares), parts) if parts else product(*shares)
+
+        return result.sharding.mesh, own, shardings[-1], tuple(shardings[:-1])
+
+    function: Any = custom_partitioning(product)
+    function.def_partition(partition=partition, sharding_rule=lambda mesh, operands, result: _rule(labels, operands))
+    return function  # type: ignore[no-any-return]
+
+
+def _rule(labels: Labels, operands: Sequence[Any]) -> str:
+    """Return the rule of Shardy: the same names for dimensions that are divided alike."""
+    dimensions = [labels.a, labels.b, *[labels.c if _rank(x) else "" for x in operands[2:]]]
+    return ", ".join(" ".join(each) for each in dimensions) + " -> " + " ".join(labels.c)
+
+
+def _rank(kind: Any) -> int:
+    return len(kind.shape)
+
+
+def _axes(labels: str, x: Any) -> dict[str, Any]:
+    """Return over which axes of the mesh each dimension of an array is divided."""
+    spec = tuple(getattr(x.sharding, "spec", ()))
+    return dict(zip(labels, (*spec, *(None,) * len(labels)), strict=False))
+
+
+def _names(axes: Any) -> set[str]:
+    return {name for each in axes if each for name in ((each,) if isinstance(each, str) else each)}
