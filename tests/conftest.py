@@ -62,6 +62,7 @@ def forget_the_machine():
     """Forget what was found out about the machine, and that it was warned about."""
     device.probe.cache_clear()
     device.host_backend.cache_clear()
+    device._load_fitting_nvrtc.cache_clear()
     host._warned = False
     kernel_cache._warned = False
     private_files._warn_no_home.cache_clear()

@@ -82,8 +82,73 @@ def test_a_driver_of_the_same_major_version_runs_cubins_of_newer_minors():
     device.require_driver(12000, (12, 9))
     device.require_driver(13000, (13, 0))
     device.require_driver(13020, (12, 8))
-    with pytest.raises(DriverTooOldError, match=r"CUDA 12\.9, .* NVRTC is 13\.0 .*'fastsgemm\[cu12\]'"):
-        device.require_driver(12090, (13, 0))
+
+
+@pytest.fixture
+def wheels(monkeypatch, tmp_path, driver_of):
+    """Return a function that puts the NVRTC of these major versions where pip does; it has what is then loaded."""
+    places = {12: "cuda_nvrtc/lib/libnvrtc.so.12", 13: "cu13/lib/libnvrtc.so.13"}
+    shadowed, nvidia = tmp_path / "user", tmp_path / "site"  # the folders of a namespace package
+
+    def put(*majors):
+        for major in majors:
+            path = nvidia / places[major]
+            path.parent.mkdir(parents=True)
+            path.touch()
+        return loaded
+
+    loaded = []
+    spec = SimpleNamespace(submodule_search_locations=[str(shadowed), str(nvidia)])
+    monkeypatch.setattr(device, "find_spec", {"nvidia": spec}.get)
+    monkeypatch.setattr(device.ctypes, "CDLL", lambda path: loaded.append(path.rpartition(".")[2]))
+    return put
+
+
+@pytest.mark.parametrize(
+    ("there", "driver_version", "bindings", "first"),
+    [
+        ((12, 13), 12080, "12.9.1", ["12"]),  # cu13 was there, then the recovery was followed
+        ((12, 13), 13000, "12.9.1", ["12"]),
+        ((12, 13), 12080, "13.0.1", ["12"]),  # cu12 was there, then cu13 was installed
+        ((12, 13), 13000, "13.0.1", []),  # cuda.bindings loads the newest by itself
+        ((12, 13), 0, "12.9.1", ["12"]),  # the simulated device needs no driver
+        ((12, 13), 11080, "13.0.1", []),
+        ((12,), 13000, "13.0.1", []),
+        ((13,), 12080, "12.9.1", []),
+        ((), 12080, "12.9.1", []),
+    ],
+)
+def test_of_several_nvrtc_the_one_that_fits_is_loaded(
+    wheels, driver_of, monkeypatch, there, driver_version, bindings, first
+):
+    driver_of(version=driver_version)
+    monkeypatch.setattr("cuda.bindings.__version__", bindings)
+    loaded = wheels(*there)
+    for _ in range(2):
+        device.nvrtc_version()
+    assert loaded == first
+
+
+def test_without_wheels_of_nvidia_nothing_is_loaded(wheels, monkeypatch):
+    loaded = wheels(12, 13)
+    monkeypatch.setattr(device, "find_spec", lambda name: None)
+    device.nvrtc_version()
+    assert loaded == []
+
+
+@pytest.mark.parametrize(
+    ("driver_version", "there", "way_out"),
+    [
+        (12090, (13,), r"update the driver, or replace NVRTC: pip uninstall nvidia-cuda-nvrtc, then "
+         r"pip install 'fastsgemm\[cu12\]'$"),
+        (12090, (), r"update the driver, or replace NVRTC: pip install 'fastsgemm\[cu12\]'$"),
+        (11080, (13,), "update the driver$"),  # there is no extra cu11
+    ],
+)  # fmt: skip
+def test_an_nvrtc_that_is_too_new_is_named_with_the_way_out(wheels, driver_version, there, way_out):
+    wheels(*there)
+    with pytest.raises(DriverTooOldError, match=rf"the installed NVRTC is 13\.0 .*{way_out}"):
+        device.require_driver(driver_version, (13, 0))
 
 
 def test_a_device_without_nvrtc(driver_of, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import threading
@@ -10,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -445,10 +447,14 @@ def require_driver(driver_version: int, nvrtc: tuple[int, int]) -> None:
     """Raise `DriverTooOldError` if a driver (13000 is CUDA 13.0) cannot load what this NVRTC compiles."""
     major, minor = driver_version // 1000, driver_version % 1000 // 10
     if major < nvrtc[0]:
-        raise DriverTooOldError(
+        message = (
             f"the driver is for CUDA {major}.{minor}, the installed NVRTC is {nvrtc[0]}.{nvrtc[1]} and needs a "
-            f"driver for CUDA {nvrtc[0]}.0 or later; update the driver or install 'fastsgemm[cu{major}]'"
+            f"driver for CUDA {nvrtc[0]}.0 or later; update the driver"
         )
+        if major in _WHEELS:
+            remove = f"pip uninstall {_WHEELS[nvrtc[0]][0]}, then " if nvrtc[0] in nvrtc_wheels() else ""
+            message += f", or replace NVRTC: {remove}pip install 'fastsgemm[cu{major}]'"
+        raise DriverTooOldError(message)
 
 
 @cache
@@ -485,13 +491,8 @@ def _wanted() -> str:
 
 def driver_text() -> str | None:
     """Return the driver's CUDA version, on Linux with its release, or None without a driver."""
-    from cuda.bindings import driver
-
-    try:
-        result, version = driver.cuDriverGetVersion()
-    except Exception:  # the type depends on how the platform's loader fails
-        return None
-    if int(result) != 0 or version == 0:
+    version = _driver_version()
+    if version == 0:
         return None
     cuda = f"CUDA {version // 1000}.{version % 1000 // 10}"
     try:
@@ -499,6 +500,17 @@ def driver_text() -> str | None:
     except OSError:
         release = None
     return f"{release[0]} ({cuda})" if release else cuda
+
+
+def _driver_version() -> int:
+    """Return the CUDA version of the driver (13000 is 13.0), or 0 without a driver."""
+    from cuda.bindings import driver
+
+    try:
+        result, version = driver.cuDriverGetVersion()
+    except Exception:  # the type depends on how the platform's loader fails
+        return 0
+    return int(version) if int(result) == 0 else 0
 
 
 class DeviceInfo(Struct, frozen=True):
@@ -539,9 +551,15 @@ def info_of(device: DeviceTraits) -> DeviceInfo:
 # NVRTC is loaded by the first call, which in cuda-bindings 12.9.1 fails if several threads make it at once.
 _loading_nvrtc = threading.Lock()
 
+# NVRTC by major version: the package of pip, and where in the folder `nvidia` it puts the library.
+_WHEELS = {
+    12: ("nvidia-cuda-nvrtc-cu12", "cuda_nvrtc/lib/libnvrtc.so.12"),
+    13: ("nvidia-cuda-nvrtc", "cu13/lib/libnvrtc.so.13"),
+}
+
 
 def nvrtc_version() -> tuple[int, int]:
-    """Return NVRTC's version.
+    """Return NVRTC's version, after loading the NVRTC that fits the driver.
 
     Raises
     ------
@@ -552,6 +570,7 @@ def nvrtc_version() -> tuple[int, int]:
 
     try:
         with _loading_nvrtc:
+            _load_fitting_nvrtc()
             result, major, minor = nvrtc.nvrtcVersion()
     except Exception as error:  # the type depends on how the platform's loader fails
         raise NoNvrtcError(
@@ -561,3 +580,43 @@ def nvrtc_version() -> tuple[int, int]:
     if int(result) != 0:
         raise NoNvrtcError(f"NVRTC is installed but returned {result.name}")
     return int(major), int(minor)
+
+
+@cache
+def _load_fitting_nvrtc() -> None:
+    """Load the NVRTC that cuda.bindings shall use, if it would use another one.
+
+    It takes the newest that pip has installed, whatever driver and bindings are, unless one is loaded already. The
+    newest is left to it, because NVRTC 13.0 needs help that it gives.
+    """
+    there = nvrtc_wheels()
+    if len(there) > 1:
+        import cuda.bindings
+
+        fitting = fitting_nvrtc(set(there), _driver_version() // 1000, int(cuda.bindings.__version__.split(".")[0]))
+        if fitting != max(there):
+            ctypes.CDLL(str(there[fitting]))  # locally: PyTorch's NVRTC may be the other one
+
+
+def nvrtc_wheels() -> dict[int, Path]:
+    """Return the libraries of NVRTC that pip has installed, by major version."""
+    nvidia = find_spec("nvidia")
+    folders = [] if nvidia is None else [Path(folder) for folder in nvidia.submodule_search_locations or ()]
+    paths = [(major, folder / place) for major, (_, place) in _WHEELS.items() for folder in reversed(folders)]
+    return {major: path for major, path in paths if path.exists()}
+
+
+def fitting_nvrtc(there: set[int], driver: int, bindings: int) -> int:
+    """Return which NVRTC fits best, by major versions.
+
+    Parameters
+    ----------
+    there : set of int
+        The installed ones, at least one.
+    driver : int
+        0 without a driver. It must not be older than NVRTC.
+    bindings : int
+        Those of cuda.bindings, which can use every NVRTC.
+    """
+    usable = {major for major in there if major <= driver} if driver else there
+    return bindings if bindings in usable else max(usable or there)
