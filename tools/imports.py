@@ -18,10 +18,10 @@ Graph = Mapping[str, frozenset[str]]
 # Those without a trailing slash are single files.
 ROOMS = {
     "errors": "every error that a caller can see",
+    "progress": "all that is printed: results, warnings, messages and progress bars",
     "resources": "finds the data files of the package: device code and tuning database",
     "strict_json": "reads JSON and refuses what it does not know",
     "private_files": "files that no other user may write",
-    "progress": "messages and progress bars on stderr",
     "problem": "a problem: M, N, K and a layout, and its spelling",
     "config": "the constants of a kernel, and the predicate that says which are legal",
     "rungs": "the kernels of the ladder, and which of them `sgemm` uses by default",

@@ -16,7 +16,7 @@ from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
 from fastsgemm.ladder import bars, contenders, info, measured
 from fastsgemm.problem import WRITTEN, Problem, parse
-from fastsgemm.progress import say
+from fastsgemm.progress import say, show
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
 from fastsgemm.tuning.command import DESCRIPTION, add_options, tune_as_asked
 from fastsgemm.tuning.plan import tunable
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _everything(options: argparse.Namespace) -> int:
     found = info.collect(DEFAULT_SIZE)
     if not options.json:
-        print(found.text(), end="\n\n", flush=True)
+        show(found.text(), end="\n\n")
     climbs = {"ladder": device.host_backend()}
     if climbs["ladder"] == "host" and found.nvrtc is not None:  # the host has no rungs to show
         climbs["simulated"] = "sim"
@@ -100,7 +100,7 @@ def _everything(options: argparse.Namespace) -> int:
     for name, backend in climbs.items():
         ladders[name] = climbed = _LADDERS[backend](_default_size(backend), ())
         if not options.json:
-            print(climbed.text(), end="\n\n", flush=True)
+            show(climbed.text(), end="\n\n")
     if options.json:
         _print_json({"info": found.json()} | {name: climbed.json() for name, climbed in ladders.items()})
     return 0 if all(climbed.ok for climbed in ladders.values()) else _WRONG_RESULT
@@ -115,7 +115,7 @@ def _info(options: argparse.Namespace) -> int:
     if options.json:
         _print_json(found.json())
     else:
-        print(found.text())
+        show(found.text())
     return 0
 
 
@@ -134,11 +134,11 @@ def _ladder(options: argparse.Namespace) -> int:
     if options.json:
         _print_json(climbed.json())
     else:
-        print(climbed.text())
+        show(climbed.text())
         if options.plot:
-            print(f"\n{bars.text(climbed.json())}")
+            show(f"\n{bars.text(climbed.json())}")
         if name == "host":
-            print("\nNo rung runs on the host. On a simulated device all do: fastsgemm ladder --device sim")
+            show("\nNo rung runs on the host. On a simulated device all do: fastsgemm ladder --device sim")
     return 0 if climbed.ok else _WRONG_RESULT
 
 
@@ -150,7 +150,7 @@ def _explain(options: argparse.Namespace) -> int:
     if options.json:
         _print_json(found.json())
     else:
-        print(found)
+        show(found)
     return 0
 
 
@@ -163,7 +163,7 @@ def _prepare(options: argparse.Namespace) -> int:
     if options.json:
         _print_json(dataclasses.asdict(found))
     else:
-        print(found)
+        show(found)
     return 0
 
 
@@ -180,12 +180,12 @@ def _cache(options: argparse.Namespace) -> int:
         _print_json({"folder": str(folder), "kernels": kernels, "bytes": size, "cleared": options.clear})
     else:
         verb = "removed" if options.clear else "holds"
-        print(f"{folder}: {verb} {kernels} kernel{'s' * (kernels != 1)}, {size / 1e6:.1f} MB")
+        show(f"{folder}: {verb} {kernels} kernel{'s' * (kernels != 1)}, {size / 1e6:.1f} MB")
     return 0
 
 
 def _print_json(data: dict[str, Any]) -> None:
-    print(json.dumps(data, indent=2, allow_nan=False))
+    show(json.dumps(data, indent=2, allow_nan=False))
 
 
 def _problem(text: str) -> Problem:

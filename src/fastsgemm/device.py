@@ -314,7 +314,7 @@ def open_gpu(ordinal: int) -> Gpu:
     with _lock:
         gpu = gpus.get(ordinal)
         if gpu is None:
-            if _wanted() == "sim":
+            if wanted() == "sim":
                 raise DeviceError(f"FASTSGEMM_DEVICE=sim accepts host arrays only, and this needs cuda:{ordinal}")
             count = probe()
             if not 0 <= ordinal < count:
@@ -470,19 +470,20 @@ def host_backend() -> str:
     DriverTooOldError, NoNvrtcError
         There is a device, but it cannot be used; see `probe`.
     """
-    wanted = _wanted()
-    if wanted in ("host", "sim"):
-        return wanted
+    asked = wanted()
+    if asked in ("host", "sim"):
+        return asked
     try:
         probe()
     except NoDriverError:
-        if wanted == "cuda":
+        if asked == "cuda":
             raise
         return "host"
     return "cuda"
 
 
-def _wanted() -> str:
+def wanted() -> str:
+    """Return ``FASTSGEMM_DEVICE``, empty where it is not set; another value than those of `BACKENDS` is an error."""
     wanted = os.environ.get("FASTSGEMM_DEVICE", "").strip().lower()
     if wanted not in ("", *BACKENDS):
         raise DeviceError(f"FASTSGEMM_DEVICE must be one of {', '.join(BACKENDS)}, got {wanted!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import NoDriverError, StreamError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import ITEM, same_elements
+from fastsgemm.progress import warn
 from fastsgemm.rungs import BATCH_INVARIANT, Rung
 from fastsgemm.tuning import first_use
 
@@ -120,11 +120,8 @@ def _say_once() -> None:
     global _warned
     if not _warned:
         _warned = True
-        warnings.warn(
-            "fastsgemm found no NVIDIA GPU (or FASTSGEMM_DEVICE=host): host arrays are multiplied by NumPy",
-            RuntimeWarning,
-            stacklevel=6,  # the caller of the public sgemm
-        )
+        if device.wanted() != "host":
+            warn("fastsgemm found no NVIDIA GPU: host arrays are multiplied by NumPy")
 
 
 def _through_blas(a: np.ndarray, b: np.ndarray, alpha: float, beta: float, c: np.ndarray) -> None:

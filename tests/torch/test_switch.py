@@ -151,6 +151,14 @@ def test_what_pytorch_refuses_gets_its_own_error(call):
     assert str(found.value) == str(wanted.value)
 
 
+@pytest.mark.parametrize("product", [lambda: A @ B, torch.nn.Linear(4, 5).requires_grad_(False).forward])
+def test_the_warning_of_the_host_points_at_the_program(no_driver, monkeypatch, product):
+    monkeypatch.setattr("fastsgemm.host._warned", False)
+    with enabled(), pytest.warns(RuntimeWarning, match="found no NVIDIA GPU") as seen:
+        product(*[A] * (product.__name__ == "forward"))
+    assert [one.filename for one in seen] == [__file__]
+
+
 def test_gradients():
     layer = torch.nn.Linear(4, 5)
     layer(A).square().sum().backward()

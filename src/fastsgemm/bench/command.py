@@ -12,7 +12,7 @@ from typing import Any
 from fastsgemm.bench.sets import GIVEN, SETS
 from fastsgemm.errors import DeviceError, NoDriverError, RecordError
 from fastsgemm.problem import WRITTEN, Problem
-from fastsgemm.progress import say
+from fastsgemm.progress import say, show
 from fastsgemm.tuning.output_file import refuse_unwritable
 
 DESCRIPTION = (
@@ -79,9 +79,9 @@ def bench_as_asked(options: argparse.Namespace) -> int:
         _write(options.report, text)
     if options.json:
         verdicts = {} if old is None else {"compared": [dataclasses.asdict(one) for one in compared]}
-        print(json.dumps(data | verdicts, indent=2))
+        show(json.dumps(data | verdicts, indent=2))
     elif not options.report:
-        print(text, end="")
+        show(text, end="")
     return _SLOWER if any(one.verdict == "slower" for one in compared) else 0
 
 

@@ -6,7 +6,6 @@ Answers are kept per problem, so the second question about a problem is a look-u
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -24,6 +23,7 @@ from fastsgemm.heuristics.curve_fit import Fit, fit
 from fastsgemm.heuristics.database import kept
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Record
 from fastsgemm.problem import Problem, octaves, spell
+from fastsgemm.progress import warn
 from fastsgemm.rungs import Rung
 
 EXACT, PREDICTED, NEAREST = _RULES = ("exact", "predicted", "nearest")
@@ -201,7 +201,7 @@ class _Tier:
             if not broken:
                 return record
             place = f"the record of rung {record.rung} for {spell(problem)}"
-            warnings.warn(f"{place} is passed over: {broken[0]}", RuntimeWarning, stacklevel=2)
+            warn(f"{place} is passed over: {broken[0]}")
         return None
 
     def comparable(self, problem: Problem) -> tuple[Record, ...]:
@@ -226,7 +226,7 @@ def fits_of(curves: Iterable[Curve]) -> tuple[Fit, ...]:
             try:
                 found[curve.config] = fit(curve)
             except ValueError as error:
-                warnings.warn(f"a curve of {curve.device} is left out: {error}", RuntimeWarning, stacklevel=2)
+                warn(f"a curve of {curve.device} is left out: {error}")
     return tuple(one for one in found.values() if one is not None)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from fastsgemm.errors import RecordError
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Fitted, SearchLimits
 from fastsgemm.heuristics.database_reading import File
 from fastsgemm.heuristics.database_writing import merged, write
+from fastsgemm.progress import warn
 
 _LOCK_SECONDS = 60.0  # how long a process waits for another one to finish writing
 _MOST_BYTES = 64 * 1024 * 1024  # of a file: the largest shipped one has about 300 kB
@@ -102,7 +102,7 @@ def folder_to_read(name: str) -> Path | None:
     except (FileNotFoundError, NotADirectoryError):  # nothing to read
         return None
     except OSError as error:
-        _warn(f"the user's tuning results are left out: {error}")
+        warn(f"the user's tuning results are left out: {error}")
         return None
     return folder / name
 
@@ -162,7 +162,7 @@ def _fitted(arch: str) -> Fitted | None:
     try:
         return None if file is None else file.fitted
     except RecordError as error:
-        _warn(f"the fitted numbers of tuning file {path} are left out: {error}")
+        warn(f"the fitted numbers of tuning file {path} are left out: {error}")
         return None
 
 
@@ -179,10 +179,10 @@ def _read(path: Path, arch: str, user: bool, rung: str | None = None) -> Content
     try:
         found, faults = file.content() if rung is None else file.of_rung(rung)
     except RecordError as error:
-        _warn(f"tuning file {path} is left out: {error}")
+        warn(f"tuning file {path} is left out: {error}")
         return Content(arch, 0)
     if faults:
-        _warn(f"{len(faults)} line(s) of tuning file {path} are left out; the first: {faults[0]}")
+        warn(f"{len(faults)} line(s) of tuning file {path} are left out; the first: {faults[0]}")
     return found
 
 
@@ -194,12 +194,8 @@ def _file(path: Path, arch: str, user: bool) -> File | None:
     except FileNotFoundError:
         return None
     except (OSError, RecordError) as error:
-        _warn(f"tuning file {path} is left out: {error}")
+        warn(f"tuning file {path} is left out: {error}")
         return None
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 def save(new: Content) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database import kept
 from fastsgemm.heuristics.database_entries import GENERIC, Tools
+from fastsgemm.progress import warn
 
 if TYPE_CHECKING:
     from fastsgemm.heuristics.fp16x3_lines import TileLine
@@ -189,7 +189,7 @@ def _own(arch: str, device: str) -> Rates | None:
     except FileNotFoundError:
         return None
     except (OSError, RecordError) as error:
-        warnings.warn(f"the rates of rung fp16x3 in {path} are left out: {error}", RuntimeWarning, stacklevel=3)
+        warn(f"the rates of rung fp16x3 in {path} are left out: {error}")
         return None
     return found if (found.arch, found.device) == (arch, device) else None
 

@@ -12,13 +12,13 @@ import hashlib
 import os
 import re
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from fastsgemm import private_files
 from fastsgemm.errors import DeviceError
+from fastsgemm.progress import warn
 
 _DIGEST = 32  # bytes of SHA-256, appended to the cubin: ELF readers ignore bytes after the end
 _MAX_BYTES = 256 * 1024 * 1024  # of all entries together; beyond that the least recently used are removed
@@ -174,9 +174,7 @@ def _warn(what: str) -> None:
     global _warned
     if not _warned:
         _warned = True
-        warnings.warn(
+        warn(
             f"the kernel cache {folder()} {what}; results are right but first calls are slower. "
-            "FASTSGEMM_CACHE_DIR names another folder.",
-            RuntimeWarning,
-            stacklevel=2,
+            "FASTSGEMM_CACHE_DIR names another folder."
         )

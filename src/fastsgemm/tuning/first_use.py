@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from fastsgemm import device, rungs
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import ConfigError, FastsgemmError
 from fastsgemm.heuristics import choose, database
+from fastsgemm.progress import warn
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -98,6 +98,6 @@ def _tune(gpu: Gpu) -> None:
             if not choose.knows(gpu):  # another process may have tuned it in the meantime
                 tuner.carry_out(plan_run(evaluator.device, quick=True), evaluator, bar)
     except FastsgemmError as error:
-        warnings.warn(f"{gpu.name} could not be tuned, generic configs are used: {error}", RuntimeWarning, stacklevel=2)
+        warn(f"{gpu.name} could not be tuned, generic configs are used: {error}")
     finally:  # also after Ctrl-C: the next call uses the results so far
         opened[gpu.ordinal] = gpu
