@@ -360,7 +360,7 @@ def python_device(monkeypatch):
     gpu = PythonDevice()
     monkeypatch.setitem(device.gpus, 0, gpu)
     monkeypatch.setitem(first_use.opened, 0, gpu)
-    monkeypatch.setattr(compiler, "cubin", lambda source, name, arch: source.encode())
+    monkeypatch.setattr(compiler, "cubin", lambda source, name, arch, stored=False: source.encode())
     monkeypatch.setitem(arrays.by_type, OnDevice, DeviceLibrary())
     monkeypatch.setattr(device, "is_capturing", lambda handle: handle in gpu.capturing)
     monkeypatch.setattr(tensor_map, "encode", python_kernels.encode)

@@ -159,6 +159,7 @@ def _prepare(options: argparse.Namespace) -> int:
     found = preparation.prepare(
         M, N, K, layout, batch=batch, rung=options.rung, precision=options.precision,
         batch_invariant=options.batch_invariant, split=options.split, source=options.source, device=options.device,
+        stored=True,  # there is no other use of them after the process
     )  # fmt: skip
     if options.json:
         _print_json(dataclasses.asdict(found))

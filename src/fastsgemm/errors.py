@@ -12,7 +12,7 @@ class FastsgemmError(Exception):
 
 
 class ArgumentError(FastsgemmError, TypeError):
-    """An argument that `split`, `prepare`, `blas.sgemm` or `fastsgemm.torch.enable` does not take."""
+    """An argument that `split`, `prepare`, `blas.sgemm`, `fastsgemm.torch.enable` or a command does not take."""
 
 
 class OperandError(FastsgemmError, ValueError):

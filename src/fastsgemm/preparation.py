@@ -74,6 +74,7 @@ def prepare(
     split: str = "",
     source: str = "",
     device: int | str = 0,
+    stored: bool = False,
     progress: bool = True,
 ) -> Preparation:
     """Compile and load every kernel that `sgemm` needs for some problems, so that no later call on them waits for it.
@@ -104,6 +105,9 @@ def prepare(
     device : int or str
         CUDA's number of a device in this machine, or ``cuda:1``. For a device that is named, such as
         ``"NVIDIA H200"`` or ``"sm_90"``, kernels are compiled into the cache only, and no device is needed.
+    stored : bool
+        It is an error if a kernel cannot be stored in the kernel cache, for later processes, as it always is for a
+        device that is named.
     progress : bool
         Show a progress bar on stderr.
 
@@ -120,8 +124,8 @@ def prepare(
     PrecisionError
         There is no such precision, it contradicts the rung or batch_invariant=True, or `split` has no use in it.
     DeviceError, ConfigError, CompileError
-        There is no such device, or it cannot run the rung; nothing is known of a device of that name, or the kernel
-        cache cannot be written for it; NVRTC refuses a kernel.
+        There is no such device, or it cannot run the rung; nothing is known of a device of that name; a kernel that
+        must be stored cannot be; NVRTC refuses a kernel.
 
     Notes
     -----
@@ -154,14 +158,14 @@ def prepare(
             described = device_at(device)
             cache.require_writable()  # what is compiled goes nowhere else
             needed = _needed(described, problems, how, source, bar)
-            for _ in _compiled(needed, described.arch, bar):
+            for _ in _compiled(needed, described.arch, True, bar):
                 pass
             name, loaded = described.name, False
         else:
             with naming_others():
                 gpu = first_use.open_device(devices.ordinal(device))
             needed = _needed(gpu, problems, how, source, bar)
-            _load(gpu, needed, bar)
+            _load(gpu, needed, bar, stored)
             name, loaded = gpu.name, True
     finally:
         bar.end()
@@ -274,12 +278,12 @@ def _metas(problem: Problem, source: str) -> tuple[call.Metas, tuple[Any, ...]]:
     return (a, b, c), (*read, 0) if read else ()
 
 
-def _compiled(needed: Iterable[Any], arch: str, bar: Bar) -> Iterator[tuple[Any, bytes]]:
+def _compiled(needed: Iterable[Any], arch: str, stored: bool, bar: Bar) -> Iterator[tuple[Any, bytes]]:
     """Yield each key with the machine code. NVRTC releases the interpreter's lock, so threads use all cores."""
     keys = list(needed)
     bar.begin("compile", len(keys))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {pool.submit(_cubin, key, arch): key for key in keys}
+        running = {pool.submit(_cubin, key, arch, stored): key for key in keys}
         try:
             for done in as_completed(running):
                 yield running[done], done.result()
@@ -288,7 +292,7 @@ def _compiled(needed: Iterable[Any], arch: str, bar: Bar) -> Iterator[tuple[Any,
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _cubin(key: Any, arch: str) -> bytes:
+def _cubin(key: Any, arch: str, stored: bool) -> bytes:
     if isinstance(key, kernel.Key):
         rung = next(rung for rung in (*rungs.RUNGS, *rungs.IN_ORDER) if rung.file == key.file)
         text = generate(rung, key.config, key.variant)
@@ -297,18 +301,18 @@ def _cubin(key: Any, arch: str) -> bytes:
     else:
         file, constants = key
         text, arch = with_constants(file, dict(constants)), target(file, arch)
-    return compiler.cubin(text, _name(key), arch)
+    return compiler.cubin(text, _name(key), arch, stored)
 
 
 def _name(key: Any) -> str:
     return rungs.kernel_name(key if isinstance(key, str) else key[0])
 
 
-def _load(gpu: Gpu, needed: dict[Any, int], bar: Bar) -> None:
+def _load(gpu: Gpu, needed: dict[Any, int], bar: Bar, stored: bool = False) -> None:
     missing = [key for key in needed if key not in gpu.kernels]
     switched = gpu.enter()
     try:
-        for key, code in _compiled(missing, gpu.arch, bar):
+        for key, code in _compiled(missing, gpu.arch, stored, bar):
             kernel.load_key(gpu, key, code, _name(key), needed[key])
     finally:
         if switched:

@@ -238,6 +238,22 @@ def test_paths_of_the_kernel_cache(tried, tmp_path):
     tried("a path of the kernel cache that is too long, absent or cannot be printed", len(cases))
 
 
+def test_kernels_that_cannot_be_stored(tried, tmp_path):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+    prepare = ("prepare", "64", "--rung", "naive", "--device", "sm_90")
+    cases = [
+        Case(prepare, 2, "File too large", limit, cache=str(tmp_path / "limited")),
+        Case(prepare, 2, "No space left", "os.fsync = lambda file: os.write(os.open('/dev/full', os.O_WRONLY), b'x')",
+             cache=str(tmp_path / "full")),
+        Case(prepare, 2, "Not a directory", cache="/dev/null/kernels"),
+    ]  # fmt: skip
+    for case, (code, out, err) in zip(cases, commands(cases), strict=True):
+        assert code == 2 and out == "" and "Traceback" not in err, (case, err)
+        assert case.error in err.splitlines()[-1], (case, err)  # bars are above it
+    assert [*tmp_path.rglob("*.cubin*")] == []
+    tried("kernels that cannot be stored where they are prepared", len(cases))
+
+
 def test_sizes_that_cannot_be_had(tried):
     cases = [
         Case(("ladder", "--size", "99999999"), 2, "GiB are available"),

@@ -13,7 +13,7 @@ from fastsgemm.bench.sets import GIVEN, SETS
 from fastsgemm.errors import DeviceError, NoDriverError, RecordError
 from fastsgemm.problem import WRITTEN, Problem
 from fastsgemm.progress import say, show
-from fastsgemm.tuning.output_file import refuse_unwritable
+from fastsgemm.tuning.output_file import refuse_same, refuse_unwritable
 
 DESCRIPTION = (
     "Check and time sgemm beside cuBLAS, which needs PyTorch, on fixed sets of problems; all take some minutes. "
@@ -64,6 +64,7 @@ def bench_as_asked(options: argparse.Namespace) -> int:
     """
     from fastsgemm.bench import comparison, report
 
+    refuse_same(options, ("output", "report"), ("input", "compare"))
     old = _read(options.compare) if options.compare else None
     for path in (options.output, options.report):
         if path:

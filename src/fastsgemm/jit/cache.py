@@ -66,9 +66,9 @@ def read(key: bytes) -> bytes | None:
     return cubin
 
 
-def write(key: bytes, cubin: bytes) -> None:
-    """Store `cubin` under `key`; a failure is one warning."""
-    place = folder()
+def write(key: bytes, cubin: bytes, required: bool = False) -> None:
+    """Store `cubin` under `key`; a failure is one warning, or a `DeviceError` if it is required."""
+    place = required_folder() if required else folder()
     if place is None:
         return
     try:
@@ -76,6 +76,8 @@ def write(key: bytes, cubin: bytes) -> None:
         private_files.replace(place / _name(key), cubin + _digest(key, cubin))
         _evict(place)
     except OSError as error:
+        if required:
+            raise _not_written(place, error) from error
         _warn(f"cannot be written ({error})")
 
 
@@ -93,9 +95,13 @@ def require_writable() -> None:
         if not os.access(place, os.W_OK):
             raise PermissionError(f"you may not write {place}")
     except OSError as error:
-        raise DeviceError(
-            f"the kernel cache {place} cannot be written ({error}); FASTSGEMM_CACHE_DIR names another folder"
-        ) from error
+        raise _not_written(place, error) from error
+
+
+def _not_written(place: Path, error: OSError) -> DeviceError:
+    return DeviceError(
+        f"the kernel cache {place} cannot be written ({error}); FASTSGEMM_CACHE_DIR names another folder"
+    )
 
 
 def required_folder() -> Path:

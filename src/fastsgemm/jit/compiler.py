@@ -48,11 +48,13 @@ class Report(Struct, frozen=True):
     spill_loads: int
 
 
-def cubin(source: str, name: str, arch: str) -> bytes:
+def cubin(source: str, name: str, arch: str, stored: bool = False) -> bytes:
     """Return the machine code of `source` for `arch` (``"sm_90"``), from the cache or newly compiled.
 
     Raises
     ------
+    DeviceError
+        It must be `stored` in the cache and cannot be.
     NoNvrtcError
         NVRTC is not installed.
     CompileError
@@ -64,7 +66,7 @@ def cubin(source: str, name: str, arch: str) -> bytes:
         code = cache.read(key)
         if code is None:
             code = compile_program(source, name, options).cubin
-            cache.write(key, code)
+            cache.write(key, code, stored)
     return code
 
 

@@ -15,7 +15,7 @@ from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.progress import say, show
 from fastsgemm.tuning import plot, tuner
 from fastsgemm.tuning.outcome import Outcome
-from fastsgemm.tuning.output_file import refuse_unwritable
+from fastsgemm.tuning.output_file import refuse_ignored, refuse_same, refuse_unwritable
 from fastsgemm.tuning.plan import plan_run
 from fastsgemm.tuning.search_spaces import SPACES
 
@@ -26,6 +26,7 @@ DESCRIPTION = (
 )
 
 _ELSEWHERE = "To see what a run would try on a device that is not here: fastsgemm tune --dry-run --device sm_90"
+_OF_A_RUN = ("export", "plot", "budget", "no_store")  # options without a use where nothing is timed
 _REFUSED = 1  # the exit code for a file that is not believed
 _INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 
@@ -40,7 +41,11 @@ def tune_as_asked(options: argparse.Namespace) -> int:
     """
     shapes = options.size or None
     if options.verify:
+        refuse_ignored(options, "verify", (*_OF_A_RUN, "dry_run", "size", "rung", "space", "quick"))
         return _verify(options.verify, options.json)
+    if options.dry_run:
+        refuse_ignored(options, "dry-run", _OF_A_RUN)
+    refuse_same(options, ("export", "plot"))
     if options.plot:
         plot.require()
     if options.dry_run:
