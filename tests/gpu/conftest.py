@@ -65,6 +65,26 @@ def torch():
     return found
 
 
+@pytest.fixture(scope="session")
+def ask_for_room(torch):
+    """Return a function that skips tests beyond 2^31 elements where other processes have left too little memory."""
+
+    def ask():
+        torch.cuda.empty_cache()
+        if torch.cuda.mem_get_info()[0] < 30 * 2**30:
+            pytest.skip("less than 30 GiB of memory free")
+
+    return ask
+
+
+@pytest.fixture
+def room(torch, ask_for_room):
+    """Room for one such test, which is given back after it."""
+    ask_for_room()
+    yield
+    torch.cuda.empty_cache()
+
+
 @pytest.fixture
 def cupy():
     return pytest.importorskip("cupy")
