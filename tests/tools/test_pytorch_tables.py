@@ -25,14 +25,16 @@ def test_each_program_says_where_and_when_it_ran():
 def test_programs_show_their_time_beside_their_difference():
     both = ABOUT | {"difference": {"ieee": 1e-6}, "share": {"ieee": 0.5}}
     runs = [
-        both | {"batch": batch, "ms": KINDS, "losses": {"PyTorch": [2.0, first], "ieee": [2.0, 1.5]}}
-        for batch, first in (([4, 256], 1.0), ([8, 512], 1.25))
+        both | {"batch": batch, "ms": KINDS, "losses": {"PyTorch": [11.0, first], "ieee": [11.0 + 2.0**-20, 1.5]}}
+        for batch, first in (([4, 256], 1.0), ([8, 512], 1.5))
     ]
+    runs[0]["compared"] = "gradients"
     gpt2 = ABOUT | {"steps": 2, "runs": runs}
     process = both | {"n": 64, "iterations": 3, "cg_tolerance": 1e-4, "seconds": KINDS}
     texts = pytorch.texts({"gpt2": gpt2, "gaussian_process": process})
     assert "| GPT-2 (124M), 4 x 256 tokens, a step | PyTorch | 100.0 ms |  |  |" in texts["pytorch-gpt2"]
-    assert "8 x 512 tokens, a step | ieee | 80.0 ms | loss 1.0e-06 | 50.0% |" in texts["pytorch-gpt2"]
+    assert "4 x 256 tokens, a step | ieee | 80.0 ms | gradients 1.0e-06 | 50.0% |" in texts["pytorch-gpt2"]
+    assert "8 x 512 tokens, a step | ieee | 80.0 ms | loss, 1 ulp | 50.0% |" in texts["pytorch-gpt2"]
     assert "| 2 | 1.000000 | 1.500000 |" in texts["pytorch-losses"]
     assert (
         "steps, CG tolerance 0.0001 | ieee | 80.00 s | hyperparameters 1.0e-06 |" in texts["pytorch-gaussian-process"]

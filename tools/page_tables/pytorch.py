@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from page_tables.markdown import Data, header, line
@@ -67,8 +68,27 @@ def _gpt2(gpt2: Data) -> list[str]:
     lines = _program_header()
     for run in gpt2["runs"]:
         what = "GPT-2 (124M), {} x {} tokens, a step".format(*run["batch"])
-        lines += _program(run, what, {name: f"{ms:.1f} ms" for name, ms in run["ms"].items()}, "loss")
+        times = {name: f"{ms:.1f} ms" for name, ms in run["ms"].items()}
+        lines += _program(run, what, times, run["compared"]) if "compared" in run else _of_losses(run, what, times)
+    if any("compared" not in run for run in gpt2["runs"]):
+        lines += [
+            "",
+            "A loss is one float32 number, which hardly shows a difference: 1 ulp is one unit in its last place.",
+        ]
     return lines
+
+
+def _of_losses(run: Data, what: str, times: Mapping[str, str]) -> list[str]:
+    """Return the lines of a run of which only the losses were kept: how far the last digit of one moved at most."""
+    plain = run["losses"]["PyTorch"]
+    moved = {
+        name: max(
+            abs(loss - other) / 2.0 ** (math.frexp(other)[1] - 24) for loss, other in zip(losses, plain, strict=True)
+        )
+        for name, losses in run["losses"].items()
+    }
+    shown = {name: f"loss, {moved[name]:.0f} ulp" for name in run["difference"]}
+    return [_program_line(run, what, name, time, shown.get(name, "")) for name, time in times.items()]
 
 
 def _gaussian_process(process: Data) -> list[str]:
@@ -84,12 +104,12 @@ def _program_header() -> list[str]:
 
 def _program(program: Data, what: str, times: Mapping[str, str], compared: str) -> list[str]:
     """Return a line for each kind of products: the time, and how far `compared` is from what PyTorch gives."""
-    lines = []
-    for name, time in times.items():
-        difference = program["difference"].get(name)
-        shown = "" if difference is None else f"{compared} {difference:.1e}"
-        lines.append(line(what, name, time, shown, _percent(program["share"].get(name))))
-    return lines
+    shown = {name: f"{compared} {difference:.1e}" for name, difference in program["difference"].items()}
+    return [_program_line(program, what, name, time, shown.get(name, "")) for name, time in times.items()]
+
+
+def _program_line(program: Data, what: str, name: str, time: str, shown: str) -> str:
+    return line(what, name, time, shown, _percent(program["share"].get(name)))
 
 
 def _losses(gpt2: Data) -> list[str]:
