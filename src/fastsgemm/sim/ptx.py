@@ -141,6 +141,11 @@ class Parameter:
     type: str
     extent: int = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return SIZES[self.type] * max(self.extent, 1)
+
 
 @dataclass
 class Kernel:
