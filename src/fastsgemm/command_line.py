@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from fastsgemm import __version__, device, preparation, rungs
 from fastsgemm.bench import command as bench
-from fastsgemm.errors import DeviceError, FastsgemmError, ShapeError, UnknownRungError
+from fastsgemm.errors import CompileError, DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
 from fastsgemm.ladder import bars, contenders, info, measured
@@ -84,6 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.command(options))
+    except CompileError as error:
+        say(f"fastsgemm: {error}")  # with the lines of NVRTC's log
+        return _ERROR
     except FastsgemmError as error:
         say(f"fastsgemm: {' '.join(str(error).split())}")
         return _ERROR

@@ -42,8 +42,8 @@ class CountedRow:
         The resource that limits the occupancy.
     error : float or None
         ||C - C64||_F / ||C64||_F; None if C contains a NaN.
-    right : bool
-        Whether the error is within the rounding bound.
+    mismatch : str or None
+        Which elements are wrong, here or at a ragged size; None for correct results.
     """
 
     number: int
@@ -65,7 +65,7 @@ class CountedRow:
     occupancy: float
     limited_by: str
     error: float | None
-    right: bool
+    mismatch: str | None
 
     @property
     def fmas_per_load(self) -> float:
@@ -129,14 +129,14 @@ class Fp16x3Rows:
     kernels : tuple of KernelRow
         In the order of their launches.
     error : float or None
+    mismatch : str or None
         As in `CountedRow`.
-    right : bool
     """
 
     constants: dict[str, int]
     kernels: tuple[KernelRow, ...]
     error: float | None
-    right: bool
+    mismatch: str | None
 
 
 # A column: group, heading, and format of its cells.
@@ -220,8 +220,14 @@ class Table:
     @property
     def ok(self) -> bool:
         """Whether every result is correct and all bits agree."""
-        right = all(row.right for row in self.rows) and (self.fp16x3 is None or self.fp16x3.right)
-        return self.identical and right
+        return self.identical and not self._mismatches
+
+    @property
+    def _mismatches(self) -> list[str]:
+        """What is wrong with each rung that is."""
+        found = [(row.name, row.mismatch) for row in self.rows]
+        found += [("fp16x3", self.fp16x3.mismatch)] if self.fp16x3 is not None else []
+        return [f"{name} is WRONG: {mismatch}" for name, mismatch in found if mismatch is not None]
 
     def json(self) -> dict[str, Any]:
         """Return this as plain data, ready for `json.dumps`."""
@@ -244,11 +250,13 @@ class Table:
             lines += textwrap.wrap(f"{row.number} {row.name:<14}{constants}", _WIDTH, subsequent_indent=" " * 16)
         if self.fp16x3 is not None:
             lines += ["", *self._fp16x3_table(self.fp16x3)]
-        lines += ["", *(f"{row.name}: WRONG, error {row.error}" for row in self.rows if not row.right)]
+        lines += ["", *(line for text in self._mismatches for line in textwrap.wrap(text, _WIDTH))]
         chains = sum(not has_several_chains(row.constants) for row in self.rows)
         if chains > 1:
             verdict = "are the same bits" if self.identical else "are NOT the same bits: look for an indexing bug"
             lines.append(f"the results of the {chains} rungs {verdict}")
+        if self.ok:
+            lines.append("right, too, at sizes that are no multiple of the tile")
         if self.ok and self.rows:
             lines += textwrap.wrap(self._summary(), _WIDTH)
         return "\n".join(lines)
@@ -261,7 +269,7 @@ class Table:
         error = "not a number" if found.error is None else f"{found.error:.2g}"
         text = f"error {error}; its bits are its own, because it sums products of FP16 pairs on tensor cores"
         lines = textwrap.wrap(f"11 fp16x3       {constants}", _WIDTH, subsequent_indent=" " * 16)
-        lines += textwrap.wrap(("" if found.right else "WRONG: ") + text, _WIDTH)
+        lines += textwrap.wrap(text, _WIDTH)
         return [*lines, *_plain("kernel", [(row.name, row) for row in found.kernels], _KERNEL)]
 
     def _summary(self) -> str:

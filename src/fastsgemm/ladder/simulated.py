@@ -13,9 +13,10 @@ from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.choose import choose
-from fastsgemm.ladder import contenders
+from fastsgemm.ladder import contenders, ragged
 from fastsgemm.ladder.counts import CountedRow, Fp16x3Rows, KernelRow, Table
-from fastsgemm.ladder.measured import Reference, has_several_chains
+from fastsgemm.ladder.measured import has_several_chains
+from fastsgemm.ladder.reference import Reference
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import track
 from fastsgemm.rungs import Rung
@@ -40,7 +41,9 @@ def climb(
     machine: Machine | None = None,
     configs: Mapping[str, Config] | None = None,
 ) -> Table:
-    """Run rungs on one problem with beta = 0 and a row-major C, and check the results.
+    """Run rungs on one problem with beta = 0 and a row-major C, count, and check the results.
+
+    Each rung is checked on a ragged problem, too; see `fastsgemm.ladder.ragged`.
 
     Parameters
     ----------
@@ -57,6 +60,8 @@ def climb(
     ------
     ShapeError
         The simulation would take too long or too much memory. Nothing was run.
+    KernelFault
+        A kernel did what it must not do; the message names the rung.
     """
     machine = machine or Machine()
     usual = f"the constants for {TYPICAL.M} x {TYPICAL.N} x {TYPICAL.K}"
@@ -73,12 +78,14 @@ def climb(
     tensor_cores = None
     for rung in track(chosen, "simulating rungs"):
         if rung.precision != "ieee":
-            tensor_cores = _fp16x3(machine, A, B, reference)
+            tensor_cores = _fp16x3(rung, problem, machine, A, B, reference)
             continue
         config = configs[rung.name]
-        C, report = sgemm(rung, config, A, B, machine=machine)
+        with ragged.said_of(rung, problem):
+            C, report = sgemm(rung, config, A, B, machine=machine)
         assert report is not None  # there is a report because M, N and K are positive
-        rows.append(_row(rung, config, report, reference.error(C), reference.limit))
+        mismatch = reference.mismatch(C) or ragged.mismatch(rung, config, problem.layout, machine)
+        rows.append(_row(rung, config, report, reference.error(C), mismatch))
         if not has_several_chains(config.constants):
             results.append(C.view(np.uint32))
     identical = all(np.array_equal(result, results[0]) for result in results)
@@ -91,18 +98,20 @@ def climb(
     )  # fmt: skip
 
 
-def _fp16x3(machine: Machine, A: np.ndarray, B: np.ndarray, reference: Reference) -> Fp16x3Rows:
+def _fp16x3(
+    rung: Rung, problem: Problem, machine: Machine, A: np.ndarray, B: np.ndarray, reference: Reference
+) -> Fp16x3Rows:
     """Run rung 11 with its constants for a large problem."""
     fp16x3.require_tensor_cores(machine.device)
     config = fp16x3.choose(machine.device, TYPICAL, forced=True).config
     assert config is not None  # a device with tensor cores has one
     C = np.empty((A.shape[0], B.shape[1]), np.float32)
-    reports = sim_fp16x3.sgemm(config, A, B, 1.0, 0.0, C, machine, forced=True)
+    with ragged.said_of(rung, problem):
+        reports = sim_fp16x3.sgemm(config, A, B, 1.0, 0.0, C, machine, forced=True)
     error = reference.error(C)
     kernels = tuple(map(_kernel_row, reports))
-    return Fp16x3Rows(
-        config.constants, kernels, error if math.isfinite(error) else None, bool(error <= reference.limit)
-    )
+    mismatch = reference.mismatch(C) or ragged.mismatch(rung, config, problem.layout, machine)
+    return Fp16x3Rows(config.constants, kernels, error if math.isfinite(error) else None, mismatch)
 
 
 def _kernel_row(report: Report) -> KernelRow:
@@ -143,7 +152,7 @@ def _flops(problem: Problem, rung: Rung, config: Config | None) -> int:
     return 2 * grid.tiles(config, swapped) * config.BM * config.BN * (swapped.K + _STEPS_BESIDE)
 
 
-def _row(rung: Rung, config: Config, report: Report, error: float, limit: float) -> CountedRow:
+def _row(rung: Rung, config: Config, report: Report, error: float, mismatch: str | None) -> CountedRow:
     total = report.total
     return CountedRow(
         number=rung.number,
@@ -165,5 +174,5 @@ def _row(rung: Rung, config: Config, report: Report, error: float, limit: float)
         occupancy=report.occupancy.share,
         limited_by=report.occupancy.limited_by,
         error=error if math.isfinite(error) else None,
-        right=bool(error <= limit),
+        mismatch=mismatch,
     )

@@ -204,8 +204,8 @@ def _scalar(arg: Any, dtype: Any, memory: GlobalMemory) -> bytes | None:
         return None
     number = memory.address(arg) if isinstance(arg, str) else arg
     if np.issubdtype(dtype, np.floating):
-        return np.array([number], dtype).tobytes()
-    size = np.dtype(dtype).itemsize
+        return bytes(np.array([number], dtype))
+    size: int = np.dtype(dtype).itemsize
     return (int(number) & (1 << 8 * size) - 1).to_bytes(size, "little")
 
 
