@@ -93,6 +93,13 @@ def test_every_rung_is_right_on_the_device(problem):
 
 
 @pytest.mark.gpu
+def test_constants_are_tried_on_the_device():
+    with contenders.on_device(Problem(256, 256, 256), [find("blocktile_2d")], tried={"BM": 64, "BN": 64}) as place:
+        climbed = measured.climb(place)
+    assert climbed.ok and (climbed.rows[0].constants["BM"], climbed.rows[0].constants["BN"]) == (64, 64)
+
+
+@pytest.mark.gpu
 def test_cublas_is_compared_with_where_torch_has_the_device(torch):
     if not torch.cuda.is_available():
         pytest.skip("this PyTorch cannot use the device")

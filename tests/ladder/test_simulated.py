@@ -12,7 +12,7 @@ from fastsgemm import rungs
 from fastsgemm.errors import ShapeError
 from fastsgemm.heuristics import database, database_entries
 from fastsgemm.heuristics.choose import choose
-from fastsgemm.ladder import counts, simulated
+from fastsgemm.ladder import constants, counts, simulated
 from fastsgemm.ladder.simulated import climb
 from fastsgemm.problem import Problem
 from fastsgemm.sim import Machine, Report
@@ -126,7 +126,7 @@ def test_resources_are_those_of_the_cubin_on_the_device(rows):
 
 def test_without_constants_they_are_those_of_a_large_problem(launchless, monkeypatch):
     asked = []
-    monkeypatch.setattr(simulated, "choose", lambda *question: asked.append(question) or choose(*question))
+    monkeypatch.setattr(constants, "choose", lambda *question: asked.append(question) or choose(*question))
     machine, rung = Machine("sm_86"), rungs.find("warptiled")
     climbed = climb(Problem(8, 8, 8), [rung], machine)
     assert asked == [(machine.device, rung, Problem(4096, 4096, 4096))]

@@ -12,6 +12,7 @@ from fastsgemm.rungs import find
 from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
 
 _WIDTH = 80  # columns of a terminal
+_INDENT = " " * 16  # of what is said of a rung, behind its name
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class CountedRow:
         ||C - C64||_F / ||C64||_F; None if C contains a NaN.
     mismatch : str or None
         Which elements are wrong, here or at a ragged size; None for correct results.
+    overridden : str or None
+        As in `fastsgemm.ladder.constants.Constants`.
     """
 
     number: int
@@ -66,6 +69,7 @@ class CountedRow:
     limited_by: str
     error: float | None
     mismatch: str | None
+    overridden: str | None = None
 
     @property
     def fmas_per_load(self) -> float:
@@ -129,7 +133,7 @@ class Fp16x3Rows:
     kernels : tuple of KernelRow
         In the order of their launches.
     error : float or None
-    mismatch : str or None
+    mismatch, overridden : str or None
         As in `CountedRow`.
     """
 
@@ -137,6 +141,7 @@ class Fp16x3Rows:
     kernels: tuple[KernelRow, ...]
     error: float | None
     mismatch: str | None
+    overridden: str | None = None
 
 
 # A column: group, heading, and format of its cells.
@@ -247,7 +252,8 @@ class Table:
             lines += ["", *self._table(_ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
         for row in self.rows:
             constants = str(find(row.name).config(**row.constants))
-            lines += textwrap.wrap(f"{row.number} {row.name:<14}{constants}", _WIDTH, subsequent_indent=" " * 16)
+            lines += textwrap.wrap(f"{row.number} {row.name:<14}{constants}", _WIDTH, subsequent_indent=_INDENT)
+            lines += _told(row.overridden)
         if self.fp16x3 is not None:
             lines += ["", *self._fp16x3_table(self.fp16x3)]
         lines += ["", *(line for text in self._mismatches for line in textwrap.wrap(text, _WIDTH))]
@@ -268,7 +274,8 @@ class Table:
         constants = " ".join(f"{name}={value}" for name, value in found.constants.items())
         error = "not a number" if found.error is None else f"{found.error:.2g}"
         text = f"error {error}; its bits are its own, because it sums products of FP16 pairs on tensor cores"
-        lines = textwrap.wrap(f"11 fp16x3       {constants}", _WIDTH, subsequent_indent=" " * 16)
+        lines = textwrap.wrap(f"11 fp16x3       {constants}", _WIDTH, subsequent_indent=_INDENT)
+        lines += _told(found.overridden)
         lines += textwrap.wrap(text, _WIDTH)
         return [*lines, *_plain("kernel", [(row.name, row) for row in found.kernels], _KERNEL)]
 
@@ -313,6 +320,14 @@ def from_json(data: dict[str, Any]) -> Table:
 
 
 Named = Sequence[tuple[str, CountedRow | KernelRow]]
+
+
+def _told(overridden: str | None) -> list[str]:
+    return (
+        textwrap.wrap(f"({overridden})", _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+        if overridden
+        else []
+    )
 
 
 def _cells(row: CountedRow | KernelRow, columns: Sequence[tuple[str, str, str]]) -> list[str]:

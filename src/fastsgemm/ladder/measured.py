@@ -39,6 +39,8 @@ class TimedRow:
         As in `fastsgemm.rungs.Rung`.
     mismatch : str or None
         Which elements are wrong; None for a correct result.
+    overridden : str or None
+        As in `fastsgemm.ladder.constants.Constants`.
     """
 
     name: str
@@ -50,6 +52,7 @@ class TimedRow:
     percent: float | None = None
     precision: str = "ieee"
     mismatch: str | None = None
+    overridden: str | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,7 @@ class Ladder:
             elif not one_chain(row):
                 lines.append(f"own bits: {row.name} sums in several chains here")
         if self.rungs:
+            lines += [f"{row.name}: {row.overridden}" for row in self.rungs if row.overridden]
             absent = "not compared with cuBLAS: neither PyTorch nor CuPy can use the device"
             lines.append(f"{self.baseline}, FP32 without TF32, in turns with each rung" if self.baseline else absent)
         return lines
@@ -211,8 +215,9 @@ def _row(
     mismatch: str | None = None,
 ) -> TimedRow:
     return TimedRow(
-        product.name, product.number, product.constants, error, ms, tflops, percent, product.precision, mismatch
-    )
+        product.name, product.number, product.constants, error, ms, tflops, percent, product.precision, mismatch,
+        product.overridden,
+    )  # fmt: skip
 
 
 def _line(row: TimedRow, scale: float, with_bits: bool) -> str:
