@@ -27,7 +27,7 @@ from fastsgemm.ladder.constants import constants_of
 from fastsgemm.measure import cublas
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem, spell
-from fastsgemm.rungs import RUNGS, Rung, ladder
+from fastsgemm.rungs import RUNGS, Rung
 from fastsgemm.tuning.evaluator import Lent, views
 
 Work = Callable[[], object]
@@ -104,8 +104,8 @@ class Contenders:
 
 def rungs_for(problem: Problem, arch: str) -> tuple[Rung, ...]:
     """Return the rungs of a ladder where none is named: those that suit C and run on this architecture."""
-    others = (rung for rung in RUNGS if rung.precision != "ieee")
-    return (*ladder(problem.M, problem.N), *(others if fp16x3.supported(arch) else ()))
+    suitable = (rung for rung in RUNGS if rung.suits(problem.M, problem.N))
+    return tuple(rung for rung in suitable if rung.precision == "ieee" or fp16x3.supported(arch))
 
 
 @contextmanager
