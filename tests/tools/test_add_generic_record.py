@@ -19,11 +19,11 @@ def shipped():
 
 def test_the_defaults_of_the_file_become_the_record(shipped, monkeypatch):
     monkeypatch.setattr(source, "defaults", lambda file: {"BM": 64, "BN": 64, "BK": 16, "TM": 4, "TN": 4, "VEC_A": 1})
-    new = structs.replace(rungs.find("vectorized"), name="trial", number=len(rungs.RUNGS) + 1)
+    new = structs.replace(rungs.find("vectorized"), name="not_on_the_ladder", number=len(rungs.RUNGS) + 1)
     content = add_generic_record.with_record(shipped, new, "to try")
     *others, record = content.records
     assert tuple(others) == shipped.records
-    assert (record.rung, record.device, record.problem) == ("trial", None, None)
+    assert (record.rung, record.device, record.problem) == ("not_on_the_ladder", None, None)
     assert record.config == VectorizedConfig(64, 64, 16, 4, 4)
     assert (record.origin, record.source) == ("hand-picked", "to try")
 
