@@ -6,12 +6,13 @@ import argparse
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fastsgemm import __version__, device, preparation, rungs
 from fastsgemm.bench import command as bench
-from fastsgemm.errors import DeviceError, FastsgemmError, ShapeError, UnknownRungError
+from fastsgemm.errors import CompileError, DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
 from fastsgemm.ladder import bars, contenders, info, measured
@@ -42,25 +43,30 @@ class Climbed(Protocol):
         """Return this as plain data, ready for `json.dumps`."""
 
 
-def _on_cuda(problem: Problem, chosen: Sequence[Rung], ordinal: int = 0) -> Climbed:
-    with contenders.on_device(problem, chosen, ordinal) as place:
+Tried = Mapping[str, int]  # values by name of the constant
+
+
+def _on_cuda(problem: Problem, chosen: Sequence[Rung], tried: Tried, ordinal: int = 0) -> Climbed:
+    with contenders.on_device(problem, chosen, ordinal, tried) as place:
         return measured.climb(place)
 
 
-def _on_host(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
+def _on_host(problem: Problem, chosen: Sequence[Rung], tried: Tried) -> Climbed:
+    if tried:
+        raise DeviceError("--config tries constants of kernels, which do not run on the host; add --device sim")
     with contenders.on_host(problem, chosen) as place:
         return measured.climb(place)
 
 
-def _on_simulation(problem: Problem, chosen: Sequence[Rung], name: str | None = None) -> Climbed:
+def _on_simulation(problem: Problem, chosen: Sequence[Rung], tried: Tried, name: str | None = None) -> Climbed:
     from fastsgemm.ladder import simulated  # other commands do not need it
     from fastsgemm.sim import Machine
 
-    return simulated.climb(problem, chosen, Machine(name))
+    return simulated.climb(problem, chosen, Machine(name), tried=tried)
 
 
 # How to run the ladder, by value of FASTSGEMM_DEVICE.
-_LADDERS: dict[str, Callable[[Problem, Sequence[Rung]], Climbed]] = {
+_LADDERS: dict[str, Callable[[Problem, Sequence[Rung], Tried], Climbed]] = {
     "cuda": _on_cuda,
     "host": _on_host,
     "sim": _on_simulation,
@@ -84,6 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.command(options))
+    except CompileError as error:
+        say(f"fastsgemm: {error}")  # with the lines of NVRTC's log
+        return _ERROR
     except FastsgemmError as error:
         say(f"fastsgemm: {' '.join(str(error).split())}")
         return _ERROR
@@ -98,7 +107,7 @@ def _everything(options: argparse.Namespace) -> int:
         climbs["simulated"] = "sim"
     ladders = {}
     for name, backend in climbs.items():
-        ladders[name] = climbed = _LADDERS[backend](_default_size(backend), ())
+        ladders[name] = climbed = _LADDERS[backend](_default_size(backend), (), {})
         if not options.json:
             show(climbed.text(), end="\n\n")
     if options.json:
@@ -126,11 +135,11 @@ def _ladder(options: argparse.Namespace) -> int:
         os.environ["FASTSGEMM_DEVICE"] = "host" if name == "host" else "cuda"
         device.host_backend.cache_clear()
     if name in ("host", "sim"):
-        climbed = _LADDERS[name](options.size or _default_size(name), options.rung)
+        climbed = _LADDERS[name](options.size or _default_size(name), options.rung, options.config)
     elif device.is_present(name):
-        climbed = _on_cuda(options.size or DEFAULT_SIZE, options.rung, device.ordinal(name))
+        climbed = _on_cuda(options.size or DEFAULT_SIZE, options.rung, options.config, device.ordinal(name))
     else:
-        climbed = _on_simulation(options.size or SIMULATED_SIZE, options.rung, place)
+        climbed = _on_simulation(options.size or SIMULATED_SIZE, options.rung, options.config, place)
     if options.json:
         _print_json(climbed.json())
     else:
@@ -203,6 +212,14 @@ def _rung(text: str) -> Rung:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _constants(text: str) -> dict[str, int]:
+    pairs = [re.fullmatch(r"\s*(\w+)=(-?\d+)\s*", part) for part in text.split(",")]
+    named = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
+    if len(named) < len(pairs):
+        raise argparse.ArgumentTypeError(f"expected NAME=NUMBER,..., each name once, such as BM=64,BN=64, got {text!r}")
+    return named
+
+
 _EPILOG = """\
 A problem is written N, M,N,K or M,N,K,LAYOUT. LAYOUT is NN, NT, TN or TT: A and B row-major (N) or column-major (T).
 With ,xCOUNT after it, it is a batch: so many such products in one call, as in 64,64,64,x512.
@@ -257,6 +274,13 @@ def _add_ladder(commands: Any) -> None:
         type=_rung,
         default=[],
         help=f"run this rung, by name or number; repeatable ({names})",
+    )
+    climb.add_argument(
+        "--config",
+        type=_constants,
+        default={},
+        metavar="NAME=NUMBER,...",
+        help="try these constants in place of those of the tuning database, such as BM=64,BN=64",
     )
     climb.add_argument(
         "--device",

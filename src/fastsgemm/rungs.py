@@ -189,11 +189,6 @@ IEEE: tuple[Rung, ...] = tuple(rung for rung in RUNGS if rung.precision == "ieee
 _BY_KEY: dict[object, Rung] = {rung.name: rung for rung in (*RUNGS, *IN_ORDER)} | {rung.number: rung for rung in RUNGS}
 
 
-def ladder(M: int, N: int) -> tuple[Rung, ...]:
-    """Return the rungs with IEEE arithmetic that suit an (M, N) result, in order."""
-    return tuple(rung for rung in IEEE if rung.suits(M, N))
-
-
 def of_config(config: Config) -> Rung:
     """Return the rung of `config` where the caller names none: the default rung that takes its class.
 

@@ -12,16 +12,20 @@ import numpy as np
 import pytest
 
 from fastsgemm import resources, rungs
+from fastsgemm.errors import DeviceError
 from fastsgemm.geometry.batch import Batch
+from fastsgemm.heuristics import fp16x3
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region, sgemm
+from fastsgemm.sim import fp16x3 as sim_fp16x3
 
 ARCHITECTURES = sorted(
     {path.stem for path in resources.folder("tuning_db").glob("sm_*.json")}, key=lambda a: int(a[3:])
 )
 QUICK = ("sm_75", "sm_90")
 EVERY = [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in ARCHITECTURES]
-RUNGS = [rung.name for rung in rungs.IEEE]
+IEEE = [rung.name for rung in (*rungs.IEEE, *rungs.IN_ORDER)]
+FP16X3 = [rung.name for rung in rungs.RUNGS if rung.precision == "fp16x3"]
 TILE = {"BM": 32, "BN": 32, "BK": 8, "TM": 4, "TN": 4}  # small tiles are compiled in a fraction of the time
 WARP_TILE = TILE | {"BN": 64, "WM": 32, "WN": 32, "WNITER": 1}
 SMALL = {"blocktile_2d": TILE, "vectorized": TILE, "autotuned": TILE, "warptiled": WARP_TILE, "pipelined": WARP_TILE}
@@ -33,7 +37,7 @@ def _whole(*shape):
 
 
 @pytest.mark.parametrize("arch", EVERY)
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", IEEE)
 def test_every_rung(arch, name, configs):
     A, B, C = _whole(67, 21), _whole(21, 69), _whole(67, 69)
     expected = 2 * (A @ B) - C
@@ -41,6 +45,25 @@ def test_every_rung(arch, name, configs):
     found, report = sgemm(rungs.find(name), config, A, np.asfortranarray(B), 2.0, -1.0, C, Machine(arch))
     np.testing.assert_array_equal(found, expected)
     assert report.arch == arch
+
+
+@pytest.mark.sampled(every=3)  # which meets every architecture and every layout
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("name", FP16X3)
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_every_rung_of_fp16x3(arch, name, layout):
+    """Each layout splits A and B by other kernels."""
+    A, B, C = _whole(67, 41), _whole(41, 69), _whole(67, 69)
+    expected = 2 * (A @ B) - C
+    A, B = (np.asfortranarray(x) if how == "T" else x for x, how in zip((A, B), layout, strict=True))
+    arguments = (rungs.find(name), None, A, B, 2.0, -1.0, C, Machine(arch))
+    if not fp16x3.supported(arch):
+        with pytest.raises(DeviceError, match=f"needs a device of sm_80 or later, .* is {arch}"):
+            sgemm(*arguments)
+        return
+    found, report = sgemm(*arguments)
+    np.testing.assert_array_equal(found, expected)
+    assert report.arch == arch and report.kernel in sim_fp16x3.PRODUCTS
 
 
 @pytest.mark.parametrize("arch", EVERY)

@@ -122,7 +122,7 @@ def compile_program(source: str, name: str, options: list[str], ptx: bool = Fals
         (done,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).rstrip(b"\0").decode()
         if int(done) != 0:
-            what = f"NVRTC {version} refused {name} for {options[0].removeprefix('-arch=')}"
+            what = f"NVRTC {version[0]}.{version[1]} refused {name} for {options[0].removeprefix('-arch=')}"
             raise CompileError(f"{what}:\n{done.name}\n{log}")
         code = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
         text = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0").decode() if ptx else ""

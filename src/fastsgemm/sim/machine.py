@@ -119,17 +119,19 @@ class Machine:
         memory = GlobalMemory(operands, decoded.global_grain)
         limit = _limit(operands) if limit is None else limit
         counters = Counters(len(decoded.kernel.instructions))
-        values = _arguments(decoded.slots, args, memory)
+        parameters, tensor_maps = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
         cluster = decoded.kernel.cluster[0]
         with np.errstate(all="ignore"):  # Inf and NaN are ordinary values, as on a device
             for first in track(range(0, blocks_of_grid, step), "blocks", _PATIENCE):
                 blocks = min(step, blocks_of_grid - first)
                 registers = list(decoded.slots.initial)
-                batch = Batch(first, blocks, block, registers, cluster, memory, counters, shared, decoded.shared_grain)
+                batch = Batch(
+                    first, blocks, block, registers, cluster, parameters, memory, counters, shared, decoded.shared_grain
+                )  # fmt: skip
                 if early and compute_capability(self.device.arch) >= EARLY:
                     batch.begin_early()
-                for slot, value in (values | _special(decoded.slots, batch, extent)).items():
+                for slot, value in (tensor_maps | _special(decoded.slots, batch, extent)).items():
                     registers[slot] = value
                 schedule.run(batch, decoded, limit)
         memory.finish()
@@ -172,34 +174,39 @@ def _decoded(text: str, name: str) -> Program:
     return program.decode(kernels[name])
 
 
-def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> dict[int, Array]:
-    """Return the values of the parameters, by slot."""
+def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> tuple[Array, dict[int, Array]]:
+    """Return the parameter space, and the addresses of tensor maps by slot."""
     parameters = slots.kernel.parameters
     if len(args) != len(parameters):
         raise LaunchError(f"kernel {slots.kernel.name} has {len(parameters)} parameters, got {len(args)} arguments")
-    values = {}
+    space, tensor_maps = bytearray(slots.parameter_bytes), {}
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
-        if isinstance(arg, tuple):
-            data, place, name = arg
-            arg = data[:place] + memory.address(name).to_bytes(8, "little") + data[place + 8 :]
-        if isinstance(arg, bytes) and len(arg) == parameter.extent:
-            for (name, offset), type_ in slots.fields.items():
-                if name == parameter.name:
-                    values[slots.field(parameter, offset, type_)] = np.frombuffer(arg, DTYPES[type_], 1, offset)
+        if parameter.extent and isinstance(arg, TensorMap):
+            tensor_maps[slots.parameter(parameter.name)] = np.array([memory.describe_tensor(arg)], np.uint64)
             continue
-        if isinstance(arg, TensorMap) != bool(parameter.extent):
+        data = _struct(arg, memory) if parameter.extent else _scalar(arg, DTYPES[parameter.type], memory)
+        if data is None or len(data) != parameter.size:
             raise LaunchError(f"parameter {number} of kernel {slots.kernel.name} does not take {arg!r}")
-        if isinstance(arg, str):
-            arg = memory.address(arg)
-        elif isinstance(arg, TensorMap):
-            arg = memory.describe_tensor(arg)
-        dtype = np.uint64 if parameter.extent else DTYPES[parameter.type]
-        if np.issubdtype(dtype, np.floating):
-            value = np.array([arg], dtype)
-        else:
-            value = np.array([int(arg) & (1 << 8 * np.dtype(dtype).itemsize) - 1], dtype)
-        values[slots.parameter(number)] = value
-    return values
+        place = slots.parameter_places[parameter.name]
+        space[place : place + len(data)] = data
+    return np.frombuffer(space, np.uint8), tensor_maps
+
+
+def _struct(arg: Any, memory: GlobalMemory) -> bytes | None:
+    if not isinstance(arg, tuple):
+        return arg if isinstance(arg, bytes) else None
+    data, place, name = arg
+    return bytes(data[:place]) + memory.address(name).to_bytes(8, "little") + bytes(data[place + 8 :])
+
+
+def _scalar(arg: Any, dtype: Any, memory: GlobalMemory) -> bytes | None:
+    if isinstance(arg, TensorMap | bytes | tuple):
+        return None
+    number = memory.address(arg) if isinstance(arg, str) else arg
+    if np.issubdtype(dtype, np.floating):
+        return bytes(np.array([number], dtype))
+    size: int = np.dtype(dtype).itemsize
+    return (int(number) & (1 << 8 * size) - 1).to_bytes(size, "little")
 
 
 def _blocks_of_batch(decoded: Program, block: int) -> int:
