@@ -6,7 +6,7 @@ import re
 import pytest
 
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
-from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, SPARSE, panels, split_arrays, tiling
+from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, PAD_K, SPARSE, panels, split_arrays, tiling
 from fastsgemm.jit import source
 
 TILES = [
@@ -19,10 +19,13 @@ def test_the_kernels_have_the_same_format():
     """The numbers in split_format.cuh, and the bytes that its structures take."""
     text = source.plain("column_maxima.cu")  # which includes it
     stated = {name: int(value) for name, value in re.findall(r"constexpr int (\w+) = (\d+);", text)}
-    assert (stated["BLOCK_K"], stated["LINE_HALVES"], stated["SPARSE"]) == (BLOCK_K, LINE_BYTES // 2, SPARSE)
+    format_ = (BLOCK_K, PAD_K, LINE_BYTES // 2, SPARSE)
+    assert tuple(stated[name] for name in ("BLOCK_K", "PAD_K", "LINE_HALVES", "SPARSE")) == format_
     assert "struct alignas(8) Line {" in text
-    one = split_arrays(256, BLOCK_K)  # arrays that need no padding
-    assert (one.info - one.pairs, one.where - one.info, one.end - one.where) == (256 * 128, 256 * 8, 256 * 4 * SPARSE)
+    for K in (1, PAD_K):
+        one = split_arrays(256, K)  # arrays that need no padding
+        sizes = (one.info - one.pairs, one.where - one.info, one.end - one.where)
+        assert sizes == (256 * 128 * PAD_K // BLOCK_K, 256 * 8, 256 * 4 * SPARSE)
 
 
 @pytest.mark.parametrize("K", [1, 33, 96, 1000, 4096, 100000])

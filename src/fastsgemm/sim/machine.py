@@ -24,7 +24,6 @@ from fastsgemm.sim.program import Program
 from fastsgemm.sim.ptx import Kernel
 from fastsgemm.sim.report import Report
 from fastsgemm.sim.slots import DTYPES, Slots
-from fastsgemm.sim.tensor_map import TensorMap
 
 MAX_THREADS = 1024  # of a block
 _MOST_THREADS = 1 << 31  # of a launch; thread numbers are 32-bit
@@ -82,8 +81,8 @@ class Machine:
         shared_bytes : int
             Dynamic shared memory of a block.
         args : sequence
-            A number for each scalar parameter, the name of an operand for each pointer, a `TensorMap` or bytes for each
-            struct. For a struct with an address in it: the bytes, where in them the address lies, and the operand.
+            A number for each scalar parameter, the name of an operand for each pointer, bytes for each struct. For a
+            struct with an address in it: the bytes, where in them the address lies, and the operand.
         operands : mapping
             The global memory, by name. Those that may be written are updated when the launch has succeeded.
         limit : int, optional
@@ -187,13 +186,11 @@ def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> dict[
                 if name == parameter.name:
                     values[slots.field(parameter, offset, type_)] = np.frombuffer(arg, DTYPES[type_], 1, offset)
             continue
-        if isinstance(arg, TensorMap) != bool(parameter.extent):
+        if parameter.extent:
             raise LaunchError(f"parameter {number} of kernel {slots.kernel.name} does not take {arg!r}")
         if isinstance(arg, str):
             arg = memory.address(arg)
-        elif isinstance(arg, TensorMap):
-            arg = memory.describe_tensor(arg)
-        dtype = np.uint64 if parameter.extent else DTYPES[parameter.type]
+        dtype = DTYPES[parameter.type]
         if np.issubdtype(dtype, np.floating):
             value = np.array([arg], dtype)
         else:
