@@ -423,7 +423,7 @@ def test_a_split_operand_says_what_it_is(gpu, on_device, random):
     X = on_device(random(70, 40))
     made = split(X)
     assert isinstance(made, SplitOperand) and made.array is X and made.shape == (70, 40)
-    assert (made.side, made.device, made.nbytes) == ("B", 0, 3 * 40 * 128 + 512 + 768)
+    assert (made.side, made.device, made.nbytes) == ("B", 0, 4 * 40 * 128 + 512 + 768)
     assert repr(made) == f"<SplitOperand B: 70 x 40 on cuda:0, {made.nbytes} bytes>"
 
 

@@ -1,13 +1,12 @@
 """Plans: what reaches the driver, and what is said when it refuses."""
 
-import ctypes
 import itertools
 import threading
 
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from python_kernels import PythonKernel, argument
+from python_kernels import PythonKernel
 
 from fastsgemm import BlockConfig, sgemm
 from fastsgemm.call.plan import Address, Base, Draft, Scalar

@@ -406,7 +406,7 @@ WRONG_COPIES = {
     "half a piece": (BYTES, BYTES.replace("* 128", "* 128 - 8"), MisalignedError, "multiples of 16"),
     "from half a piece": (STEP, STEP + " - 4", MisalignedError, "multiples of 16"),
     "to half a piece": ("cp_async_bulk(data, ", "cp_async_bulk(data + 8, ", MisalignedError, "multiples of 16"),
-    "behind shared memory": ("cp_async_bulk(data, ", "cp_async_bulk(data + 65536, ", SharedAccessError, "in bulk up to"),
+    "past shared memory": ("cp_async_bulk(data, ", "cp_async_bulk(data + 65536, ", SharedAccessError, "bulk up to"),
     "fewer bytes than expected": (", a.bytes, full)", ", a.bytes - 16, full)", EndlessWaitError, "never ends"),
 }
 
