@@ -39,6 +39,7 @@ constexpr int GROUP_M = 8;         // tile rows of C that are walked together, f
 constexpr int TRANS_C = 0;         // 1: C is column-major
 constexpr int VEC_C = 4;   // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int SPLIT_BEFORE = 0;  // 1: A, 2: B was split before the call, and the other is split in it; else 0
 // constants:end
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
@@ -49,6 +50,7 @@ constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16);
 // Registers per thread. An SM has 65536, and the compiler gives every thread the same number; the warpgroup
 // that copies releases most of its share to those that multiply.
 constexpr int COPY_REGISTERS = 40;
+constexpr int PREFETCHED = STAGES;  // blocks of k
 constexpr int MULTIPLY_REGISTERS = 232;
 static_assert(BM == 64 || BM == 128, "the registers are for one or two warpgroups that multiply");
 static_assert(3 * BN / 2 + 32 <= MULTIPLY_REGISTERS, "the sets fit in the registers");
@@ -128,6 +130,19 @@ __device__ __forceinline__ void copy_tiles(const unsigned short *pairs_a, const 
     }
 }
 
+// Bring what the first tile of this block needs of the operand that was split before the call to L2, as far
+// ahead as the launch before takes to split the other.
+__device__ __forceinline__ void prefetch_tile(const unsigned short *pairs_a, const unsigned short *pairs_b,
+                                              int M, int N, int k_blocks, int part_blocks, unsigned tiles) {
+    const Work work(M, N, k_blocks, part_blocks, tiles, blockIdx.x);
+    const int block = work.part * part_blocks;
+    Lines lines = SPLIT_BEFORE == 1 ? Lines(pairs_a, M, block, work.tile.m, BM)
+                                    : Lines(pairs_b, N, block, work.tile.n, BN);
+#pragma unroll 1
+    for (int i = 0; i < min(work.groups * PROMOTE_STAGES, PREFETCHED); ++i, lines.from += lines.step)
+        cp_async_bulk_prefetch(lines.from, lines.bytes);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fastsgemm_fp16x3(const unsigned short *pairs_a, const unsigned short *pairs_b, int M, int N, int k_blocks,
                      int part_blocks, float alpha, const Line *rows, const Line *columns, float beta,
@@ -148,6 +163,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             barrier_init(ring.empty(stage), 4 * CONSUMERS);  // one thread of each warp
         }
         barrier_init_done();
+        if (SPLIT_BEFORE) prefetch_tile(pairs_a, pairs_b, M, N, k_blocks, part_blocks, tiles);
     }
     __syncthreads();
     let_dependents_begin();

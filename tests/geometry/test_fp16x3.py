@@ -53,6 +53,13 @@ def test_panels_begin_at_a_tile_and_keep_the_alignment(config):
             assert first % config.BM == first % config.BN == first % 4 == 0
 
 
+@pytest.mark.parametrize(("before", "expected"), [((0, 0), 0), ((1, 0), 1), ((0, 1), 2), ((1, 1), 0)])
+def test_the_kernel_knows_which_of_its_operands_alone_was_split_before(before, expected):
+    for trans_c in (False, True):
+        t = tiling(Fp16x3Config(), 500, 300, 64, trans_c, 132)
+        assert t.split_before([bool(one) for one in before]) == (3 - expected if trans_c and expected else expected)
+
+
 @pytest.mark.parametrize("config", TILES, ids=str)
 @pytest.mark.parametrize("trans_c", [False, True])
 def test_tiles_cover_the_callers_c(config, trans_c):

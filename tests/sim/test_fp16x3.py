@@ -423,6 +423,20 @@ def test_a_line_that_is_not_copied_is_seen():
     assert np.isnan(launch("wgmma", BYTES, BYTES.replace("* 128", "* 128 - 128")))
 
 
+@pytest.mark.parametrize("before", [1, 2])
+def test_an_operand_that_was_split_before_is_prefetched(before):
+    """Before the launch before has ended. A line too many, past the end of the operand, shows that it is."""
+    arch, config = KERNELS["wgmma"]
+    A, B, C = problem(61, 13, 64)
+    constants = {**config.compiled, "TRANS_C": 0, "VEC_C": 1, "SPLIT_BEFORE": before}
+    text = fp16x3.source_of(geometry.file_of(config), constants)
+    fp16x3.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch), text=text)
+    assert worst(C, A, B, 1.0, 0.0, C) < 6
+    text = text.replace("prefetch(lines.from, lines.bytes)", "prefetch(lines.from, lines.bytes + 128)")
+    with pytest.raises(GlobalAccessError, match=f"pairs_{'ab'[before - 1]}.*which belongs to no operand.*prefetch"):
+        fp16x3.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch), text=text)
+
+
 def test_zeros_fill_up_the_blocks_of_a_promotion():
     arch, config = KERNELS["wgmma"]
     A, B, C = problem(64, 16, 80)

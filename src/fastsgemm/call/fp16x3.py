@@ -14,6 +14,7 @@ import numpy as np
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Base, Draft, Scalar
 from fastsgemm.call.splitting import Place, Unsplit, add_split, maxima_bytes, place_at
+from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import Batch, BatchAndSource, Source
@@ -245,6 +246,8 @@ class _Builder:
         config, t = self.config, tiling
         vec = 1 if self.trans_c else into.vec
         constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec, "SOURCE": min(vec, into.together)}
+        if isinstance(config, Fp16x3Config):
+            constants["SPLIT_BEFORE"] = t.split_before(self.before)
         multiplying = self._kernel(geometry.file_of(config), constants, config.shared_bytes)
         a, b = self.places
         pairs, infos = (a.pairs, b.pairs), (a.info, b.info)

@@ -6,7 +6,7 @@ column of B: what runs along K.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,6 +141,11 @@ class Tiling(Struct, frozen=True):
     tile: tuple[int, int]
     tiles: int
     grid: int
+
+    def split_before(self, before: Sequence[bool]) -> int:
+        """Return the constant SPLIT_BEFORE of ``11_fp16x3.cu``, given whether A and B were split before the call."""
+        a, b = before[::-1] if self.trans_c else before
+        return int(a and not b) + 2 * int(b and not a)
 
     @property
     def ldw(self) -> int:

@@ -148,7 +148,9 @@ class GlobalMemory:
         data = self._bytes.view(dtype).reshape(-1, count)[rows]
         return data.T.copy(), flags >> NUMBER_SHIFT
 
-    def load_bulk(self, lanes: Lanes, at: Instruction, nth: int, address: Array, size: int) -> tuple[Array, int]:
+    def load_bulk(
+        self, lanes: Lanes, at: Instruction, nth: int, address: Array, size: int, to_l2: bool = False
+    ) -> tuple[Array, int]:
         """Return the bytes that a bulk copy by the nth lane that executes reads, and the operand's number.
 
         Parameters
@@ -157,13 +159,15 @@ class GlobalMemory:
             Of all lanes that execute.
         size : int
             More than 0.
+        to_l2 : bool
+            The copy goes no further, so it needs not wait for the launch before.
 
         Raises
         ------
         KernelFault
             The access is not allowed, or the launch may write what is copied.
         """
-        if lanes.unwaited is not None:
+        if lanes.unwaited is not None and not to_l2:
             self._check_waited(lanes, at, address, lanes.unwaited)
         position, inside = self._positions(address[nth : nth + 1], size)
         first = int(position[0])
