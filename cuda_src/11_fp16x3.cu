@@ -46,11 +46,11 @@ constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
 constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
+constexpr int PREFETCHED = STAGES;    // blocks of k that are brought to L2 before the wait
 constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16);
 // Registers per thread. An SM has 65536, and the compiler gives every thread the same number; the warpgroup
 // that copies releases most of its share to those that multiply.
 constexpr int COPY_REGISTERS = 40;
-constexpr int PREFETCHED = STAGES;  // blocks of k
 constexpr int MULTIPLY_REGISTERS = 232;
 static_assert(BM == 64 || BM == 128, "the registers are for one or two warpgroups that multiply");
 static_assert(3 * BN / 2 + 32 <= MULTIPLY_REGISTERS, "the sets fit in the registers");
@@ -95,15 +95,15 @@ struct Layout {
     static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C;
 };
 
-// The lines of a tile, in one block of k after the other.
-struct Lines {
+// The lines of a tile in one block of k, which are one stretch of memory, and then in the next.
+struct Stretch {
     const unsigned short *from;
     long long step;  // FP16 numbers from a block of k to the next
     unsigned bytes;
 
     // Lines past the end are not copied. What the stage holds in their place, be it NaN, takes part only in
     // sums of rows or columns past the end of C.
-    __device__ __forceinline__ Lines(const unsigned short *pairs, int lines, int block, int first, int most)
+    __device__ __forceinline__ Stretch(const unsigned short *pairs, int lines, int block, int first, int most)
         : from(pairs + (static_cast<long long>(block) * lines + first) * LINE_HALVES),
           step(static_cast<long long>(lines) * LINE_HALVES),
           bytes(min(most, lines - first) * 128) {}
@@ -115,8 +115,8 @@ __device__ __forceinline__ void copy_tiles(const unsigned short *pairs_a, const 
                                            unsigned tiles, unsigned works) {
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, k_blocks, part_blocks, tiles, number);
-        Lines a(pairs_a, M, work.part * part_blocks, work.tile.m, BM);
-        Lines b(pairs_b, N, work.part * part_blocks, work.tile.n, BN);
+        Stretch a(pairs_a, M, work.part * part_blocks, work.tile.m, BM);
+        Stretch b(pairs_b, N, work.part * part_blocks, work.tile.n, BN);
 #pragma unroll 1
         for (int i = 0; i < work.groups * PROMOTE_STAGES; ++i) {
             const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
@@ -136,8 +136,8 @@ __device__ __forceinline__ void prefetch_tile(const unsigned short *pairs_a, con
                                               int M, int N, int k_blocks, int part_blocks, unsigned tiles) {
     const Work work(M, N, k_blocks, part_blocks, tiles, blockIdx.x);
     const int block = work.part * part_blocks;
-    Lines lines = SPLIT_BEFORE == 1 ? Lines(pairs_a, M, block, work.tile.m, BM)
-                                    : Lines(pairs_b, N, block, work.tile.n, BN);
+    Stretch lines = SPLIT_BEFORE == 1 ? Stretch(pairs_a, M, block, work.tile.m, BM)
+                                      : Stretch(pairs_b, N, block, work.tile.n, BN);
 #pragma unroll 1
     for (int i = 0; i < min(work.groups * PROMOTE_STAGES, PREFETCHED); ++i, lines.from += lines.step)
         cp_async_bulk_prefetch(lines.from, lines.bytes);

@@ -102,8 +102,7 @@ __device__ __forceinline__ void store_pairs(const Side &side, long long line, in
                                 to_half2((x[2] - second.x) * LO_SCALE, (x[3] - second.y) * LO_SCALE));
     const long long place = static_cast<long long>(k / BLOCK_K) * side.lines + line;
     const auto in_line = reinterpret_cast<unsigned long long>(side.pairs + place * LINE_HALVES);
-    const auto at =
-        in_line + (k % BLOCK_K * 2 ^ int(line) % 8 * 16);  // the line is 128 bytes at a multiple of 128
+    const auto at = in_line + (k % BLOCK_K * 2 ^ int(line) % 8 * 16);  // a line begins at a multiple of 128
     *reinterpret_cast<uint2 *>(at) = hi;
     *reinterpret_cast<uint2 *>(at ^ 64) = lo;
 }

@@ -58,7 +58,7 @@ def _prefetch(instruction: Instruction, index: int, slots: Slots, match: re.Matc
 def _check(batch: Batch, instruction: Instruction, nth: int, size: int, source: int, place: int = 0) -> None:
     if not size or any(number % _ALIGNMENT for number in (place, source, size)):
         what = f"copies {size} bytes from {batch.memory.describe(source)} to {place}"
-        batch.fail(MisalignedError, instruction, nth, f"{what}; all three must be multiples of {_ALIGNMENT}")
+        batch.fail(MisalignedError, instruction, nth, f"{what}, which must all be multiples of {_ALIGNMENT}")
 
 
 FAMILIES = (
