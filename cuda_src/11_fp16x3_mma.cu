@@ -1,8 +1,7 @@
 // Rung 11, fp16x3, for devices without wgmma (sm_80 and later): the same arithmetic on the same split
 // operands as in 11_fp16x3.cu. What differs: all warps both copy and multiply. cp.async copies tiles, 16
-// bytes at a time, into a ring of stages of 32 steps of k. A warp loads fragments by ldmatrix and computes WM
-// x WN elements by mma. The 16-byte pieces of a line of 128 bytes are swizzled: piece i of line j is stored
-// at place i xor (j mod 8), so that ldmatrix has no bank conflicts.
+// bytes at a time, into a ring of stages of 32 steps of k. A warp loads fragments by ldmatrix, without bank
+// conflicts because the split format is swizzled, and computes WM x WN elements by mma.
 //
 // Grid: tiles * parts blocks. Block: THREADS. Dynamic shared memory: SHARED bytes. Parts of K and the rest of
 // the arguments as in 11_fp16x3.cu, except that part_blocks is any number.
@@ -42,7 +41,8 @@ struct Layout {
     static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C;
 };
 
-// Copy LINES lines of one block of k, from line `first` on. They are contiguous.
+// Copy LINES lines of one block of k, from line `first` on. They are contiguous, and swizzled already. Lines
+// past the end are zeros.
 template <int LINES>
 __device__ __forceinline__ void copy_lines(unsigned to, const unsigned short *block, int first, int lines) {
 #pragma unroll
@@ -50,8 +50,7 @@ __device__ __forceinline__ void copy_lines(unsigned to, const unsigned short *bl
         const int line = (i + threadIdx.x) / PIECES, piece = threadIdx.x % PIECES;
         const bool inside = first + line < lines;
         const unsigned short *from = block + (inside ? first + line : 0ll) * LINE_HALVES + piece * 8;
-        copy_async<4>(to + line * 128 + (piece ^ line % 8) * 16, reinterpret_cast<const float *>(from),
-                      inside);
+        copy_async<4>(to + line * 128 + piece * 16, reinterpret_cast<const float *>(from), inside);
     }
 }
 

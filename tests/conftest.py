@@ -17,7 +17,7 @@ from hypothesis import settings
 from msgspec import structs
 
 from fastsgemm import device, host, private_files, resources, rungs
-from fastsgemm.call import arrays, tensor_map
+from fastsgemm.call import arrays
 from fastsgemm.config import SkinnyConfig, VectorizedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import grid, variants
@@ -363,7 +363,6 @@ def python_device(monkeypatch):
     monkeypatch.setattr(compiler, "cubin", lambda source, name, arch, stored=False: source.encode())
     monkeypatch.setitem(arrays.by_type, OnDevice, DeviceLibrary())
     monkeypatch.setattr(device, "is_capturing", lambda handle: handle in gpu.capturing)
-    monkeypatch.setattr(tensor_map, "encode", python_kernels.encode)
     return gpu
 
 

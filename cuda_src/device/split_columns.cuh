@@ -109,7 +109,7 @@ __device__ __forceinline__ void store_tile(const Side &side, const float *tile, 
     if (line >= side.lines) return;
 #pragma unroll 1  // registers
     for (int down = threadIdx.x / 8 / LINES * BLOCK_K; down < HEIGHT; down += ABREAST * BLOCK_K) {
-        if (k0 + down >= end) break;
+        if ((k0 + down) / PAD_K * PAD_K >= end) break;
         float scaled[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j)
@@ -118,8 +118,7 @@ __device__ __forceinline__ void store_tile(const Side &side, const float *tile, 
                 if (slot < SPARSE)
                     side.where[static_cast<long long>(line) * SPARSE + slot] = k0 + down + k + j;
             });
-        const long long place = static_cast<long long>((k0 + down) / BLOCK_K) * side.lines + line;
-        store_pairs(side.pairs + place * LINE_HALVES, k, scaled);
+        store_pairs(side, line, k0 + down + k, scaled);
     }
 }
 
@@ -139,8 +138,8 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
     const int part = HAS_CLUSTERS ? block % CLUSTER : block / groups;
     const int base = group * LINES, line = base + int(threadIdx.x);  // its first line; of the first threads
     const bool speaks = threadIdx.x < LINES && line < side.lines;
-    // Each block has whole blocks of BLOCK_K steps.
-    const int k_blocks = (side.K + BLOCK_K - 1) / BLOCK_K, chunk = (k_blocks + parts - 1) / parts * BLOCK_K;
+    // Each block but the last has a multiple of PAD_K steps.
+    const int chunk = padded_k((side.K + parts - 1) / parts);
     const int first = min(side.K, part * chunk), end = min(side.K, first + chunk);
     const int tiles = (end - first + HEIGHT - 1) / HEIGHT;
     const ColumnReader<THREADS, VEC> reader(side, base);

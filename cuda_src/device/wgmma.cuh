@@ -3,10 +3,9 @@
 //     d[4 j], d[4 j + 1]          row 16 (t / 32) + t % 32 / 4,        columns 8 j + 2 (t % 4) and the next
 //     d[4 j + 2], d[4 j + 3]      the row 8 below,                     the same columns
 // A is 64 x 16 and B is 16 x N, FP16. Both have k contiguous ("K-major") in rows of 128 bytes, with the
-// 128-byte swizzle of the tensor memory accelerator: the 16-byte pieces of a row change places by an
-// exclusive or with its number modulo 8. A tile begins at a multiple of 1024 bytes. The products are
-// asynchronous. The order of use: wgmma_begin, any number of wgmma, wgmma_commit, and later wgmma_wait before
-// D or the tiles are touched.
+// 128-byte swizzle: the 16-byte pieces of a row change places by an exclusive or with its number modulo 8. A
+// tile begins at a multiple of 1024 bytes. The products are asynchronous. The order of use: wgmma_begin, any
+// number of wgmma, wgmma_commit, and later wgmma_wait before D or the tiles are touched.
 #pragma once
 
 // Describe a tile of K-major rows of 128 bytes at this shared address: 128-byte swizzle, eight rows every

@@ -362,7 +362,7 @@ def test_a_call_seen_before_prepares_nothing_and_takes_one_workspace(gpu, on_dev
 
 
 def test_the_workspace_is_bounded_by_panels_of_both_operands(gpu, on_device, random, monkeypatch):
-    limit = geometry.LINE_BYTES * 3 * 1600  # 1600 lines of 3 blocks
+    limit = geometry.LINE_BYTES * 4 * 1600  # 1600 lines of K = 70, which takes 4 blocks
     monkeypatch.setattr(geometry.panels, "__defaults__", (limit,))
     a, b, c = random(1700, 70), random(70, 1600), random(1700, 1600)
     a[900, 3], a[1699, 69], b[5, 800] = np.nan, 1e-30, 1e-20
@@ -423,7 +423,7 @@ def test_a_split_operand_says_what_it_is(gpu, on_device, random):
     X = on_device(random(70, 40))
     made = split(X)
     assert isinstance(made, SplitOperand) and made.array is X and made.shape == (70, 40)
-    assert (made.side, made.device, made.nbytes) == ("B", 0, 3 * 40 * 128 + 512 + 768)
+    assert (made.side, made.device, made.nbytes) == ("B", 0, 4 * 40 * 128 + 512 + 768)
     assert repr(made) == f"<SplitOperand B: 70 x 40 on cuda:0, {made.nbytes} bytes>"
 
 

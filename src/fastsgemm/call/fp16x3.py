@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fastsgemm.call.matrix import Matrix
-from fastsgemm.call.plan import Address, Argument, Base, Boxes, Draft, Scalar
+from fastsgemm.call.plan import Address, Base, Draft, Scalar
 from fastsgemm.call.splitting import Place, Unsplit, add_split, maxima_bytes, place_at
 from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
@@ -246,12 +246,11 @@ class _Builder:
         config, t = self.config, tiling
         vec = 1 if self.trans_c else into.vec
         constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec, "SOURCE": min(vec, into.together)}
+        if isinstance(config, Fp16x3Config):
+            constants["SPLIT_BEFORE"] = t.split_before(self.before)
         multiplying = self._kernel(geometry.file_of(config), constants, config.shared_bytes)
         a, b = self.places
-        pairs: tuple[Argument, Argument] = (a.pairs, b.pairs)
-        if isinstance(config, Fp16x3Config):
-            pairs = (Boxes(a.pairs, t.M, t.k_blocks, t.tile[0]), Boxes(b.pairs, t.N, t.k_blocks, t.tile[1]))
-        infos = (a.info, b.info)
+        pairs, infos = (a.pairs, b.pairs), (a.info, b.info)
         self.draft.add(
             multiplying, (t.grid,), config.threads,
             *t.product_arguments(pairs, infos, Scalar.ALPHA, Scalar.BETA, into.C, exceptions, into.source),

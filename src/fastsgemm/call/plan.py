@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from fastsgemm import device
 from fastsgemm.call import workspace
-from fastsgemm.call.tensor_map import TensorMap
 from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
 from fastsgemm.known_devices import compute_capability
@@ -64,16 +63,7 @@ class Scalar(Enum):
     STEPS = "steps"
 
 
-class Boxes(Struct, frozen=True):
-    """The pairs of a split operand, as a tensor map describes them; see `TensorMap`."""
-
-    address: Address
-    lines: int
-    blocks: int
-    box: int
-
-
-Argument = Address | Scalar | Boxes | Batch | BatchAndSource | np.int32 | np.float32 | int
+Argument = Address | Scalar | Batch | BatchAndSource | np.int32 | np.float32 | int
 
 
 class Step(Struct, frozen=True):
@@ -203,7 +193,6 @@ class Arguments:
 
     def __init__(self, gpu: Gpu, steps: tuple[Step, ...]) -> None:
         self.handle = -1
-        self._maps: list[tuple[TensorMap, int, int]] = []  # base and offset of each
         offsets = {each for step in steps for each in step.arguments if type(each) is Address and each.offset}
         self.buffer = (ctypes.c_uint64 * (_DERIVED // _WORD + len(offsets)))()
         # Words that hold an address of the call plus an offset: the array, the index in it, base and offset.
@@ -217,7 +206,7 @@ class Arguments:
         self.launches: list[_Launches] = [
             tuple(launch for launch in self._all if launch[3].is_for(*case)) for case in _CASES
         ]
-        self.moves = bool(self._derived or self._maps)
+        self.moves = bool(self._derived)
 
     def _prepared(self, gpu: Gpu, step: Step, places: dict[Address | Scalar, int]) -> tuple[Any, Any, int, Step]:
         """Return what a step is launched with, given the places in the buffer of what is different for each call."""
@@ -237,10 +226,6 @@ class Arguments:
         constant = _CONSTANTS.get(type(argument))
         if constant is not None:
             return self._kept_at(constant(argument))
-        if isinstance(argument, Boxes):
-            tensor_map = TensorMap(argument.lines, argument.blocks, argument.box)
-            self._maps.append((tensor_map, argument.address.base, argument.address.offset))
-            return tensor_map.place
         if isinstance(argument, BatchAndSource):
             packed = argument.packed(0)
             words = (ctypes.c_uint64 * (len(packed) // _WORD)).from_buffer_copy(packed)
@@ -253,21 +238,10 @@ class Arguments:
         self._kept.append(memory)
         return ctypes.addressof(memory)
 
-    def move(self, bases: tuple[int, ...], reads: bool) -> None:
-        """Let everything that has an offset, or is a tensor map, follow the addresses of a call.
-
-        Parameters
-        ----------
-        bases : tuple of int
-            In the order of `Base`.
-        reads : bool
-            Whether A and B are read; tensor maps describe nothing else.
-        """
+    def move(self, bases: tuple[int, ...]) -> None:
+        """Let every address with an offset follow those of a call, which come in the order of `Base`."""
         for words, i, base, offset in self._derived:
             words[i] = bases[base] + offset
-        if reads:
-            for tensor_map, base, offset in self._maps:
-                tensor_map.point_to(bases[base] + offset)
 
     def change_stream(self, handle: int) -> None:
         """Let all launches go to the stream with this raw handle."""
@@ -366,7 +340,7 @@ class Plan:
                 arguments = Arguments(gpu, self.steps)
             _CALL.pack_into(arguments.buffer, 0, a, b, c, split_a, split_b, work, source, alpha, beta, steps)
             if arguments.moves:
-                arguments.move((a, b, c, split_a, split_b, work, source), steps)
+                arguments.move((a, b, c, split_a, split_b, work, source))
             if handle != arguments.handle:
                 arguments.change_stream(handle)
             launch = gpu.launch
@@ -382,5 +356,4 @@ class Plan:
 
 
 def _uses_workspace(step: Step) -> bool:
-    addresses = (each.address if isinstance(each, Boxes) else each for each in step.arguments)
-    return any(isinstance(each, Address) and each.base is Base.WORKSPACE for each in addresses)
+    return any(isinstance(each, Address) and each.base is Base.WORKSPACE for each in step.arguments)

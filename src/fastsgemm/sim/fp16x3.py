@@ -17,7 +17,7 @@ from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
 from fastsgemm.geometry.batch import Source
-from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, SPARSE, TileConfig, Tiling
+from fastsgemm.geometry.fp16x3 import LINE_BYTES, SPARSE, TileConfig, Tiling
 from fastsgemm.geometry.layout import ITEM, Stored, line_vector, stored
 from fastsgemm.geometry.splitting import Side, SideArguments
 from fastsgemm.heuristics import fp16x3 as heuristics
@@ -27,7 +27,6 @@ from fastsgemm.rungs import kernel_name
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
-from fastsgemm.sim.tensor_map import TensorMap
 
 HALVES = LINE_BYTES // 2  # FP16 numbers of a line in a block of k: 32 hi, 32 lo
 PRODUCTS = (kernel_name("11_fp16x3.cu"), kernel_name("11_fp16x3_mma.cu"))
@@ -45,26 +44,18 @@ class SplitOperand:
     Attributes
     ----------
     pairs : array of uint16, shape (blocks of 32 steps of k, lines, 64)
-        The bits of 32 hi and then 32 lo.
+        The bits of 32 hi and then 32 lo, swizzled, and zeros up to an even number of blocks.
     info : array of int32, shape (lines, 2)
         The exponent of each line and how many elements were left out.
     where : array of int32, shape (lines, 4)
         Where along K those elements are, in any order.
+    K : int
     """
 
     pairs: NDArray[np.uint16]
     info: NDArray[np.int32]
     where: NDArray[np.int32]
-
-    @property
-    def lines(self) -> int:
-        """Rows of A, or columns of B."""
-        return int(self.pairs.shape[1])
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of 32 steps of k."""
-        return int(self.pairs.shape[0])
+    K: int
 
 
 def source_of(file: str, constants: Mapping[str, int]) -> str:
@@ -147,9 +138,10 @@ def _find_maxima(
 def _unwritten(lines: int, K: int) -> SplitOperand:
     """Return the arrays of a split operand with what memory may hold before."""
     return SplitOperand(
-        np.empty((geometry.blocks_of(K), lines, HALVES), np.uint16),
+        np.empty((geometry.stored_blocks(K), lines, HALVES), np.uint16),
         np.full((lines, 2), -1, np.int32),
         np.full((lines, SPARSE), -1, np.int32),
+        K,
     )
 
 
@@ -285,7 +277,7 @@ def product(
     text : str, optional
         The source of the product's kernel, where it is not that of the package.
     """
-    t = _tiling(config, C, a.blocks * BLOCK_K, swap_ab, machine)
+    t = _tiling(config, C, a.K, swap_ab, machine)
     W = np.zeros((t.parts if t.parts > 1 else 0, t.M, t.ldw), np.float32)
     target, into = (C, C) if t.parts == 1 else (W[0], W)
     ldc = target.strides[0] // C.itemsize
@@ -300,13 +292,9 @@ def product(
         "exceptions": Region(exceptions, read=False, write=True, complete=True),
         **_old_and_new(into, beta if t.parts == 1 else 0.0, source if t.parts == 1 else None),
     }  # fmt: skip
-    pairs: tuple[Any, Any] = ("pairs_a", "pairs_b")
-    arch = None
-    if isinstance(config, Fp16x3Config):
-        pairs = (_tensor_map("pairs_a", a, t.tile[0]), _tensor_map("pairs_b", b, t.tile[1]))
-        arch = "sm_90a"
+    arch = "sm_90a" if isinstance(config, Fp16x3Config) else None
     place = _place(source if t.parts == 1 else None)
-    args = t.product_arguments(pairs, _INFOS, alpha, beta, ("C", ldc), "exceptions", place)
+    args = t.product_arguments(("pairs_a", "pairs_b"), _INFOS, alpha, beta, ("C", ldc), "exceptions", place)
     report = machine.launch(
         text, kernel_name(file), t.grid, config.threads, config.shared_bytes, args, operands, arch=arch, early=True
     )
@@ -317,11 +305,6 @@ def product(
 
 def _tiling(config: TileConfig, C: Matrix, K: int, swap_ab: bool, machine: Machine) -> Tiling:
     return geometry.tiling(config, C.shape[0], C.shape[1], K, swap_ab, machine.device.multiprocessors)
-
-
-def _tensor_map(operand: str, split_operand: SplitOperand, lines: int) -> TensorMap:
-    dims = (HALVES, split_operand.lines, split_operand.blocks)
-    return TensorMap(operand, dims, (LINE_BYTES, LINE_BYTES * split_operand.lines), (HALVES, lines, 1))
 
 
 def _reduce(

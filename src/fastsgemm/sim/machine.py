@@ -24,7 +24,6 @@ from fastsgemm.sim.program import Program
 from fastsgemm.sim.ptx import Kernel
 from fastsgemm.sim.report import Report
 from fastsgemm.sim.slots import DTYPES, Slots
-from fastsgemm.sim.tensor_map import TensorMap
 
 MAX_THREADS = 1024  # of a block
 _MOST_THREADS = 1 << 31  # of a launch; thread numbers are 32-bit
@@ -82,8 +81,8 @@ class Machine:
         shared_bytes : int
             Dynamic shared memory of a block.
         args : sequence
-            A number for each scalar parameter, the name of an operand for each pointer, a `TensorMap` or bytes for each
-            struct. For a struct with an address in it: the bytes, where in them the address lies, and the operand.
+            A number for each scalar parameter, the name of an operand for each pointer, bytes for each struct. For a
+            struct with an address in it: the bytes, where in them the address lies, and the operand.
         operands : mapping
             The global memory, by name. Those that may be written are updated when the launch has succeeded.
         limit : int, optional
@@ -119,7 +118,7 @@ class Machine:
         memory = GlobalMemory(operands, decoded.global_grain)
         limit = _limit(operands) if limit is None else limit
         counters = Counters(len(decoded.kernel.instructions))
-        parameters, tensor_maps = _arguments(decoded.slots, args, memory)
+        parameters = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
         cluster = decoded.kernel.cluster[0]
         with np.errstate(all="ignore"):  # Inf and NaN are ordinary values, as on a device
@@ -131,7 +130,7 @@ class Machine:
                 )  # fmt: skip
                 if early and compute_capability(self.device.arch) >= EARLY:
                     batch.begin_early()
-                for slot, value in (tensor_maps | _special(decoded.slots, batch, extent)).items():
+                for slot, value in _special(decoded.slots, batch, extent).items():
                     registers[slot] = value
                 schedule.run(batch, decoded, limit)
         memory.finish()
@@ -174,22 +173,19 @@ def _decoded(text: str, name: str) -> Program:
     return program.decode(kernels[name])
 
 
-def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> tuple[Array, dict[int, Array]]:
-    """Return the parameter space, and the addresses of tensor maps by slot."""
+def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> Array:
+    """Return the parameter space."""
     parameters = slots.kernel.parameters
     if len(args) != len(parameters):
         raise LaunchError(f"kernel {slots.kernel.name} has {len(parameters)} parameters, got {len(args)} arguments")
-    space, tensor_maps = bytearray(slots.parameter_bytes), {}
+    space = bytearray(slots.parameter_bytes)
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
-        if parameter.extent and isinstance(arg, TensorMap):
-            tensor_maps[slots.parameter(parameter.name)] = np.array([memory.describe_tensor(arg)], np.uint64)
-            continue
         data = _struct(arg, memory) if parameter.extent else _scalar(arg, DTYPES[parameter.type], memory)
         if data is None or len(data) != parameter.size:
             raise LaunchError(f"parameter {number} of kernel {slots.kernel.name} does not take {arg!r}")
         place = slots.parameter_places[parameter.name]
         space[place : place + len(data)] = data
-    return np.frombuffer(space, np.uint8), tensor_maps
+    return np.frombuffer(space, np.uint8)
 
 
 def _struct(arg: Any, memory: GlobalMemory) -> bytes | None:
@@ -200,7 +196,7 @@ def _struct(arg: Any, memory: GlobalMemory) -> bytes | None:
 
 
 def _scalar(arg: Any, dtype: Any, memory: GlobalMemory) -> bytes | None:
-    if isinstance(arg, TensorMap | bytes | tuple):
+    if isinstance(arg, bytes | tuple):
         return None
     number = memory.address(arg) if isinstance(arg, str) else arg
     if np.issubdtype(dtype, np.floating):

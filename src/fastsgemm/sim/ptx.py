@@ -63,21 +63,13 @@ class Address:
 
 
 @dataclass(frozen=True)
-class TensorAddress:
-    """``[base, {x, y, ...}]``: a place in the tensor that a descriptor at `base` describes."""
-
-    base: Register | Symbol | Constant
-    coordinates: tuple[Operand, ...]
-
-
-@dataclass(frozen=True)
 class Vector:
     """``{a, b, ...}``."""
 
     items: tuple[Operand, ...]
 
 
-Operand = Register | Constant | Symbol | Address | TensorAddress | Vector
+Operand = Register | Constant | Symbol | Address | Vector
 
 
 @dataclass(frozen=True)
@@ -206,7 +198,6 @@ _LINE = (".loc ", ".loc\t")
 _NOT_READ = (".local", ".param", ".callprototype")
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
-_TENSOR_ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*,\s*\{([^}]*)\}\s*\]")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 
 
@@ -353,9 +344,6 @@ class _Body:
         if text.startswith("{"):
             return Vector(tuple(self._operand(part) for part in _split(text[1:-1])))
         if text.startswith("["):
-            tensor = _TENSOR_ADDRESS.fullmatch(text)
-            if tensor is not None:
-                return TensorAddress(self._name(tensor[1]), tuple(self._operand(part) for part in _split(tensor[2])))
             match = _ADDRESS.fullmatch(text)
             if match is None:
                 raise PtxError(f"cannot read the address {text!r}")

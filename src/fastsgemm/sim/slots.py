@@ -81,13 +81,9 @@ class Slots:
         """Return the slot of a special register, or None if the kernel does not read it."""
         return self._numbers.get(name)
 
-    def parameter(self, name: str) -> int:
-        """Return the slot of the address of a parameter."""
-        return self._slot(("param", name), np.array([self.parameter_places[name]], np.uint64))
-
     def _symbol(self, name: str, type_: str) -> int:
         if name in self.parameter_places:
-            return self.parameter(name)
+            return self._slot(("param", name), np.array([self.parameter_places[name]], np.uint64))
         if name in self.kernel.shared:
             return self._slot((name, type_), np.array([self.kernel.shared[name]], DTYPES[type_]))
         if name in SPECIAL + ZERO + ONE:
