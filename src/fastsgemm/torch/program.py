@@ -34,7 +34,7 @@ def run_path(path: str, arguments: Sequence[str]) -> None:
     whole = os.path.join(os.getcwd(), path)
     archive = get_importer(whole) is not None
     loader = _loader(whole)
-    code = None if archive else _code(loader)
+    code: Any = None if archive else _code(loader)
     namespace = _fresh_main()
     sys.argv = [path, *arguments]
     if _BEGINS_HERE:
@@ -70,7 +70,7 @@ def _code(loader: SourceFileLoader | SourcelessFileLoader) -> Any:
 def _fresh_main() -> dict[str, Any]:
     """Empty the namespace of ``__main__`` and return it with the names that every program begins with."""
     namespace = vars(sys.modules["__main__"])
-    kept = {name: namespace[name] for name in ("__builtins__", "__annotations__") if name in namespace}
+    kept: dict[str, Any] = {name: namespace[name] for name in ("__builtins__", "__annotations__") if name in namespace}
     namespace.clear()
     namespace.update(kept, __name__="__main__", __doc__=None, __package__=None, __loader__=None, __spec__=None)
     return namespace
