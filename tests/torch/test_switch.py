@@ -433,6 +433,20 @@ class TestThreads:
         assert alive() is None
 
 
+def test_a_block_decorates_a_function():
+    turned = []
+
+    @enabled(only="mm")
+    def multiply(times):
+        turned.append(switch._current)
+        torch.mm(A, B)
+        return multiply(times - 1) if times else "done"
+
+    assert multiply(2) == "done"
+    assert [each.report().calls for each in turned] == [1, 1, 1]
+    assert switch._current is None
+
+
 class TestFailures:
     def test_memory_that_pytorch_keeps_is_used(self, device, monkeypatch):
         """The first attempt finds no workspace, in which an operand without a unit stride is packed."""

@@ -7,11 +7,12 @@ hold.
 
 from __future__ import annotations
 
+import signal
 import threading
 import warnings
 from collections import deque
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -213,14 +214,13 @@ def disable() -> None:
     _set(None)
 
 
-@contextmanager
 def enabled(
     precision: str = "ieee",
     batch_invariant: bool = False,
     only: Collection[str] | None = None,
     *,
     device: str = "cuda",
-) -> Iterator[Switch]:
+) -> AbstractContextManager[Switch]:
     """Do `enable` for a block of code; afterwards, what held before it holds again.
 
     It concerns all threads meanwhile. Blocks of several threads may overlap: the settings of the block that began last
@@ -231,29 +231,52 @@ def enabled(
     precision, batch_invariant, only, device
         See `enable`.
 
-    Yields
-    ------
-    Switch
+    Returns
+    -------
+    context manager
+        It returns the `Switch` when it is entered. It can also decorate a function.
 
     Raises
     ------
     MissingExtraError, ArgumentError, PrecisionError, DeviceError
         See `enable`. Nothing has changed then.
     """
-    new = _checked(precision, batch_invariant, only, device)
-    block = _Period(new, threading.get_ident())
-    with _lock:
-        _blocks.append(block)
+    return _Block(precision, batch_invariant, only, device)
+
+
+class _Block(ContextDecorator):
+    """A block of `enabled`. Ctrl-C either finds it not begun, or ends it."""
+
+    def __init__(self, *settings: Any) -> None:
+        self._settings = settings
+
+    def _recreate_cm(self) -> _Block:
+        return _Block(*self._settings)  # for each call of a decorated function
+
+    def __enter__(self) -> Switch:
+        new = _checked(*self._settings)
+        self._period = _Period(new, threading.get_ident())
         try:
-            _turn()
-        except BaseException:
-            _blocks.remove(block)
+            _uninterrupted(self._begin)
+            return new
+        except BaseException:  # Python does not end a block that was not entered
+            _uninterrupted(self._end)
             raise
-    try:
-        yield new
-    finally:
-        with _lock:
-            _blocks.remove(block)
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            _uninterrupted(self._end)
+        except KeyboardInterrupt:
+            _uninterrupted(self._end)
+            raise
+
+    def _begin(self) -> None:
+        _blocks.append(self._period)
+        _turn()
+
+    def _end(self) -> None:
+        if self._period in _blocks:
+            _blocks.remove(self._period)
             _turn()
 
 
@@ -271,7 +294,8 @@ def report() -> Report:
 def _set(new: Switch | None) -> None:
     """Change the settings of the block that this thread is in, or else of the process."""
     thread = threading.get_ident()
-    with _lock:
+
+    def change() -> None:
         period = next((block for block in reversed(_blocks) if block.thread == thread), _process)
         before, period.switch = period.switch, new
         try:
@@ -279,6 +303,28 @@ def _set(new: Switch | None) -> None:
         except BaseException:
             period.switch = before
             raise
+
+    _uninterrupted(change)
+
+
+def _uninterrupted(change: Callable[[], None]) -> None:
+    """Change the settings while no other thread does, and hold Ctrl-C back meanwhile: it would leave half of a change.
+
+    Python interrupts its main thread only, and not where the program has not left Ctrl-C to Python.
+    """
+    handler: Any = signal.getsignal(signal.SIGINT)
+    held: list[Any] = []
+    interruptible = threading.current_thread() is threading.main_thread() and callable(handler)
+    if interruptible:
+        signal.signal(signal.SIGINT, lambda *given: held.append(given))
+    try:
+        with _lock:
+            change()
+    finally:
+        if interruptible:
+            signal.signal(signal.SIGINT, handler)
+            for given in held[:1]:
+                handler(*given)
 
 
 def _turn() -> None:
