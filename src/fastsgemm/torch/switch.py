@@ -191,7 +191,8 @@ def enable(
     -----
     **TF32.** If the program allows TF32 (``torch.backends.cuda.matmul.fp32_precision = "tf32"``, ``allow_tf32`` or
     ``torch.set_float32_matmul_precision("high")``), its products are passed on to cuBLAS, because that is what it asked
-    for. This is read at every call.
+    for. This is read at every call. So is ``fp32_precision = "bfx9"`` on devices of compute capability 10.x; others
+    cannot do that, and `report` says that these products were computed with the switch's precision.
 
     **Threads.** If another thread multiplies while the settings change, its product has the old settings or the new
     ones. But PyTorch does not lock its table of kernels while a kernel is registered. So turn the switch on before
