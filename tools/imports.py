@@ -18,6 +18,7 @@ Graph = Mapping[str, frozenset[str]]
 # Those without a trailing slash are single files.
 ROOMS = {
     "errors": "every error that a caller can see",
+    "arguments": "integers, names and switches that a caller passes, NumPy's included",
     "resources": "finds the data files of the package: device code and tuning database",
     "strict_json": "reads JSON and refuses what it does not know",
     "private_files": "files that no other user may write",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
-from fastsgemm import device, host, rungs
+from fastsgemm import arguments, device, host, rungs
 from fastsgemm.call import arrays, checks, streams
 from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
 from fastsgemm.call.product import multiply
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         stream: Any
 
 
+_IEEE = rungs.PRECISIONS[0]  # the same object as the default
 _USUAL = (1.0, 0.0)  # of alpha and beta, which need no rounding
 
 
@@ -123,9 +124,9 @@ def sgemm(
 
     Raises
     ------
-    DTypeError, ScalarError, StreamError
+    DTypeError, ScalarError, StreamError, ArgumentError
         Subclasses of TypeError. An operand is not a float32 array; alpha or beta is not a real number; `stream` does
-        not have ``__cuda_stream__``.
+        not have ``__cuda_stream__``; `batch_invariant` is neither true nor false.
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
         Subclasses of ValueError. The shapes do not match; what is written shares memory with A, B or itself, or `out`
         with a C that is another array; the operands are on different devices; an array cannot be read or written as
@@ -179,11 +180,11 @@ def sgemm(
     array([[3., 3.],
            [3., 3.]], dtype=float32)
     """
-    if rung is not None or config is not None or precision != "ieee" or batch_invariant:
+    if rung is not None or config is not None or precision is not _IEEE or batch_invariant is not False:
         if rung is not None or isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
             rung = rungs.find("fp16x3" if rung is None else rung)
         precision = rungs.precision_of(rung, precision)
-        if batch_invariant or (rung is not None and rung in rungs.IN_ORDER):
+        if arguments.switch("batch_invariant", batch_invariant) or (rung is not None and rung in rungs.IN_ORDER):
             rung, config = rungs.batch_invariant(rung, config, precision)
     library = arrays.by_type.get(type(A))
     if arrays.traced() if library is None else library.traced():

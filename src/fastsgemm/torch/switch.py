@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from fastsgemm import rungs
+from fastsgemm import arguments, rungs
 from fastsgemm.errors import ArgumentError, DeviceError, MissingExtraError
 from fastsgemm.rungs import Rung
 from fastsgemm.torch.overrides import Override
@@ -181,7 +181,7 @@ def enable(
     MissingExtraError
         PyTorch is older than 2.9. It cannot call a kernel that was overridden, so nothing could be passed on.
     ArgumentError
-        `only` or `device` has an unknown name.
+        `only` or `device` has an unknown name, or `batch_invariant` is neither true nor false.
     PrecisionError
         There is no such precision, or it is not batch-invariant.
     DeviceError
@@ -351,13 +351,16 @@ def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None
             "that was overridden. Call fastsgemm.sgemm or torch.ops.fastsgemm.sgemm instead, or update PyTorch"
         )
     rungs.precision_of(None, precision)
-    rung = rungs.batch_invariant(None, None, precision)[0] if batch_invariant else None
-    if device not in _DEVICES:
+    ordered = arguments.switch("batch_invariant", batch_invariant)
+    rung = rungs.batch_invariant(None, None, precision)[0] if ordered else None
+    if not arguments.is_one_of(device, _DEVICES):
         raise ArgumentError(f"device must be one of {', '.join(_DEVICES)}, got {device!r}")
-    chosen = tuple(OPERATORS) if only is None else (only,) if isinstance(only, str) else tuple(only)
+    given = OPERATORS if only is None else (only,) if isinstance(only, str) else only
+    names = ", ".join(OPERATORS)
+    chosen = tuple(arguments.several("only", given, f"a collection of operators of {names}"))
     for operator in chosen:
-        if operator not in OPERATORS:
-            raise ArgumentError(f"only must name operators of {', '.join(OPERATORS)}, got {operator!r}")
+        if not arguments.is_one_of(operator, OPERATORS):
+            raise ArgumentError(f"only must name operators of {names}, got {operator!r}")
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError(
             f"PyTorch {torch.__version__} sees no CUDA device: torch.cuda.is_available() is False. Install a build for "
