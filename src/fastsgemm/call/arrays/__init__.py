@@ -12,7 +12,18 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from fastsgemm.call.arrays.base import HOST, TRACED, Library, Meta, View, class_name, host_fault, said, type_name
+from fastsgemm.call.arrays.base import (
+    HOST,
+    TRACED,
+    Library,
+    Meta,
+    View,
+    class_name,
+    host_fault,
+    misaligned,
+    said,
+    type_name,
+)
 from fastsgemm.call.arrays.cupy import CuPy
 from fastsgemm.call.arrays.device_array import DeviceArray
 from fastsgemm.call.arrays.jax import Jax
@@ -21,7 +32,19 @@ from fastsgemm.call.arrays.pointers import Pointers
 from fastsgemm.call.arrays.torch import Torch
 from fastsgemm.errors import DTypeError, OperandError
 
-__all__ = ["HOST", "TRACED", "DeviceArray", "Library", "Meta", "View", "by_type", "host_fault", "library", "traced"]
+__all__ = [
+    "HOST",
+    "TRACED",
+    "DeviceArray",
+    "Library",
+    "Meta",
+    "View",
+    "by_type",
+    "host_fault",
+    "library",
+    "misaligned",
+    "traced",
+]
 
 
 _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (

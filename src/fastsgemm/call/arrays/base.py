@@ -184,8 +184,25 @@ def wrong_dtype(dtype: Any) -> Fault:
     return Fault(DTypeError, f"must be float32, got {dtype}{hint}")
 
 
-def broken_strides(strides: Sequence[int]) -> Fault:
-    return Fault(OperandError, f"must have strides that are multiples of {ITEM} bytes, got {tuple(strides)}")
+def misaligned(address: int, shape: Sequence[int], strides: Sequence[int]) -> Fault | None:
+    """Return why an array cannot be used some of whose elements lie between two floats, or None.
+
+    Parameters
+    ----------
+    address : int
+        Or its remainder modulo 16.
+    shape : tuple of int
+    strides : tuple of int
+        In bytes. Along an extent of 1 they may be any.
+    """
+    if 0 in shape:
+        return None
+    if address % ITEM:
+        rule = f"must lie at an address divisible by {ITEM}; its address modulo 16 is {address % 16}"
+        return Fault(OperandError, rule)
+    if any(step % ITEM for extent, step in zip(shape, strides, strict=True) if extent > 1):
+        return Fault(OperandError, f"must have strides that are multiples of {ITEM} bytes, got {tuple(strides)}")
+    return None
 
 
 _ALL_TENSORS = (
@@ -202,7 +219,9 @@ NO_MEMORY = Fault(
 
 def host_fault(x: np.ndarray) -> Fault | None:
     """Return why a host array cannot be used, or None."""
-    return None if x.dtype == np.float32 and x.dtype.isnative else wrong_dtype(x.dtype)
+    if x.dtype != np.float32 or not x.dtype.isnative:
+        return wrong_dtype(x.dtype)
+    return None if x.flags.aligned else misaligned(x.ctypes.data, x.shape, x.strides)
 
 
 def at_address(address: int, shape: Sequence[int], strides: Sequence[int], owner: Any = None) -> np.ndarray:
