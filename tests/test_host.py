@@ -80,12 +80,6 @@ class TestValues:
         assert agrees(sgemm(A, A), 1, A, A, 0, 0)
         assert agrees(sgemm(A, A.T), 1, A, A.T, 0, 0)
 
-    def test_an_unaligned_array(self, random):
-        memory = np.zeros(4 * 12 + 1, np.uint8)
-        A = memory[1:].view(np.float32).reshape(3, 4)
-        A[...] = random(3, 4)
-        assert agrees(sgemm(A, A.T), 1, A, A.T, 0, 0)
-
 
 @pytest.mark.usefixtures("on_host")
 class TestBlasRules:

@@ -19,6 +19,7 @@ Graph = Mapping[str, frozenset[str]]
 ROOMS = {
     "errors": "every error that a caller can see",
     "progress": "all that is printed: results, warnings, messages and progress bars",
+    "arguments": "integers, names and switches that a caller passes, NumPy's included",
     "resources": "finds the data files of the package: device code and tuning database",
     "strict_json": "reads JSON and refuses what it does not know",
     "private_files": "files that no other user may write",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 from msgspec import Struct
 
+from fastsgemm import arguments
 from fastsgemm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -128,7 +129,10 @@ class Config:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if type(value) is not int:
-                raise ConfigError(f"constant {name} must be an int, got {value!r}")
+                number = arguments.integer(value)
+                if number is None:
+                    raise ConfigError(f"constant {name} must be an int, got {value!r}")
+                object.__setattr__(self, name, number)
 
     @classmethod
     def declared(cls) -> Mapping[str, Constant]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from fastsgemm import arguments
 from fastsgemm.errors import DeviceError, DeviceMismatchError, DriverTooOldError, NoDriverError, NoNvrtcError
 
 if TYPE_CHECKING:
@@ -339,9 +340,12 @@ def ordinal(place: int | str) -> int:
 
     Raises
     ------
+    ArgumentError
+        It is neither a number nor a name.
     DeviceError
         This machine has no such device; see also `probe`.
     """
+    place = arguments.place(place)
     if isinstance(place, int):
         return place
     found = _PRESENT.fullmatch(place.lower())

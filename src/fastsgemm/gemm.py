@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
-from fastsgemm import device, host, rungs
+from fastsgemm import arguments, device, host, rungs
 from fastsgemm.call import arrays, checks, streams
-from fastsgemm.call.arrays import HOST, DeviceArray, Library, TrackedError, View
+from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
 from fastsgemm.call.product import multiply
 from fastsgemm.call.split_operand import SplitOperand, array_of
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         stream: Any
 
 
+_IEEE = rungs.PRECISIONS[0]  # the same object as the default
 _USUAL = (1.0, 0.0)  # of alpha and beta, which need no rounding
 
 
@@ -123,9 +124,9 @@ def sgemm(
 
     Raises
     ------
-    DTypeError, ScalarError, StreamError
+    DTypeError, ScalarError, StreamError, ArgumentError
         Subclasses of TypeError. An operand is not a float32 array; alpha or beta is not a real number; `stream` does
-        not have ``__cuda_stream__``.
+        not have ``__cuda_stream__``; `batch_invariant` is neither true nor false.
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
         Subclasses of ValueError. The shapes do not match; what is written shares memory with A, B or itself, or `out`
         with a C that is another array; the operands are on different devices; an array cannot be read or written as
@@ -179,39 +180,48 @@ def sgemm(
     array([[3., 3.],
            [3., 3.]], dtype=float32)
     """
-    if rung is not None or config is not None or precision != "ieee" or batch_invariant:
+    if rung is not None or config is not None or precision is not _IEEE or batch_invariant is not False:
         if rung is not None or isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
             rung = rungs.find("fp16x3" if rung is None else rung)
         precision = rungs.precision_of(rung, precision)
-        if batch_invariant or (rung is not None and rung in rungs.IN_ORDER):
+        if arguments.switch("batch_invariant", batch_invariant) or (rung is not None and rung in rungs.IN_ORDER):
             rung, config = rungs.batch_invariant(rung, config, precision)
+    library = arrays.by_type.get(type(A))
+    if arrays.traced() if library is None else library.traced():
+        return _traced(A, B, alpha, beta, C, rung, config, stream, precision, out)
     if type(alpha) is not float or alpha not in _USUAL:
         alpha = checks.scalar("alpha", alpha)
     if type(beta) is not float or beta not in _USUAL:
         beta = checks.scalar("beta", beta)
     if C is None:
         checks.no_output(beta)
-    simple = config is None and stream is None and out is None
-    try:
-        library = arrays.by_type.get(type(A)) if simple else None
-        if library is not None:
-            known = library.multiply_known(opened, A, B, C, alpha, beta, rung, precision)
-            if known is not None:
-                return known
-        return _multiply_unknown(A, B, alpha, beta, C, rung, config, stream, precision, out)
-    except TrackedError:
-        ordinary = simple and (rung is None or rung is rungs.BATCH_INVARIANT)
-        if not ordinary or not _are_tensors(A, B, C):
-            raise
+    if library is not None and config is None and stream is None and out is None:
+        known = library.multiply_known(opened, A, B, C, alpha, beta, rung, precision)
+        if known is not None:
+            return known
+    return _multiply_unknown(A, B, alpha, beta, C, rung, config, stream, precision, out)
+
+
+def _traced(
+    A: Any, B: Any, alpha: Any, beta: Any, C: Any, rung: Rung | None, config: Any, stream: Any, precision: str, out: Any
+) -> Any:
+    """Add the product to the graph that PyTorch traces. Numbers and shapes may be symbols, which must not be read."""
+    torch = sys.modules["torch"]
+    tensors = all(x is None or isinstance(x, torch.Tensor) for x in (A, B, C))
+    if not tensors or not _for_dispatcher(rung, config, stream, out):
+        raise arrays.TRACED("A")
+    numbers = int, float, torch.SymInt, torch.SymFloat
+    alpha, beta = (
+        x if isinstance(x, numbers) else checks.scalar(name, x) for name, x in (("alpha", alpha), ("beta", beta))
+    )
     from fastsgemm.torch import operator
 
-    return operator.sgemm(A, B, alpha, beta, C, precision, rung is not None)
+    return operator.sgemm(A, B, alpha, beta, C, precision=precision, batch_invariant=rung is not None)
 
 
-def _are_tensors(*operands: Any) -> bool:
-    """Return whether all operands that are given are tensors of PyTorch."""
-    torch = sys.modules["torch"]
-    return all(x is None or isinstance(x, torch.Tensor) for x in operands)
+def _for_dispatcher(rung: Rung | None, config: Any, stream: Any, out: Any) -> bool:
+    """Whether a call asks for nothing that PyTorch's dispatcher cannot pass on."""
+    return (rung is None or rung is rungs.BATCH_INVARIANT) and config is stream is out is None
 
 
 def _multiply_unknown(
@@ -236,7 +246,10 @@ def _multiply_unknown(
     target = C if out is None else out
     lead = A if target is None else target
     library = arrays.library(lead)
-    library.check_eager()
+    if split_a is split_b is None and _for_dispatcher(rung, config, stream, out) and library.needs_dispatcher(A, B, C):
+        from fastsgemm.torch import operator
+
+        return operator.sgemm(A, B, alpha, beta, C, precision=precision, batch_invariant=rung is not None)
     ordinal = library.device_of(lead)
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")

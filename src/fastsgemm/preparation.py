@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any, NamedTuple
 
+from fastsgemm import arguments, rungs
 from fastsgemm import device as devices
-from fastsgemm import rungs
 from fastsgemm.call import product as call
 from fastsgemm.call.fp16x3 import Split
 from fastsgemm.device import DeviceTraits, Gpu
@@ -120,7 +120,7 @@ def prepare(
     ShapeError
         An extent or a layout is out of range, or there are no problems, or more than 65536.
     ArgumentError
-        An extent is no int and no iterable of them, or `split` or `source` is none of those named.
+        An argument is of a type that it cannot be, or `split` or `source` is none of those named.
     PrecisionError
         There is no such precision, it contradicts the rung or batch_invariant=True, or `split` has no use in it.
     DeviceError, ConfigError, CompileError
@@ -145,14 +145,15 @@ def prepare(
     """
     asked = None if rung is None else rungs.find(rung)
     precision = rungs.precision_of(asked, precision)
-    if batch_invariant or asked in rungs.IN_ORDER:
+    if arguments.switch("batch_invariant", batch_invariant) or asked in rungs.IN_ORDER:
         asked, _ = rungs.batch_invariant(asked, None, precision)
-    if source not in ("", *SOURCES):
+    if not arguments.is_one_of(source, ("", *SOURCES)):
         raise ArgumentError(f"source must be 'matrix', 'row' or 'column', or empty without `out`, got {source!r}")
+    device = arguments.place(device)
     how: _How = (asked, None, precision, _split(split, precision))
     problems = _problems(M, N, K, layout, batch)
     began = time.perf_counter()
-    bar = Bar(progress)
+    bar = Bar(arguments.switch("progress", progress))
     try:
         if isinstance(device, str) and not devices.is_present(device.lower()):
             described = device_at(device)
@@ -174,7 +175,7 @@ def prepare(
 
 def _split(which: str, precision: str) -> tuple[bool, bool]:
     """Return whether A and B were split before."""
-    if which not in _SPLITS:
+    if not arguments.is_one_of(which, _SPLITS):
         raise ArgumentError(f"split must be 'A', 'B' or 'AB', or empty where no operand was split, got {which!r}")
     if which and precision != "fp16x3":
         raise PrecisionError(f"split={which!r} needs precision 'fp16x3', got {precision!r}")
@@ -207,7 +208,8 @@ def parse(text: str) -> tuple[range, range, range, str, range]:
 
 def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any) -> list[Problem]:
     extents = [_extents(name, values) for name, values in (("M", M), ("N", N), ("K", K), ("batch", batch))]
-    layouts = [layout] if isinstance(layout, str) else list(layout)
+    what = f"one of {', '.join(LAYOUTS)}, or an iterable of them"
+    layouts = [layout] if isinstance(layout, str) else list(arguments.several("layout", layout, what))
     count = math.prod(len(values) for values in extents) * len(layouts)
     if not 1 <= count <= MOST_PROBLEMS:
         raise ShapeError(f"prepare takes 1 to {MOST_PROBLEMS} problems, got {'more' if count else 'none'}")
@@ -216,13 +218,17 @@ def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any) -> list[Problem]:
 
 def _extents(name: str, values: Any) -> list[int]:
     """Return the extents that a caller gives, one more than is allowed at most."""
-    several = isinstance(values, Iterable) and not isinstance(values, str)
-    found = []
-    for value in islice(values, MOST_PROBLEMS + 1) if several else (values,):
-        if not hasattr(value, "__index__"):
-            raise ArgumentError(f"{name} must be an int from 1 to {MAX_EXTENT} or an iterable of them, got {value!r}")
-        found.append(int(value.__index__()))
-    return found
+    one = arguments.integer(values)
+    if one is not None:
+        return [one]
+    what = f"an int from 1 to {MAX_EXTENT} or an iterable of them"
+    extents = []
+    for value in islice(arguments.several(name, values, what), MOST_PROBLEMS + 1):
+        extent = arguments.integer(value)
+        if extent is None:
+            raise ArgumentError(f"{name} must be {what}, got {value!r}")
+        extents.append(extent)
+    return extents
 
 
 class _Needed(NamedTuple):

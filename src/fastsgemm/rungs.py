@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fastsgemm import arguments
 from fastsgemm.config import (
     SEGMENT,
     BlockConfig,
@@ -253,7 +254,7 @@ def precision_of(rung: Rung | None, precision: str) -> str:
     PrecisionError
         There is no such precision, or the rung has another one.
     """
-    if precision not in PRECISIONS:
+    if not arguments.is_one_of(precision, PRECISIONS):
         raise PrecisionError(f"precision must be {' or '.join(map(repr, PRECISIONS))}, got {precision!r}")
     if rung is None:
         return precision
@@ -272,7 +273,7 @@ def find(key: str | int | Rung) -> Rung:
     """
     if isinstance(key, Rung):
         return key
-    found = None if isinstance(key, bool) or not isinstance(key, str | int) else _BY_KEY.get(key)
+    found = _BY_KEY.get(key if isinstance(key, str) else arguments.integer(key))
     if found is None:
         raise UnknownRungError(f"unknown rung {key!r}; the ladder has {', '.join(map(str, RUNGS))}")
     return found

@@ -15,7 +15,7 @@ from fastsgemm.rungs import IEEE, find
 
 SHARED_LIMIT = 232448  # bytes a block, of an H200
 EXAMPLES = 100  # a rung
-NO_INTS = [16.0, "64", [1], (1,), {}, b"8", True, 1j, np.int64(16), np.float32(1), object()]
+NO_INTS = [16.0, "64", [1], (1,), {}, b"8", True, 1j, np.True_, np.float32(1), object()]
 LEGAL = {
     record.rung: record.config
     for record in database.shipped(database_entries.GENERIC).records

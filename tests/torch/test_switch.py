@@ -197,38 +197,84 @@ def test_vmap_and_autocast():
     assert "mm: dtype bfloat16" in counted(turned)
 
 
-def test_tf32_stays_the_users(monkeypatch):
+@pytest.fixture
+def wish(monkeypatch):
+    """What the program wishes float32 products to have; PyTorch asks that for CUDA only."""
     from fastsgemm.torch import overrides
 
-    allowed = [True]
-    monkeypatch.setattr(overrides, "_never", lambda: allowed[0])
+    wished = [""]
+    monkeypatch.setattr(overrides, "_no_wish", lambda: wished[0])
+    return wished
+
+
+def test_tf32_stays_the_users(wish):
+    wish[0] = "tf32"
     with enabled() as turned:
         torch.mm(A, B)
-        allowed[0] = False
+        wish[0] = ""
         torch.mm(A, B)
     assert counted(turned) == {"mm": 1, "mm: TF32 is allowed": 1}
+
+
+@pytest.mark.parametrize("capability", [(10, 0), (10, 3)])
+def test_emulation_stays_the_users_where_there_is_any(wish, monkeypatch, capability):
+    from fastsgemm.torch import decisions
+
+    decisions._emulates.cache_clear()
+    monkeypatch.setattr(decisions, "HOST", None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda ordinal: capability)
+    wish[0] = "bfx9"
+    with enabled() as turned:
+        torch.mm(A, B)
+        torch.mm(A.double(), B.double())
+    decisions._emulates.cache_clear()
+    assert counted(turned) == {"mm: fp32_precision is 'bfx9'": 1, "mm: dtype float64": 1}
+
+
+@pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
+def test_the_report_says_what_became_of_a_wish_for_emulation(wish, precision):
+    with enabled(precision=precision) as turned:
+        torch.mm(A, B)
+        wish[0] = "bfx9"
+        torch.mm(A, B)
+        torch.mm(A, B)
+    note = f"fp32_precision 'bfx9' needs compute capability 10.x; computed with precision {precision!r}"
+    assert {(line.calls, line.reason, line.note) for line in turned.report().lines} == {(1, "", ""), (2, "", note)}
+    assert turned.report().calls == 3 and turned.report().share == 1
+    assert f"  mm          2 calls      240 FLOP  {note}" in repr(turned.report()).splitlines()
+
+
+def test_what_a_later_pytorch_may_offer_stays_the_users(wish):
+    wish[0] = "fp8"
+    with enabled() as turned:
+        torch.mm(A, B)
+    assert counted(turned) == {"mm: fp32_precision is 'fp8'": 1}
 
 
 def test_how_tf32_is_read():
     """In another process, because PyTorch does not let a program mix its three spellings as it likes."""
     program = """
 import torch
-from fastsgemm.torch.overrides import _tf32_allowed
+from fastsgemm.torch.overrides import _fp32_precision
+
+def allowed():
+    return {"": False, "tf32": True}[_fp32_precision()]
+
 matmul = torch.backends.cuda.matmul
-assert not _tf32_allowed()
+assert not allowed()
 torch.set_float32_matmul_precision("high")
-assert _tf32_allowed()
+assert allowed()
 torch.set_float32_matmul_precision("highest")
-assert not _tf32_allowed()
+assert not allowed()
 matmul.allow_tf32 = True
-assert _tf32_allowed()
+assert allowed()
 matmul.allow_tf32 = False
-assert not _tf32_allowed()
+assert not allowed()
 if hasattr(matmul, "fp32_precision"):
     matmul.fp32_precision = "tf32"
-    assert _tf32_allowed()
+    assert allowed()
     matmul.fp32_precision = "ieee"
-    assert not _tf32_allowed()
+    assert not allowed()
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -439,6 +485,20 @@ class TestThreads:
                 pass
         gc.collect()
         assert alive() is None
+
+
+def test_a_block_decorates_a_function():
+    turned = []
+
+    @enabled(only="mm")
+    def multiply(times):
+        turned.append(switch._current)
+        torch.mm(A, B)
+        return multiply(times - 1) if times else "done"
+
+    assert multiply(2) == "done"
+    assert [each.report().calls for each in turned] == [1, 1, 1]
+    assert switch._current is None
 
 
 class TestFailures:

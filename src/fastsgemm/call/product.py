@@ -12,12 +12,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastsgemm.call import checks, fp16x3, ieee, packing
+from fastsgemm.call import arrays, checks, fp16x3, ieee, packing
 from fastsgemm.call.arrays import HOST, Meta, View
 from fastsgemm.call.matrix import Matrix
 from fastsgemm.call.plan import Address, Base, Draft, Plan
 from fastsgemm.call.split_operand import SplitOperand
-from fastsgemm.errors import OperandError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.batch import DIMENSIONS, stacks
 from fastsgemm.geometry.layout import ITEM
@@ -136,9 +135,11 @@ def draft(
     _check_operands(metas, source[0] if source else None, output)
     if not tensor_cores:
         rung = checks.config(rung, config, gpu.shared_limit)
-    for name, offset in zip(("A", "B", output, "C"), (*misaligned, *source[1:]), strict=False):
-        if offset % ITEM:
-            raise OperandError(f"{name} must lie at an address divisible by {ITEM}; its address modulo 16 is {offset}")
+    given = zip(("A", "B", output, "C"), (*misaligned, *source[1:]), (*metas, *source[:1]), strict=False)
+    for name, offset, meta in given:
+        fault = arrays.misaligned(offset, meta[0], meta[1]) if offset % ITEM else None
+        if fault is not None:
+            raise fault(name)
     ranges = [end for meta in (*metas, *source[:1]) for end in layout.byte_range(tuple(meta[0]), tuple(meta[1]))]
     drafted = Draft(gpu, handle, metas[0][0][-1], ranges)
     if 0 not in metas[2][0]:

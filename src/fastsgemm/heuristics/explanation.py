@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fastsgemm import device, known_devices, rungs
+from fastsgemm import arguments, device, known_devices, rungs
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
@@ -228,12 +228,14 @@ def explain(
         Nothing is known of a device of this name or architecture; or the rung cannot be batch-invariant.
     PrecisionError
         `precision` is unknown, or contradicts the rung.
+    ArgumentError
+        `device` is neither a number nor a name, or `batch_invariant` neither true nor false.
     """
     asked = None if rung is None else rungs.find(rung)
     precision = rungs.precision_of(asked, precision)
     problem = variants.dense_call(checked(Problem(M, N, K, layout, batch))).problem
     device_info = device_at(device)
-    if batch_invariant or asked in rungs.IN_ORDER:
+    if arguments.switch("batch_invariant", batch_invariant) or asked in rungs.IN_ORDER:
         ordered, _ = rungs.batch_invariant(asked, None, precision)
         return Explanation(device_info, problem, invariant.choose(device_info, problem, ordered))
     found = None if precision == "ieee" else _of_tensor_cores(device_info, problem, forced=asked is not None)
@@ -257,6 +259,7 @@ def _of_tensor_cores(device_info: DeviceInfo, problem: Problem, forced: bool) ->
 
 def device_at(place: int | str) -> DeviceInfo:
     """Return the device that `place` names, as `explain` reads it."""
+    place = arguments.place(place)
     if isinstance(place, str) and place.lower() == "sim":
         place = known_devices.wanted()
     if isinstance(place, str) and not device.is_present(place.lower()):

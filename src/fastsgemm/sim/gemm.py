@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsgemm import rungs
-from fastsgemm.call import checks, dispatch
+from fastsgemm.call import arrays, checks, dispatch
 from fastsgemm.call.dispatch import Share
 from fastsgemm.config import Config
 from fastsgemm.geometry import grid, variants
@@ -71,7 +71,7 @@ def sgemm(
     ------
     ConfigError
         The config is not legal for the rung on this architecture.
-    ShapeError, OverlapError, OperandError
+    DTypeError, ShapeError, OverlapError, OperandError
         The arrays cannot be used as given.
     KernelFault
         The kernel did what it must not do.
@@ -79,6 +79,10 @@ def sgemm(
     machine = machine or Machine()
     source = None if out is None or out is C else C
     target = C if out is None else out
+    for name, x in (("A", A), ("B", B), ("C", C), ("out", out)):
+        fault = None if x is None else arrays.host_fault(x)
+        if fault is not None:
+            raise fault(name)
     of_target, of_source = (None if x is None else x.shape for x in (target, source))
     shape = checks.result_shape(A.shape, B.shape, of_target, of_source)
     out = np.empty(shape, np.float32) if target is None else target
@@ -90,7 +94,7 @@ def sgemm(
         return out, None
     a, b, c = (_readable(x) for x in (A, B, out))
     if source is not None:
-        source = np.broadcast_to(source if _in_items(source) else source.copy(order="C"), shape)
+        source = np.broadcast_to(source, shape)
     report = None
     if precision == "fp16x3":
         for one_a, one_b, one_c, *rest in _products(a, b, c, source) if alpha and a.shape[-1] else ():
@@ -253,14 +257,9 @@ def _operand(x: Matrix, lying: Stack) -> Operand:
 
 
 def _readable(x: Matrix) -> Matrix:
-    """Return `x`, or a row-major copy if it has no unit stride or does not lie as a device's can."""
+    """Return `x`, or a row-major copy if it has no unit stride."""
     shape, strides = ((1, 1, *each)[-2:] for each in (x.shape, _strides(x)))
-    return x if _in_items(x) and (x.ndim < 2 or stored(shape, strides) is not None) else x.copy(order="C")
-
-
-def _in_items(x: Matrix) -> bool:
-    """Whether address and strides of `x` are multiples of a float."""
-    return not (misalignment(x) % ITEM or any(step % ITEM for step in x.strides))
+    return x if x.ndim < 2 or stored(shape, strides) is not None else x.copy(order="C")
 
 
 def _strides(x: NDArray[Any]) -> tuple[int, ...]:

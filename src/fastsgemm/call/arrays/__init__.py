@@ -12,7 +12,18 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from fastsgemm.call.arrays.base import HOST, Library, Meta, TrackedError, View, class_name, host_fault, said, type_name
+from fastsgemm.call.arrays.base import (
+    HOST,
+    TRACED,
+    Library,
+    Meta,
+    View,
+    class_name,
+    host_fault,
+    misaligned,
+    said,
+    type_name,
+)
 from fastsgemm.call.arrays.cupy import CuPy
 from fastsgemm.call.arrays.device_array import DeviceArray
 from fastsgemm.call.arrays.jax import Jax
@@ -21,7 +32,19 @@ from fastsgemm.call.arrays.pointers import Pointers
 from fastsgemm.call.arrays.torch import Torch
 from fastsgemm.errors import DTypeError, OperandError
 
-__all__ = ["HOST", "DeviceArray", "Library", "Meta", "TrackedError", "View", "by_type", "host_fault", "library"]
+__all__ = [
+    "HOST",
+    "TRACED",
+    "DeviceArray",
+    "Library",
+    "Meta",
+    "View",
+    "by_type",
+    "host_fault",
+    "library",
+    "misaligned",
+    "traced",
+]
 
 
 _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
@@ -50,6 +73,11 @@ def library(x: Any) -> Library:
     """
     found = by_type.get(type(x))
     return _other(x) if found is None else found
+
+
+def traced() -> bool:
+    """Whether PyTorch's compiler traces the call, for an operand of a class that has not been seen."""
+    return "torch" in sys.modules and _instance(Torch).traced()
 
 
 def _other(x: Any) -> Library:
@@ -83,11 +111,16 @@ def _recognise(x: Any) -> Library:
                 "operands must be arrays (NumPy, CuPy, PyTorch, JAX, or any with __dlpack__ or "
                 f"__cuda_array_interface__), got {given}"
             )
-    if kind not in _instances:
-        _instances[kind] = kind()
-    reason = _instances[kind].refusal(type(x))
+    found = _instance(kind)
+    reason = found.refusal(type(x))
     if reason is not None:
         raise OperandError(f"{type_name(x)} {reason}")
+    return found
+
+
+def _instance(kind: type[Library]) -> Library:
+    if kind not in _instances:
+        _instances[kind] = kind()
     return _instances[kind]
 
 

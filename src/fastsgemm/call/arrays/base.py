@@ -80,8 +80,16 @@ class Library:
         """Return the object through which cuda.core reads `x`."""
         return x
 
-    def check_eager(self) -> None:
-        """Raise `TrackedError` if the library's compiler is tracing the call instead of running it."""
+    def traced(self) -> bool:
+        """Whether the library's compiler traces the call instead of running it."""
+        return False
+
+    def needs_dispatcher(self, *operands: Any) -> bool:
+        """Whether only PyTorch's dispatcher can compute a product of these operands, of which each may be None.
+
+        So it is for tensors with gradients or tangents, and inside a transform of torch.func.
+        """
+        return False
 
     def multiply_known(
         self,
@@ -96,8 +104,9 @@ class Library:
     ) -> Any:
         """Launch the plan that an earlier call has made for operands like these, and return C or a new array.
 
-        None means that nothing was done: there is no such plan, or something about the operands, the device or its
-        current stream is out of the ordinary. A library without a quicker way than `view` always returns None.
+        None means that nothing was done: there is no such plan, the product needs a gradient, or something about the
+        operands, the device or its current stream is out of the ordinary. A library without a quicker way than `view`
+        always returns None.
 
         Parameters
         ----------
@@ -113,11 +122,6 @@ class Library:
             Of a call without a config.
         precision : str
             With a rung, that of the rung.
-
-        Raises
-        ------
-        TrackedError
-            Only PyTorch's dispatcher can compute the product: a gradient is needed, or the call is being traced.
         """
         return None
 
@@ -180,21 +184,34 @@ def wrong_dtype(dtype: Any) -> Fault:
     return Fault(DTypeError, f"must be float32, got {dtype}{hint}")
 
 
-def broken_strides(strides: Sequence[int]) -> Fault:
-    return Fault(OperandError, f"must have strides that are multiples of {ITEM} bytes, got {tuple(strides)}")
+def misaligned(address: int, shape: Sequence[int], strides: Sequence[int]) -> Fault | None:
+    """Return why an array cannot be used some of whose elements lie between two floats, or None.
 
-
-class TrackedError(OperandError):
-    """A tensor with a gradient, a tangent or no memory, whose product only PyTorch's dispatcher can compute."""
+    Parameters
+    ----------
+    address : int
+        Or its remainder modulo 16.
+    shape : tuple of int
+    strides : tuple of int
+        In bytes. Along an extent of 1 they may be any.
+    """
+    if 0 in shape:
+        return None
+    if address % ITEM:
+        rule = f"must lie at an address divisible by {ITEM}; its address modulo 16 is {address % 16}"
+        return Fault(OperandError, rule)
+    if any(step % ITEM for extent, step in zip(shape, strides, strict=True) if extent > 1):
+        return Fault(OperandError, f"must have strides that are multiples of {ITEM} bytes, got {tuple(strides)}")
+    return None
 
 
 _ALL_TENSORS = (
     "then all operands must be tensors, and rung=, config=, stream=, out= and split operands are not possible"
 )
-LEARNED = Fault(TrackedError, f"requires grad; {_ALL_TENSORS}; or pass .detach()")
-TANGENT = Fault(TrackedError, f"has a tangent (forward-mode AD); {_ALL_TENSORS}; or pass its primal")
-TRANSFORMED = Fault(TrackedError, f"has no memory inside a transform (vmap, jvp, functionalize); {_ALL_TENSORS}")
-TRACED = Fault(TrackedError, f"is in code that torch.compile or torch.export traces; {_ALL_TENSORS}")
+LEARNED = Fault(OperandError, f"requires grad; {_ALL_TENSORS}; or pass .detach()")
+TANGENT = Fault(OperandError, f"has a tangent (forward-mode AD); {_ALL_TENSORS}; or pass its primal")
+TRANSFORMED = Fault(OperandError, f"has no memory inside a transform (vmap, jvp, functionalize); {_ALL_TENSORS}")
+TRACED = Fault(OperandError, f"is in code that torch.compile or torch.export traces; {_ALL_TENSORS}")
 NO_MEMORY = Fault(
     OperandError, "has no memory: it is lazy, was freed, or is seen from inside a transform (vmap, jvp, functionalize)"
 )
@@ -202,7 +219,9 @@ NO_MEMORY = Fault(
 
 def host_fault(x: np.ndarray) -> Fault | None:
     """Return why a host array cannot be used, or None."""
-    return None if x.dtype == np.float32 and x.dtype.isnative else wrong_dtype(x.dtype)
+    if x.dtype != np.float32 or not x.dtype.isnative:
+        return wrong_dtype(x.dtype)
+    return None if x.flags.aligned else misaligned(x.ctypes.data, x.shape, x.strides)
 
 
 def at_address(address: int, shape: Sequence[int], strides: Sequence[int], owner: Any = None) -> np.ndarray:

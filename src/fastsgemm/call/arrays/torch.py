@@ -15,7 +15,6 @@ from fastsgemm.call.arrays.base import (
     LEARNED,
     NO_MEMORY,
     TANGENT,
-    TRACED,
     TRANSFORMED,
     Fault,
     Library,
@@ -49,6 +48,7 @@ class Torch(Library):
         self._plain, self._float32 = (torch.Tensor, torch.nn.Parameter), torch.float32
         self._current = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent in CPU builds
         self._forward_ad = torch.autograd.forward_ad
+        self._transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
         self._increment_version = _version_counter(torch)
         self._empty = allocator(torch, "cuda")
         self._guards = _guards(torch)
@@ -60,7 +60,6 @@ class Torch(Library):
         plain = {"__torch_dispatch__": [], "__torch_function__": [self._torch._C._disabled_torch_function_impl]}
         for method, harmless in plain.items():
             if _function(cls, method) not in (_function(self._torch.Tensor, method), *harmless):
-                self.check_eager()  # torch.export traces with fake tensors
                 return f"redefines operations ({method}); pass the torch.Tensor that it wraps"
         return None
 
@@ -93,9 +92,18 @@ class Torch(Library):
         shape = () if x.is_nested else x.shape  # a nested tensor has no shape
         return 0, (shape, (), x.get_device(), fault, False)
 
-    def check_eager(self) -> None:
-        if self._is_compiling():
-            raise TRACED("A tensor")
+    def traced(self) -> bool:
+        return self._is_compiling()
+
+    def needs_dispatcher(self, *operands: Any) -> bool:
+        tensors = [x for x in operands if x is not None]
+        if not all(isinstance(x, self._torch.Tensor) for x in tensors):
+            return False
+        learned = self._torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        return learned or self._transforms_active() or any(map(self._has_tangent, tensors))
+
+    def _has_tangent(self, x: Any) -> bool:
+        return self._forward_ad._current_level >= 0 and self._forward_ad.unpack_dual(x).tangent is not None
 
     def multiply_known(
         self,
@@ -113,7 +121,6 @@ class Torch(Library):
         Python would take three times as long to read and compare it. What depends on more is left to the general way:
         an operand without memory, a new stream, memory that C may share with A or B.
         """
-        self.check_eager()
         plain = self._plain
         if type(B) not in plain or self._forward_ad._current_level >= 0:
             return None
@@ -140,7 +147,7 @@ class Torch(Library):
                     return None
             plan, shape, strides, learned = known
             if learned and self._torch.is_grad_enabled():
-                raise LEARNED(next(name for name, x in zip("ABC", operands, strict=False) if x.requires_grad))
+                return None
             result = C
             if C is None:
                 result = self._empty(shape, strides, ordinal, A)
@@ -229,12 +236,10 @@ class Torch(Library):
             return LEARNED
         if x.is_neg():
             return Fault(OperandError, "has the negative bit set (a lazy -x); pass .resolve_neg()")
-        if self._forward_ad._current_level >= 0 and self._forward_ad.unpack_dual(x).tangent is not None:
-            return TANGENT
-        return None
+        return TANGENT if self._has_tangent(x) else None
 
     def _no_memory(self) -> Fault:
-        return TRANSFORMED if self._torch._C._are_functorch_transforms_active() else NO_MEMORY
+        return TRANSFORMED if self._transforms_active() else NO_MEMORY
 
     def written(self, x: Any) -> None:
         """Increment the version counter, so that autograd refuses to use the overwritten value."""

@@ -1,0 +1,76 @@
+"""Runs a program as ``python`` would, in a process that has begun with another one.
+
+The program's namespace is that of the process's own module ``__main__``, for the rest of the process. So what runs
+after its last line is still within it, as under ``python``: threads, functions of ``atexit`` and the pickling of
+classes. Modules, folders and archives are left to the function that ``python`` itself calls for them.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib.machinery import BYTECODE_SUFFIXES, SourceFileLoader, SourcelessFileLoader
+from pkgutil import get_importer
+from typing import Any
+
+# Whether `sys.path` begins with the current folder, as ``python -m`` has it unless -P, -I or PYTHONSAFEPATH forbid it.
+_BEGINS_HERE = not getattr(sys.flags, "safe_path", sys.flags.isolated)  # the former since Python 3.11
+
+
+def run_module(name: str, arguments: Sequence[str]) -> None:
+    """Run a module as ``python -m`` does; SystemExit if there is none."""
+    _fresh_main()
+    sys.argv = ["-m", *arguments]  # while the packages around the module are imported; then its file takes the place
+    runpy._run_module_as_main(name)  # type: ignore[attr-defined]
+
+
+def run_path(path: str, arguments: Sequence[str]) -> None:
+    """Run a script, or a folder or an archive with a ``__main__.py``, as ``python`` does; SystemExit if there is none.
+
+    As there, ``__file__`` and the first entry of `sys.path` are absolute but not normalised.
+    """
+    whole = os.path.join(os.getcwd(), path)
+    archive = get_importer(whole) is not None
+    loader = _loader(whole)
+    code: Any = None if archive else _code(loader)
+    namespace = _fresh_main()
+    sys.argv = [path, *arguments]
+    if _BEGINS_HERE:
+        del sys.path[0]
+    if archive:
+        sys.path.insert(0, whole)
+        runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+        return
+    if _BEGINS_HERE:
+        sys.path.insert(0, os.path.dirname(os.path.realpath(whole)))
+    namespace.update(__file__=whole, __cached__=None, __loader__=loader)
+    exec(code, namespace)
+
+
+def _loader(path: str) -> SourceFileLoader | SourcelessFileLoader:
+    if path.endswith(tuple(BYTECODE_SUFFIXES)):
+        return SourcelessFileLoader("__main__", path)
+    return SourceFileLoader("__main__", path)
+
+
+def _code(loader: SourceFileLoader | SourcelessFileLoader) -> Any:
+    """Return the code of a script, which is not kept in compiled form as that of a module is."""
+    try:
+        if isinstance(loader, SourcelessFileLoader):
+            return loader.get_code("__main__")
+        return loader.source_to_code(loader.get_data(loader.path), loader.path)
+    except OSError as error:
+        reason = f"[Errno {error.errno}] {error.strerror}"
+        print(f"{sys.executable}: can't open file {loader.path!r}: {reason}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _fresh_main() -> dict[str, Any]:
+    """Empty the namespace of ``__main__`` and return it with the names that every program begins with."""
+    namespace = vars(sys.modules["__main__"])
+    kept: dict[str, Any] = {name: namespace[name] for name in ("__builtins__", "__annotations__") if name in namespace}
+    namespace.clear()
+    namespace.update(kept, __name__="__main__", __doc__=None, __package__=None, __loader__=None, __spec__=None)
+    return namespace
