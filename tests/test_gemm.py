@@ -191,7 +191,7 @@ def test_a_problem_is_prepared_once_for_each_alignment(device, on_device):
     for first in (start, start + 4, start + 8, start + 1):
         A = on_device(memory[first : first + 16].reshape(4, 4))
         sgemm(A, A, **HOW)
-    assert len({key[3] for key in device.prepared}) == 2
+    assert len({key[4] for key in device.prepared}) == 2
 
 
 def test_a_batch_invariant_product_is_one_of_rung_9(device, on_device, random):

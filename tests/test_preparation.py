@@ -10,8 +10,8 @@ import one_order_candidates
 import pytest
 
 import fastsgemm
-from fastsgemm import preparation, rungs
-from fastsgemm.call import dispatch
+from fastsgemm import preparation
+from fastsgemm.call.product import plan_of
 from fastsgemm.command_line import main
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import (
@@ -25,25 +25,23 @@ from fastsgemm.errors import (
     ShapeError,
 )
 from fastsgemm.geometry import variants
-from fastsgemm.jit import compiler, kernel
+from fastsgemm.jit import compiler
+from fastsgemm.jit.source import helper_spec
 from fastsgemm.problem import LAYOUTS, Problem
+from fastsgemm.request import PLAIN, resolve
 from fastsgemm.tuning import first_use
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
 BATCH = range(1, 65)
 
 
-def needed_by(problems, rung=None):
-    """Return what `sgemm` looks the kernels of these problems up by, and the kernels that have no config."""
-    keys, helpers = set(), set()
+def needed_by(problems, request=PLAIN):
+    """Return the kernels that `sgemm` launches for these problems."""
+    found = {}
     for problem in problems:
-        a, b, c = variants.dense_operands(problem)
-        for share in dispatch.choose_shares(H200, rung, None, a, b, c):
-            launch = dispatch.kernel_launch("sm_90", share.rung, share.config, variants.call_for(*share.operands(c)))
-            keys.add(kernel.key(share.rung, share.config, launch.variant))
-            helpers |= {"reduce_parts"} if launch.parts > 1 else set()
-            helpers |= {"pack"} if share.a.padded or share.b.padded else set()
-    return keys, helpers
+        for launch in plan_of(H200, request, variants.dense(problem)).launches:
+            found[launch.kernel] = launch.shared_bytes
+    return found
 
 
 class FakeGpu:
@@ -89,16 +87,13 @@ def gpu(monkeypatch):
 
 def test_every_kernel_of_a_batched_layer_is_loaded_once(gpu, compiled):
     found = preparation.prepare(BATCH, 4096, 4096, "NT", progress=False)
-    keys, helpers = needed_by(Problem(M, 4096, 4096, "NT") for M in BATCH)
-    assert "reduce_parts" in helpers
-    assert gpu.kernels.keys() == keys | helpers
+    needed = needed_by(Problem(M, 4096, 4096, "NT") for M in BATCH)
+    assert helper_spec("reduce_parts") in needed
+    assert gpu.kernels.keys() == needed.keys()
     assert (found.problems, found.kernels, found.loaded) == (64, len(gpu.kernels), True)
     assert len(compiled) == found.kernels and gpu.entered == 0
-    source, name, shared = gpu.kernels["reduce_parts"]
-    assert name == "fastsgemm_reduce_parts" and name in source and shared == 0
-    for key in keys:
-        source, name, shared = gpu.kernels[key]
-        assert name in source and shared == key.config.shared_bytes
+    for spec, (text, name, shared_bytes) in gpu.kernels.items():
+        assert (text, name, shared_bytes) == (spec.text, spec.name, needed[spec])
     assert str(found).startswith(f"{found.kernels} kernels for 64 problems loaded on NVIDIA H200 in ")
 
 
@@ -106,7 +101,8 @@ def test_a_benchmark_compiles_its_candidates_as_prepare_does(gpu, compiled):
     """It names configs, which `prepare` does not take."""
     problem, candidates = Problem(64, 64, 4096), one_order_candidates.NARROW
     one_order_candidates.compile_all(gpu, [(problem, config) for config in (None, *candidates)])
-    assert {one.kernel for one in candidates} <= {key.config for key in gpu.kernels if isinstance(key, kernel.Key)}
+    compiled_for = [dict(spec.constants) for spec in gpu.kernels]
+    assert all(any(one.compiled.items() <= each.items() for each in compiled_for) for one in candidates)
     assert len(compiled) == len(gpu.kernels) and gpu.entered == 0
 
 
@@ -116,16 +112,14 @@ KERNELS = {"NN": 32, "NT": 37}  # at most, for N = K = 4096
 
 @pytest.mark.parametrize("layout", KERNELS)
 def test_batches_of_a_layer_share_kernels(layout):
-    keys, helpers = needed_by(Problem(M, 4096, 4096, layout) for M in LAYER)
-    assert len(keys | helpers) <= KERNELS[layout]
+    assert len(needed_by(Problem(M, 4096, 4096, layout) for M in LAYER)) <= KERNELS[layout]
 
 
 def test_the_kernels_of_one_order_are_prepared_too(gpu, compiled):
     preparation.prepare([1, 64, 4096], 4096, [512, 8192], batch_invariant=True, progress=False)
     problems = [Problem(M, 4096, K) for M in (1, 64, 4096) for K in (512, 8192)]
-    keys, helpers = needed_by(problems, rungs.BATCH_INVARIANT)
-    assert helpers
-    assert gpu.kernels.keys() == keys | {"reduce_segments"}
+    assert helper_spec("reduce_segments") in gpu.kernels
+    assert gpu.kernels.keys() == needed_by(problems, resolve(batch_invariant=True)).keys()
 
 
 def test_a_kernel_that_is_loaded_is_not_compiled_again(gpu, compiled):
@@ -138,7 +132,7 @@ def test_extents_and_layouts_are_combined(gpu, compiled):
     found = preparation.prepare([64, np.int64(100)], (333,), range(64, 66), LAYOUTS, rung="warptiled", progress=False)
     problems = [Problem(M, 333, K, layout) for M in (64, 100) for K in (64, 65) for layout in LAYOUTS]
     assert found.problems == len(problems)
-    assert gpu.kernels.keys() == needed_by(problems, rungs.find("warptiled"))[0]
+    assert gpu.kernels.keys() == needed_by(problems, resolve("warptiled")).keys()
 
 
 def test_for_a_named_device_kernels_are_compiled_and_none_is_loaded(gpu, compiled):
@@ -157,7 +151,7 @@ def test_kernels_are_compiled_side_by_side(gpu, monkeypatch):
 
     monkeypatch.setattr(compiler, "cubin", cubin)
     problems = [Problem(M, 64, 64) for M in (1, 64, 8192)]
-    assert len(needed_by(problems)[0]) == 3
+    assert len(needed_by(problems)) == 3
     preparation.prepare([1, 64, 8192], 64, 64, progress=False)
 
 
@@ -331,9 +325,9 @@ def keys_for(M, N, K, **how):
 def kernels_for(M, N, K, **how):
     """Return the floats at which a product reads its source, and the other kernels that are prepared."""
     keys = keys_for(M, N, K, **how)
-    [product] = (key for key in keys if isinstance(key, kernel.Key))
-    helpers = {key if isinstance(key, str) else (key[0], dict(key[1])["SOURCE"]) for key in keys if key != product}
-    return product.variant.source, helpers
+    [product] = (spec for spec in keys if spec.file[0].isdigit())
+    helpers = {(spec.file, dict(spec.constants).get("SOURCE", 0)) for spec in keys if spec != product}
+    return dict(product.constants).get("SOURCE", 0), helpers
 
 
 @pytest.mark.parametrize(
@@ -346,10 +340,10 @@ def kernels_for(M, N, K, **how):
         ((64, 510, 512), {"source": "row"}, (1, set())),
         ((512, 1, 256), {"source": "row"}, (1, set())),  # one number
         ((512, 1, 256), {"source": "matrix"}, (4, set())),
-        ((512, 512, 16384), {"rung": "pipelined"}, (0, {"reduce_parts"})),
+        ((512, 512, 16384), {"rung": "pipelined"}, (0, {("reduce_parts.cu", 0)})),
         ((512, 512, 16384), {"rung": "pipelined", "source": "row"}, (0, {("reduce_parts.cu", 1)})),
         ((64, 512, 8192), {"batch_invariant": True, "source": "row"}, (0, {("reduce_segments.cu", 1)})),
-        ((64, 512, 512), {"rung": "warptiled", "source": "row"}, (0, {"copy_strided"})),
+        ((64, 512, 512), {"rung": "warptiled", "source": "row"}, (0, {("copy_strided.cu", 0)})),
     ],
     ids=str,
 )
@@ -372,10 +366,9 @@ def test_what_c_is_decides_which_kernels_read_it(problem, how, expected):
     ids=str,
 )
 def test_the_kernels_of_rung_11_that_store_c_read_its_source(problem, how, product, adding):
-    keys = [key for key in keys_for(*problem, rung="fp16x3", **how) if not isinstance(key, str)]
-    reading = {file: dict(constants)["SOURCE"] for file, constants in keys if file != "split.cu"}
-    expected = {"11_fp16x3.cu": product, "guard_fp16x3.cu": int("source" in how)}
-    expected |= {"reduce_parts.cu": 1} if "source" in how else {}
+    constants = {spec.file: dict(spec.constants) for spec in keys_for(*problem, rung="fp16x3", **how)}
+    reading = {file: values["SOURCE"] for file, values in constants.items() if file != "split.cu"}
+    expected = {"11_fp16x3.cu": product} | dict.fromkeys(("guard_fp16x3.cu", "reduce_parts.cu"), int("source" in how))
     expected |= {} if adding is None else {"reduce_fp16x3.cu": adding}
     assert reading == expected
 
@@ -434,8 +427,8 @@ def test_rung_11_is_prepared_where_it_is_used(gpu, compiled):
 
 def test_a_batch_is_no_problem_of_more_rows(gpu, compiled):
     found = preparation.prepare(64, 512, 512, batch=[1, 7], progress=False)
-    variants_of = [key.variant for key in gpu.kernels if isinstance(key, kernel.Key)]
-    assert found.problems == 2 and {variant.batched for variant in variants_of} == {False, True}
+    batched = {dict(spec.constants)["BATCHED"] for spec in gpu.kernels if spec.file[0].isdigit()}
+    assert found.problems == 2 and batched == {0, 1}
 
 
 def test_a_device_that_is_not_there_is_an_error():

@@ -30,15 +30,16 @@ INK, PATH = "#768390", "#d97706"  # of rooms and imports, of the way of a call
 
 Point = tuple[float, float]
 
-# The steps of a first call: what happens, and the function that does it. A later call takes the first, looks up what
-# steps 2 to 5 found, and takes the last.
+# The steps of a first call: what happens, and the function that does it. A later call takes the first two, looks up what
+# steps 3 to 6 made, and takes the last.
 STEPS = (
+    ("resolve the request", "fastsgemm.request", "resolve"),
     ("read the arrays", "fastsgemm.gemm", "sgemm"),
-    ("check the operands", "fastsgemm.call.checks", "result_shape"),
-    ("choose the config", "fastsgemm.call.dispatch", "choose_shares"),
-    ("compute the grid", "fastsgemm.call.dispatch", "kernel_launch"),
-    ("get the kernel", "fastsgemm.jit.kernel", "get"),
-    ("launch", "fastsgemm.call.product", "multiply"),
+    ("check the operands", "fastsgemm.call.product", "make_plan"),
+    ("choose", "fastsgemm.call.dispatch", "choose"),
+    ("list the launches", "fastsgemm.call.ieee", "add_product"),
+    ("load the kernels", "fastsgemm.jit.kernel", "get"),
+    ("launch", "fastsgemm.call.driver", "multiply"),
 )
 
 # Where each room that is drawn stands: column and row, from the top left. Single files that hold no steps of a call
@@ -49,7 +50,7 @@ PLACES = {
     "measure": (2, 2), "call": (3, 2),
     "heuristics": (2, 3), "jit": (3, 3),
     "device": (2, 4), "geometry": (3, 4),
-    "rungs": (1, 5), "config": (2, 5), "problem": (3, 5),
+    "request": (0, 5), "rungs": (1, 5), "config": (2, 5), "problem": (3, 5),
 }  # fmt: skip
 
 _WIDTH, _HEIGHT = 1.55, 0.62  # of a box; columns are 1.95 apart and rows 1.0
@@ -131,7 +132,7 @@ def _draw_steps(axes: Any) -> None:
     left, top = -0.75, -0.85
     axes.text(left, top, "A first call", fontsize=12, weight="bold", color=PATH)
     for number, (what, module, function) in enumerate(STEPS):
-        y = top - 0.4 - 0.55 * number
+        y = top - 0.4 - 0.5 * number
         axes.text(left, y, f"{number + 1}  {what}", fontsize=11, color=PATH, weight="bold")
         where = f"{imports.short(module).replace('.', '/')}.{function}"
         axes.text(left + 0.24, y - 0.2, where, fontsize=10)

@@ -6,15 +6,16 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
+from msgspec.structs import replace
 
-from fastsgemm import arguments, device, host, rungs
+from fastsgemm import device, host, rungs
 from fastsgemm.call import arrays, checks, streams
 from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
-from fastsgemm.call.product import multiply
+from fastsgemm.call.driver import multiply
 from fastsgemm.call.split_operand import SplitOperand, array_of
-from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
-from fastsgemm.errors import ConfigError, ShapeError
+from fastsgemm.errors import ShapeError, StreamError
 from fastsgemm.geometry.layout import same_elements
+from fastsgemm.request import PLAIN, Request, resolve
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.first_use import opened
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import TypedDict, Unpack
 
+    from fastsgemm.config import Config
     from fastsgemm.device import Gpu
 
     # The result is of the kind of C, or of A without C. For other libraries a type checker sees Any.
@@ -39,8 +41,8 @@ if TYPE_CHECKING:
         stream: Any
 
 
-_IEEE = rungs.PRECISIONS[0]  # the same object as the default
 _USUAL = (1.0, 0.0)  # of alpha and beta, which need no rounding
+_IEEE = rungs.PRECISIONS[0]  # the same object as the default
 
 
 @overload
@@ -180,15 +182,12 @@ def sgemm(
     array([[3., 3.],
            [3., 3.]], dtype=float32)
     """
+    request = PLAIN
     if rung is not None or config is not None or precision is not _IEEE or batch_invariant is not False:
-        if rung is not None or isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
-            rung = rungs.find("fp16x3" if rung is None else rung)
-        precision = rungs.precision_of(rung, precision)
-        if arguments.switch("batch_invariant", batch_invariant) or (rung is not None and rung in rungs.IN_ORDER):
-            rung, config = rungs.batch_invariant(rung, config, precision)
+        request = resolve(rung, config, precision, batch_invariant)
     library = arrays.by_type.get(type(A))
     if arrays.traced() if library is None else library.traced():
-        return _traced(A, B, alpha, beta, C, rung, config, stream, precision, out)
+        return _traced(request, A, B, C, alpha, beta, stream, out)
     if type(alpha) is not float or alpha not in _USUAL:
         alpha = checks.scalar("alpha", alpha)
     if type(beta) is not float or beta not in _USUAL:
@@ -196,65 +195,60 @@ def sgemm(
     if C is None:
         checks.no_output(beta)
     if library is not None and config is None and stream is None and out is None:
-        known = library.multiply_known(opened, A, B, C, alpha, beta, rung, precision)
-        if known is not None:
-            return known
-    return _multiply_unknown(A, B, alpha, beta, C, rung, config, stream, precision, out)
+        result = library.multiply_known(opened, request, A, B, C, alpha, beta)
+        if result is not None:
+            return result
+    return _multiply(request, A, B, C, alpha, beta, stream, out)
 
 
-def _traced(
-    A: Any, B: Any, alpha: Any, beta: Any, C: Any, rung: Rung | None, config: Any, stream: Any, precision: str, out: Any
-) -> Any:
+def _traced(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, stream: Any, out: Any) -> Any:
     """Add the product to the graph that PyTorch traces. Numbers and shapes may be symbols, which must not be read."""
     torch = sys.modules["torch"]
     tensors = all(x is None or isinstance(x, torch.Tensor) for x in (A, B, C))
-    if not tensors or not _for_dispatcher(rung, config, stream, out):
+    if not tensors or not _is_for_dispatcher(request, stream, out):
         raise arrays.TRACED("A")
     numbers = int, float, torch.SymInt, torch.SymFloat
     alpha, beta = (
         x if isinstance(x, numbers) else checks.scalar(name, x) for name, x in (("alpha", alpha), ("beta", beta))
     )
+    return _through_dispatcher(request, A, B, C, alpha, beta)
+
+
+def _is_for_dispatcher(request: Request, stream: Any, out: Any) -> bool:
+    """Return whether a call asks for nothing that PyTorch's dispatcher cannot pass on."""
+    ordinary = request.config is None and (request.rung is None or request.rung is rungs.BATCH_INVARIANT)
+    return ordinary and stream is None and out is None
+
+
+def _through_dispatcher(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any) -> Any:
+    """Multiply tensors that PyTorch's dispatcher has to see: it records gradients, tangents and traces."""
     from fastsgemm.torch import operator
 
-    return operator.sgemm(A, B, alpha, beta, C, precision=precision, batch_invariant=rung is not None)
+    return operator.sgemm(A, B, alpha, beta, C, precision=request.precision, batch_invariant=request.batch_invariant)
 
 
-def _for_dispatcher(rung: Rung | None, config: Any, stream: Any, out: Any) -> bool:
-    """Whether a call asks for nothing that PyTorch's dispatcher cannot pass on."""
-    return (rung is None or rung is rungs.BATCH_INVARIANT) and config is stream is out is None
-
-
-def _multiply_unknown(
-    A: Any,
-    B: Any,
-    alpha: float,
-    beta: float,
-    C: Any,
-    rung: Rung | None,
-    config: Any,
-    stream: Any,
-    precision: str,
-    out: Any,
-) -> Any:
-    """Do what `sgemm` does in a call like none before; alpha and beta are rounded to float32."""
-    split_a = A if type(A) is SplitOperand else None
-    split_b = B if type(B) is SplitOperand else None
-    if split_a is not None:
-        A = array_of("A", split_a, precision)
-    if split_b is not None:
-        B = array_of("B", split_b, precision)
+def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any, out: Any) -> Any:
+    """Slow path: no cached plan matched. Reads the arrays with all checks; alpha and beta are rounded to float32."""
+    split = (A if type(A) is SplitOperand else None, B if type(B) is SplitOperand else None)
+    if split[0] is not None:
+        A = array_of("A", split[0], request.precision)
+    if split[1] is not None:
+        B = array_of("B", split[1], request.precision)
     target = C if out is None else out
     lead = A if target is None else target
     library = arrays.library(lead)
-    if split_a is split_b is None and _for_dispatcher(rung, config, stream, out) and library.needs_dispatcher(A, B, C):
-        from fastsgemm.torch import operator
-
-        return operator.sgemm(A, B, alpha, beta, C, precision=precision, batch_invariant=rung is not None)
+    if not any(split) and _is_for_dispatcher(request, stream, out) and library.needs_dispatcher(A, B, C):
+        return _through_dispatcher(request, A, B, C, alpha, beta)
     ordinal = library.device_of(lead)
-    if config is not None and not isinstance(config, Config):
-        raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
+    if any(split) or out is not None:
+        output = "C" if out is None else "out"
+        request = replace(request, split=(split[0] is not None, split[1] is not None), output=output)
     if ordinal == HOST:
-        return host.sgemm(A, B, alpha, beta, C, rung, config, stream, precision, out)
+        if stream is not None:
+            raise StreamError(
+                "stream= is for device arrays only; a call on host arrays returns when the result is there"
+            )
+        return host.sgemm(request, A, B, C, alpha, beta, out)
 
     gpu = opened.get(ordinal) or _open(ordinal, library, stream)
     switched = gpu.enter()
@@ -273,23 +267,20 @@ def _multiply_unknown(
         result = target
         if target is None or library.immutable:
             result = library.empty(lead, _new_shape(a, b), gpu, handle)
-        c = result.view if type(result) is DeviceArray else library.view(result, handle, at_home)
-        more: dict[str, Any] = {}
+        operands = [a, b, result.view if type(result) is DeviceArray else library.view(result, handle, at_home)]
         if target is not C or (library.immutable and C is not None):
             at_home = at_home and (C is None or arrays.library(C) is library)
-            more = _source(C, out, library, c, handle, at_home)
-        kept: tuple[SplitOperand, ...] = ()  # whose memory the stream must not lose
-        if split_a is None and split_b is None:
-            multiply(gpu, handle, a, b, c, alpha, beta, rung, config, precision, **more)
-        else:
-            for name, each, (_, meta) in (("A", split_a, a), ("B", split_b, b)):
-                if each is not None:
-                    each.require(name, meta[0])
-            kept = tuple(each for each in (split_a, split_b) if each is not None and each.ready_on(gpu, handle))
-            at_home = at_home and not kept
-            multiply(gpu, handle, a, b, c, alpha, beta, rung, config, precision, split_a, split_b, **more)
-        if not at_home:
-            gpu.keep_alive(handle, (A, B, C, result, *kept))
+            operands += _source(C, out, library, operands[2], handle, at_home)
+        waited: list[SplitOperand] = []  # whose memory the stream must not lose
+        for name, each, (_, meta) in zip("AB", split, operands, strict=False):
+            if each is not None:
+                each.require(name, meta[0])
+                if each.ready_on(gpu, handle):
+                    waited.append(each)
+        split_a, split_b = (0 if each is None else each.address for each in split)
+        multiply(gpu, handle, request, operands, alpha, beta, (split_a, split_b))
+        if waited or not at_home:
+            gpu.keep_alive(handle, (A, B, C, result, *waited))
         if result is not target:
             return library.finish(result)
         library.written(target)
@@ -319,8 +310,8 @@ def _new_shape(a: View, b: View) -> tuple[int, ...]:
         raise
 
 
-def _source(C: Any, out: Any, library: Library, c: View, handle: int, at_home: bool) -> dict[str, Any]:
-    """Return what `multiply` needs besides, where C is not what is written.
+def _source(C: Any, out: Any, library: Library, written: View, handle: int, at_home: bool) -> list[View]:
+    """Return the view of C where that is not what is written, after checking it.
 
     Parameters
     ----------
@@ -328,23 +319,22 @@ def _source(C: Any, out: Any, library: Library, c: View, handle: int, at_home: b
         The caller's.
     library : Library
         Of what is written.
-    c : View
-        Of what is written.
+    written : View
     handle : int
         The raw stream.
     at_home : bool
         Whether all operands are of one library and on its current stream.
     """
-    more: dict[str, Any] = {"output": "C" if out is None else "out"}
+    address, (shape, strides, *_) = written
     if out is not None and library.immutable:
-        shape, _, _, fault, _ = library.view(out, handle, False)[1]
+        of_out, _, _, fault, _ = library.view(out, handle, False)[1]
         if fault is not None:
             raise fault("out")
-        checks.exact_shape("out", shape, c[1][0])
-    if C is not None:
-        source = arrays.library(C).view(C, handle, at_home)
-        if out is None and source[1][3] is None:
-            checks.exact_shape("C", source[1][0], c[1][0])
-        if source[0] != c[0] or not same_elements(source[1][:2], c[1][:2]):
-            more["source"] = source
-    return more
+        checks.exact_shape("out", of_out, shape)
+    if C is None:
+        return []
+    source = arrays.library(C).view(C, handle, at_home)
+    if out is None and source[1][3] is None:
+        checks.exact_shape("C", source[1][0], shape)
+    same = source[0] == address and same_elements(source[1][:2], (shape, strides))
+    return [] if same else [source]

@@ -9,54 +9,39 @@ import numpy as np
 from fastsgemm import device
 from fastsgemm.call import arrays, checks
 from fastsgemm.call.arrays import HOST, DeviceArray, View
-from fastsgemm.call.product import multiply
-from fastsgemm.config import Config
+from fastsgemm.call.driver import multiply
 from fastsgemm.device import LEGACY_STREAM
-from fastsgemm.errors import NoDriverError, StreamError
+from fastsgemm.errors import NoDriverError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import ITEM, same_elements
 from fastsgemm.progress import warn
-from fastsgemm.rungs import BATCH_INVARIANT, Rung
+from fastsgemm.request import Request
 from fastsgemm.tuning import first_use
 
 _warned = False
 
 
-def sgemm(
-    A: Any,
-    B: Any,
-    alpha: float,
-    beta: float,
-    C: Any,
-    rung: Rung | None,
-    config: Any,
-    stream: Any,
-    precision: str = "ieee",
-    out: Any = None,
-) -> Any:
+def sgemm(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, out: Any = None) -> Any:
     """Compute C <- alpha * A @ B + beta * C for arrays in host memory; see `fastsgemm.sgemm`."""
-    if stream is not None:
-        raise StreamError("stream= is for device arrays only; a call on host arrays returns when the result is there")
     target = C if out is None else out
-    output = "C" if out is None else "out"
     lead = A if target is None else target
     library = arrays.library(lead)
     a, b = _numpy(A, "A"), _numpy(B, "B")
-    d = None if target is None else _numpy(target, output)
+    d = None if target is None else _numpy(target, request.output)
     c = None if C is None else _numpy(C, "C")
     shape = checks.result_shape(
-        a.shape, b.shape, None if d is None else d.shape, None if out is None or c is None else c.shape, output
+        a.shape, b.shape, None if d is None else d.shape, None if out is None or c is None else c.shape, request.output
     )
     if library.immutable:
         d = None
     # Whether what is read as C, if anything is, is what is written.
     in_place = out is None or c is None or (d is not None and _same(c, d))
     if d is not None:
-        checks.output(d.shape, _strides(d), readonly=not d.flags.writeable, name=output)
+        checks.output(d.shape, _strides(d), readonly=not d.flags.writeable, name=request.output)
         for name, x in (("A", a), ("B", b), ("C", None if in_place else c)):
             if x is not None:
-                checks.apart(name, layout.shares_memory(d, x), output)
-    backend = _backend(rung, config)
+                checks.apart(name, layout.shares_memory(d, x), request.output)
+    backend = _backend(request)
     source = None
     if d is not None and in_place:
         result = d
@@ -67,9 +52,9 @@ def sgemm(
         elif c is not None and beta != 0.0:
             result[...] = c
     if backend == "cuda":
-        _through_device(a, b, alpha, beta, result, rung, config, precision)
+        _through_device(request, a, b, result, alpha, beta)
     elif backend == "sim":
-        _through_simulation(a, b, alpha, beta, result, rung, config, precision, source)
+        _through_simulation(request, a, b, result, alpha, beta, source)
     else:
         _through_blas(a, b, alpha, beta, result)
     if d is None:
@@ -85,11 +70,11 @@ def _numpy(x: Any, name: str) -> np.ndarray:
     ordinal = library.device_of(x)
     if ordinal != HOST:
         checks.one_device({"an operand": "the host", name: f"cuda:{ordinal}"})
-    found = library.to_numpy(x, name)
-    fault = arrays.host_fault(found)
+    values = library.to_numpy(x, name)
+    fault = arrays.host_fault(values)
     if fault is not None:
         raise fault(name)
-    return found
+    return values
 
 
 def _strides(x: np.ndarray) -> tuple[int, ...]:
@@ -102,14 +87,14 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     )
 
 
-def _backend(rung: Rung | None, config: Config | None) -> str:
+def _backend(request: Request) -> str:
     backend = device.host_backend()
     if backend == "host":
-        if rung is not None or config is not None:
-            asked = [] if rung is None else ["batch_invariant=True" if rung is BATCH_INVARIANT else f"rung={rung}"]
-            asked += [] if config is None else [f"config={config!r}"]
+        if request.rung is not None or request.config is not None:
+            asked = "batch_invariant=True" if request.batch_invariant else f"rung={request.rung}"
+            asked += "" if request.config is None else f", config={request.config!r}"
             raise NoDriverError(
-                f"{', '.join(asked)} asks for a kernel, which needs an NVIDIA GPU; without one, leave that "
+                f"{asked} asks for a kernel, which needs an NVIDIA GPU; without one, leave that "
                 "out to multiply with NumPy, or set FASTSGEMM_DEVICE=sim to simulate a device"
             )
         _say_once()
@@ -141,32 +126,14 @@ def _through_blas(a: np.ndarray, b: np.ndarray, alpha: float, beta: float, c: np
 
 
 def _through_simulation(
-    a: np.ndarray,
-    b: np.ndarray,
-    alpha: float,
-    beta: float,
-    c: np.ndarray,
-    rung: Rung | None,
-    config: Config | None,
-    precision: str,
-    source: np.ndarray | None,
+    request: Request, a: np.ndarray, b: np.ndarray, c: np.ndarray, alpha: float, beta: float, source: np.ndarray | None
 ) -> None:
-    from fastsgemm import sim  # imported late: few calls need it
+    from fastsgemm.sim import gemm  # imported late: few calls need it
 
-    read = c if source is None else source
-    sim.sgemm(rung, config, a, b, alpha, beta, read, precision=precision, out=c)
+    gemm.multiply(request, a, b, c, alpha, beta, source)
 
 
-def _through_device(
-    a: np.ndarray,
-    b: np.ndarray,
-    alpha: float,
-    beta: float,
-    c: np.ndarray,
-    rung: Rung | None,
-    config: Any,
-    precision: str,
-) -> None:
+def _through_device(request: Request, a: np.ndarray, b: np.ndarray, c: np.ndarray, alpha: float, beta: float) -> None:
     gpu = first_use.open_device(0)
     switched = gpu.enter()
     made: list[DeviceArray] = []
@@ -179,7 +146,7 @@ def _through_device(
             if read and lines.size:
                 array.upload(lines)
             views.append(_flip(array.view) if flipped else array.view)
-        multiply(gpu, LEGACY_STREAM, views[0], views[1], views[2], alpha, beta, rung, config, precision)
+        multiply(gpu, LEGACY_STREAM, request, views, alpha, beta)
         _download(made[2], c)
     finally:
         for array in made:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from fastsgemm.errors import DeviceError
 
 _DEFAULT = "NVIDIA H200"
+EARLY = 90  # the first architecture on which a kernel can be launched before the one that it waits for has ended
 
 
 def compute_capability(arch: str) -> int:

@@ -5,32 +5,33 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import islice, product
-from typing import Any, NamedTuple
+from typing import Any
 
-from fastsgemm import arguments, rungs
+from msgspec.structs import replace
+
+from fastsgemm import arguments
 from fastsgemm import device as devices
-from fastsgemm.call import product as call
-from fastsgemm.call.fp16x3 import Split
+from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceTraits, Gpu
 from fastsgemm.errors import ArgumentError, PrecisionError, ShapeError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Lying
 from fastsgemm.heuristics.explanation import device_at, naming_others
-from fastsgemm.jit import cache, compiler, kernel
-from fastsgemm.jit.source import generate, helper, target, with_constants
+from fastsgemm.jit import cache, kernel
+from fastsgemm.jit.source import KernelSpec
 from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, pieces
 from fastsgemm.progress import Bar
+from fastsgemm.request import Request, resolve
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 
 MOST_PROBLEMS = 65536  # of one `prepare`: as many choices as a process keeps
 _SPLITS = ("", "A", "B", "AB")  # which operands can have been split before
 SOURCES = ("matrix", "row", "column")  # what C can be where `out` is written
-_How = tuple[Rung | None, None, str, Split]
 
 
 @dataclass(frozen=True)
@@ -143,14 +144,11 @@ def prepare(
     >>> fastsgemm.prepare(range(1, 513), 4096, 4096, "NT")  # doctest: +SKIP
     >>> fastsgemm.prepare(range(1, 513), 4096, 4096, "NT", source="row")  # with a bias, as C  # doctest: +SKIP
     """
-    asked = None if rung is None else rungs.find(rung)
-    precision = rungs.precision_of(asked, precision)
-    if arguments.switch("batch_invariant", batch_invariant) or asked in rungs.IN_ORDER:
-        asked, _ = rungs.batch_invariant(asked, None, precision)
+    request = resolve(rung, None, precision, batch_invariant)
     if not arguments.is_one_of(source, ("", *SOURCES)):
         raise ArgumentError(f"source must be 'matrix', 'row' or 'column', or empty without `out`, got {source!r}")
     device = arguments.place(device)
-    how: _How = (asked, None, precision, _split(split, precision))
+    request = replace(request, split=_split(split, request.precision))
     problems = _problems(M, N, K, layout, batch)
     began = time.perf_counter()
     bar = Bar(arguments.switch("progress", progress))
@@ -158,15 +156,15 @@ def prepare(
         if isinstance(device, str) and not devices.is_present(device.lower()):
             described = device_at(device)
             cache.require_writable()  # what is compiled goes nowhere else
-            needed = _needed(described, problems, how, source, bar)
-            for _ in _compiled(needed, described.arch, True, bar):
+            needed = kernels_of(described, request, problems, source, bar)
+            for _ in compiled(needed, described.arch, bar, stored=True):
                 pass
             name, loaded = described.name, False
         else:
             with naming_others():
                 gpu = first_use.open_device(devices.ordinal(device))
-            needed = _needed(gpu, problems, how, source, bar)
-            _load(gpu, needed, bar, stored)
+            needed = kernels_of(gpu, request, problems, source, bar)
+            load(gpu, needed, bar, stored)
             name, loaded = gpu.name, True
     finally:
         bar.end()
@@ -231,65 +229,46 @@ def _extents(name: str, values: Any) -> list[int]:
     return extents
 
 
-class _Needed(NamedTuple):
-    """Stands for a kernel in a draft; `key` is that of the table of a device, see `fastsgemm.jit.kernel`."""
-
-    key: Any
-
-
-class _Planner:
-    """Stands for a device while calls are drafted: it has every kernel that is asked for."""
-
-    def __init__(self, device: DeviceTraits) -> None:
-        self.name, self.arch = device.name, device.arch
-        self.shared_limit, self.multiprocessors = device.shared_limit, device.multiprocessors
-        self.kernels = self
-
-    def get(self, key: Any) -> _Needed:
-        """Return what stands for the kernel of this key."""
-        return _Needed(key)
-
-
-def _needed(device: DeviceTraits, problems: Sequence[Problem], how: _How, source: str, bar: Bar) -> dict[Any, int]:
-    """Return the keys of the kernels that calls on the problems need, each with its dynamic shared memory in bytes.
+def kernels_of(
+    device: DeviceTraits, request: Request, problems: Sequence[Problem], source: str, bar: Bar
+) -> dict[KernelSpec, int]:
+    """Return the kernels that calls on dense operands need, each with its dynamic shared memory in bytes.
 
     Parameters
     ----------
-    device : Gpu or DeviceInfo
+    device : DeviceTraits
+    request : Request
     problems : sequence of Problem
-    how : tuple
-        Rung, config, precision and split, as `fastsgemm.call.product.draft` takes them.
     source : str
+        See `prepare`.
     bar : Bar
     """
-    planner: Any = _Planner(device)
-    found: dict[Any, int] = {}
+    needed: dict[KernelSpec, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
-        metas, read = _metas(problem, source)
-        for step in call.draft(planner, 0, metas, (0, 0, 0), *how, read).steps:
-            found.setdefault(step.kernel.key, step.shared_bytes)  # type: ignore[attr-defined]
+        for launch in plan_of(device, request, _operands(problem, source)).launches:
+            needed.setdefault(launch.kernel, launch.shared_bytes)
         bar.step()
-    return found
+    return needed
 
 
-def _metas(problem: Problem, source: str) -> tuple[call.Metas, tuple[Any, ...]]:
-    """Return what a call knows of dense A, B and C, and meta and misalignment of the source, if there is one."""
-    lying: list[Lying] = list(variants.dense(problem))
-    sources = {"matrix": lying[2], "row": ((problem.N,), (1,)), "column": ((problem.M, 1), (1, 1))}
-    if source:
-        lying.append(sources[source])
-    # On the first device, without a fault, not read-only.
-    a, b, c, *read = ((shape, strides, 0, None, False) for shape, strides in lying)
-    return (a, b, c), (*read, 0) if read else ()
+def _operands(problem: Problem, source: str) -> list[Lying]:
+    """Return shape and strides of dense A, B, C and, if there is one, the source."""
+    a, b, c = variants.dense(problem)
+    sources: dict[str, list[Lying]] = {
+        "": [], "matrix": [c], "row": [((problem.N,), (1,))], "column": [((problem.M, 1), (1, 1))],
+    }  # fmt: skip
+    return [a, b, c, *sources[source]]
 
 
-def _compiled(needed: Iterable[Any], arch: str, stored: bool, bar: Bar) -> Iterator[tuple[Any, bytes]]:
-    """Yield each key with the machine code. NVRTC releases the interpreter's lock, so threads use all cores."""
-    keys = list(needed)
-    bar.begin("compile", len(keys))
+def compiled(
+    needed: Iterable[KernelSpec], arch: str, bar: Bar, stored: bool = False
+) -> Iterator[tuple[KernelSpec, bytes]]:
+    """Yield each kernel with its machine code. NVRTC releases the interpreter's lock, so threads use all cores."""
+    kernels = list(needed)
+    bar.begin("compile", len(kernels))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {pool.submit(_cubin, key, arch, stored): key for key in keys}
+        running = {pool.submit(kernel.cubin, each, arch, stored): each for each in kernels}
         try:
             for done in as_completed(running):
                 yield running[done], done.result()
@@ -298,28 +277,13 @@ def _compiled(needed: Iterable[Any], arch: str, stored: bool, bar: Bar) -> Itera
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _cubin(key: Any, arch: str, stored: bool) -> bytes:
-    if isinstance(key, kernel.Key):
-        rung = next(rung for rung in (*rungs.RUNGS, *rungs.IN_ORDER) if rung.file == key.file)
-        text = generate(rung, key.config, key.variant)
-    elif isinstance(key, str):
-        text = helper(key)
-    else:
-        file, constants = key
-        text, arch = with_constants(file, dict(constants)), target(file, arch)
-    return compiler.cubin(text, _name(key), arch, stored)
-
-
-def _name(key: Any) -> str:
-    return rungs.kernel_name(key if isinstance(key, str) else key[0])
-
-
-def _load(gpu: Gpu, needed: dict[Any, int], bar: Bar, stored: bool = False) -> None:
-    missing = [key for key in needed if key not in gpu.kernels]
+def load(gpu: Gpu, needed: Mapping[KernelSpec, int], bar: Bar, stored: bool = False) -> None:
+    """Compile and load what is missing of some kernels, each with its dynamic shared memory in bytes."""
+    missing = [each for each in needed if each not in gpu.kernels]
     switched = gpu.enter()
     try:
-        for key, code in _compiled(missing, gpu.arch, stored, bar):
-            kernel.load_key(gpu, key, code, _name(key), needed[key])
+        for each, code in compiled(missing, gpu.arch, bar, stored):
+            kernel.load(gpu, each, needed[each], code)
     finally:
         if switched:
             gpu.leave()

@@ -36,7 +36,7 @@ def kernel_name(file: str) -> str:
     return "fastsgemm_" + file.lstrip("0123456789_").removesuffix(".cu")
 
 
-class Rung(Struct, frozen=True):
+class Rung(Struct, frozen=True, cache_hash=True):
     """One rung of the ladder.
 
     Attributes

@@ -9,6 +9,7 @@ from fastsgemm.bench.problem_sets import Sample
 from fastsgemm.bench.versus import Versus, WrongResultError, standard_error
 from fastsgemm.heuristics import choose, cutting
 from fastsgemm.heuristics.cutting import Cut
+from fastsgemm.jit import compiler
 from fastsgemm.ladder.info import DeviceRow
 from fastsgemm.problem import Problem
 
@@ -86,14 +87,14 @@ def test_the_standard_error_of_a_median():
 
 def test_the_kernels_of_batches_are_compiled(monkeypatch):
     sources = []
-    monkeypatch.setattr(module.compiler, "cubin", lambda *one: sources.append(one[0]))
+    monkeypatch.setattr(compiler, "cubin", lambda *one: sources.append(one[0]))
     assert module.compile_ahead(H200, [Sample(Problem(512, 512, 512, batch=8))]) == 1
     assert "constexpr int BATCHED = 1;" in sources[0]
 
 
 def test_kernels_are_compiled_once_each(monkeypatch):
     compiled = []
-    monkeypatch.setattr(module.compiler, "cubin", lambda *one: compiled.append(one))
+    monkeypatch.setattr(compiler, "cubin", lambda *one: compiled.append(one))
     samples = [Sample(Problem(4096, 4096, 4096)), Sample(Problem(4096, 4096, 4096)), Sample(Problem(1, 4096, 4096))]
     assert module.compile_ahead(H200, samples) == len(set(compiled)) == 2
     kernels = {(kernel, arch) for _, kernel, arch in compiled}
@@ -102,7 +103,7 @@ def test_kernels_are_compiled_once_each(monkeypatch):
 
 def test_the_kernels_of_both_shares_are_compiled(monkeypatch):
     compiled = []
-    monkeypatch.setattr(module.compiler, "cubin", lambda *one: compiled.append(one))
+    monkeypatch.setattr(compiler, "cubin", lambda *one: compiled.append(one))
     choices = tuple(choose.choose(H200, None, problem) for problem in (Problem(64, 100, 64), Problem(8, 100, 64)))
     monkeypatch.setattr(cutting, "find", lambda *given: Cut(0, 64, choices, 1.0))
     assert module.compile_ahead(H200, [Sample(Problem(72, 100, 64))]) == 2

@@ -23,16 +23,16 @@ import torch
 from msgspec import structs
 
 from fastsgemm import device, rungs, sgemm
-from fastsgemm.call import dispatch
+from fastsgemm.call.product import plan_of
 from fastsgemm.config import Config
-from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import dense
 from fastsgemm.heuristics import database, database_writing
 from fastsgemm.heuristics.database_entries import Curve
-from fastsgemm.jit import compiler, source
+from fastsgemm.jit import kernel
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.progress import track
+from fastsgemm.request import Request
 
 RUNG = rungs.find("pipelined")
 SEVERAL = 3  # partial accumulators
@@ -58,13 +58,13 @@ def configs(curve: Curve, shared_limit: int) -> list[Config]:
 
 
 def compile_ahead(gpu: device.Gpu, curves: list[Curve]) -> None:
-    texts = set()
+    kernels = set()
     for curve, layout in itertools.product(curves, LAYOUTS):
         for config, problem in itertools.product(configs(curve, gpu.shared_limit), problems(curve, layout)):
-            launch = dispatch.kernel_launch(gpu.arch, RUNG, config, variants.dense_call(problem))
-            texts.add(source.generate(RUNG, config, launch.variant))
+            plan = plan_of(gpu, Request(RUNG, config), dense(problem))
+            kernels.update(launch.kernel for launch in plan.launches)
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda text: compiler.cubin(text, RUNG.kernel, gpu.arch), texts))
+        list(pool.map(lambda spec: kernel.cubin(spec, gpu.arch), kernels))
 
 
 def cost(curve: Curve, layout: str, gpu: device.Gpu, watch: Stopwatch) -> float:

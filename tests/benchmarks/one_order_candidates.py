@@ -27,6 +27,7 @@ from fastsgemm.heuristics import batch_invariant
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar
+from fastsgemm.request import PLAIN, resolve
 from fastsgemm.tuning import first_use
 
 SECONDS = 0.012  # spent on timing each work
@@ -134,9 +135,9 @@ def compile_all(gpu, wanted: list[tuple[Problem, Config | None]]) -> None:
     needed: dict = {}
     bar = Bar(False)
     for problem, config in wanted:
-        rung, config = (None, None) if config is None else rungs.batch_invariant(None, config, "ieee")
-        needed |= preparation._needed(gpu, [problem], (rung, config, "ieee", (False, False)), "", bar)
-    preparation._load(gpu, needed, bar)
+        request = PLAIN if config is None else resolve(config=config, batch_invariant=True)
+        needed |= preparation.kernels_of(gpu, request, [problem], "", bar)
+    preparation.load(gpu, needed, bar)
 
 
 def show(torch, stopwatch, problem: Problem, old: Config, configs: list[Config]) -> None:

@@ -26,6 +26,7 @@ import fastsgemm.torch
 from fastsgemm import device, sgemm
 from fastsgemm.bench import suite
 from fastsgemm.call import ieee, packing
+from fastsgemm.call.plan import When
 from fastsgemm.errors import FastsgemmError
 
 LAYERS = {  # rows, K, columns
@@ -43,10 +44,10 @@ def copying():
     """Let the bias be copied to the output by a launch of its own, for plans made meanwhile."""
     reading = ieee.add_product
 
-    def copy_first(draft, a, b, c, rung, config, extents=(), source=None):
+    def copy_first(draft, shares, a, b, c, source=None):
         if source is not None:
-            packing.add_copy(draft, source, c, extents, "beta")
-        reading(draft, a, b, c, rung, config, extents)
+            packing.add_copy(draft, source, c, When.BETA)
+        reading(draft, shares, a, b, c)
 
     ieee.add_product = copy_first
     try:

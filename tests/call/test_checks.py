@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastsgemm
-from fastsgemm import BlockConfig, sgemm
+from fastsgemm import SkinnyConfig, sgemm
 from fastsgemm.call import checks
 from fastsgemm.errors import (
     ConfigError,
@@ -216,7 +216,8 @@ def test_a_config_of_another_type(C):
 
 def test_a_rung_or_a_config_where_there_is_no_device(C):
     refuses(NoDriverError, "rung=8 warptiled.* needs an NVIDIA GPU", A, B, C=C, rung="warptiled")
-    refuses(NoDriverError, r"config=BlockConfig\(BM=32, BN=32\) asks for", A, B, C=C, config=BlockConfig(32, 32))
+    config = SkinnyConfig(4, 32, 64, TN=4, TK=8)
+    refuses(NoDriverError, r"config=SkinnyConfig\(BM=4, .* asks for", A, B, C=C, config=config)
     refuses(NoDriverError, "batch_invariant=True asks for", A, B, C=C, batch_invariant=True)
 
 

@@ -12,7 +12,7 @@ from python_kernels import PythonKernel, parameters_of
 
 from fastsgemm import SplitOperand, resources, sgemm, split
 from fastsgemm import device as device_module
-from fastsgemm.call import product as module
+from fastsgemm.call import driver
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, VectorizedConfig
 from fastsgemm.errors import (
     ArgumentError,
@@ -30,7 +30,6 @@ from fastsgemm.errors import (
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import kernel
-from fastsgemm.rungs import kernel_name
 
 HOW = {"rung": "fp16x3"}
 LAYOUTS = {
@@ -82,15 +81,15 @@ def gpu(device, monkeypatch):
     device.stream = lambda handle: Stream(handle=handle, gpu=device)
     others = kernel._load
 
-    def load(gpu, key, cubin, name, shared_bytes):
-        if not isinstance(key, tuple) or len(key) != 2 or key[0] == "reduce_parts.cu":
-            return others(gpu, key, cubin, name, shared_bytes)
-        file, constants = key
+    def load(gpu, spec, shared_bytes, code):
+        file = spec.file
+        if "fp16x3" not in file and file not in ("split.cu", "column_maxima.cu"):
+            return others(gpu, spec, shared_bytes, code)
         gpu.files.append(file)
         text = (resources.folder("cuda_src") / file).read_text()
-        run = fp16x3_kernels.make(file, dict(constants))
-        gpu.kernels[key] = PythonKernel(name, run, parameters_of(text, kernel_name(file)))
-        return gpu.kernels[key]
+        run = fp16x3_kernels.make(file, dict(spec.constants))
+        gpu.kernels[spec] = PythonKernel(spec.name, run, parameters_of(text, spec.name))
+        return gpu.kernels[spec]
 
     monkeypatch.setattr("fastsgemm.jit.kernel._load", load)
     return device
@@ -336,9 +335,9 @@ def test_the_split_is_loaded_and_launched_with_the_shared_memory_of_its_tiles(
     loaded, launched = {}, []
     load, launch_config = kernel._load, gpu.launch_config
 
-    def loading(gpu, key, cubin, name, shared_bytes):
-        loaded[key[0]] = dict(key[1])["TILES"] if key[0] == "split.cu" else 0, shared_bytes
-        return load(gpu, key, cubin, name, shared_bytes)
+    def loading(gpu, spec, shared_bytes, code):
+        loaded[spec.file] = dict(spec.constants).get("TILES", 0), shared_bytes
+        return load(gpu, spec, shared_bytes, code)
 
     def configuring(grid, threads, shared_bytes, early):
         launched.append(shared_bytes)
@@ -355,7 +354,7 @@ def test_a_call_seen_before_prepares_nothing_and_takes_one_workspace(gpu, on_dev
     a, b = random(50, 60), random(60, 70)
     first = sgemm(on_device(a), on_device(b), **HOW)
     made = len(gpu.made)
-    monkeypatch.setattr(module, "draft", None)
+    monkeypatch.setattr(driver, "make_plan", None)
     again = sgemm(on_device(a), on_device(b), **HOW)
     np.testing.assert_array_equal(first.values, again.values)
     assert len(gpu.made) == made + 1

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fastsgemm import BlockConfig, SplitOperand, gemm, sgemm  # noqa: E402
-from fastsgemm.call import arrays, product  # noqa: E402
+from fastsgemm.call import arrays, driver  # noqa: E402
 from fastsgemm.call.arrays.torch import _guards, allocator  # noqa: E402
 from fastsgemm.errors import CaptureError, OverlapError  # noqa: E402
 from fastsgemm.tuning import first_use  # noqa: E402
@@ -53,7 +53,7 @@ def guards_of_places(guards):
 def general(gpu, monkeypatch):
     """Return a list to which every call on the general way is added."""
     calls = []
-    monkeypatch.setattr(gemm, "multiply", lambda *given, **more: calls.append(1) or product.multiply(*given, **more))
+    monkeypatch.setattr(gemm, "multiply", lambda *given, **more: calls.append(1) or driver.multiply(*given, **more))
     return calls
 
 

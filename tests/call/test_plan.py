@@ -9,10 +9,21 @@ from cuda.bindings import driver
 from python_kernels import PythonKernel
 
 from fastsgemm import BlockConfig, sgemm
-from fastsgemm.call.plan import Address, Base, Draft, Scalar
+from fastsgemm.call.driver import LoadedPlan
+from fastsgemm.call.plan import Draft, Plan, Scalar, When
 from fastsgemm.errors import DeviceError
+from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.jit.source import KernelSpec
 
 HOW = {"rung": "naive", "config": BlockConfig(32, 32)}
+ADDRESSES = (0x1000, 0x2000, 0x3000, 0, 0, 0)
+
+
+def add(device, draft, name, types, arguments, **more):
+    """Add a launch of a kernel in Python with parameters of these types."""
+    spec = KernelSpec(f"{name}.cu", ())
+    device.kernels[spec] = PythonKernel(name, None, types)
+    draft.add(spec, (1,), 32, arguments, writes=(), **more)
 
 
 def test_a_launch_that_the_driver_refuses_is_an_error_with_its_numbers(device, on_device, random, monkeypatch):
@@ -49,14 +60,14 @@ def test_ctrl_c_while_the_stream_changes_leaves_no_kernel_on_another_one(device)
     launches, streams = [], []
     device.launch_config = lambda *given: launches.append(Launch()) or launches[-1]
     device.launch = lambda config, *given: streams.append(config.hStream) or (0,)
-    draft = Draft(device, 5, 3)
+    draft = Draft(device)
     for name in ("first", "second"):
-        draft.add(PythonKernel(name, None, ""), (1,), 32)
-    plan = draft.plan()
-    plan.launch(device, 7, 0x1000, 0x2000, 0x3000, 1.0, 0.0)
+        add(device, draft, name, "", ())
+    plan = LoadedPlan(device, draft.plan(3), 5)
+    plan.launch(7, ADDRESSES, 1.0, 0.0)
     with pytest.raises(KeyboardInterrupt):
-        plan.launch(device, 9, 0x1000, 0x2000, 0x3000, 1.0, 0.0)
-    plan.launch(device, 7, 0x1000, 0x2000, 0x3000, 1.0, 0.0)
+        plan.launch(9, ADDRESSES, 1.0, 0.0)
+    plan.launch(7, ADDRESSES, 1.0, 0.0)
     assert streams == [7] * 4
 
 
@@ -86,8 +97,8 @@ RANGES = [(0, 8), (-4, 12)]  # bytes of an operand: after its first element and,
 def test_what_is_written_lies_apart_where_no_byte_is_shared(device, source):
     far, at = 400, 40
     for a, b, c in itertools.product(RANGES, RANGES, RANGES):
-        plan = Draft(device, 5, 3, (*a, *b, *c)).plan()
-        with_source = Draft(device, 5, 3, (*a, *b, *c, *source)).plan()
+        plan = LoadedPlan(device, Plan(3, (), ranges=(*a, *b, *c)), 5)
+        with_source = LoadedPlan(device, Plan(3, (), ranges=(*a, *b, *c, *source)), 5)
         for place in range(16, 64, 4):
 
             def shared(low, high, place=place, written=c):
@@ -102,7 +113,7 @@ def test_what_is_written_lies_apart_where_no_byte_is_shared(device, source):
 
 @pytest.mark.parametrize("beta", [0.0, 2.0])
 @pytest.mark.parametrize(("alpha", "K"), [(1.0, 3), (0.0, 3), (1.0, 0)])
-def test_steps_are_launched_where_their_scalar_is_not_zero_and_get_what_they_name(device, alpha, K, beta):
+def test_launches_are_made_where_their_scalar_is_not_zero_and_get_what_they_name(device, alpha, K, beta):
     found = []
 
     def launch(config, kernel, pointers, extra):
@@ -110,15 +121,15 @@ def test_steps_are_launched_where_their_scalar_is_not_zero_and_get_what_they_nam
         return (0,)
 
     device.launch = launch
-    draft = Draft(device, 5, K)
-    sums = draft.reserve(100, "sums")
-    for only_for in ("", "alpha", "beta", "no alpha"):
-        arguments = (Address(Base.A), sums + 8, Scalar.STEPS, Scalar.ALPHA, Scalar.BETA, np.float32(0.5), 1 << 40)
-        draft.add(PythonKernel(only_for, None, "PPifffq"), (1,), 32, *arguments, only_for=only_for)
-    draft.plan().launch(device, 5, 0x1000, 0x2000, 0x3000, alpha, beta)
+    draft = Draft(device)
+    a, sums = (Matrix(address, (1,), (1,)) for address in (Address(Base.A), draft.reserve(100, "sums") + 8))
+    for when in When:
+        arguments = (a, sums, Scalar.STEPS, Scalar.ALPHA, Scalar.BETA, np.float32(0.5), 1 << 40, np.int32(-3), -5)
+        add(device, draft, when.name, "PPifffqiq", arguments, when=when)
+    LoadedPlan(device, draft.plan(K), 5).launch(5, ADDRESSES, alpha, beta)
     reads = bool(alpha and K)
-    wanted = {"", "alpha" if reads else "no alpha"} | ({"beta"} if beta else set())
+    wanted = {"ALWAYS", "READS" if reads else "READS_NOTHING"} | ({"BETA"} if beta else set())
     assert {which for which, _ in found} == wanted
     [memory] = device.made
-    expected = (0x1000, memory.address + 8, K if reads else 0, alpha if reads else 0.0, beta, 0.5, 1 << 40)
+    expected = (0x1000, memory.address + 8, K if reads else 0, alpha if reads else 0.0, beta, 0.5, 1 << 40, -3, -5)
     assert all(arguments == expected for _, arguments in found) and not memory.open

@@ -166,7 +166,7 @@ def test_packing_uses_the_stream_of_the_call(device, on_device, random):
 
 
 def test_the_table_of_problems_starts_again_when_it_is_full(device, on_device, random, monkeypatch):
-    monkeypatch.setattr("fastsgemm.call.product._MOST_PREPARED", 3)
+    monkeypatch.setattr("fastsgemm.call.driver._MOST_LOADED", 3)
     for n in range(1, 8):
         A = random(n, n)
         np.testing.assert_allclose(sgemm(on_device(A), on_device(A), **HOW).values, A @ A, rtol=1e-4, atol=1e-5)

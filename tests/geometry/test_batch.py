@@ -10,12 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsgemm.errors import ShapeError
-from fastsgemm.geometry.batch import ADDRESS_PLACE, DIMENSIONS, Batch, BatchAndSource, Source, Stack, stacks
+from fastsgemm.geometry.batch import ADDRESS_PLACE, DIMENSIONS, Batch, BatchAndSource, merged
 from fastsgemm.geometry.layout import byte_range, row_major
+from fastsgemm.geometry.matrix import Address, Base, Matrix
 
 
 def lying(x):
-    return x.shape, tuple(step // x.itemsize for step in x.strides)
+    return matrix(x.shape, tuple(step // x.itemsize for step in x.strides))
+
+
+def matrix(shape, strides, misalignment=0):
+    return Matrix(Address(Base.A), shape, strides, misalignment)
+
+
+def dense(shape):
+    return matrix(shape, row_major(shape))
 
 
 @st.composite
@@ -46,11 +55,10 @@ def products(draw):
     return A, B, C
 
 
-def seen(x, extents, stack):
-    """Return `x` as a stack of matrices says that it lies."""
-    shape, strides = (*extents, *stack.shape), (*stack.steps, *stack.strides)
-    assert byte_range(shape, strides) == byte_range(*lying(x))
-    return np.lib.stride_tricks.as_strided(x, shape, [x.itemsize * step for step in strides])
+def seen(x, read):
+    """Return `x` as a matrix says that it lies."""
+    assert byte_range(read.shape, read.strides) == byte_range(lying(x).shape, lying(x).strides)
+    return np.lib.stride_tricks.as_strided(x, read.shape, [x.itemsize * step for step in read.strides])
 
 
 @settings(max_examples=100, deadline=None)
@@ -60,10 +68,10 @@ def test_the_products_are_those_of_numpy_matmul(operands):
     for x in (A, B):
         x[...] = np.arange(1, x.size + 1).reshape(x.shape)
     C[...] = 0
-    extents, (a, b, c) = stacks(*map(lying, operands))
-    assert all(extent > 1 for extent in extents)
-    result = seen(C, extents, c)
-    result[...] = seen(A, extents, a) @ seen(B, extents, b)
+    a, b, c = merged(*map(lying, operands))
+    assert all(extent > 1 for extent in c.extents) and a.extents == b.extents == c.extents
+    result = seen(C, c)
+    result[...] = seen(A, a) @ seen(B, b)
     np.testing.assert_array_equal(C, np.matmul(A, B))
 
 
@@ -75,40 +83,37 @@ def test_what_is_read_in_place_of_c_broadcasts(operands, data):
     shape = tuple(1 if data.draw(st.booleans()) else extent for extent in C.shape[C.ndim - kept :])
     source = data.draw(arrays(shape))
     source[...] = np.arange(source.size).reshape(shape)
-    extents, (_, _, c, d) = stacks(*map(lying, operands), lying(source))
-    result = seen(C, extents, c)
-    result[...] = seen(source, extents, d)
+    _, _, c, d = merged(*map(lying, operands), lying(source))
+    result = seen(C, c)
+    result[...] = seen(source, d)
     np.testing.assert_array_equal(C, np.broadcast_to(source, C.shape))
 
 
 @pytest.mark.parametrize("source", [((8,), (1,)), ((8, 1), (1, 1)), ((8, 1), (1, 5)), ((1, 8, 1), (3, 1, 2))])
 def test_a_source_of_one_column_lies_alike_whatever_its_shape_and_the_strides_along_extents_of_1(source):
     result = (8,) if len(source[0]) == 1 else (8, 1)
-    b = ((6,), (1,)) if len(source[0]) == 1 else ((6, 1), (1, 1))
+    b = dense((6,) if len(source[0]) == 1 else (6, 1))
     result = (1, *result) if len(source[0]) == 3 else result
-    _, found = stacks(((*result[:-2], 8, 6), row_major((*result[:-2], 8, 6))), b, (result, row_major(result)), source)
-    assert found[3] == Stack((8, 1), (1, 0))
+    *_, read = merged(dense((*result[:-2], 8, 6)), b, dense(result), matrix(*source))
+    assert read == matrix((8, 1), (1, 0))
 
 
 def test_a_batch_of_dense_matrices_is_one_dimension():
     shapes = (2, 3, 4, 5, 6), (2, 3, 4, 6, 7), (2, 3, 4, 5, 7)
-    extents, found = stacks(*((shape, row_major(shape)) for shape in shapes))
-    assert extents == (24,)
-    assert found == [Stack((5, 6), (6, 1), (30,)), Stack((6, 7), (7, 1), (42,)), Stack((5, 7), (7, 1), (35,))]
+    assert merged(*map(dense, shapes)) == [dense((24, 5, 6)), dense((24, 6, 7)), dense((24, 5, 7))]
 
 
 def test_a_batch_that_shares_b_is_rows_of_one_product():
     shapes = (8, 5, 6), (6, 7), (8, 5, 7)
-    extents, found = stacks(*((shape, row_major(shape)) for shape in shapes))
-    assert extents == () and [each.shape for each in found] == [(40, 6), (6, 7), (40, 7)]
+    assert [each.shape for each in merged(*map(dense, shapes))] == [(40, 6), (6, 7), (40, 7)]
 
 
 def test_dimensions_that_a_launch_has_no_room_for_are_the_smallest_and_come_first():
     shape = (5, 2, 4, 3, 6)  # of a batch, every second element along each dimension, so that none can be merged
     strides = row_major([2 * extent for extent in (*shape, 8, 8)], size=2)
-    extents, found = stacks(*[((*shape, 8, 8), strides)] * 3)
-    assert extents == (2, 3, 5, 4, 6) and len(extents) - DIMENSIONS == 2
-    assert found[0].steps == tuple(strides[d] for d in (1, 3, 0, 2, 4))
+    a, _, c = merged(*[matrix((*shape, 8, 8), strides)] * 3)
+    assert c.extents == (2, 3, 5, 4, 6) and len(c.extents) - DIMENSIONS == 2
+    assert a.steps == tuple(strides[d] for d in (1, 3, 0, 2, 4))
 
 
 def test_the_argument_of_the_kernels_has_the_innermost_dimension_last():
@@ -118,7 +123,7 @@ def test_the_argument_of_the_kernels_has_the_innermost_dimension_last():
 
 def test_the_argument_of_a_kernel_with_a_source():
     batch = Batch((5, 7), (10, 20), (0, 30), (40, 50))
-    packed = BatchAndSource(batch, Source((0, 1), (60, 0)), "S").packed(1 << 40)
+    packed = BatchAndSource(batch, matrix((5, 7, 3, 3), (60, 0, 0, 1))).packed(1 << 40)
     assert packed[:ADDRESS_PLACE] == batch.packed
     assert struct.unpack("Q5q", packed[ADDRESS_PLACE:]) == (1 << 40, 0, 1, 0, 60, 0)
 
@@ -126,15 +131,15 @@ def test_the_argument_of_a_kernel_with_a_source():
 @pytest.mark.parametrize(
     ("source", "width"),
     [
-        (Source((0, 1)), 4),
-        (Source((8, 1), (16, 0)), 4),
-        (Source((-8, 1)), 4),
-        (Source((6, 1)), 1),
-        (Source((8, 1), (6,)), 1),
-        (Source((8, 1), misalignment=8), 1),
-        (Source((1, 0)), 1),
-        (Source((1, 8)), 1),
-        (Source((0, 0)), 1),
+        (matrix((8, 8), (0, 1)), 4),
+        (matrix((2, 2, 8, 8), (16, 0, 8, 1)), 4),
+        (matrix((8, 8), (-8, 1)), 4),
+        (matrix((8, 8), (6, 1)), 1),
+        (matrix((2, 8, 8), (6, 8, 1)), 1),
+        (matrix((8, 8), (8, 1), misalignment=8), 1),
+        (matrix((8, 8), (1, 0)), 1),
+        (matrix((8, 8), (1, 8)), 1),
+        (matrix((8, 8), (0, 0)), 1),
     ],
 )
 def test_a_source_is_read_in_vectors_where_each_is_aligned(source, width):

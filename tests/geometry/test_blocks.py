@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fastsgemm.geometry import variants
-from fastsgemm.geometry.batch import Source
 from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.geometry.variants import Operand
 
 M, N, K = 40, 44, 48
@@ -53,10 +53,9 @@ def test_a_block_of_packed_lines_is_padded_to_whole_vectors(trans):
 @pytest.mark.parametrize("misalignment", [0, 4, 12])
 @pytest.mark.parametrize("first", [(0, 0), FIRST, (4, 8), (0, 9), (3, 0)])
 def test_a_block_of_a_source_begins_at_its_first_element(strides, misalignment, first):
-    whole = Source(strides, (8,), misalignment)
+    whole = Matrix(Address(Base.SOURCE), (2, M, N), (8, *strides), misalignment)
     memory = np.zeros(1 << 13, np.float32)
     view = np.lib.stride_tricks.as_strided(memory[4096:], (M, N), (4 * strides[0], 4 * strides[1]))
     distance = place(memory[4096:], view[first[0] :, first[1] :])
-    assert whole.offset(first) == distance
-    block = whole.block(first)
-    assert (block.strides, block.steps, block.misalignment) == (strides, (8,), (misalignment + distance) % 16)
+    block = whole.block(first, SHAPE)
+    assert block == Matrix(Address(Base.SOURCE, distance), (2, *SHAPE), (8, *strides), (misalignment + distance) % 16)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fastsgemm.config import BlockConfig, PipelinedConfig, SharedTileConfig, SkinnyConfig, SkinnyInOrderConfig
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.batch import Source
 from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.rungs import IEEE, SKINNY_IN_ORDER, find
@@ -236,6 +236,10 @@ def test_parts_are_stored_as_workspace_allows_and_not_as_c_does():
     assert variants.variant_for(rung, dense_call(64, 64, 8, ldc=65), divided, 16).vec_c == 1  # K is a tile: one part
 
 
+def source_of(M, N, strides, misalignment=0):
+    return Matrix(Address(Base.SOURCE), (M, N), strides, misalignment)
+
+
 @pytest.mark.parametrize("rung", [find("pipelined"), find("skinny")], ids=str)
 @pytest.mark.parametrize(
     ("M", "N", "trans_c", "strides", "width"),
@@ -244,7 +248,7 @@ def test_parts_are_stored_as_workspace_allows_and_not_as_c_does():
 def test_a_source_goes_with_c_through_every_swap(rung, M, N, trans_c, strides, width):
     """It is read in vectors along the lines of C in memory."""
     a, b = Operand((M, 16), Stored(False, 16)), Operand((16, N), Stored(False, N))
-    c, source = Operand((M, N), Stored(trans_c, M if trans_c else N)), Source(strides)
+    c, source = Operand((M, N), Stored(trans_c, M if trans_c else N)), source_of(M, N, strides)
     call = variants.call_with_swap_ab(rung, variants.call_for(a, b, c, source=source))
     assert call.source == (source.transposed if call.swap_ab else source)
     whole, divided = tiled(8, 8, 8, 1), tiled(8, 8, 8, 2)
@@ -255,7 +259,7 @@ def test_a_source_goes_with_c_through_every_swap(rung, M, N, trans_c, strides, w
 def test_a_source_is_read_no_wider_than_c_is_stored():
     c = Operand((64, 64), Stored(False, 65))
     a, b = Operand((64, 8), Stored(False, 8)), Operand((8, 64), Stored(False, 64))
-    call = variants.call_for(a, b, c, source=Source((0, 1)))
+    call = variants.call_for(a, b, c, source=source_of(64, 64, (0, 1)))
     assert variants.variant_for(find("pipelined"), call, tiled(8, 8, 8), 16).source == 1
 
 
@@ -267,7 +271,7 @@ def test_a_rung_that_stores_single_elements_has_one_kernel_for_every_alignment_o
             SKINNY_IN_ORDER, variants.call_for(a, b, Operand((1, 64), Stored(False, 64), at), source=source), config, 16
         )
         for at in (0, 4)
-        for source in (Source((0, 1)), Source((0, 1), misalignment=4))
+        for source in (source_of(1, 64, (0, 1)), source_of(1, 64, (0, 1), misalignment=4))
     }
     assert len(found) == 1
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from fastsgemm import device
-from fastsgemm.call import dispatch
+from fastsgemm.heuristics import choose as heuristics
 from fastsgemm.heuristics import cutting, packing
 
 
@@ -30,7 +30,7 @@ def one_chain(config):
 @pytest.fixture
 def undivided(gpu, monkeypatch):
     """A sum is one chain, whatever the database says, so that the bits are those of rung 1."""
-    real = dispatch.choose
+    real = heuristics.choose
 
     def choose(device_info, rung, problem):
         choice = real(device_info, rung, problem)
@@ -42,7 +42,7 @@ def undivided(gpu, monkeypatch):
         selected = real_select(*given, **named)
         return structs.replace(selected, choice=replace(selected.choice, config=one_chain(selected.choice.config)))
 
-    monkeypatch.setattr(dispatch, "choose", choose)
+    monkeypatch.setattr(heuristics, "choose", choose)
     monkeypatch.setattr(packing, "select", select)
     monkeypatch.setattr(cutting, "find", lambda *given: None)  # rung 10 may compute a share
     gpu.forget_problems()

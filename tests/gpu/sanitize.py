@@ -10,14 +10,16 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
+from msgspec import structs
 
 from fastsgemm import Fp16x3Config, PipelinedConfig, SkinnyConfig, device, rungs, split
 from fastsgemm.call.arrays import DeviceArray
-from fastsgemm.call.product import multiply
+from fastsgemm.call.driver import multiply
 from fastsgemm.config import Fp16x3MmaConfig
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
+from fastsgemm.request import resolve
 from fastsgemm.rungs import IEEE
 from fastsgemm.tuning.evaluator import Lent
 
@@ -98,8 +100,10 @@ def wrong(gpu, values, stored, alpha, beta, rung, config=None, presplit=""):
     if beta:
         C.upload(c)  # else it stays uninitialised: initcheck sees whether it is read
     lent = {"A": Lent(A, view_a[1]), "B": Lent(B, view_b[1])}
-    splits = {f"split_{side.lower()}": split(lent[side], side) for side in presplit}
-    multiply(gpu, LEGACY_STREAM, view_a, view_b, C.view, alpha, beta, rung, config, **splits)
+    splits = {side: split(lent[side], side) for side in presplit}
+    request = structs.replace(resolve(rung, config), split=("A" in splits, "B" in splits))
+    addresses = tuple(splits[side].address if side in splits else 0 for side in "AB")
+    multiply(gpu, LEGACY_STREAM, request, (view_a, view_b, C.view), alpha, beta, addresses)
     out = np.empty(c.shape, np.float32)
     C.download(out)
     for array in (A, B, C):

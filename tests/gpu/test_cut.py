@@ -88,8 +88,8 @@ def test_the_shipped_data_cuts_a_product_as_explained(torch, gpu):
     a, b = torch.randn(3000, 3000, device="cuda"), torch.randn(3000, 3000, device="cuda")
     gpu.forget_problems()
     c = sgemm(a, b)
-    (plan,) = gpu.prepared.values()
-    names = [step.kernel.name for step in plan.steps]
+    (loaded,) = gpu.prepared.values()
+    names = [launch.kernel.name for launch in loaded.plan.launches]
     if gpu.name == "NVIDIA H200":
         assert names.count("fastsgemm_pipelined") == 2
     exact = a.double() @ b.double()

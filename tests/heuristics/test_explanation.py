@@ -9,9 +9,10 @@ from fastsgemm.heuristics import choose, cutting, database_writing, fp16x3, pack
 from fastsgemm.heuristics.cutting import Cut
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.heuristics.explanation import Explanation, device_at
-from fastsgemm.jit import kernel
+from fastsgemm.jit.source import helper_spec
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar
+from fastsgemm.request import resolve
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.plan import plan_run
 from fastsgemm.tuning.search_spaces import CLASSIC
@@ -167,10 +168,11 @@ def test_the_device_of_an_architecture_is_the_one_with_curves(evaluator, tuning_
 def test_what_is_explained_is_what_a_call_launches(problem, precision):
     info = device_at("NVIDIA H200")
     found = explain(problem.M, problem.N, problem.K, problem.layout, device="NVIDIA H200", precision=precision)
-    keys = [*preparation._needed(info, [problem], (None, None, precision, (False, False)), "", Bar(False))]
-    configs = [key.config.kernel for key in keys if isinstance(key, kernel.Key)]
-    assert ([found.choice.config.kernel] if found.rung != "fp16x3" else []) == configs
-    assert bool(found.packed and configs) is any(key == "pack" for key in keys)
+    kernels = preparation.kernels_of(info, resolve(precision=precision), [problem], "", Bar(False))
+    [product] = (each for each in kernels if each.file[0].isdigit())
+    assert found.choice.config.compiled.items() <= dict(product.constants).items() or "fp16x3" in product.file
+    assert ("fp16x3" in product.file) is (found.rung == "fp16x3")
+    assert bool(found.packed and found.rung != "fp16x3") is (helper_spec("pack") in kernels)
 
 
 def test_packed_operands_are_named_where_an_ieee_kernel_keeps_the_promise_of_fp16x3(monkeypatch):

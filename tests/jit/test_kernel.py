@@ -18,6 +18,16 @@ from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.search_spaces import PIPELINED
 
 STREAM = 5
+
+
+def get(gpu, rung, config, variant):
+    return kernel.get(gpu, source.rung_spec(rung, config, variant), config.shared_bytes, STREAM)
+
+
+def helper(gpu, name):
+    return kernel.get(gpu, source.helper_spec(name), 0, STREAM)
+
+
 OK = driver.CUresult.CUDA_SUCCESS
 LARGE = VectorizedConfig(128, 128, 64, 4, 4)  # 64 KB of shared memory
 
@@ -65,29 +75,29 @@ def asked(monkeypatch):
 def test_a_kernel_is_loaded_once_for_each_config_and_variant(gpu, asked, rung, monkeypatch):
     values = {"BM": 32, "BN": 32, "BK": 32, "TM": 4, "TN": 1}
     config = rung.config(**{name: value for name, value in values.items() if name in rung.config.declared()})
-    first = kernel.get(gpu, rung, config, Variant(), STREAM)
+    first = get(gpu, rung, config, Variant())
     assert first.name == rung.kernel
-    other = kernel.get(gpu, rung, config, Variant(True), STREAM)
+    other = get(gpu, rung, config, Variant(True))
     assert other is not first
     monkeypatch.setattr(compiler, "cubin", lambda *arguments: pytest.fail("compiled again"))
-    assert kernel.get(gpu, rung, config, Variant(), STREAM) is first
+    assert get(gpu, rung, config, Variant()) is first
     assert [value for _, value, *_ in asked] == [config.shared_bytes for _ in range(2) if config.shared_bytes]
 
 
 def test_rungs_of_one_file_share_their_kernels(gpu, asked):
     config = VectorizedConfig(64, 64, 8, 8, 4)
-    six, seven = (kernel.get(gpu, find(name), config, Variant(), STREAM) for name in ("vectorized", "autotuned"))
+    six, seven = (get(gpu, find(name), config, Variant()) for name in ("vectorized", "autotuned"))
     assert six is seven
 
 
 @pytest.mark.parametrize("name", ["copy_strided", "pack", "reduce_parts"])
 def test_a_kernel_without_constants_is_loaded_once(gpu, name):
-    assert kernel.helper(gpu, name, STREAM).name == f"fastsgemm_{name}"
-    assert kernel.helper(gpu, name, STREAM) is kernel.helper(gpu, name, STREAM)
+    assert helper(gpu, name).name == f"fastsgemm_{name}"
+    assert helper(gpu, name) is helper(gpu, name)
 
 
 def test_different_kernels_are_compiled_side_by_side(gpu, monkeypatch):
-    locks = {name: hash(name) % len(kernel._locks) for name in source.HELPERS}
+    locks = {name: hash(source.helper_spec(name)) % len(kernel._locks) for name in source.HELPERS}
     one, other = next(pair for pair in itertools.combinations(locks, 2) if locks[pair[0]] != locks[pair[1]])
     together, real = threading.Barrier(2), compiler.cubin
 
@@ -97,36 +107,36 @@ def test_different_kernels_are_compiled_side_by_side(gpu, monkeypatch):
 
     monkeypatch.setattr(compiler, "cubin", cubin)
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda name: kernel.helper(gpu, name, STREAM).name, (one, other)))
+        found = list(pool.map(lambda name: helper(gpu, name).name, (one, other)))
     assert found == [f"fastsgemm_{one}", f"fastsgemm_{other}"]
 
 
 def test_divisions_of_k_share_a_kernel(gpu, asked):
     config, rung = PIPELINED.quick[6], find("pipelined")
-    one, four = (kernel.get(gpu, rung, replace(config, SPLIT_K=parts), Variant(), STREAM) for parts in (1, 4))
-    assert one is four is kernel.get(gpu, rung, config.kernel, Variant(), STREAM)
-    assert kernel.get(gpu, rung, config, Variant(guard=True), STREAM) is not one
+    one, four = (get(gpu, rung, replace(config, SPLIT_K=parts), Variant()) for parts in (1, 4))
+    assert one is four is get(gpu, rung, config.kernel, Variant())
+    assert get(gpu, rung, config, Variant(guard=True)) is not one
 
 
 def test_inside_a_capture_nothing_is_compiled_but_what_is_loaded_is_used(gpu, monkeypatch):
-    loaded = kernel.get(gpu, find("naive"), BlockConfig(32, 32), Variant(), STREAM)
+    loaded = get(gpu, find("naive"), BlockConfig(32, 32), Variant())
     monkeypatch.setattr(device, "is_capturing", lambda handle: True)
     monkeypatch.setattr(compiler, "cubin", lambda *arguments: pytest.fail("compiled inside a capture"))
-    assert kernel.get(gpu, find("naive"), BlockConfig(32, 32), Variant(), STREAM) is loaded
-    with pytest.raises(CaptureError, match=r"kernel coalesced is not loaded yet .* call sgemm once"):
-        kernel.get(gpu, find("coalesced"), BlockConfig(32, 32), Variant(), STREAM)
+    assert get(gpu, find("naive"), BlockConfig(32, 32), Variant()) is loaded
+    with pytest.raises(CaptureError, match=r"kernel fastsgemm_coalesced is not loaded yet .* call sgemm once"):
+        get(gpu, find("coalesced"), BlockConfig(32, 32), Variant())
     for name in ("copy_strided", "reduce_parts"):
-        with pytest.raises(CaptureError, match=f"kernel {name} is not loaded yet"):
-            kernel.helper(gpu, name, STREAM)
+        with pytest.raises(CaptureError, match=f"kernel fastsgemm_{name} is not loaded yet"):
+            helper(gpu, name)
 
 
 def test_more_than_48_kb_of_shared_memory_is_asked_for(gpu, asked):
-    kernel.get(gpu, find("blocktile_2d"), LARGE, Variant(), STREAM)
+    get(gpu, find("blocktile_2d"), LARGE, Variant())
     assert asked == [("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 65536, 10, 3)]
 
 
 def test_a_kernel_is_unloaded_when_nothing_refers_to_it(gpu, unloaded):
-    found = kernel.helper(gpu, "copy_strided", STREAM)
+    found = helper(gpu, "copy_strided")
     assert found.function == 100
     gpu.kernels.clear()
     assert unloaded == []
@@ -140,7 +150,7 @@ def test_machine_code_that_the_device_refuses(gpu, monkeypatch):
         driver, "cuLibraryLoadData", lambda *given: (driver.CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU, None)
     )
     with pytest.raises(DeviceError, match=r"loading fastsgemm_copy_strided on a device failed: .*NO_BINARY_FOR_GPU"):
-        kernel.helper(gpu, "copy_strided", STREAM)
+        helper(gpu, "copy_strided")
     assert gpu.kernels == {}
 
 
@@ -148,5 +158,5 @@ def test_a_device_that_refuses_the_shared_memory_is_named(gpu, monkeypatch):
     refused = (driver.CUresult.CUDA_ERROR_INVALID_VALUE,)
     monkeypatch.setattr(driver, "cuKernelSetAttribute", lambda *arguments: refused)
     with pytest.raises(DeviceError, match=r"asking a device for 65536 bytes .*limit 232448.*CUDA_ERROR_INVALID_VALUE"):
-        kernel.get(gpu, find("blocktile_2d"), LARGE, Variant(), STREAM)
+        get(gpu, find("blocktile_2d"), LARGE, Variant())
     assert gpu.kernels == {}

@@ -4,6 +4,7 @@ import itertools
 import re
 from dataclasses import replace
 
+import kernel_texts
 import numpy as np
 import pytest
 from msgspec import structs
@@ -107,17 +108,17 @@ def test_rung_10_has_the_order_of_the_contract_for_a_row_and_for_a_column(name, 
 @pytest.mark.parametrize("what", ["__syncwarp();", "wait_for_copies_but<STAGES - 2>();", "__syncthreads();"])
 def test_no_barrier_and_no_wait_of_rung_10_can_be_left_out(what, monkeypatch):
     """With two warps and three segments, the sums of the first two are overwritten after they were added."""
-    whole = source.generate
     config, A, B = SkinnyInOrderConfig(1, 4, 128, 2, 2), drawn(1, 2052), drawn(2052, 4, seed=6)
-    places = [found.start() for found in re.finditer(re.escape(what), whole(SKINNY_RUNG, config, variants.Variant()))]
+    text = source.generate(SKINNY_RUNG, config, variants.Variant())
+    places = [found.start() for found in re.finditer(re.escape(what), text)]
     assert len(places) == (2 if what == "__syncthreads();" else 1)
     for number in range(len(places)):
 
-        def generate(*how, number=number):
-            parts = whole(*how).split(what)
+        def edit(text, number=number):
+            parts = text.split(what)
             return what.join(parts[: number + 1]) + ";" + what.join(parts[number + 1 :])
 
-        monkeypatch.setattr(source, "generate", generate)
+        kernel_texts.change(monkeypatch, edit)
         with pytest.raises((RaceError, UnwrittenSharedError)):
             sgemm(SKINNY_RUNG, config, A, B)
 

@@ -5,11 +5,12 @@ import re
 
 import numpy as np
 import pytest
+import rung_11
 
 from fastsgemm import resources, rungs, sim
 from fastsgemm.config import Fp16x3Config, PipelinedConfig
 from fastsgemm.jit import source
-from fastsgemm.sim import Machine, Region, fp16x3, nvrtc
+from fastsgemm.sim import Machine, Region, nvrtc
 from fastsgemm.sim.errors import RaceError
 
 WAIT = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
@@ -87,13 +88,13 @@ def sum_of_parts(rung, K, **constants):
 
 
 def split():
-    fp16x3.split([drawn(9, 300), np.asarray(drawn(9, 300), order="F")], Machine("sm_90"), early=True)
+    rung_11.split([drawn(9, 300), np.asarray(drawn(9, 300), order="F")], Machine("sm_90"), times=2)
 
 
 def fp16x3_product():
     A, B, C = drawn(20, 200), drawn(200, 12), drawn(20, 12)
     config = Fp16x3Config(BM=64, BN=16, STAGES=4, SPLIT_K=2)
-    fp16x3.multiply(A, B, 1.0, 1.0, C, config, Machine("sm_90"))
+    rung_11.multiply(A, B, 1.0, 1.0, C, config, Machine("sm_90"))
 
 
 # Those that are launched on sm_90, with what launches them early.

@@ -3,15 +3,17 @@
 import dataclasses
 import re
 
+import kernel_texts
 import numpy as np
 import pytest
+import rung_11
 from msgspec import structs
 
 from fastsgemm import rungs, sim
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.sim import Machine, fp16x3
+from fastsgemm.sim import Machine
 from fastsgemm.sim.errors import (
     BarrierError,
     EndlessWaitError,
@@ -29,6 +31,7 @@ U = 2.0**-24
 MMA = Fp16x3MmaConfig(BM=64, BN=32, WM=32, WN=16, STAGES=3, GROUP_M=2)
 WGMMA = Fp16x3Config(BM=64, BN=16, PROMOTE_STAGES=2, STAGES=4, GROUP_M=2)
 WIDE = Fp16x3Config(BM=128, BN=32, PROMOTE_STAGES=1, STAGES=5, GROUP_M=1)
+PRODUCTS = ("fastsgemm_fp16x3", "fastsgemm_fp16x3_mma")
 KERNELS = {"mma": ("sm_80", MMA), "wgmma": ("sm_90", WGMMA), "wide": ("sm_90", WIDE)}
 
 
@@ -125,7 +128,7 @@ def test_the_split_is_that_of_its_description(name):
     arch, K, sides = SPLITS[name]
     matrices = [hard_operand(lines, K, seed) for seed, (_, lines, _) in enumerate(sides)]
     given = [as_stored(X, order, padding) for X, (order, _, padding) in zip(matrices, sides, strict=True)]
-    results, reports = fp16x3.split(given, Machine(arch))
+    results, reports = rung_11.split(given, Machine(arch))
     finding = 0 if arch == "sm_90" else sum(order == "columns" for order, _, _ in sides)
     assert len(reports) == finding + 1
     assert_split(matrices, results)
@@ -136,7 +139,7 @@ def split_without_clusters(K):
     machine = Machine("sm_80")
     machine.device = structs.replace(machine.device, multiprocessors=1)
     X = hard_operand(100, K)
-    results, reports = fp16x3.split([as_stored(X, "columns", 1)], machine)
+    results, reports = rung_11.split([as_stored(X, "columns", 1)], machine)
     assert reports[-1].grid == 4  # of 32 lines
     assert_split([X], results)
 
@@ -162,16 +165,12 @@ def test_no_wait_of_the_pipeline_can_be_left_out(old, message, monkeypatch):
 
 def without(old, monkeypatch):
     """Leave out the first call in a piece of split.cu's text."""
-    right = fp16x3.source_of
 
-    def patched(file, constants):
-        text = right(file, constants)
-        if file != "split.cu":
-            return text
+    def edit(text):
         assert text.count(old) == 1
         return text.replace(old, old[old.index(";") :])
 
-    monkeypatch.setattr(fp16x3, "source_of", patched)
+    kernel_texts.change(monkeypatch, edit, "split.cu")
 
 
 def problem(M, N, K, seed=0):
@@ -184,7 +183,7 @@ def halves(X):
     pairs, info, _ = split_by_numpy(X)
     left_out_at = np.zeros((len(X), 4), np.int32)
     pairs = np.ascontiguousarray(pairs.astype(np.uint16))
-    return fp16x3.SplitOperand(pairs, info.astype(np.int32), left_out_at, X.shape[1])
+    return rung_11.Pairs(pairs, info.astype(np.int32), left_out_at, X.shape[1])
 
 
 def worst(found, A, B, alpha, beta, C):
@@ -204,7 +203,7 @@ def test_products_are_within_the_bound(kernel, swap_ab, parts, beta):
     A, B, C = problem(M, N, K)
     found = C if beta else np.full_like(C, np.nan)
     old = C.copy()
-    exceptions, _ = fp16x3.product(halves(A), halves(B.T), 0.7, beta, found, config, Machine(arch), swap_ab)
+    exceptions = rung_11.product(halves(A), halves(B.T), 0.7, beta, found, config, Machine(arch), swap_ab)
     assert worst(found, A, B, np.float32(0.7), beta, old) < 6
     assert not exceptions.any()
 
@@ -214,7 +213,7 @@ def test_tiles_with_exceptions_are_noted_and_dense_lines_left_alone():
     A[3, 7] = np.inf
     A[70, 5] = 1e-20
     old = C.copy()
-    exceptions, _ = fp16x3.product(halves(A), halves(B.T), 1.0, 1.0, C, WGMMA, Machine("sm_90"))
+    exceptions = rung_11.product(halves(A), halves(B.T), 1.0, 1.0, C, WGMMA, Machine("sm_90"))
     np.testing.assert_array_equal(exceptions, [1] * 6)
     np.testing.assert_array_equal(C[3], old[3])
     kept = np.arange(100) != 3
@@ -229,7 +228,7 @@ def test_the_whole_product_with_every_exception():
     with np.errstate(invalid="ignore"):
         exact = 0.5 * (A.astype(np.float64) @ B.astype(np.float64)) - 2.0 * C
     old = C.copy()
-    fp16x3.multiply(A, B, 0.5, -2.0, C, WGMMA, Machine("sm_90"))
+    rung_11.multiply(A, B, 0.5, -2.0, C, WGMMA, Machine("sm_90"))
     finite = np.isfinite(exact)
     np.testing.assert_array_equal(C[~finite], exact[~finite])
     rows, columns = np.arange(70) != 66, np.arange(40) != 39
@@ -263,14 +262,14 @@ def test_a_source_is_read_in_place_of_c(kernel, swap_ab, parts, lying):
     source = SOURCES[lying](C)
     before, D = source.copy(), np.full_like(C, np.nan)
     old = np.broadcast_to(source, C.shape)
-    fp16x3.multiply(A, B, 0.7, -1.5, D, config.replace(SPLIT_K=parts), Machine(arch), swap_ab, old)
+    rung_11.multiply(A, B, 0.7, -1.5, D, config.replace(SPLIT_K=parts), Machine(arch), swap_ab, old)
     assert worst(D, A, B, np.float32(0.7), -1.5, old) < 6
     np.testing.assert_array_equal(source, before)
 
 
 def test_a_source_that_beta_is_zero_for_is_not_read():
     A, B, C = problem_with_exceptions()
-    fp16x3.multiply(A, B, 0.7, 0.0, C, WGMMA, Machine("sm_90"), source=np.full_like(C, np.nan))
+    rung_11.multiply(A, B, 0.7, 0.0, C, WGMMA, Machine("sm_90"), source=np.full_like(C, np.nan))
     assert worst(C, A, B, np.float32(0.7), 0, 0 * C) < 6
 
 
@@ -280,14 +279,11 @@ def test_a_source_that_beta_is_zero_for_is_not_read():
     ("old", "new"), [("source_row, source_column)", "source_column, source_row)"), ("<SOURCE", "<0")]
 )
 def test_every_kernel_that_stores_c_needs_the_source(file, old, new, monkeypatch):
-    right = fp16x3.source_of
+    def edit(text):
+        assert len(re.findall(re.escape("OldValues") + ".*" + re.escape(old), text)) >= 1
+        return re.sub("(OldValues.*)" + re.escape(old), r"\1" + new, text)
 
-    def patched(name, constants):
-        text = right(name, constants)
-        assert name != file or len(re.findall(re.escape("OldValues") + ".*" + re.escape(old), text)) >= 1
-        return re.sub("(OldValues.*)" + re.escape(old), r"\1" + new, text) if name == file else text
-
-    monkeypatch.setattr(fp16x3, "source_of", patched)
+    kernel_texts.change(monkeypatch, edit, file)
     with pytest.raises((AssertionError, KernelFault)):
         test_a_source_is_read_in_place_of_c("wgmma", False, 1 + (file == "reduce_fp16x3.cu"), "row")
 
@@ -301,11 +297,11 @@ def test_alpha_does_not_overflow_a_part_of_a_sum(parts):
     A[1, 5], A[1, 6], B[6, 1] = 1e-20, 1, 1  # times zeros
     config = WGMMA.replace(SPLIT_K=parts)
     found = C.copy()
-    fp16x3.multiply(A, B, 2.0**30, 0.0, found, config, Machine("sm_90"))
+    rung_11.multiply(A, B, 2.0**30, 0.0, found, config, Machine("sm_90"))
     exact = 2.0**30 * (A.astype(np.float64) @ B)
     assert np.isfinite(exact).all() and worst(found[:1, :1], A[:1], B[:, :1], 2.0**30, 0, C[:1, :1]) < 6
     np.testing.assert_array_equal(found[1], [0, 2.0**30, 0])
-    fp16x3.multiply(A[1:], B[:, 1:2], np.inf, 0.0, found[1:, 1:2], config, Machine("sm_90"))
+    rung_11.multiply(A[1:], B[:, 1:2], np.inf, 0.0, found[1:, 1:2], config, Machine("sm_90"))
     assert found[1, 1] == np.inf
 
 
@@ -318,7 +314,7 @@ def test_sgemm_takes_every_layout(arch, order, layout):
     a, b = (np.asarray(x, order="CF"[letter == "T"]) for x, letter in zip((A, B), layout, strict=True))
     found = np.asarray(C, order=order).copy(order="K")
     out, report = sim.sgemm(rungs.find("fp16x3"), None, a, b, 1.5, -0.5, found, Machine(arch))
-    assert out is found and report.kernel in fp16x3.PRODUCTS
+    assert out is found and report.kernel in PRODUCTS
     assert worst(found, A, B, 1.5, -0.5, C) < 6
 
 
@@ -338,20 +334,20 @@ def test_precision_leaves_what_is_small_or_empty_to_an_ieee_kernel(K, alpha):
     A, B, C = problem(5, 6, K)
     expected = np.float32(alpha) * (A @ B) + C
     out, report = sim.sgemm(None, None, A, B, alpha, 1.0, C, Machine("sm_90"), precision="fp16x3")
-    assert report.kernel not in fp16x3.PRODUCTS
+    assert report.kernel not in PRODUCTS
     np.testing.assert_allclose(out, expected, rtol=1e-5)
 
 
-def launch(kernel, old, new, missing=0, K=320):
+def launch(monkeypatch, kernel, old, new, missing=0):
     """Run a product with a piece of the kernel's text replaced; return the largest error in u |A| |B|.
 
     `missing` lines of each operand are missing from a whole tile.
     """
     arch, config = KERNELS[kernel]
-    text = fp16x3.source_of(geometry.file_of(config), {**config.compiled, "TRANS_C": 0, "VEC_C": 4})
-    assert old in text
-    A, B, C = problem(config.BM - missing, config.BN - missing, K)
-    fp16x3.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch), text=text.replace(old, new))
+    assert old in rung_11.source_of(geometry.file_of(config), config.compiled)
+    kernel_texts.change(monkeypatch, lambda text: text.replace(old, new))
+    A, B, C = problem(config.BM - missing, config.BN - missing, 320)
+    rung_11.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch))
     return worst(C, A, B, 1.0, 0.0, C)
 
 
@@ -384,10 +380,10 @@ LEFT_OUT = {
 
 @pytest.mark.sampled(every=2)  # which meets every kind of error
 @pytest.mark.parametrize("what", LEFT_OUT)
-def test_what_must_not_be_left_out(what):
+def test_what_must_not_be_left_out(what, monkeypatch):
     kernel, old, new, error, message = LEFT_OUT[what]
     with pytest.raises(error, match=message):
-        launch(kernel, old, new)
+        launch(monkeypatch, kernel, old, new)
 
 
 @pytest.mark.parametrize("kernel", ["mma", "wgmma"])
@@ -395,7 +391,7 @@ def test_pairs_that_are_not_swizzled_are_seen(kernel):
     arch, config = KERNELS[kernel]
     A, B, C = problem(64, 32, 64)
     a, b = (dataclasses.replace(split, pairs=swizzled(split.pairs)) for split in (halves(A), halves(B.T)))
-    fp16x3.product(a, b, 1.0, 0.0, C, config, Machine(arch))
+    rung_11.product(a, b, 1.0, 0.0, C, config, Machine(arch))
     assert worst(C, A, B, 1.0, 0.0, C) > 1000
 
 
@@ -412,29 +408,29 @@ WRONG_COPIES = {
 
 
 @pytest.mark.parametrize("what", WRONG_COPIES)
-def test_wrong_bulk_copies_are_seen(what):
+def test_wrong_bulk_copies_are_seen(what, monkeypatch):
     old, new, error, message = WRONG_COPIES[what]
     with pytest.raises(error, match=message):
-        launch("wgmma", old, new, missing=3)
+        launch(monkeypatch, "wgmma", old, new, missing=3)
 
 
-def test_a_line_that_is_not_copied_is_seen():
+def test_a_line_that_is_not_copied_is_seen(monkeypatch):
     """What no copy wrote is NaN to a product. So lines past the end, which are not copied either, reach no element."""
-    assert np.isnan(launch("wgmma", BYTES, BYTES.replace("* 128", "* 128 - 128")))
+    assert np.isnan(launch(monkeypatch, "wgmma", BYTES, BYTES.replace("* 128", "* 128 - 128")))
 
 
 @pytest.mark.parametrize("before", [1, 2])
-def test_an_operand_that_was_split_before_is_prefetched(before):
+def test_an_operand_that_was_split_before_is_prefetched(before, monkeypatch):
     """Before the launch before has ended. A line too many, past the end of the operand, shows that it is."""
     arch, config = KERNELS["wgmma"]
     A, B, C = problem(61, 13, 64)
-    constants = {**config.compiled, "TRANS_C": 0, "VEC_C": 1, "SPLIT_BEFORE": before}
-    text = fp16x3.source_of(geometry.file_of(config), constants)
-    fp16x3.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch), text=text)
+    monkeypatch.setattr(geometry.Tiling, "split_before", lambda tiling, given: before)
+    rung_11.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch))
     assert worst(C, A, B, 1.0, 0.0, C) < 6
-    text = text.replace("prefetch(lines.from, lines.bytes)", "prefetch(lines.from, lines.bytes + 128)")
-    with pytest.raises(GlobalAccessError, match=f"pairs_{'ab'[before - 1]}.*which belongs to no operand.*prefetch"):
-        fp16x3.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch), text=text)
+    wrong = ("prefetch(lines.from, lines.bytes)", "prefetch(lines.from, lines.bytes + 128)")
+    kernel_texts.change(monkeypatch, lambda text: text.replace(*wrong))
+    with pytest.raises(GlobalAccessError, match=f"pairs of {'AB'[before - 1]}.*which belongs to no operand.*prefetch"):
+        rung_11.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch))
 
 
 def test_zeros_fill_up_the_blocks_of_a_promotion():
@@ -442,7 +438,7 @@ def test_zeros_fill_up_the_blocks_of_a_promotion():
     A, B, C = problem(64, 16, 80)
     a, b = halves(A), halves(B.T)
     a.pairs[-1] = 0x7FFF
-    fp16x3.product(a, b, 1.0, 0.0, C, config, Machine(arch))
+    rung_11.product(a, b, 1.0, 0.0, C, config, Machine(arch))
     assert np.isnan(C).all()
 
 
@@ -453,4 +449,4 @@ def test_zeros_fill_up_the_blocks_of_a_promotion():
 def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):
     without(old, monkeypatch)
     with pytest.raises(RaceError, match=match):
-        fp16x3.split([as_stored(hard_operand(9, 600), "columns", 0)], Machine("sm_90"))
+        rung_11.split([as_stored(hard_operand(9, 600), "columns", 0)], Machine("sm_90"))

@@ -7,6 +7,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+import kernel_texts
 import numpy as np
 import pytest
 
@@ -215,16 +216,15 @@ def test_the_callers_mistakes(configs):
 def test_no_barrier_of_a_rung_can_be_left_out(name, configs, monkeypatch):
     """Every __syncthreads() is there for a reason that the simulated device sees. Rung 9's: test_pipelined.py."""
     A, B, _ = _problem(32, 32, 2 * configs[name].BK + 3)
-    whole = source.generate
-    count = whole(rungs.find(name), configs[name], variants.Variant()).count("__syncthreads();")
+    count = source.generate(rungs.find(name), configs[name], variants.Variant()).count("__syncthreads();")
     assert count >= 3
     for left_out in range(count):
 
-        def generate(*args, left_out=left_out):
-            parts = whole(*args).split("__syncthreads();")
+        def edit(text, left_out=left_out):
+            parts = text.split("__syncthreads();")
             return "__syncthreads();".join(parts[: left_out + 1]) + "__syncthreads();".join(parts[left_out + 1 :])
 
-        monkeypatch.setattr(source, "generate", generate)
+        kernel_texts.change(monkeypatch, edit)
         with pytest.raises((RaceError, UnwrittenSharedError)):
             sgemm(rungs.find(name), configs[name], A, B)
 
@@ -232,15 +232,13 @@ def test_no_barrier_of_a_rung_can_be_left_out(name, configs, monkeypatch):
 @pytest.fixture
 def broken(monkeypatch):
     """Return a function that replaces a piece of every source, which must be there."""
-    whole = source.generate
 
     def breaks(before, after):
-        def generate(*how):
-            text = whole(*how)
+        def edit(text):
             assert before in text
             return text.replace(before, after)
 
-        monkeypatch.setattr(source, "generate", generate)
+        kernel_texts.change(monkeypatch, edit)
 
     return breaks
 

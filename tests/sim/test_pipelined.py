@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import re
 
+import kernel_texts
 import numpy as np
 import pytest
 
@@ -467,7 +468,6 @@ def test_nor_with_three_stages(what, fragments, monkeypatch):
 
 def left_out(config, pattern, instead, count, numbers, monkeypatch):
     """Replace those of these numbers in turn, of `count` in the source, and see that it matters."""
-    whole = source.generate
 
     def races(tiles, peel):
         monkeypatch.setattr(database, "fitted", lambda arch: Fitted(peeled_tiles=tiles if peel else 0))
@@ -478,15 +478,14 @@ def left_out(config, pattern, instead, count, numbers, monkeypatch):
             return True
         return False
 
-    assert len(re.findall(pattern, whole(RUNG, config, variants.Variant()))) == count
+    assert len(re.findall(pattern, source.generate(RUNG, config, variants.Variant()))) == count
     for number in numbers:
 
-        def generate(*how, number=number):
-            text = whole(*how)
+        def edit(text, number=number):
             found = list(re.finditer(pattern, text))[number]
             return text[: found.start()] + instead + text[found.end() :]
 
-        monkeypatch.setattr(source, "generate", generate)
+        kernel_texts.change(monkeypatch, edit)
         # The end of K comes first, or last, after a tile in one stage or another.
         assert races(2, True) or any(races(tiles, False) for tiles in (2, 3, 4)), number
-    monkeypatch.setattr(source, "generate", whole)
+    kernel_texts.restore(monkeypatch)

@@ -2,13 +2,13 @@
 
 import itertools
 
+import kernel_texts
 import numpy as np
 import pytest
 
 import fastsgemm
 from fastsgemm import PipelinedConfig, SkinnyConfig, rungs
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, SkinnyInOrderConfig
-from fastsgemm.jit import source
 from fastsgemm.sim import Machine, sgemm
 from fastsgemm.sim.errors import GlobalAccessError
 
@@ -172,14 +172,11 @@ def test_host_arrays_launch_one_kernel_that_reads_the_source(on_sim, monkeypatch
 )
 @pytest.mark.parametrize("how", ["pipelined", "skinny"])
 def test_every_stride_of_the_source_matters(how, broken, after, monkeypatch):
-    whole = source.generate
-
-    def generate(*given):
-        text = whole(*given)
+    def edit(text):
         assert broken in text
         return text.replace(broken, after)
 
-    monkeypatch.setattr(source, "generate", generate)
+    kernel_texts.change(monkeypatch, edit)
     M, N, _ = LARGE
     batch = (2,) if "batch_offset" in broken else ()
     try:

@@ -18,7 +18,7 @@ from fastsgemm.errors import DeviceMemoryError, TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import choose, database, probes
-from fastsgemm.jit import cache, kernel
+from fastsgemm.jit import cache, kernel, source
 from fastsgemm.measure import cublas
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.tuning import evaluator, search_spaces, tuner
@@ -133,7 +133,8 @@ def checked_problem(python_evaluator, monkeypatch):
     """Return a function that returns the problem on which a job is checked."""
     seen = []
 
-    def multiply(gpu, handle, a, b, c, alpha, beta, rung, config):
+    def multiply(gpu, handle, request, operands, alpha, beta):
+        a, b, _ = operands
         (M, K), (_, N) = a[1][0], b[1][0]
         seen.append(Problem(M, N, K, "".join("N" if view[1][1][1] == 1 else "T" for view in (a, b))))
 
@@ -307,7 +308,8 @@ def matrix_at(pointer, rows, columns, leading):
 
 
 def replace_kernel(gpu, job, function):
-    gpu.kernels[kernel.key(job.rung, job.config, job.variant)] = PythonKernel("replaced", function, "iiifPqPqfPqb")
+    spec = source.rung_spec(job.rung, job.config, job.variant)
+    gpu.kernels[spec] = PythonKernel("replaced", function, "iiifPqPqfPqb")
 
 
 def refusing(*arguments):
@@ -414,7 +416,7 @@ def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_and_loaded_
     for _ in range(2):
         python_evaluator.check(job)
         assert device_info.compiled == ["warptiled"]
-    assert [*device_info.kernels] == [kernel.key(WARP, job.config, job.variant)]
+    assert [*device_info.kernels] == [source.rung_spec(WARP, job.config, job.variant)]
 
 
 @pytest.fixture
@@ -481,8 +483,9 @@ def test_good_kernels_pass(real, problem):
 def test_a_wrong_kernel_is_found_out(real, monkeypatch):
     job = job_of("sm_90", WARP, GOOD, Problem(512, 512, 512))
     other = Variant(True, False, *([job.variant.vec_a] * 3))  # the same geometry, but A is read as if column-major
-    wrong = kernel.get(real.gpu, WARP, GOOD, other, LEGACY_STREAM)
-    monkeypatch.setitem(real.gpu.kernels, kernel.key(WARP, GOOD, job.variant), wrong)
+    spec = source.rung_spec(WARP, GOOD, other)
+    wrong = kernel.get(real.gpu, spec, GOOD.shared_bytes, LEGACY_STREAM)
+    monkeypatch.setitem(real.gpu.kernels, source.rung_spec(WARP, GOOD, job.variant), wrong)
     assert "wrong result" in real.check(job)
 
 

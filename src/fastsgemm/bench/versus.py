@@ -11,13 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastsgemm.bench.problem_sets import Sample, size_class
-from fastsgemm.call import dispatch
+from fastsgemm.call.product import plan_of
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.gemm import sgemm
-from fastsgemm.geometry import variants
 from fastsgemm.heuristics import selection
-from fastsgemm.jit import compiler, source
-from fastsgemm.rungs import kernel_name
+from fastsgemm.jit import kernel
+from fastsgemm.request import PLAIN
 
 _CHECKED_ROWS = 2048  # of each C that are compared, at most
 _UNIT = 2.0**-24  # float32's unit roundoff
@@ -131,15 +130,6 @@ def standard_error(times: Sequence[float]) -> float:
 
 def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     """Compile the kernels of `samples` into the cache on all cores, and return their number."""
-    wanted = set()
-    for sample in samples:
-        a, b, c = sample.described
-        for share in dispatch.choose_shares(gpu, None, None, a, b, c, extents=sample.extents):
-            call = variants.call_for(*share.operands(c), extents=sample.extents)
-            launch = dispatch.kernel_launch(gpu.arch, share.rung, share.config, call)
-            wanted.add((source.generate(share.rung, share.config, launch.variant), share.rung.kernel))
-            if share.a.padded or share.b.padded:
-                wanted.add((source.helper("pack"), kernel_name("pack")))
+    wanted = {launch.kernel for sample in samples for launch in plan_of(gpu, PLAIN, sample.operands).launches}
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
-        done = list(pool.map(lambda one: compiler.cubin(one[0], one[1], gpu.arch), wanted))
-    return len(done)
+        return len(list(pool.map(lambda one: kernel.cubin(one, gpu.arch), wanted)))

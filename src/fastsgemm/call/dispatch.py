@@ -1,137 +1,24 @@
-"""From the operands' layout to one kernel launch: the config, the variant, the grid and the kernel's arguments.
-
-Nothing here needs a GPU. A real device and the simulated device launch what this module returns.
-"""
+"""How a product is computed: the one place where the heuristics are asked."""
 
 from __future__ import annotations
 
-from typing import Any
+from math import prod
 
-import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from fastsgemm import rungs
-from fastsgemm.config import Config, PipelinedConfig
+from fastsgemm.config import Config
 from fastsgemm.device import DeviceTraits
-from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, BatchAndSource, Source
-from fastsgemm.geometry.layout import ITEM, Pair, row_major
-from fastsgemm.geometry.variants import Call, Operand, Variant
-from fastsgemm.heuristics import batch_invariant, database, packing, selection
-from fastsgemm.heuristics.choose import choose
-from fastsgemm.jit.source import HELPERS
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.batch import DIMENSIONS
+from fastsgemm.geometry.fp16x3 import TileConfig
+from fastsgemm.geometry.layout import Pair
+from fastsgemm.geometry.variants import Operand
+from fastsgemm.heuristics import batch_invariant, fp16x3, packing, selection
+from fastsgemm.heuristics import choose as ieee
+from fastsgemm.problem import Problem
+from fastsgemm.request import PLAIN, Request
 from fastsgemm.rungs import Rung
-
-_PACK = HELPERS["pack"]
-_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
-
-
-class KernelLaunch(Struct, frozen=True):
-    """One product as its kernel takes it, without the addresses, alpha and beta.
-
-    Attributes
-    ----------
-    rung : Rung
-    config : Config
-    variant : Variant
-    swap_ab : bool
-        The kernel computes C^T = B^T A^T, so its A is the caller's B.
-    grid : tuple of int
-        Blocks: along x those of one product, along y and z, where there are several, the products.
-    parts : numpy.int32
-        Number of parts of K; 1 means that K is not split.
-    M, N, K : numpy.int32
-        The kernel's problem: M and N are exchanged if `swap_ab` is true.
-    lda, ldb, ldc : int
-        Leading dimensions in elements, in the kernel's order.
-    chunk : numpy.int32
-        Steps of k in each part; the last may have fewer.
-    parts_apart : int
-        Elements between the partial sums of two neighbouring parts.
-    chain : tuple of numpy.int32
-        Steps of k in each chain of FMAs, on a rung that can add several up, else nothing.
-    strides_c : (int, int)
-        Elements from one row of C to the next, and from one column to the next, in the kernel's order.
-    batch : Batch
-        In the kernel's order.
-    source : Source or None
-        In the kernel's order: what beta multiplies, if that is not C.
-    """
-
-    rung: Rung
-    config: Config
-    variant: Variant
-    swap_ab: bool
-    grid: tuple[int, ...]
-    parts: np.int32
-    M: np.int32
-    N: np.int32
-    K: np.int32
-    lda: int
-    ldb: int
-    ldc: int
-    chunk: np.int32
-    parts_apart: int
-    chain: tuple[np.int32, ...]
-    strides_c: tuple[int, int]
-    batch: Batch = ONE_PRODUCT
-    source: Source | None = None
-
-    def arguments(self, a: Any, b: Any, c: Any, K: Any, alpha: Any, beta: Any, source: Any = None) -> tuple[Any, ...]:
-        """Return the kernel's arguments.
-
-        Parameters
-        ----------
-        a, b, c : object
-            What stands for the caller's A, B and C: addresses of a later call or, simulated, names.
-        K, alpha, beta : object
-            As `fastsgemm.geometry.grid.steps` has them, or what stands for them.
-        source : object
-            What stands for the source, where there is one.
-        """
-        if self.swap_ab:
-            a, b = b, a
-        given = (self.M, self.N, K, alpha, a, self.lda, b, self.ldb, beta, c, self.ldc)
-        parts = (self.chunk, self.parts_apart, *self.chain) if self.rung.splits else ()
-        return (*given, *parts, self._last(self.batch, source))
-
-    @property
-    def reduction(self) -> str:
-        """The kernel that adds the partial sums up."""
-        return "reduce_segments" if self.config.segment else "reduce_parts"
-
-    @property
-    def reduction_constants(self) -> dict[str, int]:
-        """Its constants that are not those of `fastsgemm.jit.source.HELPERS`."""
-        return {} if self.source is None else {"SOURCE": 1}
-
-    def partial_arguments(self, a: Any, b: Any, workspace: Any, K: Any) -> tuple[Any, ...]:
-        """Return the same for a product whose partial sums go to `workspace`; alpha and beta are applied later."""
-        if self.swap_ab:
-            a, b = b, a
-        batch = replace(self.batch, c=self._sums_apart)
-        return (
-            self.M, self.N, K, _ONE, a, self.lda, b, self.ldb, _ZERO, workspace, int(self.N),
-            self.chunk, self.parts_apart, *self.chain, batch,
-        )  # fmt: skip
-
-    def reduction_arguments(self, workspace: Any, c: Any, alpha: Any, beta: Any, source: Any = None) -> tuple[Any, ...]:
-        """Return the arguments of `reduction`, which adds the partial sums up and applies alpha and beta."""
-        last = self._last(replace(self.batch, a=self._sums_apart), source)
-        return (self.M, self.N, self.parts, workspace, self.parts_apart, alpha, beta, c, *self.strides_c, last)
-
-    def _last(self, batch: Batch, source: Any) -> Batch | BatchAndSource:
-        return batch if self.source is None else BatchAndSource(batch, self.source, source)
-
-    @property
-    def partial_sums(self) -> int:
-        """The number of partial sums of all products."""
-        return int(self.parts) * self.parts_apart * self.batch.count
-
-    @property
-    def _sums_apart(self) -> tuple[int, ...]:
-        return row_major(self.batch.extents, size=int(self.parts) * self.parts_apart)
 
 
 class Share(Struct, frozen=True):
@@ -165,6 +52,63 @@ class Share(Struct, frozen=True):
         return variants.share(self.a, self.b, c, self.rows, self.columns)
 
 
+class Choice(Struct, frozen=True):
+    """How a product is computed.
+
+    Attributes
+    ----------
+    shares : tuple of Share
+        By IEEE kernels, in the order in which they are launched; none for rung 11.
+    tile : Fp16x3Config, Fp16x3MmaConfig or None
+        By rung 11, with this config.
+    trans_c : bool
+        Whether rung 11 computes the transposed product; for a column-major C, that of C^T = B^T A^T.
+    """
+
+    shares: tuple[Share, ...] = ()
+    tile: TileConfig | None = None
+    trans_c: bool = False
+
+
+def choose(
+    device: DeviceTraits, request: Request, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()
+) -> Choice:
+    """Return how a product is computed: as the caller asks, else as is known or predicted to be quickest.
+
+    Parameters
+    ----------
+    device : DeviceTraits
+    request : Request
+    a, b, c : Operand
+        As a kernel reads them, with their steps along the extents of one launch: the last three.
+    extents : tuple of int
+        Of a batch.
+    """
+    if request.tensor_cores:
+        choice = _choose_fp16x3(device, request, a, b, c, prod(extents))
+        if choice is not None:
+            return choice
+        request = PLAIN
+    shares = choose_shares(device, request.rung, request.config, a, b, c, extents=extents[-DIMENSIONS:])
+    return Choice(shares)
+
+
+def _choose_fp16x3(
+    device: DeviceTraits, request: Request, a: Operand, b: Operand, c: Operand, count: int
+) -> Choice | None:
+    """Return the choice of rung 11, or None where an IEEE kernel is quicker."""
+    layout = "".join("NT"[each.how.trans] for each in (a, b))
+    problem = Problem(c.shape[0], c.shape[1], a.shape[1], layout, count)
+    not_split = (not request.split[0], not request.split[1])
+    if c.how.trans:
+        problem, not_split = problem.transposed, not_split[::-1]
+    if request.config is not None:
+        config: TileConfig = request.config  # type: ignore[assignment]  # `fp16x3.check_config` saw to it
+        return Choice((), config, fp16x3.orientation(device, problem, config))
+    chosen = fp16x3.choose(device, problem, not_split, forced=request.rung is not None)
+    return None if chosen.config is None else Choice((), chosen.config, chosen.trans_c)
+
+
 def choose_shares(
     device: DeviceTraits,
     rung: Rung | None,
@@ -175,7 +119,7 @@ def choose_shares(
     *,
     extents: tuple[int, ...] = (),
 ) -> tuple[Share, ...]:
-    """Return how a product is computed: by the caller's rung and config where both are given, else as is predicted.
+    """Return how a product is computed by IEEE kernels: by a rung and config that are given, else as is predicted.
 
     Operands are packed, and C is cut, only if neither is given. The shares are in the order in which they are launched.
     `extents` are those of a batch.
@@ -187,7 +131,7 @@ def choose_shares(
             if rung in (*rungs.IN_ORDER, rungs.PIPELINED_IN_ORDER):
                 choice = batch_invariant.choose(device, problem, rung)
             else:
-                choice = choose(device, rung, problem)
+                choice = ieee.choose(device, rung, problem)
             rung, config = choice.rung, choice.config
         config = rungs.in_order(config, a.shape[1]) if rung in rungs.IN_ORDER else config
         return (Share(rung, config, a, b, *whole),)
@@ -202,101 +146,3 @@ def choose_shares(
         )
     ]
     return tuple(reversed(shares) if selected.cut.second_first else shares)
-
-
-class PackLaunch(Struct, frozen=True):
-    """How ``pack`` is launched for one operand.
-
-    Attributes
-    ----------
-    blocks, threads : int
-    size : int
-        Of the packed operand, in bytes.
-    lines, length : numpy.int32
-        Of the packed operand, in elements.
-    from_line, from_step : int
-        Elements from one line to the next in the operand as it lies, and from one element of a line to the next.
-    to_line : int
-        Elements from one packed line to the next.
-    """
-
-    blocks: int
-    threads: int
-    size: int
-    lines: np.int32
-    length: np.int32
-    from_line: int
-    from_step: int
-    to_line: int
-
-    def arguments(self, source: Any, target: Any) -> tuple[Any, ...]:
-        """Return the kernel's arguments, given what stands for the addresses."""
-        return (self.lines, self.length, source, self.from_line, self.from_step, target, self.to_line)
-
-
-def pack_launch(operand: Operand, packed: Operand) -> PackLaunch:
-    """Return how an operand is packed.
-
-    Parameters
-    ----------
-    operand : Operand
-        As it lies.
-    packed : Operand
-        What `Operand.packed` returned.
-    """
-    lines, length = operand.shape[::-1] if packed.how.trans else operand.shape
-    along = operand.how.trans == packed.how.trans  # the lines run as in the operand
-    tile = _PACK["TILE"]
-    return PackLaunch(
-        -(-lines // tile) * -(-length // tile),
-        _PACK["THREADS"],
-        ITEM * lines * packed.how.ld,
-        np.int32(lines),
-        np.int32(length),
-        operand.how.ld if along else 1,
-        1 if along else operand.how.ld,
-        packed.how.ld,
-    )
-
-
-def kernel_launch(arch: str, rung: Rung, config: Config, call: Call) -> KernelLaunch:
-    """Return how `rung` is launched for a call.
-
-    Parameters
-    ----------
-    arch : str
-        The architecture of the device, whose fitted numbers the database has.
-    rung : Rung
-    config : Config
-        Legal for the rung on the device.
-    call : Call
-        The operands in the order that makes C row-major; see `fastsgemm.geometry.variants.call_for`.
-
-    Raises
-    ------
-    ShapeError
-        The grid would have more blocks than the hardware allows.
-    """
-    call = variants.call_with_swap_ab(rung, call)
-    problem = call.problem
-    parts, chunk = grid.split(config, problem.K)
-    return KernelLaunch(
-        rung,
-        config,
-        variants.variant_for(rung, call, config, database.fitted(arch).peeled_tiles),
-        call.swap_ab,
-        (grid.blocks(config, problem), *call.batch.grid),
-        np.int32(parts),
-        np.int32(problem.M),
-        np.int32(problem.N),
-        np.int32(problem.K),
-        call.lda,
-        call.ldb,
-        call.ldc,
-        np.int32(chunk),
-        problem.M * problem.N,
-        (np.int32(grid.chain(config, problem.K)),) if isinstance(config, PipelinedConfig) else (),
-        call.strides_c,
-        call.batch,
-        call.source,
-    )

@@ -1,4 +1,4 @@
-"""One product by a kernel of precision ``ieee``.
+"""One product by kernels of precision ``ieee``.
 
 With split-K, each part of K writes its partial sums to workspace, and a second kernel adds them up in a fixed order, so
 that the same call gives the same bits every time.
@@ -6,41 +6,36 @@ that the same call gives the same bits every time.
 
 from __future__ import annotations
 
-from fastsgemm.call import dispatch, packing
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from fastsgemm.call import packing
 from fastsgemm.call.dispatch import Share
-from fastsgemm.call.matrix import Matrix
-from fastsgemm.call.plan import Address, Draft, Scalar
-from fastsgemm.config import Config
+from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
+from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.batch import Source
-from fastsgemm.geometry.layout import ITEM, Stored
+from fastsgemm.geometry.batch import BatchAndSource
+from fastsgemm.geometry.layout import ITEM, Pair, row_major
+from fastsgemm.geometry.matrix import Matrix
 from fastsgemm.geometry.variants import Call, Operand
-from fastsgemm.jit import kernel
-from fastsgemm.rungs import Rung
+from fastsgemm.heuristics import database
+from fastsgemm.jit.source import helper_spec, rung_spec
+
+_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
 def add_product(
-    draft: Draft,
-    a: Matrix,
-    b: Matrix,
-    c: Matrix,
-    rung: Rung | None,
-    config: Config | None,
-    extents: tuple[int, ...] = (),
-    source: Matrix | None = None,
+    draft: Draft, shares: Sequence[Share], a: Matrix, b: Matrix, c: Matrix, source: Matrix | None = None
 ) -> None:
-    """Add the steps of C <- alpha * A @ B + beta * C; each operand has a unit stride.
+    """Add the launches of C <- alpha * A @ B + beta * C; each operand has a unit stride.
 
     Parameters
     ----------
     draft : Draft
+    shares : sequence of Share
     a, b, c : Matrix
-    rung : Rung or None
-        None: the heuristics choose.
-    config : Config or None
-        None: the heuristics choose. Else legal for the rung on the device.
-    extents : tuple of int
-        Of a batch; see `Batch`.
     source : Matrix, optional
         What is read in place of C, with any strides: by the kernel that stores C or, on rungs 1 to 8, by one that
         copies it to C first.
@@ -49,66 +44,84 @@ def add_product(
     ------
     ShapeError
         A grid would have more blocks than the hardware allows.
-    CaptureError
-        A kernel is not loaded yet and the stream is being captured.
     """
-    lying_a, lying_b, lying_c = (
-        Operand(each.shape, each.how or Stored(False, 0), each.misalignment, each.steps) for each in (a, b, c)
-    )
-    shares = dispatch.choose_shares(draft.gpu, rung, config, lying_a, lying_b, lying_c, extents=extents)
+    lying_c = variants.as_read(c)
     if source is not None and not all(share.rung.reads_source for share in shares):
-        packing.add_copy(draft, source, c, extents, "beta")
+        packing.add_copy(draft, source, c, When.BETA)
         source = None
-    places_a = _places(draft, a, lying_a, *(share.a for share in shares))
-    places_b = _places(draft, b, lying_b, *(share.b for share in shares))
+    readable_a = _readable(draft, a, [share.a for share in shares])
+    readable_b = _readable(draft, b, [share.b for share in shares])
     for number, share in enumerate(shares):
         of_a, of_b, of_c = share.firsts
-        from_a, from_b = places_a[share.a] + share.a.offset(of_a), places_b[share.b] + share.b.offset(of_b)
-        into, read, lying = c.address + lying_c.offset(of_c), None, None
-        if source is not None:
-            whole = Source(source.strides, source.steps, source.misalignment)
-            lying, read = whole.block(of_c), source.address + whole.offset(of_c)
-        call = variants.call_for(*share.operands(lying_c), extents=extents, source=lying)
-        _add_share(draft, share, call, from_a, from_b, into, read, early=number > 0)
+        read_a, read_b, written = share.operands(lying_c)
+        read = None if source is None else source.block(of_c, written.shape)
+        call = variants.call_for(read_a, read_b, written, extents=c.extents, source=read)
+        blocks = (
+            _block(readable_a[share.a], of_a, read_a), _block(readable_b[share.b], of_b, read_b),
+            c.block(of_c, written.shape),
+        )  # fmt: skip
+        _add_share(draft, share, call, *blocks, early=number > 0)
 
 
-def _places(draft: Draft, matrix: Matrix, lying: Operand, *reads: Operand) -> dict[Operand, Address]:
-    """Return where an operand is as it lies and, if a share reads it packed, where its lines are; add what packs it."""
-    places = {lying: matrix.address}
-    for read in reads:
+def _readable(draft: Draft, matrix: Matrix, reads: Sequence[Operand]) -> dict[Operand, Matrix]:
+    """Return where each form of A or B that a share reads is: as it lies, or packed by a launch that is added here."""
+    readable = dict.fromkeys(reads, matrix)
+    for read in readable:
         if read.padded:
-            places[read] = packing.add_lines(draft, matrix.address, lying, read)
-    return places
+            readable[read] = packing.add_lines(draft, matrix, variants.as_read(matrix), read)
+    return readable
 
 
-def _add_share(
-    draft: Draft,
-    share: Share,
-    call: Call,
-    a: Address,
-    b: Address,
-    c: Address,
-    source: Address | None = None,
-    *,
-    early: bool,
-) -> None:
-    """Add the steps that compute one share of a product.
+def _block(matrix: Matrix, first: Pair, read: Operand) -> Matrix:
+    """Return the block of A or B that a share reads, with what pads its lines."""
+    rows, columns = read.shape
+    return matrix.block(first, (read.line, columns) if read.how.trans else (rows, read.line))
+
+
+def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: Matrix, *, early: bool) -> None:
+    """Add the launches that compute one share of a product.
 
     It may begin early behind another share. That one began after the copies before it had ended, and no share needs the
     results of another; see `cuda_src/device/dependent_launch.cuh`.
     """
-    gpu, handle, config = draft.gpu, draft.handle, share.config
-    launch = dispatch.kernel_launch(gpu.arch, share.rung, config, call)
-    K, alpha, beta = Scalar.STEPS, Scalar.ALPHA, Scalar.BETA
-    how = {"shared_bytes": config.shared_bytes, "early": early}
-    if launch.parts == 1:
-        product = kernel.get(gpu, share.rung, config, launch.variant, handle)
-        draft.add(product, launch.grid, config.threads, *launch.arguments(a, b, c, K, alpha, beta, source), **how)
-        return
-    blocks, adders = grid.reduction_blocks(int(launch.M), int(launch.N), int(launch.parts), in_order=config.segment > 0)
-    reduction = kernel.helper(gpu, launch.reduction, handle, **launch.reduction_constants)
-    product = kernel.get(gpu, share.rung, config, launch.variant, handle)
-    sums = draft.reserve(ITEM * launch.partial_sums, "the partial sums of split-K")
-    draft.add(product, launch.grid, config.threads, *launch.partial_arguments(a, b, sums, K), **how)
-    adding = launch.reduction_arguments(sums, c, alpha, beta, source)
-    draft.add(reduction, (blocks, *launch.grid[1:]), adders, *adding, early=True)
+    rung, config = share.rung, share.config
+    call = variants.call_with_swap_ab(rung, call)
+    if call.swap_ab:
+        a, b = b, a
+    problem = call.problem
+    parts, chunk = grid.split(config, problem.K)
+    M, N, parts_apart = np.int32(problem.M), np.int32(problem.N), problem.M * problem.N
+    variant = variants.variant_for(rung, call, config, database.fitted(draft.traits.arch).peeled_tiles)
+    blocks = (grid.blocks(config, problem), *call.batch.grid)
+    last: Argument = call.batch if call.source is None else BatchAndSource(call.batch, call.source)
+    alpha: Argument = Scalar.ALPHA
+    beta: Argument = Scalar.BETA
+    written, ldc = Write(c, reads=beta_read(call.source)), call.ldc
+    if parts > 1:  # alpha and beta are for the sum
+        alpha, beta, ldc = _ONE, _ZERO, problem.N
+        count = parts * parts_apart * call.batch.count
+        sums = Matrix(draft.reserve(ITEM * count, "the partial sums of split-K"), (count,), (1,), name="partial sums")
+        sums_apart = row_major(call.batch.extents, size=parts * parts_apart)
+        written, last = Write(sums), replace(call.batch, c=sums_apart)
+    of_parts: list[Argument] = []
+    if rung.splits:
+        of_parts = [np.int32(chunk), parts_apart]
+        if isinstance(config, PipelinedConfig):
+            of_parts.append(np.int32(grid.chain(config, problem.K)))
+    draft.add(
+        rung_spec(rung, config, variant), blocks, config.threads,
+        (M, N, Scalar.STEPS, alpha, a, call.lda, b, call.ldb, beta, written.matrix, ldc, *of_parts, last),
+        writes=(written,), shared_bytes=config.shared_bytes, early=early,
+    )  # fmt: skip
+    if parts > 1:
+        batch = replace(call.batch, a=sums_apart)
+        adders, threads = grid.reduction_blocks(problem.M, problem.N, parts, in_order=config.segment > 0)
+        draft.add(
+            helper_spec("reduce_segments" if config.segment else "reduce_parts", int(call.source is not None)),
+            (adders, *blocks[1:]), threads,
+            (
+                M, N, np.int32(parts), sums, parts_apart, Scalar.ALPHA, Scalar.BETA, c, *call.strides_c,
+                batch if call.source is None else BatchAndSource(batch, call.source),
+            ),
+            writes=(Write(c, reads=beta_read(call.source)),), early=True,
+        )  # fmt: skip

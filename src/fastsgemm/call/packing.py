@@ -8,89 +8,67 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastsgemm.call import dispatch
-from fastsgemm.call.matrix import Matrix
-from fastsgemm.call.plan import Address, Draft
+from fastsgemm.call.plan import Draft, When, Write
 from fastsgemm.geometry.batch import Batch
-from fastsgemm.geometry.layout import ITEM, row_major
+from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.matrix import Matrix
 from fastsgemm.geometry.variants import Operand
-from fastsgemm.jit import kernel
-from fastsgemm.jit.source import HELPERS
+from fastsgemm.jit.source import HELPERS, helper_spec
 
-_COPY = "copy_strided"
-_THREADS = HELPERS[_COPY]["THREADS"]
-_OF_BLOCK = _THREADS * HELPERS[_COPY]["ELEMENTS"]  # elements
-
-Extents = tuple[int, ...]
+_THREADS = HELPERS["copy_strided"]["THREADS"]
+_OF_BLOCK = _THREADS * HELPERS["copy_strided"]["ELEMENTS"]  # elements
+_PACK = HELPERS["pack"]
 
 
-def reserve(draft: Draft, operand: Matrix, extents: Extents) -> Matrix:
-    """Return a place in workspace for a row-major copy of an operand; a matrix that a batch shares has one copy.
-
-    Parameters
-    ----------
-    draft : Draft
-    operand : Matrix
-    extents : tuple of int
-        Of the batch.
-    """
-    rows, columns = operand.shape
-    own = tuple(1 if step == 0 else extent for step, extent in zip(operand.steps, extents, strict=True))
-    copies = row_major(own, size=rows * columns)
-    steps = tuple(0 if extent == 1 else step for extent, step in zip(own, copies, strict=True))
-    size = ITEM * rows * columns * Batch(own).count
-    address = draft.reserve(size, "packed copies of operands without a unit stride")
-    return Matrix(address, operand.shape, (columns, 1), steps=steps)
+def reserve(draft: Draft, operand: Matrix) -> Matrix:
+    """Return a place in workspace for a row-major copy of an operand; a matrix that a batch shares has one copy."""
+    return operand.copy_at(draft.reserve(operand.nbytes, "packed copies of operands without a unit stride"))
 
 
-def add_packed(draft: Draft, operand: Matrix, extents: Extents, only_for: str) -> Matrix:
-    """Add the step that copies an operand to workspace, and return the copy.
-
-    Parameters
-    ----------
-    draft : Draft
-    operand : Matrix
-    extents : tuple of int
-        Of the batch.
-    only_for : str
-        The scalar without which it is not read; the copy is then not initialised.
-    """
-    copy = reserve(draft, operand, extents)
-    add_copy(draft, operand, copy, extents, only_for)
+def add_packed(draft: Draft, operand: Matrix, when: When) -> Matrix:
+    """Add the launch that copies an operand to workspace where it is read, and return the copy."""
+    copy = reserve(draft, operand)
+    add_copy(draft, operand, copy, when)
     return copy
 
 
-def add_copy(draft: Draft, source: Matrix, target: Matrix, extents: Extents, only_for: str = "") -> None:
-    """Add the step that copies matrices, between any strides; the target's steps of 0 are taken once."""
-    rows, columns = source.shape
-    kept = [d for d, step in enumerate(target.steps) if step]
+def add_copy(draft: Draft, source: Matrix, target: Matrix, when: When = When.ALWAYS) -> None:
+    """Add the launch that copies matrices, between any strides; those that the target repeats are copied once."""
+    distinct = [d for d, step in enumerate(target.steps) if step]
     batch = Batch(
-        tuple(extents[d] for d in kept), tuple(source.steps[d] for d in kept), (0,) * len(kept),
-        tuple(target.steps[d] for d in kept),
+        tuple(target.shape[d] for d in distinct), tuple(source.strides[d] for d in distinct), (0,) * len(distinct),
+        tuple(target.strides[d] for d in distinct),
     )  # fmt: skip
-    copying = kernel.helper(draft.gpu, _COPY, draft.handle)
+    rows, columns = target.rows_and_columns
     count = rows * columns
     if count > 0:
         draft.add(
-            copying, (-(-count // _OF_BLOCK), *batch.grid), _THREADS, np.int32(rows), np.int32(columns),
-            source.address, *source.strides, target.address, *target.strides, batch, only_for=only_for,
+            helper_spec("copy_strided"), (-(-count // _OF_BLOCK), *batch.grid), _THREADS,
+            (np.int32(rows), np.int32(columns), source, *source.inner_strides, target, *target.inner_strides, batch),
+            writes=(Write(target),), when=when,
         )  # fmt: skip
 
 
-def add_lines(draft: Draft, address: Address, operand: Operand, packed: Operand) -> Address:
-    """Add the step that copies A or B to aligned lines, and return where they are.
+def add_lines(draft: Draft, matrix: Matrix, operand: Operand, packed: Operand) -> Matrix:
+    """Add the launch that copies A or B to aligned lines, and return these, with what pads them.
 
     Parameters
     ----------
     draft : Draft
-    address : Address
-        Of the operand.
-    operand : Operand
-    packed : Operand
-        What `Operand.packed` returned.
+    matrix : Matrix
+    operand, packed : Operand
+        How it lies, and what `Operand.packed` returned.
     """
-    launch = dispatch.pack_launch(operand, packed)
-    lines = draft.reserve(launch.size, "packed copies of A and B")
-    packing = kernel.helper(draft.gpu, "pack", draft.handle)
-    draft.add(packing, (launch.blocks,), launch.threads, *launch.arguments(address, lines), only_for="alpha")
-    return lines
+    lines, length = operand.shape[::-1] if packed.how.trans else operand.shape
+    along = operand.how.trans == packed.how.trans  # the lines run as in the operand
+    from_line, from_step = (operand.how.ld, 1) if along else (1, operand.how.ld)
+    to_line, tile = packed.how.ld, _PACK["TILE"]
+    shape = (packed.line, lines) if packed.how.trans else (lines, packed.line)
+    address = draft.reserve(ITEM * lines * to_line, "packed copies of A and B")
+    target = Matrix(address, shape, packed.strides, name=f"{matrix.name} packed")
+    draft.add(
+        helper_spec("pack"), (-(-lines // tile) * -(-length // tile),), _PACK["THREADS"],
+        (np.int32(lines), np.int32(length), matrix, from_line, from_step, target, to_line),
+        writes=(Write(target),), when=When.READS,
+    )  # fmt: skip
+    return target

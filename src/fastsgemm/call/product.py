@@ -1,228 +1,129 @@
-"""One product on device memory.
-
-A first call takes five steps: check the operands, choose the config, compute the grid, get the kernel, launch. None of
-them calls another. The result of the first four depends only on shapes, strides, alignment, rung, config and precision,
-so it is kept as a plan, and a later call with the same ones is a look-up and a launch.
-"""
+"""`make_plan`: check the operands, choose, and list the launches of a product. No device is needed."""
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from math import prod
 
-from fastsgemm.call import arrays, checks, fp16x3, ieee, packing
-from fastsgemm.call.arrays import HOST, Meta, View
-from fastsgemm.call.matrix import Matrix
-from fastsgemm.call.plan import Address, Base, Draft, Plan
-from fastsgemm.call.split_operand import SplitOperand
-from fastsgemm.geometry import layout
-from fastsgemm.geometry.batch import DIMENSIONS, stacks
-from fastsgemm.geometry.layout import ITEM
-from fastsgemm.rungs import Rung
+from fastsgemm.call import arrays, checks, dispatch, fp16x3, ieee, packing
+from fastsgemm.call.arrays import HOST, Meta
+from fastsgemm.call.plan import Draft, Plan, When
+from fastsgemm.device import DeviceTraits
+from fastsgemm.geometry import layout, variants
+from fastsgemm.geometry.batch import DIMENSIONS, merged
+from fastsgemm.geometry.layout import ITEM, Lying
+from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.heuristics.fp16x3 import check_config, require_batch, require_tensor_cores
+from fastsgemm.request import Request
 
-if TYPE_CHECKING:
-    from fastsgemm.device import Gpu
-
-_MOST_PREPARED = 16384  # problems per device; then the table is emptied and starts again
-
-Metas = tuple[Meta, Meta, Meta]
-Misaligned = tuple[int, int, int]
+_BASES = tuple(
+    (Address(base), name) for base, name in ((Base.A, "A"), (Base.B, "B"), (Base.C, "C"), (Base.SOURCE, "S"))
+)
 
 
-def multiply(
-    gpu: Gpu,
-    handle: int,
-    a: View,
-    b: View,
-    c: View,
-    alpha: float,
-    beta: float,
-    rung: Rung | None = None,
-    config: Any = None,
-    precision: str = "ieee",
-    split_a: SplitOperand | None = None,
-    split_b: SplitOperand | None = None,
-    source: View | None = None,
-    output: str = "C",
-) -> None:
-    """Compute C <- alpha * A @ B + beta * C on views of device memory; see `fastsgemm.sgemm` for the errors.
+def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], misaligned: Sequence[int]) -> Plan:
+    """Return what a product launches on a device with these traits.
 
     Parameters
     ----------
-    gpu : Gpu
-        The device, current in this thread.
-    handle : int
-        The raw stream.
-    a, b, c : View
-        Address and meta of A, B and C.
-    alpha, beta : float
-        Rounded to float32.
-    rung : Rung, optional
-    config : Config, optional
-    precision : str
-        ``ieee`` or ``fp16x3``. With a rung, that of the rung.
-    split_a, split_b : SplitOperand, optional
-        A and B where they were split before.
-    source : View, optional
-        What is read in place of C. It broadcasts to the shape of C, and shares no memory with it unless it is the same.
-    output : str
-        What the caller calls the array that is written: ``C`` or ``out``.
+    traits : DeviceTraits
+    request : Request
+    metas : sequence of Meta
+        Of A, B, what is written and, if that is another array, C.
+    misaligned : sequence of int
+        Their addresses modulo 16, in bytes.
+
+    Raises
+    ------
+    DTypeError, OperandError, ShapeError, OverlapError, DeviceMismatchError
+        The operands cannot be used as given.
+    ConfigError, DeviceError
+        The config is not legal on the device, or the device is too old for the rung.
     """
-    pa, a_meta = a
-    pb, b_meta = b
-    pc, c_meta = c
-    key: tuple[Any, ...] = (
-        a_meta, b_meta, c_meta, pa & 15, pb & 15, pc & 15, None if rung is None else rung.name, config, precision,
-        split_a is None, split_b is None,
-    )  # fmt: skip
-    source_address = 0
-    if source is not None:
-        source_address, source_meta = source
-        key = (*key, source_meta, source_address & 15)
-    plan: Plan | None = gpu.prepared.get(key)
-    if plan is None:
-        split = (split_a is not None, split_b is not None)
-        plan = draft(gpu, handle, key[:3], key[3:6], rung, config, precision, split, key[11:], output).plan()
-        if len(gpu.prepared) >= _MOST_PREPARED:
-            gpu.forget_problems()
-        gpu.prepared[key] = plan
-    if not plan.apart(pa, pb, pc, source_address):
-        metas = (a_meta, b_meta, c_meta) if source is None else (a_meta, b_meta, c_meta, source_meta)
-        check_overlap(metas, (pa, pb, pc, source_address), output)
-    address_a = 0 if split_a is None else split_a.address
-    address_b = 0 if split_b is None else split_b.address
-    plan.launch(gpu, handle, pa, pb, pc, alpha, beta, address_a, address_b, source_address)
+    _check(traits, request, metas, misaligned)
+    ranges = [end for meta in metas for end in layout.byte_range(tuple(meta[0]), tuple(meta[1]))]
+    draft = Draft(traits)
+    if 0 not in metas[2][0]:
+        operands = merged(*[
+            Matrix(address, tuple(meta[0]), tuple(meta[1]), misalignment, name)
+            for (address, name), meta, misalignment in zip(_BASES, metas, misaligned, strict=False)
+        ])  # fmt: skip
+        extents = operands[2].extents
+        # The dimensions beyond those of a launch: one launch for each of their indices.
+        outer = extents[: max(0, len(extents) - DIMENSIONS)]
+        for index in draft.in_turn(itertools.product(*map(range, outer))):
+            _add_batch(draft, request, [each.at(index) for each in operands], extents)
+    return draft.plan(metas[0][0][-1], tuple(ranges))
 
 
-def draft(
-    gpu: Gpu,
-    handle: int,
-    metas: Metas,
-    misaligned: Misaligned,
-    rung: Rung | None,
-    config: Any,
-    precision: str,
-    split: fp16x3.Split,
-    source: tuple[Any, ...] = (),
-    output: str = "C",
-) -> Draft:
-    """Do all steps of a first call except the launch: check the operands, choose, compute grids, get kernels.
+def plan_of(traits: DeviceTraits, request: Request, operands: Iterable[Lying]) -> Plan:
+    """Return the plan of operands with these shapes and strides at aligned addresses; see `make_plan`."""
+    metas: list[Meta] = [(shape, strides, 0, None, False) for shape, strides in operands]
+    return make_plan(traits, request, metas, (0,) * len(metas))
 
-    Parameters
-    ----------
-    gpu : Gpu
-    handle : int
-        The raw stream, which may be capturing.
-    metas : tuple of Meta
-        Of A, B and C.
-    misaligned : tuple of int
-        The addresses of A, B and C modulo 16, in bytes.
-    rung : Rung or None
-    config : Config or None
-    precision : str
-    split : tuple of bool
-        Whether A and B were split before.
-    source : tuple
-        Meta and misalignment of what is read in place of C; empty for C itself.
-    output : str
-    """
-    forced = rung is not None
-    tensor_cores = (precision if rung is None else rung.precision) == "fp16x3"
-    if tensor_cores:
-        fp16x3.check(gpu, config, forced)
-    _check_operands(metas, source[0] if source else None, output)
-    if not tensor_cores:
-        rung = checks.config(rung, config, gpu.shared_limit)
-    given = zip(("A", "B", output, "C"), (*misaligned, *source[1:]), (*metas, *source[:1]), strict=False)
-    for name, offset, meta in given:
+
+def _check(traits: DeviceTraits, request: Request, metas: Sequence[Meta], misaligned: Sequence[int]) -> None:
+    """Refuse what cannot be computed as asked for, on this device or with these operands."""
+    if request.tensor_cores:
+        if request.rung is not None:
+            require_tensor_cores(traits)
+        if request.config is not None:
+            check_config(traits, request.config)  # type: ignore[arg-type]  # which it refuses
+    names = ("A", "B", request.output, "C")
+    places = set()
+    for meta in metas:
+        places.add(meta[2])
+        if meta[3] is not None or len(places) > 1:
+            _refuse(names, metas)
+    a, b, c, *source = metas
+    checks.result_shape(a[0], b[0], c[0], source[0][0] if source else None, request.output)
+    checks.output(c[0], c[1], readonly=c[4], name=request.output)
+    if not request.tensor_cores and request.rung is not None and request.config is not None:
+        request.rung.check(request.config, traits.shared_limit)
+    for name, offset, meta in zip(names, misaligned, metas, strict=False):
         fault = arrays.misaligned(offset, meta[0], meta[1]) if offset % ITEM else None
         if fault is not None:
             raise fault(name)
-    ranges = [end for meta in (*metas, *source[:1]) for end in layout.byte_range(tuple(meta[0]), tuple(meta[1]))]
-    drafted = Draft(gpu, handle, metas[0][0][-1], ranges)
-    if 0 not in metas[2][0]:
-        lying = [(meta[0], meta[1]) for meta in (*metas, *source[:1])]
-        extents, found = stacks(*lying)
-        bases = (Base.A, Base.B, Base.C, Base.SOURCE)
-        operands = [
-            Matrix(Address(base), each.shape, each.strides, misalignment, each.steps)
-            for base, each, misalignment in zip(bases, found, (*misaligned, *source[1:]), strict=False)
-        ]
-        how = (rung, config, tensor_cores, split, forced)
-        outer = max(0, len(extents) - DIMENSIONS)  # dimensions beyond those of a launch: one for each of their indices
-        for index in drafted.in_turn(itertools.product(*map(range, extents[:outer]))):
-            inside = [each.at(index) for each in operands]
-            _add_batch(drafted, inside, extents[outer:], math.prod(extents[:outer]), *how)
-    return drafted
 
 
-def _add_batch(
-    draft: Draft,
-    operands: list[Matrix],
-    extents: tuple[int, ...],
-    times: int,
-    rung: Rung | None,
-    config: Any,
-    tensor_cores: bool,
-    split: fp16x3.Split,
-    forced: bool,
-) -> None:
-    """Add the steps of C <- alpha * A @ B + beta * C for A, B, C and, where C is not what beta multiplies, a source.
-
-    It is done for `times` batches of these extents, which differ in their addresses only.
-    """
-    a, b, given_c, *rest = operands
-    source = rest[0] if rest else None
-    if a.how is None and not split[0]:
-        a = packing.add_packed(draft, a, extents, "alpha")
-    if b.how is None and not split[1]:
-        b = packing.add_packed(draft, b, extents, "alpha")
-    c = packing.reserve(draft, given_c, extents) if given_c.how is None else given_c
-    if source is None and c is not given_c:
-        packing.add_copy(draft, given_c, c, extents, "beta")
-    if not (tensor_cores and fp16x3.add_product(draft, a, b, c, config, split, forced, extents, times, source)):
-        if tensor_cores:
-            rung = config = None
-        if a.how is None:  # it was split before, but the kernel reads what it was split from
-            a = packing.add_packed(draft, a, extents, "alpha")
-        if b.how is None:
-            b = packing.add_packed(draft, b, extents, "alpha")
-        ieee.add_product(draft, a, b, c, rung, config, extents, source)
-    if c is not given_c:
-        packing.add_copy(draft, c, given_c, extents)
-
-
-def _check_operands(metas: Metas, source: Meta | None, output: str) -> None:
-    """Refuse operands that cannot be used, do not fit together or are on different devices."""
-    places = {}
-    named = [("A", metas[0]), ("B", metas[1]), (output, metas[2])]
-    if source is not None:
-        named.insert(2, ("C", source))
-    for name, (_, _, ordinal, fault, _) in named:
+def _refuse(names: Sequence[str], metas: Sequence[Meta]) -> None:
+    """Raise the error of operands of which one cannot be used, or which are on different devices."""
+    named = list(zip(names, metas, strict=False))
+    in_order = [*named[:2], *named[3:], named[2]]
+    for name, meta in in_order:
+        fault = meta[3]
         if fault is not None:
             raise fault(name)
-        places[name] = "the host" if ordinal == HOST else f"cuda:{ordinal}"
-    checks.one_device(places)
-    a, b, c = metas
-    checks.result_shape(a[0], b[0], c[0], None if source is None else source[0], output)
-    checks.output(c[0], c[1], readonly=c[4], name=output)
+    checks.one_device({name: "the host" if meta[2] == HOST else f"cuda:{meta[2]}" for name, meta in in_order})
 
 
-def check_overlap(metas: Sequence[Meta], addresses: Sequence[int], output: str = "C") -> None:
-    """Raise `OverlapError` if what is written shares an element with another operand.
+def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: tuple[int, ...]) -> None:
+    """Add the launches of C <- alpha * A @ B + beta * C for A, B, C and, where that is not what is written, a source.
 
-    Parameters
-    ----------
-    metas, addresses : sequence
-        Of A, B, what is written and, if it is another array, C.
-    output : str
-        What the caller calls the array that is written.
+    The operands have the last of the extents, as many as a launch has room for.
     """
-    written, address = metas[2], addresses[2]
-    for name, at in (("A", 0), ("B", 1), ("C", 3)):
-        if at < len(metas):
-            other = metas[at]
-            shapes = (tuple(each) for each in (written[0], written[1], other[0], other[1]))
-            checks.apart(name, layout.overlap(addresses[at] - address, *shapes), output)
+    a, b, written, *source = operands
+    if request.tensor_cores and a.shape[-1] == 0:
+        choice = dispatch.Choice()  # nothing is multiplied
+    else:
+        if request.tensor_cores and request.rung is not None:
+            require_batch(prod(extents))
+        elif any(request.split):
+            require_batch(prod(extents), "split operands are for")
+        read_a, read_b, stored = map(variants.as_read, (a, b, written))
+        choice = dispatch.choose(draft.traits, request, read_a, read_b, stored, extents)
+    by_rung_11 = not choice.shares
+    if a.stored is None and not (by_rung_11 and request.split[0]):
+        a = packing.add_packed(draft, a, When.READS)
+    if b.stored is None and not (by_rung_11 and request.split[1]):
+        b = packing.add_packed(draft, b, When.READS)
+    c = packing.reserve(draft, written) if written.stored is None else written
+    if not source and c is not written:
+        packing.add_copy(draft, written, c, When.BETA)
+    if by_rung_11:
+        fp16x3.add_product(draft, request.split, choice, a, b, c, *source)
+    else:
+        ieee.add_product(draft, choice.shares, a, b, c, *source)
+    if c is not written:
+        packing.add_copy(draft, c, written)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from fastsgemm import arguments, device
 from fastsgemm.call import arrays, packing, streams, workspace
 from fastsgemm.call.arrays import HOST
-from fastsgemm.call.matrix import Matrix
-from fastsgemm.call.plan import Address, Base, Draft
-from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, place_at
+from fastsgemm.call.driver import LoadedPlan
+from fastsgemm.call.plan import Draft, When
+from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, pairs_at
 from fastsgemm.device import LEGACY_STREAM, PER_THREAD_STREAM
 from fastsgemm.errors import (
     ArgumentError,
@@ -25,7 +25,8 @@ from fastsgemm.errors import (
 )
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.fp16x3 import SplitArrays
-from fastsgemm.geometry.layout import Pair, Stored
+from fastsgemm.geometry.layout import Pair
+from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.fp16x3 import require_tensor_cores
 from fastsgemm.problem import MAX_EXTENT
 
@@ -194,8 +195,8 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
             raise CaptureError(
                 "split inside a CUDA graph capture, whose memory does not outlive a replay; split before it"
             )
-        lines = (tuple(shape), tuple(strides)) if side == "A" else (tuple(shape[::-1]), tuple(strides[::-1]))
-        return _split(gpu, handle, X, side, tuple(shape), address, *lines)
+        matrix = Matrix(Address(Base.A), tuple(shape), tuple(strides), address & 15, side)
+        return _split(gpu, handle, X, side, address, matrix)
     finally:
         if switched:
             gpu.leave()
@@ -208,25 +209,22 @@ def _check_shape(shape: Any) -> None:
         raise ShapeError(f"M, N and K must each be at most {MAX_EXTENT}, got {max(shape)}: X {tuple(shape)}")
 
 
-def _split(
-    gpu: Gpu, handle: int, X: Any, side: str, shape: Pair, address: int, extents: Pair, strides: Pair
-) -> SplitOperand:
-    """Split a matrix seen as (lines, K), on a stream that is not capturing."""
-    lines, K = extents
+def _split(gpu: Gpu, handle: int, X: Any, side: str, address: int, matrix: Matrix) -> SplitOperand:
+    """Split a matrix, on a stream that is not capturing."""
+    rows, columns = matrix.shape
+    source = matrix if side == "A" else matrix.transposed
+    lines, K = source.shape
     parts = geometry.split_arrays(lines, K)
-    own = workspace.allocate(gpu, handle, parts.end, f"a split operand of {shape[0]} x {shape[1]}")
-    made = SplitOperand(X, side, shape, gpu, handle, own, parts)
+    own = workspace.allocate(gpu, handle, parts.end, f"a split operand of {rows} x {columns}")
+    made = SplitOperand(X, side, (rows, columns), gpu, handle, own, parts)
     if lines and K:
-        draft = Draft(gpu, handle, K)
-        source = Matrix(Address(Base.A), extents, strides, address & 15)
-        how = source.how
-        if how is None:
-            source, how = packing.add_packed(draft, source, (), "alpha"), Stored(False, K)
-        place = place_at(Address(Base.SPLIT_A), parts)
-        operands = [Unsplit(source.address, lines, how, source.misalignment, place)]
-        maxima = draft.reserve(maxima_bytes(draft, K, operands), "the largest magnitudes of an operand")
-        add_split(draft, K, operands, maxima, early=False)
-        draft.plan().launch(gpu, handle, address, 0, 0, 1.0, 0.0, own)
+        draft = Draft(gpu)
+        if source.stored is None:
+            source = packing.add_packed(draft, source, When.READS)
+        operands = [Unsplit(source, pairs_at(Address(Base.SPLIT_A), parts, lines, K, side))]
+        maxima = draft.reserve(maxima_bytes(gpu, operands), "the largest magnitudes of an operand")
+        add_split(draft, operands, maxima, early=False)
+        LoadedPlan(gpu, draft.plan(K), handle).launch(handle, (address, 0, 0, own, 0, 0), 1.0, 0.0)
     made._event = gpu.stream(handle).record()
     gpu.keep_alive(handle, X)
     return made

@@ -1,4 +1,4 @@
-"""The steps that split one operand or both, or panels of their lines, into pairs of FP16 numbers.
+"""The launches that split one operand or both, or panels of their lines, into pairs of FP16 numbers.
 
 What the arrays hold is described in ``cuda_src/device/split_format.cuh``. A *line* is a row of A or a column of B.
 """
@@ -8,25 +8,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fastsgemm.call.plan import Address, Draft
+import numpy as np
+
+from fastsgemm.call.plan import Argument, Draft, When, Write
+from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import splitting
-from fastsgemm.geometry.fp16x3 import SplitArrays
-from fastsgemm.geometry.layout import Stored, line_vector
-from fastsgemm.geometry.splitting import SideArguments
-from fastsgemm.jit import kernel
+from fastsgemm.geometry.fp16x3 import HALVES, SPARSE, SplitArrays, stored_blocks
+from fastsgemm.geometry.layout import ITEM, Stored, line_vector
+from fastsgemm.geometry.matrix import Address, Matrix
+from fastsgemm.geometry.splitting import Side
+from fastsgemm.jit.source import spec
+
+_NO_SIDE: tuple[Argument, ...] = (np.int32(0), 0, 0, 0, np.int32(0), 0, 0, 0)  # arguments of split.cu
 
 
-class Place(NamedTuple):
-    """The addresses of a split operand's arrays."""
+class Pairs(NamedTuple):
+    """The arrays of a split operand.
 
-    pairs: Address
-    info: Address
-    where: Address
+    Attributes
+    ----------
+    pairs : Matrix
+        Shape (blocks of 32 steps of k, lines, 64): 32 hi and then 32 lo, swizzled, and zeros up to an even number of
+        blocks.
+    info : Matrix
+        Shape (lines, 2): the exponent of each line and how many elements were left out.
+    where : Matrix
+        Shape (lines, 4): where along K those elements are, in any order.
+    """
+
+    pairs: Matrix
+    info: Matrix
+    where: Matrix
 
 
-def place_at(address: Address, parts: SplitArrays) -> Place:
-    """Return the addresses of arrays that begin at `address`."""
-    return Place(address + parts.pairs, address + parts.info, address + parts.where)
+def pairs_at(address: Address, at: SplitArrays, lines: int, K: int, name: str) -> Pairs:
+    """Return the arrays of an operand, called `name`, whose room at `address` is for as many lines or more."""
+    blocks = stored_blocks(K)
+    return Pairs(
+        Matrix(address + at.pairs, (blocks, lines, HALVES), (HALVES * lines, HALVES, 1), 0, f"pairs of {name}", item=2),
+        Matrix(address + at.info, (lines, 2), (2, 1), name=f"info of {name}"),
+        Matrix(address + at.where, (lines, SPARSE), (SPARSE, 1), name=f"places of {name}"),
+    )
 
 
 class Unsplit(NamedTuple):
@@ -34,80 +56,84 @@ class Unsplit(NamedTuple):
 
     Attributes
     ----------
-    source : Address
-    lines : int
-        At least 1.
-    how : Stored
-        As a matrix of (lines, K): with `trans`, neighbouring lines are neighbours in memory, else neighbouring k are.
-    misalignment : int
-        The address of the source in bytes, modulo any multiple of 16.
-    target : Place
+    matrix : Matrix
+        Of shape (lines, K), with a unit stride.
+    target : Pairs
     """
 
-    source: Address
-    lines: int
-    how: Stored
-    misalignment: int
-    target: Place
+    matrix: Matrix
+    target: Pairs
 
     @property
-    def side(self) -> splitting.Side:
+    def stored(self) -> Stored:
+        """How it lies: with `trans`, neighbouring lines are neighbours in memory, else neighbouring k are."""
+        stored = self.matrix.stored
+        assert stored is not None  # packed else
+        return stored
+
+    @property
+    def side(self) -> Side:
         """How the kernel sees it."""
-        return splitting.Side(self.how.trans, line_vector(self.how.ld, self.misalignment), self.lines)
+        stored = self.stored
+        vec = line_vector(stored.ld, self.matrix.misalignment)
+        return Side(stored.trans, vec, self.matrix.shape[0])
 
 
-def maxima_bytes(draft: Draft, K: int, operands: Sequence[Unsplit]) -> int:
+def maxima_bytes(traits: DeviceTraits, operands: Sequence[Unsplit]) -> int:
     """Return the bytes of workspace that `add_split` needs for the largest magnitudes of the lines."""
-    return sum(4 * one.lines * _maxima_parts(draft, K, one) for one in operands)
+    return sum(ITEM * one.matrix.shape[0] * _maxima_parts(traits, one) for one in operands)
 
 
-def _maxima_parts(draft: Draft, K: int, operand: Unsplit) -> int:
+def _maxima_parts(traits: DeviceTraits, operand: Unsplit) -> int:
     """Return the parts of K whose largest magnitudes a first kernel finds; 0 where one kernel does all."""
-    return splitting.maxima_parts(operand.side, K, splitting.has_clusters(draft.gpu.arch), draft.gpu.multiprocessors)
+    K, clusters = operand.matrix.shape[1], splitting.has_clusters(traits.arch)
+    return splitting.maxima_parts(operand.side, K, clusters, traits.multiprocessors)
 
 
-def add_split(draft: Draft, K: int, operands: Sequence[Unsplit], maxima: Address, early: bool) -> None:
-    """Add the steps that split one operand, or two in one launch.
+def add_split(draft: Draft, operands: Sequence[Unsplit], maxima: Address, early: bool) -> None:
+    """Add the launches that split one operand, or two of the same K in one launch.
 
     Parameters
     ----------
     draft : Draft
-    K : int
-        At least 1.
     operands : sequence of Unsplit
     maxima : Address
         Of the bytes that `maxima_bytes` asks for.
     early : bool
         Whether another kernel of the same product comes before.
-
-    Raises
-    ------
-    CaptureError
-        A kernel is not loaded yet and the stream is being captured.
     """
-    gpu, handle = draft.gpu, draft.handle
+    traits, K = draft.traits, operands[0].matrix.shape[1]
     operands = sorted(operands, key=lambda one: one.side.order)
-    sides = []
+    sides: list[tuple[Argument, ...]] = []
     for one in operands:
-        parts = _maxima_parts(draft, K, one)
-        side = SideArguments(
-            lines=one.lines, X=one.source, ldx=one.how.ld, maxima=maxima if parts else 0, maxima_parts=parts,
-            pairs=one.target.pairs, info=one.target.info, where=one.target.where,
-        )  # fmt: skip
+        (lines, _), ld, (pairs, info, where) = one.matrix.shape, one.stored.ld, one.target
+        parts, largest = _maxima_parts(traits, one), None
         if parts:
-            finding = kernel.with_constants(gpu, "column_maxima.cu", {"VEC": one.side.vec}, handle)
-            grid = splitting.maxima_grid(one.lines, parts)
+            largest = Matrix(maxima, (parts, lines), (lines, 1), name=f"maxima of {one.matrix.name}")
             draft.add(
-                finding, grid, splitting.MAXIMA_THREADS, *side.of_maxima(K), early=early, only_for="alpha"
+                spec("column_maxima.cu", {"VEC": one.side.vec}),
+                splitting.maxima_grid(lines, parts), splitting.MAXIMA_THREADS,
+                (np.int32(lines), np.int32(K), one.matrix, ld, largest, info),
+                writes=(Write(largest), Write(info, complete=False, reads=When.ALWAYS)), early=early, when=When.READS,
             )  # fmt: skip
             early = True
-        sides.append(side)
-        maxima += 4 * one.lines * parts
+            maxima += ITEM * lines * parts
+        sides.append((np.int32(lines), one.matrix, ld, largest or 0, np.int32(parts), pairs, info, where))
     launch = splitting.split_launch(
-        [one.side for one in operands], K, splitting.has_clusters(gpu.arch), gpu.multiprocessors, gpu.shared_limit
-    )
-    loaded = kernel.with_constants(gpu, "split.cu", launch.constants, handle, launch.shared_bytes)
+        [one.side for one in operands], K, splitting.has_clusters(traits.arch), traits.multiprocessors,
+        traits.shared_limit,
+    )  # fmt: skip
+    first, second = (*sides, _NO_SIDE)[:2]
+    writes = [
+        write
+        for one in operands
+        for write in (
+            Write(one.target.pairs), Write(one.target.info, complete=False, reads=When.ALWAYS),
+            Write(one.target.where, complete=False),
+        )
+    ]  # fmt: skip
     draft.add(
-        loaded, (launch.blocks,), splitting.SPLIT_THREADS, *launch.arguments(K, *sides),
-        shared_bytes=launch.shared_bytes, early=early, only_for="alpha",
+        spec("split.cu", launch.constants), (launch.blocks,), splitting.SPLIT_THREADS,
+        (np.int32(K), np.int32(launch.first_blocks), *first, *second),
+        writes=tuple(writes), shared_bytes=launch.shared_bytes, early=early, when=When.READS,
     )  # fmt: skip

@@ -7,9 +7,8 @@ column of B: what runs along K.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 from msgspec import Struct
 
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
@@ -18,6 +17,7 @@ from fastsgemm.geometry.layout import ITEM
 BLOCK_K = 32  # steps of k in the 128 bytes of a line
 PAD_K = 64  # in memory K is filled up with zeros to a multiple of it
 LINE_BYTES = 128  # of a line in a block of k: 32 times hi and lo
+HALVES = LINE_BYTES // 2  # FP16 numbers of a line in a block of k
 SPARSE = 4  # places for elements left out of a line
 _INFO_BYTES, _WHERE_BYTES = 8, 4 * SPARSE  # of a line
 _ALIGNMENT = 256  # bytes: of every array in workspace
@@ -37,10 +37,6 @@ _PANEL = 768
 
 
 TileConfig = Fp16x3Config | Fp16x3MmaConfig
-
-Two = tuple[Any, Any]  # of A and of B
-Operand = tuple[Any, ...]  # what stands for its address, and one or two strides in elements
-NO_SOURCE: Operand = (0, 0, 0)  # where beta multiplies C itself
 
 
 def file_of(config: TileConfig) -> str:
@@ -166,43 +162,6 @@ class Tiling(Struct, frozen=True):
     def exceptions(self) -> int:
         """Bytes of workspace for a word a tile."""
         return _aligned(4 * self.tiles)
-
-    # The arguments of the kernels, each list in one place for devices and the simulated one. All is in the caller's
-    # terms. What stands for an address, for alpha or beta is that of a later call or, simulated, a name or a number.
-
-    def product_arguments(
-        self, pairs: Two, infos: Two, alpha: Any, beta: Any, C: Operand, exceptions: Any, source: Operand = NO_SOURCE
-    ) -> tuple[Any, ...]:
-        """Return the arguments of the product; C may be the partial sums."""
-        lines: Two = (self.M, self.N)
-        if self.trans_c:
-            pairs, infos, lines = pairs[::-1], infos[::-1], lines[::-1]
-            source = (source[0], *source[:0:-1])
-        extents = map(np.int32, (*lines, self.k_blocks, self.part_blocks))
-        return (*pairs, *extents, alpha, *infos, beta, *C, self.M * self.ldw, exceptions, *source)
-
-    def reduction_arguments(
-        self, sums: Any, infos: Two, alpha: Any, beta: Any, C: Operand, source: Operand = NO_SOURCE
-    ) -> tuple[Any, ...]:
-        """Return the arguments of ``reduce_fp16x3.cu``."""
-        extents = map(np.int32, (self.M, self.N, self.parts))
-        return (*extents, sums, self.ldw, self.M * self.ldw, alpha, *infos, beta, *C, *source)
-
-    def guard_arguments(
-        self,
-        K: int,
-        A: Operand,
-        B: Operand,
-        left_out: tuple[Two, Two],
-        alpha: Any,
-        beta: Any,
-        C: Operand,
-        exceptions: Any,
-        source: Operand = NO_SOURCE,
-    ) -> tuple[Any, ...]:
-        """Return the arguments of ``guard_fp16x3.cu``; `left_out` has `info` and `where` of A, and of B."""
-        extents, tile = map(np.int32, (self.M, self.N, K)), map(np.int32, self.tile)
-        return (*extents, alpha, *A, *B, beta, *C, *left_out[0], *left_out[1], exceptions, *tile, *source)
 
 
 def tiling(config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiprocessors: int) -> Tiling:

@@ -1,4 +1,4 @@
-"""How ``split.cu`` and ``column_maxima.cu`` split operands into pairs of FP16 numbers: grids, constants, arguments.
+"""How ``split.cu`` and ``column_maxima.cu`` split operands into pairs of FP16 numbers: grids and constants.
 
 Pure arithmetic. A *line* is a row of A or a column of B.
 """
@@ -6,9 +6,7 @@ Pure arithmetic. A *line* is a row of A or a column of B.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from fastsgemm.geometry.fp16x3 import PAD_K, covering, padded
 from fastsgemm.geometry.layout import ITEM
@@ -52,48 +50,6 @@ class Side(NamedTuple):
         return not self.strided, -self.vec
 
 
-class SideArguments(NamedTuple):
-    """What the kernels are given of a side.
-
-    Attributes
-    ----------
-    lines : int
-    X : object
-        What stands for the address of the operand or panel: that of a later call or, simulated, a name. So on below.
-    ldx : int
-    maxima : object
-        Of the largest magnitudes that ``column_maxima.cu`` finds; 0 where it is not launched.
-    maxima_parts : int
-        As `maxima_parts` returns it.
-    pairs, info, where : object
-        Of the arrays of the split operand.
-    """
-
-    lines: int
-    X: Any
-    ldx: int
-    maxima: Any
-    maxima_parts: int
-    pairs: Any
-    info: Any
-    where: Any
-
-    @property
-    def of_split(self) -> tuple[Any, ...]:
-        """Its arguments of ``split.cu``."""
-        return (
-            np.int32(self.lines), self.X, self.ldx, self.maxima, np.int32(self.maxima_parts),
-            self.pairs, self.info, self.where,
-        )  # fmt: skip
-
-    def of_maxima(self, K: int) -> tuple[Any, ...]:
-        """Return the arguments of ``column_maxima.cu``."""
-        return (np.int32(self.lines), np.int32(K), self.X, self.ldx, self.maxima, self.info)
-
-
-_NO_SIDE = SideArguments(lines=0, X=0, ldx=0, maxima=0, maxima_parts=0, pairs=0, info=0, where=0)
-
-
 class SplitLaunch(NamedTuple):
     """A launch of ``split.cu``.
 
@@ -110,10 +66,6 @@ class SplitLaunch(NamedTuple):
     first_blocks: int
     blocks: int
     shared_bytes: int
-
-    def arguments(self, K: int, first: SideArguments, second: SideArguments = _NO_SIDE) -> tuple[Any, ...]:
-        """Return the arguments of ``split.cu``, with the sides in their order."""
-        return (np.int32(K), np.int32(self.first_blocks), *first.of_split, *second.of_split)
 
 
 def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int, shared_limit: int) -> SplitLaunch:
@@ -200,7 +152,7 @@ def _column_tiles(K: int, cluster: int, few: bool, small: bool, shared_limit: in
     """
     tiles = _column_tiles_of(K, cluster)
     room = [(shared_limit // abreast - _OTHER_SHARED) // _COLUMN_TILE_BYTES for abreast in (1, 2, 3)]
-    fewest = next((kept for kept in (1, 2, _COLUMN_FEW_TILES) if tiles <= kept <= room[2]), room[2])
+    fewest = next((most for most in (1, 2, _COLUMN_FEW_TILES) if tiles <= most <= room[2]), room[2])
     if tiles <= fewest:
         return fewest
     return room[0] if few or (small and _COLUMN_MANY_TILES < tiles <= room[0]) else room[1]

@@ -1,7 +1,4 @@
-"""How a kernel is called for given operands: swap_ab, problem and variant.
-
-Pure arithmetic, used by the device and the simulated device alike.
-"""
+"""How a kernel is called for given operands: swap_ab, problem and variant. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -11,9 +8,10 @@ from msgspec import Struct
 
 from fastsgemm.config import VECTOR, Config
 from fastsgemm.geometry import layout, variants
-from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Source, Strides
+from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Strides
 from fastsgemm.geometry.grid import split
-from fastsgemm.geometry.layout import ITEM, Lying, Pair, Stored, stored, vector_width
+from fastsgemm.geometry.layout import Lying, Pair, Stored, stored, vector_width
+from fastsgemm.geometry.matrix import VECTOR_BYTES, Matrix
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
@@ -71,7 +69,7 @@ class Operand(Struct, frozen=True):
         """Return the block of this shape that begins at element `first`."""
         if shape == self.shape:
             return self
-        misalignment = (self.misalignment + self.offset(first)) % (ITEM * VECTOR)
+        misalignment = (self.misalignment + self.offset(first)) % VECTOR_BYTES
         return Operand(shape, self.how, misalignment, self.steps, self.padded)
 
     def packed(self, trans: bool) -> Operand:
@@ -91,7 +89,7 @@ class Call(Struct, frozen=True):
     variant : Variant
     lda, ldb, ldc : int
     batch : Batch
-    source : Source or None
+    source : Matrix or None
         What beta multiplies, if that is not C.
     """
 
@@ -102,7 +100,7 @@ class Call(Struct, frozen=True):
     ldb: int
     ldc: int
     batch: Batch = ONE_PRODUCT
-    source: Source | None = None
+    source: Matrix | None = None
 
     @property
     def strides_c(self) -> tuple[int, int]:
@@ -111,7 +109,7 @@ class Call(Struct, frozen=True):
 
 
 def call_for(
-    a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = (), source: Source | None = None
+    a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = (), source: Matrix | None = None
 ) -> Call:
     """Return how a kernel is called for these operands: with C row-major, A and B swapped if it is not.
 
@@ -292,6 +290,15 @@ def dense(problem: Problem) -> tuple[Lying, Lying, Lying]:
 def extents_of(problem: Problem) -> tuple[int, ...]:
     """Return the extents of the batch of a problem in dense arrays: none for one product."""
     return () if problem.batch == 1 else (problem.batch,)
+
+
+def as_read(matrix: Matrix) -> Operand:
+    """Return matrices as a kernel reads them, or reads their copies if neither of their strides is 1."""
+    how = matrix.stored
+    if how is None:
+        rows, columns = matrix.rows_and_columns
+        return Operand((rows, columns), Stored(False, columns), 0, matrix.copy_at(matrix.address).steps)
+    return Operand(matrix.rows_and_columns, how, matrix.misalignment, matrix.steps)
 
 
 def operand_of(lying: Lying) -> Operand:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
+
+from msgspec import Struct
 
 from fastsgemm import resources
 from fastsgemm.config import K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config, SkinnyConfig
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import REDUCTION, SEGMENT_REDUCTION
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.rungs import Rung
+from fastsgemm.rungs import Rung, kernel_name
 
 _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 
@@ -36,14 +38,43 @@ _BLOCK = re.compile(r"// constants:begin.*?// constants:end", re.DOTALL)
 _CONSTANT = re.compile(r"^constexpr int (\w+) = (-?\d+);", re.MULTILINE)
 
 
-def generate(rung: Rung, config: Config, variant: Variant) -> str:
-    """Return the source of `rung` for these constants, ready for NVRTC.
+class KernelSpec(Struct, frozen=True, cache_hash=True):
+    """A kernel: its file and all of its constants. Rungs of one file and configs that differ in split-K share one.
 
-    Raises
-    ------
-    ConfigError
-        `config` lacks a constant that the kernel declares, or has one that it does not.
+    Attributes
+    ----------
+    file : str
+    constants : tuple of (str, int)
     """
+
+    file: str
+    constants: tuple[tuple[str, int], ...]
+
+    @property
+    def name(self) -> str:
+        """The ``extern "C"`` name."""
+        return kernel_name(self.file)
+
+    @property
+    def text(self) -> str:
+        """The source, ready for NVRTC."""
+        return with_constants(self.file, dict(self.constants))
+
+
+def spec(file: str, constants: Mapping[str, int]) -> KernelSpec:
+    """Return the kernel in `file` with these constants."""
+    return KernelSpec(file, tuple(constants.items()))
+
+
+@cache
+def helper_spec(name: str, source: int = 0) -> KernelSpec:
+    """Return a kernel without a config, with its constants of `HELPERS`; with `source` = 1, one that reads a source."""
+    return spec(f"{name}.cu", HELPERS[name] | ({"SOURCE": source} if source else {}))
+
+
+@lru_cache(maxsize=4096)
+def rung_spec(rung: Rung, config: Config, variant: Variant) -> KernelSpec:
+    """Return the kernel of a rung with these constants."""
     constants = config.compiled | {"TRANS_A": int(variant.trans_a), "TRANS_B": int(variant.trans_b)}
     constants |= {"BATCHED": int(variant.batched)}
     if rung.vectorized:
@@ -58,7 +89,18 @@ def generate(rung: Rung, config: Config, variant: Variant) -> str:
         constants |= {"TRANS_C": int(variant.trans_c)}
     if isinstance(config, SkinnyConfig):
         constants |= {"K_GROUP": K_GROUP, "MAX_ALTERNATED": MAX_ALTERNATED, "MAX_PASS": MAX_PASS}
-    return with_constants(rung.file, constants)
+    return spec(rung.file, constants)
+
+
+def generate(rung: Rung, config: Config, variant: Variant) -> str:
+    """Return the source of `rung` for these constants, ready for NVRTC.
+
+    Raises
+    ------
+    ConfigError
+        `config` lacks a constant that the kernel declares, or has one that it does not.
+    """
+    return rung_spec(rung, config, variant).text
 
 
 def with_constants(file: str, constants: Mapping[str, int]) -> str:

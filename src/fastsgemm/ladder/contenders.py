@@ -17,7 +17,7 @@ import numpy as np
 
 from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray
-from fastsgemm.call.product import multiply
+from fastsgemm.call.driver import multiply
 from fastsgemm.device import LEGACY_STREAM, Gpu
 from fastsgemm.errors import ShapeError
 from fastsgemm.gemm import sgemm
@@ -27,6 +27,7 @@ from fastsgemm.ladder.constants import constants_of
 from fastsgemm.measure import cublas
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem, spell
+from fastsgemm.request import resolve
 from fastsgemm.rungs import RUNGS, Rung
 from fastsgemm.tuning.evaluator import Lent, views
 
@@ -146,7 +147,9 @@ def on_device(
         A.upload(lines[0])
         B.upload(lines[1])
         as_given = views(problem, (A, B, C))
-        launch = partial(multiply, gpu, LEGACY_STREAM, *as_given, _ONE, _ZERO)
+
+        def launch(rung: Rung | None) -> None:
+            multiply(gpu, LEGACY_STREAM, resolve(rung), as_given, _ONE, _ZERO)
 
         def result(work: Work) -> np.ndarray:
             C.buffer.fill(_POISON, stream=C.stream)

@@ -11,7 +11,6 @@ from fastsgemm import device
 from fastsgemm.config import Config
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.ladder import contenders, ragged
 from fastsgemm.ladder.constants import Constants, constants_of
 from fastsgemm.ladder.counts import CountedRow, Fp16x3Rows, KernelRow, Table
@@ -19,10 +18,10 @@ from fastsgemm.ladder.measured import has_several_chains
 from fastsgemm.ladder.reference import Reference
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import track
+from fastsgemm.request import resolve
 from fastsgemm.rungs import Rung, find
-from fastsgemm.sim import fp16x3 as sim_fp16x3
 from fastsgemm.sim.counters import GlobalTraffic
-from fastsgemm.sim.gemm import sgemm
+from fastsgemm.sim.gemm import multiply, sgemm
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
 
@@ -107,12 +106,11 @@ def _fp16x3(
 ) -> Fp16x3Rows:
     """Run rung 11, whose product takes several kernels."""
     rung, config = given.rung, given.config
-    assert isinstance(config, TileConfig)
     C = np.empty((A.shape[0], B.shape[1]), np.float32)
     with ragged.said_of(rung, problem):
-        reports = sim_fp16x3.sgemm(config, A, B, 1.0, 0.0, C, machine, forced=True)
+        reports = multiply(resolve(rung, config), A, B, C, 1.0, 0.0, machine=machine)
     error = reference.error(C)
-    kernels = tuple(map(_kernel_row, reports))
+    kernels = tuple(_kernel_row(report) for _, report in reports)
     mismatch = reference.mismatch(C) or ragged.mismatch(rung, config, problem.layout, machine)
     shown = error if math.isfinite(error) else None
     return Fp16x3Rows(config.constants, kernels, shown, mismatch, given.overridden)

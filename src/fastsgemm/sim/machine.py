@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastsgemm import known_devices
-from fastsgemm.call.plan import EARLY
-from fastsgemm.known_devices import compute_capability
+from fastsgemm.known_devices import EARLY, compute_capability
 from fastsgemm.progress import track
 from fastsgemm.sim import nvrtc, program, ptx, report, schedule
 from fastsgemm.sim.batch import Batch

@@ -22,7 +22,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from fastsgemm import rungs
-from fastsgemm.call import checks, product
+from fastsgemm.call import checks, driver
 from fastsgemm.call.arrays.base import wrong_dtype
 from fastsgemm.call.arrays.torch import freed
 from fastsgemm.errors import FastsgemmError
@@ -300,4 +300,4 @@ def _check_written(C: Tensor, A: Tensor, B: Tensor) -> None:
     except RuntimeError:
         return
     checks.output(c[0], c[1], readonly=False)
-    product.check_overlap((a, b, c), (pa, pb, pc))
+    driver.check_overlap((a, b, c), (pa, pb, pc))

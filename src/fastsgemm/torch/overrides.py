@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fastsgemm.call import product
+from fastsgemm.call import driver
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.arrays.torch import SURE, allocator, freed
 from fastsgemm.errors import CaptureError, DeviceMemoryError, FastsgemmError, OverlapError
@@ -178,7 +178,7 @@ class Override:
                         else:
                             switched = gpu.enter()
                             try:
-                                plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
+                                plan.launch(handle, (pa, pb, pc, 0, 0, ps), alpha, beta)
                             finally:
                                 if switched:
                                     gpu.leave()
@@ -219,9 +219,9 @@ class Override:
             handle = products.stream_of(gpu)
             plan = decision.plan or products.plan_of(gpu, handle, metas, addresses, precision, rung)
             if not plan.apart(pa, pb, pc, ps):
-                product.check_overlap(metas, addresses, "the output")
+                driver.check_overlap(metas, addresses, "the output")
             decision.gpu, decision.plan = gpu, plan
-            plan.launch(gpu, handle, pa, pb, pc, alpha, beta, 0, 0, ps)
+            plan.launch(handle, (pa, pb, pc, 0, 0, ps), alpha, beta)
         finally:
             if switched:
                 gpu.leave()

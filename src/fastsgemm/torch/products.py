@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 
 from fastsgemm import device, host
-from fastsgemm.call import checks, product
+from fastsgemm.call import checks, driver
 from fastsgemm.call.arrays import HOST, Meta, View
 from fastsgemm.call.arrays.base import at_address
-from fastsgemm.call.plan import Plan
-from fastsgemm.call.product import draft
+from fastsgemm.call.driver import LoadedPlan
+from fastsgemm.call.product import make_plan
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError
-from fastsgemm.rungs import Rung
+from fastsgemm.request import Request, resolve
+from fastsgemm.rungs import BATCH_INVARIANT, Rung
 from fastsgemm.tuning import first_use
 
 if TYPE_CHECKING:
@@ -50,9 +52,14 @@ def gpu_of(ordinal: int) -> Gpu | None:
     return first_use.opened.get(ordinal) or first_use.open_device(ordinal, lambda: current_stream(ordinal))
 
 
+def request_of(precision: str, rung: Rung | None) -> Request:
+    """Return the request for the fastest rung of a precision, or for the rung with one order of summation."""
+    return resolve(precision=precision, batch_invariant=rung is BATCH_INVARIANT)
+
+
 def plan_of(
     gpu: Gpu, handle: int, metas: tuple[Meta, ...], addresses: tuple[int, ...], precision: str, rung: Rung | None
-) -> Plan:
+) -> LoadedPlan:
     """Return the plan of a product of float32 tensors in device memory, after checking them.
 
     Parameters
@@ -68,11 +75,8 @@ def plan_of(
     precision : str
     rung : Rung or None
     """
-    a, b, c, *source = (address & 15 for address in addresses)
-    more = (metas[3], *source) if source else ()
-    of_three = metas[0], metas[1], metas[2]
-    steps = draft(gpu, handle, of_three, (a, b, c), rung, None, precision, (False, False), more, "the output")
-    return steps.plan()
+    request = replace(request_of(precision, rung), output="the output")
+    return LoadedPlan(gpu, make_plan(gpu, request, metas, [address & 15 for address in addresses]), handle)
 
 
 def on_host(
@@ -91,7 +95,7 @@ def on_host(
     """
     out = _array(c)
     read = out if source is None else _array(source)
-    host.sgemm(_array(a), _array(b), alpha, beta, read, rung, None, None, precision, out)
+    host.sgemm(replace(request_of(precision, rung), output="out"), _array(a), _array(b), read, alpha, beta, out)
 
 
 def _array(x: View) -> np.ndarray:
@@ -112,7 +116,8 @@ def multiply(
         return
     switched = gpu.enter()
     try:
-        run = partial(product.multiply, gpu, stream_of(gpu), *views, alpha, beta, rung, None, precision, source=source)
+        operands = views if source is None else (*views, source)
+        run = partial(driver.multiply, gpu, stream_of(gpu), request_of(precision, rung), operands, alpha, beta)
         try:
             run()
         except DeviceMemoryError:

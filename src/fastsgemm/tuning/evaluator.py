@@ -16,7 +16,7 @@ import numpy as np
 
 from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray, View
-from fastsgemm.call.product import multiply
+from fastsgemm.call.driver import multiply
 from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM, info_of
 from fastsgemm.errors import CompileError, TuningError
@@ -30,6 +30,7 @@ from fastsgemm.measure import cublas
 from fastsgemm.measure.cublas import Baseline
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem
+from fastsgemm.request import Request
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import fp16x3
 
@@ -199,9 +200,10 @@ class Evaluator:
 
     def _kernel(self, job: Job) -> Kernel:
         cubin = self._cubins.pop(job, None)
+        spec = source.rung_spec(job.rung, job.config, job.variant)
         if cubin is not None:
-            return kernel.load(self.gpu, job.rung, job.config, job.variant, cubin)
-        return kernel.get(self.gpu, job.rung, job.config, job.variant, LEGACY_STREAM)
+            return kernel.load(self.gpu, spec, job.config.shared_bytes, cubin)
+        return kernel.get(self.gpu, spec, job.config.shared_bytes, LEGACY_STREAM)
 
     def _checked_product(self, job: Job, reference: _Reference) -> np.ndarray:
         problem = reference.problem
@@ -210,7 +212,8 @@ class Evaluator:
         a.upload(reference.a)
         b.upload(reference.b)
         c.buffer.fill(_POISON, stream=c.stream)
-        multiply(self.gpu, LEGACY_STREAM, *views(problem, self._memory), _ONE, _ZERO, job.rung, job.config)
+        request = Request(job.rung, job.config)
+        multiply(self.gpu, LEGACY_STREAM, request, views(problem, self._memory), _ONE, _ZERO)
         result = np.empty(reference.exact.shape, np.float32)
         c.download(result)
         return result
@@ -245,7 +248,7 @@ class Timer:
         evaluator = self._evaluator
 
         def work() -> None:
-            multiply(evaluator.gpu, LEGACY_STREAM, *self._given, _ONE, _ZERO, rung, config)
+            multiply(evaluator.gpu, LEGACY_STREAM, Request(rung, config), self._given, _ONE, _ZERO)
 
         try:
             if self._short:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from fastsgemm import rungs
 from fastsgemm.call.arrays import View
-from fastsgemm.call.product import multiply
+from fastsgemm.call.driver import multiply
 from fastsgemm.call.split_operand import split as split_operand
 from fastsgemm.device import LEGACY_STREAM, DeviceInfo
 from fastsgemm.geometry import fp16x3 as geometry
@@ -30,6 +29,7 @@ from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, Times
 from fastsgemm.problem import Problem
+from fastsgemm.request import resolve
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -203,7 +203,10 @@ class Timer:
             None if split[0] else split_operand(arrays[0], "A"),
             None if split[1] else split_operand(arrays[1], "B"),
         )
-        rung = rungs.find("fp16x3")
-        return lambda: multiply(
-            self._gpu, LEGACY_STREAM, *given, 1.0, 0.0, rung, config, split_a=splits[0], split_b=splits[1]
-        )
+        request = replace(resolve("fp16x3", config), split=(not split[0], not split[1]))
+        of_a, of_b = (0 if each is None else each.address for each in splits)
+
+        def work(held: Any = splits) -> None:  # their memory is freed with them
+            multiply(self._gpu, LEGACY_STREAM, request, given, 1.0, 0.0, (of_a, of_b))
+
+        return work

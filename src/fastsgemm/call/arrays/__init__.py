@@ -71,8 +71,8 @@ def library(x: Any) -> Library:
     OperandError
         It is an array of a class that redefines operations or has a mask, or its protocol returns nonsense.
     """
-    found = by_type.get(type(x))
-    return _other(x) if found is None else found
+    known = by_type.get(type(x))
+    return _other(x) if known is None else known
 
 
 def traced() -> bool:
@@ -82,12 +82,12 @@ def traced() -> bool:
 
 def _other(x: Any) -> Library:
     cls = type(x)
-    found = _by_other_type.get(cls)
-    if found is None:
-        found = _recognise(x)
-        known = by_type if _is_of_library(cls) else _by_other_type
-        known[cls] = found
-    return found
+    known = _by_other_type.get(cls)
+    if known is None:
+        known = _recognise(x)
+        table = by_type if _is_of_library(cls) else _by_other_type
+        table[cls] = known
+    return known
 
 
 def _is_of_library(cls: type) -> bool:

@@ -15,7 +15,7 @@ from fastsgemm.geometry.layout import ITEM, row_major
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
-    from fastsgemm.rungs import Rung
+    from fastsgemm.request import Request
 
 HOST = -1  # the device number of host memory
 _DLPACK_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
@@ -92,15 +92,7 @@ class Library:
         return False
 
     def multiply_known(
-        self,
-        gpus: Mapping[int, Gpu],
-        A: Any,
-        B: Any,
-        C: Any,
-        alpha: float,
-        beta: float,
-        rung: Rung | None,
-        precision: str,
+        self, gpus: Mapping[int, Gpu], request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float
     ) -> Any:
         """Launch the plan that an earlier call has made for operands like these, and return C or a new array.
 
@@ -112,16 +104,14 @@ class Library:
         ----------
         gpus : mapping
             The devices that are ready for calls, by ordinal.
+        request : Request
+            Of a call without a config.
         A, B : array
             A is of this library.
         C : array or None
             What is written; None asks for a new array.
         alpha, beta : float
             Rounded to float32.
-        rung : Rung or None
-            Of a call without a config.
-        precision : str
-            With a rung, that of the rung.
         """
         return None
 
@@ -205,6 +195,7 @@ def misaligned(address: int, shape: Sequence[int], strides: Sequence[int]) -> Fa
     return None
 
 
+# Of tensors whose product only PyTorch's dispatcher can compute; see `Library.needs_dispatcher`.
 _ALL_TENSORS = (
     "then all operands must be tensors, and rung=, config=, stream=, out= and split operands are not possible"
 )

@@ -28,7 +28,7 @@ from fastsgemm.geometry.layout import ITEM, row_major
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
-    from fastsgemm.rungs import Rung
+    from fastsgemm.request import Request
 
 SURE = 1 << 40  # more bytes than any storage has: a tensor at this address, or a higher one, was not `freed`
 
@@ -106,15 +106,7 @@ class Torch(Library):
         return self._forward_ad._current_level >= 0 and self._forward_ad.unpack_dual(x).tangent is not None
 
     def multiply_known(
-        self,
-        gpus: Mapping[int, Gpu],
-        A: Any,
-        B: Any,
-        C: Any,
-        alpha: float,
-        beta: float,
-        rung: Rung | None,
-        precision: str,
+        self, gpus: Mapping[int, Gpu], request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float
     ) -> Any:
         """Look up by shapes and alignment, and let PyTorch's guards compare everything else, see `_guards`.
 
@@ -124,7 +116,6 @@ class Torch(Library):
         plain = self._plain
         if type(B) not in plain or self._forward_ad._current_level >= 0:
             return None
-        name = None if rung is None else rung.name
         try:
             ordinal, pa, pb, pc = A.get_device(), A.data_ptr(), B.data_ptr(), 0
             operands: tuple[Any, ...] = (A, B)
@@ -132,7 +123,7 @@ class Torch(Library):
                 if type(C) not in plain or C.is_nested:  # guards would abort; `shape` refuses a nested A or B
                     return None
                 operands, pc = (A, B, C), C.data_ptr()
-            key = A.shape, B.shape, C is None, pa & 15, pb & 15, pc & 15, name, precision
+            key = A.shape, B.shape, C is None, pa & 15, pb & 15, pc & 15, request
             gpu = gpus.get(ordinal)
             if gpu is None:
                 return None
@@ -142,7 +133,7 @@ class Torch(Library):
                     known = each
                     break
             if known is None:
-                known = self._recognise(gpu, key, operands, (pa, pb, pc), name, precision)
+                known = self._recognise(gpu, key, operands, (pa, pb, pc))
                 if known is None:
                     return None
             plan, shape, strides, learned = known
@@ -163,7 +154,7 @@ class Torch(Library):
             return None
         switched = gpu.enter()
         try:
-            plan.launch(gpu, handle, pa, pb, pc, alpha, beta)
+            plan.launch(handle, (pa, pb, pc, 0, 0, 0), alpha, beta)
         finally:
             if switched:
                 gpu.leave()
@@ -172,17 +163,11 @@ class Torch(Library):
         return result
 
     def _recognise(
-        self,
-        gpu: Gpu,
-        key: tuple[Any, ...],
-        operands: tuple[Any, ...],
-        addresses: tuple[int, int, int],
-        rung: str | None,
-        precision: str,
+        self, gpu: Gpu, key: tuple[Any, ...], operands: tuple[Any, ...], addresses: tuple[int, int, int]
     ) -> _Known | None:
-        """Return what an earlier call on operands like these has made, or None, and let later calls find it by `key`.
+        """Return what an earlier call on operands like these has made, or None; later calls are recognised by `key`.
 
-        The plan's key is that of `fastsgemm.call.product.multiply`. So no plan is found but one that it made, and
+        The plan's key is that of `fastsgemm.call.driver.multiply`. So there is no plan but one that it made, and
         checked, for operands without a fault. Everything that `view` would find at fault is refused here.
         """
         A, B, *_ = operands
@@ -193,17 +178,17 @@ class Torch(Library):
         if len(operands) == 2:
             if len(A.shape) != 2 or len(B.shape) != 2:
                 return None
-            (rows, _), (_, columns) = A.shape, B.shape  # the plan that is found says whether they fit
+            (rows, _), (_, columns) = A.shape, B.shape  # a plan exists only if they fit
             read.append(((rows, columns), (columns, 1), A.get_device(), None, False))
         misaligned = (address & 15 for address in addresses)
-        plan = gpu.prepared.get((*read, *misaligned, rung, None, precision, True, True))
+        plan = gpu.prepared.get((key[-1], *read, *misaligned))
         if plan is None:
             return None
         known = plan, read[2][0], read[2][1], learned
         if self._guards is not None and len(set(map(id, operands))) == len(operands):
-            found = gpu.recognised.setdefault(key, [])
-            if len(found) < _MOST_ALIKE:
-                found.append((self._guards(*operands), known))
+            alike = gpu.recognised.setdefault(key, [])
+            if len(alike) < _MOST_ALIKE:
+                alike.append((self._guards(*operands), known))
         return known
 
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
@@ -330,5 +315,5 @@ def _increment_older_version(torch: Any, tensors: tuple[Any]) -> None:
 
 def _function(cls: type, method: str) -> Any:
     """Return the function of a method; it is the same object for every class that inherits the method."""
-    found = getattr(cls, method)
-    return getattr(found, "__func__", found)
+    bound = getattr(cls, method)
+    return getattr(bound, "__func__", bound)

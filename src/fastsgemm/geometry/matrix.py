@@ -1,0 +1,157 @@
+"""`Matrix`: matrices that lie somewhere in memory, with any strides; `variants.Operand` is one as a kernel reads it."""
+
+from __future__ import annotations
+
+import operator
+from enum import IntEnum
+from math import gcd, prod
+
+from msgspec import Struct
+
+from fastsgemm.config import VECTOR
+from fastsgemm.geometry import layout
+from fastsgemm.geometry.layout import ITEM, Pair, Stored
+
+VECTOR_BYTES = ITEM * VECTOR  # of the widest load
+
+
+class Base(IntEnum):
+    """What an address is counted from, in the order in which a call gives these addresses."""
+
+    A = 0
+    B = 1
+    C = 2  # what is written
+    SPLIT_A = 3
+    SPLIT_B = 4
+    SOURCE = 5  # what beta multiplies, where that is not what is written
+    WORKSPACE = 6
+
+
+class Address(Struct, frozen=True, gc=False):
+    """A device address of a later call: some bytes after the first element of an operand, or in the workspace."""
+
+    base: Base
+    offset: int = 0
+
+    def __add__(self, count: int) -> Address:
+        return Address(self.base, self.offset + count)
+
+
+class Matrix(Struct, frozen=True, gc=False):
+    """A matrix in memory, or a batch of them; for arrays of a kernel's own, any array.
+
+    Attributes
+    ----------
+    address : Address
+        Of the first element.
+    shape, strides : tuple of int
+        In elements: the extents of the batch, rows and columns. A stride of 0 repeats the same elements.
+    misalignment : int
+        The address modulo 16, in bytes.
+    name : str
+        For messages and the counts of the simulated device.
+    item : int
+        Bytes of an element: 4, or 2 for pairs of FP16 numbers.
+    """
+
+    address: Address
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    misalignment: int = 0
+    name: str = ""
+    item: int = ITEM
+
+    @property
+    def rows_and_columns(self) -> Pair:
+        """The shape of each matrix."""
+        return self.shape[-2:]  # type: ignore[return-value]
+
+    @property
+    def inner_strides(self) -> Pair:
+        """Elements from one row to the next, and from one column to the next."""
+        return self.strides[-2:]  # type: ignore[return-value]
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Those of the batch, the outermost first."""
+        return self.shape[:-2]
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Elements from one matrix to the next, along each extent of the batch."""
+        return self.strides[:-2]
+
+    @property
+    def stored(self) -> Stored | None:
+        """How the kernels can read it, or None where it has no unit stride."""
+        return layout.stored(self.shape[-2:], self.strides[-2:])  # type: ignore[arg-type]  # two of each
+
+    @property
+    def transposed(self) -> Matrix:
+        """The same memory seen as the transposed matrices."""
+        shape, strides = self.shape, self.strides
+        return Matrix(
+            self.address, (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]),
+            self.misalignment, self.name, self.item,
+        )  # fmt: skip
+
+    @property
+    def width(self) -> int:
+        """Floats that can be read together along the rows, if their length is a multiple of 4: 4 or 1."""
+        together = self.strides[-1] == 1 and self.misalignment == 0
+        return VECTOR if together and gcd(VECTOR, *self.strides[:-1]) == VECTOR else 1
+
+    def at(self, index: tuple[int, ...]) -> Matrix:
+        """Return the matrices at this index of the outermost extents of the batch."""
+        if not index:
+            return self
+        outer = len(index)
+        return self._moved(
+            sum(map(operator.mul, index, self.strides)), self.shape[outer:], self.strides[outer:]
+        )  # fmt: skip
+
+    def block(self, first: Pair, shape: Pair) -> Matrix:
+        """Return the block of this shape that begins at element `first`, of each matrix."""
+        if first == (0, 0) and shape == self.shape[-2:]:
+            return self
+        down, right = self.strides[-2:]
+        return self._moved(first[0] * down + first[1] * right, (*self.shape[:-2], *shape), self.strides)
+
+    def copy_at(self, address: Address) -> Matrix:
+        """Return a row-major copy at an address that is a multiple of 16; what the batch repeats is copied once."""
+        own = tuple(1 if step == 0 else extent for step, extent in zip(self.steps, self.extents, strict=True))
+        rows, columns = self.rows_and_columns
+        steps = (
+            0 if extent == 1 else step for extent, step in zip(own, layout.row_major(own, rows * columns), strict=True)
+        )
+        return Matrix(address, self.shape, (*steps, columns, 1), 0, f"{self.name} packed", self.item)
+
+    @property
+    def distinct(self) -> Matrix:
+        """The same matrices without those that the batch repeats."""
+        if 0 not in self.steps:
+            return self
+        shape = tuple(1 if step == 0 else extent for step, extent in zip(self.steps, self.extents, strict=True))
+        return Matrix(
+            self.address, (*shape, *self.shape[-2:]), self.strides, self.misalignment, self.name, self.item
+        )  # fmt: skip
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements, each counted once."""
+        return self.item * prod(self.distinct.shape)
+
+    def overlaps(self, other: Matrix) -> bool:
+        """Return whether they may share an element; those with different bases do not."""
+        mine, others = self.address, other.address
+        if mine.base is not others.base:
+            return False
+        if self.item != ITEM or other.item != ITEM:  # arrays of a kernel's own, which have no gaps
+            return mine.offset < others.offset + other.nbytes and others.offset < mine.offset + self.nbytes
+        shared = layout.overlap(others.offset - mine.offset, self.shape, self.strides, other.shape, other.strides)
+        return shared is not False
+
+    def _moved(self, elements: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix:
+        offset = self.item * elements
+        misalignment = (self.misalignment + offset) % VECTOR_BYTES
+        return Matrix(self.address + offset, shape, strides, misalignment, self.name, self.item)

@@ -1,0 +1,83 @@
+"""`Request`: what a caller of `sgemm` asks for besides the operands, resolved once where the call begins."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+
+from fastsgemm import arguments, rungs
+from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.errors import ConfigError
+from fastsgemm.rungs import PRECISIONS, Rung
+
+
+class Request(Struct, frozen=True, cache_hash=True):
+    """How a product is to be computed, as far as the caller says so.
+
+    Attributes
+    ----------
+    rung : Rung or None
+        None: chosen for the problem.
+    config : Config or None
+        None: chosen for the problem. With precision "ieee" there is a rung that takes it.
+    precision : str
+        ``ieee`` or ``fp16x3``; with a rung, that of the rung.
+    batch_invariant : bool
+        Whether the order of summation is that of docs/order-of-summation.md; then the rung has it.
+    split : (bool, bool)
+        Whether A and B were split before the call.
+    output : str
+        What the caller calls the array that is written, for messages: ``C`` or ``out``.
+    """
+
+    rung: Rung | None = None
+    config: Config | None = None
+    precision: str = PRECISIONS[0]
+    batch_invariant: bool = False
+    split: tuple[bool, bool] = (False, False)
+    output: str = "C"
+
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether rung 11 may compute it; it must if it is the rung."""
+        return self.precision != PRECISIONS[0]
+
+
+PLAIN = Request()  # of a caller who asks for nothing
+
+
+def resolve(rung: Any = None, config: Any = None, precision: str = "ieee", batch_invariant: bool = False) -> Request:
+    """Return the request of these arguments of `sgemm`; equal arguments give the same object.
+
+    Raises
+    ------
+    UnknownRungError
+        There is no such rung.
+    ConfigError
+        `config` is no `Config`, no rung takes it, or it contradicts `batch_invariant`.
+    PrecisionError
+        There is no such precision, or it contradicts the rung or `batch_invariant`.
+    ArgumentError
+        `batch_invariant` is neither true nor false.
+    """
+    if rung is not None:
+        rung = rungs.find(rung)
+    if config is not None and not isinstance(config, Config):
+        raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
+    if rung is None and isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
+        rung = rungs.find("fp16x3")
+    return _resolved(
+        rung, config, rungs.precision_of(rung, precision), arguments.switch("batch_invariant", batch_invariant)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _resolved(rung: Rung | None, config: Config | None, precision: str, batch_invariant: bool) -> Request:
+    batch_invariant = batch_invariant or rung in rungs.IN_ORDER
+    if batch_invariant:
+        rung, config = rungs.batch_invariant(rung, config, precision)
+    elif rung is None and config is not None and precision == PRECISIONS[0]:
+        rung = rungs.of_config(config)
+    return Request(rung, config, precision, batch_invariant)

@@ -1,0 +1,20 @@
+"""Kernels with a changed text, wherever they are launched."""
+
+from fastsgemm.jit import source
+
+_REAL = source.with_constants
+
+
+def change(monkeypatch, edit, file=None):
+    """Let a function change the text of the kernel in a file, or of all that are rungs."""
+
+    def with_constants(name, constants):
+        text = _REAL(name, constants)
+        return edit(text) if name == file or (file is None and name[0].isdigit()) else text
+
+    monkeypatch.setattr(source, "with_constants", with_constants)
+
+
+def restore(monkeypatch):
+    """Let all kernels have their own texts again."""
+    monkeypatch.setattr(source, "with_constants", _REAL)

@@ -1,0 +1,99 @@
+"""Rung 11 on the simulated device, launch by launch: what the split writes, and a product of given pairs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec import structs
+
+from fastsgemm.call.dispatch import Choice
+from fastsgemm.call.fp16x3 import add_product
+from fastsgemm.call.plan import Draft
+from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, pairs_at
+from fastsgemm.geometry.fp16x3 import HALVES, SPARSE, split_arrays, stored_blocks
+from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.jit import source as jit_source
+from fastsgemm.sim.gemm import run
+from fastsgemm.sim.global_memory import misalignment
+
+SPLIT = (Base.SPLIT_A, Base.SPLIT_B)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A split operand: bits of pairs (blocks, lines, 64), info (lines, 2), places left out (lines, 4), and K."""
+
+    pairs: np.ndarray
+    info: np.ndarray
+    where: np.ndarray
+    K: int
+
+
+def source_of(file, constants):
+    """Return the source of a kernel with these constants, and its defaults for the others."""
+    return jit_source.with_constants(file, {**jit_source.defaults(file), **constants})
+
+
+def lying(base, x):
+    """Return where an array lies."""
+    strides = tuple(step // x.itemsize for step in x.strides)
+    return Matrix(Address(base), x.shape, strides, misalignment(x) % 16, base.name)
+
+
+def memory_for(lines, K):
+    """Return memory for a split operand, filled with what nothing leaves so, and its arrays."""
+    at, blocks = split_arrays(lines, K), stored_blocks(K)
+    memory = np.full(at.end, 0xFF, np.uint8)
+    return memory, Pairs(
+        memory[: blocks * lines * 2 * HALVES].view(np.uint16).reshape(blocks, lines, HALVES),
+        memory[at.info :][: 8 * lines].view(np.int32).reshape(lines, 2),
+        memory[at.where :][: 4 * SPARSE * lines].view(np.int32).reshape(lines, SPARSE),
+        K,
+    )
+
+
+def split(matrices, machine, times=1):
+    """Split matrices of (lines, K), some times in turn; return their arrays and the reports of the kernels."""
+    draft, memory, found, operands = Draft(machine.device), {}, [], []
+    for x, base, target in zip(matrices, (Base.A, Base.B), SPLIT, strict=False):
+        memory[base], (memory[target], arrays) = x, memory_for(*x.shape)
+        found.append(arrays)
+        place = pairs_at(Address(target), split_arrays(*x.shape), *x.shape, base.name)
+        operands.append(Unsplit(lying(base, x), place))
+    maxima = draft.reserve(maxima_bytes(machine.device, operands), "maxima")
+    for number in range(times):
+        add_split(draft, operands, maxima, early=number > 0)
+    reports = run(draft.plan(matrices[0].shape[1]), machine, memory, 1.0, 0.0)
+    return found, [report for _, report in reports]
+
+
+def plan_of(A, B, C, config, machine, swap_ab=False, source=None, split=(False, False)):
+    """Return the plan of a product by rung 11 with this config, transposed or not."""
+    draft = Draft(machine.device)
+    operands = [lying(base, x) for base, x in zip((Base.A, Base.B, Base.C), (A, B, C), strict=True)]
+    if source is not None:
+        operands.append(lying(Base.SOURCE, source))
+    add_product(draft, split, Choice((), config, swap_ab), *operands)
+    return draft.plan(A.shape[1])
+
+
+def multiply(A, B, alpha, beta, C, config, machine, swap_ab=False, source=None):
+    """Compute C <- alpha * A @ B + beta * C, or with beta times the source."""
+    arrays = {Base.A: A, Base.B: B, Base.C: C, Base.SOURCE: source}
+    return run(plan_of(A, B, C, config, machine, swap_ab, source), machine, arrays, np.float32(alpha), beta)
+
+
+def product(a, b, alpha, beta, C, config, machine, swap_ab=False):
+    """Compute all of a product of pairs but what the guard does; return the words that the guard looks at."""
+    K = a.K
+    A, B = np.zeros((a.pairs.shape[1], K), np.float32), np.zeros((K, b.pairs.shape[1]), np.float32)
+    plan = plan_of(A, B, C, config, machine, swap_ab, split=(True, True))
+    launches = tuple(launch for launch in plan.launches if launch.kernel.file != "guard_fp16x3.cu")
+    plan = structs.replace(plan, launches=launches)
+    arrays = {Base.A: A, Base.B: B, Base.C: C, Base.WORKSPACE: np.zeros(plan.workspace, np.uint8)}
+    for base, one in zip(SPLIT, (a, b), strict=True):
+        arrays[base], of_memory = memory_for(one.pairs.shape[1], K)
+        for name in ("pairs", "info", "where"):
+            getattr(of_memory, name)[...] = getattr(one, name)
+    run(plan, machine, arrays, np.float32(alpha), beta)
+    [words] = {write.matrix for launch in launches for write in launch.writes if write.matrix.name == "exceptions"}
+    return arrays[Base.WORKSPACE][: 4 * words.shape[0]].view(np.int32)
