@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import kernel_texts
 import pytest
 
 from fastsgemm import rungs
@@ -9,7 +10,7 @@ from fastsgemm.heuristics.choose import choose
 from fastsgemm.ladder import ragged, simulated
 from fastsgemm.ladder.simulated import climb
 from fastsgemm.problem import Problem
-from fastsgemm.sim import Machine, gemm
+from fastsgemm.sim import Machine
 from fastsgemm.sim.errors import BarrierError, GlobalAccessError
 
 WHOLE = Problem(128, 128, 32)  # whole tiles of every config below
@@ -20,15 +21,13 @@ SMALL = {"blocktile_2d": TILE, "vectorized": TILE, "pipelined": TILE | {"BN": 64
 @pytest.fixture
 def edited(monkeypatch):
     """Return a function that edits the source of a rung for what is launched from there on."""
-    generate = gemm.jit_source.generate
 
     def edit(old, new):
-        def generated(rung, config, variant):
-            text = generate(rung, config, variant)
+        def edited_text(text):
             assert text.count(old) == 1
             return text.replace(old, new)
 
-        monkeypatch.setattr(gemm.jit_source, "generate", generated)
+        kernel_texts.change(monkeypatch, edited_text)
 
     return edit
 

@@ -134,7 +134,7 @@ class Override:
             of_product=of_product,
         )
         names: dict[str, Any] = {"table": self._decisions, "make": self._make, "multiply": self._multiplier()}
-        names |= {"original": self.original, "float32": torch.float32}
+        names |= {"original": self.original, "float32": torch.float32, "__name__": __name__}
         exec(compile(text, f"<replacement of {self.name}>", "exec"), names)
         return names["replacement"]
 
