@@ -31,7 +31,7 @@ def test_any_other_key_is_refused_and_the_ladder_shown(key):
 @pytest.mark.parametrize("rung", RUNGS, ids=str)
 def test_file_kernel_and_registry_agree(rung):
     text = (resources.folder("cuda_src") / rung.file).read_text()
-    kernels = re.findall(r'extern "C" __global__ void [^;{]*?(\w+)\((?:const __grid|int M)', text)
+    kernels = re.findall(r'extern "C" __global__ void [^;{]*?(\w+)\((?:const unsigned short|int M)', text)
     assert kernels == [rung.kernel]
 
 

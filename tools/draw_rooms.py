@@ -30,8 +30,8 @@ INK, PATH = "#768390", "#d97706"  # of rooms and imports, of the way of a call
 
 Point = tuple[float, float]
 
-# The steps of a first call: what happens, and the function that does it. A later call takes the first two, looks up what
-# steps 3 to 6 made, and takes the last.
+# The steps of a first call: what happens, and the function that does it. A later call takes the first two, looks up
+# what steps 3 to 6 made, and takes the last.
 STEPS = (
     ("resolve the request", "fastsgemm.request", "resolve"),
     ("read the arrays", "fastsgemm.gemm", "sgemm"),

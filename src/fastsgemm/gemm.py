@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
-from msgspec.structs import replace
 
 from fastsgemm import device, host, rungs
 from fastsgemm.call import arrays, checks, streams
@@ -15,7 +14,7 @@ from fastsgemm.call.driver import multiply
 from fastsgemm.call.split_operand import SplitOperand, array_of
 from fastsgemm.errors import ShapeError, StreamError
 from fastsgemm.geometry.layout import same_elements
-from fastsgemm.request import PLAIN, Request, resolve
+from fastsgemm.request import PLAIN, Request, of_call, resolve
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.first_use import opened
@@ -229,20 +228,19 @@ def _through_dispatcher(request: Request, A: Any, B: Any, C: Any, alpha: Any, be
 
 def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any, out: Any) -> Any:
     """Slow path: no cached plan matched. Reads the arrays with all checks; alpha and beta are rounded to float32."""
-    split = (A if type(A) is SplitOperand else None, B if type(B) is SplitOperand else None)
-    if split[0] is not None:
-        A = array_of("A", split[0], request.precision)
-    if split[1] is not None:
-        B = array_of("B", split[1], request.precision)
+    split: dict[str, SplitOperand] = {}
+    if type(A) is SplitOperand:
+        split["A"], A = A, array_of("A", A, request.precision)
+    if type(B) is SplitOperand:
+        split["B"], B = B, array_of("B", B, request.precision)
+    if split or out is not None:
+        request = of_call(request, ("A" in split, "B" in split), "C" if out is None else "out")
     target = C if out is None else out
     lead = A if target is None else target
     library = arrays.library(lead)
-    if not any(split) and _is_for_dispatcher(request, stream, out) and library.needs_dispatcher(A, B, C):
+    if not split and _is_for_dispatcher(request, stream, out) and library.needs_dispatcher(A, B, C):
         return _through_dispatcher(request, A, B, C, alpha, beta)
     ordinal = library.device_of(lead)
-    if any(split) or out is not None:
-        output = "C" if out is None else "out"
-        request = replace(request, split=(split[0] is not None, split[1] is not None), output=output)
     if ordinal == HOST:
         if stream is not None:
             raise StreamError(
@@ -271,16 +269,16 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: floa
         if target is not C or (library.immutable and C is not None):
             at_home = at_home and (C is None or arrays.library(C) is library)
             operands += _source(C, out, library, operands[2], handle, at_home)
-        waited: list[SplitOperand] = []  # whose memory the stream must not lose
-        for name, each, (_, meta) in zip("AB", split, operands, strict=False):
-            if each is not None:
-                each.require(name, meta[0])
-                if each.ready_on(gpu, handle):
-                    waited.append(each)
-        split_a, split_b = (0 if each is None else each.address for each in split)
-        multiply(gpu, handle, request, operands, alpha, beta, (split_a, split_b))
-        if waited or not at_home:
-            gpu.keep_alive(handle, (A, B, C, result, *waited))
+        if split:
+            for name, each in split.items():
+                each.require(name, operands["AB".index(name)][1][0])
+                at_home = not each.ready_on(gpu, handle) and at_home
+            addresses = (split["A"].address if "A" in split else 0, split["B"].address if "B" in split else 0)
+            multiply(gpu, handle, request, operands, alpha, beta, addresses)
+        else:
+            multiply(gpu, handle, request, operands, alpha, beta)
+        if not at_home:
+            gpu.keep_alive(handle, (A, B, C, result, *split.values()))
         if result is not target:
             return library.finish(result)
         library.written(target)

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
-from msgspec.structs import replace
-
 from fastsgemm import arguments
 from fastsgemm import device as devices
 from fastsgemm.call.product import plan_of
@@ -25,7 +23,7 @@ from fastsgemm.jit import cache, kernel
 from fastsgemm.jit.source import KernelSpec
 from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, pieces
 from fastsgemm.progress import Bar
-from fastsgemm.request import Request, resolve
+from fastsgemm.request import Request, of_call, resolve
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 
@@ -148,7 +146,7 @@ def prepare(
     if not arguments.is_one_of(source, ("", *SOURCES)):
         raise ArgumentError(f"source must be 'matrix', 'row' or 'column', or empty without `out`, got {source!r}")
     device = arguments.place(device)
-    request = replace(request, split=_split(split, request.precision))
+    request = of_call(request, _split(split, request.precision))
     problems = _problems(M, N, K, layout, batch)
     began = time.perf_counter()
     bar = Bar(arguments.switch("progress", progress))

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fastsgemm import arguments, rungs
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
@@ -81,3 +82,9 @@ def _resolved(rung: Rung | None, config: Config | None, precision: str, batch_in
     elif rung is None and config is not None and precision == PRECISIONS[0]:
         rung = rungs.of_config(config)
     return Request(rung, config, precision, batch_invariant)
+
+
+@lru_cache(maxsize=1024)
+def of_call(request: Request, split: tuple[bool, bool] = (False, False), output: str = "C") -> Request:
+    """Return the request of a call whose operands may have been split before, or that writes another array than C."""
+    return replace(request, split=split, output=output)

@@ -1,6 +1,8 @@
 """What a simulated ladder finds at ragged sizes that whole tiles do not show."""
 
+import re
 from dataclasses import replace
+from operator import itemgetter
 
 import kernel_texts
 import pytest
@@ -30,6 +32,13 @@ def edited(monkeypatch):
         kernel_texts.change(monkeypatch, edited_text)
 
     return edit
+
+
+def constants_of(text):
+    """Return the constants of a kernel's text, with 0 and 1 for those that it does not have."""
+    return {"VEC_A": 1, "VEC_B": 1, "VEC_C": 1, "GUARD": 0} | {
+        name: int(value) for name, value in re.findall(r"^constexpr int (\w+) = (-?\d+);", text, re.MULTILINE)
+    }
 
 
 def small(configs, name):
@@ -87,15 +96,12 @@ def test_a_right_ladder_says_at_which_sizes_it_is(configs):
 @pytest.mark.parametrize("name", SMALL)
 def test_every_kernel_with_its_own_bounds_checks_is_run(name, layout, configs, monkeypatch):
     """Vectors or not; and where a rung has them, the kernels for less than a tile."""
-    variants = []
-    generate = gemm.jit_source.generate
-    monkeypatch.setattr(
-        gemm.jit_source, "generate", lambda rung, config, v: variants.append(v) or generate(rung, config, v)
-    )
+    kernels = []
+    kernel_texts.change(monkeypatch, lambda text: kernels.append(text) or text)
     rung = rungs.find(name)
     assert ragged.mismatch(rung, small(configs, name)[name], layout, Machine("sm_90")) is None
     widths = {1, 4} if rung.vectorized else {1}
-    assert {(v.vec_a, v.vec_b, v.vec_c, v.guard) for v in variants} == {
+    assert {itemgetter("VEC_A", "VEC_B", "VEC_C", "GUARD")(constants_of(text)) for text in kernels} == {
         (width, width, width, guard) for width in widths for guard in ((False, True) if rung.guarded else (False,))
     }
 

@@ -2,17 +2,18 @@
 
 import numpy as np
 import pytest
+import rung_11
 
 from fastsgemm import rungs
-from fastsgemm.call import dispatch
+from fastsgemm.call import packing
+from fastsgemm.call.plan import Draft
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.matrix import Base
 from fastsgemm.geometry.variants import Operand
-from fastsgemm.heuristics import packing
+from fastsgemm.heuristics import packing as heuristics
 from fastsgemm.heuristics.choose import PREDICTED, Choice
-from fastsgemm.jit import source
-from fastsgemm.sim.gemm import sgemm
-from fastsgemm.sim.global_memory import Region
+from fastsgemm.sim.gemm import run, sgemm
 from fastsgemm.sim.machine import Machine
 
 RUNG = rungs.find("pipelined")
@@ -21,14 +22,12 @@ CONFIG = PipelinedConfig(BM=32, BN=32, BK=8, TM=4, TN=4, WM=16, WN=32, WNITER=1,
 
 def packed(x, trans):
     """Pack a matrix whose rows are contiguous, or whose columns are; return the lines with what pads them."""
-    how = Operand(x.shape, Stored(x.strides[0] == 4, max(x.strides) // 4))
-    to = how.packed(trans)
-    launch = dispatch.pack_launch(how, to)
-    lines = np.full((launch.lines, launch.to_line), np.nan, np.float32)
-    into = {"X": Region(x), "Y": Region(lines[:, : to.line], write=True, complete=True)}
-    Machine().launch(
-        source.helper("pack"), "fastsgemm_pack", launch.blocks, launch.threads, 0, launch.arguments("X", "Y"), into
-    )
+    draft, matrix = Draft(Machine().device), rung_11.lying(Base.A, x)
+    lying = Operand(x.shape, Stored(x.strides[0] == 4, max(x.strides) // 4))
+    to = lying.packed(trans)
+    packing.add_lines(draft, matrix, lying, to)
+    lines = np.full((x.shape[int(trans)], to.how.ld), np.nan, np.float32)
+    run(draft.plan(1), Machine(), {Base.A: x, Base.WORKSPACE: lines}, 1.0, 0.0)
     return lines
 
 
@@ -64,8 +63,8 @@ def test_a_packed_product_has_the_bits_of_the_unpacked_one(monkeypatch, which, l
     )
     a, b = (x.T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True))
     plain, _ = sgemm(RUNG, CONFIG, a, b)
-    chosen = packing.Selection(Choice(RUNG, CONFIG, PREDICTED, None, 1.0), which)
-    monkeypatch.setattr(packing, "select", lambda *_, **__: chosen)
+    chosen = heuristics.Selection(Choice(RUNG, CONFIG, PREDICTED, None, 1.0), which)
+    monkeypatch.setattr(heuristics, "select", lambda *_, **__: chosen)
     found, _ = sgemm(None, None, a, b)
     assert np.array_equal(found, plain)
     c = np.full((N, M), np.nan, np.float32).T  # column-major: A and B change places

@@ -302,4 +302,6 @@ class LoadedPlan:
 
 
 def _uses_workspace(launch: Launch) -> bool:
-    return any(matrix.address.base is Base.WORKSPACE for matrix in launch.matrices)
+    return any(write.matrix.address.base is Base.WORKSPACE for write in launch.writes) or any(
+        matrix.address.base is Base.WORKSPACE for matrix in launch.matrices
+    )

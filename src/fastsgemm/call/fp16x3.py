@@ -187,7 +187,7 @@ class _Builder:
         into = _Target(self.c.block((m, n), (M, N)), self.ldc, beta_read(source), source)
         if tiling.parts > 1:
             shape, strides = (tiling.parts, M, tiling.ldw), (M * tiling.ldw, tiling.ldw, 1)
-            sums = Matrix(self.work + tiling.exceptions, shape, strides, name="partial sums")
+            sums = Matrix(self.work + tiling.exceptions, shape, strides, name="W")
             self._add_product(tiling, a, b, _Target(sums, tiling.ldw), exceptions)
             self._add_reduction(tiling, a, b, sums, into)
         else:

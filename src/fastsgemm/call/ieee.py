@@ -100,7 +100,7 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
     if parts > 1:  # alpha and beta are for the sum
         alpha, beta, ldc = _ONE, _ZERO, problem.N
         count = parts * parts_apart * call.batch.count
-        sums = Matrix(draft.reserve(ITEM * count, "the partial sums of split-K"), (count,), (1,), name="partial sums")
+        sums = Matrix(draft.reserve(ITEM * count, "the partial sums of split-K"), (count,), (1,), name="W")
         sums_apart = row_major(call.batch.extents, size=parts * parts_apart)
         written, last = Write(sums), replace(call.batch, c=sums_apart)
     of_parts: list[Argument] = []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from math import prod
+
+import numpy as np
 
 from fastsgemm.call import arrays, checks, dispatch, fp16x3, ieee, packing
 from fastsgemm.call.arrays import HOST, Meta
@@ -42,18 +43,21 @@ def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], mis
         The config is not legal on the device, or the device is too old for the rung.
     """
     _check(traits, request, metas, misaligned)
-    ranges = [end for meta in metas for end in layout.byte_range(tuple(meta[0]), tuple(meta[1]))]
     draft = Draft(traits)
-    if 0 not in metas[2][0]:
-        operands = merged(*[
-            Matrix(address, tuple(meta[0]), tuple(meta[1]), misalignment, name)
-            for (address, name), meta, misalignment in zip(_BASES, metas, misaligned, strict=False)
-        ])  # fmt: skip
+    ranges: list[int] = []
+    operands: list[Matrix] = []
+    for (address, name), meta, misalignment in zip(_BASES, metas, misaligned, strict=False):
+        shape, strides = tuple(meta[0]), tuple(meta[1])
+        ranges += layout.byte_range(shape, strides)
+        operands.append(Matrix(address, shape, strides, misalignment, name))
+    if 0 not in operands[2].shape:
+        operands = merged(*operands)
         extents = operands[2].extents
-        # The dimensions beyond those of a launch: one launch for each of their indices.
-        outer = extents[: max(0, len(extents) - DIMENSIONS)]
-        for index in draft.in_turn(itertools.product(*map(range, outer))):
-            _add_batch(draft, request, [each.at(index) for each in operands], extents)
+        if len(extents) <= DIMENSIONS:
+            _add_batch(draft, request, operands, extents)
+        else:  # one launch for each index of the dimensions beyond those of a launch
+            for index in draft.in_turn(np.ndindex(extents[:-DIMENSIONS])):
+                _add_batch(draft, request, [each.at(index) for each in operands], extents)
     return draft.plan(metas[0][0][-1], tuple(ranges))
 
 

@@ -86,8 +86,9 @@ def maxima_bytes(traits: DeviceTraits, operands: Sequence[Unsplit]) -> int:
 
 def _maxima_parts(traits: DeviceTraits, operand: Unsplit) -> int:
     """Return the parts of K whose largest magnitudes a first kernel finds; 0 where one kernel does all."""
-    K, clusters = operand.matrix.shape[1], splitting.has_clusters(traits.arch)
-    return splitting.maxima_parts(operand.side, K, clusters, traits.multiprocessors)
+    if splitting.has_clusters(traits.arch):
+        return 0
+    return splitting.maxima_parts(operand.side, operand.matrix.shape[1], traits.multiprocessors)
 
 
 def add_split(draft: Draft, operands: Sequence[Unsplit], maxima: Address, early: bool) -> None:

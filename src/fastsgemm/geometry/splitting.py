@@ -163,9 +163,12 @@ def has_clusters(arch: str) -> bool:
     return compute_capability(arch) >= _CLUSTERS
 
 
-def maxima_parts(side: Side, K: int, clusters: bool, multiprocessors: int) -> int:
-    """Return the parts of K in which ``column_maxima.cu`` finds the largest magnitudes; 0 where ``split.cu`` does."""
-    if clusters or not side.strided:
+def maxima_parts(side: Side, K: int, multiprocessors: int) -> int:
+    """Return the parts of K in which ``column_maxima.cu`` finds the largest magnitudes; 0 where ``split.cu`` does.
+
+    That is for devices without clusters of blocks; on others ``split.cu`` always does.
+    """
+    if not side.strided:
         return 0
     across = covering(side.lines, MAXIMA_LINES)
     return max(1, min(covering(K, 64), covering(4 * multiprocessors, across), 64))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from msgspec.structs import replace
 
 from fastsgemm import device, host
 from fastsgemm.call import checks, driver
@@ -16,7 +15,7 @@ from fastsgemm.call.arrays.base import at_address
 from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.call.product import make_plan
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError
-from fastsgemm.request import Request, resolve
+from fastsgemm.request import Request, of_call, resolve
 from fastsgemm.rungs import BATCH_INVARIANT, Rung
 from fastsgemm.tuning import first_use
 
@@ -75,7 +74,7 @@ def plan_of(
     precision : str
     rung : Rung or None
     """
-    request = replace(request_of(precision, rung), output="the output")
+    request = of_call(request_of(precision, rung), output="the output")
     return LoadedPlan(gpu, make_plan(gpu, request, metas, [address & 15 for address in addresses]), handle)
 
 
@@ -95,7 +94,7 @@ def on_host(
     """
     out = _array(c)
     read = out if source is None else _array(source)
-    host.sgemm(replace(request_of(precision, rung), output="out"), _array(a), _array(b), read, alpha, beta, out)
+    host.sgemm(of_call(request_of(precision, rung), output="out"), _array(a), _array(b), read, alpha, beta, out)
 
 
 def _array(x: View) -> np.ndarray:

@@ -29,7 +29,7 @@ from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, Times
 from fastsgemm.problem import Problem
-from fastsgemm.request import resolve
+from fastsgemm.request import of_call, resolve
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -203,7 +203,7 @@ class Timer:
             None if split[0] else split_operand(arrays[0], "A"),
             None if split[1] else split_operand(arrays[1], "B"),
         )
-        request = replace(resolve("fp16x3", config), split=(not split[0], not split[1]))
+        request = of_call(resolve("fp16x3", config), (not split[0], not split[1]))
         of_a, of_b = (0 if each is None else each.address for each in splits)
 
         def work(held: Any = splits) -> None:  # their memory is freed with them

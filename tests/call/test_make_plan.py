@@ -1,0 +1,64 @@
+"""A plan is data: it is made without a device, and says of each launch what it reads, writes and needs."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fastsgemm.call.plan import Scalar, When
+from fastsgemm.call.product import plan_of
+from fastsgemm.device import DeviceInfo
+from fastsgemm.geometry.matrix import Base
+from fastsgemm.request import PLAIN, resolve
+
+H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
+A100 = DeviceInfo("NVIDIA A100-SXM4-40GB", "sm_80", 166912, 108)
+
+
+def dense(*shapes):
+    return [(shape, tuple(int(np.prod(shape[d + 1 :])) for d in range(len(shape)))) for shape in shapes]
+
+
+PLANS = {
+    "one launch": (H200, PLAIN, dense((512, 512), (512, 512), (512, 512))),
+    "split-K": (H200, resolve("pipelined"), dense((64, 65536), (65536, 64), (64, 64))),
+    "batch with a source": (H200, PLAIN, dense((3, 64, 32), (3, 32, 48), (3, 64, 48), (48,))),
+    "packed": (H200, PLAIN, [((60, 40), (300, 3)), *dense((40, 50)), ((60, 50), (200, 2))]),
+    "rung 11": (H200, resolve("fp16x3"), dense((256, 4096), (4096, 256), (256, 256))),
+    "rung 11 on sm_80": (A100, resolve("fp16x3"), dense((256, 4096), (4096, 256), (256, 256))),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_is_data(name):
+    plan = plan_of(*PLANS[name])
+    assert plan == plan_of(*PLANS[name])
+    for launch in plan.launches:
+        written = {write.matrix for write in launch.writes}
+        assert written and written <= set(launch.matrices)
+        for matrix in launch.matrices:
+            if matrix.address.base is Base.WORKSPACE:
+                assert 0 <= matrix.address.offset <= plan.workspace - matrix.nbytes
+    names = {write.matrix.name for launch in plan.launches for write in launch.writes}
+    assert "C" in names
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("beta", [True, False])
+def test_whatever_alpha_and_beta_are_c_is_written(name, reads, beta):
+    launches = plan_of(*PLANS[name]).selected(reads, beta)
+    assert any(write.matrix.address.base is Base.C for launch in launches for write in launch.writes)
+    assert reads or not any(launch.when is When.READS for launch in launches)
+
+
+def test_nothing_is_launched_for_a_result_without_elements():
+    assert plan_of(H200, PLAIN, dense((0, 4), (4, 5), (0, 5))).launches == ()
+
+
+def test_what_has_to_wait_depends_on_the_launch_before():
+    product, adding = plan_of(*PLANS["split-K"]).launches
+    assert adding.early and adding.depends_on(product) and product.depends_on(adding)
+    shares = plan_of(H200, PLAIN, dense((4096, 4096), (4096, 4128), (4096, 4128))).launches
+    products = [launch for launch in shares if Scalar.STEPS in launch.arguments]
+    assert not any(two.depends_on(one) for one, two in itertools.pairwise(products))

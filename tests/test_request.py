@@ -1,0 +1,55 @@
+"""What a caller asks for is resolved once, into one object for equal questions."""
+
+import pytest
+
+from fastsgemm import BlockConfig, Fp16x3Config, PipelinedConfig, SkinnyConfig, rungs
+from fastsgemm.config import SEGMENT
+from fastsgemm.errors import ConfigError, PrecisionError, UnknownRungError
+from fastsgemm.request import PLAIN, Request, resolve
+
+PIPELINED = PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1)
+
+
+def test_equal_questions_have_one_answer():
+    assert resolve() == PLAIN == Request() and not PLAIN.tensor_cores
+    assert resolve(9) is resolve("pipelined") is resolve(rungs.find("pipelined"))
+    assert resolve("pipelined") != resolve("skinny")
+
+
+def test_a_config_says_which_rung_where_the_default_takes_it():
+    assert resolve(config=PIPELINED).rung is rungs.find("pipelined")
+    assert resolve(config=SkinnyConfig(4, 32, 64, TN=4, TK=8)).rung is rungs.find("skinny")
+    tile = resolve(config=Fp16x3Config(BN=16))
+    assert tile.rung is rungs.find("fp16x3") and tile.precision == "fp16x3" and tile.tensor_cores
+
+
+def test_the_precision_is_that_of_the_rung():
+    assert resolve("fp16x3").precision == "fp16x3"
+    assert resolve(precision="fp16x3") == Request(precision="fp16x3")
+
+
+def test_one_order_of_summation_is_resolved_to_a_rung_that_has_it():
+    plain, named = resolve(batch_invariant=True), resolve("batch_invariant")
+    assert plain is not None and plain == named and plain.rung is rungs.BATCH_INVARIANT and plain.batch_invariant
+    assert resolve("pipelined", batch_invariant=True).rung is rungs.PIPELINED_IN_ORDER
+    assert resolve(config=PIPELINED, batch_invariant=True).config == PIPELINED.replace(SEGMENT=SEGMENT)
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ({"rung": True}, UnknownRungError, "unknown rung True"),
+        ({"rung": []}, UnknownRungError, "the ladder has"),
+        ({"config": {"BM": 8}}, ConfigError, "must be a fastsgemm.Config, got dict"),
+        ({"config": BlockConfig(32, 32)}, ConfigError, "a BlockConfig needs a rung"),
+        ({"precision": "tf32"}, PrecisionError, "'ieee' or 'fp16x3'"),
+        ({"precision": ["ieee"]}, PrecisionError, "'ieee' or 'fp16x3'"),
+        ({"rung": "naive", "precision": "fp16x3"}, PrecisionError, "rung naive computes with"),
+        ({"rung": "naive", "batch_invariant": True}, ConfigError, "adds in another order"),
+        ({"precision": "fp16x3", "batch_invariant": True}, PrecisionError, "batch_invariant=True needs"),
+    ],
+    ids=str,
+)
+def test_what_contradicts_itself_is_refused(how, error, message):
+    with pytest.raises(error, match=message):
+        resolve(**how)
