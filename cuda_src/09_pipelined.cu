@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                         BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
-    let_dependents_begin();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
+    launch_dependents();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
@@ -239,5 +239,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     else
         ThreadStore<Traits>::store(acc, tile.m + row, tile.n + col, own.m, own.n, M, N, alpha, beta, C, ldc,
                                    old);
-    end_after_launch_before();
+    griddepcontrol_wait();  // not to complete before the first kernel, see device/dependent_launch.cuh
 }

@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                      long long ldc, int k_chunk, long long split_stride, BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     __shared__ __align__(16) float shared[SHARED_FLOATS];
-    let_dependents_begin();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
+    launch_dependents();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile tile = tile_of_block<BM, BN, 8>(M, N, blockIdx.x % tiles);
@@ -204,5 +204,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         store_row<STORE_C, STORE_C>(C + (TRANS_C ? right * ldc + down : down * ldc + right), sum, STORE_C,
                                     alpha, beta, old, down, right);
     }
-    end_after_launch_before();
+    griddepcontrol_wait();  // not to complete before the first kernel, see device/dependent_launch.cuh
 }

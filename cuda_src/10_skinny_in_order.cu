@@ -55,7 +55,7 @@ static_assert(STAGES >= 2 && THREADS <= 1024, "copies run under arithmetic; at m
 template <int VEC>
 __device__ __forceinline__ void copy(float *to, const float *from, bool inside) {
 #if __CUDA_ARCH__ >= 800
-    copy_async<VEC>(shared_address(to), from, inside);
+    cp_async_zfill<VEC>(shared_address(to), from, inside);
 #else
     float value[VEC];
     load_global_or_zero(value, from, inside);
@@ -102,14 +102,14 @@ struct Stages {
             walk(issued);
         }
 #if __CUDA_ARCH__ >= 800
-        commit_copies();
+        cp_async_commit_group();
 #endif
     }
 
     // Wait for the oldest tile that was not used yet, and until its predecessor may be overwritten.
     __device__ __forceinline__ void wait() const {
 #if __CUDA_ARCH__ >= 800
-        wait_for_copies_but<STAGES - 2>();
+        cp_async_wait_group<STAGES - 2>();
 #endif
         __syncwarp();
     }
@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                               BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages of each warp, then the sums of segments
-    if (k_chunk < K) let_dependents_begin();         // reduce_segments, which adds up the segments
+    if (k_chunk < K) launch_dependents();            // reduce_segments, which adds up the segments
     float *const sums = shared + WARPS * STAGES * STAGE;  // [WARPS][BN]
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;

@@ -102,10 +102,10 @@ __device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorM
 #pragma unroll 1
         for (int block = first; block < last; ++block) {
             const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
-            barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);
-            barrier_arrive_expecting(full, STAGE);
-            copy_box(data, map_a, full, 0, work.tile.m, block);
-            copy_box(data + STAGE_A, map_b, full, 0, work.tile.n, block);
+            mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);
+            mbarrier_arrive_expect_tx(full, STAGE);
+            cp_async_bulk_tensor_3d(data, map_a, full, 0, work.tile.m, block);
+            cp_async_bulk_tensor_3d(data + STAGE_A, map_b, full, 0, work.tile.n, block);
             ring.next();
         }
     }
@@ -126,21 +126,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const bool split = part_blocks < k_blocks;
     const unsigned works = tiles * ((k_blocks + part_blocks - 1) / part_blocks);
     if (threadIdx.x == 0) {
-        prefetch_tensor_map(map_a);
-        prefetch_tensor_map(map_b);
+        prefetch_tensormap(map_a);
+        prefetch_tensormap(map_b);
         for (int stage = 0; stage < STAGES; ++stage) {
-            barrier_init(ring.full(stage), 1);
-            barrier_init(ring.empty(stage), 4 * CONSUMERS);  // one thread of each warp
+            mbarrier_init(ring.full(stage), 1);
+            mbarrier_init(ring.empty(stage), 4 * CONSUMERS);  // one thread of each warp
         }
-        barrier_init_done();
+        fence_mbarrier_init();
+        fence_proxy_async();
     }
     __syncthreads();
-    let_dependents_begin();
-    wait_for_results();
+    launch_dependents();
+    griddepcontrol_wait();
 
     const OldValues<SOURCE, TRANS_C> old(source, source_row, source_column);
     if (warpgroup == CONSUMERS) {
-        give_registers<COPY_REGISTERS>();
+        setmaxnreg_dec<COPY_REGISTERS>();
         if (warp == 4 * CONSUMERS && threadIdx.x % 32 == 0)
             copy_tiles(map_a, map_b, ring, M, N, k_blocks, part_blocks, tiles, works);
         if (warp == 4 * CONSUMERS + 1)
@@ -148,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 note_exceptions<Layout>(tile_of_block<BM, BN, GROUP_M>(M, N, number), M, N, rows, columns,
                                         exceptions);
     } else {
-        take_registers<MULTIPLY_REGISTERS>();
+        setmaxnreg_inc<MULTIPLY_REGISTERS>();
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, k_blocks, part_blocks, tiles, number);
             float sum[BN / 2];
@@ -160,7 +161,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
                                split ? nullptr : columns, split ? 0.0f : beta, C + work.part * part_stride,
                                ldc, old);
-            show_copy_engine();
+            fence_proxy_async();  // before the copies that fill the rows again
+            __syncwarp();
             release(ring, last);
         }
     }

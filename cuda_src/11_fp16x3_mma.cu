@@ -50,8 +50,8 @@ __device__ __forceinline__ void copy_lines(unsigned to, const unsigned short *bl
         const int line = (i + threadIdx.x) / PIECES, piece = threadIdx.x % PIECES;
         const bool inside = first + line < lines;
         const unsigned short *from = block + (inside ? first + line : 0ll) * LINE_HALVES + piece * 8;
-        copy_async<4>(to + line * 128 + (piece ^ line % 8) * 16, reinterpret_cast<const float *>(from),
-                      inside);
+        cp_async_zfill<4>(to + line * 128 + (piece ^ line % 8) * 16, reinterpret_cast<const float *>(from),
+                          inside);
     }
 }
 
@@ -61,7 +61,7 @@ template <bool ACROSS>
 __device__ __forceinline__ void load_fragments(unsigned (&fragment)[4], unsigned tile, int line, int piece) {
     const int lane = threadIdx.x % 32;
     const int own = ACROSS ? lane % 8 + lane / 16 * 8 : lane % 16, half = ACROSS ? lane / 8 % 2 : lane / 16;
-    load_matrices(fragment, tile + (line + own) * 128 + ((piece + half) ^ lane % 8) * 16);
+    ldmatrix_x4(fragment, tile + (line + own) * 128 + ((piece + half) ^ lane % 8) * 16);
 }
 
 struct Sums {
@@ -87,8 +87,8 @@ __device__ __forceinline__ void multiply(Sums &high, Sums &cross, unsigned stage
 #pragma unroll
             for (int j = 0; j < TILES_N; ++j) {
                 float *sum = &high.value[i][4 * j], *rest = &cross.value[i][4 * j];
-                mma(sum, a[i], &b_hi[j / 2][j % 2 * 2], k == 0 ? ZERO : sum);
-                mma(rest, a[i], &b_lo[j / 2][j % 2 * 2], rest);
+                mma_m16n8k16(sum, a[i], &b_hi[j / 2][j % 2 * 2], k == 0 ? ZERO : sum);
+                mma_m16n8k16(rest, a[i], &b_lo[j / 2][j % 2 * 2], rest);
             }
 #pragma unroll
         for (int i = 0; i < TILES_M; ++i) {
@@ -96,7 +96,7 @@ __device__ __forceinline__ void multiply(Sums &high, Sums &cross, unsigned stage
 #pragma unroll
             for (int j = 0; j < TILES_N; ++j) {
                 float *rest = &cross.value[i][4 * j];
-                mma(rest, a[i], &b_hi[j / 2][j % 2 * 2], rest);
+                mma_m16n8k16(rest, a[i], &b_hi[j / 2][j % 2 * 2], rest);
             }
         }
     }
@@ -115,8 +115,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
               blocks = min(part_blocks, k_blocks - first);
     const Tile tile = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
     const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
-    let_dependents_begin();
-    wait_for_results();
+    launch_dependents();
+    griddepcontrol_wait();
 
     auto copy = [&](int block) {
         if (block < blocks) {
@@ -125,14 +125,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             copy_lines<BN>(to + STAGE_A, pairs_b + static_cast<long long>(first + block) * N * LINE_HALVES,
                            tile.n, N);
         }
-        commit_copies();
+        cp_async_commit_group();
     };
     Sums sum = {}, high, cross = {};
 #pragma unroll
     for (int block = 0; block < STAGES - 1; ++block) copy(block);
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
-        wait_for_copies_but<STAGES - 2>();
+        cp_async_wait_group<STAGES - 2>();
         __syncthreads();  // all threads' copies are complete, and all have read the stage before
         copy(block + STAGES - 1);
         multiply(high, cross, ring + block % STAGES * STAGE, warp_m, warp_n);
@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             for (int j = 0; j < TILES_N * 4; ++j)
                 sum.value[i][j] = __fadd_rn(sum.value[i][j], high.value[i][j]);
     }
-    wait_for_copies_but<0>();
+    cp_async_wait_group<0>();
     __syncthreads();  // all have read the last stage
     float *const scratch = reinterpret_cast<float *>(shared) + warp * STORE_SCRATCH;
 

@@ -25,8 +25,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const long long number = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
     const long long m = number / quads;
     const int n = static_cast<int>(number - m * quads) * 4;
-    let_dependents_begin();
-    wait_for_results();
+    launch_dependents();
+    griddepcontrol_wait();
     if (m >= M) return;
 
     float sum[4] = {};

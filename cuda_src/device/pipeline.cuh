@@ -101,7 +101,7 @@ struct TwoStages : Stages<Traits> {
     }
 
     __device__ __forceinline__ void wait() {
-        if (ASYNC) wait_for_copies();
+        if (ASYNC) cp_async_wait_all();
         __syncthreads();
     }
 
@@ -156,13 +156,13 @@ struct ManyStages : Stages<Traits> {
             copy_b.begin(write_b, steps);
             ++issued;
         }
-        commit_copies();
+        cp_async_commit_group();
         const int distance = advance(write_stage);
         write_a += distance, write_b += distance;
     }
 
     __device__ __forceinline__ void wait() {
-        wait_for_copies_but<STAGES - 2>();
+        cp_async_wait_group<STAGES - 2>();
         __syncthreads();
     }
 

@@ -141,7 +141,7 @@ struct PipelinedCopy {
         if (!has_share()) return;
         const bool inside = !GUARDED || mn_of(i) < left;
         if constexpr (ASYNC)
-            copy_async<VEC>(to + offset(i), from, inside);
+            cp_async_zfill<VEC>(to + offset(i), from, inside);
         else if constexpr (GUARDED)
             load_global_if<VEC>(value[i], from, inside);
         else
