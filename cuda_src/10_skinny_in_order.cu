@@ -46,10 +46,16 @@ constexpr int LOAD_B = !TRANS_B && BN % 4 ? 1 : VEC_B;  // floats: a tile may be
 constexpr int LD_B = TRANS_B ? BK + 4 : BN;             // of a tile of B: floats from one line to the next
 constexpr int TILE_B = TRANS_B ? BN * LD_B : BK * LD_B;
 constexpr int STAGE = TILE_B + BK;  // floats: a tile of B, then one of A
-static_assert(BM == 1, "a lane has one chain");
-static_assert(BN <= WARP && (BN & (BN - 1)) == 0, "a lane has one column");
-static_assert(BK >= 8 && (BK & (BK - 1)) == 0 && SEGMENT % BK == 0, "a segment is whole tiles");
-static_assert(STAGES >= 2 && THREADS <= 1024, "copies run under arithmetic; at most 1024 threads a block");
+// rules:begin (tools/write_rules.py writes them)
+static_assert(BM == 1 && (BN == 1 || BN == 2 || BN == 4 || BN == 8 || BN == 16 || BN == 32) &&
+                  (BK == 8 || BK == 16 || BK == 32 || BK == 64 || BK == 128 || BK == 256 || BK == 512 ||
+                   BK == 1024),
+              "the kernel is written for such tiles");
+static_assert(THREADS == 32 * WARPS, "the host launches as many");
+static_assert(STAGES >= 2, "copies run under arithmetic");
+static_assert(THREADS % 32 == 0 && THREADS >= 32 && THREADS <= 1024, "whole warps, 32 to 1024 threads");
+// rules:end
+static_assert(SEGMENT % BK == 0, "a segment is whole tiles");
 
 // Start copying VEC floats to shared memory, zeros if not `inside`.
 template <int VEC>

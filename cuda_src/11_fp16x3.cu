@@ -50,9 +50,13 @@ constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16);
 // that copies releases most of its share to those that multiply.
 constexpr int COPY_REGISTERS = 40;
 constexpr int MULTIPLY_REGISTERS = 232;
-static_assert(BM == 64 || BM == 128, "the registers are for one or two warpgroups that multiply");
-static_assert(3 * BN / 2 + 32 <= MULTIPLY_REGISTERS, "the sets fit in the registers");
+// rules:begin (tools/write_rules.py writes them)
+static_assert((BM == 64 || BM == 128) && (BN == 16 || BN == 32 || BN == 64 || BN == 128),
+              "the kernel is written for such tiles");
+static_assert(THREADS == 128 * (BM / 64 + 1), "the host launches as many");
 static_assert(STAGES >= 4, "the stages of a promotion are released once those of the next are full");
+static_assert(3 * BN / 2 + 32 <= 232, "the sets fit in the registers");
+// rules:end
 static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
 static_assert(STORE_SCRATCH * 4 <= 16 * 128, "a warp lays what it stores in its rows of a stage");
 

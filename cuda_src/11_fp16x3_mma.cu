@@ -31,9 +31,14 @@ constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;
 constexpr int SHARED = STAGES * STAGE;
 constexpr int TILES_M = WM / 16, TILES_N = WN / 8;  // mma tiles of a warp
 constexpr int PIECES = 8;                           // of 16 bytes, per line
-static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
-static_assert(WM % 16 == 0 && WN % 16 == 0, "ldmatrix loads 16 lines at a time");
+// rules:begin (tools/write_rules.py writes them)
+static_assert((BM == 64 || BM == 128) && (BN == 64 || BN == 128) && (WM == 32 || WM == 64) &&
+                  (WN == 32 || WN == 64),
+              "the kernel is written for such tiles");
+static_assert(THREADS == 32 * (BM / WM) * (BN / WN), "the host launches as many");
 static_assert(STAGES >= 2, "one stage is filled while another is used");
+static_assert(THREADS % 32 == 0 && THREADS >= 64 && THREADS <= 1024, "whole warps, 64 to 1024 threads");
+// rules:end
 static_assert(THREADS / 32 * STORE_SCRATCH * 4 <= SHARED, "the warps lay what they store in the ring");
 static_assert(BM * PIECES % THREADS == 0 && BN * PIECES % THREADS == 0, "threads share out the copies");
 
