@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
@@ -23,9 +23,6 @@ from fastsgemm.config.constant import (
     WARP,
     Violation,
 )
-
-if TYPE_CHECKING:
-    from fastsgemm.config.base import Config
 
 NAME = re.compile(r"\b[A-Z][A-Z_]*\b")
 
@@ -79,7 +76,7 @@ class Rule(Struct, frozen=True):
         condition = self.relation.condition.format(q=self.quantity, b=self.bound)
         return f"!({self.where}) || {condition}" if self.where else condition
 
-    def violation(self, config: Config, shared_limit: int) -> Violation:
+    def violation(self, config: Any, shared_limit: int) -> Violation:
         """Return how a config breaks the rule."""
         value, bound = (evaluate(each, config, shared_limit) for each in (self.quantity, self.bound or "0"))
         by_name = f"{self.bound} = " if NAME.search(self.bound) and self.bound != "SHARED_LIMIT" else ""
@@ -89,10 +86,10 @@ class Rule(Struct, frozen=True):
 
 
 Group = tuple[Rule, ...]
-Predicate = Callable[["Config", int], int]  # of a config and SHARED_LIMIT
+Predicate = Callable[[Any, int], int]  # of a config and SHARED_LIMIT
 
 
-def violations(family: Any, config: Config, shared_limit: int) -> list[Violation]:
+def violations(family: Any, config: Any, shared_limit: int) -> list[Violation]:
     """Return the violations of the first group that has any: each computes with what those before have checked."""
     for holds, rows in _groups(family):
         if not holds(config, shared_limit):
