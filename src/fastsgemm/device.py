@@ -76,9 +76,9 @@ def ordinal(place: int | str) -> int:
     """
     if isinstance(place, int):
         return place
-    found = _PRESENT.fullmatch(place.lower())
-    if found is not None:
-        return int(found[1] or 0)
+    present = _PRESENT.fullmatch(place.lower())
+    if present is not None:
+        return int(present[1] or 0)
     there = [described(number) for number in range(probe())]
     for number, known in enumerate(there):
         if place in known:

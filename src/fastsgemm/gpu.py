@@ -136,11 +136,11 @@ class Gpu:
         from cuda.bindings import driver
         from cuda.core import Device
 
-        found = Device(self.ordinal)
+        opened = Device(self.ordinal)
         previous = driver.cuCtxGetCurrent()[1]
-        found.set_current()  # without this it refuses everything else
+        opened.set_current()  # without this it refuses everything else
         driver.cuCtxSetCurrent(previous)
-        return found
+        return opened
 
     def _keep_freed_memory(self) -> None:
         """Set the driver's pool to keep freed memory; else each call with a workspace would map new pages.
@@ -200,15 +200,15 @@ class Gpu:
 
     def stream(self, handle: int) -> Stream:
         """Return cuda.core's object for a raw stream handle of this device; see `adopt`."""
-        found = self._core_streams.get(handle)
-        if found is None:
+        stream = self._core_streams.get(handle)
+        if stream is None:
             from cuda.core import LEGACY_DEFAULT_STREAM, Stream
 
             if handle not in self.streams:
                 self.adopt(handle)
             legacy = handle in (0, LEGACY_STREAM)
-            found = self._core_streams[handle] = LEGACY_DEFAULT_STREAM if legacy else Stream.from_handle(handle)
-        return found
+            stream = self._core_streams[handle] = LEGACY_DEFAULT_STREAM if legacy else Stream.from_handle(handle)
+        return stream
 
     def launch_config(self, grid: tuple[int, ...], threads: int, shared_bytes: int, early: bool) -> Any:
         """Return the driver's description of a launch, but for the stream, which is its `hStream`.

@@ -50,12 +50,14 @@ def get(gpu: Gpu, rung: Rung, config: Config, variant: Variant, handle: int) -> 
         See `fastsgemm.jit.compiler.cubin`.
     """
     known = key(rung, config, variant)
-    found = gpu.kernels.get(known)
-    if found is None:
+    kernel = gpu.kernels.get(known)
+    if kernel is None:
         _refuse_in_capture(rung.name, handle)
         text = source.generate(rung, config, variant)
-        found = _load(gpu, known, lambda: compiler.cubin(text, rung.kernel, gpu.arch), rung.kernel, config.shared_bytes)
-    return found
+        kernel = _load(
+            gpu, known, lambda: compiler.cubin(text, rung.kernel, gpu.arch), rung.kernel, config.shared_bytes
+        )
+    return kernel
 
 
 def load(gpu: Gpu, rung: Rung, config: Config, variant: Variant, cubin: bytes) -> Kernel:
@@ -75,24 +77,24 @@ def helper(gpu: Gpu, name: str, handle: int, **changed: int) -> Kernel:
     """
     if changed:
         return with_constants(gpu, f"{name}.cu", source.HELPERS[name] | changed, handle)
-    found = gpu.kernels.get(name)
-    if found is None:
+    kernel = gpu.kernels.get(name)
+    if kernel is None:
         _refuse_in_capture(name, handle)
         text, entry = source.helper(name), kernel_name(name)
-        found = _load(gpu, name, lambda: compiler.cubin(text, entry, gpu.arch), entry, 0)
-    return found
+        kernel = _load(gpu, name, lambda: compiler.cubin(text, entry, gpu.arch), entry, 0)
+    return kernel
 
 
 def with_constants(gpu: Gpu, file: str, constants: Mapping[str, int], handle: int, shared_bytes: int = 0) -> Kernel:
     """Return the kernel in `file` with these constants, compiling and loading it on first use."""
     known = (file, tuple(constants.items()))
-    found = gpu.kernels.get(known)
-    if found is None:
+    kernel = gpu.kernels.get(known)
+    if kernel is None:
         entry = kernel_name(file)
         _refuse_in_capture(entry, handle)
         text, arch = source.with_constants(file, constants), source.target(file, gpu.arch)
-        found = _load(gpu, known, lambda: compiler.cubin(text, entry, arch), entry, shared_bytes)
-    return found
+        kernel = _load(gpu, known, lambda: compiler.cubin(text, entry, arch), entry, shared_bytes)
+    return kernel
 
 
 def _refuse_in_capture(name: str, handle: int) -> None:

@@ -11,7 +11,7 @@ import torch
 from fastsgemm import device, host
 from fastsgemm.call import checks, product
 from fastsgemm.call.arrays import HOST, Meta, View
-from fastsgemm.call.arrays.base import at_address
+from fastsgemm.call.arrays.library import at_address
 from fastsgemm.call.plan import Plan
 from fastsgemm.call.product import draft
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError

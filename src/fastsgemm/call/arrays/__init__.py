@@ -12,12 +12,22 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from fastsgemm.call.arrays.base import HOST, Library, Meta, TrackedError, View, class_name, host_fault, said, type_name
+from fastsgemm.call.arrays.cuda_array_interface import CudaArrayInterface
 from fastsgemm.call.arrays.cupy import CuPy
 from fastsgemm.call.arrays.device_array import DeviceArray
 from fastsgemm.call.arrays.jax import Jax
+from fastsgemm.call.arrays.library import (
+    HOST,
+    Library,
+    Meta,
+    TrackedError,
+    View,
+    class_name,
+    host_fault,
+    message_of,
+    type_name,
+)
 from fastsgemm.call.arrays.numpy import NumPy
-from fastsgemm.call.arrays.pointers import Pointers
 from fastsgemm.call.arrays.torch import Torch
 from fastsgemm.errors import DTypeError, OperandError
 
@@ -33,9 +43,7 @@ _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
 )
 _instances: dict[type[Library], Library] = {}
 by_type: dict[type, Library] = {}  # classes of the libraries themselves, which are never freed
-_by_other_type: WeakKeyDictionary[type, Library] = (
-    WeakKeyDictionary()
-)  # other classes, held weakly so that they can be freed
+_by_other_type: WeakKeyDictionary[type, Library] = WeakKeyDictionary()  # other classes, which can be freed
 
 
 def library(x: Any) -> Library:
@@ -48,18 +56,18 @@ def library(x: Any) -> Library:
     OperandError
         It is an array of a class that redefines operations or has a mask, or its protocol returns nonsense.
     """
-    found = by_type.get(type(x))
-    return _other(x) if found is None else found
+    known = by_type.get(type(x))
+    return _other(x) if known is None else known
 
 
 def _other(x: Any) -> Library:
     cls = type(x)
-    found = _by_other_type.get(cls)
-    if found is None:
-        found = _recognise(x)
-        known = by_type if _is_of_library(cls) else _by_other_type
-        known[cls] = found
-    return found
+    known = _by_other_type.get(cls)
+    if known is None:
+        known = _recognise(x)
+        table = by_type if _is_of_library(cls) else _by_other_type
+        table[cls] = known
+    return known
 
 
 def _is_of_library(cls: type) -> bool:
@@ -76,7 +84,7 @@ def _recognise(x: Any) -> Library:
         if _has(x, "__dlpack__") and _has(x, "__dlpack_device__"):
             kind = Library
         elif _has(x, "__cuda_array_interface__"):
-            kind = Pointers
+            kind = CudaArrayInterface
         else:
             given = f"the class {class_name(x)}" if isinstance(x, type) else type_name(x)
             raise DTypeError(
@@ -103,4 +111,4 @@ def _has(x: Any, protocol: str) -> bool:
     try:
         return hasattr(x, protocol)
     except Exception as error:
-        raise OperandError(f"{type_name(x)}.{protocol} failed: {said(error)}") from error
+        raise OperandError(f"{type_name(x)}.{protocol} failed: {message_of(error)}") from error

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call.arrays.base import (
+from fastsgemm.call.arrays.library import (
+    HAS_TANGENT,
     HOST,
-    LEARNED,
+    IN_TRACE,
+    IN_TRANSFORM,
     NO_MEMORY,
-    TANGENT,
-    TRACED,
-    TRANSFORMED,
+    REQUIRES_GRAD,
     Fault,
     Library,
     View,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu
     from fastsgemm.rungs import Rung
 
-SURE = 1 << 40  # more bytes than any storage has: a tensor at this address, or a higher one, was not `freed`
+MAX_STORAGE_BYTES = 1 << 40  # a tensor whose address is this or higher was not `freed`, which gives it an offset
 
 # A plan, shape and strides of what it writes, and whether an operand requires a gradient where gradients are enabled.
 _Known = tuple[Any, tuple[int, ...], tuple[int, ...], bool]
@@ -83,7 +83,7 @@ class Torch(Library):
             address, meta = x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False)
         except RuntimeError:
             return self._unusable(x, self._fault(x) or self._no_memory())
-        if address < SURE and freed(x, address):
+        if address < MAX_STORAGE_BYTES and freed(x, address):
             return self._unusable(x, self._no_memory())
         if not ordered and x.is_cuda:  # else it is refused, with the others' devices
             self._order(x, handle)
@@ -95,7 +95,7 @@ class Torch(Library):
 
     def check_eager(self) -> None:
         if self._is_compiling():
-            raise TRACED("A tensor")
+            raise IN_TRACE("A tensor")
 
     def multiply_known(
         self,
@@ -138,9 +138,9 @@ class Torch(Library):
                 known = self._recognise(gpu, key, operands, (pa, pb, pc), name, precision)
                 if known is None:
                     return None
-            plan, shape, strides, learned = known
-            if learned and self._torch.is_grad_enabled():
-                raise LEARNED(next(name for name, x in zip("ABC", operands, strict=False) if x.requires_grad))
+            plan, shape, strides, requires_grad = known
+            if requires_grad and self._torch.is_grad_enabled():
+                raise REQUIRES_GRAD(next(name for name, x in zip("ABC", operands, strict=False) if x.requires_grad))
             result = C
             if C is None:
                 result = self._empty(shape, strides, ordinal, A)
@@ -149,7 +149,9 @@ class Torch(Library):
                     return None
         except RuntimeError:  # an operand has no memory or no strides; inside a transform, a new one may have none
             return None
-        if (pa < SURE or pb < SURE or pc < SURE) and (freed(A, pa) or freed(B, pb) or freed(result, pc)):
+        if (pa < MAX_STORAGE_BYTES or pb < MAX_STORAGE_BYTES or pc < MAX_STORAGE_BYTES) and (
+            freed(A, pa) or freed(B, pb) or freed(result, pc)
+        ):
             return None
         handle = self._current(ordinal)  # type: ignore[misc]
         if handle not in gpu.streams or (C is not None and not plan.apart(pa, pb, pc, 0)):
@@ -181,7 +183,7 @@ class Torch(Library):
         A, B, *_ = operands
         if any(not x.is_cuda or x.dtype is not self._float32 or x.is_neg() for x in operands):
             return None
-        learned = any(x.requires_grad for x in operands)
+        requires_grad = any(x.requires_grad for x in operands)
         read = [(x.shape, x.stride(), x.get_device(), None, False) for x in operands]
         if len(operands) == 2:
             if len(A.shape) != 2 or len(B.shape) != 2:
@@ -192,11 +194,11 @@ class Torch(Library):
         plan = gpu.prepared.get((*read, *misaligned, rung, None, precision, True, True))
         if plan is None:
             return None
-        known = plan, read[2][0], read[2][1], learned
+        known = plan, read[2][0], read[2][1], requires_grad
         if self._guards is not None and len(set(map(id, operands))) == len(operands):
-            found = gpu.recognised.setdefault(key, [])
-            if len(found) < _MOST_ALIKE:
-                found.append((self._guards(*operands), known))
+            alike = gpu.recognised.setdefault(key, [])
+            if len(alike) < _MOST_ALIKE:
+                alike.append((self._guards(*operands), known))
         return known
 
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
@@ -226,15 +228,15 @@ class Torch(Library):
         if x.layout is not self._torch.strided:
             return Fault(OperandError, f"is stored as {x.layout}; only strided tensors can be used")
         if x.requires_grad and self._torch.is_grad_enabled():
-            return LEARNED
+            return REQUIRES_GRAD
         if x.is_neg():
             return Fault(OperandError, "has the negative bit set (a lazy -x); pass .resolve_neg()")
         if self._forward_ad._current_level >= 0 and self._forward_ad.unpack_dual(x).tangent is not None:
-            return TANGENT
+            return HAS_TANGENT
         return None
 
     def _no_memory(self) -> Fault:
-        return TRANSFORMED if self._torch._C._are_functorch_transforms_active() else NO_MEMORY
+        return IN_TRANSFORM if self._torch._C._are_functorch_transforms_active() else NO_MEMORY
 
     def written(self, x: Any) -> None:
         """Increment the version counter, so that autograd refuses to use the overwritten value."""
@@ -325,5 +327,5 @@ def _increment_older_version(torch: Any, tensors: tuple[Any]) -> None:
 
 def _function(cls: type, method: str) -> Any:
     """Return the function of a method; it is the same object for every class that inherits the method."""
-    found = getattr(cls, method)
-    return getattr(found, "__func__", found)
+    attribute = getattr(cls, method)
+    return getattr(attribute, "__func__", attribute)

@@ -6,11 +6,11 @@ import operator
 from typing import Any
 
 from fastsgemm import device
-from fastsgemm.call.arrays.base import Library, said, type_name
+from fastsgemm.call.arrays.library import Library, message_of, type_name
 from fastsgemm.errors import OperandError
 
 
-class Pointers(Library):
+class CudaArrayInterface(Library):
     """Objects with the CUDA array interface."""
 
     def device_of(self, x: Any) -> int:
@@ -38,12 +38,14 @@ class _Version3:
 
 def _interface(x: Any) -> dict[str, Any]:
     """Return the CUDA array interface of `x`, after checking the entries that are used here."""
-    found: Any = "nothing"
+    interface: Any = "nothing"
     try:
-        found = x.__cuda_array_interface__
-        address, _ = found["data"]
-        operator.index(address), operator.index(found["version"])
+        interface = x.__cuda_array_interface__
+        address, _ = interface["data"]
+        operator.index(address), operator.index(interface["version"])
     except Exception as error:
         rule = "must be a dictionary with a version and data: an address and whether it is read-only"
-        raise OperandError(f"{type_name(x)}.__cuda_array_interface__ {rule}, got {found!r} ({said(error)})") from error
-    return found  # type: ignore[no-any-return]
+        raise OperandError(
+            f"{type_name(x)}.__cuda_array_interface__ {rule}, got {interface!r} ({message_of(error)})"
+        ) from error
+    return interface  # type: ignore[no-any-return]
