@@ -1,7 +1,7 @@
 // Rung 2, coalesced: rung 1 with the two halves of the thread index exchanged.
 // Column = tid % BN: a warp now reads 32 neighbours of B and writes 32 neighbours of C (four sectors each),
 // and its 32 reads of A are one broadcast. Nothing else changed; the traffic to global memory is still two
-// loads an FMA. Assumes nothing: any M, N, K, any leading dimension.
+// loads per FMA. Assumes nothing: any M, N, K, any leading dimension.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int BM = 32;      // rows of C per block: BM * BN is at most 1024

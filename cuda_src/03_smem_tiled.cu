@@ -1,7 +1,7 @@
 // Rung 3, smem_tiled: rung 2 with tiles of A and B staged in shared memory.
 // A block reads each element of its tiles from global memory once and uses it BN (or BM) times, so global
 // traffic falls 32-fold. The price: every FMA still needs two loads, now from shared memory, and two barriers
-// a tile. Assumes nothing: the ragged end of K is a shorter tile, and rows and columns past the matrix are
+// per tile. Assumes nothing: the ragged end of K is a shorter tile, and rows and columns past the matrix are
 // read as zeros.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)

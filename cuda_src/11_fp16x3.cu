@@ -4,8 +4,8 @@
 //     A B = hi hi + 2^-12 (hi lo + lo hi),
 // scaled by the exponents: three products of FP16 operands, summed in FP32. What lo lo would add is below
 // 2^-22 of the product of the magnitudes. What changed since rung 9:
-// - The copy engine brings tiles to a ring of stages in shared memory (TMA). Memory barriers say which stages
-//   are full and which are empty.
+// - The tensor memory accelerator (TMA) copies tiles to a ring of stages in shared memory. Memory barriers
+//   (mbarrier) say which stages are full and which are empty.
 // - Warps have roles: one thread of the last warpgroup issues the copies; the other warpgroups multiply and
 //   have most of the registers. The kernel is persistent: a block computes several tiles of C in turn, so the
 //   copies for the next tile are under way while this one is stored.
@@ -31,13 +31,13 @@
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 128;            // rows of C a tile: 64 a warpgroup that multiplies; 64 or 128
-constexpr int BN = 128;            // columns of C a tile: 16, 32, 64 or 128
+constexpr int BM = 128;            // rows of C per tile: 64 or 128, 64 per warpgroup
+constexpr int BN = 128;            // columns of C per tile: 16, 32, 64 or 128
 constexpr int PROMOTE_STAGES = 2;  // stages of 32 steps of k from one promotion to the next: 1 or 2
 constexpr int STAGES = 7;          // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
 constexpr int GROUP_M = 8;         // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;         // 1: C is column-major
-constexpr int VEC_C = 4;   // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
+constexpr int VEC_C = 4;   // floats per store: 4 if C and ldc have 16-byte alignment and TRANS_C = 0, else 1
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 // constants:end
 

@@ -14,15 +14,15 @@
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 128;     // rows of C a block: multiple of WM
-constexpr int BN = 128;     // columns of C a block: multiple of WN
-constexpr int WM = 64;      // rows of C a warp: multiple of 16
-constexpr int WN = 32;      // columns of C a warp: multiple of 16
+constexpr int BM = 128;     // rows of C per block: multiple of WM
+constexpr int BN = 128;     // columns of C per block: multiple of WN
+constexpr int WM = 64;      // rows of C per warp: multiple of 16
+constexpr int WN = 32;      // columns of C per warp: multiple of 16
 constexpr int STAGES = 3;   // of the ring, (BM + BN) * 128 bytes each: at least 2
 constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
-constexpr int VEC_C = 4;   // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
-constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int VEC_C = 4;    // floats per store: 4 if C and ldc have 16-byte alignment and TRANS_C = 0, else 1
+constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 // constants:end
 
 constexpr int WARPS_N = BN / WN;

@@ -7,7 +7,7 @@
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int VEC = 4;  // floats a load: 4 where X and ldx have 16-byte alignment, else 1
+constexpr int VEC = 4;  // floats per load: 4 where X and ldx have 16-byte alignment, else 1
 // constants:end
 
 constexpr int THREADS = 256;

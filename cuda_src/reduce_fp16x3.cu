@@ -9,7 +9,7 @@
 #include "device/source.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int VEC_C = 4;   // floats a store: 4 where C and ldc have 16-byte alignment, else 1
+constexpr int VEC_C = 4;   // floats per store: 4 where C and ldc have 16-byte alignment, else 1
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 // constants:end
 

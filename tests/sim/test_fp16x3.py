@@ -24,7 +24,7 @@ from fastsgemm.sim.errors import (
 
 BLOCK_K, SPARSE, DENSE = 32, 4, 1 << 20
 U = 2.0**-24
-MMA = Fp16x3MmaConfig(BM=64, BN=32, WM=32, WN=16, STAGES=3, GROUP_M=2)
+MMA = Fp16x3MmaConfig(BM=64, BN=64, WM=32, WN=32, STAGES=3, GROUP_M=2)
 WGMMA = Fp16x3Config(BM=64, BN=16, PROMOTE_STAGES=2, STAGES=4, GROUP_M=2)
 WIDE = Fp16x3Config(BM=128, BN=32, PROMOTE_STAGES=1, STAGES=5, GROUP_M=1)
 KERNELS = {"mma": ("sm_80", MMA), "wgmma": ("sm_90", WGMMA), "wide": ("sm_90", WIDE)}
