@@ -155,9 +155,7 @@ BATCHES = tuple(
         ),
     )
 )
-_TUNED = {
-    variants.dense_call(one).problem for one in (*standard_set.STANDARD, *skinny.NARROW, *standard_set.ANCHORS)
-}
+_TUNED = {variants.dense_call(one).problem for one in (*standard_set.STANDARD, *skinny.NARROW, *standard_set.ANCHORS)}
 _TUNED |= {sample.call.problem for sample in (*NAMED, *LAYOUTS, *NARROW)}
 
 

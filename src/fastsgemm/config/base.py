@@ -32,6 +32,7 @@ class Config:
     BM: Annotated[int, Constant("rows of C that a block computes")]
     BN: Annotated[int, Constant("columns of C that a block computes")]
 
+    STEPS: ClassVar[int] = 1  # of k in a tile, for a kernel without the constant BK
     # Expressions in the syntax of `fastsgemm.config.rules`: the property of the same name gives the value.
     THREADS: ClassVar[str]
     SHARED_BYTES: ClassVar[str] = "0"
@@ -101,24 +102,29 @@ class Config:
     @property
     def tile_k(self) -> int:
         """Steps of k in a tile; 1 for a kernel without tiles of A and B."""
-        steps: int = vars(self).get("BK", 1)
-        return steps
+        return self._get("BK", self.STEPS)
 
     @property
     def split_k(self) -> int:
         """Parts of K with blocks of their own; 1 for a kernel that cannot split K."""
-        parts: int = vars(self).get("SPLIT_K", 1)
-        return parts
+        return self._get("SPLIT_K", 1)
 
     @property
     def sliced_k(self) -> int:
         """Groups of threads of a block that share out k; 1 for a kernel that cannot slice."""
-        return 1
+        return self._get("SLICED_K", 1)
 
     @property
     def segment(self) -> int:
-        """Steps of k in each chain of FMAs, whatever K is; 0: K and other constants decide."""
-        return 0
+        """Steps of k in each chain of FMAs, whatever K is; 0: K and other constants decide.
+
+        With SPLIT_K = 1 a block adds the sums of the segments up, in shared memory. Any other SPLIT_K makes a part of
+        every segment.
+        """
+        return self._get("SEGMENT", 0)
+
+    def _get(self, constant: str, default: int) -> int:
+        return vars(self).get(constant, default)  # type: ignore[no-any-return]
 
     @property
     def threads(self) -> int:

@@ -8,7 +8,6 @@ from fastsgemm.config.base import Config
 from fastsgemm.config.constant import BOOKKEEPING_REGISTERS, WARP, WARPGROUP, Constant
 from fastsgemm.config.rules import AT_LEAST, AT_MOST, Rule
 
-STEPS = 32  # of k in a stage
 _LINES = "(BM + BN) * 128"  # bytes of a stage: a row of A or a column of B has 32 steps of hi and of lo
 _MULTIPLY_REGISTERS = 232  # of a thread that multiplies; the copying warpgroup releases its own
 
@@ -27,6 +26,7 @@ class Fp16x3Config(Config):
     GROUP_M: constant.GroupM = 8
     SPLIT_K: constant.SplitK = 1
 
+    STEPS = 32
     THREADS = f"{WARPGROUP} * (BM / 64 + 1)"  # those that multiply, and a warpgroup that copies
     SHARED_BYTES = _RING
     LEAST_REGISTERS = "3 * BN / 2 + 32"
@@ -37,11 +37,6 @@ class Fp16x3Config(Config):
             Rule(LEAST_REGISTERS, AT_MOST, f"{_MULTIPLY_REGISTERS}", "the sets fit in the registers"),
         ),
     )
-
-    @property
-    def tile_k(self) -> int:
-        """Steps of k in a stage."""
-        return STEPS
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,6 +51,7 @@ class Fp16x3MmaConfig(Config):
     GROUP_M: constant.GroupM = 8
     SPLIT_K: constant.SplitK = 1
 
+    STEPS = 32
     THREADS = rules.THREADS_OF_WARPS
     SHARED_BYTES = f"STAGES * {_LINES}"
     LEAST_REGISTERS = f"3 * WM * WN / {WARP} + {BOOKKEEPING_REGISTERS}"  # three sums of every element
@@ -67,8 +63,3 @@ class Fp16x3MmaConfig(Config):
             rules.registers(f"at least {LEAST_REGISTERS}"),
         ),
     )
-
-    @property
-    def tile_k(self) -> int:
-        """Steps of k in a stage."""
-        return STEPS

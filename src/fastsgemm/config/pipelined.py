@@ -128,20 +128,6 @@ class PipelinedConfig(Config):
         return self.WM * self.WN // (WARP * self.TM * self.TN * self.WNITER)
 
     @property
-    def sliced_k(self) -> int:
-        """Groups of threads of a block that share out k."""
-        return self.SLICED_K
-
-    @property
-    def segment(self) -> int:
-        """Steps of k in each chain of FMAs, whatever K is; 0: K and other constants decide.
-
-        With SPLIT_K = 1 a block adds the sums of the segments up, in shared memory. Any other SPLIT_K makes a part of
-        every segment.
-        """
-        return self.SEGMENT
-
-    @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block, in bytes: the stages, and the finished chains of every thread."""
         finished = self.BM * self.BN * self.SLICED_K if self.adds_chains else 0

@@ -91,9 +91,9 @@ Predicate = Callable[[Any, int], int]  # of a config and SHARED_LIMIT
 
 def violations(family: Any, config: Any, shared_limit: int) -> list[Violation]:
     """Return the violations of the first group that has any: each computes with what those before have checked."""
-    for holds, rows in _groups(family):
-        if not holds(config, shared_limit):
-            return [rule.violation(config, shared_limit) for rule, kept in rows if not kept(config, shared_limit)]
+    for all_hold, group in _groups(family):
+        if not all_hold(config, shared_limit):
+            return [rule.violation(config, shared_limit) for rule, holds in group if not holds(config, shared_limit)]
     return []
 
 
@@ -103,15 +103,14 @@ def evaluate(expression: str, config: Any, shared_limit: int = 0) -> int:
 
 
 @cache
-def _groups(family: Any) -> tuple[tuple[Predicate, tuple[tuple[Rule, Predicate], ...]], ...]:
-    """Return for each group of rules whether all of them hold, and each with whether it holds."""
-    return tuple(
-        (
-            _compiled(" && ".join(f"({rule.condition})" for rule in group), family),
-            tuple((rule, _compiled(rule.condition, family)) for rule in group),
-        )
-        for group in family.RULES
-    )
+def _groups(family: Any) -> list[tuple[Predicate, list[tuple[Rule, Predicate]]]]:
+    """Return whether all rules of a group hold, and each rule with whether it holds, for each group."""
+    groups = [[(rule, rule.condition) for rule in group] for group in family.RULES]
+    together = [" && ".join(f"({condition})" for _, condition in group) for group in groups]
+    return [
+        (_compiled(every, family), [(rule, _compiled(condition, family)) for rule, condition in group])
+        for every, group in zip(together, groups, strict=True)
+    ]
 
 
 @cache

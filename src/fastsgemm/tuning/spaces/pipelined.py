@@ -12,26 +12,16 @@ from fastsgemm.heuristics.database_entries import SearchLimits
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.tuning.spaces import warptiled
 from fastsgemm.tuning.spaces.space import Space
-from fastsgemm.tuning.spaces.standard_set import STANDARD
+from fastsgemm.tuning.spaces.standard_set import STANDARD, problems
 
 _MOST_SLICED = 1024  # tiles of C; with more of them blocks fill the device, and sliced-K needs another reason
 
-HUGE = (Problem(16384, 16384, 16384),)  # only for this rung, because every product takes long
-
+HUGE = problems("16384,16384,16384")  # only for this rung, because every product takes long
 # The scores of an attention and their product with the values, for 96 heads of 64 and 1024 tokens, and small squares.
-BATCHES = (
-    Problem(1024, 1024, 64, "NT", 96),
-    Problem(1024, 64, 1024, batch=96),
-    Problem(512, 512, 512, batch=8),
-    Problem(64, 64, 64, batch=512),
-    Problem(32, 32, 32, batch=4096),
-)
+BATCHES = problems("1024,1024,64,NT,x96 1024,64,1024,x96 512,512,512,x8 64,64,64,x512 32,32,32,x4096")
 # Anchors with other layouts and odd extents, which need other kernels.
-VARIANT_ANCHORS = (
-    *(Problem(4096, 4096, 4096, layout) for layout in LAYOUTS[1:]),
-    Problem(4095, 4097, 4093),
-    Problem(2047, 1025, 511),
-    Problem(333, 777, 555),
+VARIANT_ANCHORS = problems(
+    "4096,4096,4096,NT 4096,4096,4096,TN 4096,4096,4096,TT 4095,4097,4093 2047,1025,511 333,777,555"
 )
 
 

@@ -4,40 +4,18 @@ from fastsgemm import rungs
 from fastsgemm.config import SkinnyConfig
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.spaces.space import Space
-from fastsgemm.tuning.spaces.standard_set import VECTORS
+from fastsgemm.tuning.spaces.standard_set import VECTORS, problems
 
 NARROW = (
     *VECTORS,
-    Problem(1, 1024, 1024),
-    Problem(1, 8192, 8192),
-    Problem(1, 16384, 1024, "NT"),
-    Problem(2, 4096, 4096),
-    Problem(4, 4096, 4096),
-    Problem(4, 11008, 4096, "NT"),
-    Problem(8, 4096, 4096),
-    Problem(16, 1024, 1024),
-    Problem(16, 4096, 4096),
-    Problem(16, 4096, 4096, "NT"),
-    Problem(4096, 32, 4096),
-    Problem(32, 2048, 8192),
-    Problem(16384, 16, 64),
-    Problem(3, 1000, 3000),
-    Problem(1111, 5, 777),
-    Problem(8, 256, 65536),
-    Problem(32, 32, 262144),
+    *problems("1,1024,1024 1,8192,8192 1,16384,1024,NT 2,4096,4096 4,4096,4096 4,11008,4096,NT 8,4096,4096"),
+    *problems("16,1024,1024 16,4096,4096 16,4096,4096,NT 4096,32,4096 32,2048,8192 16384,16,64 3,1000,3000"),
+    *problems("1111,5,777 8,256,65536 32,32,262144"),
 )
-
 # An attention for one new token: its scores and their product with the values, for 96 heads of 64 and 1024 tokens.
-NARROW_BATCHES = (Problem(1, 1024, 64, "NT", 96), Problem(1, 64, 1024, batch=96))
-
-NARROW_ANCHORS = (
-    Problem(1, 4096, 4096),
-    Problem(1, 4096, 4096, "NT"),
-    Problem(4, 4096, 4096),
-    Problem(16, 4096, 4096),
-    Problem(16, 4096, 4096, "NT"),
-    Problem(16, 1024, 1024),
-    Problem(32, 2048, 8192),
+NARROW_BATCHES = problems("1,1024,64,NT,x96 1,64,1024,x96")
+NARROW_ANCHORS = problems(
+    "1,4096,4096 1,4096,4096,NT 4,4096,4096 16,4096,4096 16,4096,4096,NT 16,1024,1024 32,2048,8192"
 )
 
 
