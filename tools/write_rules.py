@@ -42,7 +42,7 @@ def rules_of(file: str) -> Iterator[str]:
         if name in _TILES & known and constant.values != Constant("").values:
             ranges.append(_range(name, constant.values))
     for rule in (rule for group in family.RULES for rule in group):
-        if {*NAME.findall(rule.condition)} <= known:
+        if {*re.findall(NAME, rule.condition)} <= known:
             reasons.setdefault(rule.reason, []).append(_plain(rule.condition))
     for reason, conditions in reasons.items():
         if conditions:

@@ -24,23 +24,18 @@ from fastsgemm.config.constant import (
     Violation,
 )
 
-NAME = re.compile(r"\b[A-Z][A-Z_]*\b")
+NAME = r"\b[A-Z][A-Z_]*\b"  # a pattern
 
 
-class Relation(Struct, frozen=True):
-    """How a quantity ``{q}``, a product or quotient, compares with a bound ``{b}``: in words, and as an expression."""
-
-    words: str
-    condition: str
-
-
-MULTIPLE_OF = Relation("a multiple of {b}", "{q} % ({b}) == 0")
-DIVISOR_OF = Relation("a divisor of {b}", "{b} % {q} == 0")
-AT_LEAST = Relation("at least {b}", "{q} >= {b}")
-AT_MOST = Relation("at most {b}", "{q} <= {b}")
-EQUAL_TO = Relation("{b}", "{q} == {b}")
-VECTORS_OF = Relation("1, 2 or a multiple of {b}", "{q} < 3 || {q} % {b} == 0")
-POWER_OF_TWO = Relation("a power of two", "({q} & ({q} - 1)) == 0")
+# How a quantity {q}, a product or quotient, compares with a bound {b}: in words, and as an expression.
+Relation = tuple[str, str]
+MULTIPLE_OF: Relation = ("a multiple of {b}", "{q} % ({b}) == 0")
+DIVISOR_OF: Relation = ("a divisor of {b}", "{b} % {q} == 0")
+AT_LEAST: Relation = ("at least {b}", "{q} >= {b}")
+AT_MOST: Relation = ("at most {b}", "{q} <= {b}")
+EQUAL_TO: Relation = ("{b}", "{q} == {b}")
+VECTORS_OF: Relation = ("1, 2 or a multiple of {b}", "{q} < 3 || {q} % {b} == 0")
+POWER_OF_TWO: Relation = ("a power of two", "({q} & ({q} - 1)) == 0")
 
 
 class Rule(Struct, frozen=True):
@@ -73,14 +68,14 @@ class Rule(Struct, frozen=True):
     @property
     def condition(self) -> str:
         """The rule as an expression."""
-        condition = self.relation.condition.format(q=self.quantity, b=self.bound)
+        condition = self.relation[1].format(q=self.quantity, b=self.bound)
         return f"!({self.where}) || {condition}" if self.where else condition
 
     def violation(self, config: Any, shared_limit: int) -> Violation:
         """Return how a config breaks the rule."""
         value, bound = (evaluate(each, config, shared_limit) for each in (self.quantity, self.bound or "0"))
-        by_name = f"{self.bound} = " if NAME.search(self.bound) and self.bound != "SHARED_LIMIT" else ""
-        limit = self.relation.words.format(b=f"{by_name}{bound}{self.unit}")
+        by_name = f"{self.bound} = " if re.search(NAME, self.bound) and self.bound != "SHARED_LIMIT" else ""
+        limit = self.relation[0].format(b=f"{by_name}{bound}{self.unit}")
         where = f" where {self.where}" if self.where else ""
         return Violation(self.name or self.quantity, limit + where, f"{value}{self.unit}", self.reason)
 
@@ -120,7 +115,7 @@ def _compiled(expression: str, family: Any) -> Predicate:
             return name[0]
         return f"config.{name[0] if name[0] in family.declared() else name[0].lower()}"
 
-    text = NAME.sub(spelled, expression).replace("/", "//").replace("&&", "and").replace("||", "or")
+    text = re.sub(NAME, spelled, expression).replace("/", "//").replace("&&", "and").replace("||", "or")
     return eval(f"lambda config, SHARED_LIMIT: {re.sub('!(?!=)', ' not ', text)}")  # type: ignore[no-any-return]
 
 
