@@ -110,6 +110,7 @@ lint: $(READY)
 	$(BIN)clang-format --dry-run -Werror $(DEVICE_CODE)
 	$(RUN) tools/write_tables.py --check
 	$(RUN) tools/write_commands.py --check
+	$(RUN) tools/write_rules.py --check
 	$(RUN) tools/draw_rooms.py --check
 	$(RUN) tools/draw_figures.py --check
 

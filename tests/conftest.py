@@ -26,8 +26,9 @@ from fastsgemm.heuristics.database_entries import Tools
 from fastsgemm.jit import cache as kernel_cache
 from fastsgemm.jit import compiler
 from fastsgemm.sim import nvrtc
-from fastsgemm.tuning import first_use, search_spaces
+from fastsgemm.tuning import first_use
 from fastsgemm.tuning.evaluator import Job
+from fastsgemm.tuning.spaces import space as search_space
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of a device's memory
 
@@ -101,11 +102,11 @@ def draw_once():
 
     They follow from the shipped database, which some tests replace, and not from the user's results.
     """
-    draw = search_spaces._configs_of_any_device.__wrapped__
+    draw = search_space._configs_of_any_device.__wrapped__
     drawn = cache(lambda space, picked, limits: draw(space))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            search_spaces, "_configs_of_any_device", lambda space: drawn(space, space.picked, database.search_limits())
+            search_space, "_configs_of_any_device", lambda space: drawn(space, space.picked, database.search_limits())
         )
         yield
 

@@ -49,7 +49,7 @@ struct ColumnReader {
 #pragma unroll
         for (int step = 0; step < STEPS; ++step, from += ROWS * ldx) {
             const int k = row + step * ROWS;
-            copy_async_some<VEC>(to + 4 * ColumnTile::place(k, column), from, k0 + k < end ? inside : 0);
+            cp_async_src_size<VEC>(to + 4 * ColumnTile::place(k, column), from, k0 + k < end ? inside : 0);
         }
     }
 
@@ -146,7 +146,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
     const auto copy = [&](int number) {
         if (number < tiles)
             reader.copy(tiles_kept + number % TILES * ColumnTile::FLOATS, first + number * HEIGHT, end);
-        commit_copies();  // one group for each number, so that the groups can be counted
+        cp_async_commit_group();  // one group for each number, so that the groups can be counted
     };
 #pragma unroll 1
     for (int number = 0; number < TILES; ++number) copy(number);
@@ -157,12 +157,12 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
         __syncthreads();
         unsigned largest[VEC] = {};
         if (tiles > TILES) reader.include_unkept(largest, first + TILES * HEIGHT, end);
-        wait_for_copies();
+        cp_async_wait_all();
         for (int number = 0; number < min(tiles, TILES); ++number)
             reader.include(largest, tiles_kept + number * ColumnTile::FLOATS);
         reader.reduce(largest, largest_of);
         if constexpr (CLUSTER > 1)
-            cluster_barrier();
+            cluster_sync();
         else
             __syncthreads();
     }
@@ -174,7 +174,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
         } else if constexpr (CLUSTER > 1) {
 #pragma unroll
             for (int rank = 0; rank < CLUSTER; ++rank)
-                most = max(most, read_cluster(&largest_of[threadIdx.x], rank));
+                most = max(most, ld_shared_cluster(&largest_of[threadIdx.x], rank));
         } else {
             most = largest_of[threadIdx.x];
         }
@@ -190,7 +190,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
 
     for (int number = 0; number < tiles; ++number) {
         if (!HAS_CLUSTERS || number >= TILES) {
-            wait_for_copies_but<TILES - 1>();  // TILES + number groups have been committed
+            cp_async_wait_group<TILES - 1>();  // TILES + number groups have been committed
             __syncthreads();
         }
         const float *tile = tiles_kept + number % TILES * ColumnTile::FLOATS;

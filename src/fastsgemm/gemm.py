@@ -205,7 +205,7 @@ def _traced(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, str
     torch = sys.modules["torch"]
     tensors = all(x is None or isinstance(x, torch.Tensor) for x in (A, B, C))
     if not tensors or not _is_for_dispatcher(request, stream, out):
-        raise arrays.TRACED("A")
+        raise arrays.IN_TRACE("A")
     numbers = int, float, torch.SymInt, torch.SymFloat
     alpha, beta = (
         x if isinstance(x, numbers) else checks.scalar(name, x) for name, x in (("alpha", alpha), ("beta", beta))

@@ -26,7 +26,7 @@ from fastsgemm.heuristics import choose, cost_model, database, partial_accumulat
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
-from fastsgemm.tuning import search_spaces, tuner
+from fastsgemm.tuning import spaces, tuner
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import job_of
 from fastsgemm.tuning.search import Effort, Round, Sweep
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         content = database.load(evaluator.device.arch)
         configs = {rung: [curve.config for curve in content.curves if curve.rung == rung.name] for rung in chosen}
         if arguments.space:
-            space = search_spaces.SPACES[arguments.space]
+            space = spaces.SPACES[arguments.space]
             configs[rungs.find(space.rung)] += space.candidates(evaluator.device.shared_limit)
         drawn = draw(arguments.count)
         bar = Bar()
@@ -144,7 +144,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200, help="problems; default 200")
     parser.add_argument("--rung", help="one rung only; default: those that sgemm chooses from")
-    parser.add_argument("--space", choices=list(search_spaces.SPACES), help="also sweep this whole search space")
+    parser.add_argument("--space", choices=list(spaces.SPACES), help="also sweep this whole search space")
     parser.add_argument("--json", type=Path, help="write every time into this file")
     arguments = parser.parse_args()
     began = time.monotonic()

@@ -11,7 +11,7 @@ from fastsgemm.heuristics import choose, database, database_writing
 from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
 from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import Problem
-from fastsgemm.tuning.search_spaces import PIPELINED, REFINED, SKINNY
+from fastsgemm.tuning.spaces import PIPELINED, REFINED, SKINNY
 
 RUNG = rungs.find("warptiled")
 DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)

@@ -17,7 +17,7 @@ from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, spell
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
-from fastsgemm.tuning.search_spaces import PIPELINED, REFINED, SKINNY
+from fastsgemm.tuning.spaces import PIPELINED, REFINED, SKINNY
 
 SMS = 132
 ONE_CHAIN = structs.replace(database.fitted("sm_90"), long_sums={})  # no sum needs partial accumulators

@@ -15,7 +15,7 @@ from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit, numbers_of
 from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Point, Record, Tools
 from fastsgemm.problem import Problem
-from fastsgemm.tuning.search_spaces import CLASSIC, REFINED
+from fastsgemm.tuning.spaces import CLASSIC, REFINED
 
 FILES = sorted(path.stem for path in resources.folder("tuning_db").glob("*.json"))
 MOST_BYTES = 300_000  # of a file: it stays readable

@@ -15,7 +15,7 @@ from fastsgemm.progress import Bar
 from fastsgemm.request import resolve
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.plan import plan_run
-from fastsgemm.tuning.search_spaces import CLASSIC
+from fastsgemm.tuning.spaces import CLASSIC
 
 
 def test_a_published_record_is_explained():

@@ -17,7 +17,7 @@ from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Point,
 from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
-from fastsgemm.tuning.search_spaces import REFINED
+from fastsgemm.tuning.spaces import REFINED
 
 LIMIT = 232448  # bytes of shared memory a block, of an H200
 PROBLEM = Problem(64, 64, 64)

@@ -18,7 +18,7 @@ from fastsgemm.jit import source
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import BATCH_INVARIANT, IEEE, IN_ORDER
 from fastsgemm.tuning.evaluator import job_of, largest_job
-from fastsgemm.tuning.search_spaces import SKINNY
+from fastsgemm.tuning.spaces import SKINNY
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 QUICK = "sm_90"

@@ -105,7 +105,7 @@ def test_rung_10_has_the_order_of_the_contract_for_a_row_and_for_a_column(name, 
     same_bits(C, expected)
 
 
-@pytest.mark.parametrize("what", ["__syncwarp();", "wait_for_copies_but<STAGES - 2>();", "__syncthreads();"])
+@pytest.mark.parametrize("what", ["__syncwarp();", "cp_async_wait_group<STAGES - 2>();", "__syncthreads();"])
 def test_no_barrier_and_no_wait_of_rung_10_can_be_left_out(what, monkeypatch):
     """With two warps and three segments, the sums of the first two are overwritten after they were added."""
     config, A, B = SkinnyInOrderConfig(1, 4, 128, 2, 2), drawn(1, 2052), drawn(2052, 4, seed=6)

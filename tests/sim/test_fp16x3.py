@@ -28,7 +28,7 @@ from fastsgemm.sim.errors import (
 
 BLOCK_K, PAD_K, SPARSE, DENSE = 32, 64, 4, 1 << 20
 U = 2.0**-24
-MMA = Fp16x3MmaConfig(BM=64, BN=32, WM=32, WN=16, STAGES=3, GROUP_M=2)
+MMA = Fp16x3MmaConfig(BM=64, BN=64, WM=32, WN=32, STAGES=3, GROUP_M=2)
 WGMMA = Fp16x3Config(BM=64, BN=16, PROMOTE_STAGES=2, STAGES=4, GROUP_M=2)
 WIDE = Fp16x3Config(BM=128, BN=32, PROMOTE_STAGES=1, STAGES=5, GROUP_M=1)
 PRODUCTS = ("fastsgemm_fp16x3", "fastsgemm_fp16x3_mma")
@@ -152,7 +152,7 @@ def test_strided_lines_pass_through_the_stages_of_a_pipeline(tiles):
 @pytest.mark.parametrize(
     ("old", "message"),
     [
-        ("wait_for_copies_but<TILES - 1>();", "asynchronous copy"),
+        ("cp_async_wait_group<TILES - 1>();", "asynchronous copy"),
         ("__syncthreads();\n        }\n        const float *tile", "reads shared memory"),
         ("__syncthreads();\n            copy(number + TILES);", "writes shared memory"),
     ],
@@ -352,25 +352,25 @@ def launch(monkeypatch, kernel, old, new, missing=0):
 
 
 FULL, EMPTY = (
-    "barrier_wait(ring.full(ring.stage), ring.phase);",
-    "barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);",
+    "mbarrier_wait_parity(ring.full(ring.stage), ring.phase);",
+    "mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);",
 )
 COPIES = "  // all threads' copies"
 LEFT_OUT = {
-    "wait for copies": ("mma", "wait_for_copies_but<STAGES - 2>();", "", RaceError, "asynchronous copy"),
+    "wait for copies": ("mma", "cp_async_wait_group<STAGES - 2>();", "", RaceError, "asynchronous copy"),
     "barrier of the block": ("mma", f"__syncthreads();{COPIES}", COPIES, RaceError, "reads shared memory"),
     "wait for any full stage": ("wgmma", FULL, "", UnwrittenSharedError, "before any bulk copy"),
     "wait for the second full stage": ("wgmma", FULL, "if (i == 0) " + FULL, RaceError, "bulk copy is in flight"),
     "wait for an empty stage": ("wgmma", EMPTY, "", RaceError, "copies to shared memory"),
     "wrong parity": ("wgmma", EMPTY, EMPTY.replace(" ^ 1", ""), EndlessWaitError, "never ends"),
     "release": ("wgmma", "if (i > 0) release(ring, last);", "", EndlessWaitError, "never ends"),
-    "wait for hi hi": ("wgmma", "wgmma_wait<1>();", "", UnfinishedProductError, "uses the registers"),
-    "wait at the end": ("wgmma", "wgmma_wait<0>();", "", UnfinishedProductError, "uses the registers"),
-    "fence": ("wgmma", "wgmma_begin();", "", UnfinishedProductError, "since the last wgmma.fence"),
-    "commit": ("wgmma", "wgmma_commit();", "", UnfinishedProductError, "uses the registers"),
+    "wait for hi hi": ("wgmma", "wgmma_wait_group<1>();", "", UnfinishedProductError, "uses the registers"),
+    "wait at the end": ("wgmma", "wgmma_wait_group<0>();", "", UnfinishedProductError, "uses the registers"),
+    "fence": ("wgmma", "wgmma_fence();", "", UnfinishedProductError, "since the last wgmma.fence"),
+    "commit": ("wgmma", "wgmma_commit_group();", "", UnfinishedProductError, "uses the registers"),
     "an arrival": ("wgmma", "4 * CONSUMERS);  // one", "3);  // one", RaceError, "which warp 3 reads"),
     # blockIdx.z is 0; a constant 0 crashes NVRTC 13.0.
-    "room for an arrival": ("wgmma", "barrier_init(ring.full(stage), 1)", "barrier_init(ring.full(stage), blockIdx.z)",
+    "room for an arrival": ("wgmma", "_init(ring.full(stage), 1)", "_init(ring.full(stage), blockIdx.z)",
                             BarrierError, "once too often"),
     "barrier after making": ("wgmma", "__syncthreads();", "", RaceError, "since it was made"),
     "room for the barriers": ("wgmma", "base + STAGES * STAGE + stage * 8", "base + stage * 8",
@@ -443,7 +443,7 @@ def test_zeros_fill_up_the_blocks_of_a_promotion():
 
 
 @pytest.mark.parametrize(("old", "match"), [
-    ("cluster_barrier();\n        else", "written since the last barrier of the cluster"),
+    ("cluster_sync();\n        else", "written since the last barrier of the cluster"),
     ("cluster_wait();  // before", "may end while others"),
 ])  # fmt: skip
 def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):

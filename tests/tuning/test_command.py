@@ -7,7 +7,7 @@ import pytest
 from fastsgemm.heuristics import database
 from fastsgemm.problem import spell
 from fastsgemm.tuning import contribution, tuner
-from fastsgemm.tuning.search_spaces import CLASSIC
+from fastsgemm.tuning.spaces import CLASSIC
 
 
 def run(*arguments, env=None):

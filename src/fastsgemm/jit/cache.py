@@ -124,7 +124,7 @@ def entries() -> tuple[int, int]:
     if place is not None:
         with suppress(FileNotFoundError):
             private_files.check_folder(place)
-    sizes = [found.st_size for _, found in _files(place, _ENTRY)]
+    sizes = [stat.st_size for _, stat in _files(place, _ENTRY)]
     return len(sizes), sum(sizes)
 
 
@@ -155,8 +155,8 @@ def _digest(key: bytes, cubin: bytes) -> bytes:
 def _files(place: Path | None, pattern: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
     if place is None:
         return
-    with suppress(FileNotFoundError), os.scandir(place) as found:
-        for entry in found:
+    with suppress(FileNotFoundError), os.scandir(place) as entries:
+        for entry in entries:
             if pattern.fullmatch(entry.name):
                 with suppress(OSError):  # another process may have removed it
                     yield Path(entry.path), entry.stat(follow_symlinks=False)
@@ -165,14 +165,14 @@ def _files(place: Path | None, pattern: re.Pattern[str]) -> Iterator[tuple[Path,
 def _evict(place: Path) -> None:
     """Remove the least recently used entries beyond the limit, and old files that killed processes left behind."""
     known = sorted(_files(place, _ENTRY), key=lambda entry: entry[1].st_mtime)
-    excess = sum(found.st_size for _, found in known) - _MAX_BYTES
-    for path, found in known:
+    excess = sum(stat.st_size for _, stat in known) - _MAX_BYTES
+    for path, stat in known:
         if excess <= 0:
             break
         path.unlink(missing_ok=True)
-        excess -= found.st_size
-    for path, found in _files(place, _PART):
-        if time.time() - found.st_mtime > _PART_SECONDS:
+        excess -= stat.st_size
+    for path, stat in _files(place, _PART):
+        if time.time() - stat.st_mtime > _PART_SECONDS:
             path.unlink(missing_ok=True)
 
 

@@ -23,7 +23,7 @@ from torch.autograd import forward_ad
 
 from fastsgemm import rungs
 from fastsgemm.call import checks, driver
-from fastsgemm.call.arrays.base import wrong_dtype
+from fastsgemm.call.arrays.library import wrong_dtype
 from fastsgemm.call.arrays.torch import freed
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.problem import MAX_EXTENT

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fastsgemm.call import driver
 from fastsgemm.call.arrays import HOST
-from fastsgemm.call.arrays.torch import SURE, allocator, freed
+from fastsgemm.call.arrays.torch import MAX_STORAGE_BYTES, allocator, freed
 from fastsgemm.errors import CaptureError, DeviceMemoryError, FastsgemmError, OverlapError
 from fastsgemm.rungs import Rung
 from fastsgemm.torch import decisions, products
@@ -165,7 +165,7 @@ class Override:
                     pc = out.data_ptr()
                 if c is None:
                     c, ps = out, pc
-                if pa < SURE or pb < SURE or pc < SURE or ps < SURE:
+                if pa < MAX_STORAGE_BYTES or pb < MAX_STORAGE_BYTES or pc < MAX_STORAGE_BYTES or ps < MAX_STORAGE_BYTES:
                     _require_memory((a, pa), (b, pb), (out, pc), (c, ps))
                 try:
                     plan, gpu = decision.plan, decision.gpu

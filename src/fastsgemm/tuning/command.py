@@ -17,7 +17,7 @@ from fastsgemm.tuning import plot, tuner
 from fastsgemm.tuning.outcome import Outcome
 from fastsgemm.tuning.output_file import refuse_ignored, refuse_same, refuse_unwritable
 from fastsgemm.tuning.plan import plan_run
-from fastsgemm.tuning.search_spaces import SPACES
+from fastsgemm.tuning.spaces import SPACES
 
 DESCRIPTION = (
     "Search for the fastest config of each problem on this device and store it for `sgemm`. Without --size, tune the "

@@ -13,7 +13,7 @@ from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.fp16x3 import require_tensor_cores, supported
 from fastsgemm.problem import Problem, checked, parse, spell
 from fastsgemm.rungs import Rung
-from fastsgemm.tuning.search_spaces import DEFAULTS, SPACES, Space
+from fastsgemm.tuning.spaces import DEFAULTS, SPACES, Space
 
 if TYPE_CHECKING:
     from fastsgemm.device import DeviceInfo

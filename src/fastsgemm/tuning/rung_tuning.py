@@ -15,13 +15,13 @@ from fastsgemm.heuristics.database_entries import Curve, Point
 from fastsgemm.heuristics.probes import Probes, probes_of
 from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.tuning.calibration import calibrated
-from fastsgemm.tuning.candidates import distinct, of_suitable_size, with_each_split, with_filling_split, worth_trying
+from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split
 from fastsgemm.tuning.evaluator import Job, Timer, job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome, Tuned
 from fastsgemm.tuning.plan import RunPlan
 from fastsgemm.tuning.portfolio import base_config, portfolio
 from fastsgemm.tuning.search import DECIDE, EXPLORE, QUICK, Effort, Result, Sweep
-from fastsgemm.tuning.search_spaces import Space
+from fastsgemm.tuning.spaces import Space
 
 _REFINED = 3  # configs per problem whose refinements are tried
 _SHORTLISTED = 8  # configs of each anchor that are tried on all other problems
@@ -125,7 +125,7 @@ class RungTuning:
 
     def _drawn(self, problem: Problem, configs: Sequence[Config]) -> list[Config]:
         """Return the configs that are worth compiling for a problem."""
-        worthy = [c for c in distinct(configs, problem) if worth_trying(c, problem)]
+        worthy = [c for c in self._space.distinct(configs, problem) if self._space.worth_trying(c, problem)]
         return of_suitable_size(worthy, with_swap_ab(self._rung, problem), self._plan.device.multiprocessors)
 
     def _explore(self, problem: Problem) -> list[Config]:
@@ -145,7 +145,7 @@ class RungTuning:
             for step in range(steps):
                 best += found[:_REFINED]
                 refined = [c for config in found[:_REFINED] for c in self._space.refinements(config, self._limit, step)]
-                tried = distinct([*found[:_REFINED], *refined], problem)
+                tried = self._space.distinct([*found[:_REFINED], *refined], problem)
                 with self._sweep.within(1 / (steps - step)):
                     found = list(self._search(problem, tried, f"refined {step}", EXPLORE).times)
         return list(dict.fromkeys([*found[:_SHORTLISTED], *best]))
@@ -173,7 +173,7 @@ class RungTuning:
         alone = problem.layout == "NN" and problem.batch == 1
         if self._largest and problem.flops >= _LONG_FLOPS and alone:
             few = list(dict.fromkeys(map(base_config, self._largest.times)))[:_LONG_TRIES]
-        worthy = [config for config in distinct(few, problem) if worth_trying(config, problem)] or few
+        worthy = [c for c in self._space.distinct(few, problem) if self._space.worth_trying(c, problem)] or few
         tried = [other for config in worthy for other in self._with_each_split(base_config(config), problem)]
         if self._plan.quick and not self._plan.problems:  # compiling a few more kernels would leave cores idle
             tried = [c for c in tried if self._sweep.works(self._job(c, problem))] or tried[:1]

@@ -12,29 +12,29 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from fastsgemm.call.arrays.base import (
+from fastsgemm.call.arrays.cuda_array_interface import CudaArrayInterface
+from fastsgemm.call.arrays.cupy import CuPy
+from fastsgemm.call.arrays.device_array import DeviceArray
+from fastsgemm.call.arrays.jax import Jax
+from fastsgemm.call.arrays.library import (
     HOST,
-    TRACED,
+    IN_TRACE,
     Library,
     Meta,
     View,
     class_name,
     host_fault,
+    message_of,
     misaligned,
-    said,
     type_name,
 )
-from fastsgemm.call.arrays.cupy import CuPy
-from fastsgemm.call.arrays.device_array import DeviceArray
-from fastsgemm.call.arrays.jax import Jax
 from fastsgemm.call.arrays.numpy import NumPy
-from fastsgemm.call.arrays.pointers import Pointers
 from fastsgemm.call.arrays.torch import Torch
 from fastsgemm.errors import DTypeError, OperandError
 
 __all__ = [
     "HOST",
-    "TRACED",
+    "IN_TRACE",
     "DeviceArray",
     "Library",
     "Meta",
@@ -56,9 +56,7 @@ _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
 )
 _instances: dict[type[Library], Library] = {}
 by_type: dict[type, Library] = {}  # classes of the libraries themselves, which are never freed
-_by_other_type: WeakKeyDictionary[type, Library] = (
-    WeakKeyDictionary()
-)  # other classes, held weakly so that they can be freed
+_by_other_type: WeakKeyDictionary[type, Library] = WeakKeyDictionary()  # other classes, which can be freed
 
 
 def library(x: Any) -> Library:
@@ -104,7 +102,7 @@ def _recognise(x: Any) -> Library:
         if _has(x, "__dlpack__") and _has(x, "__dlpack_device__"):
             kind = Library
         elif _has(x, "__cuda_array_interface__"):
-            kind = Pointers
+            kind = CudaArrayInterface
         else:
             given = f"the class {class_name(x)}" if isinstance(x, type) else type_name(x)
             raise DTypeError(
@@ -136,4 +134,4 @@ def _has(x: Any, protocol: str) -> bool:
     try:
         return hasattr(x, protocol)
     except Exception as error:
-        raise OperandError(f"{type_name(x)}.{protocol} failed: {said(error)}") from error
+        raise OperandError(f"{type_name(x)}.{protocol} failed: {message_of(error)}") from error

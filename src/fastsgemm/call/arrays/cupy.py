@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call.arrays.base import Library, View, misaligned, wrong_dtype
+from fastsgemm.call.arrays.library import Library, View, misaligned, wrong_dtype
 from fastsgemm.geometry.layout import ITEM
 
 if TYPE_CHECKING:

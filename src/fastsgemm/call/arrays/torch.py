@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call.arrays.base import (
+from fastsgemm.call.arrays.library import (
+    HAS_TANGENT,
     HOST,
-    LEARNED,
+    IN_TRANSFORM,
     NO_MEMORY,
-    TANGENT,
-    TRANSFORMED,
+    REQUIRES_GRAD,
     Fault,
     Library,
     View,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu
     from fastsgemm.request import Request
 
-SURE = 1 << 40  # more bytes than any storage has: a tensor at this address, or a higher one, was not `freed`
+MAX_STORAGE_BYTES = 1 << 40  # a tensor whose address is this or higher was not `freed`, which gives it an offset
 
 # A plan, shape and strides of what it writes, and whether an operand requires a gradient where gradients are enabled.
 _Known = tuple[Any, tuple[int, ...], tuple[int, ...], bool]
@@ -82,7 +82,7 @@ class Torch(Library):
             address, meta = x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False)
         except RuntimeError:
             return self._unusable(x, self._fault(x) or self._no_memory())
-        if address < SURE and freed(x, address):
+        if address < MAX_STORAGE_BYTES and freed(x, address):
             return self._unusable(x, self._no_memory())
         if not ordered and x.is_cuda:  # else it is refused, with the others' devices
             self._order(x, handle)
@@ -99,8 +99,8 @@ class Torch(Library):
         tensors = [x for x in operands if x is not None]
         if not all(isinstance(x, self._torch.Tensor) for x in tensors):
             return False
-        learned = self._torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-        return learned or self._transforms_active() or any(map(self._has_tangent, tensors))
+        requires_grad = self._torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        return requires_grad or self._transforms_active() or any(map(self._has_tangent, tensors))
 
     def _has_tangent(self, x: Any) -> bool:
         return self._forward_ad._current_level >= 0 and self._forward_ad.unpack_dual(x).tangent is not None
@@ -136,8 +136,8 @@ class Torch(Library):
                 known = self._recognise(gpu, key, operands, (pa, pb, pc))
                 if known is None:
                     return None
-            plan, shape, strides, learned = known
-            if learned and self._torch.is_grad_enabled():
+            plan, shape, strides, requires_grad = known
+            if requires_grad and self._torch.is_grad_enabled():
                 return None
             result = C
             if C is None:
@@ -147,7 +147,9 @@ class Torch(Library):
                     return None
         except RuntimeError:  # an operand has no memory or no strides; inside a transform, a new one may have none
             return None
-        if (pa < SURE or pb < SURE or pc < SURE) and (freed(A, pa) or freed(B, pb) or freed(result, pc)):
+        if (pa < MAX_STORAGE_BYTES or pb < MAX_STORAGE_BYTES or pc < MAX_STORAGE_BYTES) and (
+            freed(A, pa) or freed(B, pb) or freed(result, pc)
+        ):
             return None
         handle = self._current(ordinal)  # type: ignore[misc]
         if handle not in gpu.streams or (C is not None and not plan.apart(pa, pb, pc, 0)):
@@ -173,7 +175,7 @@ class Torch(Library):
         A, B, *_ = operands
         if any(not x.is_cuda or x.dtype is not self._float32 or x.is_neg() for x in operands):
             return None
-        learned = any(x.requires_grad for x in operands)
+        requires_grad = any(x.requires_grad for x in operands)
         read = [(x.shape, x.stride(), x.get_device(), None, False) for x in operands]
         if len(operands) == 2:
             if len(A.shape) != 2 or len(B.shape) != 2:
@@ -184,7 +186,7 @@ class Torch(Library):
         plan = gpu.prepared.get((key[-1], *read, *misaligned))
         if plan is None:
             return None
-        known = plan, read[2][0], read[2][1], learned
+        known = plan, read[2][0], read[2][1], requires_grad
         if self._guards is not None and len(set(map(id, operands))) == len(operands):
             alike = gpu.recognised.setdefault(key, [])
             if len(alike) < _MOST_ALIKE:
@@ -218,13 +220,13 @@ class Torch(Library):
         if x.layout is not self._torch.strided:
             return Fault(OperandError, f"is stored as {x.layout}; only strided tensors can be used")
         if x.requires_grad and self._torch.is_grad_enabled():
-            return LEARNED
+            return REQUIRES_GRAD
         if x.is_neg():
             return Fault(OperandError, "has the negative bit set (a lazy -x); pass .resolve_neg()")
-        return TANGENT if self._has_tangent(x) else None
+        return HAS_TANGENT if self._has_tangent(x) else None
 
     def _no_memory(self) -> Fault:
-        return TRANSFORMED if self._transforms_active() else NO_MEMORY
+        return IN_TRANSFORM if self._transforms_active() else NO_MEMORY
 
     def written(self, x: Any) -> None:
         """Increment the version counter, so that autograd refuses to use the overwritten value."""
@@ -315,5 +317,5 @@ def _increment_older_version(torch: Any, tensors: tuple[Any]) -> None:
 
 def _function(cls: type, method: str) -> Any:
     """Return the function of a method; it is the same object for every class that inherits the method."""
-    bound = getattr(cls, method)
-    return getattr(bound, "__func__", bound)
+    attribute = getattr(cls, method)
+    return getattr(attribute, "__func__", attribute)

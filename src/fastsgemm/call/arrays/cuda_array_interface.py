@@ -6,11 +6,11 @@ import operator
 from typing import Any
 
 from fastsgemm import device
-from fastsgemm.call.arrays.base import Library, said, type_name
+from fastsgemm.call.arrays.library import Library, message_of, type_name
 from fastsgemm.errors import OperandError
 
 
-class Pointers(Library):
+class CudaArrayInterface(Library):
     """Objects with the CUDA array interface."""
 
     def device_of(self, x: Any) -> int:
@@ -46,6 +46,6 @@ def _interface(x: Any) -> dict[str, Any]:
     except Exception as error:
         rule = "must be a dictionary with a version and data: an address and whether it is read-only"
         raise OperandError(
-            f"{type_name(x)}.__cuda_array_interface__ {rule}, got {interface!r} ({said(error)})"
+            f"{type_name(x)}.__cuda_array_interface__ {rule}, got {interface!r} ({message_of(error)})"
         ) from error
     return interface  # type: ignore[no-any-return]

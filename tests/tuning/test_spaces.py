@@ -3,8 +3,8 @@ import pytest
 from fastsgemm import config as configs
 from fastsgemm import resources, rungs
 from fastsgemm.heuristics import database
-from fastsgemm.tuning import search_spaces
-from fastsgemm.tuning.search_spaces import CLASSIC, LITERATURE, PIPELINED, REFINED, SPACES
+from fastsgemm.tuning import spaces
+from fastsgemm.tuning.spaces import CLASSIC, LITERATURE, PIPELINED, REFINED, SPACES
 
 H200 = 232448
 # What a block may opt in to on every architecture, 64 KB on sm_75
@@ -110,7 +110,7 @@ def test_known_winners_are_in_the_spaces():
 
 
 def test_the_default_rungs_are_tuned_first():
-    found = search_spaces.DEFAULTS
+    found = spaces.DEFAULTS
     assert tuple(found) == ("pipelined", "skinny", "warptiled", "autotuned")
     assert tuple(rung.name for rung in rungs.DEFAULTS) == tuple(found)[:2]
     assert found["pipelined"] is PIPELINED and found["warptiled"] is REFINED

@@ -1,4 +1,4 @@
-"""What a call needs from an array library, and how it gets it from any object with DLPack."""
+"""`Library`: what a call needs from an array library, here for any object with DLPack; and why an array is refused."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Library:
             if self.device_of(x) == HOST:  # exports of host memory reject a stream
                 place = f"a {type_name(x)} on the host among arrays on a device"
                 raise DeviceMismatchError(f"all operands must be on one device, got {place}") from error
-            raise OperandError(f"{type_name(x)} could not be exported: {said(error)}") from error
+            raise OperandError(f"{type_name(x)} could not be exported: {message_of(error)}") from error
         shape = view.shape
         strides = view.strides or row_major(shape)
         fault = None if view.dtype == np.float32 else wrong_dtype(view.dtype)
@@ -132,7 +132,7 @@ class Library:
         try:
             return np.from_dlpack(x)
         except Exception as error:
-            raise OperandError(f"{name} ({type_name(x)}) could not be read: {said(error)}") from error
+            raise OperandError(f"{name} ({type_name(x)}) could not be read: {message_of(error)}") from error
 
     def from_numpy(self, result: np.ndarray, like: Any) -> Any:
         """Return a new host array as an array of the same library as `like`."""
@@ -147,7 +147,7 @@ def _dlpack_device(x: Any) -> tuple[int, int]:
         return operator.index(kind), operator.index(number)
     except Exception as error:
         rule = "must return a device type and a device number"
-        raise OperandError(f"{type_name(x)}.__dlpack_device__ {rule}, got {answer!r} ({said(error)})") from error
+        raise OperandError(f"{type_name(x)}.__dlpack_device__ {rule}, got {answer!r} ({message_of(error)})") from error
 
 
 def _namespace(like: Any) -> Any:
@@ -199,10 +199,10 @@ def misaligned(address: int, shape: Sequence[int], strides: Sequence[int]) -> Fa
 _ALL_TENSORS = (
     "then all operands must be tensors, and rung=, config=, stream=, out= and split operands are not possible"
 )
-LEARNED = Fault(OperandError, f"requires grad; {_ALL_TENSORS}; or pass .detach()")
-TANGENT = Fault(OperandError, f"has a tangent (forward-mode AD); {_ALL_TENSORS}; or pass its primal")
-TRANSFORMED = Fault(OperandError, f"has no memory inside a transform (vmap, jvp, functionalize); {_ALL_TENSORS}")
-TRACED = Fault(OperandError, f"is in code that torch.compile or torch.export traces; {_ALL_TENSORS}")
+REQUIRES_GRAD = Fault(OperandError, f"requires grad; {_ALL_TENSORS}; or pass .detach()")
+HAS_TANGENT = Fault(OperandError, f"has a tangent (forward-mode AD); {_ALL_TENSORS}; or pass its primal")
+IN_TRANSFORM = Fault(OperandError, f"has no memory inside a transform (vmap, jvp, functionalize); {_ALL_TENSORS}")
+IN_TRACE = Fault(OperandError, f"is in code that torch.compile or torch.export traces; {_ALL_TENSORS}")
 NO_MEMORY = Fault(
     OperandError, "has no memory: it is lazy, was freed, or is seen from inside a transform (vmap, jvp, functionalize)"
 )
@@ -234,6 +234,6 @@ def class_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def said(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return the message of another library's error, or its type if the message is empty."""
     return str(error) or type(error).__name__

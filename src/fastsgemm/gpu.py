@@ -1,0 +1,290 @@
+"""An opened device: its limits, its context, its streams, and the kernels that have been loaded on it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from fastsgemm.driver import (
+    LEGACY_STREAM,
+    PER_THREAD_STREAM,
+    attribute,
+    described,
+    device_at,
+    is_capturing,
+    relaxed_capture,
+    succeed,
+)
+from fastsgemm.errors import DeviceMismatchError
+
+if TYPE_CHECKING:
+    from cuda.core import Stream
+
+
+class Kernel:
+    """A kernel that has been loaded on a device, until nothing refers to it.
+
+    Attributes
+    ----------
+    name : str
+        The ``extern "C"`` name.
+    function : cuda.bindings.driver.CUfunction
+        What is launched.
+    """
+
+    def __init__(self, gpu: Gpu, cubin: bytes, name: str, shared_bytes: int) -> None:
+        from cuda.bindings import driver
+
+        answer = driver.cuLibraryLoadData(cubin, [], [], 0, [], [], 0)
+        succeed(f"loading {name} on {gpu.name}", answer)
+        weakref.finalize(self, driver.cuLibraryUnload, answer[1]).atexit = False
+        answer = driver.cuLibraryGetKernel(answer[1], name.encode())
+        succeed(f"finding {name} in its machine code", answer)
+        if shared_bytes:  # with the static shared memory it may be more than a block gets unasked
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            what = f"asking {gpu.name} for {shared_bytes} bytes of shared memory (limit {gpu.shared_limit})"
+            succeed(what, driver.cuKernelSetAttribute(attribute, shared_bytes, answer[1], gpu.ordinal))
+        answer = driver.cuKernelGetFunction(answer[1])
+        succeed(f"loading {name} on {gpu.name}", answer)
+        self.name, self.function = name, answer[1]
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of a thread, in bytes."""
+        from cuda.bindings import driver
+
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        answer = driver.cuFuncGetAttribute(attribute, self.function)
+        succeed(f"asking for the local memory of {self.name}", answer)
+        return int(answer[1])
+
+    def blocks_per_sm(self, threads: int, shared_bytes: int) -> int:
+        """Return how many blocks of so many threads and bytes of dynamic shared memory one SM holds at a time."""
+        from cuda.bindings import driver
+
+        answer = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self.function, threads, shared_bytes)
+        succeed(f"asking for the occupancy of {self.name}", answer)
+        return int(answer[1])
+
+
+class Gpu:
+    """One device, opened: its limits, its context, and what has been prepared and loaded for it.
+
+    Kernels are loaded and launched by the driver's own functions, because importing cuda.core takes longer than
+    everything else in the first call of a process.
+
+    Attributes
+    ----------
+    ordinal : int
+        CUDA's number of the device.
+    name : str
+        As the driver gives it, for example ``NVIDIA H200``.
+    arch : str
+        For example ``sm_90``.
+    shared_limit : int
+        Shared memory that a block may opt in to, in bytes.
+    multiprocessors : int
+    prepared : dict
+        The problems seen so far; see `fastsgemm.call.product`.
+    recognised : dict
+        How PyTorch's tensors are known to be operands of one of them; see `fastsgemm.call.arrays.torch`.
+    kernels : dict
+        The kernels loaded so far; see `fastsgemm.jit.kernel`.
+    streams : set of int
+        Raw handles of the streams that are known to be of this device; see `adopt`.
+    launch, allocate, free : callable
+        The driver's ``cuLaunchKernelEx``, ``cuMemAllocAsync`` and ``cuMemFreeAsync``, held here because an import in
+        each call costs time.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        from cuda.bindings import driver
+
+        self.ordinal = ordinal
+        previous = driver.cuCtxGetCurrent()[1]
+        answer = driver.cuDevicePrimaryCtxRetain(device_at(ordinal))
+        succeed(f"opening cuda:{ordinal}", answer)
+        self._context = answer[1]
+        if int(previous) == 0:  # else the caller's device stays the current one
+            succeed(f"opening cuda:{ordinal}", driver.cuCtxSetCurrent(self._context))
+        self.name, self.arch = described(ordinal)
+        limit = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        self.shared_limit = attribute(limit, ordinal)
+        self.multiprocessors = attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal)
+        self.prepared: dict[Any, Any] = {}
+        self.recognised: dict[Any, list[Any]] = {}
+        self.kernels: dict[Any, Kernel] = {}
+        self.streams = {0, LEGACY_STREAM, PER_THREAD_STREAM}
+        self._core_streams: dict[int, Stream] = {}
+        self._kept: deque[tuple[Any, Any]] = deque()
+        self._spare_events: list[Any] = []
+        self._keeping = threading.Lock()
+        self.launch = driver.cuLaunchKernelEx
+        self.allocate = driver.cuMemAllocAsync
+        self.free = driver.cuMemFreeAsync
+        self._get_current = driver.cuCtxGetCurrent
+        self._push = driver.cuCtxPushCurrent
+        self._pop = driver.cuCtxPopCurrent
+        self._keep_freed_memory()
+
+    @cached_property
+    def device(self) -> Any:
+        """The ``cuda.core.Device``, for what is not on the way of a known call: events, buffers, properties."""
+        from cuda.bindings import driver
+        from cuda.core import Device
+
+        opened = Device(self.ordinal)
+        previous = driver.cuCtxGetCurrent()[1]
+        opened.set_current()  # without this it refuses everything else
+        driver.cuCtxSetCurrent(previous)
+        return opened
+
+    def _keep_freed_memory(self) -> None:
+        """Set the driver's pool to keep freed memory; else each call with a workspace would map new pages.
+
+        A call with a workspace fails on a device without a pool; until then nothing does.
+        """
+        from cuda.bindings import driver
+
+        error, pool = driver.cuDeviceGetMemPool(device_at(self.ordinal))
+        if int(error) != 0:
+            return
+        threshold = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        with relaxed_capture():  # the call that opens the device may be in a capture
+            answer = driver.cuMemPoolGetAttribute(pool, threshold)
+            succeed("asking how much freed memory is kept", answer)
+            if int(answer[1]) == 0:  # else somebody has chosen a size
+                everything = driver.cuuint64_t(2**64 - 1)
+                succeed("keeping freed memory", driver.cuMemPoolSetAttribute(pool, threshold, everything))
+
+    def forget_problems(self) -> None:
+        """Let every problem be prepared again at its next call."""
+        self.prepared.clear()
+        self.recognised.clear()
+
+    def enter(self) -> bool:
+        """Make this device current in the calling thread. Return whether `leave` must be called to undo it."""
+        if self._get_current()[1] == self._context:
+            return False
+        self._push(self._context)
+        return True
+
+    def leave(self) -> None:
+        """Undo `enter`: make the device current that was current before it."""
+        self._pop()
+
+    def adopt(self, handle: int) -> None:
+        """Take up a stream into `streams`.
+
+        Raises
+        ------
+        DeviceMismatchError
+            The stream belongs to another device.
+        """
+        from cuda.bindings import driver
+
+        answer = driver.cuStreamGetCtx(handle)
+        succeed(f"asking for the device of stream {handle:#x}", answer)
+        if answer[1] != self._context:
+            self._push(answer[1])
+            try:
+                ordinal = int(driver.cuCtxGetDevice()[1])
+            finally:
+                self._pop()
+            if ordinal != self.ordinal:
+                raise DeviceMismatchError(f"the stream is on cuda:{ordinal}, the operands on cuda:{self.ordinal}")
+        self.streams.add(handle)
+
+    def stream(self, handle: int) -> Stream:
+        """Return cuda.core's object for a raw stream handle of this device; see `adopt`."""
+        stream = self._core_streams.get(handle)
+        if stream is None:
+            from cuda.core import LEGACY_DEFAULT_STREAM, Stream
+
+            if handle not in self.streams:
+                self.adopt(handle)
+            legacy = handle in (0, LEGACY_STREAM)
+            stream = self._core_streams[handle] = LEGACY_DEFAULT_STREAM if legacy else Stream.from_handle(handle)
+        return stream
+
+    def launch_config(self, grid: tuple[int, ...], threads: int, shared_bytes: int, early: bool) -> Any:
+        """Return the driver's description of a launch, but for the stream, which is its `hStream`.
+
+        Parameters
+        ----------
+        grid : tuple of int
+            Blocks, in one to three dimensions.
+        threads : int
+            Of a block.
+        shared_bytes : int
+            Dynamic shared memory of a block.
+        early : bool
+            Whether the kernel may begin before the one launched before it has ended (programmatic dependent launch,
+            from sm_90 on).
+        """
+        from cuda.bindings import driver
+
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes = shared_bytes
+        if early:
+            attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            value.programmaticStreamSerializationAllowed = 1
+            attribute.value = value
+            config.attrs, config.numAttrs = [attribute], 1
+        return config
+
+    def keep_alive(self, handle: int, objects: Any) -> None:
+        """Hold `objects` until the work now on this stream is done.
+
+        This is for arrays of a library that does not track the stream and might reuse their memory too early. Nothing
+        waits: the next call releases the objects whose work is done.
+        """
+        from cuda.bindings import driver
+
+        if is_capturing(handle):
+            return  # a graph outlives any event; its owner keeps the operands alive, as for every captured kernel
+        done = []  # released without the lock, because a destructor may call sgemm
+        with self._keeping:  # else two threads could take the same entry for done, and one would drop the next entry
+            if self._kept:
+                with relaxed_capture():  # else this would end a capture of another thread
+                    while self._kept and int(driver.cuEventQuery(self._kept[0][0])[0]) == 0:
+                        done.append(self._kept.popleft())
+                        self._spare_events.append(done[-1][0])
+            event = self._spare_events.pop() if self._spare_events else _new_event()
+            answer = driver.cuEventRecord(event, handle or LEGACY_STREAM)
+            self._kept.append((event, objects))
+        succeed("recording an event", answer)
+
+    def load(self, cubin: bytes, name: str, shared_bytes: int) -> Kernel:
+        """Load a kernel and allow it the dynamic shared memory that it is launched with.
+
+        Parameters
+        ----------
+        cubin : bytes
+            Machine code for this architecture.
+        name : str
+            The ``extern "C"`` name.
+        shared_bytes : int
+            Dynamic shared memory of a block. With the static one, more than 48 KiB must be requested from the driver.
+
+        Raises
+        ------
+        DeviceError
+            The device refuses the machine code or that much shared memory.
+        """
+        with relaxed_capture():  # another thread may be capturing: loading would end its capture
+            return Kernel(self, cubin, name, shared_bytes)
+
+
+def _new_event() -> Any:
+    from cuda.bindings import driver
+
+    answer = driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+    succeed("making an event", answer)
+    return answer[1]
