@@ -88,7 +88,7 @@ class Gpu:
         Shared memory that a block may opt in to, in bytes.
     multiprocessors : int
     prepared : dict
-        The problems seen so far; see `fastsgemm.call.product`.
+        The plans loaded so far; see `fastsgemm.call.driver`.
     recognised : dict
         How PyTorch's tensors are known to be operands of one of them; see `fastsgemm.call.arrays.torch`.
     kernels : dict

@@ -17,7 +17,7 @@ from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import BatchAndSource
-from fastsgemm.geometry.layout import ITEM, Pair, row_major
+from fastsgemm.geometry.layout import ITEM, row_major
 from fastsgemm.geometry.matrix import Matrix
 from fastsgemm.geometry.variants import Call, Operand
 from fastsgemm.heuristics import database
@@ -49,33 +49,21 @@ def add_product(
     if source is not None and not all(share.rung.reads_source for share in shares):
         packing.add_copy(draft, source, c, When.BETA)
         source = None
-    readable_a = _readable(draft, a, [share.a for share in shares])
-    readable_b = _readable(draft, b, [share.b for share in shares])
+    packed: dict[Operand, Matrix] = {}
+    for share in shares:
+        for matrix, read in ((a, share.a), (b, share.b)):
+            if read.padded and read not in packed:
+                packed[read] = packing.add_lines(draft, matrix, variants.as_read(matrix), read)
     for number, share in enumerate(shares):
         of_a, of_b, of_c = share.firsts
         read_a, read_b, written = share.operands(lying_c)
-        read = None if source is None else source.block(of_c, written.shape)
-        call = variants.call_for(read_a, read_b, written, extents=c.extents, source=read)
+        read_source = None if source is None else source.block(of_c, written.shape)
+        call = variants.call_for(read_a, read_b, written, extents=c.extents, source=read_source)
         blocks = (
-            _block(readable_a[share.a], of_a, read_a), _block(readable_b[share.b], of_b, read_b),
+            packed.get(share.a, a).block(of_a, read_a.readable), packed.get(share.b, b).block(of_b, read_b.readable),
             c.block(of_c, written.shape),
         )  # fmt: skip
         _add_share(draft, share, call, *blocks, early=number > 0)
-
-
-def _readable(draft: Draft, matrix: Matrix, reads: Sequence[Operand]) -> dict[Operand, Matrix]:
-    """Return where each form of A or B that a share reads is: as it lies, or packed by a launch that is added here."""
-    readable = dict.fromkeys(reads, matrix)
-    for read in readable:
-        if read.padded:
-            readable[read] = packing.add_lines(draft, matrix, variants.as_read(matrix), read)
-    return readable
-
-
-def _block(matrix: Matrix, first: Pair, read: Operand) -> Matrix:
-    """Return the block of A or B that a share reads, with what pads its lines."""
-    rows, columns = read.shape
-    return matrix.block(first, (read.line, columns) if read.how.trans else (rows, read.line))
 
 
 def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: Matrix, *, early: bool) -> None:

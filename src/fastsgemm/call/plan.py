@@ -33,7 +33,7 @@ class Scalar(Enum):
 
 
 class When(Enum):
-    """When a kernel is launched."""
+    """When a kernel is launched, or reads what it writes."""
 
     ALWAYS = "always"
     READS = "A and B are read"
@@ -41,7 +41,7 @@ class When(Enum):
     BETA = "beta is not 0"
 
     def holds(self, reads: bool, beta: bool) -> bool:
-        """Return whether it is launched by a call that reads A and B, or not, with a beta that is not 0, or is."""
+        """Return whether that is so in a call that reads A and B, or not, with a beta that is not 0, or is."""
         if self is When.ALWAYS:
             return True
         return beta if self is When.BETA else reads is (self is When.READS)

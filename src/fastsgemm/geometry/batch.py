@@ -120,29 +120,24 @@ def merged(a: Matrix, b: Matrix, c: Matrix, *source: Matrix) -> list[Matrix]:
     return _largest_last(_folded(operands))
 
 
-def _lying(matrix: Matrix, shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix:
-    """Return the same memory with another shape and other strides."""
-    return Matrix(matrix.address, shape, strides, matrix.misalignment, matrix.name, matrix.item)
-
-
 def _as_row(x: Matrix) -> Matrix:
     """Return an array with rows of one element before its last dimension."""
-    return _lying(x, (*x.shape[:-1], 1, x.shape[-1]), (*x.strides[:-1], 0, x.strides[-1]))
+    return x.as_strided((*x.shape[:-1], 1, x.shape[-1]), (*x.strides[:-1], 0, x.strides[-1]))
 
 
 def _as_column(x: Matrix) -> Matrix:
     """Return an array with columns of one element after its last dimension."""
-    return _lying(x, (*x.shape, 1), (*x.strides, 0))
+    return x.as_strided((*x.shape, 1), (*x.strides, 0))
 
 
 def _broadcast(x: Matrix, shape: tuple[int, ...]) -> Matrix:
     """Return an array broadcast to `shape`; strides along an extent of 1 are 0."""
-    return _lying(x, shape, _broadcast_strides(x.shape, x.strides, shape))
+    return x.as_strided(shape, _broadcast_strides(x.shape, x.strides, shape))
 
 
 def _repeated(x: Matrix, extents: tuple[int, ...]) -> Matrix:
     """Return matrices repeated to a batch of these extents."""
-    return _lying(x, (*extents, *x.shape[-2:]), (*_broadcast_strides(x.extents, x.steps, extents), *x.strides[-2:]))
+    return x.as_strided((*extents, *x.shape[-2:]), (*_broadcast_strides(x.extents, x.steps, extents), *x.strides[-2:]))
 
 
 def _broadcast_strides(shape: Strides, strides: Strides, target: Strides) -> Strides:
@@ -153,8 +148,8 @@ def _broadcast_strides(shape: Strides, strides: Strides, target: Strides) -> Str
 def _with_batch(matrix: Matrix, dimensions: Sequence[int]) -> Matrix:
     """Return the matrices with these dimensions of the batch, in this order."""
     shape, strides = matrix.shape, matrix.strides
-    return _lying(
-        matrix, (*(shape[d] for d in dimensions), *shape[-2:]), (*(strides[d] for d in dimensions), *strides[-2:])
+    return matrix.as_strided(
+        (*(shape[d] for d in dimensions), *shape[-2:]), (*(strides[d] for d in dimensions), *strides[-2:])
     )
 
 
@@ -179,7 +174,9 @@ def _with_even_steps(operands: list[Matrix]) -> list[Matrix]:
 def _merged_into(matrix: Matrix, d: int) -> Matrix:
     """Return the matrices with dimension d - 1 of the batch in dimension d."""
     shape, strides = matrix.shape, matrix.strides
-    return _lying(matrix, (*shape[: d - 1], shape[d - 1] * shape[d], *shape[d + 1 :]), strides[: d - 1] + strides[d:])
+    return matrix.as_strided(
+        (*shape[: d - 1], shape[d - 1] * shape[d], *shape[d + 1 :]), strides[: d - 1] + strides[d:]
+    )
 
 
 def _largest_last(operands: list[Matrix]) -> list[Matrix]:
@@ -217,7 +214,7 @@ def _fold(matrix: Matrix, axis: int, d: int, others: Sequence[int]) -> Matrix | 
     if lines != 1 and step != lines * strides[axis]:
         return None
     shape[axis], strides[axis] = matrix.shape[d] * lines, step if lines == 1 else strides[axis]
-    whole = _lying(matrix, (*rest.shape[:-2], *shape), (*rest.strides[:-2], *strides))
+    whole = matrix.as_strided((*rest.shape[:-2], *shape), (*rest.strides[:-2], *strides))
     if matrix.stored is not None and whole.stored is None:
         return None  # it would have to be packed
     return whole

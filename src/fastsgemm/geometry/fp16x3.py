@@ -160,7 +160,7 @@ class Tiling(Struct, frozen=True):
 
     @property
     def exceptions(self) -> int:
-        """Bytes of workspace for a word a tile."""
+        """Bytes of workspace for one word per tile."""
         return _aligned(4 * self.tiles)
 
 

@@ -86,14 +86,15 @@ class Matrix(Struct, frozen=True, gc=False):
         """How the kernels can read it, or None where it has no unit stride."""
         return layout.stored(self.shape[-2:], self.strides[-2:])  # type: ignore[arg-type]  # two of each
 
+    def as_strided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix:
+        """Return the same memory with another shape and other strides, from the same first element on."""
+        return Matrix(self.address, shape, strides, self.misalignment, self.name, self.item)
+
     @property
     def transposed(self) -> Matrix:
         """The same memory seen as the transposed matrices."""
-        shape, strides = self.shape, self.strides
-        return Matrix(
-            self.address, (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]),
-            self.misalignment, self.name, self.item,
-        )  # fmt: skip
+        (*extents, rows, columns), (*steps, down, right) = self.shape, self.strides
+        return self.as_strided((*extents, columns, rows), (*steps, right, down))
 
     @property
     def width(self) -> int:
@@ -105,36 +106,29 @@ class Matrix(Struct, frozen=True, gc=False):
         """Return the matrices at this index of the outermost extents of the batch."""
         if not index:
             return self
-        outer = len(index)
-        return self._moved(
-            sum(map(operator.mul, index, self.strides)), self.shape[outer:], self.strides[outer:]
-        )  # fmt: skip
+        outer, elements = len(index), sum(map(operator.mul, index, self.strides))
+        return self._part(elements, self.shape[outer:], self.strides[outer:])
 
     def block(self, first: Pair, shape: Pair) -> Matrix:
         """Return the block of this shape that begins at element `first`, of each matrix."""
         if first == (0, 0) and shape == self.shape[-2:]:
             return self
         down, right = self.strides[-2:]
-        return self._moved(first[0] * down + first[1] * right, (*self.shape[:-2], *shape), self.strides)
+        return self._part(first[0] * down + first[1] * right, (*self.shape[:-2], *shape), self.strides)
 
     def copy_at(self, address: Address) -> Matrix:
         """Return a row-major copy at an address that is a multiple of 16; what the batch repeats is copied once."""
-        own = tuple(1 if step == 0 else extent for step, extent in zip(self.steps, self.extents, strict=True))
+        own = self.distinct.extents
         rows, columns = self.rows_and_columns
-        steps = (
-            0 if extent == 1 else step for extent, step in zip(own, layout.row_major(own, rows * columns), strict=True)
-        )
+        apart = layout.row_major(own, rows * columns)
+        steps = (0 if extent == 1 else step for extent, step in zip(own, apart, strict=True))
         return Matrix(address, self.shape, (*steps, columns, 1), 0, f"{self.name} packed", self.item)
 
     @property
     def distinct(self) -> Matrix:
         """The same matrices without those that the batch repeats."""
-        if 0 not in self.steps:
-            return self
-        shape = tuple(1 if step == 0 else extent for step, extent in zip(self.steps, self.extents, strict=True))
-        return Matrix(
-            self.address, (*shape, *self.shape[-2:]), self.strides, self.misalignment, self.name, self.item
-        )  # fmt: skip
+        extents = tuple(1 if step == 0 else extent for step, extent in zip(self.steps, self.extents, strict=True))
+        return self.as_strided((*extents, *self.shape[-2:]), self.strides)
 
     @property
     def nbytes(self) -> int:
@@ -151,7 +145,8 @@ class Matrix(Struct, frozen=True, gc=False):
         shared = layout.overlap(others.offset - mine.offset, self.shape, self.strides, other.shape, other.strides)
         return shared is not False
 
-    def _moved(self, elements: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix:
+    def _part(self, elements: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix:
+        """Return what begins so many elements after the first."""
         offset = self.item * elements
         misalignment = (self.misalignment + offset) % VECTOR_BYTES
         return Matrix(self.address + offset, shape, strides, misalignment, self.name, self.item)

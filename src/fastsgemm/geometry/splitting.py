@@ -134,7 +134,7 @@ def _column_tiles_of(K: int, cluster: int) -> int:
 def _column_cluster(K: int, groups: int, multiprocessors: int) -> int:
     """Return the blocks that share out K of strided lines, in a cluster.
 
-    As few as leave two blocks an SM and few tiles for each, because the blocks of a cluster wait for each other.
+    As few as leave two blocks per SM and few tiles for each, because the blocks of a cluster wait for each other.
     """
     for cluster in (1, 2, 4):
         tiles = _column_tiles_of(K, cluster)
@@ -146,9 +146,9 @@ def _column_cluster(K: int, groups: int, multiprocessors: int) -> int:
 def _column_tiles(K: int, cluster: int, few: bool, small: bool, shared_limit: int) -> int:
     """Return the tiles that a block of strided lines keeps in shared memory: all of its part of K if they fit.
 
-    Three blocks an SM fit beside each other, or two where K is long. One has an SM alone where the blocks are `few`, or
-    where two would read much twice and one reads all once, unless the launch splits more than a `small` side besides.
-    Some numbers of tiles are left out, so that there are fewer kernels.
+    Three blocks fit on an SM beside each other, or two where K is long. One has an SM alone where the blocks are `few`,
+    or where two would read much twice and one reads all once, unless the launch splits more than a `small` side
+    besides. Some numbers of tiles are left out, so that there are fewer kernels.
     """
     tiles = _column_tiles_of(K, cluster)
     room = [(shared_limit // abreast - _OTHER_SHARED) // _COLUMN_TILE_BYTES for abreast in (1, 2, 3)]

@@ -52,6 +52,12 @@ class Operand(Struct, frozen=True):
         return -(-line // VECTOR) * VECTOR if self.padded else line
 
     @property
+    def readable(self) -> Pair:
+        """Rows and columns that can be read, with what pads the lines."""
+        rows, columns = self.shape
+        return (self.line, columns) if self.how.trans else (rows, self.line)
+
+    @property
     def width(self) -> int:
         """Floats that a load of this operand may have: 4, 2 or 1."""
         return gcd(vector_width(self.how.ld, self.line, self.misalignment), *self.steps)
