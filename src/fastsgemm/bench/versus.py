@@ -15,8 +15,9 @@ from fastsgemm.call import dispatch
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.gemm import sgemm
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import selection
+from fastsgemm.heuristics.choice import choose
 from fastsgemm.jit import compiler, source
+from fastsgemm.request import Request
 from fastsgemm.rungs import kernel_name
 
 _CHECKED_ROWS = 2048  # of each C that are compared, at most
@@ -66,8 +67,7 @@ class Versus:
         cublas = self._cublas(sample)
         times = self._stopwatch.samples([lambda: sgemm(a, b, C=c), lambda: cublas(a, b, out=theirs)], seconds)
         ms, cublas_ms = map(statistics.median, times)
-        selected = selection.select(self._gpu, *sample.described, extents=sample.extents)
-        choice = selected.choice
+        choice = choose(self._gpu, Request(), *sample.described, extents=sample.extents)
         problem, leading = sample.problem, sample.leading_dimensions
         return {
             **dataclasses.asdict(problem),
@@ -76,8 +76,8 @@ class Versus:
             "size": size_class(problem),
             "rung": choice.rung.name,
             "rule": choice.rule,
-            "packed": "".join(name for name, packed in zip("AB", selected.packed, strict=True) if packed),
-            "cut": "" if selected.cut is None else str(selected.cut),
+            "packed": choice.packed,
+            "cut": choice.cut,
             "constants": choice.config.constants,
             "ms": ms,
             "tflops": 1e-9 * problem.flops / ms,

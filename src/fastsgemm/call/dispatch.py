@@ -18,9 +18,11 @@ from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, BatchAndSource, Source
 from fastsgemm.geometry.layout import ITEM, Pair, row_major
 from fastsgemm.geometry.variants import Call, Operand, Variant
-from fastsgemm.heuristics import batch_invariant, database, packing, selection
-from fastsgemm.heuristics.choose import choose
+from fastsgemm.heuristics import database
+from fastsgemm.heuristics.choice import choose
+from fastsgemm.heuristics.ways import pack
 from fastsgemm.jit.source import HELPERS
+from fastsgemm.request import Request
 from fastsgemm.rungs import Rung
 
 _PACK = HELPERS["pack"]
@@ -175,33 +177,10 @@ def choose_shares(
     *,
     extents: tuple[int, ...] = (),
 ) -> tuple[Share, ...]:
-    """Return how a product is computed: by the caller's rung and config where both are given, else as is predicted.
-
-    Operands are packed, and C is cut, only if neither is given. The shares are in the order in which they are launched.
-    `extents` are those of a batch.
-    """
-    whole = (0, c.shape[0]), (0, c.shape[1])
-    if rung is not None:
-        if config is None:
-            problem = variants.dense_problem(a, b, c, extents=extents)
-            if rung in (*rungs.IN_ORDER, rungs.PIPELINED_IN_ORDER):
-                choice = batch_invariant.choose(device, problem, rung)
-            else:
-                choice = choose(device, rung, problem)
-            rung, config = choice.rung, choice.config
-        config = rungs.in_order(config, a.shape[1]) if rung in rungs.IN_ORDER else config
-        return (Share(rung, config, a, b, *whole),)
-    selected = selection.select(device, a, b, c, extents=extents)
-    packed = packing.operands(selected.packed, a, b)
-    if selected.cut is None:
-        return (Share(selected.choice.rung, selected.choice.config, *packed, *whole),)
-    shares = [
-        Share(choice.rung, choice.config, *operands, *span)
-        for choice, operands, span in zip(
-            selected.cut.choices, (packed, (a, b)), selected.cut.spans(c.shape), strict=True
-        )
-    ]
-    return tuple(reversed(shares) if selected.cut.second_first else shares)
+    """Return how a product is computed; see `fastsgemm.heuristics.choice.choose`. `extents` are those of a batch."""
+    real, in_order = rungs.resolved(rung)
+    choice = choose(device, Request(real, config, batch_invariant=in_order), a, b, c, extents)
+    return tuple(Share(one.rung, one.config, *pack(one.packed, a, b), one.rows, one.columns) for one in choice.shares)
 
 
 class PackLaunch(Struct, frozen=True):

@@ -23,7 +23,7 @@ from fastsgemm.errors import ShapeError
 from fastsgemm.gemm import sgemm
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import fp16x3
-from fastsgemm.heuristics.choose import choose
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.measure import cublas
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem, spell
@@ -168,7 +168,7 @@ def _product(gpu: Gpu, problem: Problem, rung: Rung | None, launch: Callable[[Ru
         tile = fp16x3.choose(gpu, asked, forced=True).config
         constants = {} if tile is None else tile.constants
         return Product(rung.name, rung.number, constants, partial(launch, rung), rung.precision)
-    found = choose(gpu, rung, asked)
+    found = choose_config(gpu, rung, asked)
     return Product(found.rung.name, found.rung.number, found.config.constants, partial(launch, rung))
 
 

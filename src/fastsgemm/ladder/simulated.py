@@ -12,7 +12,7 @@ from fastsgemm.config import Config
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.heuristics import fp16x3
-from fastsgemm.heuristics.choose import choose
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.ladder import contenders
 from fastsgemm.ladder.counts import CountedRow, Fp16x3Rows, KernelRow, Table
 from fastsgemm.ladder.measured import Reference, has_several_chains
@@ -64,7 +64,9 @@ def climb(
     chosen = rungs or contenders.rungs_for(problem, machine.device.arch)
     if configs is None:
         configs = {
-            rung.name: choose(machine.device, rung, TYPICAL).config for rung in chosen if rung.precision == "ieee"
+            rung.name: choose_config(machine.device, rung, TYPICAL).config
+            for rung in chosen
+            if rung.precision == "ieee"
         }
     _refuse_too_large(problem, chosen, configs)
     A, B, _ = contenders.operands(problem)
