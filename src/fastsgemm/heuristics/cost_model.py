@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -95,7 +95,7 @@ class Product(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """One config on a problem.
+    """One option for a product.
 
     Attributes
     ----------
@@ -103,15 +103,20 @@ class Prediction(NamedTuple):
         Predicted device time, the reduction of split-K included.
     cost : float
         What it is ranked by: `ms`, or 1.25 times that where its sums have too few chains.
-    config : Config
-        With the SPLIT_K that this time is for, and partial accumulators where the problem needs them.
     fit : Fit
+    make : callable
+        Returns `config`.
     """
 
     ms: float
     cost: float
-    config: Config
     fit: Fit
+    make: Callable[[], Config]
+
+    @property
+    def config(self) -> Config:
+        """The config with the SPLIT_K that this time is for, and partial accumulators where the problem needs them."""
+        return self.make()
 
 
 class Table:
@@ -157,9 +162,9 @@ class Table:
     def _prediction(self, plane: int, column: int) -> Prediction:
         """Return a config with the SPLIT_K that gives its least cost."""
         row = int(self._cost[plane, :, column].argmin())
-        config = self._model.config(self._products[plane].problem, row, column)
+        make = partial(self._model.config, self._products[plane].problem, row, column)
         ms, cost = self._ms.item(plane, row, column), self._cost.item(plane, row, column)
-        return Prediction(ms, cost, config, self._model.fits[column])
+        return Prediction(ms, cost, self._model.fits[column], make)
 
 
 class CostModel:

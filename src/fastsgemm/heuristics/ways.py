@@ -7,7 +7,7 @@ rung 9 reads fastest. ``docs/tuning.md`` states the rules.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import ITEM, Pair
 from fastsgemm.geometry.variants import Operand, with_swap_ab
 from fastsgemm.heuristics import partial_accumulators
-from fastsgemm.heuristics.cost_model import CLOSE, Product
+from fastsgemm.heuristics.cost_model import CLOSE, Prediction, Product
 from fastsgemm.heuristics.database_entries import Curve, Fitted, Record
 from fastsgemm.heuristics.knowledge import Knowledge
 from fastsgemm.problem import Problem
@@ -114,15 +114,28 @@ class Pick(NamedTuple):
     """The config that one product gets; see `Share` and `Way`."""
 
     rung: Rung
-    config: Config
+    known: Config | Prediction
     rule: str
     evidence: Record | Curve
     ms: float | None
     cost: float
 
+    @property
+    def config(self) -> Config:
+        """The config, which is made when it is asked for: most products only have their times compared."""
+        return self.known.config if isinstance(self.known, Prediction) else self.known
+
     def share(self, rows: Pair, columns: Pair, packed: Packed = NOTHING) -> Share:
         """Return this as a share of a product."""
         return Share(self.rung, self.config, rows, columns, packed, self.rule, self.evidence, self.ms)
+
+
+class _Cut(NamedTuple):
+    """A cut that is considered: before a row (axis 0) or a column (1), and its first share."""
+
+    first: Product
+    axis: int = 0
+    end: int = 0  # 0: axis and end are those of the config that is picked, without its last wave of tiles
 
 
 class Search:
@@ -144,23 +157,33 @@ class Search:
     def ways(self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> list[Way]:
         """Return the ways that were compared, the one to take first. C is row-major."""
         lying = self.pick(variants.dense_problem(a, b, c, extents=extents))
-        best = self._whole(lying, NOTHING, a, b, c)
+        ways = [self._whole(lying, NOTHING, a, b, c)]
         if extents or lying.ms is None or self._rung is not None or self._in_order:
-            return [best]
+            return ways
         packings = self._packings(lying.ms, a, b, c)
+        may_be_cut = lying.ms >= _LEAST_MS and a.shape[1] >= _LEAST_STEPS
+        if not packings and not may_be_cut:
+            return ways
+        cuts = self._cuts(a, b, c, NOTHING) if may_be_cut else []
         products = [self.product(variants.dense_problem(*pack(packed, a, b), c), packed) for packed in packings]
-        picks = zip(packings, self.picks(products), strict=True)
-        wholes = [self._whole(pick, packed, a, b, c) for packed, pick in picks if pick is not None]
+        picks = self.picks([*products, *(cut.first for cut in cuts)])
+        best, packed, firsts = lying, NOTHING, picks[len(products) :]
         # Operands that are read in whole vectors are packed only for their order in memory, and C is cut, for a gain
         # that is larger than the error of the model: other kernels have to be compiled for it.
         aligned = a.width == b.width == VECTOR
-        quicker = [way for way in wholes if way.cost < best.cost * _most(best, way, 1.0 / CLOSE if aligned else 1.0)]
-        whole = min(quicker, key=_cost, default=best)
-        halves = self._halves(whole, a, b, c) if lying.ms >= _LEAST_MS and a.shape[1] >= _LEAST_STEPS else []
-        taken = min(halves, key=_cost, default=whole)
-        if taken.cost >= whole.cost * _most(whole, taken, 1.0 / CLOSE):
-            taken = whole
-        return [taken, *(way for way in sorted([best, *wholes, *halves], key=_cost) if way is not taken)]
+        least = math.inf
+        for number, pick in enumerate(picks[: len(products)]):
+            assert pick is not None
+            cost = pick.cost + packing_ms(self._known.fitted, packings[number], a, b, c)
+            if cost < min(least, lying.cost * _most(lying, pick, 1.0 / CLOSE if aligned else 1.0)):
+                best, packed, least = pick, packings[number], cost
+        if packed != NOTHING:
+            ways.insert(0, self._whole(best, packed, a, b, c))
+            if may_be_cut:
+                cuts = self._cuts(*pack(packed, a, b), c, packed)
+                firsts = self.picks([cut.first for cut in cuts])
+        half = self._half(best, packed, zip(cuts, firsts, strict=True), a, b, c)
+        return ways if half is None else [half, *ways]
 
     def _packings(self, ms: float, a: Operand, b: Operand, c: Operand) -> list[Packed]:
         """Return the packings that are considered for a product that takes `ms` with operands as they lie."""
@@ -178,60 +201,60 @@ class Search:
             and packing_ms(fitted, packed, a, b, c) < limit
         ]
 
-    def _cuts(self, a: Operand, b: Operand, c: Operand, packed: Packed) -> list[tuple[int, int, Pick]]:
-        """Return the cuts that are considered: axis (0: of rows), first of the second share, and config of the first.
+    def _cuts(self, a: Operand, b: Operand, c: Operand, packed: Packed) -> list[_Cut]:
+        """Return the cuts that are considered: before the last whole edge of tiles, and before the last wave of one.
 
-        They are before the last whole edge of tiles, and before the last wave of the config that computes the most per
-        ms without it. A and B are as the first share reads them.
+        A and B are as the first share reads them.
         """
-        places: list[Pair] = []
-        products = []
+        cuts = []
         for axis, extent in enumerate(c.shape):
             edge = extent // _EDGE * _EDGE
             if 0 < edge < extent:
-                places.append((axis, edge))
                 first, _ = _spans(axis, edge, c.shape)
-                products.append(self.product(variants.dense_problem(*variants.share(a, b, c, *first)), packed))
+                problem = variants.dense_problem(*variants.share(a, b, c, *first))
+                cuts.append(_Cut(self.product(problem, packed), axis, edge))
         model = self._known.model(READER)
         if model is not None:
             tiles, of_rows, end = _without_last_wave(*model.tile, c.shape, self._multiprocessors)
             elements = np.maximum(end * np.where(of_rows, c.shape[1], c.shape[0]), 1.0)
-            products.append(Product(variants.dense_problem(a, b, c), tiles=tiles, elements=elements))
-        cuts = []
-        for number, pick in enumerate(self.picks(products)):
-            if pick is None:
-                continue
-            if number < len(places):
-                axis, end = places[number]
-            else:
-                BM, BN = float(pick.config.BM), float(pick.config.BN)
-                _, of_rows, end = _without_last_wave(BM, BN, c.shape, self._multiprocessors)
-                axis, end = 1 - int(of_rows), int(end)
-            cuts.append((axis, end, pick))
+            cuts.append(_Cut(Product(variants.dense_problem(a, b, c), tiles=tiles, elements=elements)))
         return cuts
 
-    def _halves(self, whole: Way, a: Operand, b: Operand, c: Operand) -> list[Way]:
-        """Return the ways that cut C. The second share is small and reads operands as they lie."""
-        read, packed = pack(whole.packed, a, b), whole.packed
-        added = packing_ms(self._known.fitted, packed, a, b, c)
-        # Tiles fit the second share worse: it takes at least as long per element as the first.
-        cuts = [
-            (axis, end, first, _spans(axis, end, c.shape))
-            for axis, end, first in self._cuts(*read, c, packed)
-            if first.cost * c.shape[axis] / end < whole.cost - added
-        ]
-        rest = [variants.share(a, b, c, *spans[1]) for *_, spans in cuts]
-        picks = self.picks([self.product(variants.dense_problem(*share)) for share in rest])
-        ways = []
-        for (axis, end, first, spans), share, second in zip(cuts, rest, picks, strict=True):
-            if second is None or second.ms is None or first.ms is None:
+    def _half(
+        self, whole: Pick, packed: Packed, cuts: Iterable[tuple[_Cut, Pick | None]], a: Operand, b: Operand, c: Operand
+    ) -> Way | None:
+        """Return the quickest way that cuts C, given the first shares, or None if the whole is as quick.
+
+        The second share is small and reads operands as they lie.
+        """
+        firsts = []
+        for cut, first in cuts:
+            if first is None:
                 continue
-            shares = first.share(*spans[0], packed), second.share(*spans[1])
-            if self._second_first(first, variants.share(*read, c, *spans[0]), second, share):
-                shares = shares[1], shares[0]
-            name = f"{whole.name}, cut before {('row', 'column')[axis]} {end}"
-            ways.append(Way(name, shares, first.ms + second.ms + added, first.cost + second.cost + added))
-        return ways
+            axis, end = cut.axis, cut.end
+            if not end:
+                tile = first.evidence.config
+                _, of_rows, last = _without_last_wave(tile.BM, tile.BN, c.shape, self._multiprocessors)
+                axis, end = 1 - int(of_rows), int(last)
+            # Tiles fit the second share worse: it takes at least as long per element as the first.
+            if first.cost * c.shape[axis] / end < whole.cost:
+                firsts.append((axis, first, _spans(axis, end, c.shape)))
+        rest = [variants.share(a, b, c, *spans[1]) for *_, spans in firsts]
+        seconds = self.picks([self.product(variants.dense_problem(*share)) for share in rest])
+        costs = [first.cost + second.cost for (_, first, _), second in zip(firsts, seconds, strict=True) if second]
+        least = min(costs, default=math.inf)
+        if least >= whole.cost * _most(whole, None, 1.0 / CLOSE):
+            return None
+        at = costs.index(least)
+        (axis, first, spans), second = firsts[at], seconds[at]
+        assert first.ms is not None and second is not None and second.ms is not None
+        shares = first.share(*spans[0], packed), second.share(*spans[1])
+        main = variants.share(*pack(packed, a, b), c, *spans[0])
+        if self._second_first(first, main, second, rest[at]):
+            shares = shares[1], shares[0]
+        added = packing_ms(self._known.fitted, packed, a, b, c)
+        name = f"{_named(packed)}, cut before {('row', 'column')[axis]} {spans[1][axis][0]}"
+        return Way(name, shares, first.ms + second.ms + added, least + added)
 
     def _second_first(self, first: Pick, main: Operands, second: Pick, rest: Operands) -> bool:
         """Whether the second share is launched first.
@@ -251,9 +274,8 @@ class Search:
     def _whole(self, pick: Pick, packed: Packed, a: Operand, b: Operand, c: Operand) -> Way:
         added = packing_ms(self._known.fitted, packed, a, b, c) if any(packed) else 0.0
         share = pick.share((0, c.shape[0]), (0, c.shape[1]), packed)
-        name = " and ".join(name for name, one in zip("AB", packed, strict=True) if one)
         ms = None if pick.ms is None else pick.ms + added
-        return Way(f"{name} packed" if name else AS_THEY_LIE, (share,), ms, pick.cost + added)
+        return Way(_named(packed), (share,), ms, pick.cost + added)
 
     def product(self, problem: Problem, packed: Packed = NOTHING) -> Product:
         """Return a problem with whether the rungs for few rows may compute it."""
@@ -271,18 +293,18 @@ class Search:
 
         None only for a product without the last wave, which no config may have.
         """
-        if not products:
-            return []
         picks = [None if product.tiles is not None else self._exact(product) for product in products]
         asked = [number for number, pick in enumerate(picks) if pick is None]
-        wanted = {rung for number in asked for rung in self._rungs(products[number])}
-        model = self._known.model(*sorted(wanted, key=lambda rung: rung.number), in_order=self._in_order)
-        if model is not None and asked:
+        if not asked:
+            return picks
+        widest = next((number for number in asked if products[number].narrow), asked[0])
+        model = self._known.model(*self._rungs(products[widest]), in_order=self._in_order)
+        if model is not None:
             table = model.predict([products[number] for number in asked])
             for plane, number in enumerate(asked):
                 one = table.best(plane)
                 if one is not None:
-                    picks[number] = Pick(one.fit.rung, one.config, PREDICTED, one.fit.curve, one.ms, one.cost)
+                    picks[number] = Pick(one.fit.rung, one, PREDICTED, one.fit.curve, one.ms, one.cost)
         return [
             self._nearest(product) if pick is None and product.tiles is None else pick
             for product, pick in zip(products, picks, strict=True)
@@ -293,7 +315,7 @@ class Search:
         product = self.product(problem)
         model = self._known.model(*self._rungs(product), in_order=self._in_order)
         found = [] if model is None else model.predict([product]).ranking()
-        return [Pick(one.fit.rung, one.config, PREDICTED, one.fit.curve, one.ms, one.cost) for one in found]
+        return [Pick(one.fit.rung, one, PREDICTED, one.fit.curve, one.ms, one.cost) for one in found]
 
     def _rungs(self, product: Product) -> tuple[Rung, ...]:
         """Return the rungs that are considered for a product."""
@@ -352,16 +374,18 @@ def packing_ms(fitted: Fitted, packed: Packed, a: Operand, b: Operand, c: Operan
     return ms
 
 
-def _most(old: Way, new: Way, most: float) -> float:
+def _most(old: Pick, new: Pick | None, most: float) -> float:
     """Return the largest share of the cost of one way for which another one is taken.
 
-    A measured time is given up for a predicted one only where the gain is large.
+    A measured time is given up for a predicted one only where the gain is large. None: for a cut, whose time is the sum
+    of two.
     """
-    return 1.0 - LEAST_GAIN if old.shares[0].rule == EXACT != new.shares[0].rule else most
+    return 1.0 - LEAST_GAIN if old.rule == EXACT and (new is None or new.rule != EXACT) else most
 
 
-def _cost(way: Way) -> float:
-    return way.cost
+def _named(packed: Packed) -> str:
+    name = " and ".join(name for name, one in zip("AB", packed, strict=True) if one)
+    return f"{name} packed" if name else AS_THEY_LIE
 
 
 def _spans(axis: int, end: int, shape: Pair) -> tuple[Span, Span]:
