@@ -1,5 +1,6 @@
 """The packed path on the simulated device: every element is copied, the padding is zeros, and the bits stay."""
 
+import forced_choice
 import numpy as np
 import pytest
 
@@ -8,8 +9,6 @@ from fastsgemm.call import dispatch
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
-from fastsgemm.heuristics import packing
-from fastsgemm.heuristics.choose import PREDICTED, Choice
 from fastsgemm.jit import source
 from fastsgemm.sim.gemm import sgemm
 from fastsgemm.sim.global_memory import Region
@@ -64,8 +63,7 @@ def test_a_packed_product_has_the_bits_of_the_unpacked_one(monkeypatch, which, l
     )
     a, b = (x.T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True))
     plain, _ = sgemm(RUNG, CONFIG, a, b)
-    chosen = packing.Selection(Choice(RUNG, CONFIG, PREDICTED, None, 1.0), which)
-    monkeypatch.setattr(packing, "select", lambda *_, **__: chosen)
+    forced_choice.force(monkeypatch, forced_choice.whole(RUNG, CONFIG, which))
     found, _ = sgemm(None, None, a, b)
     assert np.array_equal(found, plain)
     c = np.full((N, M), np.nan, np.float32).T  # column-major: A and B change places

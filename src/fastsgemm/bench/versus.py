@@ -67,7 +67,8 @@ class Versus:
         cublas = self._cublas(sample)
         times = self._stopwatch.samples([lambda: sgemm(a, b, C=c), lambda: cublas(a, b, out=theirs)], seconds)
         ms, cublas_ms = map(statistics.median, times)
-        choice = choose(self._gpu, Request(), *sample.described, extents=sample.extents)
+        described_a, described_b, described_c = sample.described
+        choice = choose(self._gpu, Request(), described_a, described_b, described_c, sample.extents)
         problem, leading = sample.problem, sample.leading_dimensions
         return {
             **dataclasses.asdict(problem),

@@ -317,9 +317,10 @@ class CostModel:
         if p.is_unusual:  # of more, a float64 does not say how many the last wave has
             tiles = np.minimum(tiles, MAX_BLOCKS + 1.0)
         steps, depth, parts = self._depth(p, n)
-        if p.least_side < self._largest:  # where a tile is larger than C, the copies check bounds
-            depth = depth * of_options(np.where((tall > p.M) | (wide > p.N), self._guard, 1.0))
         bent = np.minimum(depth, self._bend[:n])
+        if p.least_side < self._largest:  # where a tile is larger than C, the copies check bounds
+            guard = of_options(np.where((tall > p.M) | (wide > p.N), self._guard, 1.0))
+            depth, bent = depth * guard, bent * guard
         waves = _Waves(tiles * parts / self._sms, self._full[:n])
         place = self._first[:n] + waves.place
         at = place + p.read_place * self._places
@@ -392,10 +393,9 @@ class CostModel:
         else:
             steps = np.ceil(p.K / self._parts_k[:n]) * self._tiles_k[:n]
         steps[..., :configs] = p.K
-        depth = np.maximum(steps, few)
-        depth -= few
+        depth = steps.copy()
         depth[..., :configs] += tail
-        return steps, depth, np.ceil(p.K / steps)
+        return steps, np.maximum(depth, few) - few, np.ceil(p.K / steps)
 
     def _with_accumulators(self, ms: Floats, most: Floats, wanted: Floats) -> tuple[Floats, Floats]:
         """Return times with the partial accumulators that sums need, and what they are ranked by.
