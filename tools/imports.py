@@ -25,6 +25,7 @@ ROOMS = {
     "problem": "a problem: M, N, K and a layout, and its spelling",
     "config": "the constants of a kernel, and the predicate that says which are legal",
     "rungs": "the kernels of the ladder, and which of them `sgemm` uses by default",
+    "request": "what a caller asks of a product besides its operands",
     "known_devices": "limits of devices that are not in this machine",
     "device": "the driver, the devices of this machine, and an opened one",
     "geometry": "how matrices lie in memory, which variant of a kernel they need, and the grid: pure arithmetic",

@@ -92,7 +92,7 @@ def test_an_unknown_device_is_tuned_once_and_then_known(gpu, evaluator, capsys):
 def test_the_second_opening_is_a_look_up(gpu, monkeypatch):
     monkeypatch.setattr(gpu, "arch", "sm_90", raising=False)
     open_device()
-    monkeypatch.setattr(choose, "knows", lambda *given: pytest.fail("looked at the database again"))
+    monkeypatch.setattr(knowledge, "knows", lambda *given: pytest.fail("looked at the database again"))
     monkeypatch.setattr(device, "open_gpu", lambda ordinal: pytest.fail("opened again"))
     assert open_device() is gpu is first_use.opened[ORDINAL]
 

@@ -172,7 +172,7 @@ def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
     assert found.ms <= min(evaluator.formula(config, Problem(1024, 1024, 1024)) for config in everything)
     chosen = choose_config(evaluator.device, WARP, Problem(1024, 1024, 1024))
     assert (chosen.config, chosen.rule) == (found.config, EXACT)
-    assert chosen.source == "driver 580.0, NVRTC 13.0, 2026-01-01"
+    assert chosen.evidence.source == "driver 580.0, NVRTC 13.0, 2026-01-01"
     assert outcome.path == database.user_folder() / "tuning_db" / "sm_90.json"
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     assert not checkpoint(data_folder).exists()
