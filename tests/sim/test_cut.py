@@ -115,8 +115,8 @@ def test_nothing_is_read_without_alpha(cut):
 SECOND = {
     "rung 9": (LARGE, 75),
     "rung 9, 16 bytes a store": (LARGE, 72),
-    "rung 9, sliced-K": (replace(LARGE, config=LARGE.config.replace(SLICED_K=2)), 72),
-    "rung 9, split-K": (replace(LARGE, config=LARGE.config.replace(SPLIT_K=2)), 75),
+    "rung 9, sliced-K": ((LARGE[0], LARGE[1].replace(SLICED_K=2)), 72),
+    "rung 9, split-K": ((LARGE[0], LARGE[1].replace(SPLIT_K=2)), 75),
     "rung 10": (SMALL, 75),
 }
 
@@ -136,6 +136,6 @@ def test_no_block_of_a_second_share_ends_before_the_first_share(monkeypatch, kin
     for check in ("_check_waited", "_check_read_only"):  # it needs nothing that the first share writes
         monkeypatch.setattr(GlobalMemory, check, lambda *given: None)
     monkeypatch.setattr(schedule, "run", early)
-    choice, columns = SECOND[kind]
-    report = sgemm(choice.rung, choice.config, drawn(M, K), drawn(K, columns))[1]
+    (rung, config), columns = SECOND[kind]
+    report = sgemm(rung, config, drawn(M, K), drawn(K, columns))[1]
     assert len(blocks) >= report.grid > 1 and all(blocks[: report.grid])
