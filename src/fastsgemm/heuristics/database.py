@@ -1,7 +1,7 @@
 """The tuning database: one JSON file for each architecture, shipped with the package or written by the user's tuning.
 
 A file holds *records*, the best known constants for one problem, and *curves*, times of one config on many shapes, from
-which `fastsgemm.heuristics.choose` predicts problems that nobody tuned. ``tuning_db/README.md`` describes the format.
+which `fastsgemm.heuristics.choice` predicts problems that nobody tuned. ``tuning_db/README.md`` describes the format.
 """
 
 from __future__ import annotations
