@@ -115,5 +115,7 @@ def test_a_row_says_where_c_is_cut(versus, monkeypatch):
     assert versus.row(Sample(Problem(33, 17, 40)), 0.0)["cut"] == ""
     found = choose_config(H200, None, Problem(33, 17, 40))
     way = forced_choice.cut(0, 16, (found.rung, found.config), (found.rung, found.config))
-    monkeypatch.setattr(module, "choose", lambda device, request, a, b, c, extents: replace(way(a, b, c), evidence=found.evidence))
+    monkeypatch.setattr(
+        module, "choose", lambda device, request, a, b, c, extents: replace(way(a, b, c), evidence=found.evidence)
+    )
     assert versus.row(Sample(Problem(33, 17, 40)), 0.0)["cut"] == "row 16"

@@ -26,8 +26,8 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics.choice import choose
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem, spell
-from fastsgemm.request import Request
 from fastsgemm.progress import Bar
+from fastsgemm.request import Request
 from fastsgemm.tuning import first_use
 
 SECONDS = 0.012  # spent on timing each work

@@ -32,7 +32,8 @@ def undivided(gpu, monkeypatch):
     def choose(device_info, request, a, b, c, extents=()):
         choice = real(device_info, request, a, b, c, extents)
         largest = max(choice.shares, key=lambda share: share.rows[1] * share.columns[1])  # rung 10 may compute a share
-        whole = structs.replace(largest, rows=(0, c.shape[0]), columns=(0, c.shape[1]), config=one_chain(largest.config))
+        rows, columns = (0, c.shape[0]), (0, c.shape[1])
+        whole = structs.replace(largest, rows=rows, columns=columns, config=one_chain(largest.config))
         return structs.replace(choice, shares=(whole,))
 
     monkeypatch.setattr(dispatch, "choose", choose)

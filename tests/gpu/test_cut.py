@@ -22,6 +22,7 @@ M, N, K = 2000, 1500, 333
 @pytest.fixture(params=[False, True], ids=["first first", "second first"])
 def cut(gpu, monkeypatch, request):
     """Return a function that lets every C be cut there. The shares are launched in both orders."""
+
     def at(axis, place, small):
         way = forced_choice.cut(axis, place, LARGE, small, second_first=request.param)
         forced_choice.force(monkeypatch, way)

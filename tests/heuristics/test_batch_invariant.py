@@ -74,7 +74,9 @@ def test_a_curve_that_lacks_points_is_one_warning_and_left_out(data_folder):
     device = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
     with pytest.warns(RuntimeWarning, match="a curve of Fake 9000 is left out: the curve has no time for"):
         choice = pick(device, Problem(4000, 4000, 4000))
-    assert choice.evidence == structs.replace(mine[0], user=True) and len(options(device, Problem(4000, 4000, 4000))) == 1
+    assert (
+        choice.evidence == structs.replace(mine[0], user=True) and len(options(device, Problem(4000, 4000, 4000))) == 1
+    )
 
 
 @pytest.mark.parametrize(("extents", "parts"), [((1, 4000, 5000), 1), ((5000, 1, 3000), 1), ((1, 1, 999_000), 2)])
@@ -102,7 +104,10 @@ def test_a_problem_that_was_tuned_on_rung_10_gets_its_record(data_folder):
 
 @pytest.mark.parametrize("rung", [PIPELINED, rungs.SKINNY_IN_ORDER], ids=str)
 def test_a_record_of_a_batch_is_of_no_batch_of_another_size(data_folder, rung):
-    config = {"pipelined": SLICED.replace(SLICED_K=1, SEGMENT=SEGMENT), "skinny_in_order": SkinnyInOrderConfig(1, 16, 64, 2, 3)}
+    config = {
+        "pipelined": SLICED.replace(SLICED_K=1, SEGMENT=SEGMENT),
+        "skinny_in_order": SkinnyInOrderConfig(1, 16, 64, 2, 3),
+    }
     device, problem = DeviceInfo("a T4", "sm_75", 65536, 40), Problem(1, 64, 64, batch=8)
     tools = Tools("580", "13.0", "2026-11-22")
     mine = Record("sm_75", device.name, rung.name, problem, config[rung.name], "measured", "", 0.02, None, tools)

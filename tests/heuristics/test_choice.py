@@ -10,8 +10,8 @@ from fastsgemm.geometry.grid import MAX_BLOCKS
 from fastsgemm.heuristics import database, database_writing
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED, choose_config
 from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
-from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.heuristics.knowledge import Knowledge, knowledge, knows
+from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.search_spaces import PIPELINED, REFINED, SKINNY

@@ -493,7 +493,11 @@ ERRORS = [
 def test_the_time_of_shipped_records_is_predicted_within_a_bound(rung, least, mean, worst):
     """The times were measured on an H200 apart from the curves, mostly on problems that no curve has."""
     content, fitted = database.shipped("sm_90"), database.fitted("sm_90")
-    models = {curve.config: (OneConfig(curve), curve.multiprocessors) for curve in content.curves if curve.rung == rung and not curve.config.segment}
+    models = {
+        curve.config: (OneConfig(curve), curve.multiprocessors)
+        for curve in content.curves
+        if curve.rung == rung and not curve.config.segment
+    }
     errors = []
     for record in content.records:
         whole = record.config.kernel

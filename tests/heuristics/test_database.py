@@ -378,6 +378,43 @@ def test_the_points_of_a_curve_with_numbers_wait_until_they_are_asked_for():
             read()
 
 
+@pytest.mark.parametrize(
+    ("given", "costs", "written"),
+    [
+        (0, (0.0, 0.0, 0.0, 0.0), 0.0),
+        (1.25, (1.25, 1.25, 1.25, 1.25), 1.25),
+        ([1.25, 1.25, 1.25, 1.25], (1.25, 1.25, 1.25, 1.25), 1.25),
+        ([1, 1.5, 10.0, 0], (1.0, 1.5, 10.0, 0.0), [1.0, 1.5, 10.0, 0.0]),
+    ],
+    ids=str,
+)
+def test_what_accumulators_cost_is_one_number_or_one_for_each_layout(tuning_folder, given, costs, written):
+    path = tuning_folder / "sm_90.json"
+    path.write_text(file_text(curves=[CURVE | {"accumulators_cost": given}]))
+    (found,) = database.shipped("sm_90").curves
+    assert found.accumulators_cost == costs
+    database_writing.write(path, content(curves=(found,)))
+    assert json.loads(path.read_text())["curves"][0]["accumulators_cost"] == written
+
+
+BAD_COSTS = (-0.1, 0.001, 0.999, 10.1, 1e999, "1.1", None, True, {"NN": 1.1})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [*BAD_COSTS, *([1.1, 1.1, 1.1, bad] for bad in BAD_COSTS), *([1.1] * count for count in (0, 1, 3, 5)), [[1.1] * 4]],
+    ids=str,
+)
+def test_a_curve_with_another_cost_of_accumulators_is_one_warning_and_a_miss(tuning_folder, given):
+    """With a cost of less than 1, more chains would take less time, and many of them less than none."""
+    lines = [CURVE, CURVE | {"accumulators_cost": given}]
+    (tuning_folder / "sm_90.json").write_text(file_text(curves=lines).replace("Infinity", "1e999"))
+    with pytest.warns(RuntimeWarning, match="1 line.s. of tuning file .* left out") as warned:
+        found = database.of_rung("sm_90", CURVE["rung"])
+    assert len(found.curves) == len(warned) == 1
+    assert "accumulators_cost" in str(warned[0].message)
+
+
 def test_what_is_written_is_read_back(tuning_folder):
     published = Record("sm_90", None, "warptiled", None, TWO, "hand-picked", "a guess")
     whole = content(

@@ -1,13 +1,14 @@
 import json
+
 import pytest
 
 from fastsgemm import device, explain, preparation, resources, rungs
 from fastsgemm.errors import ConfigError, DeviceError, NoDriverError, ShapeError, UnknownRungError
+from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choice, database_writing, fp16x3
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.heuristics.explanation import Explanation, device_at
-from fastsgemm.geometry import variants
 from fastsgemm.jit import kernel
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar

@@ -241,6 +241,18 @@ def test_the_choice_for_an_untuned_problem_has_short_chains():
     assert all(one.config.PARTIAL_ACCUMULATORS == 1 for one in ranking(device, Problem(3001, 2999, 203)))
 
 
+def test_chains_cost_what_was_measured_in_a_layout_or_else_what_they_cost_on_the_architecture():
+    shipped = next(curve for curve in database.shipped("sm_90").curves if curve.rung == RUNG.name)
+    costs = dict(zip(LAYOUTS, (0.0, 1.5, 0.0, 2.5), strict=True))
+    fitted = structs.replace(FITTED, long_sums=dict.fromkeys(LAYOUTS, ((None, ((1, 4),)),)))
+    model = CostModel([fit(structs.replace(shipped, accumulators_cost=tuple(costs.values())))], 132, H200, fitted)
+    for layout, own in costs.items():
+        problem = Problem(4096, 4096, 4096, layout)
+        (found,), one_chain = model.ranking(problem), {parts: ms for _, parts, ms in model.times(problem)}
+        factor = scalar_cost_model.accumulators_factor(found.config, FITTED, own)
+        assert factor > 1 and found.ms == pytest.approx(factor * one_chain[found.config.SPLIT_K])
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_chains_are_not_free(layout):
     """Where one config, or division of K, needs them and another one does not, the other may take a little longer."""
@@ -258,7 +270,8 @@ def test_chains_are_not_free(layout):
         for parts in splits(whole, problem, device.multiprocessors):
             used = partial_accumulators.shortened(replace(whole, SPLIT_K=parts), problem, H200, FITTED)
             ms = plain[whole].predict_split(problem, replace(whole, SPLIT_K=parts), device.multiprocessors)
-            costs[used] = scalar_cost_model.chains_factor(used, problem, FITTED) * ms
+            own = plain[whole].accumulators_costs[problem.layout]
+            costs[used] = scalar_cost_model.chains_factor(used, problem, FITTED, own) * ms
         # The numbers of a curve have 7 digits, those of the scalar model all.
         assert option.cost == pytest.approx(costs[option.config], rel=1e-5)
         assert costs[option.config] == min(costs.values())

@@ -45,7 +45,8 @@ def scalar_options(rung, problem):
                 ms = model.predict_split(problem, option, H200.multiprocessors)
                 used = partial_accumulators.shortened(option, faced, H200.shared_limit, FITTED)
                 few = partial_accumulators.splits_few(rung, used, problem)
-                yield (few, ms * scalar_cost_model.chains_factor(used, problem, FITTED)), used
+                own = model.accumulators_costs[problem.layout]
+                yield (few, ms * scalar_cost_model.chains_factor(used, problem, FITTED, own)), used
         except ShapeError:  # so many blocks of this size do not fit a grid
             continue
 

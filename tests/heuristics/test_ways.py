@@ -12,9 +12,10 @@ from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import database, ways
 from fastsgemm.heuristics.choice import choose
-from fastsgemm.heuristics.cost_model import CLOSE, Product
+from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.heuristics.database_entries import Curve, Fitted, Tools
 from fastsgemm.heuristics.knowledge import knowledge
+from fastsgemm.heuristics.products import Product
 from fastsgemm.heuristics.ways import EXACT, PREDICTED, Pick, Search
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.request import Request
@@ -152,7 +153,9 @@ def cut(shape=(M, N), steps=K, padding=0, **how):
 
 
 def spans(choice):
-    return [(share.rows, share.columns) for share in sorted(choice.shares, key=lambda share: (share.rows, share.columns))]
+    return [
+        (share.rows, share.columns) for share in sorted(choice.shares, key=lambda share: (share.rows, share.columns))
+    ]
 
 
 def test_c_is_cut_where_both_shares_take_less_than_the_whole(times):
@@ -288,4 +291,8 @@ def test_several_products_have_the_times_that_each_has_alone():
     table = model.predict(products)
     for plane, one in enumerate(products):
         together, alone = table.best(plane), model.predict([one]).best()
-        assert (together.config, together.ms, together.cost) == (alone.config, pytest.approx(alone.ms), pytest.approx(alone.cost))
+        assert (together.config, together.ms, together.cost) == (
+            alone.config,
+            pytest.approx(alone.ms),
+            pytest.approx(alone.cost),
+        )

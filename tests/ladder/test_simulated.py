@@ -123,7 +123,12 @@ def test_resources_are_those_of_the_cubin_on_the_device(rows):
 
 def test_without_constants_they_are_those_of_a_large_problem(launchless, monkeypatch):
     asked = []
-    monkeypatch.setattr(simulated, "choose_config", lambda *question: asked.append(question) or choose_config(*question))
+
+    def choose(*question):
+        asked.append(question)
+        return choose_config(*question)
+
+    monkeypatch.setattr(simulated, "choose_config", choose)
     machine, rung = Machine("sm_86"), rungs.find("warptiled")
     climbed = climb(Problem(8, 8, 8), [rung], machine)
     assert asked == [(machine.device, rung, Problem(4096, 4096, 4096))]

@@ -18,7 +18,6 @@ from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.database_entries import Curve, Fitted
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import Rung
 
 _DEPTHS = (128, 1024)  # the two K that every load is measured at
 _SKINNY_DEPTHS = (512, 2048)  # the same for rung 10, whose BK is large
@@ -34,16 +33,19 @@ _SECTOR = 8  # floats that L2 sends at least
 _L2 = 1.4  # bytes that L2 sends while one is read or written to add up parts
 
 
-def accumulators_factor(config: Config, fitted: Fitted) -> float:
-    """Return how many times longer a config takes with its partial accumulators than with one accumulator."""
+def accumulators_factor(config: Config, fitted: Fitted, own: float = 0.0) -> float:
+    """Return how many times longer a config takes with its partial accumulators than with one accumulator.
+
+    `own` is what was measured for this config.
+    """
     several = isinstance(config, PipelinedConfig) and config.PARTIAL_ACCUMULATORS > 1
-    return fitted.accumulators_cost if several else 1.0
+    return own or fitted.accumulators_cost if several else 1.0
 
 
-def chains_factor(config: Config, problem: Problem, fitted: Fitted) -> float:
+def chains_factor(config: Config, problem: Problem, fitted: Fitted, own: float = 0.0) -> float:
     """Return how many times its time without accumulators a config is ranked by: more where chains are missing."""
     missing = has_too_few_chains(config, problem, fitted)
-    return accumulators_factor(config, fitted) * (1.25 if missing else 1.0)
+    return accumulators_factor(config, fitted, own) * (1.25 if missing else 1.0)
 
 
 def has_too_few_chains(config: Config, problem: Problem, fitted: Fitted) -> bool:
@@ -242,6 +244,7 @@ class CostModel:
         self._quick = isinstance(curve.config, PipelinedConfig) and self._known.keys().isdisjoint(tails)
         self._lines = (self._measured_lines(0), self._measured_lines(1))
         self._calibration = curve.calibration
+        self.accumulators_costs = dict(zip(("NN", *_LAYOUTS), curve.accumulators_cost, strict=True))
         self._tail = self._tail_steps()
         self._tiny = self._depth(_TINY)
         # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.
@@ -422,7 +425,9 @@ class CostModel:
             bend = min(bend, (self._config.STAGES + 1) * self._config.BK)
         bend = bend if bend > self._tiny else self._shallow
         bent = line.bend > self._tiny
-        return replace(line, bend=float(bend), tiny=(self._tiny, line.at(self._tiny))) if bent else replace(line, bend=0.0)
+        return (
+            replace(line, bend=float(bend), tiny=(self._tiny, line.at(self._tiny))) if bent else replace(line, bend=0.0)
+        )
 
     def _layout_factors(self, layout: str, ragged: int) -> dict[float, float]:
         deep = self._deep

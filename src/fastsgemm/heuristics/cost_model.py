@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,13 +19,14 @@ from fastsgemm.config import SEGMENT, Config
 from fastsgemm.geometry.grid import MAX_BLOCKS, tiles
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import partial_accumulators, probes
+from fastsgemm.heuristics.curve_arrays import Floats, floats, layout_factors, whole_loads
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.heuristics.probes import SPARSE, STACKED, STEADY, TRANSACTION
+from fastsgemm.heuristics.probes import SPARSE, STACKED, STEADY
+from fastsgemm.heuristics.products import LIGHTEST, SECTOR, Planes, Product, Waves
 from fastsgemm.problem import LAYOUTS, Problem
 
 Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 # Two predicted times that differ by less are equal: the model errs more than that.
 CLOSE = 1.02
@@ -34,14 +34,9 @@ _MOST_WAVES = 8  # of blocks that split-K makes
 _MOST_PARTS = 256  # of K
 PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i <= _MOST_PARTS)})
 _FEWER = [0, *PARTS[:-1]]  # the number before each of them
-_SECTOR = 32  # bytes that L2 sends at least
 _L2 = 1.4  # bytes that L2 sends in the time in which one is read or written to add up parts; measured on an H200
-_LEAST_WAVE = 1e-9  # the least part of a wave that counts as one
-_LEAST_MS = 1e-30  # no division by zero, whatever was measured
 _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
-_KINDS = 3  # of reading: neither, one or both of A and B are ragged
 _TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}
-_FULL, _LATER, _LIGHTER, _LIGHTEST = range(4)  # times that follow from more than one load; see `CostModel._tables`
 
 
 def _least_depth(config: Config) -> int:
@@ -70,28 +65,6 @@ def splits(config: Config, problem: Problem, multiprocessors: float) -> list[int
 @lru_cache(maxsize=_MOST_CONFIGS)
 def _in_parts(config: Config, parts: int) -> Config:
     return config.replace(SPLIT_K=parts)
-
-
-class Product(NamedTuple):
-    """A product whose times are predicted: one plane.
-
-    Attributes
-    ----------
-    problem : Problem
-        As the caller passes it.
-    narrow : bool
-        Whether the rungs for few rows may compute it.
-    tiles : array or None
-        How many tiles of C each config of the rungs for many rows, which come first, computes with K in one part; 0:
-        none. None: all tiles, and any number of parts.
-    elements : array or None
-        How many elements of C that are, by which costs are divided before they are compared.
-    """
-
-    problem: Problem
-    narrow: bool = False
-    tiles: Floats | None = None
-    elements: Floats | None = None
 
 
 class Prediction(NamedTuple):
@@ -196,38 +169,41 @@ class CostModel:
         configs = [fit.curve.config for fit in fits]
         self._narrow = np.array([fit.rung.narrow for fit in fits])
         self._any_narrow = bool(self._narrow.any())
-        self.tile = BM, BN = _floats(c.BM for c in configs), _floats(c.BN for c in configs)
+        self.tile = BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
         # Rows and columns of a tile of the caller's C, without swap_ab and with it.
         self._tall = np.stack([BM, np.where(self._narrow, BN, BM)])
         self._wide = np.stack([BN, np.where(self._narrow, BM, BN)])
         self._largest = max(BM.max(), BN.max())
-        self._tile_k = _floats(c.tile_k for c in configs)
+        self._tile_k = floats(c.tile_k for c in configs)
         self._whole_k = math.lcm(*(c.tile_k for c in configs))
         # What a ragged last tile of k costs beyond its steps: once, and for each of them.
         self._once, self._each = np.array([fit.numbers.tail for fit in fits]).T - [[0.0], [1.0]]
-        self._guard = _floats(fit.numbers.guard for fit in fits)
-        self._shared = _floats(fit.numbers.shared for fit in fits)
+        self._guard = floats(fit.numbers.guard for fit in fits)
+        self._shared = floats(fit.numbers.shared for fit in fits)
         # ms per byte that tiles of less than a sector each way read, and how much less of a column-major B.
-        self._thin = (self._narrow & (4.0 * np.maximum(BM, BN) < _SECTOR)) / (_L2 * fitted.reduction_bytes_per_ms)
-        self._thin_less = self._thin * (_SECTOR - 4.0 * BN)
+        self._thin = (self._narrow & (4.0 * np.maximum(BM, BN) < SECTOR)) / (_L2 * fitted.reduction_bytes_per_ms)
+        self._thin_less = self._thin * (SECTOR - 4.0 * BN)
         self._sliced = np.array([c.sliced_k > 1 for c in configs])
         full = [fit.curve.blocks_per_sm for fit in fits]
 
         # Of options: every number of parts of K with each config.
         rows, count = (2 if in_order else len(PARTS)), len(fits)
         self._column = np.tile(np.arange(count), rows)
-        self._full = _floats(full * rows)
+        self._full = floats(full * rows)
         self._tiles_k = np.tile(self._tile_k, rows)
         self._parts_k = np.outer(PARTS[:rows], self._tile_k).ravel()
-        depths = _floats(_least_depth(fit.curve.config) if fit.rung.splits else math.inf for fit in fits)
+        depths = floats(_least_depth(fit.curve.config) if fit.rung.splits else math.inf for fit in fits)
         self._least_part = depths.item(depths.argmin())
         self._depths = np.outer(PARTS[:rows], depths).ravel()
         self._depths[:count] = 0.0
         self._most_tiles = (_MOST_WAVES * multiprocessors / np.maximum(_FEWER[:rows], 1e-9)).repeat(count)
-        self._few = _floats([fit.few for fit in fits] * rows)
-        self._bend = _floats([fit.bend - fit.few for fit in fits] * rows)
-        self._chains = _floats([partial_accumulators.chains_of(c) for c in configs] * rows)
-        self._shortest = _floats([partial_accumulators.shortest(c, shared_limit) for c in configs] * rows)
+        self._few = floats([fit.few for fit in fits] * rows)
+        self._bend = floats([fit.bend - fit.few for fit in fits] * rows)
+        self._chains = floats([partial_accumulators.chains_of(c) for c in configs] * rows)
+        # Time with partial accumulators over the time without, of each layout.
+        costs = np.array([fit.curve.accumulators_cost for fit in fits]).T
+        self._accumulating = np.tile(np.where(costs > 0.0, costs, fitted.accumulators_cost), rows)
+        self._shortest = floats([partial_accumulators.shortest(c, shared_limit) for c in configs] * rows)
         if in_order:
             self._illegal = np.array([[self._ordered(fit, parts) is None for fit in fits] for parts in (1, 2)])
             self._depths[:], self._most_tiles[:] = 0.0, np.inf
@@ -239,19 +215,19 @@ class CostModel:
         self._place = np.cumsum([0, *(blocks + 2 for blocks in full[:-1])])
         self._places = sum(full) + 2 * count
         self._first = np.tile(self._place, rows)
-        store, *steps = _whole_loads(fits)  # each of aligned and of ragged operands, at each place
+        store, *steps = whole_loads(fits)  # each of aligned and of ragged operands, at each place
         narrow = self._narrow.repeat([blocks + 2 for blocks in full])
         # By whether rows of the caller's C are ragged, then by whether those are that a narrow product stores.
         kinds = [np.where(narrow, store[stored], store[own]) for own in (0, 1) for stored in (0, 1)]
         self._store, self._store_ends = self._tables(np.array(kinds)[None])
-        factors = _layout_factors(fits)
+        factors = layout_factors(fits)
         turned = np.where(narrow, factors[[LAYOUTS.index(_TRANSPOSED[layout]) for layout in LAYOUTS]], factors)
         each = np.array(steps)[:, None, None] * np.stack([factors, turned])  # by swap_ab, layout, kind and place
         aligned, ragged = each[..., 0, :], each[..., 1, :]
         self._steps, self._step_ends = self._tables(np.stack([aligned, (aligned + ragged) / 2, ragged], axis=-2))
 
     def _tables(self, times: Floats) -> tuple[Floats, Floats]:
-        """Return times at each place, and those that follow from two places of a config; see `_Waves.times`.
+        """Return times at each place, and those that follow from two places of a config; see `Waves.times`.
 
         The first axis of `times` is kept, the last one are the places. In between are all tables.
         """
@@ -300,7 +276,7 @@ class CostModel:
         accumulators : bool
             Whether the times are those with partial accumulators, where a problem needs them.
         """
-        p, configs = _Planes(products, self._fitted), len(self.fits)
+        p, configs = Planes(products, self._fitted), len(self.fits)
         tall, wide = self._tall[p.swap], self._wide[p.swap]
         tiles = np.ceil(p.M / tall) * np.ceil(p.N / wide) * p.batch
         for plane, product in enumerate(products):
@@ -321,7 +297,7 @@ class CostModel:
         if p.least_side < self._largest:  # where a tile is larger than C, the copies check bounds
             guard = of_options(np.where((tall > p.M) | (wide > p.N), self._guard, 1.0))
             depth, bent = depth * guard, bent * guard
-        waves = _Waves(tiles * parts / self._sms, self._full[:n])
+        waves = Waves(tiles * parts / self._sms, self._full[:n])
         place = self._first[:n] + waves.place
         at = place + p.read_place * self._places
 
@@ -341,7 +317,7 @@ class CostModel:
             k_steps = waves.times(k_steps, ends)
             high = np.minimum(np.ceil(np.minimum(p.M, p.N) / self.tile[0]), STACKED)
             shared = of_options(self._shared * (1.0 - 1.0 / high))
-            slower = np.minimum(k_steps, np.maximum(k_steps * (1.0 - shared), ends(_LIGHTEST)))
+            slower = np.minimum(k_steps, np.maximum(k_steps * (1.0 - shared), ends(LIGHTEST)))
             if p.any_sectors:  # L2 sends whole sectors, of which thin tiles need a few elements
                 sectors = p.sectors * self._thin - p.sectors_less * self._thin_less
                 slower = np.maximum(slower, tiles * of_options(sectors))
@@ -355,7 +331,7 @@ class CostModel:
         cost = ms
         if accumulators and not self._in_order and p.most_chains > 1:
             wanted = p.chains / (parts * self._chains[:n])
-            ms, cost = self._with_accumulators(ms, steps / self._shortest[:n], wanted)
+            ms, cost = _with_accumulators(ms, self._accumulating[p.layout, :n], steps / self._shortest[:n], wanted)
         out = (tiles > MAX_BLOCKS) | (tiles == 0.0) if p.is_unusual else None
         if rows > 1:
             more = (tiles >= self._most_tiles[:n]) | (self._depths[:n] > p.K)
@@ -365,7 +341,7 @@ class CostModel:
         shape = len(products), rows, configs
         return Table(self, products, ms.reshape(shape), self._without(products, p, cost.reshape(shape)))
 
-    def _rows(self, p: _Planes, tiles: Floats) -> int:
+    def _rows(self, p: Planes, tiles: Floats) -> int:
         """Return how many numbers of parts of K are considered with any config."""
         if self._in_order:
             return 2 if p.most_K > SEGMENT else 1
@@ -376,7 +352,7 @@ class CostModel:
         )
         return max(1, min(deep, few))
 
-    def _depth(self, p: _Planes, n: int) -> tuple[Any, Floats, Any]:
+    def _depth(self, p: Planes, n: int) -> tuple[Any, Floats, Any]:
         """Return the steps of k of a part, the same above those of the shortest K that was measured, and the parts.
 
         A ragged last tile of k costs some steps more.
@@ -397,19 +373,7 @@ class CostModel:
         depth[..., :configs] += tail
         return steps, np.maximum(depth, few) - few, np.ceil(p.K / steps)
 
-    def _with_accumulators(self, ms: Floats, most: Floats, wanted: Floats) -> tuple[Floats, Floats]:
-        """Return times with the partial accumulators that sums need, and what they are ranked by.
-
-        Parameters
-        ----------
-        ms, most, wanted : array
-            Times without them; how many a part of K has steps for, and how many are wanted.
-        """
-        most = np.minimum(np.maximum(np.floor(most), 1.0), partial_accumulators.MOST)
-        ms = np.where(np.minimum(wanted, most) > 1.0, self._fitted.accumulators_cost * ms, ms)
-        return ms, np.where(wanted > most, partial_accumulators.INACCURATE * ms, ms)
-
-    def _without(self, products: Sequence[Product], p: _Planes, cost: Floats) -> Floats:
+    def _without(self, products: Sequence[Product], p: Planes, cost: Floats) -> Floats:
         """Return the costs with what single products rule out set to infinity.
 
         That are the rungs for few rows where a product has many; split-K where it has a number of tiles of its own; and
@@ -432,169 +396,16 @@ class CostModel:
         return cost
 
 
-class _Planes:
-    """The numbers of some products, each with the shape (products, 1), or a single one.
-
-    Attributes
-    ----------
-    M, N, K, batch, chains : array or float
-        `chains` are those that a sum needs. No steps of k take as long as one.
-    read_bytes, stored_bytes : array or float
-        Of A and B, and of C.
-    swap, read, store, large : array of int, or int
-        Whether the rungs for few rows compute the transposed product; tables of the times of reading and of storing,
-        and of the rate of reading.
-    """
-
-    def __init__(self, products: Sequence[Product], fitted: Fitted) -> None:
-        planes = [self._numbers(product.problem, fitted) for product in products]
-        self._K = [numbers[2] for numbers, _ in planes]
-        self.most_K, self.most_chains = max(self._K), max(numbers[4] for numbers, _ in planes)
-        self.least_side = min(min(numbers[:2]) for numbers, _ in planes)
-        # Products of which some configs have no grid, or are not considered.
-        self.is_unusual = any(
-            product.tiles is not None or numbers[6] > 4.0 * MAX_BLOCKS
-            for product, (numbers, _) in zip(products, planes, strict=True)
-        )
-        self.any_sectors = any(numbers[7] for numbers, _ in planes)
-        numbers: Any
-        tables: Any
-        numbers, tables = planes[0]
-        self.read_place, self.store_place = tables[1:3]
-        if len(products) > 1:
-            numbers = np.array([each for each, _ in planes], np.float64).T[..., None]
-            tables = np.array([each for _, each in planes], np.intp).T
-            self.read_place, self.store_place = tables[1:3, :, None]
-        self.M, self.N, self.K, self.batch, self.chains, self.read_bytes, self.stored_bytes = numbers[:7]
-        self.sectors, self.sectors_less = numbers[7:]
-        self.swap, self.read, self.store, self.large = tables
-
-    def is_whole(self, steps: int) -> bool:
-        """Whether K is a multiple of so many steps."""
-        return not any(K % steps for K in self._K)
-
-    @staticmethod
-    def _numbers(p: Problem, fitted: Fitted) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Return the numbers and the tables of one problem."""
-        M, N, batch = p.M, p.N, p.batch
-        trans_a, trans_b, swap = p.layout[0] == "T", p.layout[1] == "T", N < M
-        ragged = ((M if trans_a else p.K) % TRANSACTION > 0) + ((p.K if trans_b else N) % TRANSACTION > 0)
-        odd = N % TRANSACTION > 0
-        store = 2 * odd + (M % TRANSACTION > 0 if swap else odd)
-        read = ((2 * swap + trans_a) * 2 + trans_b) * _KINDS + ragged
-        K, chains = max(1, p.K), partial_accumulators.chains_needed(p, fitted)
-        # Rows of the narrow operand are neighbours: a step of k reads a sector for each tile, and one of a row-major B.
-        faced_a, faced_b = (not trans_b, not trans_a) if swap else (trans_a, trans_b)
-        sectors = K * (_SECTOR + min(4.0 * min(M, N), _SECTOR)) if faced_a else 0.0
-        read_bytes, stored_bytes = 4.0 * (M + N) * batch * K, 4.0 * M * N * batch
-        less = float(K) if faced_a and faced_b else 0.0
-        numbers = M, N, K, batch, chains, read_bytes, stored_bytes, sectors, less
-        return numbers, (int(swap), read, store, int(trans_a) if swap else 2 + trans_b)
-
-
-class _Waves:
-    """How the blocks of options are divided into waves.
+def _with_accumulators(ms: Floats, slowdown: Floats, most: Floats, wanted: Floats) -> tuple[Floats, Floats]:
+    """Return times with the partial accumulators that sums need, and what they are ranked by.
 
     Parameters
     ----------
-    load : array
-        Blocks for each multiprocessor.
-    full : array
-        Blocks that fit on a multiprocessor at a time.
-
-    Attributes
-    ----------
-    place : array of int
-        The load of the last wave, which is that of its multiprocessor with most blocks: 1, 2, ... up to a full wave.
+    ms, slowdown : array
+        Times without them, and how many times longer they make these.
+    most, wanted : array
+        How many a part of K has steps for, and how many are wanted.
     """
-
-    def __init__(self, load: Floats, full: Floats) -> None:
-        before = np.maximum(np.ceil(load / full - (1.0 + _LEAST_WAVE)), 0.0)  # waves before the last one
-        self._before = before if before.item(before.argmax()) > 0.0 else None
-        last = load if self._before is None else load - before * full
-        last = np.minimum(last, full)
-        self.place = np.ceil(last).astype(np.intp)
-        self._lighter = None
-        if last.item(last.argmin()) < 1.0:  # between the two lightest loads, times are interpolated
-            self._lighter = np.minimum(np.maximum(1.0 - last, 0.0), 1.0 - 1.0 / SPARSE)
-
-    def times(self, last: Floats, ends: Callable[[int], Floats]) -> Floats:
-        """Return the times of all waves.
-
-        Parameters
-        ----------
-        last : array
-            Times at the whole load of the last wave.
-        ends : callable
-            Returns times of a full wave (0), of a later one (1), and at the lightest load less those at a load of 1
-            (2). A wave after the first costs less than it, and one that is not full takes the same share of that.
-        """
-        if self._lighter is not None:
-            last = last + ends(_LIGHTER) * self._lighter
-        if self._before is None:
-            return last
-        full, later = ends(_FULL), np.maximum(ends(_LATER), 0.0)
-        several = full + later * (self._before - 1.0 + last / np.maximum(full, _LEAST_MS))
-        return np.where(self._before > 0.0, several, last)
-
-
-def _whole_loads(fits: Sequence[Fit]) -> Floats:
-    """Return what a block costs once, a step of k, and a step below the bend more.
-
-    The other axes are aligned and ragged operands, and the places of all configs. Times between two measured loads are
-    interpolated.
-    """
-    below: list[int] = []
-    above: list[int] = []
-    shares: list[float] = []
-    for fit in fits:
-        first = above[-1] + 1 if above else 0
-        low, high, share = _between(fit.curve.blocks_per_sm)
-        below += [first + at for at in low]
-        above += [first + at for at in high]
-        shares += share
-    measured = np.array([[fit.line(line) for fit in fits for line in fit.numbers.lines[kind]] for kind in (0, 1)])
-    lines = measured[:, below]
-    lines += (measured[:, above] - lines) * _floats(shares)[:, None]
-    return lines.transpose(2, 0, 1)
-
-
-@lru_cache(maxsize=64)
-def _between(full: int) -> tuple[list[int], list[int], list[float]]:
-    """Return for each place of a config the two measured loads around it, and the share of the way between these."""
-    measured = probes.loads(full)
-    last = len(measured) - 1
-    places = [(0, 0, 0.0), (1, 1, 0.0)]
-    for at, (low, high) in enumerate(pairwise(measured[1:-1]), 1):
-        places += [(at, at + 1, (load - low) / (high - low)) for load in range(int(low) + 1, int(high) + 1)]
-    below, above, share = zip(*places, (last, last, 0.0), strict=True)
-    return [*below], [*above], [*share]
-
-
-def _layout_factors(fits: Sequence[Fit]) -> Floats:
-    """Return for each layout, aligned and ragged operands and each place what the steps of k of NN are multiplied by.
-
-    Between two loads at which a layout was measured, the factor changes with the logarithm of the load.
-    """
-    shares = [_shares_of_loads(fit.curve.blocks_per_sm, fit.probes.layout_loads[1]) for fit in fits]
-    counts = [*map(len, shares)]
-    measured = np.array([fit.numbers.layouts for fit in fits]).repeat(counts, axis=0)
-    others = np.einsum("plkt,pt->lkp", measured, np.concatenate(shares))
-    factors = np.concatenate([np.ones_like(others[:1]), others])
-    factors *= _floats(fit.curve.calibration for fit in fits).repeat(counts)
-    return factors
-
-
-@lru_cache(maxsize=64)
-def _shares_of_loads(full: int, middle: float) -> Floats:
-    """Return for each place of a config the shares of the three loads at which the layouts were measured."""
-    found = []
-    for load in (1, *range(1, full + 1), full):
-        low, high, at = (1.0, middle, 0) if load <= middle else (middle, full, 1)
-        share = math.log(load / low) / math.log(high / low) if high > low else 0.0
-        found.append([0.0] * at + [1.0 - share, share] + [0.0] * (1 - at))
-    return np.array(found)
-
-
-def _floats(values: Iterable[float]) -> Floats:
-    return np.array([*values], np.float64)
+    most = np.minimum(np.maximum(np.floor(most), 1.0), partial_accumulators.MOST)
+    ms = np.where(np.minimum(wanted, most) > 1.0, slowdown * ms, ms)
+    return ms, np.where(wanted > most, partial_accumulators.INACCURATE * ms, ms)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta, Struct, field
 
 from fastsgemm.config import Config
-from fastsgemm.problem import Problem
+from fastsgemm.problem import LAYOUTS, Problem
 
 SCHEMA = 5  # of the files
 GENERIC = "generic"  # the file whose records are legal on every architecture
@@ -202,6 +202,9 @@ class Curve(Struct, frozen=True):
         It comes from the user's own tuning.
     calibration : float
         How many times longer the steps of K take on other problems than the points say, as measured on some.
+    accumulators_cost : tuple of float
+        Time with partial accumulators over the time without, in layouts NN, NT, TN and TT; 0: not measured for this
+        config, see `Fitted`.
     numbers : CurveNumbers or None
         What the points give, if it is stored.
     """
@@ -216,6 +219,7 @@ class Curve(Struct, frozen=True):
     tools: Tools
     user: bool = False
     calibration: float = 1.0
+    accumulators_cost: tuple[float, ...] = (0.0,) * len(LAYOUTS)
     numbers: CurveNumbers | None = None
 
     @property
@@ -245,8 +249,8 @@ class Fitted(Struct, frozen=True):
     Attributes
     ----------
     accumulators_cost : float
-        Time with partial accumulators over the time without. How many they are matters less than what they take from
-        the main loop: registers, and shared memory for other blocks.
+        Time with partial accumulators over the time without, for configs of which it was not measured. How many they
+        are matters less than what they take from the main loop: registers, and shared memory for other blocks.
     long_sums : dict
         For each kind of problem (see `fastsgemm.heuristics.partial_accumulators.kind`) pairs of elements of C and of
         what sums need, by ascending elements. For a C of at most so many elements (None: any number) each pair of steps

@@ -31,7 +31,7 @@ from fastsgemm.heuristics.database_entries import (
     Unread,
     tflops,
 )
-from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, Problem
+from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem
 
 _Numbers = TypeVar("_Numbers", Fitted, SearchLimits)
 
@@ -50,6 +50,9 @@ Rate = Annotated[float, Meta(ge=1e-12, le=1e12)]  # TFLOP/s, or a speed relative
 Multiprocessors = Annotated[int, Meta(ge=1, le=2**16)]
 Blocks = Annotated[int, Meta(ge=1, le=32)]  # resident on a multiprocessor, on every architecture
 Calibration = Annotated[float, Meta(ge=0.1, le=10.0)]
+_Cost = Annotated[float, Meta(ge=0.0, le=10.0)]
+# By layout, or one number for all. msgspec 0.22 misreads a union with a tuple of fixed length, so this is a list.
+AccumulatorsCost = Annotated[list[_Cost], Meta(min_length=4, max_length=4)] | _Cost
 Row = tuple[Extent, Extent, Extent, Ms]  # M, N, K and the time
 
 
@@ -116,6 +119,7 @@ class CurveLine(Struct, forbid_unknown_fields=True):
     nvrtc: Text
     date: Date
     calibration: Calibration = 1.0
+    accumulators_cost: AccumulatorsCost = 0.0
     numbers: CurveNumbers | None = None  # of the default rungs
 
 
@@ -298,7 +302,8 @@ def parse_curve(line: bytes, arch: str, user: bool = False, lazily: bool = False
         len(points)  # reads them
     if read.numbers is not None:
         _check_lines(read.numbers, read.blocks_per_sm)
-    return Curve(arch, read.device, *sizes, points, tools, user, read.calibration, read.numbers)
+    costs = _by_layout(read.accumulators_cost)
+    return Curve(arch, read.device, *sizes, points, tools, user, read.calibration, costs, read.numbers)
 
 
 def _points(text: Raw) -> Any:
@@ -307,6 +312,14 @@ def _points(text: Raw) -> Any:
         return strict_json.decode_with(POINTS, bytes(text))
     except RecordError as error:
         raise RecordError(str(error).replace("`$", "`$.points")) from error
+
+
+def _by_layout(costs: float | list[float]) -> tuple[float, ...]:
+    """Return what accumulators cost in each layout, or raise `RecordError` where they would save time."""
+    each = tuple(costs) if isinstance(costs, list) else (costs,) * len(LAYOUTS)
+    if any(0.0 < cost < 1.0 for cost in each):
+        raise RecordError(f"an accumulators_cost must be 0 or at least 1, got {costs}")
+    return each
 
 
 def _check_lines(numbers: CurveNumbers, blocks_per_sm: int) -> None:

@@ -114,7 +114,7 @@ def _curve_line(curve: Curve) -> dict[str, Any]:
     for point in curve.points:
         p = point.problem
         points.setdefault(p.layout, []).append([p.M, p.N, p.K, _rounded(point.ms)])
-    numbers = _numbers(curve, points)
+    numbers, costs = _numbers(curve, points), [round(cost, 3) for cost in curve.accumulators_cost]
     return {
         "rung": curve.rung,
         "device": curve.device,
@@ -122,6 +122,7 @@ def _curve_line(curve: Curve) -> dict[str, Any]:
         "constants": curve.config.constants,
         "blocks_per_sm": curve.blocks_per_sm,
         "calibration": round(curve.calibration, 3),
+        "accumulators_cost": costs if len({*costs}) > 1 else costs[0],
         "points": points,
         **({} if numbers is None else {"numbers": _numbers_line(numbers)}),
         **_tools_line(curve.tools),

@@ -20,9 +20,10 @@ from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import ITEM, Pair
 from fastsgemm.geometry.variants import Operand, with_swap_ab
 from fastsgemm.heuristics import partial_accumulators
-from fastsgemm.heuristics.cost_model import CLOSE, Prediction, Product
+from fastsgemm.heuristics.cost_model import CLOSE, Prediction
 from fastsgemm.heuristics.database_entries import Curve, Fitted, Record
 from fastsgemm.heuristics.knowledge import Knowledge
+from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
