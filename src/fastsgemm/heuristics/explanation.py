@@ -99,6 +99,7 @@ class Explanation:
         if found.packed:
             lines.append(f"packed     {' and '.join(found.packed)} first")
         if found.cut:
+            lines.append(f"cut        C before {found.cut}")
             for number, one in enumerate(found.shares, start=1):
                 time = "" if one.ms is None else f"{one.ms:.4g} ms, "
                 lines.append(f"share {number}    {_span(one)}: {time}{one.rule}, {one.rung.name} {one.config}")
