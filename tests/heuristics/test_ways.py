@@ -16,7 +16,8 @@ from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.heuristics.database_entries import Curve, Fitted, Tools
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.heuristics.products import Product
-from fastsgemm.heuristics.ways import EXACT, PREDICTED, Pick, Search
+from fastsgemm.heuristics.shares import EXACT, PREDICTED, Pick
+from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.request import Request
 

@@ -23,7 +23,8 @@ from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.database_entries import Curve, Record
 from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.ways import AS_THEY_LIE, EXACT, GIVEN, NEAREST, PREDICTED, Pick, Search, Share, Way
+from fastsgemm.heuristics.shares import EXACT, GIVEN, NEAREST, PREDICTED, Pick, Share, Way
+from fastsgemm.heuristics.ways import AS_THEY_LIE, Search
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung

@@ -331,7 +331,9 @@ class CostModel:
         cost = ms
         if accumulators and not self._in_order and p.most_chains > 1:
             wanted = p.chains / (parts * self._chains[:n])
-            ms, cost = _with_accumulators(ms, self._accumulating[p.layout, :n], steps / self._shortest[:n], wanted)
+            ms, cost = partial_accumulators.add(
+                ms, self._accumulating[p.layout, :n], steps / self._shortest[:n], wanted
+            )
         out = (tiles > MAX_BLOCKS) | (tiles == 0.0) if p.is_unusual else None
         if rows > 1:
             more = (tiles >= self._most_tiles[:n]) | (self._depths[:n] > p.K)
@@ -394,18 +396,3 @@ class CostModel:
                 if chained.min() < np.inf:
                     cost[plane] = chained
         return cost
-
-
-def _with_accumulators(ms: Floats, slowdown: Floats, most: Floats, wanted: Floats) -> tuple[Floats, Floats]:
-    """Return times with the partial accumulators that sums need, and what they are ranked by.
-
-    Parameters
-    ----------
-    ms, slowdown : array
-        Times without them, and how many times longer they make these.
-    most, wanted : array
-        How many a part of K has steps for, and how many are wanted.
-    """
-    most = np.minimum(np.maximum(np.floor(most), 1.0), partial_accumulators.MOST)
-    ms = np.where(np.minimum(wanted, most) > 1.0, slowdown * ms, ms)
-    return ms, np.where(wanted > most, partial_accumulators.INACCURATE * ms, ms)

@@ -13,8 +13,11 @@ from bisect import bisect_right
 from functools import lru_cache
 from operator import itemgetter
 
+import numpy as np
+
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import shortest_chain, split
+from fastsgemm.heuristics.curve_arrays import Floats
 from fastsgemm.heuristics.database_entries import Fitted, Needs
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
@@ -124,3 +127,18 @@ def accumulating(config: Config, shared_limit: int) -> PipelinedConfig | None:
 @lru_cache(maxsize=_MOST_CONFIGS)
 def _with_accumulators(config: PipelinedConfig, count: int) -> PipelinedConfig:
     return config.replace(PARTIAL_ACCUMULATORS=count)
+
+
+def add(ms: Floats, slowdown: Floats, most: Floats, wanted: Floats) -> tuple[Floats, Floats]:
+    """Return times with the partial accumulators that sums need, and what they are ranked by.
+
+    Parameters
+    ----------
+    ms, slowdown : array
+        Times without them, and how many times longer they make these.
+    most, wanted : array
+        How many a part of K has steps for, and how many are wanted.
+    """
+    most = np.minimum(np.maximum(np.floor(most), 1.0), MOST)
+    ms = np.where(np.minimum(wanted, most) > 1.0, slowdown * ms, ms)
+    return ms, np.where(wanted > most, INACCURATE * ms, ms)

@@ -11,31 +11,27 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import replace
 
 from fastsgemm import rungs
-from fastsgemm.config import VECTOR, Config
+from fastsgemm.config import VECTOR
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import ITEM, Pair
 from fastsgemm.geometry.variants import Operand, with_swap_ab
 from fastsgemm.heuristics import partial_accumulators
-from fastsgemm.heuristics.cost_model import CLOSE, Prediction
-from fastsgemm.heuristics.database_entries import Curve, Fitted, Record
+from fastsgemm.heuristics.cost_model import CLOSE
+from fastsgemm.heuristics.database_entries import Curve, Fitted
 from fastsgemm.heuristics.knowledge import Knowledge
 from fastsgemm.heuristics.products import Product
+from fastsgemm.heuristics.shares import EXACT, NEAREST, NOTHING, PREDICTED, Packed, Pick, Way
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
-EXACT, PREDICTED, NEAREST, GIVEN = "exact", "predicted", "nearest", "given"
 AS_THEY_LIE = "as they lie"
 
-Packed = tuple[bool, bool]  # whether A and B are
 Operands = tuple[Operand, Operand, Operand]
 Span = tuple[Pair, Pair]  # rows and columns of C: the first of them, and how many
 
 READER, SKINNY = rungs.DEFAULTS  # the first reads packed operands, and computes shares without a last wave
-NOTHING: Packed = (False, False)
 _PACKINGS: tuple[Packed, ...] = ((True, False), (False, True), (True, True))
 _MOST_SHARE = 1 / 3  # of a product's time that copying may take to be considered: no layout costs rung 9 more
 # Of a measured time, for which the record of a problem is given up. Predicted times of chosen configs are 3 % too short
@@ -45,90 +41,6 @@ _EDGE = 64  # rows or columns: most tiles have as many, or a multiple
 _LEAST_MS = 0.05  # of a product that is cut
 _LEAST_STEPS = 32  # of k: with fewer, a product waits for the memory, and how tiles fit does not matter
 _FEW_BLOCKS = 4  # on each multiprocessor
-
-
-class Share(Struct, frozen=True):
-    """What one kernel computes of a product: all of C, or its upper or lower rows, or its left or right columns.
-
-    Attributes
-    ----------
-    rung : Rung
-    config : Config
-    rows, columns : (int, int)
-        The first of C, and how many.
-    packed : (bool, bool)
-        Whether it reads A and B packed; see `pack`.
-    rule : str
-    evidence : Record, Curve or None
-        See `fastsgemm.heuristics.choice.Choice`.
-    ms : float or None
-        Measured or predicted device time.
-    """
-
-    rung: Rung
-    config: Config
-    rows: Pair
-    columns: Pair
-    packed: Packed
-    rule: str
-    evidence: Record | Curve | None
-    ms: float | None
-
-    @property
-    def transposed(self) -> Share:
-        """The same share of C^T = B^T A^T."""
-        return replace(self, rows=self.columns, columns=self.rows, packed=self.packed[::-1])
-
-
-class Way(Struct, frozen=True):
-    """One way to compute a product.
-
-    Attributes
-    ----------
-    name : str
-        What distinguishes it from ``as they lie``: what is packed, and where C is cut.
-    shares : tuple of Share
-        In the order in which they are launched.
-    ms : float or None
-        Of all of it, packing included.
-    cost : float
-        What ways are compared by: `ms`, but more where sums have too few chains.
-    """
-
-    name: str
-    shares: tuple[Share, ...]
-    ms: float | None
-    cost: float
-
-    @property
-    def packed(self) -> Packed:
-        """Whether its first share reads A and B packed."""
-        return self.shares[0].packed
-
-    @property
-    def transposed(self) -> Way:
-        """The same way to compute C^T = B^T A^T."""
-        return replace(self, shares=tuple(share.transposed for share in self.shares))
-
-
-class Pick(NamedTuple):
-    """The config that one product gets; see `Share` and `Way`."""
-
-    rung: Rung
-    known: Config | Prediction
-    rule: str
-    evidence: Record | Curve
-    ms: float | None
-    cost: float
-
-    @property
-    def config(self) -> Config:
-        """The config, which is made when it is asked for: most products only have their times compared."""
-        return self.known.config if isinstance(self.known, Prediction) else self.known
-
-    def share(self, rows: Pair, columns: Pair, packed: Packed = NOTHING) -> Share:
-        """Return this as a share of a product."""
-        return Share(self.rung, self.config, rows, columns, packed, self.rule, self.evidence, self.ms)
 
 
 class _Cut(NamedTuple):
