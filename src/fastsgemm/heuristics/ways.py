@@ -140,7 +140,7 @@ class Search:
 
         The second share is small and reads operands as they lie.
         """
-        firsts = []
+        firsts, most = [], whole.cost * _most(whole, None, 1.0 / CLOSE)
         for cut, first in cuts:
             if first is None:
                 continue
@@ -150,13 +150,15 @@ class Search:
                 _, of_rows, last = _without_last_wave(tile.BM, tile.BN, c.shape, self._multiprocessors)
                 axis, end = 1 - int(of_rows), int(last)
             # Tiles fit the second share worse: it takes at least as long per element as the first.
-            if first.cost * c.shape[axis] / end < whole.cost:
+            if first.cost * c.shape[axis] / end < most:
                 firsts.append((axis, first, _spans(axis, end, c.shape)))
+        if not firsts:
+            return None
         rest = [variants.share(a, b, c, *spans[1]) for *_, spans in firsts]
         seconds = self.picks([self.product(variants.dense_problem(*share)) for share in rest])
         costs = [first.cost + second.cost for (_, first, _), second in zip(firsts, seconds, strict=True) if second]
         least = min(costs, default=math.inf)
-        if least >= whole.cost * _most(whole, None, 1.0 / CLOSE):
+        if least >= most:
             return None
         at = costs.index(least)
         (axis, first, spans), second = firsts[at], seconds[at]
