@@ -321,7 +321,7 @@ def test_explain_shows_the_config_of_one_order(capsys):
     asked = ["explain", "--size", "300,300,30000", "--device", "sm_90"]
     assert main([*asked, "--batch-invariant"]) == 0
     shown = capsys.readouterr().out
-    assert "rung       batch_invariant" in shown and "SEGMENT=1024" in shown
+    assert "rung       pipelined" in shown and "SEGMENT=1024" in shown
     assert main([*asked, "--batch-invariant", "--rung", "warptiled"]) == 2
     assert main([*asked, "--batch-invariant", "--precision", "fp16x3"]) == 2
     assert "batch_invariant=True needs precision 'ieee'" in capsys.readouterr().err

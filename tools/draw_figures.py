@@ -314,7 +314,7 @@ def select_curves(files: Mapping[str, Data]) -> Any:
         return None
     lines = []
     for curve in database["curves"]:
-        if curve["rung"] != "pipelined":
+        if curve["rung"] != "pipelined" or curve["constants"]["SEGMENT"]:
             continue
         constants, points = curve["constants"], []
         for M, N, K, ms in curve["points"]["NN"]:

@@ -215,8 +215,7 @@ def _traced(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, str
 
 def _is_for_dispatcher(request: Request, stream: Any, out: Any) -> bool:
     """Return whether a call asks for nothing that PyTorch's dispatcher cannot pass on."""
-    ordinary = request.config is None and (request.rung is None or request.rung is rungs.BATCH_INVARIANT)
-    return ordinary and stream is None and out is None
+    return request.rung is None and request.config is None and stream is None and out is None
 
 
 def _through_dispatcher(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any) -> Any:

@@ -246,6 +246,13 @@ def in_order(config: Config, K: int) -> Config:
     return config.replace(SEGMENT=SEGMENT, SPLIT_K=2 if K <= SEGMENT else config.split_k)
 
 
+def resolved(rung: Rung | None) -> tuple[Rung | None, bool]:
+    """Return the rung that `batch_invariant` returned as those of the ladder, and whether sums have one order."""
+    if rung in (BATCH_INVARIANT, PIPELINED_IN_ORDER):
+        return (None if rung is BATCH_INVARIANT else RUNGS[8]), True
+    return rung, rung is SKINNY_IN_ORDER
+
+
 def precision_of(rung: Rung | None, precision: str) -> str:
     """Return the precision of a call. The rung that was asked for decides; the default does not contradict it.
 

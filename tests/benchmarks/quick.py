@@ -18,7 +18,7 @@ from typing import Any
 
 from fastsgemm import device
 from fastsgemm.config import Config
-from fastsgemm.heuristics import choose
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.problem import spell
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
@@ -39,7 +39,7 @@ def run() -> dict[str, Any]:
     with tuner.evaluating(device.open_gpu(0)) as evaluator, Checkpoint(None, {}) as checkpoint:
         sweep = Sweep(evaluator, checkpoint, Bar(False))
         for problem in dict.fromkeys((*standard_set.STANDARD, *skinny.NARROW)):
-            quick, shipped = (choose.choose(evaluator.device, None, problem, only) for only in ("user", "shipped"))
+            quick, shipped = (choose_config(evaluator.device, None, problem, only) for only in ("user", "shipped"))
             of_rung: dict[Rung, list[Config]] = {}
             for choice in (quick, shipped):
                 of_rung.setdefault(choice.rung, []).append(choice.config)

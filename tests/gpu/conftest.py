@@ -1,14 +1,11 @@
 """Fixtures of the GPU tests. Products of small whole numbers are exact, so most results are compared bit by bit."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from msgspec import structs
 
 from fastsgemm import device
-from fastsgemm.heuristics import choose as heuristics
-from fastsgemm.heuristics import cutting, packing
+from fastsgemm.call import product
 
 
 @pytest.fixture
@@ -30,21 +27,16 @@ def one_chain(config):
 @pytest.fixture
 def undivided(gpu, monkeypatch):
     """A sum is one chain, whatever the database says, so that the bits are those of rung 1."""
-    real = heuristics.choose
+    real = product.choose
 
-    def choose(device_info, rung, problem):
-        choice = real(device_info, rung, problem)
-        return replace(choice, config=one_chain(choice.config))
+    def choose(device_info, request, a, b, c, extents=()):
+        choice = real(device_info, request, a, b, c, extents)
+        largest = max(choice.shares, key=lambda share: share.rows[1] * share.columns[1])  # rung 10 may compute a share
+        rows, columns = (0, c.shape[0]), (0, c.shape[1])
+        whole = structs.replace(largest, rows=rows, columns=columns, config=one_chain(largest.config))
+        return structs.replace(choice, shares=(whole,))
 
-    real_select = packing.select
-
-    def select(*given, **named):
-        selected = real_select(*given, **named)
-        return structs.replace(selected, choice=replace(selected.choice, config=one_chain(selected.choice.config)))
-
-    monkeypatch.setattr(heuristics, "choose", choose)
-    monkeypatch.setattr(packing, "select", select)
-    monkeypatch.setattr(cutting, "find", lambda *given: None)  # rung 10 may compute a share
+    monkeypatch.setattr(product, "choose", choose)
     gpu.forget_problems()
     yield
     gpu.forget_problems()

@@ -4,7 +4,7 @@ import pytest
 
 from fastsgemm import known_devices, rungs
 from fastsgemm.errors import ConfigError, DeviceError
-from fastsgemm.heuristics.choose import choose
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import source
 from fastsgemm.ladder import contenders, measured
 from fastsgemm.ladder.constants import constants_of
@@ -71,10 +71,10 @@ def test_a_device_launches_what_is_tried_and_else_what_sgemm_chooses(h200):
     default = contenders._product(h200, LARGE, None, lambda *asked: launched.append(asked), {})
     for product in (usual, tried, default):
         product.work()
-    config = choose(h200, rung, LARGE).config
+    config = choose_config(h200, rung, LARGE).config
     assert launched == [(rung, None), (rung, config.replace(BM=64)), (None, None)]
     assert tried.constants == config.constants | {"BM": 64}
-    assert default.name == choose(h200, None, LARGE).rung.name
+    assert default.name == choose_config(h200, None, LARGE).rung.name
 
 
 def test_a_measured_ladder_tells_it_below_its_table():

@@ -11,7 +11,7 @@ import pytest
 from fastsgemm import rungs
 from fastsgemm.errors import ShapeError
 from fastsgemm.heuristics import database, database_entries
-from fastsgemm.heuristics.choose import choose
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.ladder import constants, counts, simulated
 from fastsgemm.ladder.simulated import climb
 from fastsgemm.problem import Problem
@@ -23,7 +23,8 @@ SMALL = Problem(128, 128, 32)  # whole tiles of every rung
 @pytest.fixture(scope="module")
 def configs():
     """The generic constants of every rung, by its name."""
-    return {record.rung: record.config for record in database.load(database_entries.GENERIC).records}
+    records = database.load(database_entries.GENERIC).records
+    return {record.rung: record.config for record in reversed(records)}  # of one order of summation last
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +127,16 @@ def test_resources_are_those_of_the_cubin_on_the_device(rows):
 
 def test_without_constants_they_are_those_of_a_large_problem(launchless, monkeypatch):
     asked = []
-    monkeypatch.setattr(constants, "choose", lambda *question: asked.append(question) or choose(*question))
+
+    def choose(*question):
+        asked.append(question)
+        return choose_config(*question)
+
+    monkeypatch.setattr(constants, "choose_config", choose)
     machine, rung = Machine("sm_86"), rungs.find("warptiled")
     climbed = climb(Problem(8, 8, 8), [rung], machine)
     assert asked == [(machine.device, rung, Problem(4096, 4096, 4096))]
-    assert climbed.rows[0].constants == choose(*asked[0]).config.constants
+    assert climbed.rows[0].constants == choose_config(*asked[0]).config.constants
     assert "with the constants for 4096 x 4096 x 4096" in climbed.text()
 
 

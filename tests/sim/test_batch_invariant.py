@@ -211,11 +211,13 @@ def test_the_sums_of_segments_are_added_from_the_first_to_the_last(count, M, N, 
 
 
 def test_every_simulated_device_has_a_legal_config():
-    from fastsgemm.heuristics import batch_invariant
+    from fastsgemm.heuristics.choice import choose
+    from fastsgemm.request import Request
 
     for name in known_devices.known():
         device = known_devices.find(name)
         for extents in ((1, 64, 5), (1, 4096, 5000), (700, 900, 1024), (4096, 4096, 4096)):
-            choice = batch_invariant.choose(device, problem.Problem(*extents))
-            assert choice.rung.violations(choice.config, device.shared_limit) == []
-            assert choice.config.segment == SEGMENT
+            operands = variants.dense_operands(problem.Problem(*extents))
+            (share,) = choose(device, Request(batch_invariant=True), *operands).shares
+            assert share.rung.violations(share.config, device.shared_limit) == []
+            assert share.config.segment == SEGMENT

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import structs
 
-from fastsgemm.call.dispatch import Choice
 from fastsgemm.call.fp16x3 import add_product
 from fastsgemm.call.plan import Draft
 from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, pairs_at
 from fastsgemm.geometry.fp16x3 import HALVES, SPARSE, split_arrays, stored_blocks
 from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.heuristics.choice import Choice
 from fastsgemm.jit import source as jit_source
 from fastsgemm.sim.gemm import run
 from fastsgemm.sim.global_memory import misalignment

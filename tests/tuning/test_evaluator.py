@@ -17,7 +17,8 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMemoryError, TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.heuristics import choose, database, probes
+from fastsgemm.heuristics import database, probes
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import cache, kernel, source
 from fastsgemm.measure import cublas
 from fastsgemm.problem import LAYOUTS, Problem, spell
@@ -527,5 +528,5 @@ def test_one_problem_is_tuned_on_the_device(data_folder):
     outcome = tuner.tune(["512,512,512"], rung="warptiled", quick=True, budget=60, progress=False)
     assert outcome.complete and outcome.tuned[0].ms > 0
     gpu = device.open_gpu(0)
-    assert choose.choose(gpu, WARP, Problem(512, 512, 512)).config == outcome.tuned[0].config
+    assert choose_config(gpu, WARP, Problem(512, 512, 512)).config == outcome.tuned[0].config
     assert gpu.prepared == {}

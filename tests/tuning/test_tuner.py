@@ -15,7 +15,8 @@ from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import choose, cost_model, database, database_reading
+from fastsgemm.heuristics import cost_model, database, database_reading
+from fastsgemm.heuristics.choice import EXACT, PREDICTED, choose_config
 from fastsgemm.heuristics.partial_accumulators import chains_needed, shortened
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.progress import Bar
@@ -169,9 +170,9 @@ def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
     found = outcome.tuned[0]
     everything = REFINED.candidates(evaluator.device.shared_limit)
     assert found.ms <= min(evaluator.formula(config, Problem(1024, 1024, 1024)) for config in everything)
-    chosen = choose.choose(evaluator.device, WARP, Problem(1024, 1024, 1024))
-    assert (chosen.config, chosen.rule) == (found.config, choose.EXACT)
-    assert chosen.source == "driver 580.0, NVRTC 13.0, 2026-01-01"
+    chosen = choose_config(evaluator.device, WARP, Problem(1024, 1024, 1024))
+    assert (chosen.config, chosen.rule) == (found.config, EXACT)
+    assert chosen.evidence.source == "driver 580.0, NVRTC 13.0, 2026-01-01"
     assert outcome.path == database.user_folder() / "tuning_db" / "sm_90.json"
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     assert not checkpoint(data_folder).exists()
@@ -191,8 +192,8 @@ def test_a_batch_is_tuned_stored_and_used(evaluator, go, problem, quick):
     (chosen,) = dispatch.choose_shares(evaluator.device, None, None, *operands, extents=extents)
     assert (chosen.rung.name, chosen.config) == (found.rung, found.config)
     for other in (replace(problem, batch=problem.batch + 1), replace(problem, batch=1)):
-        choice = choose.choose(evaluator.device, None, other)
-        assert choice.rule != choose.EXACT and choice.evidence.device != evaluator.device.name
+        choice = choose_config(evaluator.device, None, other)
+        assert choice.rule != EXACT and choice.evidence.device != evaluator.device.name
 
 
 def test_single_products_do_not_decide_what_is_tried_on_a_huge_batch(evaluator, data_folder):
@@ -255,8 +256,8 @@ def test_a_deep_problem_is_tuned_in_parts_stored_and_used(evaluator, go):
     )
     assert f"SPLIT_K={found.SPLIT_K}" in outcome.path.read_text().replace('"SPLIT_K": ', "SPLIT_K=")
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
-    chosen = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
-    assert (chosen.config, chosen.rule) == (found, choose.EXACT)
+    chosen = choose_config(evaluator.device, rungs.find("pipelined"), problem)
+    assert (chosen.config, chosen.rule) == (found, EXACT)
 
 
 def test_refinements_of_the_best_are_tried(evaluator, go):
@@ -276,7 +277,7 @@ def test_the_winner_is_compared_with_what_is_shipped_and_with_cublas(evaluator, 
     evaluator.baseline_ms = 0.25
     outcome = go(rung="autotuned")
     found = outcome.tuned[0]
-    shipped = choose.choose(evaluator.device, rungs.find("autotuned"), Problem(1024, 1024, 1024), only="shipped").config
+    shipped = choose_config(evaluator.device, rungs.find("autotuned"), Problem(1024, 1024, 1024), only="shipped").config
     assert found.shipped_config == shipped
     assert found.shipped_ms == evaluator.formula(shipped, Problem(1024, 1024, 1024))
     assert found.cublas_ms == 0.25
@@ -293,8 +294,8 @@ def test_a_quick_run_keeps_what_a_full_run_found(evaluator, go, rung):
     """Its own candidates are few, so it times the config that the user has on record, too."""
     (full,), (quick,) = go(rung=rung).tuned, go(rung=rung, quick=True).tuned
     assert full.ms < full.shipped_ms and quick.ms <= full.ms
-    chosen = choose.choose(evaluator.device, rungs.find(rung), Problem(1024, 1024, 1024))
-    assert (chosen.config, chosen.rule) == (quick.config, choose.EXACT)
+    chosen = choose_config(evaluator.device, rungs.find(rung), Problem(1024, 1024, 1024))
+    assert (chosen.config, chosen.rule) == (quick.config, EXACT)
 
 
 def test_a_quick_run_keeps_one_chain_that_a_full_run_found_as_accurate_as_cublas(evaluator, go):
@@ -392,7 +393,7 @@ def test_the_standard_set_gives_a_record_a_problem_and_the_curves(evaluator, go,
     text = outcome.path.read_text()
     assert database_reading.faults(text, "sm_90") == []
     assert len(text) < 100_000
-    assert choose.choose(evaluator.device, rungs.find("autotuned"), Problem(1111, 222, 333)).rule == choose.PREDICTED
+    assert choose_config(evaluator.device, rungs.find("autotuned"), Problem(1111, 222, 333)).rule == PREDICTED
 
 
 @pytest.mark.parametrize("name", ["autotuned", *(pytest.param(n, marks=SLOW) for n in ("warptiled", "pipelined"))])
@@ -406,7 +407,7 @@ def test_the_choice_for_untuned_problems_is_good(evaluator, go, name):
     regrets = []
     for n in range(100):
         problem = Problem(50 + 37 * n, 60 + 41 * (n * 7 % 100), 70 + 29 * (n * 13 % 100))
-        chosen = choose.choose(evaluator.device, rungs.find(name), problem)
+        chosen = choose_config(evaluator.device, rungs.find(name), problem)
         options = [config for curve in outcome.curves for config in divided(curve.config, problem)]
         used = [shortened(config, problem, limit, fitted) for config in options]
         accurate = [one for one in used if not scalar_cost_model.has_too_few_chains(one, problem, fitted)]
@@ -512,8 +513,8 @@ def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go, quick)
     assert outcome.complete and 0 < len(outcome.curves) <= 24
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     rung = rungs.find("skinny")
-    assert choose.choose(evaluator.device, rung, Problem(1111, 7, 333)).rule == choose.PREDICTED
-    assert choose.choose(evaluator.device, rung, skinny.NARROW[0]).rule == choose.EXACT
+    assert choose_config(evaluator.device, rung, Problem(1111, 7, 333)).rule == PREDICTED
+    assert choose_config(evaluator.device, rung, skinny.NARROW[0]).rule == EXACT
     for problem in skinny.NARROW:
         tried = {replace(config, SPLIT_K=1) for timed, config in evaluator.timed if timed == problem}
         drawn = worthy(SKINNY, problem)
@@ -625,8 +626,8 @@ def test_a_run_that_ends_while_it_times_partial_accumulators_stores_nothing_slow
 
 def record_of(evaluator, problem):
     """Return the config on record for a problem on rung 9 of this device."""
-    chosen = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
-    assert chosen.rule == choose.EXACT and chosen.device == evaluator.device.name
+    chosen = choose_config(evaluator.device, rungs.find("pipelined"), problem)
+    assert chosen.rule == EXACT and chosen.evidence.device == evaluator.device.name
     return chosen.config
 
 
@@ -653,12 +654,12 @@ def test_the_default_of_a_tuned_device_is_the_quicker_rung(evaluator, go):
     go(None, quick=True)
     for problem in (Problem(4, 4096, 4096), Problem(1000, 20, 3000, "NT"), Problem(3000, 3000, 100)):
         both = [
-            choose.choose(evaluator.device, rung, problem)
+            choose_config(evaluator.device, rung, problem)
             for rung in rungs.DEFAULTS
             if rung.suits(problem.M, problem.N)
         ]
-        chosen = choose.choose(evaluator.device, None, problem)
-        assert chosen.rule == choose.PREDICTED or problem in skinny.NARROW + standard_set.STANDARD
+        chosen = choose_config(evaluator.device, None, problem)
+        assert chosen.rule == PREDICTED or problem in skinny.NARROW + standard_set.STANDARD
         assert chosen.ms == min(choice.ms for choice in both if choice.rule == chosen.rule)
 
 
@@ -767,7 +768,7 @@ def test_a_run_without_time_for_the_config_on_record_leaves_the_record(evaluator
     for tenths in range(2, 40, 12):
         with suppress(TuningError):  # no problem could be tuned
             go(rung="pipelined", budget=tenths / 10)
-        chosen = choose.choose(evaluator.device, rungs.find("pipelined"), Problem(1024, 1024, 1024))
+        chosen = choose_config(evaluator.device, rungs.find("pipelined"), Problem(1024, 1024, 1024))
         assert formula(chosen.config, Problem(1024, 1024, 1024)) <= full.ms
 
 

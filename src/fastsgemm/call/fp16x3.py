@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastsgemm.call.dispatch import Choice
 from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
 from fastsgemm.call.splitting import Pairs, Unsplit, add_split, maxima_bytes, pairs_at
 from fastsgemm.config import Fp16x3Config
@@ -20,6 +19,7 @@ from fastsgemm.geometry.batch import Batch, BatchAndSource
 from fastsgemm.geometry.fp16x3 import TileConfig, Tiling
 from fastsgemm.geometry.layout import Pair, line_vector
 from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.heuristics.choice import Choice
 from fastsgemm.jit.source import helper_spec, spec
 
 _PURPOSE = "the split operands of fp16x3"

@@ -20,7 +20,7 @@ from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError, RecordError
 from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database import kept
+from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.database_entries import GENERIC, Tools
 from fastsgemm.progress import warn
 
@@ -107,7 +107,7 @@ class Rates(Struct, frozen=True):
     least_gflop: dict[str, float] | None = None
 
 
-@kept
+@cached
 def load(arch: str, device: str | None = None) -> Rates:
     """Return what is known for a device: measured by its user, else shipped for its architecture, else for all.
 

@@ -9,7 +9,7 @@ from fastsgemm.config import Config
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.heuristics import fp16x3
-from fastsgemm.heuristics.choose import choose
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import source
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
@@ -59,7 +59,7 @@ def constants_of(device: DeviceTraits, rung: Rung | None, problem: Problem, trie
         config: Config = tile
         file = geometry.file_of(tile)
     else:
-        choice = choose(device, rung, problem)
+        choice = choose_config(device, rung, problem)
         rung, config = choice.rung, choice.config
         file = rung.file
     if not tried:

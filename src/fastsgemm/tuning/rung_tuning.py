@@ -10,7 +10,8 @@ from typing import TypeVar
 from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import choose, database, partial_accumulators
+from fastsgemm.heuristics import database, partial_accumulators
+from fastsgemm.heuristics.choice import EXACT, choose_config
 from fastsgemm.heuristics.database_entries import Curve, Point
 from fastsgemm.heuristics.probes import Probes, probes_of
 from fastsgemm.problem import Problem, octaves, spell
@@ -190,8 +191,8 @@ class RungTuning:
 
     def _decides(self, result: Result) -> bool:
         """Whether the winner is known to be as fast as the config on record for this device: both were timed."""
-        in_use = choose.choose(self._plan.device, self._rung, result.problem)
-        on_record = in_use.rule == choose.EXACT and in_use.device == self._plan.device.name
+        in_use = choose_config(self._plan.device, self._rung, result.problem)
+        on_record = in_use.rule == EXACT and in_use.evidence.device == self._plan.device.name
         return not on_record or in_use.config in {**result.times, **result.failures}
 
     def _winner(self, result: Result, effort: Effort) -> tuple[Config, float]:
@@ -248,11 +249,11 @@ class RungTuning:
         return config in self._known(problem) or self._shortened(config, problem) == config
 
     def _shipped(self, problem: Problem) -> Config:
-        return choose.choose(self._plan.device, self._rung, problem, only="shipped").config
+        return choose_config(self._plan.device, self._rung, problem, only="shipped").config
 
     def _known(self, problem: Problem) -> list[Config]:
         """Return the shipped config and the one in use, which an earlier run on this device may have found."""
-        in_use = choose.choose(self._plan.device, self._rung, problem).config
+        in_use = choose_config(self._plan.device, self._rung, problem).config
         return list(dict.fromkeys((self._shipped(problem), in_use)))
 
     def _shortened(self, config: Config, problem: Problem) -> Config:
@@ -281,7 +282,8 @@ class RungTuning:
             curves = calibrated(curves, others, measure, self._limit, self._fitted)
             self._outcome.complete &= not self._sweep.late
         late = self._sweep.late
-        own = [c for c in database.of_rung(self._arch, self._rung.name).curves if c.device == self._plan.device.name]
+        stored = database.of_rung(self._arch, self._rung.name).curves
+        own = [c for c in stored if c.device == self._plan.device.name and not c.config.segment]
         more = sum(len(c.points) for c in curves) - sum(len(c.points) for c in own)
         # Where the time is up, the last curves may lack their calibration, so as many points are not enough.
         if more > 0 or (not late and (more == 0 or not self._plan.quick)):

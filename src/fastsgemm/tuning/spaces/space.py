@@ -113,7 +113,7 @@ class Space:
         ]
 
 
-@database.kept
+@database.cached
 def _configs_of_any_device(space: Space) -> tuple[Config, ...]:
     """Return the picked configs of a space, and those of its grid that are legal and can be fast.
 

@@ -7,9 +7,12 @@ from fastsgemm import rungs
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import MAX_BLOCKS
-from fastsgemm.heuristics import choose, database, database_writing
+from fastsgemm.heuristics import database, database_writing
+from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED, choose_config
 from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
+from fastsgemm.heuristics.knowledge import Knowledge, knowledge, knows
 from fastsgemm.heuristics.probes import probes_of
+from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.spaces import PIPELINED, REFINED, SKINNY
 
@@ -58,22 +61,26 @@ def own(*records, curves=()):
 
 
 def pick(problem=PROBLEM, device_info=DEVICE, only=None):
-    return choose.choose(device_info, RUNG, problem, only)
+    return choose_config(device_info, RUNG, problem, only)
+
+
+def options(problem=PROBLEM):
+    """The configs with a predicted time, the quickest first."""
+    return [one.config for one in Search(knowledge(DEVICE), RUNG, False).ranking(problem)]
 
 
 def test_a_tuned_problem_gets_its_record(shipped):
     shipped(record(BIG), record(SMALL, Problem(64, 64, 64)), curves=[curve(THIRD)])
-    assert (pick().config, pick().rule, pick().ms) == (BIG, choose.EXACT, 0.5)
+    assert (pick().config, pick().rule, pick().ms) == (BIG, EXACT, 0.5)
     assert pick(Problem(64, 64, 64)).config == SMALL
-    assert [option.config for option in pick().options] == [THIRD]
+    assert options() == [THIRD]
 
 
 def test_an_untuned_problem_gets_the_least_prediction(shipped):
     shipped(record(BIG), curves=[curve(THIRD, 2.0), curve(SMALL, 1.0)])
     found = pick(Problem(1000, 1000, 1000))
-    assert (found.config, found.rule) == (SMALL, choose.PREDICTED)
-    assert [option.config for option in found.options] == [SMALL, THIRD]
-    assert found.ms == found.options[0].ms < found.options[1].ms
+    assert (found.config, found.rule) == (SMALL, PREDICTED)
+    assert options(Problem(1000, 1000, 1000)) == [SMALL, THIRD]
 
 
 def test_of_configs_that_are_about_as_fast_the_first_one_is_used(shipped):
@@ -81,7 +88,7 @@ def test_of_configs_that_are_about_as_fast_the_first_one_is_used(shipped):
     problem, other = Problem(1000, 1000, 1000), dataclasses.replace(BIG, GROUP_M=4)
     for slow, wins in ((1.005, True), (1.2, False)):
         shipped(curves=[curve(other, slow), curve(BIG, 1.0)])
-        assert [option.config for option in pick(problem).options] == [BIG, other]
+        assert options(problem) == [BIG, other]
         assert pick(problem).config == (other if wins else BIG)
         shipped(curves=[curve(BIG, 1.0), curve(other, slow)])
         assert pick(problem).config == BIG
@@ -96,35 +103,33 @@ def test_another_batch_is_another_problem(shipped):
     eight = dataclasses.replace(PROBLEM, batch=8)
     shipped(record(BIG), record(SMALL, eight), curves=[curve(THIRD)])
     assert [(pick(one).config, pick(one).rule) for one in (PROBLEM, eight)] == [
-        (BIG, choose.EXACT), (SMALL, choose.EXACT)
+        (BIG, EXACT), (SMALL, EXACT)
     ]  # fmt: skip
     for count in (2, 7, 9):
         other = pick(dataclasses.replace(PROBLEM, batch=count))
-        assert (other.config, other.rule) == (THIRD, choose.PREDICTED)
+        assert (other.config, other.rule) == (THIRD, PREDICTED)
 
 
 def test_a_batch_is_near_batches_of_its_size_and_single_products(shipped):
     """Not batches of another size, however near."""
     eight, seven = (dataclasses.replace(PROBLEM, batch=count) for count in (8, 7))
     shipped(published(SMALL, eight))
-    assert (pick(eight).config, pick(eight).rule) == (SMALL, choose.EXACT)
+    assert (pick(eight).config, pick(eight).rule) == (SMALL, EXACT)
     near = pick(dataclasses.replace(eight, K=1000))
-    assert (near.config, near.rule) == (SMALL, choose.NEAREST)
+    assert (near.config, near.rule) == (SMALL, NEAREST)
     for other in (seven, PROBLEM):
-        assert (pick(other).config, pick(other).arch) == (FOURTH, "generic")
+        assert (pick(other).config, pick(other).evidence.arch) == (FOURTH, "generic")
     shipped(published(SMALL, eight), published(BIG, Problem(64, 64, 64)))
     assert pick(seven).config == pick(PROBLEM).config == BIG
     assert pick(dataclasses.replace(eight, K=1000)).config == SMALL  # 12 octaves less than one of 64 x 64 x 64
     assert pick(dataclasses.replace(eight, M=64, N=64, K=64)).config == BIG
-    assert BIG in [option.config for option in pick(dataclasses.replace(eight, K=1000)).options]
 
 
 def test_without_times_the_nearest_record_serves(shipped):
     shipped(published(BIG, Problem(4096, 4096, 4096)), published(SMALL, Problem(128, 128, 128)))
     assert pick(Problem(2000, 2000, 5000)).config == BIG
     assert pick(Problem(100, 200, 300)).config == SMALL
-    assert pick().rule == choose.NEAREST and pick().ms is None
-    assert [option.config for option in pick(Problem(100, 200, 300)).options] == [BIG]
+    assert pick().rule == NEAREST and pick().ms is None
 
 
 def test_near_is_counted_in_octaves_and_layouts_come_first(shipped):
@@ -153,7 +158,7 @@ def test_this_device_comes_before_its_architecture_before_generic(shipped):
     shipped(record(BIG, device="Fake 8000"))
     assert pick().config == BIG
     shipped()
-    assert (pick().config, pick().arch) == (FOURTH, "generic")
+    assert (pick().config, pick().evidence.arch) == (FOURTH, "generic")
 
 
 def test_what_is_shipped_for_this_device_comes_before_the_users_own_of_another(shipped):
@@ -165,7 +170,7 @@ def test_what_is_shipped_for_this_device_comes_before_the_users_own_of_another(s
 def test_another_device_of_the_architecture_uses_its_curves_with_its_own_multiprocessors(shipped):
     shipped(curves=[curve(BIG), curve(SMALL)])
     here, there = pick(), pick(device_info=OTHER)
-    assert there.rule == choose.PREDICTED and there.device == "Fake 9000"
+    assert there.rule == PREDICTED and there.evidence.device == "Fake 9000"
     assert there.ms > here.ms
 
 
@@ -210,7 +215,7 @@ def test_a_curve_without_its_points_is_one_warning_and_a_miss(shipped):
 def test_a_grid_that_is_too_large_is_no_option(shipped):
     shipped(curves=[curve(SMALL, 0.1), curve(BIG, 9.0)])
     extent = 32 * int(MAX_BLOCKS**0.5 + 2)
-    assert [option.config for option in pick(Problem(extent, extent, 64)).options] == [BIG]
+    assert options(Problem(extent, extent, 64)) == [BIG]
 
 
 def test_a_damaged_database_still_gives_generic_constants(shipped, tuning_folder):
@@ -225,8 +230,7 @@ def test_the_second_question_reads_and_computes_nothing(shipped, monkeypatch):
     first = pick()
     with monkeypatch.context() as patch:
         patch.setattr(database, "load", None)
-        patch.setattr(choose, "CostModel", None)
-        patch.setattr(choose._Knowledge, "model", None)
+        patch.setattr(Knowledge, "model", None)
         assert pick() is first
 
 
@@ -241,10 +245,10 @@ def test_a_new_problem_is_answered_without_reading(shipped, monkeypatch):
 
 def test_a_device_is_known_by_its_architecture(shipped):
     shipped(record(BIG))
-    assert not choose.knows(DEVICE)  # rung 8 is none of the rungs that `sgemm` uses by default
+    assert not knows(DEVICE)  # rung 8 is none of the rungs that `sgemm` uses by default
     shipped(structs.replace(record(DEFAULT), rung="pipelined"))
-    assert choose.knows(DEVICE) and choose.knows(OTHER)
-    assert not choose.knows(structs.replace(DEVICE, arch="sm_42"))
+    assert knows(DEVICE) and knows(OTHER)
+    assert not knows(structs.replace(DEVICE, arch="sm_42"))
 
 
 # Without a rung: rung 9 or, where C is narrow, rung 10
@@ -279,51 +283,52 @@ def defaults(tuning_folder):
 
 
 def picked(problem=NARROW):
-    found = choose.choose(DEVICE, None, problem)
-    assert found == choose.choose(DEVICE, found.rung, problem)
+    found = choose_config(DEVICE, None, problem)
+    named = choose_config(DEVICE, found.rung, problem)
+    assert (found.rung, found.config, found.rule, found.ms) == (named.rung, named.config, named.rule, named.ms)
     return found.rung.name, found.rule
 
 
 def test_without_times_a_narrow_result_gets_the_narrow_rung(defaults):
     defaults()
-    assert picked() == ("skinny", choose.NEAREST)
-    assert picked(Problem(4096, 32, 64, "TT")) == ("skinny", choose.NEAREST)
-    assert picked(Problem(33, 4096, 64)) == picked(SQUARE) == ("pipelined", choose.NEAREST)
+    assert picked() == ("skinny", NEAREST)
+    assert picked(Problem(4096, 32, 64, "TT")) == ("skinny", NEAREST)
+    assert picked(Problem(33, 4096, 64)) == picked(SQUARE) == ("pipelined", NEAREST)
 
 
 @pytest.mark.parametrize(("slow", "fast"), [("pipelined", "skinny"), ("skinny", "pipelined")])
 def test_the_less_time_wins_measured_or_predicted(defaults, slow, fast):
     defaults(of(slow, ms=0.5), of(fast, ms=0.4))
-    assert picked() == (fast, choose.EXACT)
+    assert picked() == (fast, EXACT)
     defaults(curves=[curve_of(slow, 0.5), curve_of(fast, 0.4)])
-    assert picked() == (fast, choose.PREDICTED)
+    assert picked() == (fast, PREDICTED)
 
 
 @pytest.mark.parametrize(("known", "other"), [("pipelined", "skinny"), ("skinny", "pipelined")])
 def test_what_is_measured_beats_what_is_predicted_beats_what_is_near(defaults, known, other):
     defaults(of(known, ms=9.0), curves=[curve_of(other, 0.1)])
-    assert picked() == (known, choose.EXACT)
+    assert picked() == (known, EXACT)
     defaults(of(other, SQUARE, origin="published"), curves=[curve_of(known, 9.0)])
-    assert picked() == (known, choose.PREDICTED)
+    assert picked() == (known, PREDICTED)
     defaults(of(known, ms=9.0), of(other, origin="published"))
-    assert picked() == (known, choose.EXACT)  # one with a time beats one without
+    assert picked() == (known, EXACT)  # one with a time beats one without
 
 
 def test_the_narrow_rung_is_for_narrow_results_however_fast(defaults):
     curves = [curve_of("pipelined", 9.0), curve_of("skinny", 0.1)]
     defaults(of("skinny", SQUARE, ms=0.1), curves=curves)
-    assert picked(SQUARE) == ("pipelined", choose.PREDICTED)
+    assert picked(SQUARE) == ("pipelined", PREDICTED)
     assert picked(Problem(32, 33, 50))[0] == picked(Problem(33, 32, 50))[0] == "skinny"
     assert picked(Problem(33, 33, 50))[0] == "pipelined"
 
 
 def test_a_record_picked_by_hand_is_near_and_never_exact(defaults):
     defaults(of("skinny", origin="hand-picked"), curves=[curve_of("pipelined", 9.0)])
-    assert picked() == ("pipelined", choose.PREDICTED)
-    assert choose.choose(DEVICE, rungs.find("skinny"), NARROW).rule == choose.NEAREST
+    assert picked() == ("pipelined", PREDICTED)
+    assert choose_config(DEVICE, rungs.find("skinny"), NARROW).rule == NEAREST
 
 
 def test_a_record_of_no_problem_is_further_than_any_of_a_problem(defaults):
     far = structs.replace(of("skinny", Problem(1, 1, 1, "TT"), origin="published"), config=FEW_ROWS)
     defaults(of("skinny", None, origin="published"), far)
-    assert choose.choose(DEVICE, rungs.find("skinny"), NARROW).config == FEW_ROWS
+    assert choose_config(DEVICE, rungs.find("skinny"), NARROW).config == FEW_ROWS
