@@ -262,6 +262,8 @@ class PythonDevice:
         self.room = 1 << 30  # bytes of one
         self.compiled = []
         self.kept = []
+        self.workspaces, self.has_graphs, self.graphs = {}, True, 0
+        self.graph_launches = []  # handles
 
     def forget_problems(self):
         self.prepared.clear()
@@ -307,18 +309,57 @@ class PythonDevice:
         found.open = False
         return (0,)
 
+    def is_capturing(self, handle):
+        return handle in self.capturing
+
+    def stream_number(self, handle):
+        return handle
+
+    def synchronize(self):
+        return not self.capturing
+
+    def instantiate(self, nodes):
+        """Make a graph, whose kernels get their arguments now."""
+        self.graphs += 1
+        configs = [self.launch_config(*node[1:5]) for node in nodes]
+        graph = SimpleNamespace(launches=[], nodes=[])
+        graph.executable = graph
+        for number, ((kernel, *_, pointers), config) in enumerate(zip(nodes, configs, strict=True)):
+            graph.launches.append((config, kernel, kernel.arguments(pointers)))
+            graph.nodes.append((number, pointers))
+        return graph
+
+    def set_node(self, graph, number, pointers):
+        config, kernel, _ = graph.launches[number]
+        graph.launches[number] = config, kernel, kernel.arguments(pointers)
+        return (0,)
+
+    def launch_graph(self, graph, handle):
+        self.graph_launches.append(handle)
+        for config, kernel, arguments in graph.launches:
+            self._run(config, kernel, handle, arguments)
+        return (0,)
+
+    @property
+    def leaks(self):
+        """Every workspace that was not freed, but for those that streams keep."""
+        kept = [each._address for each in self.workspaces.values()]
+        return [each for each in self.made if each.open and each.address not in kept]
+
     def launch_config(self, grid, threads, shared_bytes, early):
         return SimpleNamespace(grid=grid, threads=threads, shared_bytes=shared_bytes, early=early, hStream=None)
 
     def launch(self, config, kernel, pointers, extra):
-        arguments = kernel.arguments(pointers)
-        self.launched.append((config.hStream, arguments))
+        self._run(config, kernel, config.hStream, kernel.arguments(pointers))
+        return (0,)
+
+    def _run(self, config, kernel, handle, arguments):
+        self.launched.append((handle, arguments))
         self.early.append(config.early)
         if kernel.types[-1] in "bs":
             kernel.run(config.grid, *arguments)
         else:
             kernel.run(*arguments)
-        return (0,)
 
 
 class OnDevice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from fastsgemm.errors import DeviceMismatchError
 
 if TYPE_CHECKING:
     from cuda.core import Stream
+
+_PROGRAMMATIC_PORT = 1  # CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
 
 
 class Kernel:
@@ -70,6 +73,56 @@ class Kernel:
         return int(answer[1])
 
 
+# A kernel of a graph, and what it is launched with: grid, threads of a block, bytes of dynamic shared memory, whether it
+# may begin before the kernel before it has ended, and the address of an array of pointers to its arguments.
+Node = tuple[Kernel, tuple[int, ...], int, int, bool, int]
+
+
+class Graph:
+    """An instantiated graph of kernels that follow each other, until nothing refers to it.
+
+    The driver copies the arguments of the kernels when the graph is made and when `Gpu.set_node` is called.
+
+    Attributes
+    ----------
+    executable : cuda.bindings.driver.CUgraphExec
+        What is launched. What was launched before it is destroyed runs to its end.
+    nodes : list of tuple
+        What `Gpu.set_node` needs for each kernel.
+    """
+
+    def __init__(self, gpu: Gpu, nodes: Sequence[Node]) -> None:
+        from cuda.bindings import driver
+
+        answer = driver.cuGraphCreate(0)
+        succeed("making a graph", answer)
+        graph = answer[1]
+        weakref.finalize(self, driver.cuGraphDestroy, graph).atexit = False
+        self.nodes: list[tuple[Any, Any]] = []
+        for kernel, grid, threads, shared_bytes, early, pointers in nodes:
+            params = driver.CUDA_KERNEL_NODE_PARAMS()
+            params.func, params.kernelParams, params.sharedMemBytes = kernel.function, pointers, shared_bytes
+            params.gridDimX, params.gridDimY, params.gridDimZ = (*grid, 1, 1)[:3]
+            params.blockDimX, params.blockDimY, params.blockDimZ = threads, 1, 1
+            answer = driver.cuGraphAddKernelNode(graph, None, 0, params)
+            succeed(f"adding {kernel.name} to a graph", answer)
+            if self.nodes:
+                edge = driver.CUgraphEdgeData()
+                if early:
+                    edge.from_port = _PROGRAMMATIC_PORT
+                    edge.type = int(driver.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+                connect = getattr(driver, "cuGraphAddDependencies_v2", driver.cuGraphAddDependencies)  # CUDA 12, 13
+                connected = connect(graph, [self.nodes[-1][0]], [answer[1]], [edge], 1)
+                succeed(f"putting {kernel.name} behind a kernel of a graph", connected)
+            self.nodes.append((answer[1], params))
+        answer = driver.cuGraphInstantiate(graph, 0)
+        succeed("instantiating a graph", answer)
+        self.executable = answer[1]
+        weakref.finalize(self, driver.cuGraphExecDestroy, self.executable).atexit = False
+        gpu.graphs += 1
+        weakref.finalize(self, gpu.forget_graph).atexit = False
+
+
 class Gpu:
     """One device, opened: its limits, its context, and what has been prepared and loaded for it.
 
@@ -98,6 +151,14 @@ class Gpu:
     launch, allocate, free : callable
         The driver's ``cuLaunchKernelEx``, ``cuMemAllocAsync`` and ``cuMemFreeAsync``, held here because an import in
         each call costs time.
+    launch_graph, set_node : callable
+        Likewise ``cuGraphLaunch`` and ``cuGraphExecKernelNodeSetParams``.
+    workspaces : dict
+        What streams keep, by `stream_number`; see `fastsgemm.call.workspace`.
+    graphs : int
+        How many `Graph` there are.
+    has_graphs : bool
+        Whether a graph can do all that single launches can.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -118,6 +179,10 @@ class Gpu:
         self.recognised: dict[Any, list[Any]] = {}
         self.kernels: dict[Any, Kernel] = {}
         self.streams = {0, LEGACY_STREAM, PER_THREAD_STREAM}
+        self.workspaces: dict[int, Any] = {}
+        self.graphs = 0
+        # Since CUDA 12.3 an edge of a graph can say that a kernel begins before the one before it has ended.
+        self.has_graphs = int(driver.cuDriverGetVersion()[1]) >= 12030
         self._core_streams: dict[int, Stream] = {}
         self._kept: deque[tuple[Any, Any]] = deque()
         self._spare_events: list[Any] = []
@@ -125,6 +190,10 @@ class Gpu:
         self.launch = driver.cuLaunchKernelEx
         self.allocate = driver.cuMemAllocAsync
         self.free = driver.cuMemFreeAsync
+        self.launch_graph = driver.cuGraphLaunch
+        self.set_node = driver.cuGraphExecKernelNodeSetParams
+        self._capture_status = driver.cuStreamIsCapturing
+        self._stream_id = driver.cuStreamGetId
         self._get_current = driver.cuCtxGetCurrent
         self._push = driver.cuCtxPushCurrent
         self._pop = driver.cuCtxPopCurrent
@@ -197,6 +266,31 @@ class Gpu:
             if ordinal != self.ordinal:
                 raise DeviceMismatchError(f"the stream is on cuda:{ordinal}, the operands on cuda:{self.ordinal}")
         self.streams.add(handle)
+
+    def is_capturing(self, handle: int) -> bool:
+        """Return whether work on the stream with this raw handle is being recorded into a CUDA graph."""
+        result, status = self._capture_status(handle)
+        return int(result) != 0 or int(status) != 0
+
+    def stream_number(self, handle: int) -> int:
+        """Return a number that no other stream of the process has or will have, unlike a raw handle."""
+        return LEGACY_STREAM if handle <= LEGACY_STREAM else int(self._stream_id(handle)[1])
+
+    def synchronize(self) -> bool:
+        """Wait for all work on the device; return false where that is not possible, because of a capture."""
+        from cuda.bindings import driver
+
+        with relaxed_capture():
+            return int(driver.cuCtxSynchronize()[0]) == 0
+
+    def instantiate(self, nodes: Sequence[Node]) -> Graph:
+        """Return a graph of kernels that follow each other; see `Graph`."""
+        with relaxed_capture():
+            return Graph(self, nodes)
+
+    def forget_graph(self) -> None:
+        """Count one graph less."""
+        self.graphs -= 1
 
     def stream(self, handle: int) -> Stream:
         """Return cuda.core's object for a raw stream handle of this device; see `adopt`."""

@@ -53,7 +53,7 @@ def test_the_product_is_that_of_the_operands(device, on_device, random, cut, lay
         np.testing.assert_allclose(C, wanted, rtol=1e-5, atol=1e-4)
         # Only the second share and what adds up parts of K may begin before the launch before has ended.
         assert device.early == [False] * sum(which) + [False, True][: parts[0]] + [True] * parts[1]
-    assert not any(each.open for each in device.made)
+    assert not device.leaks
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -116,7 +116,7 @@ def test_every_layout_gives_the_product_and_writes_nothing_else(gpu, on_device, 
         close(C, a, b, 1.5, -0.5, c)
         buffer = C if C.base is None else C.base
         assert (buffer == 99).sum() == buffer.size - C.size
-    assert not any(each.open for each in gpu.made)
+    assert not gpu.leaks
 
 
 def test_a_split_operand_without_a_unit_stride_is_packed_for_an_ieee_kernel(gpu, on_device, random):
@@ -157,7 +157,7 @@ def test_split_operands_take_the_place_of_arrays(gpu, on_device, random, arch, s
         close(C, a, b)
     del A, B
     gc.collect()
-    assert not any(each.open for each in gpu.made)
+    assert not gpu.leaks
 
 
 def test_an_array_that_got_another_shape_since_it_was_split_is_refused(gpu, on_device, random):

@@ -41,7 +41,7 @@ def test_the_product_is_that_of_the_operands(device, on_device, random, choose, 
     sgemm(*(on_device(stored(x, letter)) for x, letter in zip((A, B), layout, strict=True)), 1.5, -0.5, on_device(C))
     np.testing.assert_allclose(C, wanted, rtol=1e-5, atol=1e-5)
     assert len(device.launched) == sum(which) + parts  # with two parts, another kernel adds them up
-    assert not any(each.open for each in device.made)
+    assert not device.leaks
 
 
 def test_an_operand_that_is_not_read_is_not_packed(device, on_device, random, choose):

@@ -132,4 +132,4 @@ def test_launches_are_made_where_their_scalar_is_not_zero_and_get_what_they_name
     assert {which for which, _ in found} == wanted
     [memory] = device.made
     expected = (0x1000, memory.address + 8, K if reads else 0, alpha if reads else 0.0, beta, 0.5, 1 << 40, -3, -5)
-    assert all(arguments == expected for _, arguments in found) and not memory.open
+    assert all(arguments == expected for _, arguments in found) and not device.leaks
