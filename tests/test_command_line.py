@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 
+import kernel_texts
 import pytest
 
 from fastsgemm import __version__
@@ -12,7 +13,6 @@ from fastsgemm.errors import NoNvrtcError
 from fastsgemm.ladder import simulated
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import IEEE
-from fastsgemm.sim import gemm
 from fastsgemm.tuning import tuner
 
 
@@ -103,7 +103,7 @@ def test_the_host_has_no_constants_to_try(on_host, capsys):
 
 
 def test_nvrtcs_log_keeps_its_lines(fresh_machine, monkeypatch, capsys):
-    monkeypatch.setattr(gemm.jit_source, "generate", lambda *rung: '#line 1 "mine.cu"\nfloat x = y;\n')
+    kernel_texts.change(monkeypatch, lambda text: '#line 1 "mine.cu"\nfloat x = y;\n')
     assert main(["ladder", "--device", "sim", "--rung", "1"]) == 2
     shown = capsys.readouterr().err.splitlines()
     line = shown.index('mine.cu(1): error: identifier "y" is undefined')

@@ -80,7 +80,7 @@ def _resolved(rung: Rung | None, config: Config | None, precision: str, batch_in
     if batch_invariant:
         rung, config = rungs.batch_invariant(rung, config, precision)
         rung, _ = rungs.resolved(rung)
-    elif rung is None and config is not None and precision == PRECISIONS[0]:
+    if rung is None and config is not None and precision == PRECISIONS[0]:
         rung = rungs.of_config(config)
     return Request(rung, config, precision, batch_invariant)
 

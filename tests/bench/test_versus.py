@@ -98,7 +98,7 @@ def test_kernels_are_compiled_once_each(monkeypatch):
     monkeypatch.setattr(compiler, "cubin", lambda *one: compiled.append(one))
     samples = [Sample(Problem(4096, 4096, 4096)), Sample(Problem(4096, 4096, 4096)), Sample(Problem(1, 4096, 4096))]
     assert module.compile_ahead(H200, samples) == len(set(compiled)) == 2
-    kernels = {(kernel, arch) for _, kernel, arch in compiled}
+    kernels = {(kernel, arch) for _, kernel, arch, _ in compiled}
     assert kernels == {("fastsgemm_pipelined", "sm_90"), ("fastsgemm_skinny", "sm_90")}
 
 
@@ -109,7 +109,7 @@ def test_the_kernels_of_both_shares_are_compiled(monkeypatch):
     shares = [(one.rung, one.config) for one in choices]
     forced_choice.force(monkeypatch, forced_choice.cut(0, 64, *shares))
     assert module.compile_ahead(H200, [Sample(Problem(72, 100, 64))]) == 2
-    assert {kernel for _, kernel, _ in compiled} == {choice.rung.kernel for choice in choices}
+    assert {kernel for _, kernel, *_ in compiled} == {choice.rung.kernel for choice in choices}
 
 
 def test_a_row_says_where_c_is_cut(versus, monkeypatch):

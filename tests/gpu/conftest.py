@@ -6,6 +6,8 @@ from msgspec import structs
 
 from fastsgemm import device
 from fastsgemm.call import product
+from fastsgemm.heuristics.choice import choose_config
+from fastsgemm.problem import Problem
 
 
 @pytest.fixture
@@ -18,10 +20,12 @@ def gpu():
         opened.leave()
 
 
-def one_chain(config):
-    """Return the config whose sums are one chain of FMAs."""
+def one_chain(device_info, rung, config):
+    """Return the config, or that of a large square where it is not legal then, with one chain of FMAs per sum."""
+    large = choose_config(device_info, rung, Problem(4096, 4096, 4096)).config
     names = {"SPLIT_K", "SLICED_K", "PARTIAL_ACCUMULATORS"} & config.declared().keys()
-    return config.replace(**dict.fromkeys(names, 1))
+    undivided = (one.replace(**dict.fromkeys(names, 1)) for one in (config, large))
+    return next(one for one in undivided if not rung.violations(one, device_info.shared_limit))
 
 
 @pytest.fixture
@@ -33,7 +37,9 @@ def undivided(gpu, monkeypatch):
         choice = real(device_info, request, a, b, c, extents)
         largest = max(choice.shares, key=lambda share: share.rows[1] * share.columns[1])  # rung 10 may compute a share
         rows, columns = (0, c.shape[0]), (0, c.shape[1])
-        whole = structs.replace(largest, rows=rows, columns=columns, config=one_chain(largest.config))
+        whole = structs.replace(
+            largest, rows=rows, columns=columns, config=one_chain(device_info, largest.rung, largest.config)
+        )
         return structs.replace(choice, shares=(whole,))
 
     monkeypatch.setattr(product, "choose", choose)

@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 
 from fastsgemm import resources, rungs
+from fastsgemm.config import SEGMENT
 from fastsgemm.errors import DeviceError
 from fastsgemm.geometry.batch import Batch
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.jit import source
+from fastsgemm.rungs import kernel_name
 from fastsgemm.sim import Machine, Region, sgemm
-from fastsgemm.sim import fp16x3 as sim_fp16x3
 
 ARCHITECTURES = sorted(
     {path.stem for path in resources.folder("tuning_db").glob("sm_*.json")}, key=lambda a: int(a[3:])
 )
 QUICK = ("sm_75", "sm_90")
 EVERY = [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in ARCHITECTURES]
-IEEE = [rung.name for rung in (*rungs.IEEE, *rungs.IN_ORDER)]
+IEEE = [rung.name for rung in (*rungs.IEEE, rungs.SKINNY_IN_ORDER)]
 FP16X3 = [rung.name for rung in rungs.RUNGS if rung.precision == "fp16x3"]
 TILE = {"BM": 32, "BN": 32, "BK": 8, "TM": 4, "TN": 4}  # small tiles are compiled in a fraction of the time
 WARP_TILE = TILE | {"BN": 64, "WM": 32, "WN": 32, "WNITER": 1}
@@ -63,7 +64,7 @@ def test_every_rung_of_fp16x3(arch, name, layout):
         return
     found, report = sgemm(*arguments)
     np.testing.assert_array_equal(found, expected)
-    assert report.arch == arch and report.kernel in sim_fp16x3.PRODUCTS
+    assert report.arch == arch and report.kernel in {kernel_name(file) for file in ("11_fp16x3.cu", "11_fp16x3_mma.cu")}
 
 
 @pytest.mark.parametrize("arch", EVERY)
@@ -86,3 +87,11 @@ def test_the_kernels_that_are_no_rungs(arch):
     args = [2, 5, 2, "W", 10, 1.0, 0.0, "C", 5, 1, Batch().packed]
     machine.launch(source.plain("reduce_parts.cu"), "fastsgemm_reduce_parts", 1, 256, 0, args, operands)
     np.testing.assert_array_equal(total, x[:2] + x[2:])
+
+
+@pytest.mark.parametrize("arch", EVERY)
+def test_rung_9_in_one_order(arch, configs):
+    A, B = _whole(67, 21), _whole(21, 69)
+    config = replace(configs["pipelined"], **WARP_TILE, SEGMENT=SEGMENT)
+    found, _ = sgemm(rungs.find("pipelined"), config, A, B, machine=Machine(arch))
+    np.testing.assert_array_equal(found, A @ B)

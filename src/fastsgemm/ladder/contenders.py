@@ -18,6 +18,7 @@ import numpy as np
 from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.driver import multiply
+from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM, Gpu
 from fastsgemm.errors import ShapeError
 from fastsgemm.gemm import sgemm
@@ -148,8 +149,8 @@ def on_device(
         B.upload(lines[1])
         as_given = views(problem, (A, B, C))
 
-        def launch(rung: Rung | None) -> None:
-            multiply(gpu, LEGACY_STREAM, resolve(rung), as_given, _ONE, _ZERO)
+        def launch(rung: Rung | None, config: Config | None) -> None:
+            multiply(gpu, LEGACY_STREAM, resolve(rung, config), as_given, _ONE, _ZERO)
 
         def result(work: Work) -> np.ndarray:
             C.buffer.fill(_POISON, stream=C.stream)

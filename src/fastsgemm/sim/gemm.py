@@ -17,7 +17,7 @@ from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.jit.source import target
-from fastsgemm.request import Request, resolve
+from fastsgemm.request import Request, of_call, resolve
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
@@ -82,6 +82,7 @@ def sgemm(
     written = C if out is None else out
     if written is None:
         written = np.empty(checks.result_shape(A.shape, B.shape), np.float32)
+    request = of_call(request, output="C" if out is None else "out")
     reports = multiply(request, A, B, written, alpha, beta, None if written is C else C, machine)
     return written, _of_first_element(reports)
 
