@@ -117,6 +117,7 @@ _HOMES = {
     "SplitOperand": "call.split_operand",
     "explain": "heuristics.explanation",
     "prepare": "preparation",
+    "release_workspace": "call.workspace",
     "sgemm": "gemm",
     "split": "call.split_operand",
     "tune": "tuning.tuner",

@@ -73,8 +73,8 @@ class Kernel:
         return int(answer[1])
 
 
-# A kernel of a graph, and what it is launched with: grid, threads of a block, bytes of dynamic shared memory, whether it
-# may begin before the kernel before it has ended, and the address of an array of pointers to its arguments.
+# A kernel of a graph, and what it is launched with: grid, threads of a block, bytes of dynamic shared memory, whether
+# it may begin before the kernel before it has ended, and the address of an array of pointers to its arguments.
 Node = tuple[Kernel, tuple[int, ...], int, int, bool, int]
 
 

@@ -45,9 +45,7 @@ def test_every_layout_gives_the_product_and_writes_nothing_else(device, on_devic
         packed = [how for how in (how_a, how_b, how_c) if how in PACKED]
         assert len(device.launched) == 1 + len(packed) + (how_c in PACKED)  # C is gathered and scattered
         assert not any(device.early)
-    assert len(device.made) == sum(
-        any(how in PACKED for how in (how_a, how_b, how_c)) for how_a, how_b in itertools.product(LAYOUTS, LAYOUTS)
-    )
+    assert len(device.made) == (3 if how_c in PACKED else 2)  # what the stream keeps grows with the number of copies
     assert not device.leaks
 
 
