@@ -154,5 +154,6 @@ def no_room(gpu: Gpu, size: int, what: str) -> DeviceMemoryError:
     _, free, total = driver.cuMemGetInfo()
     return DeviceMemoryError(
         f"{gpu.name} has no room for {what}: {size} bytes are needed, {free} of {total} are free. Free some, or let "
-        "the array library do so (torch.cuda.empty_cache(), cupy.get_default_memory_pool().free_all_blocks())"
+        "the array library do so (torch.cuda.empty_cache(), cupy.get_default_memory_pool().free_all_blocks()) or "
+        "fastsgemm.release_workspace()"
     )
