@@ -6,6 +6,7 @@ import torch
 
 STEPS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+TOLERANCE = 1e-3  # each step makes small singular values, and the rounding errors in them, 3.4 times larger
 
 
 def cases(small):

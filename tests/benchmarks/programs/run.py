@@ -46,7 +46,7 @@ def main(arguments=None):
         began = time.perf_counter()
         print(name, flush=True)
         try:
-            measured[name] = about | _measure(name, given)
+            measured[_key(name, about)] = about | _measure(name, given)
         except SkipTest as reason:
             print(f"  skipped: {reason}", flush=True)
             continue
@@ -58,8 +58,13 @@ def main(arguments=None):
         print(f"  took {time.perf_counter() - began:.0f} s", flush=True)
         if given.json:
             given.json.write_text(json.dumps(measured, indent=1) + "\n")
-    _print(measured, given.programs)
+    _print([measured[key] for key in (_key(name, about) for name in given.programs) if key in measured])
     return int(failed)
+
+
+def _key(name, about):
+    """Return where JSON has a program: steps are timed on several devices, and what else is shown was on one."""
+    return name if name in OTHERS else f"{name} on {about['device']}"
 
 
 def _measure(name, given):
@@ -76,17 +81,16 @@ def _measure(name, given):
     return harness.measure(program.cases(given.small), given.device, given.seconds, tolerance)
 
 
-def _print(measured, names):
+def _print(programs):
     """Print a line for each case: the times, and those of fastsgemm's products relative to PyTorch's."""
     print(f"{'':72} {'PyTorch':>9} {'ieee':>17} {'fp16x3':>17}")
-    for name in names:
-        program = measured.get(name, {})
+    for program in programs:
         for case in program.get("cases", ()):
             print(_line(f"{case['what']}, ms", case["ms"]))
             if case["device_ms"]:
                 print(_line("  the device alone", case["device_ms"]))
         for call in program.get("calls", ()):
-            print(_line(f"{call['call']}, host, us", {way: us["between"] for way, us in call["host_us"].items()}))
+            print(_line(f"{call['call']}, host, us", {name: us["between"] for name, us in call["host_us"].items()}))
 
 
 def _line(what, times):
