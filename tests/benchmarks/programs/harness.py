@@ -22,7 +22,7 @@ TOLERANCE = 1e-4  # of results and gradients, relative to their norm
 WARM_UP = 2  # steps at the begin of a turn, because a switch that was just turned on has yet to meet each call
 TIMED = 4  # steps of a turn that are timed
 TURNS = (3, 25)  # at least and at most
-CYCLES_PER_MS = 2_000_000  # of a device's clock, at least
+CYCLES_PER_MS = 2_000_000  # as many as the clock of a fast device makes
 WARMED = 3  # steps after the first: torch.compile(mode="reduce-overhead") captures its graphs in them
 
 
