@@ -15,7 +15,7 @@ from cuda.bindings import driver
 torch = pytest.importorskip("torch")
 
 import fastsgemm.torch  # noqa: E402
-from fastsgemm.call import workspace
+from fastsgemm.call import workspace  # noqa: E402
 from fastsgemm.errors import (  # noqa: E402
     ArgumentError,
     CaptureError,
