@@ -1,27 +1,35 @@
 # `make test` and `make demo` work in a fresh clone that has Python 3.10 or later and make. `make` lists the targets.
 #
-# PYTHON=python3.12  the interpreter that makes .venv
-# CUDA=12            the CUDA version of the NVRTC in .venv; 13, the default, needs driver 580 or later
+# PYTHON=python3.12  the interpreter that makes .venv; python3 at first
+# CUDA=12            the CUDA version of the NVRTC in .venv; at first 13, which needs driver 580 or later
 # EXTRAS=test        the extras of the package that .venv gets besides NVRTC
 # JAX=0.12.0.1       the version of JAX for `make jax`; the default is the oldest that fastsgemm.jax supports
 # VENV=              use PYTHON's own packages and install nothing
+#
+# .venv belongs to the version of its interpreter and to its CUDA version. It keeps both until PYTHON or CUDA asks for
+# another, and is then made anew.
 
-PYTHON ?= python3
 JAX ?= 0.10.1
-CUDA ?= 13
 VENV ?= .venv
 EXTRAS ?= dev
 BENCH_JSON ?= build/benchmarks.json
 
 ifeq ($(VENV),)
+PYTHON ?= python3
 READY :=
 RUN := $(PYTHON)
 BIN :=
 export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 else
-READY := $(VENV)/.ready-cu$(CUDA)
+# As in .ready-3.11-cu13: the version of the interpreter, then that of CUDA.
+MADE_FOR := $(wordlist 2,3,$(subst -, ,$(notdir $(firstword $(wildcard $(VENV)/.ready-*-*)))))
 BIN := $(VENV)/bin/
 RUN := $(BIN)python
+PYTHON ?= $(if $(MADE_FOR),$(RUN),python3)
+CUDA ?= $(if $(MADE_FOR),$(patsubst cu%,%,$(word 2,$(MADE_FOR))),13)
+VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+VERSION := $(call VERSION_OF,$(PYTHON))
+READY := $(VENV)/.ready-$(VERSION)-cu$(CUDA)
 endif
 
 DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
@@ -82,8 +90,8 @@ demo: $(READY)
 check: lint
 	$(MAKE) --no-print-directory test
 
-# One environment per CUDA version: the bindings of one do not load the NVRTC of the other. That of 12 has the lowest
-# versions of all dependencies.
+# One environment per CUDA version, so that neither is made anew each time. That of 12 has the lowest versions of all
+# dependencies.
 nvrtc:
 	$(MAKE) --no-print-directory lowest
 	$(MAKE) --no-print-directory nvrtc-line CUDA=13 VENV=.venv
@@ -95,7 +103,7 @@ lowest:
 		tests/jit tests/heuristics tests/hostile tests/tuning/test_checkpoint.py
 
 nvrtc-line: $(READY)
-	$(RUN) -c "from fastsgemm import device; found = device.nvrtc_version(); print('NVRTC', found); assert found[0] == $(CUDA)"
+	$(RUN) -c "from fastsgemm import device; version = device.nvrtc_version(); print('NVRTC', version); assert version[0] == $(CUDA)"
 	$(RUN) -m pytest tests/sim/test_architectures.py -n auto --maxprocesses 8
 
 lint: $(READY)
@@ -105,6 +113,7 @@ lint: $(READY)
 	$(BIN)clang-format --dry-run -Werror $(DEVICE_CODE)
 	$(RUN) tools/write_tables.py --check
 	$(RUN) tools/write_commands.py --check
+	$(RUN) tools/write_rules.py --check
 	$(RUN) tools/draw_rooms.py --check
 	$(RUN) tools/draw_figures.py --check
 
@@ -175,10 +184,17 @@ release-check: $(READY)
 ifneq ($(VENV),)
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("fastsgemm needs Python 3.10 or later, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
+ifneq ($(MADE_FOR),)
+	@test -e $@ || echo "$(VENV) was made for $(MADE_FOR); it is made anew for $(VERSION) cu$(CUDA)"
+	test -e $@ || $(PYTHON) -m venv --clear $(VENV)
+else
+	@test ! -e $(RUN) || test "$(call VERSION_OF,$(RUN))" = "$(VERSION)" || { echo "$(VENV) has another Python than $(PYTHON), which is $(VERSION), and make did not make it: remove it, or name another with VENV="; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[cu$(CUDA),$(EXTRAS)]'
-	rm -f $(VENV)/.ready-*
-	touch $@
+endif
+	@echo "installing fastsgemm[cu$(CUDA),$(EXTRAS)] and what it needs into $(VENV)"
+	@$(RUN) -m pip install --retries 1 --disable-pip-version-check --editable '.[cu$(CUDA),$(EXTRAS)]' > $(VENV)/pip.log 2>&1 \
+	|| { grep ERROR $(VENV)/pip.log | tail -n 1; echo "Packages are missing, and pip could not install them into $(VENV): this needs the network, once. $(VENV)/pip.log has what pip says. With an environment that has the packages, make needs no network: make demo VENV= PYTHON=python"; exit 1; }
+	@touch $@
 endif
 
 clean:

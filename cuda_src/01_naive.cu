@@ -17,7 +17,10 @@ constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batc
 #include "device/raster.cuh"
 
 constexpr int THREADS = BM * BN;
-static_assert(THREADS <= 1024, "at most 1024 threads a block");
+// rules:begin (tools/write_rules.py writes them)
+static_assert(THREADS == BM * BN, "the host launches as many");
+static_assert(THREADS % 32 == 0 && THREADS >= 64 && THREADS <= 1024, "whole warps, 64 to 1024 threads");
+// rules:end
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_naive(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,

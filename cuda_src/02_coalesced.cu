@@ -1,7 +1,7 @@
 // Rung 2, coalesced: rung 1 with the two halves of the thread index exchanged.
 // Column = tid % BN: a warp now reads 32 neighbours of B and writes 32 neighbours of C (four sectors each),
 // and its 32 reads of A are one broadcast. Nothing else changed; the traffic to global memory is still two
-// loads an FMA. Assumes nothing: any M, N, K, any leading dimension.
+// loads per FMA. Assumes nothing: any M, N, K, any leading dimension.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int BM = 32;      // rows of C per block: BM * BN is at most 1024
@@ -18,7 +18,10 @@ constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batc
 
 constexpr int THREADS = BM * BN;
 constexpr int GROUP_M = 64;  // tile rows walked together: the blocks in flight then share columns of B in L2
-static_assert(THREADS <= 1024, "at most 1024 threads a block");
+// rules:begin (tools/write_rules.py writes them)
+static_assert(THREADS == BM * BN, "the host launches as many");
+static_assert(THREADS % 32 == 0 && THREADS >= 64 && THREADS <= 1024, "whole warps, 64 to 1024 threads");
+// rules:end
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_coalesced(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,

@@ -1,7 +1,7 @@
 // Rung 3, smem_tiled: rung 2 with tiles of A and B staged in shared memory.
 // A block reads each element of its tiles from global memory once and uses it BN (or BM) times, so global
 // traffic falls 32-fold. The price: every FMA still needs two loads, now from shared memory, and two barriers
-// a tile. Assumes nothing: the ragged end of K is a shorter tile, and rows and columns past the matrix are
+// per tile. Assumes nothing: the ragged end of K is a shorter tile, and rows and columns past the matrix are
 // read as zeros.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
@@ -20,7 +20,11 @@ constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batc
 
 constexpr int THREADS = BM * BN;
 constexpr int GROUP_M = 8;  // tile rows walked together, as in rung 2: fewer now that L2 is read less
-static_assert(THREADS <= 1024, "at most 1024 threads a block");
+// rules:begin (tools/write_rules.py writes them)
+static_assert(THREADS == BM * BN, "the host launches as many");
+static_assert(THREADS % 32 == 0 && THREADS >= 64 && THREADS <= 1024, "whole warps, 64 to 1024 threads");
+static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0, "the threads share out each tile evenly");
+// rules:end
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_smem_tiled(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,

@@ -19,8 +19,12 @@ constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batc
 #include "device/raster.cuh"
 
 constexpr int THREADS = BM * BN / TM;
+// rules:begin (tools/write_rules.py writes them)
+static_assert(THREADS == BM * BN / TM, "the host launches as many");
 static_assert(BM % TM == 0, "thread tiles cover the block tile");
-static_assert(THREADS <= 1024, "at most 1024 threads a block");
+static_assert(THREADS % 32 == 0 && THREADS >= 64 && THREADS <= 1024, "whole warps, 64 to 1024 threads");
+static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0, "the threads share out each tile evenly");
+// rules:end
 
 // Blocks that must fit on an SM together, 0: not said. Left to itself, ptxas from 12.9 to 13.0 goes down to
 // 32 registers on sm_90 and spills.

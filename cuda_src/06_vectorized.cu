@@ -25,9 +25,15 @@ constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batc
 #include "device/shared_memory.cuh"
 
 constexpr int THREADS = BM * BN / (TM * TN);
+// rules:begin (tools/write_rules.py writes them)
+static_assert(THREADS == BM * BN / (TM * TN), "the host launches as many");
 static_assert(BM % TM == 0 && BN % TN == 0, "thread tiles cover the block tile");
-static_assert(THREADS % 32 == 0 && THREADS <= 1024, "whole warps, at most 1024 threads a block");
-static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "128-bit loads share out evenly");
+static_assert(THREADS % 32 == 0 && THREADS >= 64 && THREADS <= 1024, "whole warps, 64 to 1024 threads");
+static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0,
+              "the threads share out each tile evenly");
+static_assert(BK % 4 == 0 && BM % 4 == 0 && BN % 4 == 0 && TM % 4 == 0 && TN % 4 == 0,
+              "floats are read and written 16 bytes at a time");
+// rules:end
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     fastsgemm_vectorized(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,

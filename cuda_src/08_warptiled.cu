@@ -37,12 +37,19 @@ constexpr int THREADS = BM / WM * (BN / WN) * 32;
 constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
 constexpr int WSUBM = WM / WMITER;  // rows of a sub-tile
 constexpr int WSUBN = WN / WNITER;  // columns of a sub-tile
+// rules:begin (tools/write_rules.py writes them)
+static_assert(THREADS == 32 * (BM / WM) * (BN / WN), "the host launches as many");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
-static_assert(WM * WN % (32 * TM * TN * WNITER) == 0, "WMITER is whole");
-static_assert(WM % WMITER == 0 && WN % WNITER == 0, "sub-tiles cover the warp tile");
-static_assert(WSUBM % TM == 0 && WSUBN % TN == 0, "thread tiles cover a sub-tile");
-static_assert(THREADS <= 1024, "at most 1024 threads a block");
-static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "128-bit loads share out evenly");
+static_assert(WM * WN % (32 * TM * TN * WNITER) == 0 && 32 * TM * TN * WNITER % WN == 0,
+              "sub-tiles cover the warp tile");
+static_assert(WN % WNITER == 0 && 32 * TM * TN * WNITER / WN % TM == 0 && WN / WNITER % TN == 0,
+              "thread tiles cover a sub-tile");
+static_assert(THREADS % 32 == 0 && THREADS >= 64 && THREADS <= 1024, "whole warps, 64 to 1024 threads");
+static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0,
+              "the threads share out each tile evenly");
+static_assert(BK % 4 == 0 && BM % 4 == 0 && BN % 4 == 0 && TM % 4 == 0 && TN % 4 == 0,
+              "floats are read and written 16 bytes at a time");
+// rules:end
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     fastsgemm_warptiled(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,

@@ -1,12 +1,12 @@
 // Rung 9, pipelined: rung 8 with two or more stages of shared memory, so that copies and arithmetic overlap.
-// - While one stage is multiplied, the next tiles are copied into the others, with one barrier a tile instead
-//   of two; device/pipeline.cuh explains why one suffices.
+// - While one stage is multiplied, the next tiles are copied into the others, with one barrier per tile
+//   instead of two; device/pipeline.cuh gives the reason.
 // - With FRAGMENTS > 1, fragments are read FRAGMENTS - 1 steps of k ahead, so no FMA waits for shared memory.
-//   At the end of a tile they come from the next tile, so the barrier stands before these steps.
+//   The last steps of a tile read from the next tile, so the barrier stands before them.
 // - The main loop checks no bounds. With GUARD = 0, a tile past the edge of C is moved back inside and stores
 //   only its own elements. What whole tiles leave of K is multiplied last, or first with PEEL = 1.
-// - Sliced-K (SLICED_K > 1): groups of threads, the slices, share out the steps of each tile. Split-K:
-//   part p has blocks of its own and writes the sums of its k_chunk steps to C + p * split_stride.
+// - Sliced-K (SLICED_K > 1): groups of threads, the slices, share out the steps of each tile. Split-K: part p
+//   has blocks of its own and writes the sums of its k_chunk steps to C + p * split_stride.
 // - With CHAINS = 1, a sum is made up of chains of k_chain FMAs each, for less rounding error or for the
 //   order of docs/order-of-summation.md. Else an undivided K is one chain, as in rungs 1 to 8.
 // Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see device/pipelined_copy.cuh), else 1.
@@ -14,8 +14,7 @@
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int BM = 128;        // rows of C per block: a multiple of WM
 constexpr int BN = 128;        // columns of C per block: a multiple of WN
-constexpr int BK = 8;          // steps of k per tile: SLICED_K times an even number of at least 4,
-                               // with CP_ASYNC of 3 times a multiple of 4
+constexpr int BK = 8;          // steps of k per tile: SLICED_K times an even number of at least 4
 constexpr int WM = 64;         // rows of C per warp
 constexpr int WN = 64;         // columns of C per warp
 constexpr int WNITER = 2;      // sub-tiles of a warp tile along n
@@ -24,8 +23,7 @@ constexpr int TN = 4;          // columns of C per thread in one sub-tile: 1, 2,
 constexpr int GROUP_M = 8;     // tile rows of C that are walked together, for L2: 1 or more
 constexpr int MIN_BLOCKS = 1;  // blocks that fit on an SM together, at least: 1 or more
 constexpr int ORDER = 1;       // order of the FMAs: 0 to 5, see device/outer_product.cuh
-constexpr int FRAGMENTS = 2;   // register buffers for fragments: 1, or 2, 4, 8 to read ahead; with CP_ASYNC
-                               // of 3 at most 4
+constexpr int FRAGMENTS = 2;   // register buffers for fragments: 1, or 2, 4, 8 to read ahead
 constexpr int CP_ASYNC = 1;    // by cp.async (sm_80): 0 none, 1 what is not transposed, 2 all, 3 all in lines
 constexpr int SPREAD = 0;  // how a copy is spread over a tile's steps: 0, 1, 2, see device/pipelined_copy.cuh
 constexpr int STAGES = 2;  // tiles in shared memory: 2, or 3 and more with CP_ASYNC of 2 or 3
@@ -60,25 +58,32 @@ constexpr int THREADS = SLICED_K * THREADS_PER_SLICE;
 constexpr int STEPS = BK / SLICED_K;  // of k per thread and tile
 constexpr int AHEAD = FRAGMENTS - 1;  // steps of k that fragments are read ahead
 constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
-#if __CUDA_ARCH__ >= 800
-constexpr bool ASYNC_A = CP_ASYNC >= 2 || (CP_ASYNC && TRANS_A),
-               ASYNC_B = CP_ASYNC >= 2 || (CP_ASYNC && !TRANS_B);
-constexpr bool MANY_STAGES = STAGES > 2;
-#else
-constexpr bool ASYNC_A = false, ASYNC_B = false, MANY_STAGES = false;
-#endif
+constexpr bool HAS_CP_ASYNC = __CUDA_ARCH__ >= 800, MANY_STAGES = HAS_CP_ASYNC && STAGES > 2;
+constexpr bool ASYNC_A = HAS_CP_ASYNC && (CP_ASYNC >= 2 || (CP_ASYNC && TRANS_A)),
+               ASYNC_B = HAS_CP_ASYNC && (CP_ASYNC >= 2 || (CP_ASYNC && !TRANS_B));
 constexpr bool IN_LINES_A = ASYNC_A && CP_ASYNC == 3 && !TRANS_A,
                IN_LINES_B = ASYNC_B && CP_ASYNC == 3 && TRANS_B;
+// rules:begin (tools/write_rules.py writes them)
+static_assert(THREADS == 32 * (BM / WM) * (BN / WN) * SLICED_K, "the host launches as many");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
-static_assert(WM * WN % (32 * TM * TN * WNITER) == 0, "WMITER is whole");
-static_assert(WM % WMITER == 0 && WN % WNITER == 0, "sub-tiles cover the warp tile");
-static_assert(WM / WMITER % TM == 0 && WN / WNITER % TN == 0, "thread tiles cover a sub-tile");
-static_assert((TM < 3 || TM % 4 == 0) && (TN < 3 || TN % 4 == 0), "fragments are read in whole vectors");
-static_assert(THREADS <= 1024, "at most 1024 threads a block");
-static_assert(STAGES == 2 || CP_ASYNC >= 2, "more than two stages are copied past the registers");
-static_assert(BK % SLICED_K == 0 && STEPS % larger(FRAGMENTS, 2) == 0 && STEPS >= 2 * larger(FRAGMENTS, 2),
-              "fragments of the next tile's first steps land where it looks for them, copies before that");
-static_assert(CP_ASYNC != 3 || (STEPS % 4 == 0 && FRAGMENTS <= 4), "four steps of k are read at a time");
+static_assert(WM * WN % (32 * TM * TN * WNITER) == 0 && 32 * TM * TN * WNITER % WN == 0,
+              "sub-tiles cover the warp tile");
+static_assert(WN % WNITER == 0 && 32 * TM * TN * WNITER / WN % TM == 0 && WN / WNITER % TN == 0,
+              "thread tiles cover a sub-tile");
+static_assert(THREADS % 32 == 0 && THREADS >= 64 && THREADS <= 1024, "whole warps, 64 to 1024 threads");
+static_assert(BK % 4 == 0 && BN % 4 == 0 && (BM < 3 || BM % 4 == 0) && (TM < 3 || TM % 4 == 0),
+              "floats are read and written 16 bytes at a time");
+static_assert(32 % TN == 0, "the lanes of a warp store whole thread tiles of a row of C");
+static_assert(BK % SLICED_K == 0 && BK / SLICED_K % (larger(FRAGMENTS, 2)) == 0 &&
+                  BK / SLICED_K >= 2 * larger(FRAGMENTS, 2),
+              "fragments of the next tile land where its first steps read them, copies before that");
+static_assert((!(CP_ASYNC == 3) || BK / SLICED_K % 4 == 0) && (!(CP_ASYNC == 3) || FRAGMENTS <= 4),
+              "four steps of k are read at a time");
+static_assert(!(STAGES > 2) || CP_ASYNC >= 2, "more stages are copied past the registers");
+static_assert(4 * (SLICED_K - 1) * (THREADS / SLICED_K) * TN * WNITER <= 2 * 4 * BK * (BM + BN) &&
+                  4 * (THREADS / SLICED_K) * (TN + 1) * WNITER <= 2 * 4 * BK * (BM + BN),
+              "two stages have room for what threads exchange at the end");
+// rules:end
 
 // What the headers of this rung are templates on.
 struct CopyTraits {
@@ -104,14 +109,14 @@ struct Traits {
     static constexpr int TM = ::TM, TN = ::TN, WNITER = ::WNITER, STAGES = ::STAGES;
     static constexpr int WSUBM = WM / WMITER, WSUBN = WN / WNITER;  // rows and columns of a sub-tile
     static constexpr int ROWS = WMITER * TM, COLS = WNITER * TN;    // of C, per thread
-    static constexpr int TILE_A_BYTES = 4 * PipelinedCopy<A>::FLOATS;
-    static constexpr int STAGE_BYTES = TILE_A_BYTES + 4 * PipelinedCopy<B>::FLOATS;
+    static constexpr int TILE_A_BYTES = 4 * PipelinedCopy<A>::FLOATS,
+                         STAGE_BYTES = TILE_A_BYTES + 4 * PipelinedCopy<B>::FLOATS;
     static constexpr int SCRATCH_BYTES = 2 * STAGE_BYTES;  // of shared memory that the main loop leaves free
 };
 constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
 
-// The main loop with two stages: the copies of a tile are issued step by step while the tile before it is
-// multiplied. It goes on until `tiles_left`, the tiles after the current one, is below `until`; returns it.
+// Two stages: issue the copies of a tile step by step while the tile before it is multiplied. Stop once
+// `tiles_left`, the tiles after the current one, is below `until`; return it.
 __device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
                                          int until) {
 #pragma unroll 1
@@ -135,7 +140,7 @@ __device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)
     return tiles_left;
 }
 
-// The main loop with more stages: the copies of a tile are issued at once, STAGES - 1 tiles ahead.
+// More stages: issue the copies of a tile at once, STAGES - 1 tiles ahead.
 __device__ __forceinline__ int main_loop(ManyStages<Traits> &stages, float (&acc)[ROWS][COLS], int tiles_left,
                                          int until) {
 #pragma unroll 1
@@ -175,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                         BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
-    let_dependents_begin();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
+    launch_dependents();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
@@ -239,5 +244,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     else
         ThreadStore<Traits>::store(acc, tile.m + row, tile.n + col, own.m, own.n, M, N, alpha, beta, C, ldc,
                                    old);
-    end_after_launch_before();
+    griddepcontrol_wait();  // not to complete before the first kernel, see device/dependent_launch.cuh
 }

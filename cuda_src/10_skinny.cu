@@ -51,13 +51,16 @@ constexpr int SLICED_K = BK / TK;  // threads that have the same columns and sha
 constexpr int THREADS = BN / TN * SLICED_K;
 constexpr int PARTIAL_ACCUMULATORS = TK > K_GROUP && BM * TN <= MAX_ALTERNATED ? 2 : 1;  // of a result
 constexpr int STORE_C = (TRANS_C ? BM : BN) % 4 ? 1 : VEC_C;  // floats: a tile may be too narrow for VEC
-static_assert((BM & (BM - 1)) == 0 && BM <= 32, "the sums of BM * TN results stay in registers");
+// rules:begin (tools/write_rules.py writes them)
+static_assert(THREADS == (BN / TN) * (BK / TK), "the host launches as many");
 static_assert(BN % TN == 0 && BK % TK == 0, "threads cover the block tile");
-static_assert(TK % K_GROUP == 0, "k is taken in groups of four");
-static_assert((BN / TN & (BN / TN - 1)) == 0 && (SLICED_K & (SLICED_K - 1)) == 0,
+static_assert((BM & (BM - 1)) == 0 && (TN & (TN - 1)) == 0 && (BN / TN & (BN / TN - 1)) == 0 &&
+                  (BK / TK & (BK / TK - 1)) == 0 && THREADS >= BM,
               "partial sums share out evenly");
-static_assert((TN & (TN - 1)) == 0, "partial sums share out evenly");
-static_assert(THREADS >= 32 && THREADS >= BM && THREADS <= 1024, "32 to 1024 threads a block");
+static_assert(BM <= 32, "the sums of BM * TN results stay in registers");
+static_assert(TK % 4 == 0, "k is taken in groups of four");
+static_assert(THREADS % 32 == 0 && THREADS >= 32 && THREADS <= 1024, "whole warps, 32 to 1024 threads");
+// rules:end
 
 // What device/skinny_copy.cuh is a template on.
 struct Traits {
@@ -101,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                      long long ldc, int k_chunk, long long split_stride, BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     __shared__ __align__(16) float shared[SHARED_FLOATS];
-    let_dependents_begin();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
+    launch_dependents();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile tile = tile_of_block<BM, BN, 8>(M, N, blockIdx.x % tiles);
@@ -204,5 +207,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         store_row<STORE_C, STORE_C>(C + (TRANS_C ? right * ldc + down : down * ldc + right), sum, STORE_C,
                                     alpha, beta, old, down, right);
     }
-    end_after_launch_before();
+    griddepcontrol_wait();  // not to complete before the first kernel, see device/dependent_launch.cuh
 }

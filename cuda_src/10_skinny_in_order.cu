@@ -46,16 +46,22 @@ constexpr int LOAD_B = !TRANS_B && BN % 4 ? 1 : VEC_B;  // floats: a tile may be
 constexpr int LD_B = TRANS_B ? BK + 4 : BN;             // of a tile of B: floats from one line to the next
 constexpr int TILE_B = TRANS_B ? BN * LD_B : BK * LD_B;
 constexpr int STAGE = TILE_B + BK;  // floats: a tile of B, then one of A
-static_assert(BM == 1, "a lane has one chain");
-static_assert(BN <= WARP && (BN & (BN - 1)) == 0, "a lane has one column");
-static_assert(BK >= 8 && (BK & (BK - 1)) == 0 && SEGMENT % BK == 0, "a segment is whole tiles");
-static_assert(STAGES >= 2 && THREADS <= 1024, "copies run under arithmetic; at most 1024 threads a block");
+// rules:begin (tools/write_rules.py writes them)
+static_assert(BM == 1 && (BN == 1 || BN == 2 || BN == 4 || BN == 8 || BN == 16 || BN == 32) &&
+                  (BK == 8 || BK == 16 || BK == 32 || BK == 64 || BK == 128 || BK == 256 || BK == 512 ||
+                   BK == 1024),
+              "the kernel is written for such tiles");
+static_assert(THREADS == 32 * WARPS, "the host launches as many");
+static_assert(STAGES >= 2, "copies run under arithmetic");
+static_assert(THREADS % 32 == 0 && THREADS >= 32 && THREADS <= 1024, "whole warps, 32 to 1024 threads");
+// rules:end
+static_assert(SEGMENT % BK == 0, "a segment is whole tiles");
 
 // Start copying VEC floats to shared memory, zeros if not `inside`.
 template <int VEC>
 __device__ __forceinline__ void copy(float *to, const float *from, bool inside) {
 #if __CUDA_ARCH__ >= 800
-    copy_async<VEC>(shared_address(to), from, inside);
+    cp_async_zfill<VEC>(shared_address(to), from, inside);
 #else
     float value[VEC];
     load_global_or_zero(value, from, inside);
@@ -102,14 +108,14 @@ struct Stages {
             walk(issued);
         }
 #if __CUDA_ARCH__ >= 800
-        commit_copies();
+        cp_async_commit_group();
 #endif
     }
 
     // Wait for the oldest tile that was not used yet, and until its predecessor may be overwritten.
     __device__ __forceinline__ void wait() const {
 #if __CUDA_ARCH__ >= 800
-        wait_for_copies_but<STAGES - 2>();
+        cp_async_wait_group<STAGES - 2>();
 #endif
         __syncwarp();
     }
@@ -148,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                               BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages of each warp, then the sums of segments
-    if (k_chunk < K) let_dependents_begin();         // reduce_segments, which adds up the segments
+    if (k_chunk < K) launch_dependents();            // reduce_segments, which adds up the segments
     float *const sums = shared + WARPS * STAGES * STAGE;  // [WARPS][BN]
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;

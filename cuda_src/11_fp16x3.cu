@@ -4,8 +4,8 @@
 //     A B = hi hi + 2^-12 (hi lo + lo hi),
 // scaled by the exponents: three products of FP16 operands, summed in FP32. What lo lo would add is below
 // 2^-22 of the product of the magnitudes. What changed since rung 9:
-// - The copy engine brings tiles to a ring of stages in shared memory (TMA). Memory barriers say which stages
-//   are full and which are empty.
+// - The split format is that of shared memory, so a bulk copy brings a tile of an operand to a ring of stages
+//   as it is. Memory barriers (mbarrier) say which stages are full and which are empty.
 // - Warps have roles: one thread of the last warpgroup issues the copies; the other warpgroups multiply and
 //   have most of the registers. The kernel is persistent: a block computes several tiles of C in turn, so the
 //   copies for the next tile are under way while this one is stored.
@@ -24,35 +24,42 @@
 // several parts, part p writes its plain sums to C + p * part_stride for reduce_fp16x3.cu to add and scale.
 #include "device/split_format.cuh"
 #include "device/mbarrier.cuh"
-#include "device/tma.cuh"
+#include "device/cp_async_bulk.cuh"
 #include "device/promoted_wgmma.cuh"
 #include "device/scaled_store.cuh"
 #include "device/raster.cuh"
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 128;            // rows of C a tile: 64 a warpgroup that multiplies; 64 or 128
-constexpr int BN = 128;            // columns of C a tile: 16, 32, 64 or 128
+constexpr int BM = 128;            // rows of C per tile: 64 or 128, 64 per warpgroup
+constexpr int BN = 128;            // columns of C per tile: 16, 32, 64 or 128
 constexpr int PROMOTE_STAGES = 2;  // stages of 32 steps of k from one promotion to the next: 1 or 2
 constexpr int STAGES = 7;          // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
 constexpr int GROUP_M = 8;         // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;         // 1: C is column-major
-constexpr int VEC_C = 4;   // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
+constexpr int VEC_C = 4;   // floats per store: 4 if C and ldc have 16-byte alignment and TRANS_C = 0, else 1
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int SPLIT_BEFORE = 0;  // 1: A, 2: B was split before the call, and the other is split in it; else 0
 // constants:end
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
 constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
+constexpr int PREFETCHED = STAGES;    // blocks of k that are brought to L2 before the wait
 constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16);
 // Registers per thread. An SM has 65536, and the compiler gives every thread the same number; the warpgroup
 // that copies releases most of its share to those that multiply.
 constexpr int COPY_REGISTERS = 40;
 constexpr int MULTIPLY_REGISTERS = 232;
-static_assert(BM == 64 || BM == 128, "the registers are for one or two warpgroups that multiply");
-static_assert(3 * BN / 2 + 32 <= MULTIPLY_REGISTERS, "the sets fit in the registers");
+// rules:begin (tools/write_rules.py writes them)
+static_assert((BM == 64 || BM == 128) && (BN == 16 || BN == 32 || BN == 64 || BN == 128),
+              "the kernel is written for such tiles");
+static_assert(THREADS == 128 * (BM / 64 + 1), "the host launches as many");
 static_assert(STAGES >= 4, "the stages of a promotion are released once those of the next are full");
+static_assert(3 * BN / 2 + 32 <= 232, "the sets fit in the registers");
+// rules:end
+static_assert(PAD_K % (PROMOTE_STAGES * BLOCK_K) == 0, "the stages of a promotion are all in memory");
 static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
 static_assert(STORE_SCRATCH * 4 <= 16 * 128, "a warp lays what it stores in its rows of a stage");
 
@@ -92,29 +99,58 @@ struct Layout {
     static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C;
 };
 
+// The lines of a tile in one block of k, which are one stretch of memory, and then in the next.
+struct Stretch {
+    const unsigned short *from;
+    long long step;  // FP16 numbers from a block of k to the next
+    unsigned bytes;
+
+    // Lines past the end are not copied. What the stage holds in their place, be it NaN, takes part only in
+    // sums of rows or columns past the end of C.
+    __device__ __forceinline__ Stretch(const unsigned short *pairs, int lines, int block, int first, int most)
+        : from(pairs + (static_cast<long long>(block) * lines + first) * LINE_HALVES),
+          step(static_cast<long long>(lines) * LINE_HALVES),
+          bytes(min(most, lines - first) * 128) {}
+};
+
 // Copy what the tiles of this block need, stage after stage. By one thread.
-__device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const TensorMap &map_b, Ring ring, int M,
-                                           int N, int k_blocks, int part_blocks, unsigned tiles,
-                                           unsigned works) {
+__device__ __forceinline__ void copy_tiles(const unsigned short *pairs_a, const unsigned short *pairs_b,
+                                           Ring ring, int M, int N, int k_blocks, int part_blocks,
+                                           unsigned tiles, unsigned works) {
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, k_blocks, part_blocks, tiles, number);
-        const int first = work.part * part_blocks, last = first + work.groups * PROMOTE_STAGES;
+        Stretch a(pairs_a, M, work.part * part_blocks, work.tile.m, BM);
+        Stretch b(pairs_b, N, work.part * part_blocks, work.tile.n, BN);
 #pragma unroll 1
-        for (int block = first; block < last; ++block) {
+        for (int i = 0; i < work.groups * PROMOTE_STAGES; ++i) {
             const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
-            barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);
-            barrier_arrive_expecting(full, STAGE);
-            copy_box(data, map_a, full, 0, work.tile.m, block);
-            copy_box(data + STAGE_A, map_b, full, 0, work.tile.n, block);
+            mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);
+            mbarrier_arrive_expect_tx(full, a.bytes + b.bytes);
+            cp_async_bulk(data, a.from, a.bytes, full);
+            cp_async_bulk(data + STAGE_A, b.from, b.bytes, full);
+            a.from += a.step, b.from += b.step;
             ring.next();
         }
     }
 }
 
+// Bring what the first tile of this block needs of the operand that was split before the call to L2, as far
+// ahead as the launch before takes to split the other.
+__device__ __forceinline__ void prefetch_tile(const unsigned short *pairs_a, const unsigned short *pairs_b,
+                                              int M, int N, int k_blocks, int part_blocks, unsigned tiles) {
+    const Work work(M, N, k_blocks, part_blocks, tiles, blockIdx.x);
+    const int block = work.part * part_blocks;
+    Stretch lines = SPLIT_BEFORE == 1 ? Stretch(pairs_a, M, block, work.tile.m, BM)
+                                      : Stretch(pairs_b, N, block, work.tile.n, BN);
+#pragma unroll 1
+    for (int i = 0; i < min(work.groups * PROMOTE_STAGES, PREFETCHED); ++i, lines.from += lines.step)
+        cp_async_bulk_prefetch(lines.from, lines.bytes);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fastsgemm_fp16x3(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, int M,
-                     int N, int k_blocks, int part_blocks, float alpha, const Line *rows, const Line *columns,
-                     float beta, float *__restrict__ C, long long ldc, long long part_stride,
+    fastsgemm_fp16x3(const unsigned short *pairs_a, const unsigned short *pairs_b, int M, int N, int k_blocks,
+                     int part_blocks, float alpha, const Line *rows, const Line *columns, float beta,
+                     float *__restrict__ C, long long ldc, long long part_stride,
                      int *__restrict__ exceptions, const float *source, long long source_row,
                      long long source_column) {
     extern __shared__ unsigned char shared[];
@@ -126,29 +162,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const bool split = part_blocks < k_blocks;
     const unsigned works = tiles * ((k_blocks + part_blocks - 1) / part_blocks);
     if (threadIdx.x == 0) {
-        prefetch_tensor_map(map_a);
-        prefetch_tensor_map(map_b);
         for (int stage = 0; stage < STAGES; ++stage) {
-            barrier_init(ring.full(stage), 1);
-            barrier_init(ring.empty(stage), 4 * CONSUMERS);  // one thread of each warp
+            mbarrier_init(ring.full(stage), 1);
+            mbarrier_init(ring.empty(stage), 4 * CONSUMERS);  // one thread of each warp
         }
-        barrier_init_done();
+        fence_mbarrier_init();
+        fence_proxy_async();
+        if (SPLIT_BEFORE) prefetch_tile(pairs_a, pairs_b, M, N, k_blocks, part_blocks, tiles);
     }
     __syncthreads();
-    let_dependents_begin();
-    wait_for_results();
+    launch_dependents();
+    griddepcontrol_wait();
 
     const OldValues<SOURCE, TRANS_C> old(source, source_row, source_column);
     if (warpgroup == CONSUMERS) {
-        give_registers<COPY_REGISTERS>();
+        setmaxnreg_dec<COPY_REGISTERS>();
         if (warp == 4 * CONSUMERS && threadIdx.x % 32 == 0)
-            copy_tiles(map_a, map_b, ring, M, N, k_blocks, part_blocks, tiles, works);
+            copy_tiles(pairs_a, pairs_b, ring, M, N, k_blocks, part_blocks, tiles, works);
         if (warp == 4 * CONSUMERS + 1)
             for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x)
                 note_exceptions<Layout>(tile_of_block<BM, BN, GROUP_M>(M, N, number), M, N, rows, columns,
                                         exceptions);
     } else {
-        take_registers<MULTIPLY_REGISTERS>();
+        setmaxnreg_inc<MULTIPLY_REGISTERS>();
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, k_blocks, part_blocks, tiles, number);
             float sum[BN / 2];
@@ -160,7 +196,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
                                split ? nullptr : columns, split ? 0.0f : beta, C + work.part * part_stride,
                                ldc, old);
-            show_copy_engine();
+            fence_proxy_async();  // before the copies that fill the rows again
+            __syncwarp();
             release(ring, last);
         }
     }

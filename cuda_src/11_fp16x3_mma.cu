@@ -1,8 +1,7 @@
 // Rung 11, fp16x3, for devices without wgmma (sm_80 and later): the same arithmetic on the same split
 // operands as in 11_fp16x3.cu. What differs: all warps both copy and multiply. cp.async copies tiles, 16
-// bytes at a time, into a ring of stages of 32 steps of k. A warp loads fragments by ldmatrix and computes WM
-// x WN elements by mma. The 16-byte pieces of a line of 128 bytes are swizzled: piece i of line j is stored
-// at place i xor (j mod 8), so that ldmatrix has no bank conflicts.
+// bytes at a time, into a ring of stages of 32 steps of k. A warp loads fragments by ldmatrix, without bank
+// conflicts because the split format is swizzled, and computes WM x WN elements by mma.
 //
 // Grid: tiles * parts blocks. Block: THREADS. Dynamic shared memory: SHARED bytes. Parts of K and the rest of
 // the arguments as in 11_fp16x3.cu, except that part_blocks is any number.
@@ -14,15 +13,15 @@
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 128;     // rows of C a block: multiple of WM
-constexpr int BN = 128;     // columns of C a block: multiple of WN
-constexpr int WM = 64;      // rows of C a warp: multiple of 16
-constexpr int WN = 32;      // columns of C a warp: multiple of 16
+constexpr int BM = 128;     // rows of C per block: multiple of WM
+constexpr int BN = 128;     // columns of C per block: multiple of WN
+constexpr int WM = 64;      // rows of C per warp: multiple of 16
+constexpr int WN = 32;      // columns of C per warp: multiple of 16
 constexpr int STAGES = 3;   // of the ring, (BM + BN) * 128 bytes each: at least 2
 constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
-constexpr int VEC_C = 4;   // floats a store: 4 where C and ldc have 16-byte alignment and TRANS_C = 0, else 1
-constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int VEC_C = 4;    // floats per store: 4 if C and ldc have 16-byte alignment and TRANS_C = 0, else 1
+constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 // constants:end
 
 constexpr int WARPS_N = BN / WN;
@@ -31,9 +30,14 @@ constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;
 constexpr int SHARED = STAGES * STAGE;
 constexpr int TILES_M = WM / 16, TILES_N = WN / 8;  // mma tiles of a warp
 constexpr int PIECES = 8;                           // of 16 bytes, per line
-static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles cover the block tile");
-static_assert(WM % 16 == 0 && WN % 16 == 0, "ldmatrix loads 16 lines at a time");
+// rules:begin (tools/write_rules.py writes them)
+static_assert((BM == 64 || BM == 128) && (BN == 64 || BN == 128) && (WM == 32 || WM == 64) &&
+                  (WN == 32 || WN == 64),
+              "the kernel is written for such tiles");
+static_assert(THREADS == 32 * (BM / WM) * (BN / WN), "the host launches as many");
 static_assert(STAGES >= 2, "one stage is filled while another is used");
+static_assert(THREADS % 32 == 0 && THREADS >= 64 && THREADS <= 1024, "whole warps, 64 to 1024 threads");
+// rules:end
 static_assert(THREADS / 32 * STORE_SCRATCH * 4 <= SHARED, "the warps lay what they store in the ring");
 static_assert(BM * PIECES % THREADS == 0 && BN * PIECES % THREADS == 0, "threads share out the copies");
 
@@ -42,7 +46,8 @@ struct Layout {
     static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C;
 };
 
-// Copy LINES lines of one block of k, from line `first` on. They are contiguous.
+// Copy LINES lines of one block of k, from line `first` on. They are contiguous, and swizzled already. Lines
+// past the end are zeros.
 template <int LINES>
 __device__ __forceinline__ void copy_lines(unsigned to, const unsigned short *block, int first, int lines) {
 #pragma unroll
@@ -50,8 +55,7 @@ __device__ __forceinline__ void copy_lines(unsigned to, const unsigned short *bl
         const int line = (i + threadIdx.x) / PIECES, piece = threadIdx.x % PIECES;
         const bool inside = first + line < lines;
         const unsigned short *from = block + (inside ? first + line : 0ll) * LINE_HALVES + piece * 8;
-        copy_async<4>(to + line * 128 + (piece ^ line % 8) * 16, reinterpret_cast<const float *>(from),
-                      inside);
+        cp_async_zfill<4>(to + line * 128 + piece * 16, reinterpret_cast<const float *>(from), inside);
     }
 }
 
@@ -61,7 +65,7 @@ template <bool ACROSS>
 __device__ __forceinline__ void load_fragments(unsigned (&fragment)[4], unsigned tile, int line, int piece) {
     const int lane = threadIdx.x % 32;
     const int own = ACROSS ? lane % 8 + lane / 16 * 8 : lane % 16, half = ACROSS ? lane / 8 % 2 : lane / 16;
-    load_matrices(fragment, tile + (line + own) * 128 + ((piece + half) ^ lane % 8) * 16);
+    ldmatrix_x4(fragment, tile + (line + own) * 128 + ((piece + half) ^ lane % 8) * 16);
 }
 
 struct Sums {
@@ -87,8 +91,8 @@ __device__ __forceinline__ void multiply(Sums &high, Sums &cross, unsigned stage
 #pragma unroll
             for (int j = 0; j < TILES_N; ++j) {
                 float *sum = &high.value[i][4 * j], *rest = &cross.value[i][4 * j];
-                mma(sum, a[i], &b_hi[j / 2][j % 2 * 2], k == 0 ? ZERO : sum);
-                mma(rest, a[i], &b_lo[j / 2][j % 2 * 2], rest);
+                mma_m16n8k16(sum, a[i], &b_hi[j / 2][j % 2 * 2], k == 0 ? ZERO : sum);
+                mma_m16n8k16(rest, a[i], &b_lo[j / 2][j % 2 * 2], rest);
             }
 #pragma unroll
         for (int i = 0; i < TILES_M; ++i) {
@@ -96,7 +100,7 @@ __device__ __forceinline__ void multiply(Sums &high, Sums &cross, unsigned stage
 #pragma unroll
             for (int j = 0; j < TILES_N; ++j) {
                 float *rest = &cross.value[i][4 * j];
-                mma(rest, a[i], &b_hi[j / 2][j % 2 * 2], rest);
+                mma_m16n8k16(rest, a[i], &b_hi[j / 2][j % 2 * 2], rest);
             }
         }
     }
@@ -115,8 +119,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
               blocks = min(part_blocks, k_blocks - first);
     const Tile tile = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
     const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
-    let_dependents_begin();
-    wait_for_results();
+    launch_dependents();
+    griddepcontrol_wait();
 
     auto copy = [&](int block) {
         if (block < blocks) {
@@ -125,14 +129,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             copy_lines<BN>(to + STAGE_A, pairs_b + static_cast<long long>(first + block) * N * LINE_HALVES,
                            tile.n, N);
         }
-        commit_copies();
+        cp_async_commit_group();
     };
     Sums sum = {}, high, cross = {};
 #pragma unroll
     for (int block = 0; block < STAGES - 1; ++block) copy(block);
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
-        wait_for_copies_but<STAGES - 2>();
+        cp_async_wait_group<STAGES - 2>();
         __syncthreads();  // all threads' copies are complete, and all have read the stage before
         copy(block + STAGES - 1);
         multiply(high, cross, ring + block % STAGES * STAGE, warp_m, warp_n);
@@ -142,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             for (int j = 0; j < TILES_N * 4; ++j)
                 sum.value[i][j] = __fadd_rn(sum.value[i][j], high.value[i][j]);
     }
-    wait_for_copies_but<0>();
+    cp_async_wait_group<0>();
     __syncthreads();  // all have read the last stage
     float *const scratch = reinterpret_cast<float *>(shared) + warp * STORE_SCRATCH;
 

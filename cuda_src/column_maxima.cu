@@ -7,7 +7,7 @@
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int VEC = 4;  // floats a load: 4 where X and ldx have 16-byte alignment, else 1
+constexpr int VEC = 4;  // floats per load: 4 where X and ldx have 16-byte alignment, else 1
 // constants:end
 
 constexpr int THREADS = 256;
@@ -26,8 +26,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     auto column = [&](int i) { return VEC == 4 ? 4 * lane + i : lane + 32 * i; };
     const long long base = static_cast<long long>(blockIdx.x) * LINES;
     const bool whole = VEC == 4 && base + column(3) < lines;
-    let_dependents_begin();
-    wait_for_results();
+    launch_dependents();
+    griddepcontrol_wait();
 
     unsigned largest[4] = {};
 #pragma unroll 8

@@ -202,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const int tiles_n = (N + TILE_N - 1) / TILE_N;
     const long long tiles = static_cast<long long>((M + TILE_M - 1) / TILE_M) * tiles_n;
     const int down = (TILE_M + SIDE - 1) / SIDE, right = (TILE_N + SIDE - 1) / SIDE;
-    wait_for_results();
+    griddepcontrol_wait();
 
     unsigned turn = 0;  // blocks of C so far
     for (long long first = 0; first < tiles; first += WORDS * THREADS) {

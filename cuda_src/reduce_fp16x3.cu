@@ -9,7 +9,7 @@
 #include "device/source.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int VEC_C = 4;   // floats a store: 4 where C and ldc have 16-byte alignment, else 1
+constexpr int VEC_C = 4;   // floats per store: 4 where C and ldc have 16-byte alignment, else 1
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 // constants:end
 
@@ -25,8 +25,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const long long number = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
     const long long m = number / quads;
     const int n = static_cast<int>(number - m * quads) * 4;
-    let_dependents_begin();
-    wait_for_results();
+    launch_dependents();
+    griddepcontrol_wait();
     if (m >= M) return;
 
     float sum[4] = {};

@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const long long first = static_cast<long long>(blockIdx.x) * columns * ELEMENTS + column;
     float sum[ELEMENTS] = {};
     const float *w = W + first_part * part_stride + first;
-    wait_for_results();
+    griddepcontrol_wait();
 #pragma unroll 8
     for (int p = first_part; p < parts; p += partial_sums, w += partial_sums * part_stride)
 #pragma unroll

@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const long long number = static_cast<long long>(blockIdx.x) * columns + column;  // of the element
     const float *w = W + number;
     float sum = 0.0f;
-    wait_for_results();
+    griddepcontrol_wait();
     if (serial) {
         if (number >= size) return;
         float value[SERIAL_PARTS] = {};

@@ -46,8 +46,8 @@ __cluster_dims__(CLUSTER, 1, 1)
     const Side first = {X_1, ldx_1, lines_1, K, maxima_1, maxima_parts_1, pairs_1, info_1, where_1};
     const Side second = {X_2, ldx_2, lines_2, K, maxima_2, maxima_parts_2, pairs_2, info_2, where_2};
     const int blocks_2 = int(gridDim.x) - blocks_1, block = int(blockIdx.x) - blocks_1;  // of the second
-    let_dependents_begin();
-    wait_for_results();
+    launch_dependents();
+    griddepcontrol_wait();
     if constexpr (STRIDED_1 == STRIDED_2 && VEC_1 == VEC_2) {  // the same code, once
         const bool of_first = block < 0;
         const Side side = of_first ? first : second;

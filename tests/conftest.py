@@ -17,7 +17,7 @@ from hypothesis import settings
 from msgspec import structs
 
 from fastsgemm import device, host, private_files, resources, rungs
-from fastsgemm.call import arrays, tensor_map
+from fastsgemm.call import arrays
 from fastsgemm.config import SkinnyConfig, VectorizedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import grid, variants
@@ -26,8 +26,9 @@ from fastsgemm.heuristics.database_entries import Tools
 from fastsgemm.jit import cache as kernel_cache
 from fastsgemm.jit import compiler
 from fastsgemm.sim import nvrtc
-from fastsgemm.tuning import first_use, search_spaces
+from fastsgemm.tuning import first_use
 from fastsgemm.tuning.evaluator import Job
+from fastsgemm.tuning.spaces import space as search_space
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of a device's memory
 
@@ -62,6 +63,7 @@ def forget_the_machine():
     """Forget what was found out about the machine, and that it was warned about."""
     device.probe.cache_clear()
     device.host_backend.cache_clear()
+    device._load_fitting_nvrtc.cache_clear()
     host._warned = False
     kernel_cache._warned = False
     private_files._warn_no_home.cache_clear()
@@ -100,11 +102,11 @@ def draw_once():
 
     They follow from the shipped database, which some tests replace, and not from the user's results.
     """
-    draw = search_spaces._configs_of_any_device.__wrapped__
+    draw = search_space._configs_of_any_device.__wrapped__
     drawn = cache(lambda space, picked, limits: draw(space))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            search_spaces, "_configs_of_any_device", lambda space: drawn(space, space.picked, database.search_limits())
+            search_space, "_configs_of_any_device", lambda space: drawn(space, space.picked, database.search_limits())
         )
         yield
 
@@ -260,6 +262,8 @@ class PythonDevice:
         self.room = 1 << 30  # bytes of one
         self.compiled = []
         self.kept = []
+        self.workspaces, self.has_graphs, self.graphs = {}, True, 0
+        self.graph_launches = []  # handles
 
     def forget_problems(self):
         self.prepared.clear()
@@ -301,22 +305,61 @@ class PythonDevice:
 
     def free(self, address, handle):
         [found] = [each for each in self.made if each.open and each.address == address]
-        assert found.handle == handle
+        assert handle in (found.handle, device.LEGACY_STREAM)
         found.open = False
         return (0,)
+
+    def is_capturing(self, handle):
+        return handle in self.capturing
+
+    def stream_number(self, handle):
+        return handle
+
+    def synchronize(self):
+        return not self.capturing
+
+    def instantiate(self, nodes):
+        """Make a graph, whose kernels get their arguments now."""
+        self.graphs += 1
+        configs = [self.launch_config(*node[1:5]) for node in nodes]
+        graph = SimpleNamespace(launches=[], nodes=[])
+        graph.executable = graph
+        for number, ((kernel, *_, pointers), config) in enumerate(zip(nodes, configs, strict=True)):
+            graph.launches.append((config, kernel, kernel.arguments(pointers)))
+            graph.nodes.append((number, pointers))
+        return graph
+
+    def set_node(self, graph, number, pointers):
+        config, kernel, _ = graph.launches[number]
+        graph.launches[number] = config, kernel, kernel.arguments(pointers)
+        return (0,)
+
+    def launch_graph(self, graph, handle):
+        self.graph_launches.append(handle)
+        for config, kernel, arguments in graph.launches:
+            self._run(config, kernel, handle, arguments)
+        return (0,)
+
+    @property
+    def leaks(self):
+        """Every workspace that was not freed, but for those that streams keep."""
+        kept = [each._address for each in self.workspaces.values()]
+        return [each for each in self.made if each.open and each.address not in kept]
 
     def launch_config(self, grid, threads, shared_bytes, early):
         return SimpleNamespace(grid=grid, threads=threads, shared_bytes=shared_bytes, early=early, hStream=None)
 
     def launch(self, config, kernel, pointers, extra):
-        arguments = kernel.arguments(pointers)
-        self.launched.append((config.hStream, arguments))
+        self._run(config, kernel, config.hStream, kernel.arguments(pointers))
+        return (0,)
+
+    def _run(self, config, kernel, handle, arguments):
+        self.launched.append((handle, arguments))
         self.early.append(config.early)
         if kernel.types[-1] in "bs":
             kernel.run(config.grid, *arguments)
         else:
             kernel.run(*arguments)
-        return (0,)
 
 
 class OnDevice:
@@ -359,10 +402,9 @@ def python_device(monkeypatch):
     gpu = PythonDevice()
     monkeypatch.setitem(device.gpus, 0, gpu)
     monkeypatch.setitem(first_use.opened, 0, gpu)
-    monkeypatch.setattr(compiler, "cubin", lambda source, name, arch: source.encode())
+    monkeypatch.setattr(compiler, "cubin", lambda source, name, arch, stored=False: source.encode())
     monkeypatch.setitem(arrays.by_type, OnDevice, DeviceLibrary())
     monkeypatch.setattr(device, "is_capturing", lambda handle: handle in gpu.capturing)
-    monkeypatch.setattr(tensor_map, "encode", python_kernels.encode)
     return gpu
 
 
@@ -477,7 +519,8 @@ def data_folder(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def configs():
     """Constants for every rung, by its name: those that hold everywhere, and others where two rungs share a file."""
-    generic = {record.rung: record.config for record in database.load(database_entries.GENERIC).records}
+    records = database.load(database_entries.GENERIC).records
+    generic = {record.rung: record.config for record in reversed(records)}  # of one order of summation last
     skinny = SkinnyConfig(4, 32, 64, TN=4, TK=8, MIN_BLOCKS=1, SPLIT_K=1)
     return generic | {"autotuned": VectorizedConfig(64, 64, 16, 4, 4), "skinny": skinny}
 

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 
+import kernel_texts
 import pytest
 
 from fastsgemm import __version__
@@ -20,10 +21,12 @@ def climb_once():
     """`simulated.climb`, which runs each ladder once for all tests."""
     tables, climb = {}, simulated.climb
 
-    def once(problem, chosen, machine):
-        asked = (problem, tuple(chosen), machine.device.name)
+    def once(problem, chosen, machine, tried):
+        asked = (problem, tuple(chosen), machine.device.name, str(tried))
         if asked not in tables:
-            tables[asked] = climb(problem, chosen, machine)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(simulated.ragged, "mismatch", lambda *question: None)  # which has tests of its own
+                tables[asked] = climb(problem, chosen, machine, tried=tried)
         return tables[asked]
 
     return once
@@ -66,6 +69,46 @@ def test_without_nvrtc_there_is_only_the_host(no_driver, monkeypatch, capsys):
 def test_a_wrong_simulated_result_is_an_exit_code(on_host, monkeypatch, capsys):
     monkeypatch.setattr("fastsgemm.ladder.simulated.Table.ok", False)
     assert main([]) == 1
+
+
+def test_constants_can_be_tried(fresh_machine, capsys):
+    assert main(["ladder", "--device", "sim", "--rung", "5", "--rung", "6", "--config", "BM=64, BN=64"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "with the constants for 4096 x 4096 x 4096 but BM=64 BN=64 on a simulated" in shown
+    assert "5 blocktile_2d BM=64 BN=64 BK=8 TM=8 TN=8 6 vectorized BM=64 BN=64 BK=8 TM=8 TN=8" in shown
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("BM=64,BX=3", "unknown constants ['BX']; ThreadTileConfig has ['BM', 'BN', 'BK', 'TM', 'TN']"),
+        ("BM=100", "illegal config for rung blocktile_2d (BM=100 BN=128 BK=8 TM=8 TN=8): BM must be a multiple of TM"),
+    ],
+)
+def test_constants_that_a_rung_cannot_take_are_an_error(config, message, fresh_machine, capsys):
+    assert main(["ladder", "--device", "sim", "--rung", "5", "--config", config]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("config", ["64", "BM=", "BM=64;BN=64", "BM=64,BM=32", "BM=6.4", ""])
+def test_what_names_no_constants_is_refused(config, capsys):
+    with pytest.raises(SystemExit):
+        main(["ladder", "--config", config])
+    assert "expected NAME=NUMBER,..., each name once, such as BM=64,BN=64" in capsys.readouterr().err
+
+
+def test_the_host_has_no_constants_to_try(on_host, capsys):
+    assert main(["ladder", "--config", "BM=64"]) == 2
+    assert "--config tries constants of kernels, which do not run on the host" in capsys.readouterr().err
+
+
+def test_nvrtcs_log_keeps_its_lines(fresh_machine, monkeypatch, capsys):
+    kernel_texts.change(monkeypatch, lambda text: '#line 1 "mine.cu"\nfloat x = y;\n')
+    assert main(["ladder", "--device", "sim", "--rung", "1"]) == 2
+    shown = capsys.readouterr().err.splitlines()
+    line = shown.index('mine.cu(1): error: identifier "y" is undefined')
+    assert shown[line + 1].strip() == "float x = y;" and shown[line + 2].strip() == "^"
+    assert shown[line + 2].index("^") == shown[line + 1].index("y")
 
 
 def test_the_simulated_device_alone(fresh_machine, monkeypatch, capsys):
@@ -278,7 +321,7 @@ def test_explain_shows_the_config_of_one_order(capsys):
     asked = ["explain", "--size", "300,300,30000", "--device", "sm_90"]
     assert main([*asked, "--batch-invariant"]) == 0
     shown = capsys.readouterr().out
-    assert "rung       batch_invariant" in shown and "SEGMENT=1024" in shown
+    assert "rung       pipelined" in shown and "SEGMENT=1024" in shown
     assert main([*asked, "--batch-invariant", "--rung", "warptiled"]) == 2
     assert main([*asked, "--batch-invariant", "--precision", "fp16x3"]) == 2
     assert "batch_invariant=True needs precision 'ieee'" in capsys.readouterr().err

@@ -86,6 +86,14 @@ def test_every_environment_variable_is_on_some_page():
     assert {name for name in used if name not in pages} == set()
 
 
+def test_the_package_is_installed_from_where_it_can_be_had():
+    """From PyPI once the changelog has a section with a date, from a clone before."""
+    released = re.search(r"^## .*\d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE) is not None
+    for page in [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("start", "course"))]:
+        lines = re.findall(r"^ *pip install (.*)$", page.read_text(), re.MULTILINE)
+        assert lines and all(("fastsgemm" in line.partition("#")[0]) is released for line in lines), page.name
+
+
 def test_every_make_target_of_the_pages_exists():
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:

@@ -39,6 +39,11 @@ def test_an_example_runs_on_a_gpu(name):
     test_an_example_runs(ROOT / "examples" / f"{name}.py")
 
 
+def test_an_example_that_needs_a_kernel_says_so_on_the_host():
+    done = run(ROOT / "examples" / "reproducible.py", FASTSGEMM_DEVICE="host")
+    assert done.returncode == 1 and done.stderr.startswith("skipped: ") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.slow
 def test_numpy_arrays_on_the_simulated_device():
     done = run(ROOT / "examples" / "numpy_arrays.py", FASTSGEMM_DEVICE="sim")

@@ -33,8 +33,8 @@ def test_an_import_against_the_order_is_found(tmp_path):
     package = tmp_path / "fastsgemm"
     for name, text in {
         "call/launch.py": "def f():\n    from fastsgemm.tuning.first_use import meet\n",
-        "tuning/first_use.py": "from fastsgemm.heuristics import choose\n",
-        "heuristics/choose.py": "",
+        "tuning/first_use.py": "from fastsgemm.heuristics import choice\n",
+        "heuristics/choice.py": "",
     }.items():
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text(text)

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import threading
 import time
 from types import SimpleNamespace
@@ -67,7 +69,7 @@ def compiled(monkeypatch):
     """The names of the kernels that were compiled, and instead of their code the source."""
     seen = []
 
-    def cubin(source, name, arch):
+    def cubin(source, name, arch, stored=False):
         assert arch == ("sm_90a" if name == "fastsgemm_fp16x3" else "sm_90")
         seen.append(name)
         return source
@@ -105,7 +107,7 @@ def test_a_benchmark_compiles_its_candidates_as_prepare_does(gpu, compiled):
 
 
 LAYER = [*range(1, 1025), *range(1025, 8193, 61), 2048, 4096, 8192]  # rows of a batch
-KERNELS = {"NN": 32, "NT": 37}  # at most, for N = K = 4096
+KERNELS = {"NN": 32, "NT": 38}  # at most, for N = K = 4096
 
 
 @pytest.mark.parametrize("layout", KERNELS)
@@ -143,7 +145,7 @@ def test_kernels_are_compiled_side_by_side(gpu, monkeypatch):
     monkeypatch.setattr(preparation.os, "cpu_count", lambda: 3)
     together = threading.Barrier(3)
 
-    def cubin(source, name, arch):
+    def cubin(source, name, arch, stored=False):
         together.wait(30)
         return source
 
@@ -154,7 +156,7 @@ def test_kernels_are_compiled_side_by_side(gpu, monkeypatch):
 
 
 def test_a_kernel_that_cannot_be_compiled_is_an_error_and_ends_the_others(gpu, monkeypatch):
-    def refused(source, name, arch):
+    def refused(source, name, arch, stored=False):
         time.sleep(0.01)
         raise CompileError("NVRTC refused it")
 
@@ -315,7 +317,7 @@ def keys_for(M, N, K, **how):
     gpu = FakeGpu()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(first_use, "open_device", lambda ordinal: gpu)
-        patch.setattr(compiler, "cubin", lambda source, name, arch: source)
+        patch.setattr(compiler, "cubin", lambda source, name, arch, stored: source)
         preparation.prepare(M, N, K, progress=False, **how)
     return gpu.kernels
 
@@ -448,6 +450,21 @@ def test_a_named_device_needs_a_cache_that_can_be_written(compiled, tmp_path, mo
     with pytest.raises(DeviceError, match=f"kernel cache {tmp_path} cannot be written .*FASTSGEMM_CACHE_DIR"):
         preparation.prepare(64, 64, 64, device="sm_90", progress=False)
     assert compiled == []
+
+
+@pytest.mark.parametrize("device", ["sm_90", 0])
+def test_what_cannot_be_stored_was_not_prepared(gpu, tmp_path, monkeypatch, device):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr("fastsgemm.jit.cache._warned", False)
+    with pytest.raises(DeviceError, match=f"kernel cache {tmp_path} cannot be written .*No space left"):
+        preparation.prepare(64, 64, 64, rung="naive", device=device, stored=device == 0, progress=False)
+    assert gpu.entered == 0
+    with pytest.warns(RuntimeWarning, match="No space left"):  # here the kernel is loaded, too
+        assert preparation.prepare(64, 64, 64, rung="naive", progress=False).loaded
 
 
 def test_the_simulated_device_has_nothing_to_prepare(monkeypatch):

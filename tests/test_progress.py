@@ -33,3 +33,22 @@ def test_a_stream_that_takes_nothing_ends_no_run(monkeypatch, fault):
     monkeypatch.setattr(sys, "stderr", Broken())
     assert [*progress.track(["a", "b"], "timing")] == ["a", "b"]
     progress.say("text")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a line", "a line"),
+        ("two\n\tlines, \u00b5s, k\u00e4se", "two\n\tlines, \u00b5s, k\u00e4se"),
+        ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
+        ("over\rwritten", r"over\rwritten"),
+        ("\x9b2J \u202e \x7f \x00 \udcff", r"\x9b2J \u202e \x7f \x00 \udcff"),
+    ],
+)
+def test_what_a_terminal_obeys_is_escaped(capsys, text, shown):
+    progress.show(text)
+    progress.say(text)
+    assert capsys.readouterr() == (f"{shown}\n", f"{shown}\n")
+    with pytest.warns(RuntimeWarning) as seen:
+        progress.warn(text)
+    assert str(seen[0].message) == shown and seen[0].filename == __file__

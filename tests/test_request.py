@@ -30,8 +30,8 @@ def test_the_precision_is_that_of_the_rung():
 
 def test_one_order_of_summation_is_resolved_to_a_rung_that_has_it():
     plain, named = resolve(batch_invariant=True), resolve("batch_invariant")
-    assert plain is not None and plain == named and plain.rung is rungs.BATCH_INVARIANT and plain.batch_invariant
-    assert resolve("pipelined", batch_invariant=True).rung is rungs.PIPELINED_IN_ORDER
+    assert plain == named == Request(batch_invariant=True)
+    assert resolve("pipelined", batch_invariant=True) == Request(rungs.find("pipelined"), batch_invariant=True)
     assert resolve(config=PIPELINED, batch_invariant=True).config == PIPELINED.replace(SEGMENT=SEGMENT)
 
 

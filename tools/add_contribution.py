@@ -18,6 +18,7 @@ from msgspec import structs
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics import database, database_writing, fp16x3_rates
 from fastsgemm.heuristics.fp16x3_rates import Rates
+from fastsgemm.progress import say
 from fastsgemm.tuning import contribution
 
 
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             print(f"{path}: added to {add(path)}")
         except RecordError as error:
-            print(error, file=sys.stderr)
+            say(str(error))
             return 1
     return 0
 

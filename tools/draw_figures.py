@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from page_tables.fp16x3 import as_named
+
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 6.6  # inches at 72 points; at 600 pixels a text of 10 points is then 12.6 pixels high
 LAYOUTS = {
@@ -312,7 +314,7 @@ def select_curves(files: Mapping[str, Data]) -> Any:
         return None
     lines = []
     for curve in database["curves"]:
-        if curve["rung"] != "pipelined":
+        if curve["rung"] != "pipelined" or curve["constants"]["SEGMENT"]:
             continue
         constants, points = curve["constants"], []
         for M, N, K, ms in curve["points"]["NN"]:
@@ -368,7 +370,7 @@ def select_precision(files: Mapping[str, Data]) -> Any:
     n, peers = max(((row["n"], row["peers"]) for row in measured["peers"]), key=lambda row: int(row[0]))
     return {
         "title": f"{n} x {n} x {n}, {_machine(measured)}",
-        "points": [[name, one["tflops"], one["error"]] for name, one in peers.items()],
+        "points": [[name, one["tflops"], one["error"]] for name, one in as_named(peers).items()],
     }
 
 

@@ -36,7 +36,7 @@ STEPS = (
     ("resolve the request", "fastsgemm.request", "resolve"),
     ("read the arrays", "fastsgemm.gemm", "sgemm"),
     ("check the operands", "fastsgemm.call.product", "make_plan"),
-    ("choose", "fastsgemm.call.dispatch", "choose"),
+    ("choose", "fastsgemm.heuristics.choice", "choose"),
     ("list the launches", "fastsgemm.call.ieee", "add_product"),
     ("load the kernels", "fastsgemm.jit.kernel", "get"),
     ("launch", "fastsgemm.call.driver", "multiply"),

@@ -21,7 +21,7 @@ import numpy as np
 from fastsgemm import device, known_devices, rungs
 from fastsgemm.heuristics import database
 from fastsgemm.sim import Machine, sgemm
-from fastsgemm.tuning.search_spaces import SPACES
+from fastsgemm.tuning.spaces import SPACES
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNGS = ("autotuned", "warptiled", "pipelined", "skinny")

@@ -29,7 +29,7 @@ from ncu_counters import NcuError, find_ncu, profile
 from fastsgemm import rungs
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import fp16x3
-from fastsgemm.heuristics.choose import choose
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.ladder import contenders
 from fastsgemm.problem import LAYOUTS, Problem
 
@@ -92,7 +92,7 @@ def on_device(folder: Path) -> None:
 
     for layout in LAYOUTS:
         problem = Problem(SIZE, SIZE, SIZE, layout)
-        config = choose(bench.device, rung, variants.dense_call(problem).problem, only="shipped").config
+        config = choose_config(bench.device, rung, variants.dense_call(problem).problem, only="shipped").config
         timer = bench.operands(problem)
         profiled(partial(timer.once, rung, config))
         rows.append({"rung": RUNG, "layout": layout, "constants": config.constants})

@@ -86,16 +86,16 @@ def greedy(times: np.ndarray, weights: np.ndarray, groups: Sequence[list[int]]) 
 
 
 def ordered(content: Content) -> Content:
-    """Return a file with its curves in order; those of rungs that `sgemm` does not use by default come first."""
+    """Return a file with its curves in order; those of one order of summation come first."""
     names = [rung.name for rung in rungs.DEFAULTS]
-    curves = [curve for name in names for curve in content.curves if curve.rung == name]
+    curves = [curve for name in names for curve in content.curves if curve.rung == name and not curve.config.segment]
     recorded = {record.config.kernel for record in content.records}
     groups = [
         [at for at, one in enumerate(curves) if one.rung == name and (one.config in recorded) is in_records]
         for name in names
         for in_records in (True, False)
     ]
-    others = [curve for curve in content.curves if curve.rung not in names]
+    others = [curve for curve in content.curves if curve not in curves]
     order = greedy(*relative_times(content, curves), groups)
     return structs.replace(content, curves=(*others, *(curves[at] for at in order)))
 

@@ -29,7 +29,7 @@ from fastsgemm.errors import FastsgemmError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import fp16x3
-from fastsgemm.heuristics.choose import choose
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit import compiler, source
 from fastsgemm.problem import LAYOUTS, Problem, parse, spell
@@ -168,7 +168,7 @@ def _name(opcode: str) -> str:
 
 def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
     """Return the counts of the kernel that a problem gets, and its main loop."""
-    choice = choose(device_at(ARCH), rungs.find(RUNG), variants.dense_call(problem).problem, only="shipped")
+    choice = choose_config(device_at(ARCH), rungs.find(RUNG), variants.dense_call(problem).problem, only="shipped")
     job = evaluator.job_of(ARCH, choice.rung, choice.config, problem)
     text = source.generate(job.rung, job.config, job.variant)
     loop = main_loop(code_of(disassemble(nvdisasm, compiler.cubin(text, job.rung.kernel, ARCH))))

@@ -7,8 +7,8 @@ constexpr bool HAS_CLUSTERS = true;
 constexpr bool HAS_CLUSTERS = false;
 #endif
 
-// A barrier of all threads of the cluster, in two halves: what was written before a thread arrives can be
-// read by those that have waited.
+// A barrier of all threads of the cluster, in two halves (barrier.cluster): what a thread wrote before it
+// arrives is visible to the threads that have waited.
 __device__ __forceinline__ void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release;" ::: "memory");
@@ -21,13 +21,14 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-__device__ __forceinline__ void cluster_barrier() {
+__device__ __forceinline__ void cluster_sync() {
     cluster_arrive();
     cluster_wait();
 }
 
-// Read a word at the place of `own` in the shared memory of block `rank` of the cluster.
-__device__ __forceinline__ unsigned read_cluster(const unsigned *own, int rank) {
+// Read the word that lies in the shared memory of block `rank` of the cluster where `own` lies in this
+// block's.
+__device__ __forceinline__ unsigned ld_shared_cluster(const unsigned *own, int rank) {
     unsigned value = 0;
 #if __CUDA_ARCH__ >= 900
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(own));

@@ -1,31 +1,26 @@
-// A kernel and the one that needs its results, launched so that the second may begin before the first has
-// ended: its blocks are then in place when the results are (programmatic dependent launch, sm_90 and later).
+// Programmatic dependent launch (sm_90 and later): a kernel begins before the one launched before it has
+// completed, so that its blocks are resident by the time they are needed.
 //
-// In a kernel that waits, no pointer to what it reads is `const __restrict__`. For such a pointer the
-// compiler takes loads of the read-only path (ld.global.nc). They are for data that nobody writes while the
-// kernel runs, and the compiler moves them before the wait: the "memory" of the asm below does not hold them
-// back.
+// A kernel that reads results of the first waits before it reads them. None of its pointers to them is `const
+// __restrict__`: for such a pointer the compiler chooses loads by the read-only path (ld.global.nc), which
+// require that nobody writes the data while the kernel runs, and moves them before the wait. The "memory"
+// clobber of the wait does not hold them back.
 //
-// A kernel that needs no results of the one before it can begin early, too: it fills the multiprocessors on
-// which the last blocks of that one do not run. What is launched next waits only for it, so it must not end
-// before the other: its blocks wait once they are done.
+// A kernel that reads no results of the first can begin early, too, and fill multiprocessors on which no
+// blocks of the first are left. The kernel launched after it waits for this one only, so this one must not
+// complete before the first: its blocks wait at their end.
 #pragma once
 
-// In the first kernel: once every block has said so, the second may begin.
-__device__ __forceinline__ void let_dependents_begin() {
+// In the first kernel: the second may begin once every block has executed this or exited.
+__device__ __forceinline__ void launch_dependents() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
-// In the second: wait until the first has ended and all that it wrote can be read.
-__device__ __forceinline__ void wait_for_results() {
+// In the second kernel: wait until the first has completed and its writes are visible.
+__device__ __forceinline__ void griddepcontrol_wait() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-}
-
-// In a second kernel that needs no results, at its end: end after the first.
-__device__ __forceinline__ void end_after_launch_before() {
-    wait_for_results();
 }

@@ -3,8 +3,8 @@
 //
 //   place     where a thread reads from, in bytes: a step of k, and its first row or column
 //   STEP      bytes from one step to the next
-//   load      read what is due ahead of a step; the steps come in order
-//   of_step   the fragments of a step, which `load` has read; called once a step, in order
+//   load      read the fragments that are read ahead of a step; the steps come in order
+//   of_step   the fragments of a step, which `load` has read; called once per step, in order
 //   load_one  read the fragments of any one step, as those of step 0
 //
 // Template parameters: Copy (of device/pipelined_copy.cuh), FRAGMENTS (1 more than the steps that `load` is
@@ -14,7 +14,7 @@
 #include "device/pipelined_copy.cuh"
 #include "device/shared_memory.cuh"
 
-// Of a k-major tile a thread reads every step by itself, 16 bytes at a time or all of a small thread tile.
+// A k-major tile: a thread reads each step separately, 16 bytes at a time or a whole small thread tile.
 template <class Copy, int FRAGMENTS, int T, int WSUB, int COUNT, bool IN_LINES = Copy::IN_LINES>
 struct Fragments {
     static constexpr int STEP = 4 * Copy::LD, VEC = smaller(T, 4);
@@ -34,8 +34,8 @@ struct Fragments {
     __device__ __forceinline__ const Step &of_step(int k) { return value[k % FRAGMENTS]; }
 };
 
-// Of a tile in lines a thread reads four steps of each row or column at a time. What it has of the four steps
-// before stays valid until the last of them.
+// A tile in lines: a thread reads four steps of each row or column at a time. The four steps before stay
+// valid until the last of them has been used.
 template <class Copy, int FRAGMENTS, int T, int WSUB, int COUNT>
 struct Fragments<Copy, FRAGMENTS, T, WSUB, COUNT, true> {
     static_assert(FRAGMENTS <= 4, "fragments are read less than four steps ahead");

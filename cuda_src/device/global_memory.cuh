@@ -64,10 +64,10 @@ __device__ __forceinline__ void load_global_or_zero(float (&value)[VEC], const f
     load_global_if<VEC, POLICY>(value, p, inside);
 }
 
-// Start copying VEC floats to the shared-memory address `to`: `count` of them, from 0 to VEC, then zeros. 16
-// bytes go past L1 as well.
+// Start copying VEC floats to the shared address `to`: `count` of them, from 0 to VEC (src-size in PTX), then
+// zeros. Copies of 16 bytes bypass L1.
 template <int VEC>
-__device__ __forceinline__ void copy_async_some(unsigned to, const float *from, int count) {
+__device__ __forceinline__ void cp_async_src_size(unsigned to, const float *from, int count) {
     static_assert(VEC == 1 || VEC == 2 || VEC == 4, "operands are read 4, 8 or 16 bytes at a time");
     const unsigned long long address = __cvta_generic_to_global(from);
     if constexpr (VEC == 4) {
@@ -80,24 +80,24 @@ __device__ __forceinline__ void copy_async_some(unsigned to, const float *from, 
     }
 }
 
-// The same of all VEC floats; zeros if not `inside`.
+// Start copying VEC floats, or as many zeros if not `inside`.
 template <int VEC>
-__device__ __forceinline__ void copy_async(unsigned to, const float *from, bool inside) {
-    copy_async_some<VEC>(to, from, inside ? VEC : 0);
+__device__ __forceinline__ void cp_async_zfill(unsigned to, const float *from, bool inside) {
+    cp_async_src_size<VEC>(to, from, inside ? VEC : 0);
 }
 
-// Make a group of the copies that this thread has started since the last call.
-__device__ __forceinline__ void commit_copies() {
+// Commit the copies that this thread has started since the last call as a group.
+__device__ __forceinline__ void cp_async_commit_group() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Wait for all copies of this thread but those of the last PENDING groups.
+// Wait until at most the last PENDING groups of this thread are in flight.
 template <int PENDING>
-__device__ __forceinline__ void wait_for_copies_but() {
+__device__ __forceinline__ void cp_async_wait_group() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
 // Wait for all copies of this thread.
-__device__ __forceinline__ void wait_for_copies() {
+__device__ __forceinline__ void cp_async_wait_all() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }

@@ -1,4 +1,4 @@
-// Where an element of a matrix lies.
+// The offset of an element of a matrix.
 #pragma once
 
 // Row-major with TRANS = 0, column-major with TRANS = 1. For A the row is m and the column k, for B the row

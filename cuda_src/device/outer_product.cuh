@@ -1,7 +1,7 @@
 // Rung 9: one step of k for a thread, ROWS x COLS fused multiply-adds. The order decides which operands stay
 // in the register reuse cache and which registers the compiler picks; the results do not depend on it. An
-// FFMA reads three registers and each of the two register banks gives one a cycle, so one operand should be
-// the same as in the instruction before.
+// FFMA reads three registers and each of the two register banks delivers one per cycle, so one operand should
+// be the same as in the instruction before.
 //   ORDER 0  row by row                        1  serpentine by rows: every second row backwards
 //         2  serpentine by columns             3  strips of up to four rows, serpentine by columns inside
 //         4  as 1, the last row first          5  as 0, the last row first

@@ -5,11 +5,12 @@
 //   wait     until the next tile is complete: the copies of this thread first, then all threads at a barrier
 //   release  move on: the next stage is read, and the one that was read is free
 //
-// One barrier a tile suffices. A thread arrives at it after its own copies of the next tile are complete, so
-// behind the barrier the whole tile is (nobody reads too early). It also arrives after it has read its last
-// fragments of this tile, so behind the barrier the stage of this tile is free (nobody writes too early), and
-// `issue` writes to no other stage before the next barrier. Where fragments are read some steps ahead, the
-// last ones of a tile are read that much earlier, which is why the barrier may stand before these steps.
+// One barrier per tile suffices. A thread arrives at it once its own copies of the next tile are complete, so
+// the whole tile is complete behind the barrier, and no thread reads too early. A thread arrives only after
+// it has read its last fragments of this tile, so the stage of this tile is free behind the barrier, and no
+// thread writes too early: `issue` writes to no other stage before the next barrier. Where fragments are read
+// some steps ahead, the last ones of a tile are read that much earlier, so the barrier can stand before these
+// steps.
 //
 // Traits: A, B (of device/pipelined_copy.cuh), STAGES, STAGE_BYTES, TILE_A_BYTES, STEPS, SLICED_K, FRAGMENTS,
 // SPREAD, TM, TN, WSUBM, WSUBN, ROWS, COLS.
@@ -18,7 +19,7 @@
 #include "device/pipelined_copy.cuh"
 #include "device/shared_memory.cuh"
 
-// What two stages and many have in common: where this thread reads and writes, and its fragments.
+// The base of both kinds of stages: the addresses that this thread reads and writes, and its fragments.
 template <class Traits>
 struct Stages {
     using CopyA = PipelinedCopy<typename Traits::A>;
@@ -48,10 +49,10 @@ struct Stages {
         read_a = FragmentsA::place(first_a, k, row), read_b = FragmentsB::place(first_b, k, col);
     }
 
-    // Read what is due of this thread's fragments ahead of step k.
+    // Read the fragments of this thread that are read ahead of step k.
     __device__ __forceinline__ void load_fragments(int k) { b.load(read_b, k), a.load(read_a, k); }
 
-    // Read the fragments of one step as those of step 0, and go on by some steps.
+    // Read the fragments of one step as those of step 0, and advance by `skip` steps.
     __device__ __forceinline__ void load_one_step(int skip) {
         b.load_one(read_b), a.load_one(read_a);
         read_a += skip * FragmentsA::STEP, read_b += skip * FragmentsB::STEP;
@@ -68,8 +69,7 @@ struct TwoStages : Stages<Traits> {
 
     int to_other = Traits::STAGE_BYTES;  // from the stage that is read to the one that is written
 
-    // Copy the first tile, and wait for it. With `peel` it is used for the `end` of K, and the tiles begin
-    // after that.
+    // Copy the first tile, and wait for it. With `peel` it holds the `end` of K, and the whole tiles follow.
     __device__ __forceinline__ void fill(int k_tiles, bool peel, int) {
         write_a = Base::first_a + copy_a.place, write_b = Base::first_b + copy_b.place;
         copy_a.begin(write_a);
@@ -89,8 +89,9 @@ struct TwoStages : Stages<Traits> {
         copy_b.finish(write_b, more);
     }
 
-    // What is due of the next tile before the fragments of step k are read, and after. In the last tile the
-    // copy is of the same tile again, into a stage that nobody reads: cheaper than a branch.
+    // Issue the part of the next tile's copy that comes before the fragments of step k are read, and the part
+    // that comes after. During the last tile, the same tile is copied again, to a stage that is never read:
+    // this is cheaper than a branch.
     __device__ __forceinline__ void issue_before_fragments(int k, bool more) {
         if (Traits::SPREAD != 1) read_at(k, more);
         if (Traits::SPREAD == 0) write_at(k);
@@ -101,7 +102,7 @@ struct TwoStages : Stages<Traits> {
     }
 
     __device__ __forceinline__ void wait() {
-        if (ASYNC) wait_for_copies();
+        if (ASYNC) cp_async_wait_all();
         __syncthreads();
     }
 
@@ -156,13 +157,13 @@ struct ManyStages : Stages<Traits> {
             copy_b.begin(write_b, steps);
             ++issued;
         }
-        commit_copies();
+        cp_async_commit_group();
         const int distance = advance(write_stage);
         write_a += distance, write_b += distance;
     }
 
     __device__ __forceinline__ void wait() {
-        wait_for_copies_but<STAGES - 2>();
+        cp_async_wait_group<STAGES - 2>();
         __syncthreads();
     }
 

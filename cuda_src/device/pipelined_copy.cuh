@@ -5,10 +5,10 @@
 // An operand whose k is contiguous goes through registers and is transposed on the way: a thread has
 // neighbouring lines, so that what it holds of one k is contiguous in shared memory, up to 16 bytes per
 // store. The other kind goes the same way or, with ASYNC, by cp.async past the registers. With ASYNC the
-// first kind goes past them too, one float at a time (VEC = 1): cp.async can write each float anywhere, which
-// transposes without a store. A team of neighbouring threads shares a line of the tile, so that the vectors
-// of a thread lie at fixed distances. Threads that are left over, where teams cannot share the lines out,
-// copy nothing.
+// first kind bypasses them, too, one float at a time (VEC = 1): cp.async can write each float to any address,
+// which transposes without a store. A team of neighbouring threads shares a line of the tile, so that the
+// vectors of a thread lie at fixed distances. Threads that are left over, where teams cannot share the lines
+// out, copy nothing.
 //
 // With IN_LINES the first kind is not transposed, and cp.async copies whole vectors of it. Neighbouring
 // threads then read 16 bytes each of lines that are T apart. So the lines are not kept in their order: first
@@ -67,7 +67,7 @@ struct PipelinedCopy {
     static constexpr int STEPS = Traits::STEPS, LAST = Traits::LAST, SPREAD = Traits::SPREAD;
     static constexpr bool TO_K_MAJOR = K_CONTIGUOUS && !IN_LINES;            // transposed on the way
     static constexpr int LINES = K_CONTIGUOUS ? TILE_MN : TILE_K;            // in global memory
-    static constexpr int VECTORS = (K_CONTIGUOUS ? TILE_K : TILE_MN) / VEC;  // a line
+    static constexpr int VECTORS = (K_CONTIGUOUS ? TILE_K : TILE_MN) / VEC;  // per line
     // A team reads at least a sector of each line and writes shared memory without conflicts: in a transposed
     // tile, neighbours in k are PAD banks apart. It is smaller where so many threads do not divide a line.
     static constexpr int TEAM = divisor(VECTORS, larger(smaller(Traits::THREADS, LINES *VECTORS) / LINES,
@@ -75,7 +75,7 @@ struct PipelinedCopy {
     static constexpr int TEAMS = IN_LINES ? aligned_divisor(LINES, Traits::THREADS / TEAM, Traits::T)
                                           : divisor(LINES, Traits::THREADS / TEAM);
     static constexpr int THREADS = TEAMS * TEAM;                  // those with a share
-    static constexpr int COUNT = LINES * VECTORS / THREADS;       // vectors a thread
+    static constexpr int COUNT = LINES * VECTORS / THREADS;       // vectors per thread
     static constexpr int PER_LINE = VECTORS / TEAM;               // vectors of a thread on one line
     static constexpr int OWN_LINES = COUNT / PER_LINE;            // lines of a thread
     static constexpr bool TRANSPOSED = K_CONTIGUOUS && !ASYNC;    // in registers
@@ -141,7 +141,7 @@ struct PipelinedCopy {
         if (!has_share()) return;
         const bool inside = !GUARDED || mn_of(i) < left;
         if constexpr (ASYNC)
-            copy_async<VEC>(to + offset(i), from, inside);
+            cp_async_zfill<VEC>(to + offset(i), from, inside);
         else if constexpr (GUARDED)
             load_global_if<VEC>(value[i], from, inside);
         else
@@ -175,9 +175,9 @@ struct PipelinedCopy {
         return line + along(i);
     }
 
-    // Read what is due of the next tile at step k of this one: early, and with SPREAD little by little, so
-    // that the reads of fragments do not queue behind it. Then `source` moves on to the tile after the next,
-    // if there is one.
+    // Issue the reads of the next tile that belong to step k of this one: early, and with SPREAD a few per
+    // step, so that the reads of fragments do not queue behind them. After the last of them, `source` moves
+    // on to the tile after the next, if there is one.
     __device__ __forceinline__ void read_at(unsigned to, int k, bool more) {
         constexpr bool AT_ONCE = ASYNC ? !K_CONTIGUOUS || SPREAD == 0 : SPREAD != 1;
         constexpr int SHARES = AT_ONCE ? 1 : STEPS / 2;
@@ -188,7 +188,7 @@ struct PipelinedCopy {
         if (k == SHARES - 1) source += more ? next_tile : 0;
     }
 
-    // Write what is due at step k of what was read: late, because it takes a while to arrive.
+    // Write the vectors that belong to step k to shared memory: late, because reads take long to complete.
     __device__ __forceinline__ void write_at(unsigned to, int k) const {
         constexpr int HALF = STEPS / 2;
         if constexpr (!ASYNC) {
@@ -199,15 +199,15 @@ struct PipelinedCopy {
         }
     }
 
-    // Read all of the tile that begins `steps` of k after `source`. Begin both operands before either is
-    // finished, so that their copies are under way together.
+    // Issue all reads of the tile that begins `steps` of k after `source`. Begin both operands before either
+    // is finished, so that their reads are in flight together.
     __device__ __forceinline__ void begin(unsigned to, int steps = 0) {
         source += K_CONTIGUOUS ? steps : steps * ld;
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) read(to, i, vector(i));
     }
 
-    // Write all that `begin` read; `source` moves on to the next tile, if there is one.
+    // Write what `begin` has read to shared memory; `source` moves on to the next tile, if there is one.
     __device__ __forceinline__ void finish(unsigned to, bool more) {
         source += more ? next_tile : 0;
         if constexpr (!ASYNC) {

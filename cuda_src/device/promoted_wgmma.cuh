@@ -16,32 +16,32 @@ template <class Ring>
 __device__ __forceinline__ void multiply_high(float (&chain)[Ring::BN / 2], unsigned data, int warpgroup,
                                               bool go_on) {
     const unsigned a = data + warpgroup * 64 * 128, b = data + Ring::STAGE_A;
-    wgmma<Ring::BN>(chain, describe_tile(a), describe_tile(b), go_on);
-    wgmma<Ring::BN>(chain, describe_tile(a + STEP), describe_tile(b + STEP), true);
+    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor(a), matrix_descriptor(b), go_on);
+    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor(a + STEP), matrix_descriptor(b + STEP), true);
 }
 
 template <class Ring>
 __device__ __forceinline__ void multiply_cross(float (&chain)[Ring::BN / 2], unsigned data, int warpgroup,
                                                bool go_on) {
     const unsigned a = data + warpgroup * 64 * 128, b = data + Ring::STAGE_A;
-    wgmma<Ring::BN>(chain, describe_tile(a + LO), describe_tile(b), go_on);
-    wgmma<Ring::BN>(chain, describe_tile(a + LO + STEP), describe_tile(b + STEP), true);
-    wgmma<Ring::BN>(chain, describe_tile(a), describe_tile(b + LO), true);
-    wgmma<Ring::BN>(chain, describe_tile(a + STEP), describe_tile(b + LO + STEP), true);
+    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor(a + LO), matrix_descriptor(b), go_on);
+    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor(a + LO + STEP), matrix_descriptor(b + STEP), true);
+    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor(a), matrix_descriptor(b + LO), true);
+    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor(a + STEP), matrix_descriptor(b + LO + STEP), true);
 }
 
 template <int COUNT>
 __device__ __forceinline__ void promote_high(float (&sum)[COUNT], const float (&chain)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) sum[i] = __fadd_rn(sum[i], chain[i]);
-    pin(sum);
+    warpgroup_fence_operand(sum);
 }
 
 template <int COUNT>
 __device__ __forceinline__ void promote_cross(float (&sum)[COUNT], const float (&chain)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) sum[i] = __fmaf_rn(chain[i], 1.0f / LO_SCALE, sum[i]);
-    pin(sum);
+    warpgroup_fence_operand(sum);
 }
 
 // The stages of the ring between two promotions.
@@ -55,7 +55,7 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> wait_for_group(Ring 
     StageGroup<Ring::PROMOTE_STAGES> group;
 #pragma unroll
     for (int i = 0; i < Ring::PROMOTE_STAGES; ++i) {
-        barrier_wait(ring.full(ring.stage), ring.phase);
+        mbarrier_wait_parity(ring.full(ring.stage), ring.phase);
         group.stage[i] = ring.stage;
         ring.next();
     }
@@ -67,7 +67,7 @@ template <class Ring, int COUNT>
 __device__ __forceinline__ void release(const Ring &ring, const StageGroup<COUNT> &group) {
     if (threadIdx.x % 32 != 0) return;
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) barrier_arrive(ring.empty(group.stage[i]));
+    for (int i = 0; i < COUNT; ++i) mbarrier_arrive(ring.empty(group.stage[i]));
 }
 
 // Compute sum = A B over `groups` groups of stages, for one warpgroup. Return the last group, which the
@@ -83,24 +83,24 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply(float (&sum
 #pragma unroll 1
     for (int i = 0; i < groups; ++i) {
         const StageGroup<STAGES> group = wait_for_group(ring);
-        pin(high_chain);
-        wgmma_begin();
+        warpgroup_fence_operand(high_chain);
+        wgmma_fence();
 #pragma unroll
         for (int j = 0; j < STAGES; ++j)
             multiply_high<Ring>(high_chain, ring.data(group.stage[j]), warpgroup, j > 0);
-        wgmma_commit();
+        wgmma_commit_group();
 #pragma unroll
         for (int j = 0; j < STAGES; ++j)
             multiply_cross<Ring>(cross_chain, ring.data(group.stage[j]), warpgroup, i > 0 || j > 0);
-        wgmma_commit();
-        wgmma_wait<1>();  // for hi hi, and so for the cross products of the group before
-        pin(high_chain);
+        wgmma_commit_group();
+        wgmma_wait_group<1>();  // for hi hi, and so for the cross products of the group before
+        warpgroup_fence_operand(high_chain);
         if (i > 0) release(ring, last);
         last = group;
         promote_high(sum, high_chain);
     }
-    wgmma_wait<0>();
-    pin(cross_chain);
+    wgmma_wait_group<0>();
+    warpgroup_fence_operand(cross_chain);
     promote_cross(sum, cross_chain);
     return last;
 }

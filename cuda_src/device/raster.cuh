@@ -1,4 +1,4 @@
-// Which output tile a block computes. The tiles lie along x alone, so neither M nor N meets the 65,535 limit
+// The tile of C that a block computes. The tiles lie along x alone, so neither M nor N meets the 65,535 limit
 // of gridDim.y. GROUP_M = 1 walks the tiles row by row; GROUP_M > 1 walks GROUP_M tile rows together, column
 // by column, so that the blocks in flight share rows of A and columns of B in L2.
 #pragma once

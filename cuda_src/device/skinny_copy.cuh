@@ -11,8 +11,8 @@
 template <class Traits>
 constexpr bool SCATTERED = Traits::TRANS_B && Traits::LOAD_B == 1;
 
-// A thread's share of a tile of A, on its way through registers to shared memory: all of it in one row, or in
-// LOAD_A of them, so that one address is enough.
+// A thread's share of a tile of A, which goes through registers to shared memory. It lies in one row, or in
+// LOAD_A rows, so that one address suffices.
 template <class Traits>
 struct SkinnyTileA {
     static constexpr int BM = Traits::BM, BK = Traits::BK, TRANS_A = Traits::TRANS_A, VEC = Traits::LOAD_A;
@@ -22,8 +22,8 @@ struct SkinnyTileA {
     // fewer rows.
     static constexpr int QUAD_ROWS = BM < K_GROUP ? BM : K_GROUP;
     static constexpr int QUAD_STEPS = K_GROUP / QUAD_ROWS;
-    // Floats from one line to the next: 16 bytes a slice, and 16 between the lines of different rows, to
-    // store to different banks.
+    // Floats from one line to the next: 16 bytes per slice, and 16 of padding, so that the stores of
+    // different rows go to different banks.
     static constexpr int LD = K_GROUP * (SLICES + (BM > K_GROUP));
     static constexpr int FLOATS = BM * Traits::TK * (LD / K_GROUP);  // of shared memory, per tile
 
@@ -38,9 +38,9 @@ struct SkinnyTileA {
     int first_place;                   // of the first vector, in shared memory
     float value[COUNT][VEC];
 
-    // Return where row m lies in shared memory, for a step of k in a group of a slice. What the slices read
-    // together lies side by side. The extents are powers of two, so place(m, ...) of a sum whose terms have
-    // no bits in common is the sum of the places.
+    // Return the offset of row m in shared memory, for a step of k in a group of a slice. What the slices
+    // read at the same time lies side by side. The extents are powers of two, so place(m, ...) of a sum whose
+    // terms have no bits in common is the sum of the places.
     static __device__ __forceinline__ int place(int m, int group, int step, int slice) {
         const int line = (group * QUAD_ROWS + step / QUAD_STEPS) * (BM / QUAD_ROWS) + m / QUAD_ROWS;
         return line * LD + slice * K_GROUP + step % QUAD_STEPS * QUAD_ROWS + m % QUAD_ROWS;
@@ -64,7 +64,7 @@ struct SkinnyTileA {
         source = A + (TRANS_A ? step * lda + row : row * lda + step);
     }
 
-    // Read the next tile, of which the first `depth` steps exist; WHOLE says that all do.
+    // Read the next tile, of which only the first `depth` steps exist unless it is WHOLE.
     template <bool WHOLE>
     __device__ __forceinline__ void read(int depth) {
 #pragma unroll
@@ -134,7 +134,7 @@ struct SkinnyColumnsB {
         }
     }
 
-    // Read a group of the next tile, of which the first `depth` steps exist; WHOLE says that all do.
+    // Read a group of the next tile, of which only the first `depth` steps exist unless it is WHOLE.
     template <bool WHOLE>
     __device__ __forceinline__ void read(int group, int depth) {
 #pragma unroll

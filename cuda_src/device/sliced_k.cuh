@@ -11,7 +11,7 @@ struct SlicedK {
     static constexpr int SLICES = Traits::SLICED_K, THREADS = Traits::THREADS_PER_SLICE;
     static constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
 
-    // As many rows of a thread as fit into shared memory are added up in one pass.
+    // Rows of a thread per pass: as many as fit into shared memory.
     static __device__ constexpr int rows_per_pass() {
         for (int rows = ROWS; rows > 0; --rows)
             if (ROWS % rows == 0 && 4 * (SLICES - 1) * THREADS * rows * COLS <= Traits::SCRATCH_BYTES)

@@ -1,6 +1,6 @@
-// What beta multiplies, the source: C itself or, with SOURCE = 1 or 4, an array of its own with any strides.
-// SOURCE is a constant, so a kernel that reads C itself has no instruction more. The kernels of batches are
-// told with the batch where the source lies; those of rung 11, which compute one product, by their last three
+// The source, which beta multiplies: C itself or, with SOURCE = 1 or 4, an array of its own with any strides.
+// SOURCE is a constant, so a kernel that reads C itself has no extra instructions. Kernels with batches get
+// the source with the batch; those of rung 11, which compute one product, get it as their last three
 // arguments.
 #pragma once
 #include "device/batch.cuh"
@@ -20,7 +20,7 @@ struct BatchAndSource : Batch {
 template <>
 struct BatchAndSource<0> : Batch {};
 
-// Where the old values lie: in C.
+// The old values lie in C.
 struct OldC {
     static constexpr bool IN_C = true;  // for a kernel whose instructions even an empty find() would reorder
     static constexpr int VEC = 4;       // floats that can be read together if so many are stored together
@@ -36,8 +36,8 @@ struct OldC {
     __device__ __forceinline__ long long line_step(long long ldc) const { return ldc; }
 };
 
-// The old values for the product that this block works on from a source: what OldC is for those in C. With
-// TRANS_C, a line of C is a column.
+// The old values lie in a source: the counterpart of OldC, for the product of this block. With TRANS_C, a
+// line of C is a column.
 template <int SOURCE, int TRANS_C = 0>
 struct OldValues {
     static_assert(SOURCE == 1 || SOURCE == 4, "the source is read 4 or 16 bytes at a time");

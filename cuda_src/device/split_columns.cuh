@@ -49,7 +49,7 @@ struct ColumnReader {
 #pragma unroll
         for (int step = 0; step < STEPS; ++step, from += ROWS * ldx) {
             const int k = row + step * ROWS;
-            copy_async_some<VEC>(to + 4 * ColumnTile::place(k, column), from, k0 + k < end ? inside : 0);
+            cp_async_src_size<VEC>(to + 4 * ColumnTile::place(k, column), from, k0 + k < end ? inside : 0);
         }
     }
 
@@ -109,7 +109,7 @@ __device__ __forceinline__ void store_tile(const Side &side, const float *tile, 
     if (line >= side.lines) return;
 #pragma unroll 1  // registers
     for (int down = threadIdx.x / 8 / LINES * BLOCK_K; down < HEIGHT; down += ABREAST * BLOCK_K) {
-        if (k0 + down >= end) break;
+        if ((k0 + down) / PAD_K * PAD_K >= end) break;
         float scaled[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j)
@@ -118,8 +118,7 @@ __device__ __forceinline__ void store_tile(const Side &side, const float *tile, 
                 if (slot < SPARSE)
                     side.where[static_cast<long long>(line) * SPARSE + slot] = k0 + down + k + j;
             });
-        const long long place = static_cast<long long>((k0 + down) / BLOCK_K) * side.lines + line;
-        store_pairs(side.pairs + place * LINE_HALVES, k, scaled);
+        store_pairs(side, line, k0 + down + k, scaled);
     }
 }
 
@@ -139,15 +138,15 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
     const int part = HAS_CLUSTERS ? block % CLUSTER : block / groups;
     const int base = group * LINES, line = base + int(threadIdx.x);  // its first line; of the first threads
     const bool speaks = threadIdx.x < LINES && line < side.lines;
-    // Each block has whole blocks of BLOCK_K steps.
-    const int k_blocks = (side.K + BLOCK_K - 1) / BLOCK_K, chunk = (k_blocks + parts - 1) / parts * BLOCK_K;
+    // Each block but the last has a multiple of PAD_K steps.
+    const int chunk = padded_k((side.K + parts - 1) / parts);
     const int first = min(side.K, part * chunk), end = min(side.K, first + chunk);
     const int tiles = (end - first + HEIGHT - 1) / HEIGHT;
     const ColumnReader<THREADS, VEC> reader(side, base);
     const auto copy = [&](int number) {
         if (number < tiles)
             reader.copy(tiles_kept + number % TILES * ColumnTile::FLOATS, first + number * HEIGHT, end);
-        commit_copies();  // one group for each number, so that the groups can be counted
+        cp_async_commit_group();  // one group for each number, so that the groups can be counted
     };
 #pragma unroll 1
     for (int number = 0; number < TILES; ++number) copy(number);
@@ -158,12 +157,12 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
         __syncthreads();
         unsigned largest[VEC] = {};
         if (tiles > TILES) reader.include_unkept(largest, first + TILES * HEIGHT, end);
-        wait_for_copies();
+        cp_async_wait_all();
         for (int number = 0; number < min(tiles, TILES); ++number)
             reader.include(largest, tiles_kept + number * ColumnTile::FLOATS);
         reader.reduce(largest, largest_of);
         if constexpr (CLUSTER > 1)
-            cluster_barrier();
+            cluster_sync();
         else
             __syncthreads();
     }
@@ -175,7 +174,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
         } else if constexpr (CLUSTER > 1) {
 #pragma unroll
             for (int rank = 0; rank < CLUSTER; ++rank)
-                most = max(most, read_cluster(&largest_of[threadIdx.x], rank));
+                most = max(most, ld_shared_cluster(&largest_of[threadIdx.x], rank));
         } else {
             most = largest_of[threadIdx.x];
         }
@@ -191,7 +190,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
 
     for (int number = 0; number < tiles; ++number) {
         if (!HAS_CLUSTERS || number >= TILES) {
-            wait_for_copies_but<TILES - 1>();  // TILES + number groups have been committed
+            cp_async_wait_group<TILES - 1>();  // TILES + number groups have been committed
             __syncthreads();
         }
         const float *tile = tiles_kept + number % TILES * ColumnTile::FLOATS;

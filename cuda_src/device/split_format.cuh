@@ -9,11 +9,14 @@
 // computes the elements of C that it meets.
 //
 // In memory: lines of 128 bytes, 32 hi and then 32 lo, for 32 steps of k; all lines of the first 32 steps of
-// k, then all lines of the next. The steps of k past K are zeros. So a tile of any operand is one stretch of
-// memory, whatever the order and alignment of the caller's array were.
+// k, then all lines of the next. K is filled up with zeros to a multiple of PAD_K. In line j, what would be
+// the 16-byte piece i lies at place i xor j % 8: the 128-byte swizzle that wgmma reads and with which
+// ldmatrix has no bank conflicts. So a tile of any operand is one stretch of memory that is copied to shared
+// memory as it is, whatever the order and alignment of the caller's array were.
 #pragma once
 
 constexpr int BLOCK_K = 32;           // steps of k in 128 bytes
+constexpr int PAD_K = 64;             // steps of k that 11_fp16x3.cu may take at a time
 constexpr int LINE_HALVES = 64;       // FP16 numbers in 128 bytes
 constexpr float LO_SCALE = 4096.0f;   // 2^12
 constexpr float SMALLEST = 0x1p-14f;  // of the scaled magnitudes that are split
@@ -87,14 +90,21 @@ __device__ __forceinline__ float2 from_half2(unsigned pair) {
     return value;
 }
 
-// Split four neighbouring scaled elements and write them to their line at its k-th step.
-__device__ __forceinline__ void store_pairs(unsigned short *line, int k, const float (&x)[4]) {
+__device__ __forceinline__ int padded_k(int K) {
+    return (K + PAD_K - 1) / PAD_K * PAD_K;
+}
+
+// Split four neighbouring scaled elements and write them to their line, from its k-th step on.
+__device__ __forceinline__ void store_pairs(const Side &side, long long line, int k, const float (&x)[4]) {
     const uint2 hi = make_uint2(to_half2(x[0], x[1]), to_half2(x[2], x[3]));
     const float2 first = from_half2(hi.x), second = from_half2(hi.y);
     const uint2 lo = make_uint2(to_half2((x[0] - first.x) * LO_SCALE, (x[1] - first.y) * LO_SCALE),
                                 to_half2((x[2] - second.x) * LO_SCALE, (x[3] - second.y) * LO_SCALE));
-    *reinterpret_cast<uint2 *>(line + k) = hi;
-    *reinterpret_cast<uint2 *>(line + BLOCK_K + k) = lo;
+    const long long place = static_cast<long long>(k / BLOCK_K) * side.lines + line;
+    const auto in_line = reinterpret_cast<unsigned long long>(side.pairs + place * LINE_HALVES);
+    const auto at = in_line + (k % BLOCK_K * 2 ^ int(line) % 8 * 16);  // a line begins at a multiple of 128
+    *reinterpret_cast<uint2 *>(at) = hi;
+    *reinterpret_cast<uint2 *>(at ^ 64) = lo;
 }
 
 // Return the element to split: x scaled, or zero if it is too small; then `found` is called.

@@ -32,7 +32,7 @@ __device__ __forceinline__ void split_rows(const Side &side, int block) {
     const bool inside = line < side.lines;
     const float *x = side.X + (inside ? line : 0) * side.ldx;
     const int length = inside ? side.K : 0;
-    const int padded = (length + BLOCK_K - 1) / BLOCK_K * BLOCK_K;
+    const int padded = padded_k(length);
     const int chunks = (padded + CHUNK - 1) / CHUNK;
 
     float kept[QUADS][4];
@@ -72,8 +72,7 @@ __device__ __forceinline__ void split_rows(const Side &side, int block) {
                     const unsigned slot = atomicAdd(&left_out[own], 1);
                     if (slot < SPARSE) side.where[line * SPARSE + slot] = k + j;
                 });
-            const long long place = static_cast<long long>(k / BLOCK_K) * side.lines + line;
-            store_pairs(side.pairs + place * LINE_HALVES, k % BLOCK_K, scaled);
+            store_pairs(side, line, k, scaled);
         }
     }
     __syncthreads();

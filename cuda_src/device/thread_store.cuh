@@ -10,8 +10,8 @@ struct ThreadStore {
     static constexpr int TM = Traits::TM, TN = Traits::TN, WSUBM = Traits::WSUBM, WSUBN = Traits::WSUBN;
     static constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
 
-    // Store the accumulators, of which the first is element (m, n) of C: what is from (first_m, first_n) on
-    // and inside the matrix. Old is OldC or what it can be exchanged for.
+    // Store the accumulators whose elements of C are inside the matrix and not before (first_m, first_n). The
+    // first accumulator is element (m, n). Old is OldC or OldValues.
     template <class Old>
     static __device__ __forceinline__ void store(const float (&acc)[ROWS][COLS], int m, int n, int first_m,
                                                  int first_n, int M, int N, float alpha, float beta, float *C,
@@ -25,7 +25,7 @@ struct ThreadStore {
     }
 
 private:
-    // The addresses go on from row to row: computed anew, they would take most of the instructions.
+    // Advance the address from row to row: computing each anew would take most of the instructions.
     template <class Old>
     static __device__ __forceinline__ void store_rows(const float (&acc)[ROWS][COLS], int m, int n,
                                                       int first_m, int first_n, int M, int N, float alpha,

@@ -14,8 +14,8 @@ template <int TILE_MN, int TILE_K, bool K_CONTIGUOUS, int VEC, int THREADS, int 
           int STRIDE_K = TILE_MN>
 struct TileCopy {
     static constexpr int CONTIGUOUS = K_CONTIGUOUS ? TILE_K : TILE_MN;
-    static constexpr int VECTORS = CONTIGUOUS / VEC;                  // a line of the tile
-    static constexpr int COUNT = TILE_MN * TILE_K / (VEC * THREADS);  // vectors a thread
+    static constexpr int VECTORS = CONTIGUOUS / VEC;                  // per line of the tile
+    static constexpr int COUNT = TILE_MN * TILE_K / (VEC * THREADS);  // vectors per thread
     static constexpr bool WHOLE_LINES = THREADS % VECTORS == 0;  // a pass of all threads copies whole lines
     static_assert(CONTIGUOUS % VEC == 0, "a line of the tile is whole vectors");
     static_assert(COUNT * VEC * THREADS == TILE_MN * TILE_K,
@@ -43,8 +43,8 @@ struct TileCopy {
     __device__ __forceinline__ TileCopy(const float *X, long long ld, int mn0, int MN)
         : source(X + mn0 * (K_CONTIGUOUS ? ld : 1) + across(0) * ld + along(0)), ld(ld), left(MN - mn0) {}
 
-    // Read the next tile, of which the first `depth` steps of k exist. WHOLE says that it is all TILE_K or,
-    // with depth = 0, that there is no next tile and nothing happens.
+    // Read the next tile, of which only the first `depth` steps of k exist unless it is WHOLE. WHOLE with
+    // depth = 0 means that there is no next tile, and reads nothing.
     template <bool WHOLE>
     __device__ __forceinline__ void fetch(int depth) {
         const int rows = depth > 0 ? left : 0;
@@ -70,7 +70,7 @@ struct TileCopy {
         }
     }
 
-    // fetch and store in one, for the rungs that put nothing between them.
+    // Fetch and store, for the rungs that have no arithmetic between the two.
     template <bool WHOLE>
     __device__ __forceinline__ void copy(float *Xs, int depth) {
         fetch<WHOLE>(depth);

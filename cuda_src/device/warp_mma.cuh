@@ -2,9 +2,9 @@
 // product of 16 x 16 and 16 x 8 FP16 tiles (mma). Shared memory by 32-bit addresses.
 #pragma once
 
-// Load four 8 x 8 matrices of FP16. Lane l gives the address of row l % 8 of matrix l / 8, and gets of each
-// matrix the elements 2 (l % 4) and the next of row l / 4.
-__device__ __forceinline__ void load_matrices(unsigned (&value)[4], unsigned row) {
+// Load four 8 x 8 matrices of FP16. Lane l passes the address of row l % 8 of matrix l / 8, and receives of
+// each matrix the elements 2 (l % 4) and the next of row l / 4.
+__device__ __forceinline__ void ldmatrix_x4(unsigned (&value)[4], unsigned row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])
                  : "r"(row)
@@ -13,7 +13,8 @@ __device__ __forceinline__ void load_matrices(unsigned (&value)[4], unsigned row
 
 // d <- a b + c, 16 x 8 in FP32. Lane l has row l / 4, columns 2 (l % 4) and the next, and then the row 8
 // below.
-__device__ __forceinline__ void mma(float *d, const unsigned (&a)[4], const unsigned *b, const float *c) {
+__device__ __forceinline__ void mma_m16n8k16(float *d, const unsigned (&a)[4], const unsigned *b,
+                                             const float *c) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%10, %11, %12, %13};"

@@ -1,7 +1,7 @@
 // Rung 9: the store of C where it cannot be written 16 bytes at a time. A thread has neighbours of a row; if
 // it stored them one by one, the lanes of a warp would touch every sector of their lines TN times. So each
-// warp lays its own rows through shared memory and stores 32 neighbours at a time. It waits for no other
-// warp.
+// warp exchanges its rows through its own shared memory and stores 32 neighbours at a time. It waits for no
+// other warp.
 //
 // Traits: TM, TN, WNITER, WSUBM, WSUBN, ROWS, COLS, THREADS_PER_SLICE, SCRATCH_BYTES (of shared memory).
 #pragma once
@@ -20,12 +20,11 @@ struct WarpStore {
     static constexpr int PATCH = TN * LD;                    // floats
     static constexpr int ABREAST = WSUBN < 32 ? WSUBN : 32;  // lanes that store neighbours
 
-    // Rows that an iteration stores. A loop of little code is quick, because each block runs it once, and
-    // most of the time it would wait for its instructions.
+    // Rows per iteration. Little code is quick here: each block runs the loop once, so that longer code would
+    // mostly wait for its instructions to be fetched.
     static constexpr int UNROLL = ROWS * COLS < 128 ? 2 : 1;
 
-    // As many rows of a thread as fit into shared memory, if every warp has its share of it, go through in
-    // one pass.
+    // Rows of a thread per pass: as many as fit into the warp's share of shared memory.
     static __device__ constexpr int rows_per_pass() {
         for (int rows = ROWS; rows > 0; --rows)
             if (ROWS % rows == 0 &&
@@ -51,8 +50,8 @@ struct WarpStore {
         }
     }
 
-    // Store the warp tile that begins at (m, n): what is from (first_m, first_n) on and inside the matrix. No
-    // thread may still use `scratch` for anything else. Old is OldC or what it can be exchanged for.
+    // Store the elements of the warp tile at (m, n) that are inside the matrix and not before (first_m,
+    // first_n). No thread may still use `scratch` for anything else. Old is OldC or OldValues.
     template <class Old>
     static __device__ __forceinline__ void store(float *scratch, const float (&acc)[ROWS][COLS], int m, int n,
                                                  int first_m, int first_n, int M, int N, float alpha,
@@ -62,7 +61,7 @@ struct WarpStore {
             scratch + threadIdx.x % Traits::THREADS_PER_SLICE / 32 * (PASS_ROWS * WNITER * PATCH);
         m += lane / ABREAST * TM;
         n += lane % ABREAST;
-        float *line = C + m * ldc;  // goes on from row to row, which takes less than an address for each
+        float *line = C + m * ldc;  // advances from row to row: cheaper than computing each address
 #pragma unroll 1
         for (int first = 0; first < ROWS; first += PASS_ROWS) {
             if (first) __syncwarp();  // the lanes have read the pass before

@@ -3,48 +3,48 @@
 //     d[4 j], d[4 j + 1]          row 16 (t / 32) + t % 32 / 4,        columns 8 j + 2 (t % 4) and the next
 //     d[4 j + 2], d[4 j + 3]      the row 8 below,                     the same columns
 // A is 64 x 16 and B is 16 x N, FP16. Both have k contiguous ("K-major") in rows of 128 bytes, with the
-// 128-byte swizzle of the tensor memory accelerator: the 16-byte pieces of a row change places by an
-// exclusive or with its number modulo 8. A tile begins at a multiple of 1024 bytes. The products are
-// asynchronous. The order of use: wgmma_begin, any number of wgmma, wgmma_commit, and later wgmma_wait before
-// D or the tiles are touched.
+// 128-byte swizzle: the 16-byte pieces of a row change places by an exclusive or with its number modulo 8. A
+// tile begins at a multiple of 1024 bytes. The products are asynchronous. The order of use: wgmma_fence, any
+// number of wgmma_mma_async, wgmma_commit_group, and later wgmma_wait_group before D or the tiles are
+// accessed.
 #pragma once
 
-// Describe a tile of K-major rows of 128 bytes at this shared address: 128-byte swizzle, eight rows every
-// 1024 bytes.
-__device__ __forceinline__ unsigned long long describe_tile(unsigned address) {
+// Return the matrix descriptor of a tile of K-major rows of 128 bytes at this shared address: 128-byte
+// swizzle, 1024 bytes from eight rows to the next eight.
+__device__ __forceinline__ unsigned long long matrix_descriptor(unsigned address) {
     return 1ull << 62 | (1024ull >> 4) << 32 | 1ull << 16 | address >> 4;
 }
 
 // Keep the compiler from moving reads and writes of the accumulators across this point.
 template <int COUNT>
-__device__ __forceinline__ void pin(float (&d)[COUNT]) {
+__device__ __forceinline__ void warpgroup_fence_operand(float (&d)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-__device__ __forceinline__ void wgmma_begin() {
+__device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-__device__ __forceinline__ void wgmma_commit() {
+__device__ __forceinline__ void wgmma_commit_group() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Wait until at most PENDING of the groups committed last still run.
+// Wait until at most the last PENDING groups are in flight.
 template <int PENDING>
-__device__ __forceinline__ void wgmma_wait() {
+__device__ __forceinline__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// Set the registers of every thread of this warpgroup: fewer than it had, or more once others have given
-// theirs.
+// Release registers, so that each thread of this warpgroup keeps COUNT.
 template <int COUNT>
-__device__ __forceinline__ void give_registers() {
+__device__ __forceinline__ void setmaxnreg_dec() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
+// Wait until enough registers have been released, and take them, so that each thread has COUNT.
 template <int COUNT>
-__device__ __forceinline__ void take_registers() {
+__device__ __forceinline__ void setmaxnreg_inc() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
@@ -70,8 +70,8 @@ __device__ __forceinline__ void take_registers() {
                  : "l"(tile_a), "l"(tile_b), "r"(int(accumulate)))
 
 template <int N>
-__device__ __forceinline__ void wgmma(float (&d)[N / 2], unsigned long long tile_a, unsigned long long tile_b,
-                                      bool accumulate) {
+__device__ __forceinline__ void wgmma_mma_async(float (&d)[N / 2], unsigned long long tile_a,
+                                                unsigned long long tile_b, bool accumulate) {
     static_assert(N == 16 || N == 32 || N == 64 || N == 128, "written out for these widths");
     if constexpr (N == 16)
         WGMMA(16, NAMES_0, "%8", "%9", "%10", EIGHT(d, 0));

@@ -5,6 +5,7 @@ from importlib import import_module
 TYPE_CHECKING = False  # type checkers treat it as typing.TYPE_CHECKING, whose import costs time
 if TYPE_CHECKING:
     from fastsgemm.call.split_operand import SplitOperand, split
+    from fastsgemm.call.workspace import release_workspace
     from fastsgemm.config import (
         BlockConfig,
         Config,
@@ -91,6 +92,7 @@ __all__ = [
     "__version__",
     "explain",
     "prepare",
+    "release_workspace",
     "sgemm",
     "split",
     "tune",
@@ -117,6 +119,7 @@ _HOMES = {
     "SplitOperand": "call.split_operand",
     "explain": "heuristics.explanation",
     "prepare": "preparation",
+    "release_workspace": "call.workspace",
     "sgemm": "gemm",
     "split": "call.split_operand",
     "tune": "tuning.tuner",

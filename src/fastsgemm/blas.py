@@ -12,8 +12,12 @@ array([[6., 6., 6., 6.],
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
+import numpy as np
+
+from fastsgemm import arguments
 from fastsgemm.errors import ArgumentError, OperandError, ShapeError
 from fastsgemm.gemm import sgemm as _sgemm
 
@@ -55,7 +59,7 @@ def sgemm(
     Raises
     ------
     ArgumentError
-        `trans_a` or `trans_b` is not 0, 1 or 2.
+        `trans_a` or `trans_b` is not 0, 1 or 2, or `overwrite_c` neither true nor false.
     OperandError
         An array cannot be transposed or copied, because it has no ``.T`` or ``.copy()``.
     ShapeError
@@ -71,11 +75,11 @@ def sgemm(
     a, b = _operand("a", a, trans_a), _operand("b", b, trans_b)
     if c is None:
         return _sgemm(a, b, alpha)
-    return _sgemm(a, b, alpha, beta, c if overwrite_c else _copy(c))
+    return _sgemm(a, b, alpha, beta, c if arguments.switch("overwrite_c", overwrite_c) else _copy(c))
 
 
 def _operand(name: str, x: Any, transposed: int) -> Any:
-    if transposed not in _TRANSPOSITIONS:
+    if not isinstance(transposed, Real | np.bool_) or transposed not in _TRANSPOSITIONS:
         raise ArgumentError(f"trans_{name} must be 0, 1 or 2, got {transposed!r}")
     if not transposed:
         return x

@@ -6,17 +6,18 @@ import argparse
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fastsgemm import __version__, device, preparation, rungs
 from fastsgemm.bench import command as bench
-from fastsgemm.errors import DeviceError, FastsgemmError, ShapeError, UnknownRungError
+from fastsgemm.errors import CompileError, DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
 from fastsgemm.ladder import bars, contenders, info, measured
 from fastsgemm.problem import WRITTEN, Problem, parse
-from fastsgemm.progress import say
+from fastsgemm.progress import say, show
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
 from fastsgemm.tuning.command import DESCRIPTION, add_options, tune_as_asked
 from fastsgemm.tuning.plan import tunable
@@ -42,25 +43,30 @@ class Climbed(Protocol):
         """Return this as plain data, ready for `json.dumps`."""
 
 
-def _on_cuda(problem: Problem, chosen: Sequence[Rung], ordinal: int = 0) -> Climbed:
-    with contenders.on_device(problem, chosen, ordinal) as place:
+Tried = Mapping[str, int]  # values by name of the constant
+
+
+def _on_cuda(problem: Problem, chosen: Sequence[Rung], tried: Tried, ordinal: int = 0) -> Climbed:
+    with contenders.on_device(problem, chosen, ordinal, tried) as place:
         return measured.climb(place)
 
 
-def _on_host(problem: Problem, chosen: Sequence[Rung]) -> Climbed:
+def _on_host(problem: Problem, chosen: Sequence[Rung], tried: Tried) -> Climbed:
+    if tried:
+        raise DeviceError("--config tries constants of kernels, which do not run on the host; add --device sim")
     with contenders.on_host(problem, chosen) as place:
         return measured.climb(place)
 
 
-def _on_simulation(problem: Problem, chosen: Sequence[Rung], name: str | None = None) -> Climbed:
+def _on_simulation(problem: Problem, chosen: Sequence[Rung], tried: Tried, name: str | None = None) -> Climbed:
     from fastsgemm.ladder import simulated  # other commands do not need it
     from fastsgemm.sim import Machine
 
-    return simulated.climb(problem, chosen, Machine(name))
+    return simulated.climb(problem, chosen, Machine(name), tried=tried)
 
 
 # How to run the ladder, by value of FASTSGEMM_DEVICE.
-_LADDERS: dict[str, Callable[[Problem, Sequence[Rung]], Climbed]] = {
+_LADDERS: dict[str, Callable[[Problem, Sequence[Rung], Tried], Climbed]] = {
     "cuda": _on_cuda,
     "host": _on_host,
     "sim": _on_simulation,
@@ -84,6 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.command(options))
+    except CompileError as error:
+        say(f"fastsgemm: {error}")  # with the lines of NVRTC's log
+        return _ERROR
     except FastsgemmError as error:
         say(f"fastsgemm: {' '.join(str(error).split())}")
         return _ERROR
@@ -92,15 +101,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _everything(options: argparse.Namespace) -> int:
     found = info.collect(DEFAULT_SIZE)
     if not options.json:
-        print(found.text(), end="\n\n", flush=True)
+        show(found.text(), end="\n\n")
     climbs = {"ladder": device.host_backend()}
     if climbs["ladder"] == "host" and found.nvrtc is not None:  # the host has no rungs to show
         climbs["simulated"] = "sim"
     ladders = {}
     for name, backend in climbs.items():
-        ladders[name] = climbed = _LADDERS[backend](_default_size(backend), ())
+        ladders[name] = climbed = _LADDERS[backend](_default_size(backend), (), {})
         if not options.json:
-            print(climbed.text(), end="\n\n", flush=True)
+            show(climbed.text(), end="\n\n")
     if options.json:
         _print_json({"info": found.json()} | {name: climbed.json() for name, climbed in ladders.items()})
     return 0 if all(climbed.ok for climbed in ladders.values()) else _WRONG_RESULT
@@ -115,7 +124,7 @@ def _info(options: argparse.Namespace) -> int:
     if options.json:
         _print_json(found.json())
     else:
-        print(found.text())
+        show(found.text())
     return 0
 
 
@@ -126,19 +135,19 @@ def _ladder(options: argparse.Namespace) -> int:
         os.environ["FASTSGEMM_DEVICE"] = "host" if name == "host" else "cuda"
         device.host_backend.cache_clear()
     if name in ("host", "sim"):
-        climbed = _LADDERS[name](options.size or _default_size(name), options.rung)
+        climbed = _LADDERS[name](options.size or _default_size(name), options.rung, options.config)
     elif device.is_present(name):
-        climbed = _on_cuda(options.size or DEFAULT_SIZE, options.rung, device.ordinal(name))
+        climbed = _on_cuda(options.size or DEFAULT_SIZE, options.rung, options.config, device.ordinal(name))
     else:
-        climbed = _on_simulation(options.size or SIMULATED_SIZE, options.rung, place)
+        climbed = _on_simulation(options.size or SIMULATED_SIZE, options.rung, options.config, place)
     if options.json:
         _print_json(climbed.json())
     else:
-        print(climbed.text())
+        show(climbed.text())
         if options.plot:
-            print(f"\n{bars.text(climbed.json())}")
+            show(f"\n{bars.text(climbed.json())}")
         if name == "host":
-            print("\nNo rung runs on the host. On a simulated device all do: fastsgemm ladder --device sim")
+            show("\nNo rung runs on the host. On a simulated device all do: fastsgemm ladder --device sim")
     return 0 if climbed.ok else _WRONG_RESULT
 
 
@@ -150,7 +159,7 @@ def _explain(options: argparse.Namespace) -> int:
     if options.json:
         _print_json(found.json())
     else:
-        print(found)
+        show(found)
     return 0
 
 
@@ -159,11 +168,12 @@ def _prepare(options: argparse.Namespace) -> int:
     found = preparation.prepare(
         M, N, K, layout, batch=batch, rung=options.rung, precision=options.precision,
         batch_invariant=options.batch_invariant, split=options.split, source=options.source, device=options.device,
+        stored=True,  # there is no other use of them after the process
     )  # fmt: skip
     if options.json:
         _print_json(dataclasses.asdict(found))
     else:
-        print(found)
+        show(found)
     return 0
 
 
@@ -180,12 +190,12 @@ def _cache(options: argparse.Namespace) -> int:
         _print_json({"folder": str(folder), "kernels": kernels, "bytes": size, "cleared": options.clear})
     else:
         verb = "removed" if options.clear else "holds"
-        print(f"{folder}: {verb} {kernels} kernel{'s' * (kernels != 1)}, {size / 1e6:.1f} MB")
+        show(f"{folder}: {verb} {kernels} kernel{'s' * (kernels != 1)}, {size / 1e6:.1f} MB")
     return 0
 
 
 def _print_json(data: dict[str, Any]) -> None:
-    print(json.dumps(data, indent=2, allow_nan=False))
+    show(json.dumps(data, indent=2, allow_nan=False))
 
 
 def _problem(text: str) -> Problem:
@@ -200,6 +210,14 @@ def _rung(text: str) -> Rung:
         return rungs.find(int(text) if text.isdecimal() else text)
     except UnknownRungError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _constants(text: str) -> dict[str, int]:
+    pairs = [re.fullmatch(r"\s*(\w+)=(-?\d+)\s*", part) for part in text.split(",")]
+    named = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
+    if len(named) < len(pairs):
+        raise argparse.ArgumentTypeError(f"expected NAME=NUMBER,..., each name once, such as BM=64,BN=64, got {text!r}")
+    return named
 
 
 _EPILOG = """\
@@ -256,6 +274,13 @@ def _add_ladder(commands: Any) -> None:
         type=_rung,
         default=[],
         help=f"run this rung, by name or number; repeatable ({names})",
+    )
+    climb.add_argument(
+        "--config",
+        type=_constants,
+        default={},
+        metavar="NAME=NUMBER,...",
+        help="try these constants in place of those of the tuning database, such as BM=64,BN=64",
     )
     climb.add_argument(
         "--device",

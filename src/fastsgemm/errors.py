@@ -12,7 +12,7 @@ class FastsgemmError(Exception):
 
 
 class ArgumentError(FastsgemmError, TypeError):
-    """An argument that `split`, `prepare`, `blas.sgemm` or `fastsgemm.torch.enable` does not take."""
+    """An argument of a type or a name that the function does not take, beside operands, numbers and streams."""
 
 
 class OperandError(FastsgemmError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 
 _USUAL = (1.0, 0.0)  # of alpha and beta, which need no rounding
+_IEEE = rungs.PRECISIONS[0]  # the same object as the default
 
 
 @overload
@@ -123,9 +125,9 @@ def sgemm(
 
     Raises
     ------
-    DTypeError, ScalarError, StreamError
+    DTypeError, ScalarError, StreamError, ArgumentError
         Subclasses of TypeError. An operand is not a float32 array; alpha or beta is not a real number; `stream` does
-        not have ``__cuda_stream__``.
+        not have ``__cuda_stream__``; `batch_invariant` is neither true nor false.
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
         Subclasses of ValueError. The shapes do not match; what is written shares memory with A, B or itself, or `out`
         with a C that is another array; the operands are on different devices; an array cannot be read or written as
@@ -180,35 +182,47 @@ def sgemm(
            [3., 3.]], dtype=float32)
     """
     request = PLAIN
-    if rung is not None or config is not None or precision != "ieee" or batch_invariant:
+    if rung is not None or config is not None or precision is not _IEEE or batch_invariant is not False:
         request = resolve(rung, config, precision, batch_invariant)
+    library = arrays.by_type.get(type(A))
+    if arrays.traced() if library is None else library.traced():
+        return _traced(request, A, B, C, alpha, beta, stream, out)
     if type(alpha) is not float or alpha not in _USUAL or type(beta) is not float or beta not in _USUAL:
         if not type(alpha) is type(beta) is float and arrays.is_traced_by_jax(A, B, C, alpha, beta):
             return _in_jax(request, A, B, alpha, beta, C, stream, out)
         alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
     if C is None:
         checks.no_output(beta)
-    if config is None and stream is None and out is None:
-        library = arrays.by_type.get(type(A))
-        if library is not None:
-            result = library.multiply_known(opened, request, A, B, C, alpha, beta)
-            if result is not None:
-                return result
-        if (library is None or library.has_dispatcher) and _is_differentiable(request) and arrays.is_tracked(A, B, C):
-            return _through_dispatcher(request, A, B, C, alpha, beta)
+    if library is not None and config is None and stream is None and out is None:
+        result = library.multiply_known(opened, request, A, B, C, alpha, beta)
+        if result is not None:
+            return result
     return _multiply(request, A, B, C, alpha, beta, stream, out)
 
 
-def _is_differentiable(request: Request) -> bool:
-    """Return whether PyTorch's operator can be asked for this, for tensors with gradients."""
-    return request.config is None and (request.rung is None or request.rung is rungs.BATCH_INVARIANT)
+def _traced(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, stream: Any, out: Any) -> Any:
+    """Add the product to the graph that PyTorch traces. Numbers and shapes may be symbols, which must not be read."""
+    torch = sys.modules["torch"]
+    tensors = all(x is None or isinstance(x, torch.Tensor) for x in (A, B, C))
+    if not tensors or not _is_for_dispatcher(request, stream, out):
+        raise arrays.IN_TRACE("A")
+    numbers = int, float, torch.SymInt, torch.SymFloat
+    alpha, beta = (
+        x if isinstance(x, numbers) else checks.scalar(name, x) for name, x in (("alpha", alpha), ("beta", beta))
+    )
+    return _through_dispatcher(request, A, B, C, alpha, beta)
 
 
-def _through_dispatcher(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float) -> Any:
+def _is_for_dispatcher(request: Request, stream: Any, out: Any) -> bool:
+    """Return whether a call asks for nothing that PyTorch's dispatcher cannot pass on."""
+    return request.rung is None and request.config is None and stream is None and out is None
+
+
+def _through_dispatcher(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any) -> Any:
     """Multiply tensors that PyTorch's dispatcher has to see: it records gradients, tangents and traces."""
     from fastsgemm.torch import operator
 
-    return operator.sgemm(A, B, alpha, beta, C, request.precision, request.batch_invariant)
+    return operator.sgemm(A, B, alpha, beta, C, precision=request.precision, batch_invariant=request.batch_invariant)
 
 
 def _in_jax(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, stream: Any, out: Any) -> Any:
@@ -236,7 +250,8 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: floa
     target = C if out is None else out
     lead = A if target is None else target
     library = arrays.library(lead)
-    library.check_eager()
+    if not split and _is_for_dispatcher(request, stream, out) and library.needs_dispatcher(A, B, C):
+        return _through_dispatcher(request, A, B, C, alpha, beta)
     ordinal = library.device_of(lead)
     if ordinal == HOST:
         if stream is not None:

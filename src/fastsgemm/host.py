@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import NoDriverError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import ITEM, same_elements
+from fastsgemm.progress import warn
 from fastsgemm.request import Request
 from fastsgemm.tuning import first_use
 
@@ -90,7 +90,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 def _backend(request: Request) -> str:
     backend = device.host_backend()
     if backend == "host":
-        if request.rung is not None or request.config is not None:
+        if request.rung is not None or request.config is not None or request.batch_invariant:
             asked = "batch_invariant=True" if request.batch_invariant else f"rung={request.rung}"
             asked += "" if request.config is None else f", config={request.config!r}"
             raise NoDriverError(
@@ -105,11 +105,8 @@ def _say_once() -> None:
     global _warned
     if not _warned:
         _warned = True
-        warnings.warn(
-            "fastsgemm found no NVIDIA GPU (or FASTSGEMM_DEVICE=host): host arrays are multiplied by NumPy",
-            RuntimeWarning,
-            stacklevel=6,  # the caller of the public sgemm
-        )
+        if device.wanted() != "host":
+            warn("fastsgemm found no NVIDIA GPU: host arrays are multiplied by NumPy")
 
 
 def _through_blas(a: np.ndarray, b: np.ndarray, alpha: float, beta: float, c: np.ndarray) -> None:

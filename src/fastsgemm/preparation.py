@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
+from fastsgemm import arguments
 from fastsgemm import device as devices
 from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceTraits, Gpu
@@ -72,6 +73,7 @@ def prepare(
     split: str = "",
     source: str = "",
     device: int | str = 0,
+    stored: bool = False,
     progress: bool = True,
 ) -> Preparation:
     """Compile and load every kernel that `sgemm` needs for some problems, so that no later call on them waits for it.
@@ -102,6 +104,9 @@ def prepare(
     device : int or str
         CUDA's number of a device in this machine, or ``cuda:1``. For a device that is named, such as
         ``"NVIDIA H200"`` or ``"sm_90"``, kernels are compiled into the cache only, and no device is needed.
+    stored : bool
+        It is an error if a kernel cannot be stored in the kernel cache, for later processes, as it always is for a
+        device that is named.
     progress : bool
         Show a progress bar on stderr.
 
@@ -114,12 +119,12 @@ def prepare(
     ShapeError
         An extent or a layout is out of range, or there are no problems, or more than 65536.
     ArgumentError
-        An extent is no int and no iterable of them, or `split` or `source` is none of those named.
+        An argument is of a type that it cannot be, or `split` or `source` is none of those named.
     PrecisionError
         There is no such precision, it contradicts the rung or batch_invariant=True, or `split` has no use in it.
     DeviceError, ConfigError, CompileError
-        There is no such device, or it cannot run the rung; nothing is known of a device of that name, or the kernel
-        cache cannot be written for it; NVRTC refuses a kernel.
+        There is no such device, or it cannot run the rung; nothing is known of a device of that name; a kernel that
+        must be stored cannot be; NVRTC refuses a kernel.
 
     Notes
     -----
@@ -137,26 +142,27 @@ def prepare(
     >>> fastsgemm.prepare(range(1, 513), 4096, 4096, "NT")  # doctest: +SKIP
     >>> fastsgemm.prepare(range(1, 513), 4096, 4096, "NT", source="row")  # with a bias, as C  # doctest: +SKIP
     """
-    if source not in ("", *SOURCES):
-        raise ArgumentError(f"source must be 'matrix', 'row' or 'column', or empty without `out`, got {source!r}")
     request = resolve(rung, None, precision, batch_invariant)
+    if not arguments.is_one_of(source, ("", *SOURCES)):
+        raise ArgumentError(f"source must be 'matrix', 'row' or 'column', or empty without `out`, got {source!r}")
+    device = arguments.place(device)
     request = of_call(request, _split(split, request.precision))
     problems = _problems(M, N, K, layout, batch)
     began = time.perf_counter()
-    bar = Bar(progress)
+    bar = Bar(arguments.switch("progress", progress))
     try:
         if isinstance(device, str) and not devices.is_present(device.lower()):
             described = device_at(device)
             cache.require_writable()  # what is compiled goes nowhere else
             needed = kernels_of(described, request, problems, source, bar)
-            for _ in compiled(needed, described.arch, bar):
+            for _ in compiled(needed, described.arch, bar, stored=True):
                 pass
             name, loaded = described.name, False
         else:
             with naming_others():
                 gpu = first_use.open_device(devices.ordinal(device))
             needed = kernels_of(gpu, request, problems, source, bar)
-            load(gpu, needed, bar)
+            load(gpu, needed, bar, stored)
             name, loaded = gpu.name, True
     finally:
         bar.end()
@@ -165,7 +171,7 @@ def prepare(
 
 def _split(which: str, precision: str) -> tuple[bool, bool]:
     """Return whether A and B were split before."""
-    if which not in _SPLITS:
+    if not arguments.is_one_of(which, _SPLITS):
         raise ArgumentError(f"split must be 'A', 'B' or 'AB', or empty where no operand was split, got {which!r}")
     if which and precision != "fp16x3":
         raise PrecisionError(f"split={which!r} needs precision 'fp16x3', got {precision!r}")
@@ -198,7 +204,8 @@ def parse(text: str) -> tuple[range, range, range, str, range]:
 
 def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any) -> list[Problem]:
     extents = [_extents(name, values) for name, values in (("M", M), ("N", N), ("K", K), ("batch", batch))]
-    layouts = [layout] if isinstance(layout, str) else list(layout)
+    what = f"one of {', '.join(LAYOUTS)}, or an iterable of them"
+    layouts = [layout] if isinstance(layout, str) else list(arguments.several("layout", layout, what))
     count = math.prod(len(values) for values in extents) * len(layouts)
     if not 1 <= count <= MOST_PROBLEMS:
         raise ShapeError(f"prepare takes 1 to {MOST_PROBLEMS} problems, got {'more' if count else 'none'}")
@@ -207,12 +214,16 @@ def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any) -> list[Problem]:
 
 def _extents(name: str, values: Any) -> list[int]:
     """Return the extents that a caller gives, one more than is allowed at most."""
-    several = isinstance(values, Iterable) and not isinstance(values, str)
+    one = arguments.integer(values)
+    if one is not None:
+        return [one]
+    what = f"an int from 1 to {MAX_EXTENT} or an iterable of them"
     extents = []
-    for value in islice(values, MOST_PROBLEMS + 1) if several else (values,):
-        if not hasattr(value, "__index__"):
-            raise ArgumentError(f"{name} must be an int from 1 to {MAX_EXTENT} or an iterable of them, got {value!r}")
-        extents.append(int(value.__index__()))
+    for value in islice(arguments.several(name, values, what), MOST_PROBLEMS + 1):
+        extent = arguments.integer(value)
+        if extent is None:
+            raise ArgumentError(f"{name} must be {what}, got {value!r}")
+        extents.append(extent)
     return extents
 
 
@@ -248,12 +259,14 @@ def _operands(problem: Problem, source: str) -> list[Lying]:
     return [a, b, c, *sources[source]]
 
 
-def compiled(needed: Iterable[KernelSpec], arch: str, bar: Bar) -> Iterator[tuple[KernelSpec, bytes]]:
+def compiled(
+    needed: Iterable[KernelSpec], arch: str, bar: Bar, stored: bool = False
+) -> Iterator[tuple[KernelSpec, bytes]]:
     """Yield each kernel with its machine code. NVRTC releases the interpreter's lock, so threads use all cores."""
     kernels = list(needed)
     bar.begin("compile", len(kernels))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {pool.submit(kernel.cubin, each, arch): each for each in kernels}
+        running = {pool.submit(kernel.cubin, each, arch, stored): each for each in kernels}
         try:
             for done in as_completed(running):
                 yield running[done], done.result()
@@ -262,12 +275,12 @@ def compiled(needed: Iterable[KernelSpec], arch: str, bar: Bar) -> Iterator[tupl
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def load(gpu: Gpu, needed: Mapping[KernelSpec, int], bar: Bar) -> None:
+def load(gpu: Gpu, needed: Mapping[KernelSpec, int], bar: Bar, stored: bool = False) -> None:
     """Compile and load what is missing of some kernels, each with its dynamic shared memory in bytes."""
     missing = [each for each in needed if each not in gpu.kernels]
     switched = gpu.enter()
     try:
-        for each, code in compiled(missing, gpu.arch, bar):
+        for each, code in compiled(missing, gpu.arch, bar, stored):
             kernel.load(gpu, each, needed[each], code)
     finally:
         if switched:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import stat
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from io import FileIO
 from itertools import takewhile
 from pathlib import Path
+
+from fastsgemm.progress import warn
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER_MODE = 0o700
@@ -49,12 +50,10 @@ def user_folder(variable: str, default: Callable[[], Path]) -> Path | None:
 
 @cache
 def _warn_no_home() -> None:
-    warnings.warn(
+    warn(
         f"no home folder was found (HOME is not set and user {os.geteuid()} has no passwd entry): compiled kernels and "
         "tuning results are not kept, so first calls are slower. FASTSGEMM_CACHE_DIR and FASTSGEMM_DATA_DIR name "
-        "folders for them.",
-        RuntimeWarning,
-        stacklevel=4,
+        "folders for them."
     )
 
 

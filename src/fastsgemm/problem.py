@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fastsgemm import arguments
 from fastsgemm.errors import ShapeError
 
 _MOST_DIGITS = 20  # Python refuses to read more than 4300
@@ -43,15 +44,17 @@ def pieces(text: str) -> tuple[list[str], str, str]:
 
 
 def checked(problem: Problem) -> Problem:
-    """Return `problem` if it has work to tune and a known layout, else raise `ShapeError`."""
-    M, N, K = extents = (problem.M, problem.N, problem.K)
-    whole = type(M) is type(N) is type(K) is int  # thousands of these are read with the database
-    if not whole or min(extents) < 1 or max(extents) > MAX_EXTENT:
-        raise ShapeError(f"M, N and K must be ints from 1 to {MAX_EXTENT}, got {extents}")
-    if problem.layout not in LAYOUTS:
+    """Return `problem`, with ints, if it has work to tune and a known layout, else raise `ShapeError`."""
+    given = M, N, K, batch = problem.M, problem.N, problem.K, problem.batch
+    if not type(M) is type(N) is type(K) is type(batch) is int:  # thousands of these are read with the database
+        M, N, K, batch = (arguments.integer(each) or 0 for each in given)  # 0 is out of range, too
+        problem = Problem(M, N, K, problem.layout, batch)
+    if min(M, N, K) < 1 or max(M, N, K) > MAX_EXTENT:
+        raise ShapeError(f"M, N and K must be ints from 1 to {MAX_EXTENT}, got {given[:3]}")
+    if not arguments.is_one_of(problem.layout, LAYOUTS):
         raise ShapeError(f"a layout is one of {LAYOUTS}, got {problem.layout!r}")
-    if type(problem.batch) is not int or not 1 <= problem.batch <= MAX_BATCH:
-        raise ShapeError(f"a batch has 1 to {MAX_BATCH} products, got {problem.batch!r}")
+    if not 1 <= batch <= MAX_BATCH:
+        raise ShapeError(f"a batch has 1 to {MAX_BATCH} products, got {given[3]!r}")
     return problem
 
 

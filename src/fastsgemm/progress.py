@@ -1,9 +1,13 @@
-"""Messages and progress bars on stderr."""
+"""What is printed: results on stdout; warnings, messages and progress bars on stderr.
+
+Text can come from a file that somebody else wrote. So everything is printed from here, without what a terminal obeys.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -14,12 +18,40 @@ T = TypeVar("T")
 _LOG_PERIOD = 10.0
 
 
+# A warning points at the line of the program that made the call, not at the packages through which the call went.
+_PASSED_THROUGH = ("fastsgemm", "torch")
+
+
+def printable(text: str) -> str:
+    r"""Return the text with every character that cannot be seen escaped, as in ``\x1b``; lines and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def show(text: Any, end: str = "\n") -> None:
+    """Print a result on stdout."""
+    print(printable(str(text)), end=end, flush=True)
+
+
 def say(text: str) -> None:
     """Print a line on stderr; do nothing if stderr is missing or closed."""
     if not _closed():
         stderr = _Stderr(sys.stderr)
-        stderr.write(f"{text}\n")
+        stderr.write(f"{printable(text)}\n")
         stderr.flush()
+
+
+def warn(text: str) -> None:
+    """Issue a `RuntimeWarning` that points at the caller's program."""
+    frame = sys._getframe()
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in _PASSED_THROUGH:
+        frame = frame.f_back
+    place, names = (frame.f_code.co_filename, frame.f_lineno), frame.f_globals
+    registry = names.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(printable(text), RuntimeWarning, *place, names.get("__name__"), registry)
 
 
 def abandon(stream: Any) -> None:
@@ -120,7 +152,7 @@ class Bar:
         if self._enabled:
             from tqdm import tqdm
 
-            tqdm.write(text, file=_Stderr(sys.stderr))
+            tqdm.write(printable(text), file=_Stderr(sys.stderr))
 
     def end(self) -> None:
         """Remove the bar."""

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fastsgemm import rungs
+from fastsgemm import arguments, rungs
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError
 from fastsgemm.rungs import PRECISIONS, Rung
@@ -60,24 +60,27 @@ def resolve(rung: Any = None, config: Any = None, precision: str = "ieee", batch
         `config` is no `Config`, no rung takes it, or it contradicts `batch_invariant`.
     PrecisionError
         There is no such precision, or it contradicts the rung or `batch_invariant`.
+    ArgumentError
+        `batch_invariant` is neither true nor false.
     """
     if rung is not None:
         rung = rungs.find(rung)
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
-    rungs.precision_of(None, precision)  # which may be anything, not only a string
-    return _resolved(rung, config, precision, bool(batch_invariant))
+    if rung is None and isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
+        rung = rungs.find("fp16x3")
+    return _resolved(
+        rung, config, rungs.precision_of(rung, precision), arguments.switch("batch_invariant", batch_invariant)
+    )
 
 
 @lru_cache(maxsize=1024)
 def _resolved(rung: Rung | None, config: Config | None, precision: str, batch_invariant: bool) -> Request:
-    if rung is None and isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
-        rung = rungs.find("fp16x3")
-    precision = rungs.precision_of(rung, precision)
     batch_invariant = batch_invariant or rung in rungs.IN_ORDER
     if batch_invariant:
         rung, config = rungs.batch_invariant(rung, config, precision)
-    elif rung is None and config is not None and precision == PRECISIONS[0]:
+        rung, _ = rungs.resolved(rung)
+    if rung is None and config is not None and precision == PRECISIONS[0]:
         rung = rungs.of_config(config)
     return Request(rung, config, precision, batch_invariant)
 

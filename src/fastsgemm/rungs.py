@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fastsgemm import arguments
 from fastsgemm.config import (
     SEGMENT,
     BlockConfig,
@@ -189,11 +190,6 @@ IEEE: tuple[Rung, ...] = tuple(rung for rung in RUNGS if rung.precision == "ieee
 _BY_KEY: dict[object, Rung] = {rung.name: rung for rung in (*RUNGS, *IN_ORDER)} | {rung.number: rung for rung in RUNGS}
 
 
-def ladder(M: int, N: int) -> tuple[Rung, ...]:
-    """Return the rungs with IEEE arithmetic that suit an (M, N) result, in order."""
-    return tuple(rung for rung in IEEE if rung.suits(M, N))
-
-
 def of_config(config: Config) -> Rung:
     """Return the rung of `config` where the caller names none: the default rung that takes its class.
 
@@ -250,6 +246,13 @@ def in_order(config: Config, K: int) -> Config:
     return config.replace(SEGMENT=SEGMENT, SPLIT_K=2 if K <= SEGMENT else config.split_k)
 
 
+def resolved(rung: Rung | None) -> tuple[Rung | None, bool]:
+    """Return the rung that `batch_invariant` returned as those of the ladder, and whether sums have one order."""
+    if rung in (BATCH_INVARIANT, PIPELINED_IN_ORDER):
+        return (None if rung is BATCH_INVARIANT else RUNGS[8]), True
+    return rung, rung is SKINNY_IN_ORDER
+
+
 def precision_of(rung: Rung | None, precision: str) -> str:
     """Return the precision of a call. The rung that was asked for decides; the default does not contradict it.
 
@@ -258,7 +261,7 @@ def precision_of(rung: Rung | None, precision: str) -> str:
     PrecisionError
         There is no such precision, or the rung has another one.
     """
-    if precision not in PRECISIONS:
+    if not arguments.is_one_of(precision, PRECISIONS):
         raise PrecisionError(f"precision must be {' or '.join(map(repr, PRECISIONS))}, got {precision!r}")
     if rung is None:
         return precision
@@ -277,7 +280,7 @@ def find(key: str | int | Rung) -> Rung:
     """
     if isinstance(key, Rung):
         return key
-    found = None if isinstance(key, bool) or not isinstance(key, str | int) else _BY_KEY.get(key)
+    found = _BY_KEY.get(key if isinstance(key, str) else arguments.integer(key))
     if found is None:
         raise UnknownRungError(f"unknown rung {key!r}; the ladder has {', '.join(map(str, RUNGS))}")
     return found

@@ -115,6 +115,31 @@ def test_what_excludes_something_else_is_not_ignored(bench, capsys):
         assert "not allowed with argument" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "same"),
+    [
+        (("--output", "@run", "--report", "@run"), "--output and --report"),
+        (("--output", "@run", "--report", "@link"), "--output and --report"),
+        (("--output", "@new", "--report", "@./new"), "--output and --report"),  # none of them is there yet
+        (("--input", "@run", "--report", "@run"), "--report and --input"),
+        (("--input", "@run", "--output", "@run"), "--output and --input"),
+        (("--compare", "@run", "--report", "@run"), "--report and --compare"),
+        (("--compare", "@run", "--output", "@link"), "--output and --compare"),
+    ],
+)
+def test_a_file_that_is_named_twice_is_not_overwritten(bench, results, tmp_path, given, same):
+    run = tmp_path / "run"
+    run.write_text(json.dumps(results))
+    (tmp_path / "link").symlink_to(run)
+    code, _, err = bench(*given)
+    assert code == 2 and f"{same} name the same file" in err
+    assert json.loads(run.read_text()) == results and not (tmp_path / "new").exists()
+
+
+def test_the_null_device_may_be_named_twice(bench, results):
+    assert bench("--input", "@new.json", "--output", "/dev/null", "--report", "/dev/null", new=results)[0] == 0
+
+
 def test_the_report_and_the_results_are_written(bench, results, tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "run", lambda samples, place: results | {"asked": [*samples]})
     code, out, err = bench("--set", "shapes", "--set", "narrow", "--output", "@run.json", "--report", "@run.md")

@@ -6,9 +6,10 @@ from contextlib import nullcontext
 import pytest
 from msgspec import structs
 
-from fastsgemm import rungs
 from fastsgemm.heuristics import curve_fit, database, probes
 from fastsgemm.heuristics.database_entries import Content
+
+IN_ORDER = "pipelined", 1024
 
 curves = pytest.importorskip("curves", reason="tests/benchmarks is part of a checkout only")
 
@@ -29,9 +30,10 @@ def measured(evaluator, data_folder, monkeypatch):
 
 @pytest.fixture
 def some():
-    """One shipped curve of each rung that has any, on the fake device."""
-    by_rung = {curve.rung: structs.replace(curve, device="Fake 9000") for curve in database.shipped("sm_90").curves}
-    assert rungs.BATCH_INVARIANT.name in by_rung
+    """One shipped curve of each rung and order of summation that has any, on the fake device."""
+    curves = (structs.replace(curve, device="Fake 9000") for curve in database.shipped("sm_90").curves)
+    by_rung = {(curve.rung, curve.config.segment): curve for curve in curves}
+    assert IN_ORDER in by_rung
     return by_rung
 
 
@@ -47,10 +49,10 @@ def test_the_configs_that_have_curves_are_measured_again_each_for_its_rung(measu
 
 
 def test_curves_of_named_configs_take_the_place_of_those_of_their_rung_alone(measured, some, tmp_path):
-    given = some[rungs.BATCH_INVARIANT.name].config.replace(STAGES=4)
+    given = some[IN_ORDER].config.replace(STAGES=4)
     path = tmp_path / "configs.json"
-    path.write_text(json.dumps([{"rung": rungs.BATCH_INVARIANT.name, "constants": given.constants}]))
+    path.write_text(json.dumps([{"rung": "pipelined", "constants": given.constants}]))
     found = measured(Content("sm_90", 232448, (), tuple(some.values())), path).curves
-    others = [curve for curve in some.values() if curve.rung != rungs.BATCH_INVARIANT.name]
+    others = [curve for curve in some.values() if not curve.config.segment]
     assert list(found[:-1]) == others
-    assert (found[-1].rung, found[-1].config) == (rungs.BATCH_INVARIANT.name, given)
+    assert (found[-1].rung, found[-1].config) == ("pipelined", given)

@@ -23,7 +23,7 @@ from fastsgemm.bench import suite
 from fastsgemm.config import SEGMENT, Config, PipelinedConfig, SkinnyInOrderConfig
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import batch_invariant
+from fastsgemm.heuristics.choice import choose
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar
@@ -192,8 +192,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen = [each for name in names or GROUPS for each in GROUPS[name]]
         jobs = []
         for problem, configs in chosen:
-            dense = variants.dense_call(problem).problem
-            old = rungs.in_order(batch_invariant.choose(gpu, dense, rungs.PIPELINED_IN_ORDER).config, dense.K)
+            request = resolve("pipelined", batch_invariant=True)
+            old = choose(gpu, request, *variants.dense_operands(problem)).shares[0].config
             jobs.append((problem, old, legal(gpu, problem, configs)))
         compile_all(gpu, [(problem, config) for problem, old, configs in jobs for config in (None, old, *configs)])
         print(f"compiled after {time.perf_counter() - began:.0f} s")

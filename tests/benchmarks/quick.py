@@ -18,13 +18,14 @@ from typing import Any
 
 from fastsgemm import device
 from fastsgemm.config import Config
-from fastsgemm.heuristics import choose
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.problem import spell
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
-from fastsgemm.tuning import problem_sets, tuner
+from fastsgemm.tuning import tuner
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.search import Effort, Round, Sweep
+from fastsgemm.tuning.spaces import skinny, standard_set
 
 LEAST = 0.95
 EFFORT = Effort((Round(1.0, 2, 15),), beside_cublas=False)
@@ -37,8 +38,8 @@ def run() -> dict[str, Any]:
     rows = []
     with tuner.evaluating(device.open_gpu(0)) as evaluator, Checkpoint(None, {}) as checkpoint:
         sweep = Sweep(evaluator, checkpoint, Bar(False))
-        for problem in dict.fromkeys((*problem_sets.STANDARD, *problem_sets.NARROW)):
-            quick, shipped = (choose.choose(evaluator.device, None, problem, only) for only in ("user", "shipped"))
+        for problem in dict.fromkeys((*standard_set.STANDARD, *skinny.NARROW)):
+            quick, shipped = (choose_config(evaluator.device, None, problem, only) for only in ("user", "shipped"))
             of_rung: dict[Rung, list[Config]] = {}
             for choice in (quick, shipped):
                 of_rung.setdefault(choice.rung, []).append(choice.config)

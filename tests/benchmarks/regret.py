@@ -22,11 +22,14 @@ from fastsgemm import device, rungs
 from fastsgemm.config import Config
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import choose, cost_model, database, partial_accumulators
+from fastsgemm.heuristics import cost_model, database, partial_accumulators
+from fastsgemm.heuristics.choice import choose_config
+from fastsgemm.heuristics.knowledge import knowledge
+from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
-from fastsgemm.tuning import search_spaces, tuner
+from fastsgemm.tuning import spaces, tuner
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import job_of
 from fastsgemm.tuning.search import Effort, Round, Sweep
@@ -66,7 +69,7 @@ def suited(rungs: list[Rung], problem: Problem) -> list[Rung]:
 def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Rung, list[Config]]) -> dict[str, Any]:
     """Time all configs on one problem and compare the best with the chosen one."""
     device_info = sweep.evaluator.device
-    choice = choose.choose(device_info, rungs[0] if len(rungs) == 1 else None, problem)
+    choice = choose_config(device_info, rungs[0] if len(rungs) == 1 else None, problem)
     times: dict[Config, float] = {}
     of_rung: dict[Config, Rung] = {choice.config: choice.rung}
     for rung in suited(rungs, problem):
@@ -83,9 +86,8 @@ def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Run
         final |= sweep.search(problem, rung, of_it, "final", FINAL).times if of_it else {}
     times |= final
     best = min(final, key=final.__getitem__)
-    predicted = {
-        option.config: option.ms for rung in rungs for option in choose.choose(device_info, rung, problem).options
-    }
+    searches = (Search(knowledge(device_info), rung, False) for rung in rungs)
+    predicted = {one.config: one.ms for search in searches for one in search.ranking(problem)}
     return {
         "problem": spell(problem),
         "rung": choice.rung.name,
@@ -108,7 +110,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         content = database.load(evaluator.device.arch)
         configs = {rung: [curve.config for curve in content.curves if curve.rung == rung.name] for rung in chosen}
         if arguments.space:
-            space = search_spaces.SPACES[arguments.space]
+            space = spaces.SPACES[arguments.space]
             configs[rungs.find(space.rung)] += space.candidates(evaluator.device.shared_limit)
         drawn = draw(arguments.count)
         bar = Bar()
@@ -144,7 +146,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200, help="problems; default 200")
     parser.add_argument("--rung", help="one rung only; default: those that sgemm chooses from")
-    parser.add_argument("--space", choices=list(search_spaces.SPACES), help="also sweep this whole search space")
+    parser.add_argument("--space", choices=list(spaces.SPACES), help="also sweep this whole search space")
     parser.add_argument("--json", type=Path, help="write every time into this file")
     arguments = parser.parse_args()
     began = time.monotonic()

@@ -9,13 +9,14 @@ import pytest
 from fastsgemm import VectorizedConfig, rungs, sgemm
 from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.variants import Operand, Variant
-from fastsgemm.heuristics import selection
-from fastsgemm.heuristics.choose import choose as choose_any
+from fastsgemm.heuristics.choice import choose as choose_way
+from fastsgemm.heuristics.choice import choose_config as choose_any
 from fastsgemm.heuristics.database import forget
 from fastsgemm.jit import source
 from fastsgemm.ladder import info, simulated
 from fastsgemm.ladder.info import DeviceRow
 from fastsgemm.problem import LAYOUTS, Problem
+from fastsgemm.request import Request
 
 H200 = DeviceRow(0, "NVIDIA H200", "sm_90", 132, 227 * 1024)
 RUNG = rungs.find("vectorized")
@@ -54,7 +55,7 @@ def choose_new():
     """Select config, packing and cut as `sgemm` does, for random new shapes of every size, half of them aligned."""
     step = drawn.choice((1, 8))
     M, N, K = (max(step, int(2 ** drawn.uniform(0, 13)) // step * step) for _ in range(3))
-    return selection.select(H200, *variants.dense_operands(Problem(M, N, K, drawn.choice(LAYOUTS))))
+    return choose_way(H200, Request(), *variants.dense_operands(Problem(M, N, K, drawn.choice(LAYOUTS))))
 
 
 def read_database():

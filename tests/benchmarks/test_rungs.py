@@ -13,12 +13,12 @@ from fastsgemm.bench.versus import standard_error
 from fastsgemm.ladder import contenders, measured
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import ladder as ladder_of
+from fastsgemm.rungs import IEEE
 
 pytestmark = pytest.mark.gpu
 
 
-RUNGS = ladder_of(4096, 4096)  # of a large square
+RUNGS = tuple(rung for rung in IEEE if rung.suits(4096, 4096))  # of a large square
 
 
 @pytest.fixture(scope="module")

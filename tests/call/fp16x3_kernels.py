@@ -4,7 +4,6 @@ import ctypes
 from functools import partial
 
 import numpy as np
-from python_kernels import Map
 
 SPARSE, DENSE, SMALLEST = 4, 1 << 20, 2.0**-14
 LINE = np.dtype([("exponent", np.int32), ("left_out", np.int32)])
@@ -27,8 +26,8 @@ def array(address, shape, dtype, strides=None):
 def _split(X, pairs, info, where):
     """Split (lines, K) values into the three arrays."""
     lines, K = X.shape
-    blocks = -(-K // 32)
-    halves = array(pairs, (blocks, lines, 2, 32), np.float16)
+    blocks = -(-K // 64) * 2
+    halves = array(pairs, (blocks, lines, 2, 32), np.float16)  # not swizzled: the product below knows no better
     records, places = array(info, (lines,), LINE), array(where, (lines, SPARSE), np.int32)
     x = X.astype(np.float64)
     finite = np.isfinite(x).all(1)
@@ -84,9 +83,6 @@ def product(BM, BN, TRANS_C, VEC_C, SOURCE, **rest):
         pairs_a, pairs_b, M, N, k_blocks, part_blocks, alpha, rows, columns, beta, C, ldc, part_stride, exceptions,
         *source,
     ):  # fmt: skip
-        for pairs, lines in ((pairs_a, M), (pairs_b, N)):
-            if isinstance(pairs, Map):
-                assert (pairs.lines, pairs.blocks) == (lines, k_blocks)
         assert part_blocks % 4 == 0 and C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
         down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)
         strides = (1, ldc) if TRANS_C else (ldc, 1)

@@ -2,14 +2,12 @@
 
 from itertools import product
 
+import forced_choice
 import numpy as np
 import pytest
 
 from fastsgemm import PipelinedConfig, SkinnyConfig, rungs, sgemm
 from fastsgemm.errors import CaptureError
-from fastsgemm.heuristics import cutting, packing
-from fastsgemm.heuristics.choose import PREDICTED, Choice
-from fastsgemm.heuristics.cutting import Cut
 
 LARGE = PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, CP_ASYNC=0)
 SMALL = SkinnyConfig(BM=4, BN=32, BK=16, TN=4, TK=4)
@@ -22,13 +20,9 @@ def cut(device, monkeypatch):
     """Return a function that lets every C be cut there, with parts of K for each share."""
 
     def at(axis, place, parts=(1, 1), which=(False, False)):
-        configs = (LARGE.replace(SPLIT_K=parts[0]), SMALL.replace(SPLIT_K=parts[1]))
-        first, second = (
-            Choice(rungs.find(name), config, PREDICTED, None, 1.0)
-            for name, config in zip(("pipelined", "skinny"), configs, strict=True)
-        )
-        monkeypatch.setattr(cutting, "find", lambda *given: Cut(axis, place, (first, second), 2.0))
-        monkeypatch.setattr(packing, "select", lambda *given, **named: packing.Selection(first, which))
+        first = rungs.find("pipelined"), LARGE.replace(SPLIT_K=parts[0])
+        second = rungs.find("skinny"), SMALL.replace(SPLIT_K=parts[1])
+        forced_choice.force(monkeypatch, forced_choice.cut(axis, place, first, second, which))
         device.forget_problems()
 
     return at
@@ -59,7 +53,7 @@ def test_the_product_is_that_of_the_operands(device, on_device, random, cut, lay
         np.testing.assert_allclose(C, wanted, rtol=1e-5, atol=1e-4)
         # Only the second share and what adds up parts of K may begin before the launch before has ended.
         assert device.early == [False] * sum(which) + [False, True][: parts[0]] + [True] * parts[1]
-    assert not any(each.open for each in device.made)
+    assert not device.leaks
 
 
 @pytest.mark.parametrize("axis", [0, 1])

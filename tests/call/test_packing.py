@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
+from forced_choice import force, whole
 
 from fastsgemm import PipelinedConfig, rungs, sgemm
 from fastsgemm.errors import CaptureError
-from fastsgemm.heuristics import packing
-from fastsgemm.heuristics.choose import PREDICTED, Choice
 
 CONFIG = PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, CP_ASYNC=0)
 M, N, K = 45, 38, 21
@@ -17,8 +16,7 @@ def choose(monkeypatch):
     """Return a function that makes the heuristics pack A, B or both, and split K into so many parts."""
 
     def choose(which, parts=1):
-        choice = Choice(rungs.find("pipelined"), CONFIG.replace(SPLIT_K=parts), PREDICTED, None, 1.0)
-        monkeypatch.setattr(packing, "select", lambda *_, **__: packing.Selection(choice, which))
+        force(monkeypatch, whole(rungs.find("pipelined"), CONFIG.replace(SPLIT_K=parts), which))
 
     return choose
 
@@ -43,7 +41,7 @@ def test_the_product_is_that_of_the_operands(device, on_device, random, choose, 
     sgemm(*(on_device(stored(x, letter)) for x, letter in zip((A, B), layout, strict=True)), 1.5, -0.5, on_device(C))
     np.testing.assert_allclose(C, wanted, rtol=1e-5, atol=1e-5)
     assert len(device.launched) == sum(which) + parts  # with two parts, another kernel adds them up
-    assert not any(each.open for each in device.made)
+    assert not device.leaks
 
 
 def test_an_operand_that_is_not_read_is_not_packed(device, on_device, random, choose):

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
-from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, SPARSE, panels, split_arrays, tiling
+from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, PAD_K, SPARSE, panels, split_arrays, tiling
 from fastsgemm.jit import source
 
 TILES = [
@@ -19,10 +19,13 @@ def test_the_kernels_have_the_same_format():
     """The numbers in split_format.cuh, and the bytes that its structures take."""
     text = source.plain("column_maxima.cu")  # which includes it
     stated = {name: int(value) for name, value in re.findall(r"constexpr int (\w+) = (\d+);", text)}
-    assert (stated["BLOCK_K"], stated["LINE_HALVES"], stated["SPARSE"]) == (BLOCK_K, LINE_BYTES // 2, SPARSE)
+    format_ = (BLOCK_K, PAD_K, LINE_BYTES // 2, SPARSE)
+    assert tuple(stated[name] for name in ("BLOCK_K", "PAD_K", "LINE_HALVES", "SPARSE")) == format_
     assert "struct alignas(8) Line {" in text
-    one = split_arrays(256, BLOCK_K)  # arrays that need no padding
-    assert (one.info - one.pairs, one.where - one.info, one.end - one.where) == (256 * 128, 256 * 8, 256 * 4 * SPARSE)
+    for K in (1, PAD_K):
+        one = split_arrays(256, K)  # arrays that need no padding
+        sizes = (one.info - one.pairs, one.where - one.info, one.end - one.where)
+        assert sizes == (256 * 128 * PAD_K // BLOCK_K, 256 * 8, 256 * 4 * SPARSE)
 
 
 @pytest.mark.parametrize("K", [1, 33, 96, 1000, 4096, 100000])
@@ -48,6 +51,13 @@ def test_panels_begin_at_a_tile_and_keep_the_alignment(config):
         assert sum(count for _, count in found) == lines
         for first, _ in found:
             assert first % config.BM == first % config.BN == first % 4 == 0
+
+
+@pytest.mark.parametrize(("before", "expected"), [((0, 0), 0), ((1, 0), 1), ((0, 1), 2), ((1, 1), 0)])
+def test_the_kernel_knows_which_of_its_operands_alone_was_split_before(before, expected):
+    for trans_c in (False, True):
+        t = tiling(Fp16x3Config(), 500, 300, 64, trans_c, 132)
+        assert t.split_before([bool(one) for one in before]) == (3 - expected if trans_c and expected else expected)
 
 
 @pytest.mark.parametrize("config", TILES, ids=str)

@@ -1,14 +1,13 @@
 """Fixtures of the GPU tests. Products of small whole numbers are exact, so most results are compared bit by bit."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from msgspec import structs
 
 from fastsgemm import device
-from fastsgemm.heuristics import choose as heuristics
-from fastsgemm.heuristics import cutting, packing
+from fastsgemm.call import product
+from fastsgemm.heuristics.choice import choose_config
+from fastsgemm.problem import Problem
 
 
 @pytest.fixture
@@ -21,30 +20,29 @@ def gpu():
         opened.leave()
 
 
-def one_chain(config):
-    """Return the config whose sums are one chain of FMAs."""
+def one_chain(device_info, rung, config):
+    """Return the config, or that of a large square where it is not legal then, with one chain of FMAs per sum."""
+    large = choose_config(device_info, rung, Problem(4096, 4096, 4096)).config
     names = {"SPLIT_K", "SLICED_K", "PARTIAL_ACCUMULATORS"} & config.declared().keys()
-    return config.replace(**dict.fromkeys(names, 1))
+    undivided = (one.replace(**dict.fromkeys(names, 1)) for one in (config, large))
+    return next(one for one in undivided if not rung.violations(one, device_info.shared_limit))
 
 
 @pytest.fixture
 def undivided(gpu, monkeypatch):
     """A sum is one chain, whatever the database says, so that the bits are those of rung 1."""
-    real = heuristics.choose
+    real = product.choose
 
-    def choose(device_info, rung, problem):
-        choice = real(device_info, rung, problem)
-        return replace(choice, config=one_chain(choice.config))
+    def choose(device_info, request, a, b, c, extents=()):
+        choice = real(device_info, request, a, b, c, extents)
+        largest = max(choice.shares, key=lambda share: share.rows[1] * share.columns[1])  # rung 10 may compute a share
+        rows, columns = (0, c.shape[0]), (0, c.shape[1])
+        whole = structs.replace(
+            largest, rows=rows, columns=columns, config=one_chain(device_info, largest.rung, largest.config)
+        )
+        return structs.replace(choice, shares=(whole,))
 
-    real_select = packing.select
-
-    def select(*given, **named):
-        selected = real_select(*given, **named)
-        return structs.replace(selected, choice=replace(selected.choice, config=one_chain(selected.choice.config)))
-
-    monkeypatch.setattr(heuristics, "choose", choose)
-    monkeypatch.setattr(packing, "select", select)
-    monkeypatch.setattr(cutting, "find", lambda *given: None)  # rung 10 may compute a share
+    monkeypatch.setattr(product, "choose", choose)
     gpu.forget_problems()
     yield
     gpu.forget_problems()
@@ -63,6 +61,26 @@ def torch():
     if not found.cuda.is_available():
         pytest.skip("this PyTorch sees no device")
     return found
+
+
+@pytest.fixture(scope="session")
+def ask_for_room(torch):
+    """Return a function that skips tests beyond 2^31 elements where other processes have left too little memory."""
+
+    def ask():
+        torch.cuda.empty_cache()
+        if torch.cuda.mem_get_info()[0] < 30 * 2**30:
+            pytest.skip("less than 30 GiB of memory free")
+
+    return ask
+
+
+@pytest.fixture
+def room(torch, ask_for_room):
+    """Room for one such test, which is given back after it."""
+    ask_for_room()
+    yield
+    torch.cuda.empty_cache()
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def with_exceptions(shape, generator):
     return a, b, c
 
 
-def wrong(gpu, values, stored, alpha, beta, rung, config=None, presplit=False):
+def wrong(gpu, values, stored, alpha, beta, rung, config=None, presplit=""):
     """Whether the product differs from float64 by more than float32 explains.
 
     `stored` says how A and B lie in memory, a letter each; see `on_device`.
@@ -99,9 +99,10 @@ def wrong(gpu, values, stored, alpha, beta, rung, config=None, presplit=False):
     C = DeviceArray(c.shape, gpu, LEGACY_STREAM)
     if beta:
         C.upload(c)  # else it stays uninitialised: initcheck sees whether it is read
-    splits = (split(Lent(A, view_a[1]), "A"), split(Lent(B, view_b[1]), "B")) if presplit else ()
-    request = structs.replace(resolve(rung, config), split=(presplit, presplit))
-    addresses = tuple(one.address for one in splits) or (0, 0)
+    lent = {"A": Lent(A, view_a[1]), "B": Lent(B, view_b[1])}
+    splits = {side: split(lent[side], side) for side in presplit}
+    request = structs.replace(resolve(rung, config), split=("A" in splits, "B" in splits))
+    addresses = tuple(splits[side].address if side in splits else 0 for side in "AB")
     multiply(gpu, LEGACY_STREAM, request, (view_a, view_b, C.view), alpha, beta, addresses)
     out = np.empty(c.shape, np.float32)
     C.download(out)
@@ -134,11 +135,11 @@ def faults_of_ieee(gpu, generator):
 
 def faults_of_fp16x3(gpu, generator):
     """Yield what is wrong with a product of rung 11, with and without operands that were split before."""
-    ways = list(zip(LAYOUTS, 2 * ALPHA_BETA, (False, False, True, True), strict=True))
+    ways = list(zip(LAYOUTS, 2 * ALPHA_BETA, ("", "A", "B", "AB"), strict=True))
     for config, shape, (layout, (alpha, beta), presplit) in product(fp16x3_configs(gpu), FP16X3, ways):
         values = with_exceptions(shape, generator)
         if wrong(gpu, values, layout, alpha, beta, rungs.find("fp16x3"), config, presplit):
-            yield f"fp16x3 {config!r} {shape} {layout} alpha {alpha} beta {beta} {'split before' if presplit else ''}"
+            yield f"fp16x3 {config!r} {shape} {layout} alpha {alpha} beta {beta} {presplit} split before"
 
 
 def main():

@@ -2,21 +2,19 @@
 
 from itertools import product
 
+import forced_choice
 import pytest
 
 from fastsgemm import PipelinedConfig, SkinnyConfig, rungs, sgemm
-from fastsgemm.heuristics import cutting, packing
-from fastsgemm.heuristics.choose import PREDICTED, Choice
-from fastsgemm.heuristics.cutting import Cut
 from fastsgemm.problem import LAYOUTS
 
 pytestmark = pytest.mark.gpu
 
-LARGE = Choice(rungs.find("pipelined"), PipelinedConfig(64, 64, 16, 8, 4, 32, 32, 1, CP_ASYNC=2), PREDICTED, None, 1.0)
+LARGE = rungs.find("pipelined"), PipelinedConfig(64, 64, 16, 8, 4, 32, 32, 1, CP_ASYNC=2)
 SMALL = {
-    "rung 9": Choice(LARGE.rung, PipelinedConfig(32, 32, 16, 4, 4, 16, 32, 1), PREDICTED, None, 1.0),
-    "split-K": Choice(LARGE.rung, PipelinedConfig(32, 32, 16, 4, 4, 16, 32, 1, SPLIT_K=4), PREDICTED, None, 1.0),
-    "rung 10": Choice(rungs.find("skinny"), SkinnyConfig(BM=4, BN=32, BK=64, TN=4, TK=8), PREDICTED, None, 1.0),
+    "rung 9": (LARGE[0], PipelinedConfig(32, 32, 16, 4, 4, 16, 32, 1)),
+    "split-K": (LARGE[0], PipelinedConfig(32, 32, 16, 4, 4, 16, 32, 1, SPLIT_K=4)),
+    "rung 10": (rungs.find("skinny"), SkinnyConfig(BM=4, BN=32, BK=64, TN=4, TK=8)),
 }
 M, N, K = 2000, 1500, 333
 
@@ -24,10 +22,10 @@ M, N, K = 2000, 1500, 333
 @pytest.fixture(params=[False, True], ids=["first first", "second first"])
 def cut(gpu, monkeypatch, request):
     """Return a function that lets every C be cut there. The shares are launched in both orders."""
-    monkeypatch.setattr(packing, "select", lambda *given, **named: packing.Selection(LARGE))
 
     def at(axis, place, small):
-        monkeypatch.setattr(cutting, "find", lambda *given: Cut(axis, place, (LARGE, small), 2.0, request.param))
+        way = forced_choice.cut(axis, place, LARGE, small, second_first=request.param)
+        forced_choice.force(monkeypatch, way)
         gpu.forget_problems()
 
     yield at
@@ -47,8 +45,8 @@ def test_a_cut_product_has_the_bits_of_two(torch, cut, layout, axis, small):
     a, b, c = (torch.randn(shape, device="cuda") for shape in ((M, K), (K, N), (M, N)))
     a, b = (x.T.contiguous().T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True))
     expected = c.clone()
-    for (rows, columns), choice in zip(spans(axis, place), (LARGE, SMALL[small]), strict=True):
-        sgemm(a[rows], b[:, columns], 1.5, -0.5, expected[rows, columns], rung=choice.rung, config=choice.config)
+    for (rows, columns), (rung, config) in zip(spans(axis, place), (LARGE, SMALL[small]), strict=True):
+        sgemm(a[rows], b[:, columns], 1.5, -0.5, expected[rows, columns], rung=rung, config=config)
     cut(axis, place, SMALL[small])
     assert torch.equal(sgemm(a, b, 1.5, -0.5, c), expected)
 
@@ -60,8 +58,8 @@ def test_what_comes_next_waits_for_both_shares(torch, cut, small, captured):
     shape, K = (4096, 4160), 4096
     a, b = torch.randn(shape[0], K, device="cuda"), torch.randn(K, shape[1], device="cuda")
     expected = torch.empty(shape, device="cuda")
-    for (rows, columns), choice in zip(spans(1, 4096), (LARGE, SMALL[small]), strict=True):
-        sgemm(a[rows], b[:, columns], C=expected[rows, columns], rung=choice.rung, config=choice.config)
+    for (rows, columns), (rung, config) in zip(spans(1, 4096), (LARGE, SMALL[small]), strict=True):
+        sgemm(a[rows], b[:, columns], C=expected[rows, columns], rung=rung, config=config)
     cut(1, 4096, SMALL[small])
     stream = torch.cuda.Stream()
     c, copy = torch.empty(shape, device="cuda"), torch.empty(shape, device="cuda")

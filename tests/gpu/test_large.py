@@ -11,10 +11,9 @@ FAR = 2**30  # elements from one line to the next: the fourth starts past 2^31
 
 
 @pytest.fixture(scope="module")
-def buffer(torch):
+def buffer(torch, ask_for_room):
     """A matrix of 4 lines, 16 GiB."""
-    if torch.cuda.mem_get_info()[0] < 30 * 2**30:
-        pytest.skip("less than 30 GiB of memory free")
+    ask_for_room()
     yield torch.empty(4, FAR, device="cuda")
     torch.cuda.empty_cache()
 

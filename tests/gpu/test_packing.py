@@ -2,11 +2,12 @@
 
 import itertools
 
+import forced_choice
 import pytest
 
 from fastsgemm import rungs, sgemm
 from fastsgemm.errors import DeviceMemoryError
-from fastsgemm.heuristics import choose, packing
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import IEEE
 
@@ -81,13 +82,11 @@ def test_packing_changes_no_bit(torch, gpu, monkeypatch, layout, M, N, K):
         torch.randn(shape[::-1], device="cuda").t() if letter == "T" else torch.randn(shape, device="cuda")
         for shape, letter in zip(((M, K), (K, N)), layout, strict=True)
     )
-    config = choose.choose(gpu, rungs.find("pipelined"), Problem(M, N, K, layout)).config
+    rung = rungs.find("pipelined")
+    config = choose_config(gpu, rung, Problem(M, N, K, layout)).config
     expected = sgemm(a, b, config=config)
     for which in itertools.product((False, True), repeat=2):
-        chosen = choose.Choice(rungs.find("pipelined"), config, choose.PREDICTED, None, None)  # not cut
-        monkeypatch.setattr(
-            packing, "select", lambda *_, which=which, chosen=chosen, **__: packing.Selection(chosen, which)
-        )
+        forced_choice.force(monkeypatch, forced_choice.whole(rung, config, which))
         gpu.forget_problems()
         c = torch.full((M, N), float("nan"), device="cuda")
         assert torch.equal(sgemm(a, b, C=c), expected), which

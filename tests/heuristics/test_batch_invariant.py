@@ -9,22 +9,34 @@ from fastsgemm import explain, rungs
 from fastsgemm.config import SEGMENT, PipelinedConfig, SkinnyInOrderConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, PrecisionError
-from fastsgemm.heuristics import batch_invariant, choose, database
+from fastsgemm.heuristics import database
+from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
 from fastsgemm.heuristics.database_entries import Content, Record, Tools
+from fastsgemm.heuristics.knowledge import knowledge
+from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
+PIPELINED = rungs.RUNGS[8]
 SLICED = PipelinedConfig(32, 32, 64, 4, 4, 16, 32, 1, SLICED_K=4)
 
 
+def pick(device, problem, rung=None):
+    return Search(knowledge(device), rung, True).pick(problem)
+
+
+def options(device, problem):
+    return Search(knowledge(device), None, True).ranking(problem)
+
+
 def test_a_tuned_problem_gets_its_record():
-    choice = batch_invariant.choose(H200, Problem(4096, 4096, 4096))
+    choice = pick(H200, Problem(4096, 4096, 4096))
     record = next(
         one
         for one in database.load("sm_90").records
-        if one.rung == "batch_invariant" and one.problem == Problem(4096, 4096, 4096)
+        if one.rung == "pipelined" and one.config.segment and one.problem == Problem(4096, 4096, 4096)
     )
-    assert (choice.rule, choice.evidence, choice.ms) == (choose.EXACT, record, record.ms)
+    assert (choice.rule, choice.evidence, choice.ms) == (EXACT, record, record.ms)
     assert choice.config == record.config and choice.config.segment == SEGMENT
 
 
@@ -32,21 +44,22 @@ def test_a_tuned_problem_gets_its_record():
 def test_another_problem_is_predicted_from_curves_of_configs_that_can_sum_in_order(name):
     device = DeviceInfo(name, "sm_90", 232448, 120)
     for extents in ((4000, 4000, 4000), (2, 5000, 5000), (300, 300, 30000), (300, 300, 300)):
-        choice = batch_invariant.choose(device, Problem(*extents))
-        assert choice.rule == choose.PREDICTED and choice.ms > 0
-        assert choice.options[0].config == choice.config
-        for option in choice.options:
-            assert rungs.BATCH_INVARIANT.violations(option.config, device.shared_limit) == []
+        choice = pick(device, Problem(*extents))
+        assert choice.rule == PREDICTED and choice.ms > 0
+        ranked = options(device, Problem(*extents))
+        assert ranked[0].config == choice.config
+        for option in ranked:
+            assert PIPELINED.violations(option.config, device.shared_limit) == []
             assert (option.config.SLICED_K, option.config.PARTIAL_ACCUMULATORS) == (1, 1)
 
 
 def test_k_is_shared_out_where_c_has_few_tiles_and_not_where_it_has_many():
-    assert batch_invariant.choose(H200, Problem(130, 130, 30000)).config.split_k > 1
-    assert batch_invariant.choose(H200, Problem(5000, 5000, 5000)).config.split_k == 1
+    assert pick(H200, Problem(130, 130, 30000)).config.split_k > 1
+    assert pick(H200, Problem(5000, 5000, 5000)).config.split_k == 1
 
 
 def test_one_segment_needs_no_shared_memory_for_sums():
-    config = batch_invariant.choose(H200, Problem(5000, 5000, SEGMENT)).config
+    config = pick(H200, Problem(5000, 5000, SEGMENT)).config
     assert config.shared_bytes == config.replace(SEGMENT=0).shared_bytes
 
 
@@ -60,63 +73,68 @@ def test_a_curve_that_lacks_points_is_one_warning_and_left_out(data_folder):
     database.save(Content("sm_90", 232448, (), tuple(mine)))
     device = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
     with pytest.warns(RuntimeWarning, match="a curve of Fake 9000 is left out: the curve has no time for"):
-        choice = batch_invariant.choose(device, Problem(4000, 4000, 4000))
-    assert choice.evidence == structs.replace(mine[0], user=True) and len(choice.options) == 1
+        choice = pick(device, Problem(4000, 4000, 4000))
+    assert (
+        choice.evidence == structs.replace(mine[0], user=True) and len(options(device, Problem(4000, 4000, 4000))) == 1
+    )
 
 
 @pytest.mark.parametrize(("extents", "parts"), [((1, 4000, 5000), 1), ((5000, 1, 3000), 1), ((1, 1, 999_000), 2)])
 def test_one_row_or_column_gets_rung_10_where_it_was_measured(extents, parts):
-    choice = batch_invariant.choose(H200, Problem(*extents))
-    assert (choice.rung, choice.rule, choice.arch) == (rungs.SKINNY_IN_ORDER, choose.NEAREST, "sm_90")
+    choice = pick(H200, Problem(*extents))
+    assert (choice.rung, choice.rule, choice.evidence.arch) == (rungs.SKINNY_IN_ORDER, NEAREST, "sm_90")
     assert choice.config.split_k == parts
-    assert batch_invariant.choose(H200, Problem(2, 4000, 5000)).rung is rungs.BATCH_INVARIANT
+    assert pick(H200, Problem(2, 4000, 5000)).rung is PIPELINED
     elsewhere = structs.replace(H200, name="an A100", arch="sm_80")
-    assert batch_invariant.choose(elsewhere, Problem(*extents)).rung is rungs.BATCH_INVARIANT
+    assert pick(elsewhere, Problem(*extents)).rung is PIPELINED
 
 
 def test_a_device_without_records_of_rung_10_uses_it_where_it_is_named():
-    choice = batch_invariant.choose(DeviceInfo("a T4", "sm_75", 65536, 40), Problem(9, 9, 9), rungs.SKINNY_IN_ORDER)
-    assert (choice.rung, choice.rule, choice.arch) == (rungs.SKINNY_IN_ORDER, choose.NEAREST, "generic")
+    choice = pick(DeviceInfo("a T4", "sm_75", 65536, 40), Problem(9, 9, 9), rungs.SKINNY_IN_ORDER)
+    assert (choice.rung, choice.rule, choice.evidence.arch) == (rungs.SKINNY_IN_ORDER, NEAREST, "generic")
 
 
 def test_a_problem_that_was_tuned_on_rung_10_gets_its_record(data_folder):
     config = SkinnyInOrderConfig(1, 16, 64, 2, 3)
     mine = Record("sm_90", "NVIDIA H200", "skinny_in_order", Problem(1, 4096, 4096), config, "measured", "", 0.02)
     database.save(Content("sm_90", 232448, (structs.replace(mine, tools=Tools("580", "13.0", "2026-11-22")),)))
-    choice = batch_invariant.choose(H200, Problem(1, 4096, 4096))
-    assert (choice.rule, choice.config, choice.ms) == (choose.EXACT, config, 0.02)
+    choice = pick(H200, Problem(1, 4096, 4096))
+    assert (choice.rule, choice.config, choice.ms) == (EXACT, config, 0.02)
 
 
-@pytest.mark.parametrize("rung", [rungs.BATCH_INVARIANT, rungs.SKINNY_IN_ORDER], ids=str)
+@pytest.mark.parametrize("rung", [PIPELINED, rungs.SKINNY_IN_ORDER], ids=str)
 def test_a_record_of_a_batch_is_of_no_batch_of_another_size(data_folder, rung):
-    config = {"batch_invariant": SLICED.replace(SLICED_K=1), "skinny_in_order": SkinnyInOrderConfig(1, 16, 64, 2, 3)}
+    config = {
+        "pipelined": SLICED.replace(SLICED_K=1, SEGMENT=SEGMENT),
+        "skinny_in_order": SkinnyInOrderConfig(1, 16, 64, 2, 3),
+    }
     device, problem = DeviceInfo("a T4", "sm_75", 65536, 40), Problem(1, 64, 64, batch=8)
     tools = Tools("580", "13.0", "2026-11-22")
     mine = Record("sm_75", device.name, rung.name, problem, config[rung.name], "measured", "", 0.02, None, tools)
     database.save(Content("sm_75", 65536, (mine,)))
-    found = {count: batch_invariant.choose(device, replace(problem, batch=count), rung) for count in (7, 8, 1)}
+    found = {count: pick(device, replace(problem, batch=count), rung) for count in (7, 8, 1)}
     assert {count: choice.rule for count, choice in found.items()} == {
-        7: choose.NEAREST, 8: choose.EXACT, 1: choose.NEAREST
+        7: NEAREST, 8: EXACT, 1: NEAREST
     }  # fmt: skip
-    assert {count: choice.arch for count, choice in found.items()} == {7: "generic", 8: "sm_75", 1: "generic"}
-    assert batch_invariant.choose(device, replace(problem, K=65), rung).evidence.problem == problem
+    assert {count: choice.evidence.arch for count, choice in found.items()} == {7: "generic", 8: "sm_75", 1: "generic"}
+    assert pick(device, replace(problem, K=65), rung).evidence.problem == problem
 
 
 def test_an_unknown_architecture_gets_the_record_that_holds_everywhere():
     device = DeviceInfo("a T4", "sm_75", 65536, 40)
-    choice = batch_invariant.choose(device, Problem(4096, 4096, 4096))
-    assert (choice.rule, choice.arch) == (choose.NEAREST, "generic")
-    assert rungs.BATCH_INVARIANT.violations(choice.config, 48 * 1024) == []
+    choice = pick(device, Problem(4096, 4096, 4096))
+    assert (choice.rule, choice.evidence.arch) == (NEAREST, "generic")
+    assert PIPELINED.violations(choice.config, 48 * 1024) == []
 
 
 def test_no_legal_record_is_an_error():
-    with pytest.raises(ConfigError, match="no record of rung batch_invariant is legal with 16 bytes"):
-        batch_invariant.choose(DeviceInfo("tiny", "sm_75", 16, 4), Problem(64, 64, 64))
+    with pytest.raises(ConfigError, match="no record of rung pipelined is legal with 16 bytes"):
+        pick(DeviceInfo("tiny", "sm_75", 16, 4), Problem(64, 64, 64))
 
 
 def test_explain_says_which_config_it_is():
     found = explain(4096, 4096, 4096, device="NVIDIA H200", batch_invariant=True)
-    assert found.rung == "batch_invariant" and "SEGMENT=1024" in str(found)
+    assert found.rung == "pipelined" and "SEGMENT=1024" in str(found)
     assert str(explain(4096, 4096, 4096, rung="batch_invariant", device="NVIDIA H200")) == str(found)
     with pytest.raises(PrecisionError, match="batch_invariant=True needs precision 'ieee', got 'fp16x3'"):
         explain(64, 64, 64, device="sm_90", precision="fp16x3", batch_invariant=True)
@@ -135,8 +153,8 @@ def test_the_class_of_a_config_says_which_rung_it_is_for():
     assert rungs.batch_invariant(rungs.SKINNY_IN_ORDER, None, "ieee") == (rungs.SKINNY_IN_ORDER, None)
     assert rungs.batch_invariant(None, None, "ieee") == (rungs.BATCH_INVARIANT, None)
     named, _ = rungs.batch_invariant(rungs.find(9), None, "ieee")
-    assert batch_invariant.choose(H200, Problem(1, 4096, 4096), named).config.split_k == 2
-    assert explain(1, 4096, 4096, rung="pipelined", device="sm_90", batch_invariant=True).rung == "batch_invariant"
+    assert pick(H200, Problem(1, 4096, 4096), rungs.resolved(named)[0]).config.split_k == 2
+    assert explain(1, 4096, 4096, rung="pipelined", device="sm_90", batch_invariant=True).rung == "pipelined"
     found = rungs.SKINNY_IN_ORDER.violations(skinny.replace(SPLIT_K=2), 232448)
     assert "WARPS must be 1 where SPLIT_K" in str(found[0])
 

@@ -15,14 +15,15 @@ from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit, numbers_of
 from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Point, Record, Tools
 from fastsgemm.problem import Problem
-from fastsgemm.tuning.search_spaces import CLASSIC, REFINED
+from fastsgemm.tuning.spaces import CLASSIC, REFINED
 
 FILES = sorted(path.stem for path in resources.folder("tuning_db").glob("*.json"))
 MOST_BYTES = 300_000  # of a file: it stays readable
 ONE, TWO = REFINED.quick[:2]
 TOOLS = Tools("580.0", "13.0", "2026-01-01")
 DEVICE = "Fake 9000"
-FITTED_LINE = next(line for line in database.shipped_path("sm_90").read_text().split(",\n") if '"numbers"' in line)
+LINES_OF_H200 = database.shipped_path("sm_90").read_text().splitlines()
+FITTED_LINE = next(line.rstrip(",") for line in LINES_OF_H200 if '"numbers"' in line)
 PROBLEM = Problem(64, 64, 64)
 POINTS = (Point(PROBLEM, 0.01),)
 
@@ -94,9 +95,9 @@ def test_a_shipped_file_is_written_as_the_program_writes_it(arch):
 
 def test_every_rung_has_a_record_that_holds_everywhere():
     found = database.load(database_entries.GENERIC)
-    assert {entry.rung for entry in found.records if entry.problem is None} == {
-        rung.name for rung in (*rungs.IEEE, *rungs.IN_ORDER)
-    }
+    everywhere = [entry for entry in found.records if entry.problem is None]
+    assert {entry.rung for entry in everywhere if not entry.config.segment} == {rung.name for rung in rungs.IEEE}
+    assert {entry.rung for entry in everywhere if entry.config.segment} == {"pipelined", "skinny_in_order"}
     assert found.shared_limit == 48 * 1024
 
 
@@ -202,9 +203,9 @@ def test_a_bad_curve_is_named(line, fault):
         (file_text(comment="hand made"), "comment"),
         (file_text([PUBLISHED, PUBLISHED]).replace('{"rung', '\n{"rung'), "more than one record"),
         (file_text([PUBLISHED]), "a line"),
-        ('{"schema": 2, "arch": "sm_90", "shared_limit": 1}', "keys"),
+        ('{"schema": 5, "arch": "sm_90", "shared_limit": 1}', "keys"),
         (
-            '{"schema": 2, "arch": "sm_90", "shared_limit": 1, "records": {}, "curves": []}',
+            '{"schema": 5, "arch": "sm_90", "shared_limit": 1, "records": {}, "curves": []}',
             "`array`, got `object` - at `$.records`",
         ),
     ],
@@ -377,16 +378,6 @@ def test_the_points_of_a_curve_with_numbers_wait_until_they_are_asked_for():
             read()
 
 
-@pytest.mark.parametrize("schema", [2, 3])
-def test_curves_of_older_schemas_are_read_and_fitted(schema):
-    line = without(fitted_line(), "numbers")
-    found, faults = database_reading.File(file_text(curves=[line], schema=schema).encode(), "sm_90").content()
-    assert faults == [] and found.curves[0].numbers is None
-    stored = database_reading.parse_curve(json.dumps(fitted_line()).encode(), "sm_90")
-    assert fit(found.curves[0]).numbers == stored.numbers
-
-
-@pytest.mark.parametrize("schema", [2, 3, database_entries.SCHEMA])
 @pytest.mark.parametrize(
     ("given", "costs", "written"),
     [
@@ -397,9 +388,9 @@ def test_curves_of_older_schemas_are_read_and_fitted(schema):
     ],
     ids=str,
 )
-def test_what_accumulators_cost_is_one_number_or_one_for_each_layout(tuning_folder, given, costs, written, schema):
+def test_what_accumulators_cost_is_one_number_or_one_for_each_layout(tuning_folder, given, costs, written):
     path = tuning_folder / "sm_90.json"
-    path.write_text(file_text(curves=[CURVE | {"accumulators_cost": given}], schema=schema))
+    path.write_text(file_text(curves=[CURVE | {"accumulators_cost": given}]))
     (found,) = database.shipped("sm_90").curves
     assert found.accumulators_cost == costs
     database_writing.write(path, content(curves=(found,)))
@@ -409,16 +400,15 @@ def test_what_accumulators_cost_is_one_number_or_one_for_each_layout(tuning_fold
 BAD_COSTS = (-0.1, 0.001, 0.999, 10.1, 1e999, "1.1", None, True, {"NN": 1.1})
 
 
-@pytest.mark.parametrize("schema", [2, 3, database_entries.SCHEMA])
 @pytest.mark.parametrize(
     "given",
     [*BAD_COSTS, *([1.1, 1.1, 1.1, bad] for bad in BAD_COSTS), *([1.1] * count for count in (0, 1, 3, 5)), [[1.1] * 4]],
     ids=str,
 )
-def test_a_curve_with_another_cost_of_accumulators_is_one_warning_and_a_miss(tuning_folder, given, schema):
+def test_a_curve_with_another_cost_of_accumulators_is_one_warning_and_a_miss(tuning_folder, given):
     """With a cost of less than 1, more chains would take less time, and many of them less than none."""
     lines = [CURVE, CURVE | {"accumulators_cost": given}]
-    (tuning_folder / "sm_90.json").write_text(file_text(curves=lines, schema=schema).replace("Infinity", "1e999"))
+    (tuning_folder / "sm_90.json").write_text(file_text(curves=lines).replace("Infinity", "1e999"))
     with pytest.warns(RuntimeWarning, match="1 line.s. of tuning file .* left out") as warned:
         found = database.of_rung("sm_90", CURVE["rung"])
     assert len(found.curves) == len(warned) == 1
@@ -552,44 +542,6 @@ def test_the_folder_is_where_the_environment_says(monkeypatch, tmp_path):
 
 def test_errors_of_the_database_are_of_the_family():
     assert issubclass(RecordError, FastsgemmError) and issubclass(RecordError, ValueError)
-
-
-def old_file(constants, schema=2):
-    line = {"rung": "pipelined", "device": None, "problem": None, "constants": constants}
-    line |= {"origin": "published", "source": "an old file"}
-    content = {"schema": schema, "arch": "sm_90", "shared_limit": 232448, "records": [line], "curves": []}
-    return json.dumps(content).encode()
-
-
-OLD = {
-    "BM": 128, "BN": 64, "BK": 16, "TM": 8, "TN": 4, "WM": 64, "WN": 32, "WNITER": 2, "GROUP_M": 8, "MIN_BLOCKS": 1,
-    "ORDER": 4, "FRAGMENTS": 2, "ASYNC": 2, "SPREAD": 2,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("more", "stages", "sliced_k", "accumulators"),
-    [({}, 2, 1, 1), ({"STAGES": 3, "SLICES": 2, "CHAINS": 4, "SPLIT_K": 1}, 3, 2, 4)],
-)
-def test_a_file_of_schema_2_is_read_with_the_names_of_then(data_folder, more, stages, sliced_k, accumulators):
-    """What could be left out then has its default now."""
-    path = database.user_folder() / "tuning_db" / "sm_90.json"
-    path.parent.mkdir(parents=True, mode=0o700)
-    data_folder.chmod(0o700)
-    path.write_bytes(old_file(OLD | more))
-    (record,) = (record for record in database.load("sm_90").records if record.user)
-    config = record.config
-    assert (2, stages, sliced_k) == (config.CP_ASYNC, config.STAGES, config.SLICED_K)
-    assert (accumulators, 1) == (config.PARTIAL_ACCUMULATORS, config.SPLIT_K)
-
-
-def test_a_constant_by_its_old_and_its_new_name_is_a_fault(data_folder):
-    path = database.user_folder() / "tuning_db" / "sm_90.json"
-    path.parent.mkdir(parents=True, mode=0o700)
-    data_folder.chmod(0o700)
-    path.write_bytes(old_file(OLD | {"CP_ASYNC": 1}))
-    with pytest.warns(RuntimeWarning, match=r"constants \['ASYNC'\] are given by their new names too"):
-        assert not [record for record in database.load("sm_90").records if record.user]
 
 
 def test_an_architecture_has_its_own_fitted_numbers_or_the_generic_ones():

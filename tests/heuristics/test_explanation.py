@@ -1,27 +1,34 @@
 import json
-from dataclasses import replace
 
 import pytest
 
 from fastsgemm import device, explain, preparation, resources, rungs
 from fastsgemm.errors import ConfigError, DeviceError, NoDriverError, ShapeError, UnknownRungError
-from fastsgemm.heuristics import choose, cutting, database_writing, fp16x3, packing
-from fastsgemm.heuristics.cutting import Cut
+from fastsgemm.geometry import variants
+from fastsgemm.heuristics import choice, database_writing, fp16x3
+from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.heuristics.explanation import Explanation, device_at
 from fastsgemm.jit.source import helper_spec
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar
-from fastsgemm.request import resolve
+from fastsgemm.request import Request, resolve
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.plan import plan_run
-from fastsgemm.tuning.search_spaces import CLASSIC
+from fastsgemm.tuning.spaces import CLASSIC
+
+
+def explained(device, rung, problem):
+    """Return what a device that is no part of the data gets."""
+    operands = variants.dense_operands(problem)
+    found = choice.choose(device, Request(rungs.find(rung)), *operands, extents=variants.extents_of(problem))
+    return Explanation(device, problem, found)
 
 
 def test_a_published_record_is_explained():
     found = explain(1000, 1000, 1000, rung="autotuned", device="sm_86")
     text = str(found)
-    assert found.choice.rule == choose.NEAREST
+    assert found.choice.rule == NEAREST
     assert "1000 x 1000 x 1000, NN, on NVIDIA RTX A6000 (sm_86)" in text
     assert "BM=128 BN=128 BK=16 TM=8 TN=8" in text
     assert "published record for NVIDIA RTX A6000 at 4096,4096,4096 (shipped; https://" in text
@@ -39,27 +46,27 @@ def test_generic_constants_are_explained(tuning_folder):
 def test_predictions_and_alternatives_are_shown(evaluator, data_folder):
     planned = plan_run(evaluator.device, rung="autotuned", quick=True)
     outcome = tuner.carry_out(planned, evaluator, Bar(False), 1e9)
-    choice = choose.choose(evaluator.device, rungs.find("autotuned"), Problem(1111, 2222, 333, "TN"))
-    text = str(Explanation(evaluator.device, Problem(1111, 2222, 333, "TN"), choice))
+    found = explained(evaluator.device, "autotuned", Problem(1111, 2222, 333, "TN"))
+    text = str(found)
     assert len(outcome.curves) == len(CLASSIC.quick)
     assert "predicted: of the configs with a measured curve" in text
     assert "measured times on Fake 9000 (yours; driver 580.0, NVRTC 13.0, 2026-01-01)" in text
-    assert text.count("ms predicted  ") == 4
+    assert text.count("ms  as they lie: autotuned") == 4
     assert "TFLOP/s (predicted)" in text
-    assert str(choice.config) in text
+    assert str(found.choice.config) in text
 
 
 def test_the_parts_of_k_are_shown(evaluator, data_folder):
     """Of the choice and of the alternatives, each with the division that it would have."""
     tuner.carry_out(plan_run(evaluator.device, rung="pipelined", quick=True), evaluator, Bar(False), 1e9)
     problem = Problem(65, 66, 65537)
-    choice = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
-    text = str(Explanation(evaluator.device, problem, choice))
-    assert choice.rule == choose.PREDICTED and choice.config.SPLIT_K > 1
-    assert str(choice.config) in text and f"SPLIT_K={choice.config.SPLIT_K}" in text
-    assert text.count("SPLIT_K=") == 1 + text.count("ms predicted  ")
-    assert choice.options[0].config == choice.config
-    json.loads(json.dumps(Explanation(evaluator.device, problem, choice).json()))
+    found = explained(evaluator.device, "pipelined", problem)
+    text, config = str(found), found.choice.config
+    assert found.choice.rule == PREDICTED and config.SPLIT_K > 1
+    assert str(config) in text and f"SPLIT_K={config.SPLIT_K}" in text
+    assert text.count("SPLIT_K=") == 1 + text.count("ms  as they lie: ")
+    assert found.choice.ways[0].shares[0].config == config
+    assert len(json.loads(json.dumps(found.json()))["ways"]) == len(found.choice.ways)
 
 
 def test_as_json_it_is_plain_data():
@@ -95,11 +102,11 @@ def test_a_tuned_batch_is_explained_and_another_size_is_not_taken_for_it(evaluat
     planned = plan_run(evaluator.device, ["64,64,64,NT,x512"], rung="pipelined", quick=True)
     (found,) = tuner.carry_out(planned, evaluator, Bar(False)).tuned
     assert found.problem == Problem(64, 64, 64, "NT", 512)
-    for count, rule in ((512, choose.EXACT), (511, choose.PREDICTED), (1, choose.PREDICTED)):
+    for count, rule in ((512, EXACT), (511, PREDICTED), (1, PREDICTED)):
         problem = Problem(64, 64, 64, "NT", count)
-        choice = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
-        text = str(Explanation(evaluator.device, problem, choice))
-        assert choice.rule == rule and ("exact: this problem was tuned" in text) is (count == 512)
+        explanation = explained(evaluator.device, "pipelined", problem)
+        text = str(explanation)
+        assert explanation.choice.rule == rule and ("exact: this problem was tuned" in text) is (count == 512)
         assert ("measured record for Fake 9000 at 64,64,64,NT,x512 (yours" in text) is (count == 512)
 
 
@@ -132,7 +139,7 @@ def test_without_a_driver_a_device_is_not_there(no_driver):
 def test_a_device_may_be_named(name, arch):
     found = explain(4096, 4096, 4096, device=name)
     assert (found.device.name, found.device.arch) == (name, arch)
-    assert found.choice == explain(4096, 4096, 4096, device=arch).choice
+    assert found.choice.shares == explain(4096, 4096, 4096, device=arch).choice.shares
 
 
 def test_its_repr_is_one_line_with_the_answer():
@@ -140,7 +147,7 @@ def test_its_repr_is_one_line_with_the_answer():
         "<Explanation, to be printed: 64,64,64,TN on NVIDIA A100-SXM4-40GB (sm_80) gets warptiled BM="
     )
     found = explain(4096, 4096, 4096, device="NVIDIA H200", precision="fp16x3")
-    assert found.rung == "fp16x3" and f" gets fp16x3 {found.fp16x3.config}, quicker than " in repr(found)
+    assert found.rung == "fp16x3" and f" gets fp16x3 {found.choice.tile}, quicker than " in repr(found)
 
 
 def test_a_device_that_is_there_is_asked(monkeypatch, evaluator):
@@ -169,17 +176,11 @@ def test_what_is_explained_is_what_a_call_launches(problem, precision):
     info = device_at("NVIDIA H200")
     found = explain(problem.M, problem.N, problem.K, problem.layout, device="NVIDIA H200", precision=precision)
     kernels = preparation.kernels_of(info, resolve(precision=precision), [problem], "", Bar(False))
-    [product] = (each for each in kernels if each.file[0].isdigit())
-    assert found.choice.config.compiled.items() <= dict(product.constants).items() or "fp16x3" in product.file
-    assert ("fp16x3" in product.file) is (found.rung == "fp16x3")
-    assert bool(found.packed and found.rung != "fp16x3") is (helper_spec("pack") in kernels)
-
-
-def test_packed_operands_are_named_where_an_ieee_kernel_keeps_the_promise_of_fp16x3(monkeypatch):
-    choice = choose.choose(device_at("sm_75"), None, Problem(4096, 4096, 4096))
-    selected = packing.Selection(choice, (True, False), 0.25)
-    monkeypatch.setattr(packing, "select", lambda *_, **__: selected)
-    assert explain(4096, 4096, 4096, device="sm_75", precision="fp16x3").packed == ("A",)
+    products = [dict(each.constants) for each in kernels if each.file[0].isdigit() and "fp16x3" not in each.file]
+    configs = [share.config.compiled for share in found.choice.shares]
+    assert all(any(config.items() <= one.items() for config in configs) for one in products)
+    assert len(configs) == len(products)
+    assert bool(found.choice.packed and configs) is (helper_spec("pack") in kernels)
 
 
 def test_rung_11_is_not_explained_where_sgemm_refuses_it():
@@ -189,33 +190,18 @@ def test_rung_11_is_not_explained_where_sgemm_refuses_it():
         explain(64, 64, 64, rung="fp16x3", device="sm_90", batch=1025)
 
 
-def test_packed_operands_and_their_time_are_named(monkeypatch):
-    choice = choose.choose(info := device_at("NVIDIA H200"), None, Problem(4096, 4096, 4096))
-    selected = packing.Selection(choice, (True, True), 0.25)
-    monkeypatch.setattr(packing, "select", lambda *_, **__: selected)
-    found = explain(4096, 4096, 4096, device="NVIDIA H200")
-    assert "packed     A and B first, 0.25 ms of the time" in str(found) and found.device == info
-    assert found.json()["packed"] == ["A", "B"] and found.json()["ms"] == choice.ms + 0.25
-    assert f"{choice.ms + 0.25:.4g} ms" in str(found)
-    assert [row["ms"] for row in found.json()["options"]] == [option.ms + 0.25 for option in choice.options]
-    other = next(option for option in choice.options if option.config != choice.config)
-    assert f"{other.ms + 0.25:.4g} ms predicted" in str(found)  # comparable with the time above
-
-
-def test_a_cut_its_shares_and_their_time_are_named(monkeypatch):
-    choice = choose.choose(device_at("NVIDIA H200"), None, Problem(4096, 4096, 4096))
-    first, second = replace(choice, ms=0.75, rule=choose.PREDICTED), replace(choice, ms=0.125)
-    monkeypatch.setattr(cutting, "find", lambda *given: Cut(1, 4000, (first, second), 0.875))
-    monkeypatch.setattr(packing, "select", lambda *_, **__: packing.Selection(choice, (True, False), 0.25))
-    found = explain(4096, 4096, 4096, device="NVIDIA H200")
-    text = str(found)
-    assert f"cut        C is cut before column 4000, because the whole would take {choice.ms + 0.25:.4g} ms" in text
-    assert f"share 1    0.75 ms, predicted: {choice.rung.name} {choice.config}\n" in text
-    assert f"share 2    0.125 ms, exact: {choice.rung.name} {choice.config}\n" in text
-    assert "time       1.125 ms" in text and "(predicted)" in text
-    row = found.json()
-    assert row["ms"] == 1.125
-    assert [(share["rows"], share["columns"], share["ms"]) for share in row["cut"]] == [
-        ([0, 4096], [0, 4000], 0.75), ([0, 4096], [4000, 96], 0.125),
+def test_packed_operands_the_shares_of_a_cut_and_other_ways_are_named():
+    found = explain(3001, 3003, 3005, "NT", device="NVIDIA H200")
+    text, row, shares = str(found), found.json(), found.choice.shares
+    assert "packed     A and B first\n" in text and row["packed"] == ["A", "B"]
+    assert found.choice.cut and [one["rows"] + one["columns"] for one in row["shares"]] == [
+        [*share.rows, *share.columns] for share in shares
     ]  # fmt: skip
-    assert all((one["rung"], one["constants"]) == (choice.rung.name, choice.config.constants) for one in row["cut"])
+    for number, share in enumerate(shares, start=1):
+        (m, M), (n, N) = share.rows, share.columns
+        assert f"share {number}    C[{m}:{m + M}, {n}:{n + N}]: {share.ms:.4g} ms, predicted, {share.rung.name}" in text
+    assert sum(share.ms for share in shares) < found.choice.ms  # with packing
+    names = [way.name for way in found.choice.ways]
+    assert names[0] == f"A and B packed, cut before {found.choice.cut}" and {"A and B packed", "as they lie"} < {*names}
+    assert f"others     {found.choice.ways[1].ms:.4g} ms  {names[1]}: pipelined " in text
+    assert f"time       {found.choice.ms:.4g} ms" in text and "(predicted)" in text

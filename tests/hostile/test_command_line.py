@@ -133,6 +133,43 @@ def test_a_bar_on_a_closed_stderr(tried):
     tried("a progress bar on a closed or full stderr", 3)
 
 
+_OBEYED = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"  # a terminal obeys all of it
+
+
+def test_files_with_text_that_a_terminal_obeys(tried, tmp_path):
+    run = {"date": "d", "device": "H200", "driver": "d", "nvrtc": "n", "packages": {}}
+    files = {
+        "key": {_OBEYED: 1},
+        "device": {**run, "device": _OBEYED},
+        "package": {**run, "packages": {_OBEYED: _OBEYED}},
+        "date": {**run, "date": _OBEYED, "driver": _OBEYED, "nvrtc": _OBEYED},
+        "missing": {key: _OBEYED for key in run if key != "date"},
+        "schema": {**run, "schema": _OBEYED},
+        "rows": {**run, "shapes": [{_OBEYED: _OBEYED}]},
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_text(json.dumps(data, ensure_ascii=name in ("key", "device")))
+    (tmp_path / "sound").write_text(json.dumps(run))
+    (tmp_path / "data").mkdir(mode=0o700)
+    lines = [{"rung": _OBEYED}, {"rung": "naive", _OBEYED: 1}]
+    tuned = {"schema": 4, "arch": "sm_90", "shared_limit": 232448, "records": lines, "curves": [], _OBEYED: 1}
+    (tmp_path / "data" / "sm_90.json").write_text(json.dumps(tuned))
+    cases = [Case((*command, str(tmp_path / name)), 2) for name in files for command in (("tune", "--verify"),)]
+    cases += [Case(("bench", "--input", str(tmp_path / name)), 2) for name in files]
+    sound = ("bench", "--input", str(tmp_path / "sound"))
+    cases += [Case((*sound, "--compare", str(tmp_path / name)), 2) for name in files]
+    data = f"os.environ['FASTSGEMM_DATA_DIR'] = {str(tmp_path / 'data')!r}"
+    cases += [Case(("explain", "--size", "64", "--rung", "naive", "--device", "sm_90"), 0, setup=data)]
+    results = commands(cases)
+    shown = 0
+    for case, (code, out, err) in zip(cases, results, strict=True):
+        assert code in (0, 2) and "Traceback" not in err, (case, err)
+        assert all(each.isprintable() or each == "\n" for each in out + err), (case, out + err)
+        shown += "]0;title" in out + err
+    assert shown > len(files)  # most say what they got
+    tried("a file with text that a terminal obeys", len(cases))
+
+
 def test_ctrl_c_while_a_command_runs(tried):
     cases = [
         Case(("info",), 130, "fastsgemm: interrupted", pressed("fastsgemm.ladder.info.collect")),
@@ -199,6 +236,22 @@ def test_paths_of_the_kernel_cache(tried, tmp_path):
     assert "File name too long" in results[0][1]
     assert not absent.exists()
     tried("a path of the kernel cache that is too long, absent or cannot be printed", len(cases))
+
+
+def test_kernels_that_cannot_be_stored(tried, tmp_path):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+    prepare = ("prepare", "64", "--rung", "naive", "--device", "sm_90")
+    cases = [
+        Case(prepare, 2, "File too large", limit, cache=str(tmp_path / "limited")),
+        Case(prepare, 2, "No space left", "os.fsync = lambda file: os.write(os.open('/dev/full', os.O_WRONLY), b'x')",
+             cache=str(tmp_path / "full")),
+        Case(prepare, 2, "Not a directory", cache="/dev/null/kernels"),
+    ]  # fmt: skip
+    for case, (code, out, err) in zip(cases, commands(cases), strict=True):
+        assert code == 2 and out == "" and "Traceback" not in err, (case, err)
+        assert case.error in err.splitlines()[-1], (case, err)  # bars are above it
+    assert [*tmp_path.rglob("*.cubin*")] == []
+    tried("kernels that cannot be stored where they are prepared", len(cases))
 
 
 def test_sizes_that_cannot_be_had(tried):

@@ -15,7 +15,7 @@ from fastsgemm.rungs import IEEE, find
 
 SHARED_LIMIT = 232448  # bytes a block, of an H200
 EXAMPLES = 100  # a rung
-NO_INTS = [16.0, "64", [1], (1,), {}, b"8", True, 1j, np.int64(16), np.float32(1), object()]
+NO_INTS = [16.0, "64", [1], (1,), {}, b"8", True, 1j, np.True_, np.float32(1), object()]
 LEGAL = {
     record.rung: record.config
     for record in database.shipped(database_entries.GENERIC).records
@@ -99,7 +99,7 @@ def test_a_record_with_it_is_left_out_with_one_warning(data_folder, rung, name, 
     path = database.user_folder() / "tuning_db" / "sm_90.json"
     path.parent.mkdir(parents=True, mode=0o700)
     data_folder.chmod(0o700)
-    path.write_text(json.dumps({"schema": 2, "arch": "sm_90", "shared_limit": SHARED_LIMIT, "records": [line]}))
+    path.write_text(json.dumps({"schema": 5, "arch": "sm_90", "shared_limit": SHARED_LIMIT, "records": [line]}))
     with pytest.warns(RuntimeWarning, match=rf"1 line\(s\).*\b{name} must be") as caught:
         assert not [record for record in database.load("sm_90").records if record.user]
     assert len(caught) == 1

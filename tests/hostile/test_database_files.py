@@ -17,7 +17,7 @@ from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Point,
 from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
-from fastsgemm.tuning.search_spaces import REFINED
+from fastsgemm.tuning.spaces import REFINED
 
 LIMIT = 232448  # bytes of shared memory a block, of an H200
 PROBLEM = Problem(64, 64, 64)
@@ -95,12 +95,12 @@ UNREADABLE = {
     "nested brackets": NESTED,
     "nested objects": b'{"a":' * 100_000,
     "nested brackets in a line": text()[:-3] + NESTED + b"]" * 100_000 + b"]}",
-    "nested brackets that close, in an unknown key": b'{"schema": 2, "x": ' + NESTED + b"]" * 100_000 + b"}",
+    "nested brackets that close, in an unknown key": b'{"schema": 5, "x": ' + NESTED + b"]" * 100_000 + b"}",
     "NaN as a time": text([RECORD | {"ms": float("nan")}]),
     "infinity as a time": text([RECORD | {"ms": float("inf")}]),
     "no UTF-8": b"\xff\xfe\x00",
     "no UTF-8 in a line": text([RECORD]).replace(b"warptiled", b"warp\xff"),
-    "no UTF-8 in an unknown key": b'{"schema": 4, "arch": "sm_90", "shared_limit": 1, "x": "\xff"}',
+    "no UTF-8 in an unknown key": b'{"schema": 5, "arch": "sm_90", "shared_limit": 1, "x": "\xff"}',
     "an unpaired surrogate": b'{"schema": "\\ud800"}',
     "an int of 10,000 digits as schema": b'{"schema": ' + b"1" * 10_000 + b"}",
     "True as schema": b'{"schema": true, "arch": "sm_90", "shared_limit": 1}',

@@ -168,7 +168,7 @@ def test_a_masked_cuda_array(device, on_device, tried):
     bits = Interface({"shape": (2, 2), "typestr": "|b1", "data": (1 << 20, False), "version": 3})
     interface = {"shape": (2, 2), "typestr": "<f4", "data": (1 << 20, False), "version": 3, "mask": bits}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays.Pointers, "device_of", lambda self, x: 0)
+        patch.setattr(arrays.CudaArrayInterface, "device_of", lambda self, x: 0)
         for operands in ((Interface(interface), on_device(ONES)), (on_device(ONES), Interface(interface))):
             with pytest.raises(OperandError, match="mask is not supported"):
                 sgemm(*operands, C=on_device(ONES), rung="naive", config=BlockConfig(32, 32))

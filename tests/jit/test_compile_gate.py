@@ -16,9 +16,9 @@ from fastsgemm import resources, rungs
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import source
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import BATCH_INVARIANT, IEEE, IN_ORDER
+from fastsgemm.rungs import IEEE, SKINNY_IN_ORDER
 from fastsgemm.tuning.evaluator import job_of, largest_job
-from fastsgemm.tuning.search_spaces import SKINNY
+from fastsgemm.tuning.spaces import SKINNY
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 QUICK = "sm_90"
@@ -42,7 +42,7 @@ def shipped(arch):
     return [(rung, config, variants) for (_, config), (rung, variants) in found.items()]
 
 
-def every_variant(rung):
+def every_variant(rung, config):
     """All layouts with the widest loads and, where that makes a difference, the extreme ones with narrower loads."""
     width = 4 if rung.vectorized else 1
     wide = [Variant(*trans, width, width, width) for trans in LAYOUTS.values()]
@@ -55,7 +55,7 @@ def every_variant(rung):
     if rung.guarded:
         peeled = [replace(found[0], peel=True), replace(found[-1], peel=True)]
         found += [replace(variant, guard=True) for variant in found]
-        if rung is not BATCH_INVARIANT:  # which multiplies K in ascending order
+        if not config.segment:  # with segments, K is multiplied in ascending order
             found += peeled
     return found
 
@@ -89,7 +89,7 @@ def test_the_defaults_of_every_rung_compile_cleanly_for_one_architecture():
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_variant_of_the_defaults_compiles_cleanly(arch):
-    jobs = [(rung, config, v, arch) for rung, config, _ in shipped("generic") for v in every_variant(rung)]
+    jobs = [(rung, config, v, arch) for rung, config, _ in shipped("generic") for v in every_variant(rung, config)]
     assert faults(jobs) == []
 
 
@@ -118,7 +118,7 @@ def test_the_quick_configs_of_rung_10_compile_cleanly(arch):
 def test_the_gate_sees_all_there_is():
     files = {path.stem for path in resources.folder("tuning_db").glob("*.json")}
     assert files == {*ARCHITECTURES, "generic"}
-    assert {rung.file for rung, _, _ in shipped("generic")} == {rung.file for rung in (*IEEE, *IN_ORDER)}
+    assert {rung.file for rung, _, _ in shipped("generic")} == {rung.file for rung in (*IEEE, SKINNY_IN_ORDER)}
 
 
 @pytest.mark.parametrize("arch", [*ARCHITECTURES, "generic"])

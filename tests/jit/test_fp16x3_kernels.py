@@ -44,8 +44,8 @@ def tiles(arch):
 def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
     """setmaxnreg waits for ever if the block holds fewer registers than its warpgroups ask for in the end."""
     config = tiles("sm_90")[number]
-    trans_c, vec_c, read = ((0, 4, 4), (1, 1, 1), (0, 4, 0), (1, 1, 0))[number % 4]
-    constants = config.compiled | {"TRANS_C": trans_c, "VEC_C": vec_c, "SOURCE": read}
+    trans_c, vec_c, read, before = ((0, 4, 4, 0), (1, 1, 1, 1), (0, 4, 0, 2), (1, 1, 0, 0))[number % 4]
+    constants = config.compiled | {"TRANS_C": trans_c, "VEC_C": vec_c, "SOURCE": read, "SPLIT_BEFORE": before}
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])
     assert clean(report), (constants, report)
     consumers = constants["BM"] // 64

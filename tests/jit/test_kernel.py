@@ -15,7 +15,7 @@ from fastsgemm.errors import CaptureError, DeviceError
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import compiler, kernel, source
 from fastsgemm.rungs import RUNGS, find
-from fastsgemm.tuning.search_spaces import PIPELINED
+from fastsgemm.tuning.spaces import PIPELINED
 
 STREAM = 5
 

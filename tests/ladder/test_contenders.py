@@ -46,11 +46,12 @@ def test_the_host_times_are_medians_in_milliseconds(on_host, monkeypatch):
         assert place.medians([work]) == [pytest.approx(4.0)]
 
 
-@pytest.mark.parametrize(("arch", "N", "numbers"), [
-    ("sm_90", 4096, [*range(1, 10), 11]), ("sm_75", 4096, [*range(1, 10)]), ("sm_80", 8, [*range(1, 12)]),
-])  # fmt: skip
-def test_a_ladder_has_the_rungs_that_suit_c_and_the_device(arch, N, numbers):
-    assert [rung.number for rung in contenders.rungs_for(Problem(4096, N, 64), arch)] == numbers
+@pytest.mark.parametrize(
+    ("arch", "N", "left_out"), [("sm_90", 4096, {"skinny"}), ("sm_75", 4096, {"skinny", "fp16x3"}), ("sm_80", 8, set())]
+)
+def test_a_ladder_has_the_rungs_that_suit_c_and_the_device(arch, N, left_out):
+    expected = [rung for rung in RUNGS if rung.name not in left_out]
+    assert list(contenders.rungs_for(Problem(4096, N, 64), arch)) == expected
 
 
 def test_without_a_driver_there_is_no_device(no_driver):
@@ -90,6 +91,13 @@ def test_every_rung_is_right_on_the_device(problem):
         climbed = measured.climb(place)
     assert [row.number for row in climbed.rungs] == [rung.number for rung in RUNGS]
     assert climbed.ok
+
+
+@pytest.mark.gpu
+def test_constants_are_tried_on_the_device():
+    with contenders.on_device(Problem(256, 256, 256), [find("blocktile_2d")], tried={"BM": 64, "BN": 64}) as place:
+        climbed = measured.climb(place)
+    assert climbed.ok and (climbed.rows[0].constants["BM"], climbed.rows[0].constants["BN"]) == (64, 64)
 
 
 @pytest.mark.gpu

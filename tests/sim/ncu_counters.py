@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 from fastsgemm import rungs
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.choose import choose
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import source
 from fastsgemm.ladder.simulated import TYPICAL
 from fastsgemm.problem import Problem
@@ -199,7 +199,7 @@ def simulate(rung: rungs.Rung, machine: Machine, A: np.ndarray, B: np.ndarray) -
 
     Rung 10 is for few rows: of A it takes the first ones.
     """
-    config = choose(machine.device, rung, NARROW if rung.narrow else TYPICAL).config
+    config = choose_config(machine.device, rung, NARROW if rung.narrow else TYPICAL).config
     if "SPLIT_K" in config.constants:
         config = replace(config, SPLIT_K=1)
     A = A[: NARROW.M] if rung.narrow else A

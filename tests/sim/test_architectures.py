@@ -12,8 +12,12 @@ import numpy as np
 import pytest
 
 from fastsgemm import resources, rungs
+from fastsgemm.config import SEGMENT
+from fastsgemm.errors import DeviceError
 from fastsgemm.geometry.batch import Batch
+from fastsgemm.heuristics import fp16x3
 from fastsgemm.jit import source
+from fastsgemm.rungs import kernel_name
 from fastsgemm.sim import Machine, Region, sgemm
 
 ARCHITECTURES = sorted(
@@ -21,7 +25,8 @@ ARCHITECTURES = sorted(
 )
 QUICK = ("sm_75", "sm_90")
 EVERY = [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in ARCHITECTURES]
-RUNGS = [rung.name for rung in rungs.IEEE]
+IEEE = [rung.name for rung in (*rungs.IEEE, rungs.SKINNY_IN_ORDER)]
+FP16X3 = [rung.name for rung in rungs.RUNGS if rung.precision == "fp16x3"]
 TILE = {"BM": 32, "BN": 32, "BK": 8, "TM": 4, "TN": 4}  # small tiles are compiled in a fraction of the time
 WARP_TILE = TILE | {"BN": 64, "WM": 32, "WN": 32, "WNITER": 1}
 SMALL = {"blocktile_2d": TILE, "vectorized": TILE, "autotuned": TILE, "warptiled": WARP_TILE, "pipelined": WARP_TILE}
@@ -33,7 +38,7 @@ def _whole(*shape):
 
 
 @pytest.mark.parametrize("arch", EVERY)
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", IEEE)
 def test_every_rung(arch, name, configs):
     A, B, C = _whole(67, 21), _whole(21, 69), _whole(67, 69)
     expected = 2 * (A @ B) - C
@@ -41,6 +46,25 @@ def test_every_rung(arch, name, configs):
     found, report = sgemm(rungs.find(name), config, A, np.asfortranarray(B), 2.0, -1.0, C, Machine(arch))
     np.testing.assert_array_equal(found, expected)
     assert report.arch == arch
+
+
+@pytest.mark.sampled(every=3)  # which meets every architecture and every layout
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("name", FP16X3)
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_every_rung_of_fp16x3(arch, name, layout):
+    """Each layout splits A and B by other kernels."""
+    A, B, C = _whole(67, 41), _whole(41, 69), _whole(67, 69)
+    expected = 2 * (A @ B) - C
+    A, B = (np.asfortranarray(x) if how == "T" else x for x, how in zip((A, B), layout, strict=True))
+    arguments = (rungs.find(name), None, A, B, 2.0, -1.0, C, Machine(arch))
+    if not fp16x3.supported(arch):
+        with pytest.raises(DeviceError, match=f"needs a device of sm_80 or later, .* is {arch}"):
+            sgemm(*arguments)
+        return
+    found, report = sgemm(*arguments)
+    np.testing.assert_array_equal(found, expected)
+    assert report.arch == arch and report.kernel in {kernel_name(file) for file in ("11_fp16x3.cu", "11_fp16x3_mma.cu")}
 
 
 @pytest.mark.parametrize("arch", EVERY)
@@ -63,3 +87,11 @@ def test_the_kernels_that_are_no_rungs(arch):
     args = [2, 5, 2, "W", 10, 1.0, 0.0, "C", 5, 1, Batch().packed]
     machine.launch(source.plain("reduce_parts.cu"), "fastsgemm_reduce_parts", 1, 256, 0, args, operands)
     np.testing.assert_array_equal(total, x[:2] + x[2:])
+
+
+@pytest.mark.parametrize("arch", EVERY)
+def test_rung_9_in_one_order(arch, configs):
+    A, B = _whole(67, 21), _whole(21, 69)
+    config = replace(configs["pipelined"], **WARP_TILE, SEGMENT=SEGMENT)
+    found, _ = sgemm(rungs.find("pipelined"), config, A, B, machine=Machine(arch))
+    np.testing.assert_array_equal(found, A @ B)

@@ -105,7 +105,7 @@ def test_rung_10_has_the_order_of_the_contract_for_a_row_and_for_a_column(name, 
     same_bits(C, expected)
 
 
-@pytest.mark.parametrize("what", ["__syncwarp();", "wait_for_copies_but<STAGES - 2>();", "__syncthreads();"])
+@pytest.mark.parametrize("what", ["__syncwarp();", "cp_async_wait_group<STAGES - 2>();", "__syncthreads();"])
 def test_no_barrier_and_no_wait_of_rung_10_can_be_left_out(what, monkeypatch):
     """With two warps and three segments, the sums of the first two are overwritten after they were added."""
     config, A, B = SkinnyInOrderConfig(1, 4, 128, 2, 2), drawn(1, 2052), drawn(2052, 4, seed=6)
@@ -211,11 +211,13 @@ def test_the_sums_of_segments_are_added_from_the_first_to_the_last(count, M, N, 
 
 
 def test_every_simulated_device_has_a_legal_config():
-    from fastsgemm.heuristics import batch_invariant
+    from fastsgemm.heuristics.choice import choose
+    from fastsgemm.request import Request
 
     for name in known_devices.known():
         device = known_devices.find(name)
         for extents in ((1, 64, 5), (1, 4096, 5000), (700, 900, 1024), (4096, 4096, 4096)):
-            choice = batch_invariant.choose(device, problem.Problem(*extents))
-            assert choice.rung.violations(choice.config, device.shared_limit) == []
-            assert choice.config.segment == SEGMENT
+            operands = variants.dense_operands(problem.Problem(*extents))
+            (share,) = choose(device, Request(batch_invariant=True), *operands).shares
+            assert share.rung.violations(share.config, device.shared_limit) == []
+            assert share.config.segment == SEGMENT

@@ -1,20 +1,16 @@
 """C in two shares on the simulated device: every element is computed once, and the bits are those of two products."""
 
-from dataclasses import replace
-
+import forced_choice
 import numpy as np
 import pytest
 
 from fastsgemm import rungs
 from fastsgemm.config import PipelinedConfig, SkinnyConfig
-from fastsgemm.heuristics import cutting, packing
-from fastsgemm.heuristics.choose import PREDICTED, Choice
-from fastsgemm.heuristics.cutting import Cut
 from fastsgemm.sim import Machine, schedule, sgemm
 from fastsgemm.sim.global_memory import GlobalMemory
 
-LARGE = Choice(rungs.find("pipelined"), PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, CP_ASYNC=2), PREDICTED, None, 1.0)
-SMALL = Choice(rungs.find("skinny"), SkinnyConfig(BM=4, BN=32, BK=16, TN=4, TK=4, SPLIT_K=2), PREDICTED, None, 1.0)
+LARGE = rungs.find("pipelined"), PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, CP_ASYNC=2)
+SMALL = rungs.find("skinny"), SkinnyConfig(BM=4, BN=32, BK=16, TN=4, TK=4, SPLIT_K=2)
 M, N, K = 70, 75, 37
 
 
@@ -26,8 +22,7 @@ def cut(monkeypatch, request):
     """
 
     def at(axis, place, which=(False, False)):
-        monkeypatch.setattr(cutting, "find", lambda *given: Cut(axis, place, (LARGE, SMALL), 2.0, request.param))
-        monkeypatch.setattr(packing, "select", lambda *given, **named: packing.Selection(LARGE, which, 0.0))
+        forced_choice.force(monkeypatch, forced_choice.cut(axis, place, LARGE, SMALL, which, request.param))
 
     return at
 
@@ -42,10 +37,10 @@ def stored(x, layout):
 
 def by_shares(axis, place, a, b, alpha, beta, c, machine):
     """The same by two products, each by the rung and config of its share."""
-    for part, choice in ((slice(None, place), LARGE), (slice(place, None), SMALL)):
+    for part, (rung, config) in ((slice(None, place), LARGE), (slice(place, None), SMALL)):
         rows, columns = (part, slice(None)) if axis == 0 else (slice(None), part)
         own = c[rows, columns].copy(order="K")
-        sgemm(choice.rung, choice.config, a[rows], b[:, columns], alpha, beta, own, machine)
+        sgemm(rung, config, a[rows], b[:, columns], alpha, beta, own, machine)
         c[rows, columns] = own
     return c
 
@@ -120,8 +115,8 @@ def test_nothing_is_read_without_alpha(cut):
 SECOND = {
     "rung 9": (LARGE, 75),
     "rung 9, 16 bytes a store": (LARGE, 72),
-    "rung 9, sliced-K": (replace(LARGE, config=LARGE.config.replace(SLICED_K=2)), 72),
-    "rung 9, split-K": (replace(LARGE, config=LARGE.config.replace(SPLIT_K=2)), 75),
+    "rung 9, sliced-K": ((LARGE[0], LARGE[1].replace(SLICED_K=2)), 72),
+    "rung 9, split-K": ((LARGE[0], LARGE[1].replace(SPLIT_K=2)), 75),
     "rung 10": (SMALL, 75),
 }
 
@@ -141,6 +136,6 @@ def test_no_block_of_a_second_share_ends_before_the_first_share(monkeypatch, kin
     for check in ("_check_waited", "_check_read_only"):  # it needs nothing that the first share writes
         monkeypatch.setattr(GlobalMemory, check, lambda *given: None)
     monkeypatch.setattr(schedule, "run", early)
-    choice, columns = SECOND[kind]
-    report = sgemm(choice.rung, choice.config, drawn(M, K), drawn(K, columns))[1]
+    (rung, config), columns = SECOND[kind]
+    report = sgemm(rung, config, drawn(M, K), drawn(K, columns))[1]
     assert len(blocks) >= report.grid > 1 and all(blocks[: report.grid])

@@ -189,7 +189,7 @@ def test_a_barrier_of_a_warp_orders_what_many_of_it_read(barrier, block, legal, 
 def test_a_barrier_of_a_warp_that_not_all_lanes_reach(launch, out):
     source = "if (threadIdx.x < {limit}) {{\n__syncwarp();\nC[threadIdx.x] = 1.0f;\n}} else C[threadIdx.x] = 2.0f;"
     launch(source.format(limit=32), "C", {"C": out}, block=64)
-    with pytest.raises(BarrierError, match=r"thread 63 of block 0 .*of its warp at .*kernel.cu:3"):
+    with pytest.raises(BarrierError, match=r"^divergent warp: thread 63 of block 0 .*of its warp at .*kernel.cu:3"):
         launch(source.format(limit=63), "C", {"C": out}, block=64)
 
 
@@ -204,13 +204,13 @@ def test_barrier_that_returned_threads_miss(launch, out):
     launch(source.format(left=32), "C", {"C": out})
     with pytest.raises(BarrierError) as caught:
         launch(source.format(left=30), "C", {"C": out}, grid=3)
-    _says(caught, "thread 30 of block 0", "kernel.cu:5", "30 of 32", "has returned")
+    _says(caught, "divergent barrier: thread 30 of block 0", "kernel.cu:5", "30 of 32", "has returned")
 
 
 def test_barriers_on_two_ways(launch, out):
     source = "if (threadIdx.x < 7) { C[0] = 1.0f; __syncthreads(); C[2] = 4.0f; }\n"
     source += "else { C[1] = 2.0f; __syncthreads(); C[3] = 5.0f; }"
-    with pytest.raises(BarrierError, match=r"waits at another barrier, kernel.cu:"):
+    with pytest.raises(BarrierError, match=r"^divergent barrier: .* waits at another barrier, kernel.cu:"):
         launch(source, "C", {"C": out})
 
 
@@ -227,6 +227,29 @@ def test_blocks_may_go_different_ways(launch, out):
 def test_unknown_instruction(launch, out):
     with pytest.raises(UnknownInstructionError, match=r"'sin.approx.f32' at kernel.cu:3"):
         launch("float x = C[threadIdx.x];\nC[threadIdx.x] = __sinf(x);", "C", {"C": out})
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("float x = C[threadIdx.x];\nC[threadIdx.x] = x + clock64();", "at kernel.cu:3: .* does not know %clock64"),
+        (
+            "float x[64] = {};\nfor (int i = 0; i < C[0]; ++i) x[i * i % 64] += 1.0f;\nC[0] = x[threadIdx.x];",
+            "at kernel.cu:2: local memory is not simulated",
+        ),
+        ('C[threadIdx.x] = 1.0f;\nprintf("%d\\n", 1);', "at kernel.cu:3: printf is not simulated"),
+        (
+            "auto add = [](float x) __attribute__((noinline)) { return x + 1.0f; };\nC[threadIdx.x] = add(C[0]);",
+            "at kernel.cu:3: function calls are not simulated: call",
+        ),
+        ("C[threadIdx.x] = 1.0f;\nassert(C[0] > 2.0f);", "at kernel.cu:3: function calls are not simulated: call"),
+    ],
+    ids=["clock", "local memory", "printf", "function", "assert"],
+)
+def test_what_is_not_simulated_is_said_in_these_words(source, message, launch, out):
+    with pytest.raises(UnknownInstructionError, match=message):
+        launch(source, "C", {"C": out})
+    assert (out == 0).all()
 
 
 def test_launches_that_no_device_takes(launch, out):

@@ -14,20 +14,21 @@ from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.sim import Machine
-from fastsgemm.sim import gemm as sim_gemm
 from fastsgemm.sim.errors import (
     BarrierError,
     EndlessWaitError,
+    GlobalAccessError,
     KernelFault,
+    MisalignedError,
     RaceError,
     SharedAccessError,
     UnfinishedProductError,
     UnwrittenSharedError,
 )
 
-BLOCK_K, SPARSE, DENSE = 32, 4, 1 << 20
+BLOCK_K, PAD_K, SPARSE, DENSE = 32, 64, 4, 1 << 20
 U = 2.0**-24
-MMA = Fp16x3MmaConfig(BM=64, BN=32, WM=32, WN=16, STAGES=3, GROUP_M=2)
+MMA = Fp16x3MmaConfig(BM=64, BN=64, WM=32, WN=32, STAGES=3, GROUP_M=2)
 WGMMA = Fp16x3Config(BM=64, BN=16, PROMOTE_STAGES=2, STAGES=4, GROUP_M=2)
 WIDE = Fp16x3Config(BM=128, BN=32, PROMOTE_STAGES=1, STAGES=5, GROUP_M=1)
 PRODUCTS = ("fastsgemm_fp16x3", "fastsgemm_fp16x3_mma")
@@ -37,7 +38,7 @@ KERNELS = {"mma": ("sm_80", MMA), "wgmma": ("sm_90", WGMMA), "wide": ("sm_90", W
 def split_by_numpy(X):
     """Return pairs, info and the places left out, from the description of the format alone, in float64."""
     lines, K = X.shape
-    blocks = -(-K // BLOCK_K)
+    blocks = -(-K // PAD_K) * PAD_K // BLOCK_K
     exact = np.zeros((lines, blocks * BLOCK_K))
     exact[:, :K] = X
     info, places = [], []
@@ -54,7 +55,15 @@ def split_by_numpy(X):
         hi = exact.astype(np.float16)
         lo = ((exact - hi) * 4096).astype(np.float16)
     bits = [np.where(np.isnan(x), 0x7FFF, x.view(np.uint16)).reshape(lines, blocks, BLOCK_K) for x in (hi, lo)]
-    return np.concatenate(bits, axis=2).transpose(1, 0, 2), np.array(info), places
+    return swizzled(np.concatenate(bits, axis=2).transpose(1, 0, 2)), np.array(info), places
+
+
+def swizzled(pairs):
+    """Return lines whose 16-byte pieces have changed places, or have changed back."""
+    blocks, lines, _ = pairs.shape
+    pieces = pairs.reshape(blocks, lines, 8, 8)
+    line = np.arange(lines)[:, None]
+    return pieces[:, line, np.arange(8) ^ line % 8].reshape(pairs.shape)
 
 
 def hard_operand(lines, K, seed=0):
@@ -143,7 +152,7 @@ def test_strided_lines_pass_through_the_stages_of_a_pipeline(tiles):
 @pytest.mark.parametrize(
     ("old", "message"),
     [
-        ("wait_for_copies_but<TILES - 1>();", "asynchronous copy"),
+        ("cp_async_wait_group<TILES - 1>();", "asynchronous copy"),
         ("__syncthreads();\n        }\n        const float *tile", "reads shared memory"),
         ("__syncthreads();\n            copy(number + TILES);", "writes shared memory"),
     ],
@@ -173,7 +182,8 @@ def halves(X):
     """Return the split operand of X, from NumPy."""
     pairs, info, _ = split_by_numpy(X)
     left_out_at = np.zeros((len(X), 4), np.int32)
-    return rung_11.Pairs(np.ascontiguousarray(pairs.astype(np.uint16)), info.astype(np.int32), left_out_at)
+    pairs = np.ascontiguousarray(pairs.astype(np.uint16))
+    return rung_11.Pairs(pairs, info.astype(np.int32), left_out_at, X.shape[1])
 
 
 def worst(found, A, B, alpha, beta, C):
@@ -189,7 +199,7 @@ def worst(found, A, B, alpha, beta, C):
 def test_products_are_within_the_bound(kernel, swap_ab, parts, beta):
     arch, config = KERNELS[kernel]
     config = config.replace(SPLIT_K=parts)
-    M, N, K = (35, 150, 300) if swap_ab else (150, 35, 300)
+    M, N, K = (35, 150, 330) if swap_ab else (150, 35, 330)  # an odd number of blocks of k
     A, B, C = problem(M, N, K)
     found = C if beta else np.full_like(C, np.nan)
     old = C.copy()
@@ -328,37 +338,39 @@ def test_precision_leaves_what_is_small_or_empty_to_an_ieee_kernel(K, alpha):
     np.testing.assert_allclose(out, expected, rtol=1e-5)
 
 
-def launch(monkeypatch, kernel, old, new):
-    """Run a product with a piece of the kernel's text replaced; return the largest error in u |A| |B|."""
+def launch(monkeypatch, kernel, old, new, missing=0):
+    """Run a product with a piece of the kernel's text replaced; return the largest error in u |A| |B|.
+
+    `missing` lines of each operand are missing from a whole tile.
+    """
     arch, config = KERNELS[kernel]
-    if old:
-        assert old in rung_11.source_of(geometry.file_of(config), config.compiled)
-        kernel_texts.change(monkeypatch, lambda text: text.replace(old, new))
-    A, B, C = problem(config.BM, config.BN, 320)
+    assert old in rung_11.source_of(geometry.file_of(config), config.compiled)
+    kernel_texts.change(monkeypatch, lambda text: text.replace(old, new))
+    A, B, C = problem(config.BM - missing, config.BN - missing, 320)
     rung_11.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch))
     return worst(C, A, B, 1.0, 0.0, C)
 
 
 FULL, EMPTY = (
-    "barrier_wait(ring.full(ring.stage), ring.phase);",
-    "barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);",
+    "mbarrier_wait_parity(ring.full(ring.stage), ring.phase);",
+    "mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);",
 )
 COPIES = "  // all threads' copies"
 LEFT_OUT = {
-    "wait for copies": ("mma", "wait_for_copies_but<STAGES - 2>();", "", RaceError, "asynchronous copy"),
+    "wait for copies": ("mma", "cp_async_wait_group<STAGES - 2>();", "", RaceError, "asynchronous copy"),
     "barrier of the block": ("mma", f"__syncthreads();{COPIES}", COPIES, RaceError, "reads shared memory"),
-    "wait for any full stage": ("wgmma", FULL, "", UnwrittenSharedError, "no tensor copy wrote"),
-    "wait for the second full stage": ("wgmma", FULL, "if (i == 0) " + FULL, RaceError, "tensor copy is in flight"),
+    "wait for any full stage": ("wgmma", FULL, "", UnwrittenSharedError, "before any bulk copy"),
+    "wait for the second full stage": ("wgmma", FULL, "if (i == 0) " + FULL, RaceError, "bulk copy is in flight"),
     "wait for an empty stage": ("wgmma", EMPTY, "", RaceError, "copies to shared memory"),
     "wrong parity": ("wgmma", EMPTY, EMPTY.replace(" ^ 1", ""), EndlessWaitError, "never ends"),
     "release": ("wgmma", "if (i > 0) release(ring, last);", "", EndlessWaitError, "never ends"),
-    "wait for hi hi": ("wgmma", "wgmma_wait<1>();", "", UnfinishedProductError, "uses the registers"),
-    "wait at the end": ("wgmma", "wgmma_wait<0>();", "", UnfinishedProductError, "uses the registers"),
-    "fence": ("wgmma", "wgmma_begin();", "", UnfinishedProductError, "since the last wgmma.fence"),
-    "commit": ("wgmma", "wgmma_commit();", "", UnfinishedProductError, "uses the registers"),
+    "wait for hi hi": ("wgmma", "wgmma_wait_group<1>();", "", UnfinishedProductError, "uses the registers"),
+    "wait at the end": ("wgmma", "wgmma_wait_group<0>();", "", UnfinishedProductError, "uses the registers"),
+    "fence": ("wgmma", "wgmma_fence();", "", UnfinishedProductError, "since the last wgmma.fence"),
+    "commit": ("wgmma", "wgmma_commit_group();", "", UnfinishedProductError, "uses the registers"),
     "an arrival": ("wgmma", "4 * CONSUMERS);  // one", "3);  // one", RaceError, "which warp 3 reads"),
     # blockIdx.z is 0; a constant 0 crashes NVRTC 13.0.
-    "room for an arrival": ("wgmma", "barrier_init(ring.full(stage), 1)", "barrier_init(ring.full(stage), blockIdx.z)",
+    "room for an arrival": ("wgmma", "_init(ring.full(stage), 1)", "_init(ring.full(stage), blockIdx.z)",
                             BarrierError, "once too often"),
     "barrier after making": ("wgmma", "__syncthreads();", "", RaceError, "since it was made"),
     "room for the barriers": ("wgmma", "base + STAGES * STAGE + stage * 8", "base + stage * 8",
@@ -374,18 +386,64 @@ def test_what_must_not_be_left_out(what, monkeypatch):
         launch(monkeypatch, kernel, old, new)
 
 
-def test_a_wrong_swizzle_of_cp_async_is_seen(monkeypatch):
-    assert launch(monkeypatch, "mma", "(piece ^ line % 8)", "piece") > 1000
+@pytest.mark.parametrize("kernel", ["mma", "wgmma"])
+def test_pairs_that_are_not_swizzled_are_seen(kernel):
+    arch, config = KERNELS[kernel]
+    A, B, C = problem(64, 32, 64)
+    a, b = (dataclasses.replace(split, pairs=swizzled(split.pairs)) for split in (halves(A), halves(B.T)))
+    rung_11.product(a, b, 1.0, 0.0, C, config, Machine(arch))
+    assert worst(C, A, B, 1.0, 0.0, C) > 1000
 
 
-def test_a_wrong_swizzle_of_the_tensor_map_is_seen(monkeypatch):
-    right = sim_gemm.TensorMap
-    monkeypatch.setattr(sim_gemm, "TensorMap", lambda *args: dataclasses.replace(right(*args), swizzle=0))
-    assert launch(monkeypatch, "wgmma", "", "") > 1000
+BYTES, STEP = "bytes(min(most, lines - first) * 128)", "a.from += a.step"
+WRONG_COPIES = {
+    "whole tiles": (BYTES, "bytes(most * 128)", GlobalAccessError, "belongs to no operand"),
+    "a line too many": (BYTES, BYTES.replace("* 128", "* 128 + 128"), GlobalAccessError, "belongs to no operand"),
+    "half a piece": (BYTES, BYTES.replace("* 128", "* 128 - 8"), MisalignedError, "multiples of 16"),
+    "from half a piece": (STEP, STEP + " - 4", MisalignedError, "multiples of 16"),
+    "to half a piece": ("cp_async_bulk(data, ", "cp_async_bulk(data + 8, ", MisalignedError, "multiples of 16"),
+    "past shared memory": ("cp_async_bulk(data, ", "cp_async_bulk(data + 65536, ", SharedAccessError, "bulk up to"),
+    "fewer bytes than expected": (", a.bytes, full)", ", a.bytes - 16, full)", EndlessWaitError, "never ends"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_COPIES)
+def test_wrong_bulk_copies_are_seen(what, monkeypatch):
+    old, new, error, message = WRONG_COPIES[what]
+    with pytest.raises(error, match=message):
+        launch(monkeypatch, "wgmma", old, new, missing=3)
+
+
+def test_a_line_that_is_not_copied_is_seen(monkeypatch):
+    """What no copy wrote is NaN to a product. So lines past the end, which are not copied either, reach no element."""
+    assert np.isnan(launch(monkeypatch, "wgmma", BYTES, BYTES.replace("* 128", "* 128 - 128")))
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_an_operand_that_was_split_before_is_prefetched(before, monkeypatch):
+    """Before the launch before has ended. A line too many, past the end of the operand, shows that it is."""
+    arch, config = KERNELS["wgmma"]
+    A, B, C = problem(61, 13, 64)
+    monkeypatch.setattr(geometry.Tiling, "split_before", lambda tiling, given: before)
+    rung_11.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch))
+    assert worst(C, A, B, 1.0, 0.0, C) < 6
+    wrong = ("prefetch(lines.from, lines.bytes)", "prefetch(lines.from, lines.bytes + 128)")
+    kernel_texts.change(monkeypatch, lambda text: text.replace(*wrong))
+    with pytest.raises(GlobalAccessError, match=f"pairs of {'AB'[before - 1]}.*which belongs to no operand.*prefetch"):
+        rung_11.product(halves(A), halves(B.T), 1.0, 0.0, C, config, Machine(arch))
+
+
+def test_zeros_fill_up_the_blocks_of_a_promotion():
+    arch, config = KERNELS["wgmma"]
+    A, B, C = problem(64, 16, 80)
+    a, b = halves(A), halves(B.T)
+    a.pairs[-1] = 0x7FFF
+    rung_11.product(a, b, 1.0, 0.0, C, config, Machine(arch))
+    assert np.isnan(C).all()
 
 
 @pytest.mark.parametrize(("old", "match"), [
-    ("cluster_barrier();\n        else", "written since the last barrier of the cluster"),
+    ("cluster_sync();\n        else", "written since the last barrier of the cluster"),
     ("cluster_wait();  // before", "may end while others"),
 ])  # fmt: skip
 def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):

@@ -8,6 +8,7 @@ from fastsgemm import rungs
 from fastsgemm.geometry.batch import Batch
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region, machine
+from fastsgemm.sim.errors import ParameterAccessError
 
 
 def test_many_batches_are_one_launch(launch, monkeypatch):
@@ -29,6 +30,27 @@ def test_scalars_take_the_width_of_the_parameter():
     out = np.zeros(4, np.float32)
     Machine().launch(text, "f", 1, 1, 0, [-3, 5 << 32, 0.1, np.uint32(7), 0, "C"], {"C": Region(out, write=True)})
     np.testing.assert_array_equal(out, np.float32([-3, 5, 0.1, 7]))
+
+
+OF_TWO = """extern "C" __global__ void f(long long first, long long second, long long* C) {{
+    unsigned long long place;
+    asm("{{ .reg .b64 a, b; .reg .pred p; mov.b64 a, f_param_0; mov.b64 b, {second};"
+        "setp.gt.s32 p, %1, 10; selp.b64 %0, b, a, p; }}" : "=l"(place) : "r"(int(threadIdx.x)));
+    asm("ld.param.s64 %0, [%1];" : "=l"(C[threadIdx.x]) : "l"(place));
+}}"""
+
+
+def test_a_parameter_that_each_thread_picks():
+    out = np.zeros(32, np.int64)
+    text = OF_TWO.format(second="f_param_1")
+    Machine().launch(text, "f", 1, 32, 0, [-3, 1 << 40, "C"], {"C": Region(out, write=True)})
+    np.testing.assert_array_equal(out, [-3] * 11 + [1 << 40] * 21)
+
+
+def test_what_is_no_parameter():
+    text = OF_TWO.format(second=4096)
+    with pytest.raises(ParameterAccessError, match=r"thread 11 of block 0 reads 8 bytes at 4096 of 192 bytes of param"):
+        Machine().launch(text, "f", 1, 32, 0, [1, 2, "C"], {"C": Region(np.zeros(32, np.int64), write=True)})
 
 
 @pytest.mark.parametrize("steps", [(2, 1), (-1, 3), (1, -2)])

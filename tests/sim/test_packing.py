@@ -1,5 +1,6 @@
 """The packed path on the simulated device: every element is copied, the padding is zeros, and the bits stay."""
 
+import forced_choice
 import numpy as np
 import pytest
 import rung_11
@@ -11,8 +12,6 @@ from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.geometry.variants import Operand
-from fastsgemm.heuristics import packing as heuristics
-from fastsgemm.heuristics.choose import PREDICTED, Choice
 from fastsgemm.sim.gemm import run, sgemm
 from fastsgemm.sim.machine import Machine
 
@@ -63,8 +62,7 @@ def test_a_packed_product_has_the_bits_of_the_unpacked_one(monkeypatch, which, l
     )
     a, b = (x.T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True))
     plain, _ = sgemm(RUNG, CONFIG, a, b)
-    chosen = heuristics.Selection(Choice(RUNG, CONFIG, PREDICTED, None, 1.0), which)
-    monkeypatch.setattr(heuristics, "select", lambda *_, **__: chosen)
+    forced_choice.force(monkeypatch, forced_choice.whole(RUNG, CONFIG, which))
     found, _ = sgemm(None, None, a, b)
     assert np.array_equal(found, plain)
     c = np.full((N, M), np.nan, np.float32).T  # column-major: A and B change places

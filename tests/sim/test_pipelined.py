@@ -440,7 +440,7 @@ def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, spread,
     if slices > 1:
         config = dataclasses.replace(config, BK=16)
     if what == "barriers":
-        left_out(config, WAIT, "wait_for_copies();", 7, waits(config), monkeypatch)
+        left_out(config, WAIT, "cp_async_wait_all();", 7, waits(config), monkeypatch)
         left_out(config, BARRIER, ";", 7, barriers(config), monkeypatch)
     else:
         left_out(config, WAIT, "__syncthreads();", 7, waits(config), monkeypatch)
@@ -460,7 +460,7 @@ def test_no_warp_barrier_can_be_left_out(slices, monkeypatch):
 def test_nor_with_three_stages(what, fragments, monkeypatch):
     config = dataclasses.replace(SMALL, FRAGMENTS=fragments, CP_ASYNC=2, STAGES=3, SPREAD=2)
     if what == "barriers":
-        left_out(config, WAIT, "wait_for_copies_but<1>();", 7, waits(config), monkeypatch)
+        left_out(config, WAIT, "cp_async_wait_group<1>();", 7, waits(config), monkeypatch)
         left_out(config, BARRIER, ";", 7, barriers(config), monkeypatch)
     else:
         left_out(config, WAIT, "__syncthreads();", 7, waits(config), monkeypatch)

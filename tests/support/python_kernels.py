@@ -7,10 +7,6 @@ import struct
 import numpy as np
 
 
-class Map(int):
-    """The address in a tensor map of the Python device, with the lines and blocks that the map is for."""
-
-
 class Batch:
     """What a kernel reads of ``Batch`` in cuda_src/device/batch.cuh and, where there is one, of ``Source``."""
 
@@ -26,20 +22,15 @@ class Batch:
         return vars(self) == vars(other)
 
 
-def encode(address, lines, blocks, box):
-    """Take the place of `fastsgemm.call.tensor_map.encode`, which asks the driver."""
-    return struct.pack("4Q", address, lines, blocks, box).ljust(128)
-
-
 def parameters_of(source, entry):
     """Return the types of a kernel's parameters.
 
-    They are i int, f float, q long long, P pointer, M tensor map, b batch and s batch and source.
+    They are i int, f float, q long long, P pointer, b batch and s batch and source.
     """
     found = re.search(rf"\b{entry}\((.*?)\)", source, re.DOTALL)[1].split(",")
     last = "b" if "constexpr int SOURCE = 0;" in source else "s"
-    kinds = {"int": "i", "float": "f", "long long": "q", "TensorMap": "M", "Batch": "b", "BatchAndSource<SOURCE>": last}
-    plain = [re.sub(r"const |__grid_constant__ |\s*\w+$", "", " ".join(one.split())).strip() for one in found]
+    kinds = {"int": "i", "float": "f", "long long": "q", "Batch": "b", "BatchAndSource<SOURCE>": last}
+    plain = [re.sub(r"const |\s*\w+$", "", " ".join(one.split())).strip() for one in found]
     return "".join("P" if "*" in one else kinds[kind] for one, kind in zip(found, plain, strict=True))
 
 
@@ -47,11 +38,6 @@ def argument(kind, address):
     """Return what a kernel finds at a pointer to its argument."""
     if kind in "bs":
         return Batch(address, kind == "s")
-    if kind == "M":
-        value, lines, blocks, _ = struct.unpack("4Q", ctypes.string_at(address, 32))
-        found = Map(value)
-        found.lines, found.blocks = lines, blocks
-        return found
     (value,) = struct.unpack(kind, ctypes.string_at(address, struct.calcsize(kind)))
     return {"i": np.int32, "f": np.float32}.get(kind, int)(value)
 

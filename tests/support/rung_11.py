@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import structs
 
-from fastsgemm.call.dispatch import Choice
 from fastsgemm.call.fp16x3 import add_product
 from fastsgemm.call.plan import Draft
 from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, pairs_at
-from fastsgemm.geometry.fp16x3 import HALVES, SPARSE, blocks_of, split_arrays
+from fastsgemm.geometry.fp16x3 import HALVES, SPARSE, split_arrays, stored_blocks
 from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.heuristics.choice import Choice
 from fastsgemm.jit import source as jit_source
 from fastsgemm.sim.gemm import run
 from fastsgemm.sim.global_memory import misalignment
@@ -20,11 +20,12 @@ SPLIT = (Base.SPLIT_A, Base.SPLIT_B)
 
 @dataclass(frozen=True)
 class Pairs:
-    """A split operand: bits of pairs (blocks, lines, 64), info (lines, 2) and places left out (lines, 4)."""
+    """A split operand: bits of pairs (blocks, lines, 64), info (lines, 2), places left out (lines, 4), and K."""
 
     pairs: np.ndarray
     info: np.ndarray
     where: np.ndarray
+    K: int
 
 
 def source_of(file, constants):
@@ -40,12 +41,13 @@ def lying(base, x):
 
 def memory_for(lines, K):
     """Return memory for a split operand, filled with what nothing leaves so, and its arrays."""
-    at, blocks = split_arrays(lines, K), blocks_of(K)
+    at, blocks = split_arrays(lines, K), stored_blocks(K)
     memory = np.full(at.end, 0xFF, np.uint8)
     return memory, Pairs(
         memory[: blocks * lines * 2 * HALVES].view(np.uint16).reshape(blocks, lines, HALVES),
         memory[at.info :][: 8 * lines].view(np.int32).reshape(lines, 2),
         memory[at.where :][: 4 * SPARSE * lines].view(np.int32).reshape(lines, SPARSE),
+        K,
     )
 
 
@@ -82,7 +84,7 @@ def multiply(A, B, alpha, beta, C, config, machine, swap_ab=False, source=None):
 
 def product(a, b, alpha, beta, C, config, machine, swap_ab=False):
     """Compute all of a product of pairs but what the guard does; return the words that the guard looks at."""
-    K = 32 * a.pairs.shape[0]
+    K = a.K
     A, B = np.zeros((a.pairs.shape[1], K), np.float32), np.zeros((K, b.pairs.shape[1]), np.float32)
     plan = plan_of(A, B, C, config, machine, swap_ab, split=(True, True))
     launches = tuple(launch for launch in plan.launches if launch.kernel.file != "guard_fp16x3.cu")
@@ -90,8 +92,8 @@ def product(a, b, alpha, beta, C, config, machine, swap_ab=False):
     arrays = {Base.A: A, Base.B: B, Base.C: C, Base.WORKSPACE: np.zeros(plan.workspace, np.uint8)}
     for base, one in zip(SPLIT, (a, b), strict=True):
         arrays[base], of_memory = memory_for(one.pairs.shape[1], K)
-        for name, values in vars(one).items():
-            getattr(of_memory, name)[...] = values
+        for name in ("pairs", "info", "where"):
+            getattr(of_memory, name)[...] = getattr(one, name)
     run(plan, machine, arrays, np.float32(alpha), beta)
     [words] = {write.matrix for launch in launches for write in launch.writes if write.matrix.name == "exceptions"}
     return arrays[Base.WORKSPACE][: 4 * words.shape[0]].view(np.int32)

@@ -18,7 +18,6 @@ from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.database_entries import Curve, Fitted
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import Rung
 
 _DEPTHS = (128, 1024)  # the two K that every load is measured at
 _SKINNY_DEPTHS = (512, 2048)  # the same for rung 10, whose BK is large
@@ -29,8 +28,6 @@ _STEADY = 4  # the heaviest is this many full waves
 _MOST_PARTS, _MOST_WAVES, _LEAST_TILES = 256, 8, 2
 _LAYOUTS = ("NT", "TN", "TT")  # measured at a few loads only, as factors of the time of NN
 _STACKED = 4  # rows of tiles in the point that shows how much they share of B on rung 10
-# Extra cost of 8-byte loads relative to that of 4-byte loads: twice the loads of 16 bytes, not four times.
-_PAIRED = 1 / 3
 _TRANSACTION = 4  # floats of a 16-byte load, which needs extents that are multiples of it
 _SECTOR = 8  # floats that L2 sends at least
 _L2 = 1.4  # bytes that L2 sends while one is read or written to add up parts
@@ -46,7 +43,7 @@ def accumulators_factor(config: Config, fitted: Fitted, own: float = 0.0) -> flo
 
 
 def chains_factor(config: Config, problem: Problem, fitted: Fitted, own: float = 0.0) -> float:
-    """Return how many times longer a config counts as taking: for its accumulators, and where chains are missing."""
+    """Return how many times its time without accumulators a config is ranked by: more where chains are missing."""
     missing = has_too_few_chains(config, problem, fitted)
     return accumulators_factor(config, fitted, own) * (1.25 if missing else 1.0)
 
@@ -254,8 +251,8 @@ class CostModel:
         extra = self._depth(self._deep + 1) - (self._deep + 1)
         ragged_lines = tuple(replace(line, start=max(0.0, line.start - line.slope * extra)) for line in self._lines[1])
         self._lines = (
-            tuple(self._bent(line, 0) for line in self._lines[0]),
-            tuple(self._bent(line, 1) for line in ragged_lines),
+            tuple(self._with_one_bend(self._bent(line, 0)) for line in self._lines[0]),
+            tuple(self._with_one_bend(self._bent(line, 1)) for line in ragged_lines),
         )
         self._factors = {layout: tuple(self._layout_factors(layout, r) for r in (0, 1)) for layout in _LAYOUTS}
         streams = _streams(self._config, int(self._full), self._sms)
@@ -309,54 +306,53 @@ class CostModel:
     def _part(self, problem: Problem, K: int, multiprocessors: float) -> float:
         """Return the time of all tiles of C, each over K steps of those that the problem has."""
         load = blocks(self._config.kernel, problem) / multiprocessors
-        stored = self._nn_time(load, self._tiny, int(problem.N % _TRANSACTION != 0))
-        read = self._read(load, problem, K)
-        if problem.M < self._config.BM or problem.N < self._config.BN:
-            read *= self._guard
-        if self._shared:
-            shared = self._shared * (1 - 1 / min(_STACKED, -(-problem.M // self._config.BM)))
-            # Few blocks do not saturate the memory, so sharing reads saves them nothing.
-            read = min(read, max(read * (1 - shared), self._read(1 / _SPARSE, problem, K)))
+        depth = max(self._depth(K), self._tiny)  # a whole tile has fewer steps than a ragged one counts as
         config = self._config
-        if self._rung.narrow and max(config.BM, config.BN) < _SECTOR and problem.layout[0] == "T":
-            line = config.BN if problem.layout[1] == "T" else _SECTOR
-            sectors = 4.0 * (min(problem.M, _SECTOR) + line) * problem.K * blocks(config.kernel, problem)
-            read = max(read, sectors / (_L2 * self._fitted.reduction_bytes_per_ms))
+        guard = self._guard if problem.M < config.BM or problem.N < config.BN else 1.0
+        store = self._lines[int(problem.N % _TRANSACTION != 0)]
+
+        def read(load: float) -> float:
+            return guard * self._steps(load, depth, problem)
+
+        def whole(load: float) -> float:
+            return self._at(store, load, self._tiny) + read(load)
+
+        ms = self._waves(load, whole)
+        if self._rung.narrow:
+            steps = slower = self._waves(load, read)
+            if self._shared:
+                shared = self._shared * (1 - 1 / min(_STACKED, -(-problem.M // config.BM)))
+                # Few blocks do not saturate the memory, so sharing reads saves them nothing.
+                slower = min(steps, max(steps * (1 - shared), read(1 / _SPARSE)))
+            if max(config.BM, config.BN) < _SECTOR and problem.layout[0] == "T":
+                line = config.BN if problem.layout[1] == "T" else _SECTOR
+                sectors = 4.0 * (min(problem.M, _SECTOR) + line) * problem.K * blocks(config.kernel, problem)
+                slower = max(slower, sectors / (_L2 * self._fitted.reduction_bytes_per_ms))
+            ms += slower - steps
         of_b = problem.N >= problem.M
         traffic = 4.0 * (problem.M + problem.N) * max(1, problem.K) / self._bandwidth[of_b, problem.layout[int(of_b)]]
-        return max(stored + read, traffic)
+        return max(ms, traffic)
 
-    def _read(self, load: float, problem: Problem, K: int) -> float:
+    def _steps(self, load: float, depth: float, problem: Problem) -> float:
         """Return the time at this load less what blocks cost once."""
-        depth, narrow, layout = self._depth(K), _narrow(self._rung, problem), problem.layout
-        if K >= _TINY:
-            depth = max(depth, self._tiny)  # a whole tile has fewer steps than a ragged one counts as
+        ragged = _ragged(problem)
         return self._calibration * sum(
-            share * self._steps(load, depth, ragged, layout)
-            for ragged, share in ((0, 1 - narrow), (1, narrow))
+            share
+            * self._layout_factor(problem.layout, load, kind)
+            * (self._at(self._lines[kind], load, depth) - self._at(self._lines[kind], load, self._tiny))
+            for kind, share in ((0, 1 - ragged), (1, ragged))
             if share
         )
 
-    def _steps(self, load: float, depth: float, ragged: int, layout: str) -> float:
-        """Return the time that the steps of K take, at most as fast as where there are many blocks."""
-        steps = self._nn_time(load, depth, ragged) - self._nn_time(load, self._tiny, ragged)
-        steady = self._lines[ragged][-1]
-        per_block = (steady.at(depth) - steady.at(self._tiny)) / (_STEADY * self._full)
-        heavy = 1.0 if layout == "NN" else self._factors[layout][ragged][self._full]
-        steps *= self._layout_factor(layout, load, ragged)
-        return steps if self._rung.narrow or load <= 1 else max(steps, math.ceil(load) * per_block * heavy)
-
-    def _nn_time(self, load: float, depth: float, ragged: int) -> float:
+    def _waves(self, load: float, at: Callable[[float], float]) -> float:
         """Return the time of all waves; the last one takes as long as its multiprocessor with most blocks."""
-        lines = self._lines[ragged]
-        first = self._at(lines, self._full, depth)
+        first = at(self._full)
         if load <= self._full:
-            return self._at(lines, load if load <= 1 else math.ceil(load), depth)
-        steady = lines[-1]
-        wave = max(0.0, steady.at(depth) - first) / (_STEADY - 1)
+            return at(load if load <= 1 else math.ceil(load))
+        wave = max(0.0, at(_STEADY * self._full) - first) / (_STEADY - 1)
         waves = int(load / self._full)
         rest = load - waves * self._full
-        part = self._at(lines, math.ceil(rest) if rest > 1 else rest, depth) / first if rest > 1e-9 and first else 0.0
+        part = at(math.ceil(rest) if rest > 1 else rest) / first if rest > 1e-9 and first else 0.0
         return first + (waves - 1 + part) * wave
 
     def _at(self, lines: tuple[_Line, ...], load: float, depth: float) -> float:
@@ -422,6 +418,17 @@ class CostModel:
             bend = self._shallow
         return replace(line, bend=float(bend), tiny=(low, ms))
 
+    def _with_one_bend(self, line: _Line) -> _Line:
+        """Return a line that bends where all of the config do, and is the same at few steps and at many."""
+        bend = self._shallow
+        if isinstance(self._config, PipelinedConfig):
+            bend = min(bend, (self._config.STAGES + 1) * self._config.BK)
+        bend = bend if bend > self._tiny else self._shallow
+        bent = line.bend > self._tiny
+        return (
+            replace(line, bend=float(bend), tiny=(self._tiny, line.at(self._tiny))) if bent else replace(line, bend=0.0)
+        )
+
     def _layout_factors(self, layout: str, ragged: int) -> dict[float, float]:
         deep = self._deep
         if _probe(self._config, self._sms, deep + ragged, ragged, layout) not in self._known:
@@ -454,21 +461,15 @@ class CostModel:
         stacked = _stacked(self._config, stream)
         if not isinstance(self._config, SkinnyConfig) or stacked not in self._known:
             return 0.0
-        once = self._nn_time(self._full, self._tiny, 0)
+        once = self._at(self._lines[0], self._full, self._tiny)
         alone, together = ((self._ms(p) - once) / blocks(self._config.kernel, p) for p in (stream, stacked))
         return min(1.0, max(0.0, (1 - together / alone) / (1 - 1 / _STACKED))) if alone > 0.0 else 0.0
 
 
-def _narrow(rung: Rung, problem: Problem) -> float:
+def _ragged(problem: Problem) -> float:
     """Return the share of A and B that cannot be read 16 bytes at a time, if they are dense."""
     lines = (
         problem.M if problem.layout[0] == "T" else problem.K,
         problem.K if problem.layout[1] == "T" else problem.N,
     )
-    return sum(_narrowness(rung, line) for line in lines) / len(lines)
-
-
-def _narrowness(rung: Rung, line: int) -> float:
-    if line % _TRANSACTION == 0:
-        return 0.0
-    return _PAIRED if rung.pairs and line % 2 == 0 else 1.0
+    return sum(line % _TRANSACTION != 0 for line in lines) / len(lines)

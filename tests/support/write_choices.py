@@ -12,7 +12,7 @@ from pathlib import Path
 from fastsgemm import rungs
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics.choose import choose
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.problem import LAYOUTS, Problem, parse, spell
 
 FILE = Path(__file__).parents[1] / "heuristics" / "choices.json"
@@ -38,7 +38,7 @@ def draw(count: int = 100) -> list[Problem]:
 
 def chosen(device: DeviceInfo, rung: str | None, problem: Problem) -> list[str]:
     """Return the rung, the rule and the constants that a problem gets."""
-    choice = choose(device, None if rung is None else rungs.find(rung), problem, only="shipped")
+    choice = choose_config(device, None if rung is None else rungs.find(rung), problem, only="shipped")
     return [choice.rung.name, choice.rule, str(choice.config)]
 
 

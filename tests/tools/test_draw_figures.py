@@ -109,7 +109,10 @@ def test_speed_against_error_is_that_of_the_largest_square(selected):
     pytest.importorskip("matplotlib")
     assert selected["precision"]["title"].startswith("8192 x 8192 x 8192, one NVIDIA H200")
     own, other = {"tflops": 180.0, "error": 2e-7}, {"tflops": 50.0, "error": 1e-6}
-    peers = [{"n": 8192, "peers": {"fastsgemm fp16x3": own, "cuBLAS FP32": other}}, {"n": 512, "peers": {"old": own}}]
+    tf32 = {"tflops": 300.0, "error": 3e-4}
+    largest = {"fastsgemm fp16x3": own, "cuBLAS FP32": other, "cuBLAS TF32": tf32, "Y BF16 X9": tf32}
+    peers = [{"n": 8192, "peers": largest}, {"n": 512, "peers": {"old": own}}]
     data = figures.select_precision({"fp16x3": {"device": "NVIDIA X", "date": "2026-01-02", "peers": peers}})
     shown = texts(figures.svg("precision", data, figures.THEMES["dark"]))
-    assert {"fastsgemm fp16x3", "cuBLAS FP32"} <= {*shown} and "old" not in shown
+    assert {"fastsgemm fp16x3", "cuBLAS FP32", "cuBLAS TF32"} <= {*shown} and "old" not in shown
+    assert "Y BF16 X9" not in shown  # what ran under this name was TF32

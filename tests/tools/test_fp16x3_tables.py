@@ -18,6 +18,7 @@ def made_up_run():
     peers = {
         "fastsgemm fp16x3": {"ms": 1.0, "tflops": 180.0, "error": 2e-7},
         "cuBLAS TF32": {"tflops": 330.0, "error": 3e-4},
+        "Y BF16 X9": {"tflops": 150.0, "error": 2.9e-4},
     }
     groups = {
         "fp16x3 squares": [square],
@@ -57,6 +58,15 @@ def test_every_group_has_a_table_with_its_losses():
     assert slowest.startswith("| 2000,2000,2000,NT |")
     assert "| 64 | 4096 | 0.04 | 0.06 | 1.50 | 2.70 | 2.0e-07 | rung 11 |" in texts["fp16x3-pre-split"]
     assert "| cuBLAS TF32 | 330 | 3.0e-04 |  |  |" in texts["fp16x3-peers"]
+    assert "X9" not in texts["fp16x3-peers"]  # what ran under this name was TF32
+
+
+def test_what_the_pages_say_of_accuracy_is_so_in_every_row():
+    stored = json.loads((tables.ROOT / "docs" / "data" / "fp16x3.json").read_text())
+    rows = [row for group in ("layouts", "large", "shapes") for row in stored[group]]
+    rung_11 = [row for row in rows if row["config"] != "None"]
+    assert len(rung_11) > 50 and all(row["error"] < row["cublas_error"] for row in rung_11)
+    assert len(rows) > len(rung_11) and all(row["error"] < 2 * row["cublas_error"] for row in rows)
 
 
 def test_a_run_of_these_alone_updates_only_their_data(tmp_path):

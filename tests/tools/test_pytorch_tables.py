@@ -8,35 +8,39 @@ tables = pytest.importorskip("write_tables", reason="tools/ is part of a checkou
 pytorch = pytest.importorskip("page_tables.pytorch", reason="tools/ is part of a checkout only")
 
 ABOUT = {"device": "NVIDIA X", "torch": "2.11", "date": "2026-01-02"}
-KINDS = {"PyTorch": 100.0, "ieee": 80.0}
+TIMES = {"PyTorch": 10.0, "ieee": 9.0, "fp16x3": 12.5}
 
 
-def test_each_program_says_where_and_when_it_ran():
-    calls = {"host_us": {"torch.mm": {"PyTorch": 10.0, "fastsgemm": 12.5}}, "operator_us": {"fastsgemm.sgemm": 9.0}}
-    compiled = {"ms": {"64": {"PyTorch": 1.0, "fastsgemm": 0.5}}, "remark": "It was warm."}
-    texts = pytorch.texts({"calls": calls | ABOUT, "compiled": compiled | ABOUT | {"date": "2026-03-04"}})
+def timed(what, **about):
+    difference, share = {"ieee": 1e-6, "fp16x3": 2e-7}, {"ieee": 0.5, "fp16x3": 0.5}
+    device_ms = {name: ms / 2 for name, ms in TIMES.items()}
+    case = {"what": what, "ms": TIMES, "device_ms": device_ms, "difference": difference, "share": share}
+    return {"cases": [case]} | ABOUT | about
+
+
+def test_calls_show_their_time_between_other_operators():
+    host = {name: {"alone": 1.0, "between": us} for name, us in TIMES.items()}
+    calls = {"calls": [{"call": "mm 64", "host_us": host}], "operator_us": {"fastsgemm.sgemm": 9.0}}
+    texts = pytorch.texts({"calls": calls | ABOUT | {"remark": "It was warm."}})
     assert texts["pytorch-calls"].startswith("On one NVIDIA X, torch 2.11, 2026-01-02.\n")
-    assert "| `torch.mm` | 10.0 | 12.5 | 1.25 |" in texts["pytorch-calls"]
-    assert texts["pytorch-compiled"].startswith("On one NVIDIA X, torch 2.11, 2026-03-04.\n")
-    assert texts["pytorch-compiled"].endswith("| batch 64 | 1.000 | 0.500 | 0.50 |\n\nIt was warm.")
-    assert texts["pytorch-gpt2"] == texts["pytorch-gpus"] == pytorch.NOT_MEASURED
+    assert "| mm 64 | 10.0 | 9.0 (0.90) | 12.5 (1.25) |" in texts["pytorch-calls"]
+    assert texts["pytorch-calls"].endswith("| `fastsgemm.sgemm` | 9.0 |\n\nIt was warm.")
+    assert texts["pytorch-programs"] == texts["pytorch-few-programs"] == texts["pytorch-gpus"] == pytorch.NOT_MEASURED
 
 
-def test_programs_show_their_time_beside_their_difference():
-    both = ABOUT | {"difference": {"ieee": 1e-6}, "share": {"ieee": 0.5}}
-    runs = [
-        both | {"batch": batch, "ms": KINDS, "losses": {"PyTorch": [2.0, first], "ieee": [2.0, 1.5]}}
-        for batch, first in (([4, 256], 1.0), ([8, 512], 1.25))
-    ]
-    gpt2 = ABOUT | {"steps": 2, "runs": runs}
-    process = both | {"n": 64, "iterations": 3, "cg_tolerance": 1e-4, "seconds": KINDS}
-    texts = pytorch.texts({"gpt2": gpt2, "gaussian_process": process})
-    assert "| GPT-2 (124M), 4 x 256 tokens, a step | PyTorch | 100.0 ms |  |  |" in texts["pytorch-gpt2"]
-    assert "8 x 512 tokens, a step | ieee | 80.0 ms | loss 1.0e-06 | 50.0% |" in texts["pytorch-gpt2"]
-    assert "| 2 | 1.000000 | 1.500000 |" in texts["pytorch-losses"]
-    assert (
-        "steps, CG tolerance 0.0001 | ieee | 80.00 s | hyperparameters 1.0e-06 |" in texts["pytorch-gaussian-process"]
-    )
+def test_programs_say_where_and_when_they_ran_and_show_what_is_relative_to_pytorch():
+    found = {
+        "encoder on NVIDIA X": timed("BERT"),
+        "decoder on NVIDIA X": timed("wide"),
+        "compiled on NVIDIA Y": timed("MLP", device="NVIDIA Y"),
+    }
+    texts = pytorch.texts(found)
+    row = "| 10.00 | 9.00 (0.90) | 12.50 (1.25) | 5.00 / 4.50 / 6.25 | 1e-06 / 2e-07 | 50.0% |"
+    first, second = texts["pytorch-programs"].split("\n\nOn ")
+    assert first.startswith("On one NVIDIA X, torch 2.11, 2026-01-02.\n")
+    assert first.endswith(f"| BERT {row}\n| wide {row}")
+    assert second.startswith("one NVIDIA Y, torch 2.11, 2026-01-02.") and second.endswith(f"| MLP {row}")
+    assert texts["pytorch-few-programs"] == first
 
 
 def test_work_on_several_devices_is_compared_with_one():
@@ -52,6 +56,8 @@ def test_work_on_several_devices_is_compared_with_one():
 def test_the_stored_runs_have_tables():
     stored = json.loads((tables.ROOT / "docs" / "data" / "pytorch.json").read_text())
     assert {name for name, (program, _) in pytorch._TABLES.items() if program in stored} == {
-        name for name, text in pytorch.texts(stored).items() if text != pytorch.NOT_MEASURED
+        name for name, text in pytorch.texts(stored).items() if name in pytorch._TABLES and text != pytorch.NOT_MEASURED
     }
-    assert {*stored} <= {program for program, _ in pytorch._TABLES.values()}
+    assert {name for name, program in stored.items() if "cases" not in program} <= {
+        program for program, _ in pytorch._TABLES.values()
+    }

@@ -9,7 +9,7 @@ import pytest
 
 from fastsgemm import device, rungs
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics.choose import choose
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.problem import parse, spell
 
@@ -178,7 +178,7 @@ def test_the_page_has_every_layout_with_the_shipped_constants(kept, data_folder)
     assert [row["problem"] for row in kept["rows"]] == [spell(problem) for problem in sass.TYPICAL]
     for row in kept["rows"]:
         problem = variants.dense_call(parse(row["problem"])).problem
-        shipped = choose(device_at(kept["arch"]), rungs.find(sass.RUNG), problem).config
+        shipped = choose_config(device_at(kept["arch"]), rungs.find(sass.RUNG), problem).config
         assert row["constants"] == shipped.constants, f"{row['problem']}: run make sass"
 
 

@@ -43,7 +43,7 @@ def test_chains_are_those_of_the_file(texts, shipped):
 
 
 def test_the_spread_of_the_curves_is_that_of_the_file(texts, shipped):
-    curves = [one for one in shipped["curves"] if one["rung"] == "pipelined"]
+    curves = [one for one in shipped["curves"] if one["rung"] == "pipelined" and not one["constants"]["SEGMENT"]]
     least, *_, most = sorted(one["calibration"] for one in curves)
     assert f"the {len(curves)} configs" in texts["tuning-curves"]
     assert f"calibration is {least:.2f} to {most:.2f}." in texts["tuning-curves"]

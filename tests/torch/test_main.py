@@ -1,58 +1,157 @@
-"""``python -m fastsgemm.torch``: a program runs with the switch on."""
+"""``python -m fastsgemm.torch``: a program runs with the switch on, and is otherwise run as by ``python``."""
 
+import os
+import py_compile
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
 pytest.importorskip("torch")
 
-from fastsgemm.torch.__main__ import main
+import fastsgemm
+from fastsgemm.torch.command import main
 
-PROGRAM = """
-import sys, torch
-import helper
-torch.ones(2, 3) @ torch.ones(3, 4)
-print(__name__, sys.argv[1:])
+WHERE = "import fastsgemm; print(fastsgemm.__file__)"
+
+# What it prints depends on nothing but how it is run. `helper` lies beside it.
+PROGRAM = """\
+import atexit, pickle, sys, threading
+try:
+    import helper
+except ModuleNotFoundError as error:
+    helper = error
+
+
+class Thing:
+    pass
+
+
+def at_the_end(who):
+    return who, __name__, type(pickle.loads(pickle.dumps(Thing()))).__module__
+
+
+thread = threading.Thread(target=lambda: (threading.main_thread().join(), print(at_the_end("thread"))))
+thread.start()
+atexit.register(lambda: print(at_the_end("atexit")))
+print(sorted(globals()))
+print(__name__, __doc__, __package__, __file__, __cached__, type(__loader__).__name__)
+print(__spec__ and (__spec__.name, __spec__.origin, __spec__.parent))
+print(sys.argv, [entry for entry in sys.path[:3] if "site-packages" not in entry], helper)
+print(sys.modules["__main__"].__dict__ is globals())
 """
+PACKAGE = "import sys, torch\nprint('package', sys.argv, torch.mm.__name__)\n"
+
+# The same programs by `python` and by us: arguments of `python` before it, and what is run.
+RUN = {
+    "its arguments": ([], ["programs/one.py", "--precision", "7", "--", "-m", "--help"]),
+    "a script": ([], ["programs/one.py"]),
+    "a path with dots": ([], ["programs/../programs/./one.py"]),
+    "behind two dashes": ([], ["--", "programs/one.py", "--", "x"]),
+    "a link": ([], ["link.py"]),
+    "compiled": ([], ["programs/one.pyc"]),
+    "a module of a package": ([], ["-m", "pk.run", "x"]),
+    "nothing that is Python's": ([], ["programs/text.txt"]),
+    "with -I": (["-I"], ["programs/one.py"]),
+    "a module": ([], ["-m", "programs.one", "--precision", "7"]),
+    "a package": ([], ["-m", "pk", "x"]),
+    "a module with -P": (["-P"], ["-m", "programs.one"]),
+    "an archive": ([], ["programs/all.zip", "x"]),
+    "a module above": ([], ["-m", "..pk"]),
+    "a module that is not there": ([], ["-m", "nowhere.one"]),
+    "a module that fails": ([], ["-m", "pk.failing"]),
+    "a folder": ([], ["programs/folder", "x"]),
+    "a folder with a slash": ([], ["programs/folder/"]),
+    "with -P": (["-P"], ["programs/one.py"]),
+    "a folder with -P": (["-P"], ["programs/folder"]),
+    "a folder without a program": ([], ["programs"]),
+    "a script that is not there": ([], ["programs/nowhere.py"]),
+    "an exit": ([], ["programs/exit.py"]),
+    "an error": ([], ["programs/error.py"]),
+}
 
 
-def run(*arguments, folder):
+def run(options, program, folder, **environment):
     return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "fastsgemm.torch", "--device", "cpu", *arguments],
+        [sys.executable, "-W", "ignore", *options, *program],
         capture_output=True,
         text=True,
         cwd=folder,
         timeout=120,
+        env={**os.environ, **environment},
     )
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
+def by_us(options, program, folder, *given, **environment):
+    switched = ["-m", "fastsgemm.torch", "--device", "cpu", *given]
+    return run([*options, *switched], program, folder, **environment)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("here")
+    files = {
+        "programs/one.py": PROGRAM,
+        "programs/text.txt": PROGRAM,
+        "programs/helper.py": "",
+        "programs/__init__.py": "",
+        "programs/folder/__main__.py": PROGRAM,
+        "programs/folder/helper.py": "",
+        "programs/exit.py": "import sys; sys.exit(7)",
+        "programs/error.py": "from __future__ import annotations\n1 / 0",
+        "programs/products.py": "import torch, atexit\nprint(torch.ones(2, 3) @ torch.ones(3, 4))\n"
+        "atexit.register(lambda: torch.ones(2, 3) @ torch.ones(3, 4))\n",
+        "pk/__init__.py": PACKAGE,
+        "pk/__main__.py": PROGRAM,
+        "pk/run.py": PROGRAM,
+        "pk/failing.py": "import missing",
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "link.py").symlink_to(folder / "programs" / "one.py")
+    py_compile.compile(folder / "programs/one.py", folder / "programs/one.pyc")
+    with zipfile.ZipFile(folder / "programs/all.zip", "w") as archive:
+        archive.writestr("__main__.py", PROGRAM)
+        archive.writestr("helper.py", "")
+    return folder
+
+
+@pytest.mark.sampled(every=6)
+@pytest.mark.parametrize("case", RUN)
+def test_as_python_runs_it(folder, case, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "host")
-    (tmp_path / "programs").mkdir()
-    (tmp_path / "programs" / "one.py").write_text(PROGRAM)
-    (tmp_path / "programs" / "helper.py").write_text("")
-    return tmp_path
+    options, program = RUN[case]
+    if "-P" in options and sys.version_info < (3, 11):
+        pytest.skip("Python has -P since 3.11")
+    if "-I" in options and run(options, ["-c", WHERE], folder).stdout.strip() != fastsgemm.__file__:
+        pytest.skip("with -I another fastsgemm is imported")
+    wanted, found = run(options, program, folder), by_us(options, program, folder)
+    assert found.stdout == wanted.stdout
+    assert found.returncode == wanted.returncode, found.stderr
+    assert found.stderr.splitlines()[-1:] == wanted.stderr.splitlines()[-1:]
+    assert wanted.returncode or "thread" in wanted.stdout
 
 
-@pytest.mark.parametrize(
-    ("program", "place"), [(["programs/one.py"], "."), pytest.param(["-m", "one"], "programs", marks=pytest.mark.slow)]
-)
-def test_a_script_and_a_module(folder, program, place):
-    ran = run("--report", *program, "--precision", "7", folder=folder / place)
+def test_safe_path_by_the_environment(folder):
+    more = {"FASTSGEMM_DEVICE": "host", "PYTHONSAFEPATH": "1"}
+    wanted, found = (each([], ["programs/one.py"], folder, **more) for each in (run, by_us))
+    assert found.stdout == wanted.stdout
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_the_report_counts_what_runs_after_the_last_line(folder):
+    ran = by_us([], ["programs/products.py"], folder, "--report", FASTSGEMM_DEVICE="host")
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip() == "__main__ ['--precision', '7']"
-    assert "fastsgemm computed 1 product, 48 FLOP" in ran.stderr
+    assert "fastsgemm computed 2 products, 96 FLOP" in ran.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "a program is missing"),
-        (("nowhere.py",), "there is no file nowhere.py"),
-        (("-m", "nowhere"), "there is no module nowhere"),
-        (("-m", "nowhere.one"), "there is no module nowhere.one"),
+        (("--",), "a program is missing"),
         (("--only", "gemm", "programs/one.py"), "only must name operators of"),
     ],
 )

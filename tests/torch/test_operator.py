@@ -6,7 +6,17 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import fastsgemm.torch  # noqa: F401, E402  (registers the operator)
-from fastsgemm import DeviceMismatchError, DTypeError, OperandError, PrecisionError, ShapeError, sgemm  # noqa: E402
+from fastsgemm import (  # noqa: E402
+    DeviceMismatchError,
+    DTypeError,
+    OperandError,
+    OverlapError,
+    PrecisionError,
+    ScalarError,
+    ScalarRangeError,
+    ShapeError,
+    sgemm,
+)
 from fastsgemm.call import arrays  # noqa: E402
 
 OPERATOR = torch.ops.fastsgemm.sgemm
@@ -365,6 +375,18 @@ COMPILED = {
 }
 
 
+# With what C shares memory, if anything, and a call whose operands are parts of a matrix of 8 x 8.
+OVERLAPPING = {
+    "C is A": ("with A", lambda x: sgemm(x, values(8, 8), 1.0, 0.0, x)),
+    "C is B": ("with B", lambda x: sgemm(values(8, 8), x, 1.0, 1.0, x)),
+    "C is a row of A": ("with A", lambda x: sgemm(x[:4], values(8, 8), C=x[3:7])),
+    "C is A transposed": ("with A", lambda x: sgemm(x, values(8, 8), C=x.t())),
+    "C overlaps itself": ("elements of C", lambda x: sgemm(values(8, 8), values(8, 8), C=x[:1].expand(8, 8))),
+    "C lies beside A": ("", lambda x: sgemm(x[:4], values(8, 8), C=x[4:])),
+    "C lies between the columns of A": ("", lambda x: sgemm(x[:, ::2], values(4, 4), C=x[:, 1::2])),
+}
+
+
 class TestSgemmItself:
     """`fastsgemm.sgemm` on tensors that have gradients, tangents, or no memory."""
 
@@ -439,6 +461,70 @@ class TestSgemmItself:
         with torch.inference_mode():
             equal(torch.compile(lambda a: sgemm(a, B), fullgraph=True, backend="aot_eager")(A), A @ B)
 
+    @pytest.mark.parametrize("values_of_s", [(0.5, 2.0, 0.25, 3.0), (2, 3, 5, 7), (True, False)])
+    @pytest.mark.parametrize("which", ["alpha", "beta"])
+    def test_compiled_with_numbers_that_change(self, which, values_of_s):
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda a, b, c, s: sgemm(a, b, C=c, **{which: s}), fullgraph=True, backend="aot_eager")
+        A, B, C = values(3, 4), values(4, 5), values(3, 5)
+        for s in values_of_s:
+            equal(compiled(A, B, C.clone(), s), (s if which == "alpha" else 1) * (A @ B) + (which == "beta") * s * C)
+
+    @pytest.mark.parametrize("function", [lambda a, b: sgemm(a, b, 1.0 / a.shape[0]), lambda a, b: sgemm(a, b, len(a))])
+    def test_compiled_with_numbers_that_depend_on_shapes(self, function):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, fullgraph=True, dynamic=True, backend="aot_eager")
+        for rows in (3, 5, 1, 7):
+            A, B = values(rows, 4), values(4, 5)
+            equal(compiled(A, B), function(A, B))
+
+    @pytest.mark.parametrize("numbers", [(0.5, 2.0, 0.0), (2, 3, 0)])
+    def test_compiled_with_numbers_that_depend_on_data(self, numbers):
+        torch._dynamo.reset()
+        compiled = torch.compile(
+            lambda a, b, c, t: sgemm(a, b, t.item(), t.item(), c * 1.0), fullgraph=True, backend="aot_eager"
+        )
+        A, B, C = learned(3, 4), values(4, 5), learned(3, 5)
+        with torch._dynamo.config.patch(capture_scalar_outputs=True):
+            for number in numbers:
+                result = compiled(A, B, C, torch.tensor(number))
+                equal(result, number * (A @ B) + number * C)
+                of_a, of_c = torch.autograd.grad(result.sum(), (A, C))
+                equal(of_a, number * torch.ones(3, 5) @ B.T)
+                equal(of_c, torch.full((3, 5), float(number)))
+
+    def test_numbers_that_no_product_can_have_are_refused_in_compiled_code(self):
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda a, b, s: sgemm(a, b, s), backend="aot_eager")
+        with pytest.raises(ScalarRangeError):
+            compiled(values(3, 4), values(4, 5), 1e40)
+        with pytest.raises(ScalarError):
+            compiled(values(3, 4), values(4, 5), torch.tensor(2.0))
+
+    @pytest.mark.parametrize("shape", [(1, 3, 5), (5, 3), (15,), (5,)])
+    def test_c_of_another_shape_is_refused_in_compiled_code(self, shape):
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda a, b, c: sgemm(a, b, C=c), dynamic=True, backend="aot_eager")
+        with pytest.raises((RuntimeError, ShapeError), match="C must have"):
+            compiled(values(3, 4), values(4, 5), values(*shape))
+
+    @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (3, 4, 4)])
+    @pytest.mark.parametrize("strict", [True, False])
+    def test_exported_for_any_number_of_rows(self, strict, shape):
+        """No limit of ours becomes a guard; it is checked when the program runs."""
+
+        class Module(torch.nn.Module):
+            def forward(self, a, b):
+                return sgemm(a, b)
+
+        sizes = ({0: torch.export.Dim("b")}, None)
+        program = torch.export.export(Module(), (values(*shape), values(4, 5)), dynamic_shapes=sizes, strict=strict)
+        A, B = values(9, *shape[1:]), values(4, 5)
+        equal(program.module()(A, B), A @ B)
+        if len(shape) == 2:
+            with pytest.raises(ShapeError, match="must each be at most 2147418112, got 2147483648"):
+                program.module()(torch.ones(1).expand(2**31, 4), B)
+
     @pytest.mark.parametrize("strict", [True, False])
     def test_exported(self, strict):
         class Module(torch.nn.Module):
@@ -466,6 +552,31 @@ class TestSgemmItself:
             sgemm(values(3, 4), b, C=c)
         with pytest.raises(error):
             sgemm(learned(3, 4), b, C=c)
+
+    @pytest.mark.parametrize("case", OVERLAPPING)
+    @pytest.mark.parametrize("needs", ["nothing", "a gradient", "a tangent"])
+    def test_c_shares_memory_as_without_gradients(self, case, needs):
+        shared, call = OVERLAPPING[case]
+        memory = values(8, 8)
+        if needs == "a gradient":
+            memory = memory.requires_grad_() * 1.0
+        with torch.autograd.forward_ad.dual_level():
+            if needs == "a tangent":
+                memory = torch.autograd.forward_ad.make_dual(memory, values(8, 8))
+            before = memory.detach().clone()
+            if shared:
+                with pytest.raises(OverlapError, match=shared):
+                    call(memory)
+                assert torch.equal(memory.detach(), before)
+            else:
+                call(memory)
+
+    def test_c_that_is_an_operand_is_refused_in_traced_code_and_transforms(self):
+        torch._dynamo.reset()
+        with pytest.raises(OverlapError, match="C shares memory with A"):
+            torch.compile(lambda a: sgemm(a, a, 1.0, 0.0, a), backend="aot_eager")(values(4, 4))
+        with pytest.raises(OverlapError, match="C shares memory with A"):
+            torch.func.grad(lambda a: sgemm(a, a, 1.0, 0.0, a).sum())(values(4, 4))
 
     def test_what_has_no_gradient_is_refused(self, random):
         for more in ({"rung": "naive"}, {"stream": object()}):

@@ -15,6 +15,7 @@ from cuda.bindings import driver
 torch = pytest.importorskip("torch")
 
 import fastsgemm.torch  # noqa: E402
+from fastsgemm.call import workspace  # noqa: E402
 from fastsgemm.errors import (  # noqa: E402
     ArgumentError,
     CaptureError,
@@ -151,6 +152,14 @@ def test_what_pytorch_refuses_gets_its_own_error(call):
     assert str(found.value) == str(wanted.value)
 
 
+@pytest.mark.parametrize("product", [lambda: A @ B, torch.nn.Linear(4, 5).requires_grad_(False).forward])
+def test_the_warning_of_the_host_points_at_the_program(no_driver, monkeypatch, product):
+    monkeypatch.setattr("fastsgemm.host._warned", False)
+    with enabled(), pytest.warns(RuntimeWarning, match="found no NVIDIA GPU") as seen:
+        product(*[A] * (product.__name__ == "forward"))
+    assert [one.filename for one in seen] == [__file__]
+
+
 def test_gradients():
     layer = torch.nn.Linear(4, 5)
     layer(A).square().sum().backward()
@@ -189,38 +198,84 @@ def test_vmap_and_autocast():
     assert "mm: dtype bfloat16" in counted(turned)
 
 
-def test_tf32_stays_the_users(monkeypatch):
+@pytest.fixture
+def wish(monkeypatch):
+    """What the program wishes float32 products to have; PyTorch asks that for CUDA only."""
     from fastsgemm.torch import overrides
 
-    allowed = [True]
-    monkeypatch.setattr(overrides, "_never", lambda: allowed[0])
+    wished = [""]
+    monkeypatch.setattr(overrides, "_no_wish", lambda: wished[0])
+    return wished
+
+
+def test_tf32_stays_the_users(wish):
+    wish[0] = "tf32"
     with enabled() as turned:
         torch.mm(A, B)
-        allowed[0] = False
+        wish[0] = ""
         torch.mm(A, B)
     assert counted(turned) == {"mm": 1, "mm: TF32 is allowed": 1}
+
+
+@pytest.mark.parametrize("capability", [(10, 0), (10, 3)])
+def test_emulation_stays_the_users_where_there_is_any(wish, monkeypatch, capability):
+    from fastsgemm.torch import decisions
+
+    decisions._emulates.cache_clear()
+    monkeypatch.setattr(decisions, "HOST", None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda ordinal: capability)
+    wish[0] = "bfx9"
+    with enabled() as turned:
+        torch.mm(A, B)
+        torch.mm(A.double(), B.double())
+    decisions._emulates.cache_clear()
+    assert counted(turned) == {"mm: fp32_precision is 'bfx9'": 1, "mm: dtype float64": 1}
+
+
+@pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
+def test_the_report_says_what_became_of_a_wish_for_emulation(wish, precision):
+    with enabled(precision=precision) as turned:
+        torch.mm(A, B)
+        wish[0] = "bfx9"
+        torch.mm(A, B)
+        torch.mm(A, B)
+    note = f"fp32_precision 'bfx9' needs compute capability 10.x; computed with precision {precision!r}"
+    assert {(line.calls, line.reason, line.note) for line in turned.report().lines} == {(1, "", ""), (2, "", note)}
+    assert turned.report().calls == 3 and turned.report().share == 1
+    assert f"  mm          2 calls      240 FLOP  {note}" in repr(turned.report()).splitlines()
+
+
+def test_what_a_later_pytorch_may_offer_stays_the_users(wish):
+    wish[0] = "fp8"
+    with enabled() as turned:
+        torch.mm(A, B)
+    assert counted(turned) == {"mm: fp32_precision is 'fp8'": 1}
 
 
 def test_how_tf32_is_read():
     """In another process, because PyTorch does not let a program mix its three spellings as it likes."""
     program = """
 import torch
-from fastsgemm.torch.overrides import _tf32_allowed
+from fastsgemm.torch.overrides import _fp32_precision
+
+def allowed():
+    return {"": False, "tf32": True}[_fp32_precision()]
+
 matmul = torch.backends.cuda.matmul
-assert not _tf32_allowed()
+assert not allowed()
 torch.set_float32_matmul_precision("high")
-assert _tf32_allowed()
+assert allowed()
 torch.set_float32_matmul_precision("highest")
-assert not _tf32_allowed()
+assert not allowed()
 matmul.allow_tf32 = True
-assert _tf32_allowed()
+assert allowed()
 matmul.allow_tf32 = False
-assert not _tf32_allowed()
+assert not allowed()
 if hasattr(matmul, "fp32_precision"):
     matmul.fp32_precision = "tf32"
-    assert _tf32_allowed()
+    assert allowed()
     matmul.fp32_precision = "ieee"
-    assert not _tf32_allowed()
+    assert not allowed()
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -433,6 +488,20 @@ class TestThreads:
         assert alive() is None
 
 
+def test_a_block_decorates_a_function():
+    turned = []
+
+    @enabled(only="mm")
+    def multiply(times):
+        turned.append(switch._current)
+        torch.mm(A, B)
+        return multiply(times - 1) if times else "done"
+
+    assert multiply(2) == "done"
+    assert [each.report().calls for each in turned] == [1, 1, 1]
+    assert switch._current is None
+
+
 class TestFailures:
     def test_memory_that_pytorch_keeps_is_used(self, device, monkeypatch):
         """The first attempt finds no workspace, in which an operand without a unit stride is packed."""
@@ -450,10 +519,10 @@ class TestFailures:
         wanted = a @ B
         with enabled() as turned:
             for known in (False, True):
-                device.room = 0
-                close(torch.mm(a, B), wanted)
-                device.room = 0
-                close(torch.ops.fastsgemm.sgemm(a, B), wanted)
+                for product in (torch.mm, torch.ops.fastsgemm.sgemm):
+                    workspace.release(device)
+                    device.room = 0
+                    close(product(a, B), wanted)
                 assert len(emptied) == (4 if known else 2)
         assert counted(turned) == {"mm": 2}
 

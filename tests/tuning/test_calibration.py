@@ -14,8 +14,9 @@ from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.database_entries import Curve, Fitted, Point, Tools
 from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import Problem
-from fastsgemm.tuning import problem_sets, tuner
+from fastsgemm.tuning import tuner
 from fastsgemm.tuning.calibration import calibrated
+from fastsgemm.tuning.spaces import pipelined, standard_set
 
 CONFIG = PipelinedConfig(64, 64, 16, 8, 4, 32, 64, 2)
 DEEP = [Problem(64 * n, 64 * n + 64, 4096) for n in range(4, 12)]
@@ -76,8 +77,8 @@ def test_one_mishap_does_not_decide():
 
 
 def test_the_problems_are_none_that_is_tuned():
-    assert not {*problem_sets.CALIBRATION} & {*problem_sets.STANDARD, *problem_sets.ANCHORS}
-    assert {p.layout for p in problem_sets.CALIBRATION} == {"NN", "NT", "TN", "TT"}
+    assert not {*pipelined.CALIBRATION} & {*standard_set.STANDARD, *standard_set.ANCHORS}
+    assert {p.layout for p in pipelined.CALIBRATION} == {"NN", "NT", "TN", "TT"}
 
 
 def test_curves_are_measured_again_for_the_same_configs(evaluator, data_folder, monkeypatch, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from fastsgemm.errors import RecordError
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
-from fastsgemm.tuning.search_spaces import PIPELINED, REFINED
+from fastsgemm.tuning.spaces import PIPELINED, REFINED
 
 PROBLEM = Problem(100, 200, 300, "TN")
 ONE, TWO = REFINED.quick[:2]

@@ -7,7 +7,7 @@ import pytest
 from fastsgemm.heuristics import database
 from fastsgemm.problem import spell
 from fastsgemm.tuning import contribution, tuner
-from fastsgemm.tuning.search_spaces import CLASSIC
+from fastsgemm.tuning.spaces import CLASSIC
 
 
 def run(*arguments, env=None):
@@ -109,6 +109,26 @@ def test_a_plot_without_matplotlib_is_refused_before_the_run(cli, evaluator, mon
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, _, err = cli(*QUICK, "--plot", "sweep.png")
     assert code == 2 and "fastsgemm[plot]" in err and evaluator.timed == []
+
+
+@pytest.mark.parametrize("given", ["--export=x", "--plot=x.png", "--budget=1", "--no-store"])
+def test_an_option_that_would_be_ignored_is_refused(cli, evaluator, tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    for mode in (["--verify", "x"], ["--dry-run", "--device", "sm_90"]):
+        code, out, err = cli(*mode, given)
+        assert code == 2 and out == "" and f"{mode[0]} has no use for {given.partition('=')[0]}" in err
+    assert evaluator.timed == [] and [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("given", ["--dry-run", "--size=64", "--rung=9", "--space=warptiled", "--quick"])
+def test_a_file_is_verified_whole(cli, given):
+    code, _, err = cli("--verify", "x", given)
+    assert code == 2 and f"--verify has no use for {given.partition('=')[0]}" in err
+
+
+def test_export_and_plot_are_two_files(cli, evaluator, tmp_path):
+    code, _, err = cli(*QUICK, "--export", str(tmp_path / "x.svg"), "--plot", str(tmp_path / "x.svg"))
+    assert code == 2 and "--export and --plot name the same file" in err and evaluator.timed == []
 
 
 def test_a_plot_of_an_unknown_kind_is_one_line(cli, tmp_path):

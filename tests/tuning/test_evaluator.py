@@ -17,15 +17,16 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMemoryError, TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.heuristics import choose, database, probes
+from fastsgemm.heuristics import database, probes
+from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import cache, kernel, source
 from fastsgemm.measure import cublas
 from fastsgemm.problem import LAYOUTS, Problem, spell
-from fastsgemm.tuning import evaluator, search_spaces, tuner
+from fastsgemm.tuning import evaluator, spaces, tuner
 from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
 
 WARP = rungs.find("warptiled")
-GOOD, QUICK_TO_COMPILE = search_spaces.REFINED.quick[0], search_spaces.REFINED.quick[15]
+GOOD, QUICK_TO_COMPILE = spaces.REFINED.quick[0], spaces.REFINED.quick[15]
 VARIANTS = [
     Variant(a, b, *widths)
     for a in (False, True)
@@ -151,7 +152,7 @@ def test_the_check_is_of_the_variant_that_is_asked_for(checked_problem):
     for wanted in filter(reachable, VARIANTS):
         problem = checked_problem(Job(WARP, GOOD, wanted))
         assert variants.dense_call(problem).variant == wanted
-        for config in search_spaces.REFINED.quick:
+        for config in spaces.REFINED.quick:
             assert problem.M > config.BM and problem.N > config.BN and problem.K > config.BK
             assert problem.M % config.BM and problem.N % config.BN and problem.K % config.BK
 
@@ -188,7 +189,7 @@ SHAPES = [
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_others_larger(checked_problem, layout):
     jobs = {}
-    for config, shape, parts in itertools.product(search_spaces.PIPELINED.quick, SHAPES, (1, 4)):
+    for config, shape, parts in itertools.product(spaces.PIPELINED.quick, SHAPES, (1, 4)):
         job = job_of("sm_90", PIPELINE, config.replace(SPLIT_K=parts), Problem(*shape, layout))
         assert job.config == config.kernel and job.config.SPLIT_K == 1
         assert job.variant.guard is (shape[0] < config.BM or shape[1] < config.BN)
@@ -261,7 +262,7 @@ def job_of_batch(layout="NN", rung=WARP, config=GOOD):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("rung", ["warptiled", "pipelined", "skinny"])
 def test_a_right_kernel_of_a_batch_passes(python_evaluator, layout, rung):
-    space = search_spaces.DEFAULTS[rung]
+    space = spaces.DEFAULTS[rung]
     assert python_evaluator.check(job_of_batch(layout, rungs.find(rung), space.quick[0])) is None
 
 
@@ -471,7 +472,7 @@ def real():
     ids=spell,
 )
 def test_good_kernels_pass(real, problem):
-    jobs = [job_of("sm_90", WARP, config, problem) for config in search_spaces.REFINED.quick[:6]]
+    jobs = [job_of("sm_90", WARP, config, problem) for config in spaces.REFINED.quick[:6]]
     assert dict(real.compile(jobs)) == dict.fromkeys(jobs)
     assert [real.check(job) for job in jobs] == [None] * len(jobs)
     timer = real.operands(problem)
@@ -527,5 +528,5 @@ def test_one_problem_is_tuned_on_the_device(data_folder):
     outcome = tuner.tune(["512,512,512"], rung="warptiled", quick=True, budget=60, progress=False)
     assert outcome.complete and outcome.tuned[0].ms > 0
     gpu = device.open_gpu(0)
-    assert choose.choose(gpu, WARP, Problem(512, 512, 512)).config == outcome.tuned[0].config
+    assert choose_config(gpu, WARP, Problem(512, 512, 512)).config == outcome.tuned[0].config
     assert gpu.prepared == {}

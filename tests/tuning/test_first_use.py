@@ -11,7 +11,8 @@ from msgspec import structs
 
 from fastsgemm import device, rungs
 from fastsgemm.errors import ConfigError, TuningError
-from fastsgemm.heuristics import choose
+from fastsgemm.heuristics import knowledge
+from fastsgemm.heuristics.choice import PREDICTED, choose_config
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import first_use, tuner
@@ -77,8 +78,8 @@ def test_an_unknown_device_is_tuned_once_and_then_known(gpu, evaluator, capsys):
     assert open_device() is gpu
     err = capsys.readouterr().err
     assert "Fake 9000 (sm_42) is not in the tuning database" in err and "FASTSGEMM_TUNE=off" in err
-    assert choose.knows(gpu)
-    assert choose.choose(gpu, None, Problem(1000, 2000, 3000)).rule == choose.PREDICTED
+    assert knowledge.knows(gpu)
+    assert choose_config(gpu, None, Problem(1000, 2000, 3000)).rule == PREDICTED
     timed = len(evaluator.timed)
     assert timed > 0 and gpu.entered == 0
     assert open_device() is gpu
@@ -91,7 +92,7 @@ def test_an_unknown_device_is_tuned_once_and_then_known(gpu, evaluator, capsys):
 def test_the_second_opening_is_a_look_up(gpu, monkeypatch):
     monkeypatch.setattr(gpu, "arch", "sm_90", raising=False)
     open_device()
-    monkeypatch.setattr(choose, "knows", lambda *given: pytest.fail("looked at the database again"))
+    monkeypatch.setattr(knowledge, "knows", lambda *given: pytest.fail("looked at the database again"))
     monkeypatch.setattr(device, "open_gpu", lambda ordinal: pytest.fail("opened again"))
     assert open_device() is gpu is first_use.opened[ORDINAL]
 
@@ -107,16 +108,16 @@ def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, evaluato
     """Published constants of rungs 7 and 8 say nothing of rungs 9 and 10."""
     monkeypatch.setattr(gpu, "arch", "sm_86", raising=False)
     evaluator.device = structs.replace(evaluator.device, arch="sm_86")
-    assert choose.choose(gpu, WARP, Problem(64, 64, 64)).arch == "sm_86" and not choose.knows(gpu)
+    assert choose_config(gpu, WARP, Problem(64, 64, 64)).evidence.arch == "sm_86" and not knowledge.knows(gpu)
     open_device()
-    assert evaluator.timed and choose.knows(gpu)
+    assert evaluator.timed and knowledge.knows(gpu)
 
 
 @pytest.mark.usefixtures("few_problems")
 def test_a_named_rung_without_records_uses_the_generic_one(gpu, evaluator):
     open_device()
     assert {job.rung.name for job in evaluator.compiled} <= {rung.name for rung in rungs.DEFAULTS}
-    assert choose.choose(gpu, WARP, Problem(64, 64, 64)).arch == "generic"
+    assert choose_config(gpu, WARP, Problem(64, 64, 64)).evidence.arch == "generic"
 
 
 @pytest.mark.parametrize("value", ["off", "OFF", " off "])
@@ -124,7 +125,7 @@ def test_it_can_be_switched_off(gpu, evaluator, monkeypatch, value, capsys):
     monkeypatch.setenv("FASTSGEMM_TUNE", value)
     open_device()
     assert evaluator.timed == [] and capsys.readouterr().err == ""
-    assert choose.choose(gpu, None, Problem(64, 64, 64)).arch == "generic"
+    assert choose_config(gpu, None, Problem(64, 64, 64)).evidence.arch == "generic"
 
 
 def test_auto_is_the_default_by_name(gpu, monkeypatch):
@@ -165,7 +166,7 @@ def test_a_device_is_tuned_wherever_stderr_goes(gpu, evaluator, monkeypatch, whe
         if where == "closed":
             null.close()
         open_device()
-    assert evaluator.timed and choose.knows(gpu)
+    assert evaluator.timed and knowledge.knows(gpu)
 
 
 def test_what_goes_wrong_is_one_warning(gpu, evaluator, monkeypatch):
@@ -222,7 +223,7 @@ def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, evaluator
     finally:
         arrived.set()
         thread.join()
-    assert done.is_set() and evaluator.timed == [] and choose.knows(gpu)
+    assert done.is_set() and evaluator.timed == [] and knowledge.knows(gpu)
 
 
 def test_a_first_process_that_takes_too_long_is_not_waited_for(gpu, evaluator, monkeypatch):
@@ -230,7 +231,7 @@ def test_a_first_process_that_takes_too_long_is_not_waited_for(gpu, evaluator, m
     with tuner.alone(evaluator.device), pytest.warns(RuntimeWarning, match="another process is tuning"):
         open_device()
     assert evaluator.timed == []
-    assert choose.choose(gpu, None, Problem(64, 64, 64)).arch == "generic"
+    assert choose_config(gpu, None, Problem(64, 64, 64)).evidence.arch == "generic"
 
 
 @pytest.mark.usefixtures("few_problems")
@@ -241,7 +242,7 @@ def test_threads_wait_for_the_one_that_tunes(gpu, evaluator, monkeypatch):
 
     def call():
         open_device()
-        known.append(choose.knows(gpu))
+        known.append(knowledge.knows(gpu))
 
     threads = [threading.Thread(target=call) for _ in range(4)]
     for thread in threads:

@@ -10,7 +10,7 @@ from fastsgemm.progress import Bar
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import job_of
 from fastsgemm.tuning.search import Effort, Round, Sweep
-from fastsgemm.tuning.search_spaces import PIPELINED, REFINED
+from fastsgemm.tuning.spaces import PIPELINED, REFINED
 
 RUNG = rungs.find("warptiled")
 PROBLEM = Problem(1024, 1024, 1024)

@@ -10,17 +10,18 @@ import scalar_cost_model
 
 import fastsgemm
 from fastsgemm import resources, rungs
-from fastsgemm.call import dispatch
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import choose, cost_model, database, database_reading
+from fastsgemm.heuristics import cost_model, database, database_reading
+from fastsgemm.heuristics.choice import EXACT, PREDICTED, choose, choose_config
 from fastsgemm.heuristics.partial_accumulators import chains_needed, shortened
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.progress import Bar
-from fastsgemm.tuning import problem_sets, tuner
-from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split, worth_trying
+from fastsgemm.request import PLAIN
+from fastsgemm.tuning import tuner
+from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome
@@ -28,7 +29,7 @@ from fastsgemm.tuning.plan import RunPlan, plan_run
 from fastsgemm.tuning.portfolio import base_config, portfolio
 from fastsgemm.tuning.rung_tuning import MOST_FLOPS_OF_SHORT, RungTuning
 from fastsgemm.tuning.search import Result, Sweep
-from fastsgemm.tuning.search_spaces import CLASSIC, LITERATURE, PIPELINED, REFINED, SKINNY
+from fastsgemm.tuning.spaces import CLASSIC, LITERATURE, PIPELINED, REFINED, SKINNY, pipelined, skinny, standard_set
 
 DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
 WARP = rungs.find("warptiled")
@@ -63,10 +64,10 @@ def test_the_default_is_the_standard_set_of_every_tunable_rung(evaluator):
     planned = plan_run(evaluator.device)
     assert [space.name for space in planned.spaces] == ["pipelined", "skinny", "warptiled+", "classic"]
     wanted = [
-        problem_sets.STANDARD + problem_sets.BATCHES + problem_sets.HUGE,
-        problem_sets.NARROW + problem_sets.NARROW_BATCHES,
-        problem_sets.STANDARD,
-        problem_sets.STANDARD,
+        standard_set.STANDARD + pipelined.BATCHES + pipelined.HUGE,
+        skinny.NARROW + skinny.NARROW_BATCHES,
+        standard_set.STANDARD,
+        standard_set.STANDARD,
     ]
     assert [planned.of(space) for space in planned.spaces] == wanted
     everything = [problem for problems in wanted for problem in problems]
@@ -81,8 +82,8 @@ def test_a_quick_run_tunes_what_sgemm_uses(evaluator):
 def test_a_quick_run_has_no_time_for_the_batches_of_the_standard_set(evaluator):
     planned = plan_run(evaluator.device, quick=True)
     assert [planned.of(space) for space in planned.spaces] == [
-        problem_sets.STANDARD + problem_sets.HUGE,
-        problem_sets.NARROW,
+        standard_set.STANDARD + pipelined.HUGE,
+        skinny.NARROW,
     ]
 
 
@@ -169,9 +170,9 @@ def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
     found = outcome.tuned[0]
     everything = REFINED.candidates(evaluator.device.shared_limit)
     assert found.ms <= min(evaluator.formula(config, Problem(1024, 1024, 1024)) for config in everything)
-    chosen = choose.choose(evaluator.device, WARP, Problem(1024, 1024, 1024))
-    assert (chosen.config, chosen.rule) == (found.config, choose.EXACT)
-    assert chosen.source == "driver 580.0, NVRTC 13.0, 2026-01-01"
+    chosen = choose_config(evaluator.device, WARP, Problem(1024, 1024, 1024))
+    assert (chosen.config, chosen.rule) == (found.config, EXACT)
+    assert chosen.evidence.source == "driver 580.0, NVRTC 13.0, 2026-01-01"
     assert outcome.path == database.user_folder() / "tuning_db" / "sm_90.json"
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     assert not checkpoint(data_folder).exists()
@@ -188,11 +189,11 @@ def test_a_batch_is_tuned_stored_and_used(evaluator, go, problem, quick):
     assert {one.rung for one in outcome.tuned} == {"pipelined", *(["skinny"] if problem.M == 16 else [])}
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     extents, operands = variants.extents_of(problem), variants.dense_operands(problem)
-    (chosen,) = dispatch.choose_shares(evaluator.device, None, None, *operands, extents=extents)
+    (chosen,) = choose(evaluator.device, PLAIN, *operands, extents).shares
     assert (chosen.rung.name, chosen.config) == (found.rung, found.config)
     for other in (replace(problem, batch=problem.batch + 1), replace(problem, batch=1)):
-        choice = choose.choose(evaluator.device, None, other)
-        assert choice.rule != choose.EXACT and choice.evidence.device != evaluator.device.name
+        choice = choose_config(evaluator.device, None, other)
+        assert choice.rule != EXACT and choice.evidence.device != evaluator.device.name
 
 
 def test_single_products_do_not_decide_what_is_tried_on_a_huge_batch(evaluator, data_folder):
@@ -255,8 +256,8 @@ def test_a_deep_problem_is_tuned_in_parts_stored_and_used(evaluator, go):
     )
     assert f"SPLIT_K={found.SPLIT_K}" in outcome.path.read_text().replace('"SPLIT_K": ', "SPLIT_K=")
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
-    chosen = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
-    assert (chosen.config, chosen.rule) == (found, choose.EXACT)
+    chosen = choose_config(evaluator.device, rungs.find("pipelined"), problem)
+    assert (chosen.config, chosen.rule) == (found, EXACT)
 
 
 def test_refinements_of_the_best_are_tried(evaluator, go):
@@ -276,7 +277,7 @@ def test_the_winner_is_compared_with_what_is_shipped_and_with_cublas(evaluator, 
     evaluator.baseline_ms = 0.25
     outcome = go(rung="autotuned")
     found = outcome.tuned[0]
-    shipped = choose.choose(evaluator.device, rungs.find("autotuned"), Problem(1024, 1024, 1024), only="shipped").config
+    shipped = choose_config(evaluator.device, rungs.find("autotuned"), Problem(1024, 1024, 1024), only="shipped").config
     assert found.shipped_config == shipped
     assert found.shipped_ms == evaluator.formula(shipped, Problem(1024, 1024, 1024))
     assert found.cublas_ms == 0.25
@@ -293,8 +294,8 @@ def test_a_quick_run_keeps_what_a_full_run_found(evaluator, go, rung):
     """Its own candidates are few, so it times the config that the user has on record, too."""
     (full,), (quick,) = go(rung=rung).tuned, go(rung=rung, quick=True).tuned
     assert full.ms < full.shipped_ms and quick.ms <= full.ms
-    chosen = choose.choose(evaluator.device, rungs.find(rung), Problem(1024, 1024, 1024))
-    assert (chosen.config, chosen.rule) == (quick.config, choose.EXACT)
+    chosen = choose_config(evaluator.device, rungs.find(rung), Problem(1024, 1024, 1024))
+    assert (chosen.config, chosen.rule) == (quick.config, EXACT)
 
 
 def test_a_quick_run_keeps_one_chain_that_a_full_run_found_as_accurate_as_cublas(evaluator, go):
@@ -386,13 +387,13 @@ def test_when_nothing_works_the_error_says_why(evaluator, go):
 @pytest.mark.parametrize("quick", [pytest.param(False, marks=SLOW), True])
 def test_the_standard_set_gives_a_record_a_problem_and_the_curves(evaluator, go, quick):
     outcome = go(None, rung="autotuned", quick=quick)
-    assert [found.problem for found in outcome.tuned] == list(problem_sets.STANDARD)
+    assert [found.problem for found in outcome.tuned] == list(standard_set.STANDARD)
     count = len(CLASSIC.quick) if quick else 24
     assert len(outcome.curves) == count and outcome.complete
     text = outcome.path.read_text()
     assert database_reading.faults(text, "sm_90") == []
     assert len(text) < 100_000
-    assert choose.choose(evaluator.device, rungs.find("autotuned"), Problem(1111, 222, 333)).rule == choose.PREDICTED
+    assert choose_config(evaluator.device, rungs.find("autotuned"), Problem(1111, 222, 333)).rule == PREDICTED
 
 
 @pytest.mark.parametrize("name", ["autotuned", *(pytest.param(n, marks=SLOW) for n in ("warptiled", "pipelined"))])
@@ -406,7 +407,7 @@ def test_the_choice_for_untuned_problems_is_good(evaluator, go, name):
     regrets = []
     for n in range(100):
         problem = Problem(50 + 37 * n, 60 + 41 * (n * 7 % 100), 70 + 29 * (n * 13 % 100))
-        chosen = choose.choose(evaluator.device, rungs.find(name), problem)
+        chosen = choose_config(evaluator.device, rungs.find(name), problem)
         options = [config for curve in outcome.curves for config in divided(curve.config, problem)]
         used = [shortened(config, problem, limit, fitted) for config in options]
         accurate = [one for one in used if not scalar_cost_model.has_too_few_chains(one, problem, fitted)]
@@ -415,7 +416,7 @@ def test_the_choice_for_untuned_problems_is_good(evaluator, go, name):
 
 
 def test_a_huge_problem_tries_only_what_won_on_the_largest_one_before(evaluator, data_folder):
-    (huge,), large = problem_sets.HUGE, Problem(8192, 8192, 8192)
+    (huge,), large = pipelined.HUGE, Problem(8192, 8192, 8192)
     problems = (*(Problem(n, n, n) for n in (256, 512, 1024)), large, huge)
     small = {"BM": (32, 128), "BN": (64, 256), "TM": (4, 8), "WNITER": (1,)}  # a tenth of the candidates
     space = replace(PIPELINED, grid={**PIPELINED.grid, **small}, problems=problems, anchors=problems[:4], variants=())
@@ -433,20 +434,20 @@ def test_a_problem_that_does_not_fit_the_device_is_left_out(evaluator, go, monke
     whole = evaluator.operands
 
     def operands(problem):
-        if problem == problem_sets.HUGE[0]:
+        if problem == pipelined.HUGE[0]:
             raise DeviceMemoryError("no room for 3 GB")
         return whole(problem)
 
     monkeypatch.setattr(evaluator, "operands", operands)
     outcome = go(None, rung="pipelined")
-    assert [found.problem for found in outcome.tuned] == [*problem_sets.STANDARD, *problem_sets.BATCHES]
+    assert [found.problem for found in outcome.tuned] == [*standard_set.STANDARD, *pipelined.BATCHES]
     assert outcome.curves and any("no room" in failure for failure in outcome.failures)
 
 
 def worthy(space, problem):
     """The candidates that are worth compiling for a problem on the device of the fake evaluator."""
     seen = variants.with_swap_ab(rungs.find(space.rung), problem)
-    drawn = (c for c in space.candidates(DEVICE.shared_limit) if worth_trying(c, problem))
+    drawn = (c for c in space.candidates(DEVICE.shared_limit) if space.worth_trying(c, problem))
     return {*of_suitable_size([*drawn], seen, DEVICE.multiprocessors)}
 
 
@@ -461,11 +462,11 @@ def wholly_searched(space, problem, drawn):
 def test_the_whole_space_is_searched_on_the_anchors_and_where_that_compiles_nothing(evaluator, go):
     go(None, rung="autotuned")
     found = set()
-    for problem in problem_sets.STANDARD:
+    for problem in standard_set.STANDARD:
         drawn = worthy(CLASSIC, problem)
         tried = {config for timed, config in evaluator.timed if timed == problem}
         assert (tried >= drawn) == wholly_searched(CLASSIC, problem, drawn)
-        found.add((problem in problem_sets.ANCHORS, tried >= drawn))
+        found.add((problem in standard_set.ANCHORS, tried >= drawn))
     assert found == {(True, True), (False, True), (False, False)}
 
 
@@ -507,14 +508,14 @@ def test_a_config_that_fails_on_a_probe_gets_no_curve(evaluator, go):
 @pytest.mark.parametrize("quick", [pytest.param(False, marks=SLOW), True])
 def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go, quick):
     outcome = go(None, rung="skinny", quick=quick)
-    problems = problem_sets.NARROW + (() if quick else problem_sets.NARROW_BATCHES)
+    problems = skinny.NARROW + (() if quick else skinny.NARROW_BATCHES)
     assert [found.problem for found in outcome.tuned] == list(problems)
     assert outcome.complete and 0 < len(outcome.curves) <= 24
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     rung = rungs.find("skinny")
-    assert choose.choose(evaluator.device, rung, Problem(1111, 7, 333)).rule == choose.PREDICTED
-    assert choose.choose(evaluator.device, rung, problem_sets.NARROW[0]).rule == choose.EXACT
-    for problem in problem_sets.NARROW:
+    assert choose_config(evaluator.device, rung, Problem(1111, 7, 333)).rule == PREDICTED
+    assert choose_config(evaluator.device, rung, skinny.NARROW[0]).rule == EXACT
+    for problem in skinny.NARROW:
         tried = {replace(config, SPLIT_K=1) for timed, config in evaluator.timed if timed == problem}
         drawn = worthy(SKINNY, problem)
         assert (tried >= drawn) == (wholly_searched(SKINNY, problem, drawn) and not quick)
@@ -625,8 +626,8 @@ def test_a_run_that_ends_while_it_times_partial_accumulators_stores_nothing_slow
 
 def record_of(evaluator, problem):
     """Return the config on record for a problem on rung 9 of this device."""
-    chosen = choose.choose(evaluator.device, rungs.find("pipelined"), problem)
-    assert chosen.rule == choose.EXACT and chosen.device == evaluator.device.name
+    chosen = choose_config(evaluator.device, rungs.find("pipelined"), problem)
+    assert chosen.rule == EXACT and chosen.evidence.device == evaluator.device.name
     return chosen.config
 
 
@@ -637,28 +638,28 @@ def record_of(evaluator, problem):
     ids=str,
 )  # fmt: skip
 def test_a_block_of_rung_10_has_about_as_many_rows_as_there_are(shape, rows):
-    tried = [c for c in SKINNY.candidates(232448) if worth_trying(c, Problem(*shape, 1000))]
+    tried = [c for c in SKINNY.candidates(232448) if SKINNY.worth_trying(c, Problem(*shape, 1000))]
     assert {config.BM for config in tried} == rows
-    assert all(worth_trying(config, Problem(*shape, 1000)) for config in PIPELINED.quick)
+    assert all(PIPELINED.worth_trying(config, Problem(*shape, 1000)) for config in PIPELINED.quick)
 
 
 @pytest.mark.parametrize(("problem", "small"), [(Problem(1024, 1024, 64), True), (Problem(4096, 4096, 64), False)])
 def test_sliced_k_is_tried_on_a_large_c_only_with_many_results_a_thread(problem, small):
     few = PipelinedConfig(32, 32, 32, 4, 4, 16, 32, 1, SLICED_K=2)  # 16 results a thread
     many = PipelinedConfig(48, 128, 16, 4, 4, 48, 64, 2, SLICED_K=2)  # 96
-    assert (worth_trying(few, problem), worth_trying(many, problem)) == (small, True)
+    assert (PIPELINED.worth_trying(few, problem), PIPELINED.worth_trying(many, problem)) == (small, True)
 
 
 def test_the_default_of_a_tuned_device_is_the_quicker_rung(evaluator, go):
     go(None, quick=True)
     for problem in (Problem(4, 4096, 4096), Problem(1000, 20, 3000, "NT"), Problem(3000, 3000, 100)):
         both = [
-            choose.choose(evaluator.device, rung, problem)
+            choose_config(evaluator.device, rung, problem)
             for rung in rungs.DEFAULTS
             if rung.suits(problem.M, problem.N)
         ]
-        chosen = choose.choose(evaluator.device, None, problem)
-        assert chosen.rule == choose.PREDICTED or problem in problem_sets.NARROW + problem_sets.STANDARD
+        chosen = choose_config(evaluator.device, None, problem)
+        assert chosen.rule == PREDICTED or problem in skinny.NARROW + standard_set.STANDARD
         assert chosen.ms == min(choice.ms for choice in both if choice.rule == chosen.rule)
 
 
@@ -710,7 +711,7 @@ def test_a_budget_is_kept_and_everything_gets_its_share(evaluator, go, budget, s
     expected = {"pipelined", "warptiled", "autotuned"} | ({"skinny"} if shapes is None else set())
     assert {found.rung for found in outcome.tuned} == expected
     tuned = {found.problem for found in outcome.tuned if found.rung == "pipelined"}
-    assert len(tuned) >= 0.6 * len(problem_sets.STANDARD if shapes is None else shapes)
+    assert len(tuned) >= 0.6 * len(standard_set.STANDARD if shapes is None else shapes)
     assert "run the same command again to resume" in str(outcome)
 
 
@@ -743,7 +744,7 @@ def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(eval
     ("how", "budget"),
     [
         ({"quick": True}, tuner.QUICK_SECONDS),
-        ({"quick": True, "shapes": problem_sets.STANDARD}, tuner.QUICK_SECONDS),
+        ({"quick": True, "shapes": standard_set.STANDARD}, tuner.QUICK_SECONDS),
         ({}, tuner.STANDARD_SECONDS),
     ],
 )
@@ -767,7 +768,7 @@ def test_a_run_without_time_for_the_config_on_record_leaves_the_record(evaluator
     for tenths in range(2, 40, 12):
         with suppress(TuningError):  # no problem could be tuned
             go(rung="pipelined", budget=tenths / 10)
-        chosen = choose.choose(evaluator.device, rungs.find("pipelined"), Problem(1024, 1024, 1024))
+        chosen = choose_config(evaluator.device, rungs.find("pipelined"), Problem(1024, 1024, 1024))
         assert formula(chosen.config, Problem(1024, 1024, 1024)) <= full.ms
 
 

@@ -15,42 +15,61 @@ def texts(found: Mapping[str, Data] | None) -> dict[str, str]:
     Parameters
     ----------
     found : mapping, optional
-        What each program measured, by its name.
+        What each program measured, by its name; if it was timed in turns, ``NAME on DEVICE``.
     """
     found = found or {}
-    return {
+    single = {
         name: _text(table, found[program]) if program in found else NOT_MEASURED
         for name, (program, table) in _TABLES.items()
     }
+    timed = {name: program for name, program in found.items() if "cases" in program}
+    few = {name: program for name, program in timed.items() if name.partition(" on ")[0] in _FEW}
+    return single | {"pytorch-programs": _programs(timed), "pytorch-few-programs": _programs(few)}
 
 
 def _text(table: Callable[[Data], list[str]], program: Data) -> str:
     """Return where a program ran, its table, and what must be known of this run."""
     remark = program.get("remark")
-    lines = [f"On {_devices(program)}, torch {program['torch']}, {program['date']}.", "", *table(program)]
+    lines = [_place(program), "", *table(program)]
     return "\n".join([*lines, "", remark] if remark else lines)
 
 
-def _devices(program: Data) -> str:
+def _place(program: Data) -> str:
     number = program["dtensor"]["devices"] if "dtensor" in program else "one"
-    return f"{number} {program['device']}"
+    return f"On {number} {program['device']}, torch {program['torch']}, {program['date']}."
+
+
+def _programs(timed: Mapping[str, Data]) -> str:
+    """Return a table for each place where programs ran in turns: the times of a step, those of fastsgemm relative."""
+    places: dict[str, list[str]] = {}
+    for program in timed.values():
+        head = header(
+            "program", "PyTorch, ms", "ieee", "fp16x3", "the device alone, ms", "difference from PyTorch",
+            "FLOPs replaced",
+        )  # fmt: skip
+        rows = places.setdefault(_place(program), head)
+        for case in program["cases"]:
+            alone = " / ".join(f"{ms:.2f}" for ms in case["device_ms"].values())
+            different = " / ".join(f"{difference:.0e}" for difference in case["difference"].values())
+            rows.append(
+                line(case["what"], *_relative(case["ms"], 2), alone, different, _percent(case["share"]["ieee"]))
+            )
+    return "\n\n".join("\n".join([place, "", *rows]) for place, rows in places.items()) or NOT_MEASURED
+
+
+def _relative(times: Mapping[str, float], digits: int) -> list[str]:
+    """Return the time with PyTorch's products, then the others, each with its ratio to PyTorch's."""
+    plain, *ours = times.values()
+    return [f"{plain:.{digits}f}", *(f"{time:.{digits}f} ({time / plain:.2f})" for time in ours)]
 
 
 def _calls(calls: Data) -> list[str]:
-    lines = header("call on 64 x 64 operands", "PyTorch's kernel, µs", "with the switch on, µs", "ratio")
-    for name, row in calls["host_us"].items():
-        plain, ours = row["PyTorch"], row["fastsgemm"]
-        lines.append(line(f"`{name}`", f"{plain:.1f}", f"{ours:.1f}", f"{ours / plain:.2f}"))
+    lines = header("call, between other operators", "PyTorch's kernel, µs", "ieee", "fp16x3")
+    for row in calls["calls"]:
+        between = {name: us["between"] for name, us in row["host_us"].items()}
+        lines.append(line(row["call"], *_relative(between, 1)))
     lines += ["", *header("call without the switch", "host time, µs")]
     return lines + [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
-
-
-def _compiled(compiled: Data) -> list[str]:
-    lines = header("compiled MLP, 1024 wide, forward and backward", "PyTorch, ms", "with the switch on, ms", "ratio")
-    for batch, row in compiled["ms"].items():
-        plain, ours = row["PyTorch"], row["fastsgemm"]
-        lines.append(line(f"batch {batch}", f"{plain:.3f}", f"{ours:.3f}", f"{ours / plain:.2f}"))
-    return lines
 
 
 def _opinfo(opinfo: Data) -> list[str]:
@@ -60,45 +79,6 @@ def _opinfo(opinfo: Data) -> list[str]:
     for row in opinfo["operators"]:
         cells = row["samples"], row["replaced"], row["passed_on"], f"{row['worst']:.1e}"
         lines.append(line(f"`{row['operator']}`", *cells))
-    return lines
-
-
-def _gpt2(gpt2: Data) -> list[str]:
-    lines = _program_header()
-    for run in gpt2["runs"]:
-        what = "GPT-2 (124M), {} x {} tokens, a step".format(*run["batch"])
-        lines += _program(run, what, {name: f"{ms:.1f} ms" for name, ms in run["ms"].items()}, "loss")
-    return lines
-
-
-def _gaussian_process(process: Data) -> list[str]:
-    what = f"n = {process['n']}, {process['iterations']} steps, CG tolerance {process['cg_tolerance']:g}"
-    return _program_header() + _program(
-        process, what, {name: f"{s:.2f} s" for name, s in process["seconds"].items()}, "hyperparameters"
-    )
-
-
-def _program_header() -> list[str]:
-    return header("program", "products", "time", "difference from PyTorch", "FLOPs replaced")
-
-
-def _program(program: Data, what: str, times: Mapping[str, str], compared: str) -> list[str]:
-    """Return a line for each kind of products: the time, and how far `compared` is from what PyTorch gives."""
-    lines = []
-    for name, time in times.items():
-        difference = program["difference"].get(name)
-        shown = "" if difference is None else f"{compared} {difference:.1e}"
-        lines.append(line(what, name, time, shown, _percent(program["share"].get(name))))
-    return lines
-
-
-def _losses(gpt2: Data) -> list[str]:
-    """Return the losses of the first run."""
-    losses = gpt2["runs"][0]["losses"]
-    lines = header("step", *losses)
-    for step in sorted({0, 1, 4, 9, 14, gpt2["steps"] - 1}):
-        if step < gpt2["steps"]:
-            lines.append(line(step + 1, *(f"{each[step]:.6f}" for each in losses.values())))
     return lines
 
 
@@ -131,14 +111,11 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f}%"
 
 
-# Every table with the program that measures its figures.
+# Every table of one program, with that program; and the programs timed in turns that README.md shows.
 _TABLES: dict[str, tuple[str, Callable[[Data], list[str]]]] = {
     "pytorch-calls": ("calls", _calls),
-    "pytorch-compiled": ("compiled", _compiled),
     "pytorch-opinfo": ("opinfo", _opinfo),
-    "pytorch-gpt2": ("gpt2", _gpt2),
-    "pytorch-losses": ("gpt2", _losses),
-    "pytorch-gaussian-process": ("gaussian_process", _gaussian_process),
     "pytorch-batch-invariance": ("batch_invariance", _batch_invariance),
     "pytorch-gpus": ("several_gpus", _gpus),
 }
+_FEW = ("encoder", "decoder", "vision", "gaussian_process")

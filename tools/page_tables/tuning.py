@@ -80,7 +80,7 @@ def _device() -> str:
 
 def _curves() -> str:
     """Return in words how far the curves' own factors spread."""
-    curves = [one for one in database.shipped(ARCH).curves if one.rung == _CURVES_OF]
+    curves = [one for one in database.shipped(ARCH).curves if one.rung == _CURVES_OF and not one.config.segment]
     costs = [cost for one in curves for cost in one.accumulators_cost if cost]
     return (
         f"Of the {len(curves)} configs of rung 9 with a curve on an {_device()}, the calibration is "

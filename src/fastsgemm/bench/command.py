@@ -12,8 +12,8 @@ from typing import Any
 from fastsgemm.bench.sets import GIVEN, SETS
 from fastsgemm.errors import DeviceError, NoDriverError, RecordError
 from fastsgemm.problem import WRITTEN, Problem
-from fastsgemm.progress import say
-from fastsgemm.tuning.output_file import refuse_unwritable
+from fastsgemm.progress import say, show
+from fastsgemm.tuning.output_file import refuse_same, refuse_unwritable
 
 DESCRIPTION = (
     "Check and time sgemm beside cuBLAS, which needs PyTorch, on fixed sets of problems; all take some minutes. "
@@ -64,6 +64,7 @@ def bench_as_asked(options: argparse.Namespace) -> int:
     """
     from fastsgemm.bench import comparison, report
 
+    refuse_same(options, ("output", "report"), ("input", "compare"))
     old = _read(options.compare) if options.compare else None
     for path in (options.output, options.report):
         if path:
@@ -79,9 +80,9 @@ def bench_as_asked(options: argparse.Namespace) -> int:
         _write(options.report, text)
     if options.json:
         verdicts = {} if old is None else {"compared": [dataclasses.asdict(one) for one in compared]}
-        print(json.dumps(data | verdicts, indent=2))
+        show(json.dumps(data | verdicts, indent=2))
     elif not options.report:
-        print(text, end="")
+        show(text, end="")
     return _SLOWER if any(one.verdict == "slower" for one in compared) else 0
 
 

@@ -12,7 +12,7 @@ from fastsgemm.geometry.layout import Lying
 from fastsgemm.geometry.variants import Call, Operand
 from fastsgemm.problem import LAYOUTS as OPERAND_LAYOUTS
 from fastsgemm.problem import Problem, spell
-from fastsgemm.tuning import problem_sets
+from fastsgemm.tuning.spaces import skinny, standard_set
 
 SEED = 107  # of the random problems; a new one whenever something was changed after a look at these
 LAUNCH_FLOPS = 10**8  # 0.1 GFLOP: an H200 computes that in 2 us, less than a launch takes
@@ -155,9 +155,7 @@ BATCHES = tuple(
         ),
     )
 )
-_TUNED = {
-    variants.dense_call(one).problem for one in (*problem_sets.STANDARD, *problem_sets.NARROW, *problem_sets.ANCHORS)
-}
+_TUNED = {variants.dense_call(one).problem for one in (*standard_set.STANDARD, *skinny.NARROW, *standard_set.ANCHORS)}
 _TUNED |= {sample.call.problem for sample in (*NAMED, *LAYOUTS, *NARROW)}
 
 

@@ -14,7 +14,7 @@ from fastsgemm.bench.problem_sets import Sample, size_class
 from fastsgemm.call.product import plan_of
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.gemm import sgemm
-from fastsgemm.heuristics import selection
+from fastsgemm.heuristics.choice import choose
 from fastsgemm.jit import kernel
 from fastsgemm.request import PLAIN
 
@@ -65,8 +65,8 @@ class Versus:
         cublas = self._cublas(sample)
         times = self._stopwatch.samples([lambda: sgemm(a, b, C=c), lambda: cublas(a, b, out=theirs)], seconds)
         ms, cublas_ms = map(statistics.median, times)
-        selected = selection.select(self._gpu, *sample.described, extents=sample.extents)
-        choice = selected.choice
+        described_a, described_b, described_c = sample.described
+        choice = choose(self._gpu, PLAIN, described_a, described_b, described_c, sample.extents)
         problem, leading = sample.problem, sample.leading_dimensions
         return {
             **dataclasses.asdict(problem),
@@ -75,8 +75,8 @@ class Versus:
             "size": size_class(problem),
             "rung": choice.rung.name,
             "rule": choice.rule,
-            "packed": "".join(name for name, packed in zip("AB", selected.packed, strict=True) if packed),
-            "cut": "" if selected.cut is None else str(selected.cut),
+            "packed": choice.packed,
+            "cut": choice.cut,
             "constants": choice.config.constants,
             "ms": ms,
             "tflops": 1e-9 * problem.flops / ms,

@@ -32,6 +32,8 @@ def scalar(name: str, value: Any) -> float:
     ScalarRangeError
         It is finite but would round to an infinity.
     """
+    if isinstance(value, np.bool_):
+        value = bool(value)
     if not isinstance(value, numbers.Real):
         shape = getattr(value, "shape", None)
         hint = "; pass .item(), or multiply the result by it" if shape == () else ""

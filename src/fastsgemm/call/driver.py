@@ -1,28 +1,25 @@
 """The executor on a device: loads a plan's kernels once, and launches them by the driver's own functions.
 
-Most arguments are the same for every call on one plan. The others are addresses, alpha, beta and the steps of k. They
-have slots in one buffer, to which the arguments of all kernels point. So a call packs that buffer once, and then asks
-the driver once for each kernel.
+The first calls of a plan, and those that are captured, launch its kernels one by one. Later calls launch them as one
+CUDA graph; see `fastsgemm.call.graphs`.
 """
 
 from __future__ import annotations
 
-import ctypes
-import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fastsgemm import device
 from fastsgemm.call import checks, workspace
+from fastsgemm.call.arguments import Arguments, Values
 from fastsgemm.call.arrays import Meta, View
-from fastsgemm.call.plan import Argument, Boxes, Launch, Plan, Scalar
+from fastsgemm.call.graphs import AFTER, Graphs
+from fastsgemm.call.plan import Launch, Plan
 from fastsgemm.call.product import make_plan
-from fastsgemm.call.tensor_map import TensorMap
+from fastsgemm.call.workspace import MOST_KEPT
+from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.geometry import layout
-from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
-from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.geometry.matrix import Base
 from fastsgemm.jit import kernel
 from fastsgemm.known_devices import EARLY, compute_capability
 from fastsgemm.request import Request
@@ -31,17 +28,6 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
 
 _MOST_LOADED = 16384  # plans per device; then the table is emptied and starts again
-
-_CALL = struct.Struct("7Q2fi")  # the addresses in the order of `Base`; alpha, beta, steps
-_WORD = 8  # bytes of an address
-_SLOTS: dict[Address | Scalar, int] = {  # in it, in bytes
-    **{Address(base): _WORD * base for base in Base},
-    Scalar.ALPHA: 56,
-    Scalar.BETA: 60,
-    Scalar.STEPS: 64,
-}
-_ALL_BITS = (1 << 64) - 1
-_FAR = 1 << 32  # a slot is less, an address is more
 
 _CASES = [(reads, beta) for reads in (False, True) for beta in (False, True)]
 
@@ -114,93 +100,6 @@ def check_overlap(metas: Sequence[Meta], addresses: Sequence[int], output: str =
             checks.apart(name, layout.overlap(addresses[at] - address, *shapes), output)
 
 
-class Arguments:
-    """The arguments of some launches in host memory, with slots for what is different for each call.
-
-    Parameters
-    ----------
-    launches : sequence of Launch
-
-    Attributes
-    ----------
-    buffer : ctypes array
-        Words of 8 bytes: what `_CALL` packs, then addresses with an offset and what is the same for every call.
-    pointers : list of int
-        For each launch, the address of an array of pointers to its arguments.
-    has_offsets : bool
-        Whether there is more to change for a call than `_CALL` packs; see `patch_addresses`.
-    """
-
-    def __init__(self, launches: Sequence[Launch]) -> None:
-        self._words = [0] * (_CALL.size // _WORD + 1)
-        self._slots = _SLOTS.copy()
-        # Words that hold an address of the call plus an offset, with both of these.
-        self._offsets: list[tuple[int, Base, int]] = []
-        self._maps: list[tuple[TensorMap, Address]] = []
-        slots = [[self._slot(argument) for argument in launch.arguments] for launch in launches]
-        self.buffer = (ctypes.c_uint64 * len(self._words))(*self._words)
-        first = ctypes.addressof(self.buffer)
-        self._arrays = [
-            (ctypes.c_void_p * len(each))(*[slot if slot > _FAR else first + slot for slot in each]) for each in slots
-        ]
-        self.pointers = list(map(ctypes.addressof, self._arrays))
-        self.has_offsets = bool(self._offsets or self._maps)
-
-    def _slot(self, argument: Argument) -> int:
-        """Return where an argument lies, in bytes from the beginning of the buffer; of a tensor map its address."""
-        kind, words = type(argument), self._words
-        if kind is np.int32 or kind is int:
-            words.append(int(argument) & _ALL_BITS)  # type: ignore[arg-type]
-            return _WORD * len(words) - _WORD
-        if kind is Matrix or kind is Scalar:
-            key: Any = argument.address if kind is Matrix else argument  # type: ignore[union-attr]
-            slot = self._slots.get(key)
-            if slot is None:
-                slot = self._slots[key] = self._add(0)
-                self._offsets.append((slot // _WORD, key.base, key.offset))
-            return slot
-        if isinstance(argument, Boxes):
-            blocks, lines, _ = argument.pairs.shape
-            tensor_map = TensorMap(lines, blocks, argument.box)
-            self._maps.append((tensor_map, argument.pairs.address))
-            return tensor_map.place
-        if isinstance(argument, BatchAndSource):
-            slot = self._add(*_words_of(argument.packed(0)))
-            source = argument.source.address
-            self._offsets.append(((slot + ADDRESS_PLACE) // _WORD, source.base, source.offset))
-            return slot
-        if isinstance(argument, Batch):
-            return self._add(*_words_of(argument.packed))
-        assert isinstance(argument, np.float32)
-        return self._add(int(argument.view(np.uint32)))
-
-    def _add(self, *words: int) -> int:
-        slot = _WORD * len(self._words)
-        self._words.extend(words)
-        return slot
-
-    def patch_addresses(self, bases: tuple[int, ...], steps: int) -> None:
-        """Write the addresses of a call to the words that hold one plus an offset, and to tensor maps.
-
-        Parameters
-        ----------
-        bases : tuple of int
-            In the order of `Base`.
-        steps : int
-            Of k: 0 where A and B are not read; tensor maps describe nothing else.
-        """
-        buffer = self.buffer
-        for word, base, offset in self._offsets:
-            buffer[word] = bases[base] + offset
-        if steps:
-            for tensor_map, address in self._maps:
-                tensor_map.point_to(bases[address.base] + address.offset)
-
-
-def _words_of(packed: bytes) -> tuple[int, ...]:
-    return struct.unpack(f"{len(packed) // _WORD}Q", packed)
-
-
 class StreamLaunches:
     """The launches of a plan as the driver gets them, with arguments of their own: of one call at a time.
 
@@ -263,6 +162,8 @@ class LoadedPlan:
         # A call takes one out, or makes one where there is none, and puts it back. `list.pop` is atomic, so no other
         # thread has it meanwhile. The driver has copied the arguments when a launch returns.
         self._spare = [StreamLaunches(gpu, plan, self._kernels)]
+        self._calls = [0] * len(_CASES)
+        self._graphs: list[Graphs | None] = [None] * len(_CASES)
 
     def apart(self, a: int, b: int, c: int, source: int) -> bool:
         """Return whether the bytes that are written lie apart from those of the other operands, at these addresses.
@@ -297,29 +198,58 @@ class LoadedPlan:
             alpha, steps = self.plan.scalars(alpha, beta)
         case = (2 if steps else 0) + (1 if beta else 0)
         size = self._sizes[case]
+        a, b, c, split_a, split_b, source = addresses  # a tuple with a star takes longer to make
+        if size > MOST_KEPT or (handle > LEGACY_STREAM and gpu.is_capturing(handle)):
+            self._launch_apart(handle, case, addresses, (alpha, beta, steps))
+        elif size:
+            kept = workspace.of_stream(gpu, handle)
+            with kept.lock:
+                work = kept.address_of(size, self.plan.purpose)
+                self._launch(handle, case, (a, b, c, split_a, split_b, source, work, alpha, beta, steps))
+        else:
+            self._launch(handle, case, (a, b, c, split_a, split_b, source, 0, alpha, beta, steps))
+
+    def _launch_apart(self, handle: int, case: int, addresses: Addresses, scalars: tuple[float, float, int]) -> None:
+        """Launch the kernels one by one, with a workspace of their own that is freed behind them."""
+        gpu, size = self._gpu, self._sizes[case]
         work = workspace.allocate(gpu, handle, size, self.plan.purpose) if size else 0
         try:
-            try:
-                launches = self._spare.pop()
-            except IndexError:
-                launches = StreamLaunches(gpu, self.plan, self._kernels)
-            arguments = launches.arguments
-            a, b, c, split_a, split_b, source = addresses  # a call with a star takes longer
-            _CALL.pack_into(arguments.buffer, 0, a, b, c, split_a, split_b, source, work, alpha, beta, steps)
-            if arguments.has_offsets:
-                arguments.patch_addresses((a, b, c, split_a, split_b, source, work), steps)
-            if handle != launches.handle:
-                launches.change_stream(handle)
-            launch = gpu.launch
-            for config, function, pointers, what in launches.cases[case]:
-                answer = launch(config, function, pointers, 0)
-                if answer[0]:
-                    of_what = f"launching {what.kernel.name} with {what.grid} blocks of {what.threads} threads"
-                    device.succeed(of_what, answer)
-            self._spare.append(launches)  # not after an error or Ctrl-C: they may be half changed
+            self._launch_one_by_one(handle, case, (*addresses, work, *scalars))
         finally:
             if size:
                 workspace.free(gpu, handle, work)
+
+    def _launch(self, handle: int, case: int, values: Values) -> None:
+        """Launch the kernels as a graph or, in the first calls, one by one."""
+        graphs = self._graphs[case]
+        if graphs is not None:
+            graphs.launch(handle, values)
+            return
+        self._launch_one_by_one(handle, case, values)
+        self._calls[case] += 1
+        if self._calls[case] >= AFTER and self._gpu.has_graphs:
+            selected = [
+                (launch, kernel)
+                for launch, kernel in zip(self.plan.launches, self._kernels, strict=True)
+                if launch.when.holds(*_CASES[case])
+            ]
+            self._graphs[case] = Graphs(self._gpu, selected) if selected else None
+
+    def _launch_one_by_one(self, handle: int, case: int, values: Values) -> None:
+        try:
+            launches = self._spare.pop()
+        except IndexError:
+            launches = StreamLaunches(self._gpu, self.plan, self._kernels)
+        launches.arguments.set(values)
+        if handle != launches.handle:
+            launches.change_stream(handle)
+        launch = self._gpu.launch
+        for config, function, pointers, what in launches.cases[case]:
+            answer = launch(config, function, pointers, 0)
+            if answer[0]:
+                of_what = f"launching {what.kernel.name} with {what.grid} blocks of {what.threads} threads"
+                device.succeed(of_what, answer)
+        self._spare.append(launches)  # not after an error or Ctrl-C: they may be half changed
 
 
 def _uses_workspace(launch: Launch) -> bool:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastsgemm.call.dispatch import Choice
-from fastsgemm.call.plan import Argument, Boxes, Draft, Scalar, When, Write, beta_read
+from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
 from fastsgemm.call.splitting import Pairs, Unsplit, add_split, maxima_bytes, pairs_at
 from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
@@ -20,6 +19,7 @@ from fastsgemm.geometry.batch import Batch, BatchAndSource
 from fastsgemm.geometry.fp16x3 import TileConfig, Tiling
 from fastsgemm.geometry.layout import Pair, line_vector
 from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.heuristics.choice import Choice
 from fastsgemm.jit.source import helper_spec, spec
 
 _PURPOSE = "the split operands of fp16x3"
@@ -135,6 +135,7 @@ class _Builder:
             Of A and B where they were split before.
         """
         a, b = self.operands
+        self.before = [place is not None for place in places]
         panels = (self._panels(a, b, places), self._panels(b, a, places[::-1]))
         rooms = [geometry.split_arrays(of_one[0][1], self.K) for of_one in panels]  # the first panel is the largest
         begins = [place or self.draft.reserve(room.end, _PURPOSE) for place, room in zip(places, rooms, strict=True)]
@@ -197,10 +198,9 @@ class _Builder:
         """Multiply split operands, into C or into the partial sums."""
         config, vec = self.config, 1 if self.trans_c else into.vec
         constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec, "SOURCE": into.source_vec(vec)}
-        pairs: list[Argument] = [a.pairs, b.pairs]
+        pairs, infos, lines, source = [a.pairs, b.pairs], [a.info, b.info], [t.M, t.N], into.source_arguments
         if isinstance(config, Fp16x3Config):
-            pairs = [Boxes(each.pairs, box) for each, box in zip((a, b), t.tile, strict=True)]
-        infos, lines, source = [a.info, b.info], [t.M, t.N], into.source_arguments
+            constants["SPLIT_BEFORE"] = t.split_before(self.before)
         if self.trans_c:
             for of_both in (pairs, infos, lines):
                 of_both.reverse()

@@ -12,7 +12,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from fastsgemm.call import packing
-from fastsgemm.call.dispatch import Share
 from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
@@ -21,6 +20,8 @@ from fastsgemm.geometry.layout import ITEM, row_major
 from fastsgemm.geometry.matrix import Matrix
 from fastsgemm.geometry.variants import Call, Operand
 from fastsgemm.heuristics import database
+from fastsgemm.heuristics.shares import Share
+from fastsgemm.heuristics.ways import pack
 from fastsgemm.jit.source import helper_spec, rung_spec
 
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
@@ -45,23 +46,24 @@ def add_product(
     ShapeError
         A grid would have more blocks than the hardware allows.
     """
-    lying_c = variants.as_read(c)
     if source is not None and not all(share.rung.reads_source for share in shares):
         packing.add_copy(draft, source, c, When.BETA)
         source = None
+    lying_a, lying_b, lying_c = map(variants.as_read, (a, b, c))
+    reads = [pack(share.packed, lying_a, lying_b) for share in shares]
     packed: dict[Operand, Matrix] = {}
-    for share in shares:
-        for matrix, read in ((a, share.a), (b, share.b)):
+    for of_a, of_b in reads:  # all copies come first: a share may begin before the one before it has ended
+        for matrix, lying, read in ((a, lying_a, of_a), (b, lying_b, of_b)):
             if read.padded and read not in packed:
-                packed[read] = packing.add_lines(draft, matrix, variants.as_read(matrix), read)
-    for number, share in enumerate(shares):
-        of_a, of_b, of_c = share.firsts
-        read_a, read_b, written = share.operands(lying_c)
-        read_source = None if source is None else source.block(of_c, written.shape)
+                packed[read] = packing.add_lines(draft, matrix, lying, read)
+    for number, (share, (of_a, of_b)) in enumerate(zip(shares, reads, strict=True)):
+        (m, _), (n, _) = share.rows, share.columns
+        read_a, read_b, written = variants.share(of_a, of_b, lying_c, share.rows, share.columns)
+        read_source = None if source is None else source.block((m, n), written.shape)
         call = variants.call_for(read_a, read_b, written, extents=c.extents, source=read_source)
         blocks = (
-            packed.get(share.a, a).block(of_a, read_a.readable), packed.get(share.b, b).block(of_b, read_b.readable),
-            c.block(of_c, written.shape),
+            packed.get(of_a, a).block((m, 0), read_a.readable), packed.get(of_b, b).block((0, n), read_b.readable),
+            c.block((m, n), written.shape),
         )  # fmt: skip
         _add_share(draft, share, call, *blocks, early=number > 0)
 

@@ -47,14 +47,7 @@ class When(Enum):
         return beta if self is When.BETA else reads is (self is When.READS)
 
 
-class Boxes(Struct, frozen=True, gc=False):
-    """The pairs of a split operand, which a tensor map describes as boxes of so many lines."""
-
-    pairs: Matrix
-    box: int
-
-
-Argument = Matrix | Scalar | Boxes | Batch | BatchAndSource | np.int32 | np.float32 | int
+Argument = Matrix | Scalar | Batch | BatchAndSource | np.int32 | np.float32 | int
 
 
 class Write(Struct, frozen=True, gc=False):
@@ -112,8 +105,6 @@ class Launch(Struct, frozen=True, gc=False):
         for argument in self.arguments:
             if isinstance(argument, Matrix):
                 yield argument
-            elif isinstance(argument, Boxes):
-                yield argument.pairs
             elif isinstance(argument, BatchAndSource):
                 yield argument.source
 

@@ -7,15 +7,15 @@ from math import prod
 
 import numpy as np
 
-from fastsgemm.call import checks, dispatch, fp16x3, ieee, packing
+from fastsgemm.call import arrays, checks, fp16x3, ieee, packing
 from fastsgemm.call.arrays import HOST, Meta
 from fastsgemm.call.plan import Draft, Plan, When
 from fastsgemm.device import DeviceTraits
-from fastsgemm.errors import OperandError
 from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.batch import DIMENSIONS, merged
 from fastsgemm.geometry.layout import ITEM, Lying
 from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.heuristics.choice import Choice, choose
 from fastsgemm.heuristics.fp16x3 import check_config, require_batch, require_tensor_cores
 from fastsgemm.request import Request
 
@@ -86,9 +86,10 @@ def _check(traits: DeviceTraits, request: Request, metas: Sequence[Meta], misali
     checks.output(c[0], c[1], readonly=c[4], name=request.output)
     if not request.tensor_cores and request.rung is not None and request.config is not None:
         request.rung.check(request.config, traits.shared_limit)
-    for name, offset in zip(names, misaligned, strict=False):
-        if offset & (ITEM - 1):
-            raise OperandError(f"{name} must lie at an address divisible by {ITEM}; its address modulo 16 is {offset}")
+    for name, offset, meta in zip(names, misaligned, metas, strict=False):
+        fault = arrays.misaligned(offset, meta[0], meta[1]) if offset % ITEM else None
+        if fault is not None:
+            raise fault(name)
 
 
 def _refuse(names: Sequence[str], metas: Sequence[Meta]) -> None:
@@ -109,14 +110,14 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
     """
     a, b, written, *source = operands
     if request.tensor_cores and a.shape[-1] == 0:
-        choice = dispatch.Choice()  # nothing is multiplied
+        choice = Choice(())  # nothing is multiplied
     else:
         if request.tensor_cores and request.rung is not None:
             require_batch(prod(extents))
         elif any(request.split):
             require_batch(prod(extents), "split operands are for")
         read_a, read_b, stored = map(variants.as_read, (a, b, written))
-        choice = dispatch.choose(draft.traits, request, read_a, read_b, stored, extents)
+        choice = choose(draft.traits, request, read_a, read_b, stored, extents)
     by_rung_11 = not choice.shares
     if a.stored is None and not (by_rung_11 and request.split[0]):
         a = packing.add_packed(draft, a, When.READS)

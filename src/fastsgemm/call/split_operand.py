@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from fastsgemm import device
+from fastsgemm import arguments, device
 from fastsgemm.call import arrays, packing, streams, workspace
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.driver import LoadedPlan
@@ -172,7 +172,7 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
     >>> weight = fastsgemm.split(W)  # doctest: +SKIP
     >>> y = fastsgemm.sgemm(x, weight, precision="fp16x3")  # doctest: +SKIP
     """
-    if side not in SIDES:
+    if not arguments.is_one_of(side, SIDES):
         raise ArgumentError(f"side must be 'A' or 'B', got {side!r}")
     if isinstance(X, SplitOperand):
         raise ArgumentError(f"{X!r} is split already; pass its array to split it for another side")

@@ -13,7 +13,7 @@ import numpy as np
 from fastsgemm.call.plan import Argument, Draft, When, Write
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import splitting
-from fastsgemm.geometry.fp16x3 import HALVES, SPARSE, SplitArrays, blocks_of
+from fastsgemm.geometry.fp16x3 import HALVES, SPARSE, SplitArrays, stored_blocks
 from fastsgemm.geometry.layout import ITEM, Stored, line_vector
 from fastsgemm.geometry.matrix import Address, Matrix
 from fastsgemm.geometry.splitting import Side
@@ -28,7 +28,8 @@ class Pairs(NamedTuple):
     Attributes
     ----------
     pairs : Matrix
-        Shape (blocks of 32 steps of k, lines, 64): 32 hi and then 32 lo.
+        Shape (blocks of 32 steps of k, lines, 64): 32 hi and then 32 lo, swizzled, and zeros up to an even number of
+        blocks.
     info : Matrix
         Shape (lines, 2): the exponent of each line and how many elements were left out.
     where : Matrix
@@ -42,7 +43,7 @@ class Pairs(NamedTuple):
 
 def pairs_at(address: Address, at: SplitArrays, lines: int, K: int, name: str) -> Pairs:
     """Return the arrays of an operand, called `name`, whose room at `address` is for as many lines or more."""
-    blocks = blocks_of(K)
+    blocks = stored_blocks(K)
     return Pairs(
         Matrix(address + at.pairs, (blocks, lines, HALVES), (HALVES * lines, HALVES, 1), 0, f"pairs of {name}", item=2),
         Matrix(address + at.info, (lines, 2), (2, 1), name=f"info of {name}"),

@@ -1,10 +1,13 @@
-"""Workspace: device memory that a call allocates and frees in the order of its stream, so that nothing waits.
+"""Workspace: device memory that the launches of a call share.
 
-Inside a graph capture, allocation and free become nodes of the graph, and each replay repeats them.
+Each stream keeps one, up to 64 MiB, and calls take it in turns. It grows with the largest call, and `release` gives it
+back. A larger workspace, and that of a call that is captured into a graph, belongs to the call: it is allocated and
+freed in the order of the stream, so nothing waits, and each replay of a graph repeats both.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from fastsgemm import device
@@ -14,7 +17,102 @@ from fastsgemm.errors import DeviceError, DeviceMemoryError
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
+MOST_KEPT = 64 << 20  # bytes; where more is needed, a product takes so long that the host does not wait for memory
+_MOST_STREAMS = 64  # that keep a workspace: streams that are gone leave theirs behind
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+
+
+class StreamWorkspace:
+    """The workspace that a stream keeps.
+
+    Attributes
+    ----------
+    lock : lock
+        Held from the look-up of the address to the last launch that uses it, so that no other thread launches between
+        or makes the workspace grow.
+    size : int
+        In bytes.
+    """
+
+    def __init__(self, gpu: Gpu, handle: int) -> None:
+        self._gpu, self._handle = gpu, handle
+        self.lock = threading.Lock()
+        self._address = self.size = 0
+
+    def address_of(self, size: int, what: str) -> int:
+        """Return the address, after growing to at least `size` bytes for this purpose; the caller holds the lock.
+
+        Raises
+        ------
+        DeviceMemoryError
+            The device is out of memory.
+        """
+        if size > self.size:
+            self._free()
+            self._address = allocate(self._gpu, self._handle, size, what)
+            self.size = size
+        return self._address
+
+    def _free(self, handle: int | None = None) -> None:
+        address, self._address, self.size = self._address, 0, 0
+        if address:
+            free(self._gpu, self._handle if handle is None else handle, address)
+
+    def give_back(self) -> int:
+        """Free it, once the device is idle, and return its size in bytes."""
+        with self.lock:
+            size = self.size
+            self._free(LEGACY_STREAM)  # its own stream may be gone
+        return size
+
+
+def of_stream(gpu: Gpu, handle: int) -> StreamWorkspace:
+    """Return the workspace that the stream with this raw handle keeps."""
+    number = gpu.stream_number(handle)
+    kept: StreamWorkspace | None = gpu.workspaces.get(number)
+    if kept is None:
+        if len(gpu.workspaces) >= _MOST_STREAMS:
+            release(gpu)
+            gpu.workspaces.clear()
+        kept = gpu.workspaces.setdefault(number, StreamWorkspace(gpu, handle))
+    return kept
+
+
+def release(gpu: Gpu) -> int:
+    """Wait until the device is idle and free what its streams keep; return how many bytes that was.
+
+    While a stream is being captured, the device cannot be waited for, and nothing is freed.
+    """
+    if not gpu.synchronize():
+        return 0
+    return sum(kept.give_back() for kept in list(gpu.workspaces.values()))
+
+
+def release_workspace() -> int:
+    """Free the workspace that streams keep on all devices, after waiting for the work on them.
+
+    A call that needs workspace allocates it again. A device on which a stream is being captured into a CUDA graph
+    keeps its own. `torch.cuda.empty_cache` does not reach this memory.
+
+    Returns
+    -------
+    int
+        How many bytes were freed.
+
+    Examples
+    --------
+    >>> fastsgemm.release_workspace()  # doctest: +SKIP
+    67108864
+    """
+    freed = 0
+    for gpu in list(device.gpus.values()):
+        switched = gpu.enter()
+        try:
+            freed += release(gpu)
+        finally:
+            if switched:
+                gpu.leave()
+    return freed
 
 
 def allocate(gpu: Gpu, handle: int, size: int, what: str) -> int:
@@ -56,5 +154,6 @@ def no_room(gpu: Gpu, size: int, what: str) -> DeviceMemoryError:
     _, free, total = driver.cuMemGetInfo()
     return DeviceMemoryError(
         f"{gpu.name} has no room for {what}: {size} bytes are needed, {free} of {total} are free. Free some, or let "
-        "the array library do so (torch.cuda.empty_cache(), cupy.get_default_memory_pool().free_all_blocks())"
+        "the array library do so (torch.cuda.empty_cache(), cupy.get_default_memory_pool().free_all_blocks()) or "
+        "fastsgemm.release_workspace()"
     )

@@ -6,7 +6,7 @@ column of B: what runs along K.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.layout import ITEM
 
 BLOCK_K = 32  # steps of k in the 128 bytes of a line
+PAD_K = 64  # in memory K is filled up with zeros to a multiple of it
 LINE_BYTES = 128  # of a line in a block of k: 32 times hi and lo
 HALVES = LINE_BYTES // 2  # FP16 numbers of a line in a block of k
 SPARSE = 4  # places for elements left out of a line
@@ -54,7 +55,7 @@ class SplitArrays(NamedTuple):
 
 def split_arrays(lines: int, K: int) -> SplitArrays:
     """Return where the arrays of a split operand lie, one behind the other."""
-    info = _aligned(LINE_BYTES * blocks_of(K) * lines)
+    info = _aligned(LINE_BYTES * stored_blocks(K) * lines)
     where = info + _aligned(_INFO_BYTES * lines)
     return SplitArrays(0, info, where, where + _aligned(_WHERE_BYTES * lines))
 
@@ -67,6 +68,16 @@ def covering(extent: int, size: int) -> int:
 def blocks_of(K: int) -> int:
     """Return the blocks of 32 steps that K has."""
     return -(-K // BLOCK_K)
+
+
+def stored_blocks(K: int) -> int:
+    """Return the blocks of 32 steps that a split operand has in memory."""
+    return padded(K) // BLOCK_K
+
+
+def padded(K: int) -> int:
+    """Return K with the zeros that fill it up."""
+    return covering(K, PAD_K) * PAD_K
 
 
 def _aligned(size: int) -> int:
@@ -86,7 +97,7 @@ def panels(lines: int, K: int, others: int, limit: int = WORKSPACE) -> list[tupl
     limit : int
         Bytes for both. A panel has at least 768 lines, whatever K is.
     """
-    line = LINE_BYTES * blocks_of(K)
+    line = LINE_BYTES * stored_blocks(K)
     if line * (lines + others) <= limit:
         return [(0, lines)]
     own = limit // line - others if line * others <= limit // 2 else limit // line // 2
@@ -126,6 +137,11 @@ class Tiling(Struct, frozen=True):
     tile: tuple[int, int]
     tiles: int
     grid: int
+
+    def split_before(self, before: Sequence[bool]) -> int:
+        """Return the constant SPLIT_BEFORE of ``11_fp16x3.cu``, given whether A and B were split before the call."""
+        a, b = before[::-1] if self.trans_c else before
+        return int(a and not b) + 2 * int(b and not a)
 
     @property
     def ldw(self) -> int:

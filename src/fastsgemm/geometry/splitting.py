@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fastsgemm.geometry.fp16x3 import BLOCK_K, blocks_of, covering
+from fastsgemm.geometry.fp16x3 import PAD_K, covering, padded
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.known_devices import compute_capability
 
@@ -96,7 +96,7 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
         if not side.strided:
             return covering(side.lines, SPLIT_THREADS // threads)
         groups = _column_groups(side)
-        return groups * (cluster if clusters else min(blocks_of(K), covering(4 * multiprocessors, groups)))
+        return groups * (cluster if clusters else min(covering(K, PAD_K), covering(4 * multiprocessors, groups)))
 
     first_blocks, *others = map(blocks_of_side, sides)
     constants = {
@@ -128,7 +128,7 @@ def columns_share(lines: int, multiprocessors: int) -> float:
 
 def _column_tiles_of(K: int, cluster: int) -> int:
     """Return the tiles that a block's part of K takes."""
-    return covering(covering(blocks_of(K), cluster) * BLOCK_K, _COLUMN_TILE)
+    return covering(padded(covering(K, cluster)), _COLUMN_TILE)
 
 
 def _column_cluster(K: int, groups: int, multiprocessors: int) -> int:

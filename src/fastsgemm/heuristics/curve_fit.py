@@ -38,9 +38,21 @@ class Fit(Struct, frozen=True):
     probes: Probes
     numbers: CurveNumbers
 
-    def depth(self, K: int) -> float:
-        """Return K with the steps of a ragged last tile weighted by what they cost."""
-        return _depth(self.numbers.tail, self.curve.config.tile_k, K)
+    @property
+    def few(self) -> float:
+        """Steps at which nearly all time is what a block costs once."""
+        return _depth(self.numbers.tail, self.curve.config.tile_k, TINY)
+
+    @property
+    def bend(self) -> float:
+        """The depth from which on the time is a straight line."""
+        return self.probes.bend if self.probes.bend > self.few else float(self.probes.shallow)
+
+    def line(self, line: Line) -> tuple[float, float, float]:
+        """Return the time of few steps in ms, and what a step takes from there: anywhere, and below the bend more."""
+        few, bend = self.few, self.bend
+        below = line.extra * (line.bend - few) / (bend - few) if line.bend > few and bend > few else 0.0
+        return line.at(few), line.slope, below
 
 
 def fit(curve: Curve) -> Fit:

@@ -1,14 +1,13 @@
 """The tuning database: one JSON file for each architecture, shipped with the package or written by the user's tuning.
 
 A file holds *records*, the best known constants for one problem, and *curves*, times of one config on many shapes, from
-which `fastsgemm.heuristics.choose` predicts problems that nobody tuned. ``tuning_db/README.md`` describes the format.
+which `fastsgemm.heuristics.choice` predicts problems that nobody tuned. ``tuning_db/README.md`` describes the format.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -20,27 +19,28 @@ from fastsgemm.errors import RecordError
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Fitted, SearchLimits
 from fastsgemm.heuristics.database_reading import File
 from fastsgemm.heuristics.database_writing import merged, write
+from fastsgemm.progress import warn
 
 _LOCK_SECONDS = 60.0  # how long a process waits for another one to finish writing
 _MOST_BYTES = 64 * 1024 * 1024  # of a file: the largest shipped one has about 300 kB
 _MOST_ANSWERS = 65536  # that each function keeps
-_kept: list[Any] = []  # the caches of `kept`
+_caches: list[Any] = []  # the caches of `cached`
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def kept(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate a function whose answers rest on the database: they are kept until `forget`."""
-    cached = lru_cache(maxsize=_MOST_ANSWERS)(function)
-    _kept.append(cached)
-    return cached  # type: ignore[return-value]  # its arguments are hashable
+def cached(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorate a function whose answers rest on the database: they are cached until `forget`."""
+    cache = lru_cache(maxsize=_MOST_ANSWERS)(function)
+    _caches.append(cache)
+    return cache  # type: ignore[return-value]  # its arguments are hashable
 
 
 def forget() -> None:
     """Forget what was read and what follows from it, because a file has changed."""
-    for cached in _kept:
-        cached.cache_clear()
+    for cache in _caches:
+        cache.cache_clear()
 
 
 def user_folder() -> Path | None:
@@ -87,7 +87,7 @@ def folder_to_write(name: str) -> Path:
     return folder / name
 
 
-@kept
+@cached
 def folder_to_read(name: str) -> Path | None:
     """Return the folder of this name in the user's data folder, or None if there is none or it is not safe.
 
@@ -102,7 +102,7 @@ def folder_to_read(name: str) -> Path | None:
     except (FileNotFoundError, NotADirectoryError):  # nothing to read
         return None
     except OSError as error:
-        _warn(f"the user's tuning results are left out: {error}")
+        warn(f"the user's tuning results are left out: {error}")
         return None
     return folder / name
 
@@ -112,7 +112,7 @@ def file_name(device: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in device)
 
 
-@kept
+@cached
 def load(arch: str) -> Content:
     """Return all that is known about one architecture: the user's results first, then what was shipped.
 
@@ -121,7 +121,7 @@ def load(arch: str) -> Content:
     return _both(arch)
 
 
-@kept
+@cached
 def of_rung(arch: str, rung: str) -> Content:
     """Return the records and curves of one rung: the user's results first, then what was shipped.
 
@@ -143,13 +143,13 @@ def _both(arch: str, rung: str | None = None) -> Content:
     return Content(arch, limit, (*own.records, *ours.records), (*own.curves, *ours.curves))
 
 
-@kept
+@cached
 def candidates(space: str, use: str) -> tuple[Config, ...]:
     """Return the candidates of a search space for one use, in the order of the generic file."""
     return tuple(one.config for one in shipped(GENERIC).candidates if (one.space, one.use) == (space, use))
 
 
-@kept
+@cached
 def fitted(arch: str) -> Fitted:
     """Return the fitted numbers of an architecture: its own, else those of the generic file."""
     return _fitted(arch) or _fitted(GENERIC) or Fitted()
@@ -162,11 +162,11 @@ def _fitted(arch: str) -> Fitted | None:
     try:
         return None if file is None else file.fitted
     except RecordError as error:
-        _warn(f"the fitted numbers of tuning file {path} are left out: {error}")
+        warn(f"the fitted numbers of tuning file {path} are left out: {error}")
         return None
 
 
-@kept
+@cached
 def search_limits() -> SearchLimits:
     """Return the limits of the search spaces, which the generic file has."""
     return shipped(GENERIC).search_limits or SearchLimits()
@@ -179,14 +179,14 @@ def _read(path: Path, arch: str, user: bool, rung: str | None = None) -> Content
     try:
         found, faults = file.content() if rung is None else file.of_rung(rung)
     except RecordError as error:
-        _warn(f"tuning file {path} is left out: {error}")
+        warn(f"tuning file {path} is left out: {error}")
         return Content(arch, 0)
     if faults:
-        _warn(f"{len(faults)} line(s) of tuning file {path} are left out; the first: {faults[0]}")
+        warn(f"{len(faults)} line(s) of tuning file {path} are left out; the first: {faults[0]}")
     return found
 
 
-@kept
+@cached
 def _file(path: Path, arch: str, user: bool) -> File | None:
     """Return a file before its lines are read, or None if it is missing or, with one warning, no tuning file."""
     try:
@@ -194,12 +194,8 @@ def _file(path: Path, arch: str, user: bool) -> File | None:
     except FileNotFoundError:
         return None
     except (OSError, RecordError) as error:
-        _warn(f"tuning file {path} is left out: {error}")
+        warn(f"tuning file {path} is left out: {error}")
         return None
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 def save(new: Content) -> Path:

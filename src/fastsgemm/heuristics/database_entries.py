@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, field
 from fastsgemm.config import Config
 from fastsgemm.problem import LAYOUTS, Problem
 
-SCHEMA = 4  # of the files that are written
+SCHEMA = 5  # of the files
 GENERIC = "generic"  # the file whose records are legal on every architecture
 
 _MOST = 1e30  # of a stored number: the product of several is still a float64
@@ -84,9 +84,9 @@ class Record(Struct, frozen=True):
     user: bool = False
 
     @property
-    def place(self) -> tuple[str | None, str, Problem | None]:
-        """What a file has one record for: device, rung and problem."""
-        return self.device, self.rung, self.problem
+    def place(self) -> tuple[str | None, str, int, Problem | None]:
+        """What a file has one record for: device, rung, order of summation and problem."""
+        return self.device, self.rung, self.config.segment, self.problem
 
 
 class Point(Struct, frozen=True):
@@ -221,6 +221,16 @@ class Curve(Struct, frozen=True):
     calibration: float = 1.0
     accumulators_cost: tuple[float, ...] = (0.0,) * len(LAYOUTS)
     numbers: CurveNumbers | None = None
+
+    @property
+    def origin(self) -> str:
+        """What a time of it is."""
+        return "predicted"
+
+    @property
+    def source(self) -> str:
+        """What it was measured with."""
+        return f"from {self.tools}"
 
     @property
     def times(self) -> dict[tuple[int, int, int, str], float]:

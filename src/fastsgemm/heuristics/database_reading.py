@@ -5,16 +5,16 @@ A line that cannot be used is a fault with a reason. It is kept as text, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Raw, Struct
+from msgspec.json import Decoder
 
 from fastsgemm import rungs, strict_json
-from fastsgemm.config import Config
-from fastsgemm.errors import ConfigError, FastsgemmError, RecordError, UnknownRungError
+from fastsgemm.errors import FastsgemmError, RecordError, UnknownRungError
 from fastsgemm.heuristics import probes
 from fastsgemm.heuristics.curve_fit import numbers_of
 from fastsgemm.heuristics.database_entries import (
@@ -31,33 +31,126 @@ from fastsgemm.heuristics.database_entries import (
     Unread,
     tflops,
 )
-from fastsgemm.problem import LAYOUTS
-from fastsgemm.rungs import Rung
+from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem
 
 _Numbers = TypeVar("_Numbers", Fitted, SearchLimits)
 
-_READ = (2, 3, SCHEMA)  # the schemas that are read
-# Constants that have another name in schema 2, where they may also be missing.
-_OLD_NAMES = {"ASYNC": "CP_ASYNC", "SLICES": "SLICED_K", "CHAINS": "PARTIAL_ACCUMULATORS"}
-
-_RUNG = b'{"rung": "'  # how a written line begins
-_MOST_OF_RUNG = 64  # bytes of a line that are looked at for the name of its rung
 _HEADER = ("schema", "arch", "shared_limit")
 _SHIPPED = frozenset(("fitted", "search_limits", "candidates"))  # keys that only shipped files have
 _KEYS = frozenset((*_HEADER, "records", "curves"))
 
 
-class _Outer(msgspec.Struct):
+Text = Annotated[str, Meta(min_length=1)]
+Date = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
+Extent = Annotated[int, Meta(ge=1, le=MAX_EXTENT)]
+Layout = Literal["NN", "NT", "TN", "TT"]
+Batch = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
+Ms = Annotated[float, Meta(ge=1e-6, le=1e9)]  # a nanosecond to 12 days
+Rate = Annotated[float, Meta(ge=1e-12, le=1e12)]  # TFLOP/s, or a speed relative to cuBLAS
+Multiprocessors = Annotated[int, Meta(ge=1, le=2**16)]
+Blocks = Annotated[int, Meta(ge=1, le=32)]  # resident on a multiprocessor, on every architecture
+Calibration = Annotated[float, Meta(ge=0.1, le=10.0)]
+_Cost = Annotated[float, Meta(ge=0.0, le=10.0)]
+# By layout, or one number for all. msgspec 0.22 misreads a union with a tuple of fixed length, so this is a list.
+AccumulatorsCost = Annotated[list[_Cost], Meta(min_length=4, max_length=4)] | _Cost
+Row = tuple[Extent, Extent, Extent, Ms]  # M, N, K and the time
+
+
+class AnyLine(Struct):
+    """A line of any kind: only its rung is read."""
+
+    rung: str = ""
+
+
+class ProblemLine(Struct, forbid_unknown_fields=True):
+    """A problem."""
+
+    M: Extent
+    N: Extent
+    K: Extent
+    layout: Layout
+    batch: Batch = 1  # a record of one product has none
+
+    @property
+    def problem(self) -> Problem:
+        """The same as `Problem`."""
+        return Problem(self.M, self.N, self.K, self.layout, self.batch)
+
+
+class MeasuredLine(Struct, tag_field="origin", tag="measured", forbid_unknown_fields=True):
+    """A record that was measured."""
+
+    rung: Text
+    device: Text
+    problem: ProblemLine
+    constants: dict[str, int]
+    ms: Ms
+    tflops: Rate
+    cublas_ratio: Rate | None
+    driver: Text
+    nvrtc: Text
+    date: Date
+
+
+class PublishedLine(Struct, tag_field="origin", tag="published", forbid_unknown_fields=True):
+    """A record from somebody else."""
+
+    rung: Text
+    device: Text | None
+    problem: ProblemLine | None
+    constants: dict[str, int]
+    source: Text
+
+
+class HandPickedLine(PublishedLine, tag="hand-picked"):
+    """A record that nobody measured."""
+
+
+class CurveLine(Struct, forbid_unknown_fields=True):
+    """A curve."""
+
+    rung: Text
+    device: Text
+    multiprocessors: Multiprocessors
+    constants: dict[str, int]
+    blocks_per_sm: Blocks
+    points: Raw  # `POINTS`
+    driver: Text
+    nvrtc: Text
+    date: Date
+    calibration: Calibration = 1.0
+    accumulators_cost: AccumulatorsCost = 0.0
+    numbers: CurveNumbers | None = None  # of the default rungs
+
+
+class CandidateLine(Struct, forbid_unknown_fields=True):
+    """A config that tuning tries by name."""
+
+    space: Text
+    rung: Text
+    use: Text
+    constants: dict[str, int]
+
+
+# A decoder looks at a type once.
+ANY = Decoder(AnyLine)
+RECORD = Decoder(MeasuredLine | PublishedLine | HandPickedLine)
+CURVE = Decoder(CurveLine)
+POINTS = Decoder(dict[Layout, list[Row]])
+CANDIDATE = Decoder(CandidateLine)
+
+
+class _Outer(Struct):
     """The outer level of a file, of which each list and each group of numbers is decoded when it is asked for."""
 
     schema: int
     arch: str
     shared_limit: Annotated[int, Meta(ge=1, le=2**24)]  # bytes of shared memory of a block
-    fitted: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    search_limits: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    records: list[msgspec.Raw] = []
-    curves: list[msgspec.Raw] = []
-    candidates: list[msgspec.Raw] = []
+    fitted: Raw | msgspec.UnsetType = msgspec.UNSET
+    search_limits: Raw | msgspec.UnsetType = msgspec.UNSET
+    records: list[Raw] = []
+    curves: list[Raw] = []
+    candidates: list[Raw] = []
 
 
 class File:
@@ -80,9 +173,8 @@ class File:
     def __init__(self, text: bytes, arch: str, user: bool = False) -> None:
         self._outer = strict_json.decode(text, _Outer)
         self._text, self._arch, self._user = text, arch, user
-        if self._outer.schema not in _READ:
-            read = " and ".join(map(str, _READ))
-            raise RecordError(f"its schema is {self._outer.schema}, this version reads {read}")
+        if self._outer.schema != SCHEMA:
+            raise RecordError(f"its schema is {self._outer.schema}, this version reads {SCHEMA}")
         if self._outer.arch != arch:
             raise RecordError(f"it is for {self._outer.arch!r}, not {arch}")
         self._limit = self._outer.shared_limit
@@ -90,7 +182,7 @@ class File:
 
     def content(self) -> tuple[Content, list[str]]:
         """Return all that the file holds and what is wrong with its lines."""
-        data, faults = strict_json.decode(self._text, dict[str, msgspec.Raw]), list[str]()
+        data, faults = strict_json.decode(self._text, dict[str, Raw]), list[str]()
         unread = [Unread(key, strict_json.one_line(bytes(data[key]))) for key in data if key not in _KEYS | _SHIPPED]
         records = tuple(self._each("records", self._lines["records"], faults, unread))
         curves = tuple(self._each("curves", self._lines["curves"], faults, unread))
@@ -122,8 +214,8 @@ class File:
         found: dict[str, dict[str, list[Any]]] = {}
         for key, lines in self._lines.items():
             groups = found.setdefault(key, {})
-            for name, line in zip(_rungs_of(lines), lines, strict=True):
-                groups.setdefault(name, []).append(line)
+            for line in lines:
+                groups.setdefault(_rung_of(line), []).append(line)
         return found
 
     def _each(
@@ -137,31 +229,21 @@ class File:
         return _each(lines, parse, key, faults, unread)
 
 
-def _rungs_of(lines: Sequence[Any]) -> list[str]:
-    """Return the name of the rung that each line is of, "" if there is none."""
-    from fastsgemm.heuristics.database_lines import ANY
-
-    found = []
-    for line in lines:
-        start = bytes(memoryview(line)[:_MOST_OF_RUNG])
-        try:
-            # A line as it is written begins with its rung; any other one is decoded.
-            name = start[len(_RUNG) : start.index(b'"', len(_RUNG))].decode() if start.startswith(_RUNG) else ""
-            found.append(rungs.find(name or strict_json.decode_with(ANY, line).rung).name)
-        except (ValueError, RecordError, UnknownRungError):
-            found.append("")
-    return found
+def _rung_of(line: Raw) -> str:
+    """Return the name of the rung that a line is of, "" if there is none."""
+    try:
+        return rungs.find(strict_json.decode_with(ANY, line).rung).name
+    except (RecordError, UnknownRungError):
+        return ""
 
 
 def _parse_candidate(line: bytes) -> Candidate:
-    from fastsgemm.heuristics.database_lines import CANDIDATE
-
     read = strict_json.decode_with(CANDIDATE, line)
     rung = rungs.find(read.rung)
-    return Candidate(read.space, rung.name, read.use, _config(rung, read.constants))
+    return Candidate(read.space, rung.name, read.use, rung.config.from_constants(read.constants))
 
 
-def _numbers(text: msgspec.Raw | msgspec.UnsetType, what: str, kind: type[_Numbers]) -> _Numbers | None:
+def _numbers(text: Raw | msgspec.UnsetType, what: str, kind: type[_Numbers]) -> _Numbers | None:
     """Return the numbers of a section, if there is one. Each must be there, although the class has defaults."""
     if text is msgspec.UNSET:
         return None
@@ -191,12 +273,10 @@ def _each(
 
 def parse_record(line: bytes, arch: str, user: bool = False) -> Record:
     """Make a `Record` of one line of a file, or raise `RecordError` or `ConfigError`."""
-    from fastsgemm.heuristics.database_lines import RECORD, MeasuredLine
-
     read = strict_json.decode_with(RECORD, line)
     rung = rungs.find(read.rung)
     problem: Any = None if read.problem is None else read.problem.problem
-    config = _config(rung, read.constants)
+    config = rung.config.from_constants(read.constants)
     if not isinstance(read, MeasuredLine):
         origin = read.__struct_config__.tag
         return Record(arch, read.device, rung.name, problem, config, origin, read.source, user=user)
@@ -213,11 +293,9 @@ def parse_curve(line: bytes, arch: str, user: bool = False, lazily: bool = False
 
     With `lazily`, the points of a curve whose numbers are stored are read and checked when they are asked for.
     """
-    from fastsgemm.heuristics.database_lines import CURVE
-
     read = strict_json.decode_with(CURVE, line)
     rung = rungs.find(read.rung)
-    config, tools = _config(rung, read.constants), Tools(read.driver, read.nvrtc, read.date)
+    config, tools = rung.config.from_constants(read.constants), Tools(read.driver, read.nvrtc, read.date)
     sizes = read.multiprocessors, rung.name, config, read.blocks_per_sm
     points = Points(partial(_points, read.points))
     if read.numbers is None or not lazily:
@@ -228,10 +306,8 @@ def parse_curve(line: bytes, arch: str, user: bool = False, lazily: bool = False
     return Curve(arch, read.device, *sizes, points, tools, user, read.calibration, costs, read.numbers)
 
 
-def _points(text: msgspec.Raw) -> Any:
+def _points(text: Raw) -> Any:
     """Return the points of a curve by layout, or raise `RecordError`."""
-    from fastsgemm.heuristics.database_lines import POINTS
-
     try:
         return strict_json.decode_with(POINTS, bytes(text))
     except RecordError as error:
@@ -253,14 +329,6 @@ def _check_lines(numbers: CurveNumbers, blocks_per_sm: int) -> None:
         raise RecordError(f"the numbers of a curve need {expected} lines twice, one a load, got {counts}")
 
 
-def _config(rung: Rung, constants: dict[str, int]) -> Config:
-    old = _OLD_NAMES.keys() & constants.keys()
-    renamed = {_OLD_NAMES.get(name, name): constants[name] for name in constants} if old else constants
-    if len(renamed) < len(constants):
-        raise ConfigError(f"constants {sorted(old)} are given by their new names too")
-    return rung.config.from_constants(renamed)
-
-
 def _fits(curve: Curve) -> bool:
     """Return whether the numbers of a curve, if they are stored, are those of its points."""
     try:
@@ -279,7 +347,7 @@ def faults(text: str, arch: str) -> list[str]:
         What its name says it is for.
     """
     try:
-        keys = set(strict_json.decode(text.encode(), dict[str, msgspec.Raw]))
+        keys = set(strict_json.decode(text.encode(), dict[str, Raw]))
         content, found = File(text.encode(), arch).content()
     except RecordError as error:
         return [str(error)]

@@ -10,7 +10,6 @@ from typing import Any
 from msgspec import structs
 
 from fastsgemm import private_files, rungs
-from fastsgemm.config import Config
 from fastsgemm.heuristics.curve_fit import numbers_of
 from fastsgemm.heuristics.database_entries import (
     SCHEMA,
@@ -25,8 +24,6 @@ from fastsgemm.heuristics.database_entries import (
 )
 from fastsgemm.problem import Problem
 
-_NEWER = ("SEGMENT",)  # constants that schema 3 did not have at first
-
 _FILE_MODE = (
     0o644  # an exported file is for others to read; the user's own are in a folder that only the user can enter
 )
@@ -36,15 +33,15 @@ def merged(old: Content, new: Content) -> Content:
     """Return `old` with the results of `new` in it.
 
     A new record takes the place of the old one for its device, rung and problem; new curves take the place of all old
-    ones for their device and rung, because only curves of one run are compared with each other.
+    ones for their device, rung and order of summation, because only curves of one run are compared with each other.
     """
     fresh = {record.place for record in new.records}
-    retuned = {(curve.device, curve.rung) for curve in new.curves}
+    retuned = {_curve_order(curve) for curve in new.curves}
     return Content(
         old.arch,
         old.shared_limit or new.shared_limit,
         (*(record for record in old.records if record.place not in fresh), *new.records),
-        (*(curve for curve in old.curves if (curve.device, curve.rung) not in retuned), *new.curves),
+        (*(curve for curve in old.curves if _curve_order(curve) not in retuned), *new.curves),
         tuple(dict.fromkeys((*old.unread, *new.unread))),
     )
 
@@ -74,23 +71,18 @@ def dumps(content: Content) -> str:
 
 
 def _candidate_line(one: Candidate) -> dict[str, Any]:
-    return {"space": one.space, "rung": one.rung, "use": one.use, "constants": _constants(one.config)}
-
-
-def _constants(config: Config) -> dict[str, int]:
-    """Return the constants by name. Newer ones are left out at 0, so that older versions can read the line."""
-    return {name: value for name, value in config.constants.items() if value or name not in _NEWER}
+    return {"space": one.space, "rung": one.rung, "use": one.use, "constants": one.config.constants}
 
 
 def _order(record: Record) -> tuple[Any, ...]:
     p = record.problem
     extents = (p.layout, p.M * p.N * p.K, p.M, p.N, p.batch) if p else ()
-    return (rungs.find(record.rung).number, record.rung, record.device or "", *extents)
+    return (rungs.find(record.rung).number, record.rung, record.config.segment, record.device or "", *extents)
 
 
 def _curve_order(curve: Curve) -> tuple[Any, ...]:
-    """Return a sort key. Curves of one rung and device stay in their order, the most useful config first."""
-    return (rungs.find(curve.rung).number, curve.rung, curve.device)
+    """Return a sort key. Curves of one rung, order and device stay in their order, the most useful config first."""
+    return (rungs.find(curve.rung).number, curve.rung, curve.config.segment, curve.device)
 
 
 def _record_line(record: Record) -> dict[str, Any]:
@@ -99,7 +91,7 @@ def _record_line(record: Record) -> dict[str, Any]:
         "rung": record.rung,
         "device": record.device,
         "problem": None if p is None else _problem_line(p),
-        "constants": _constants(record.config),
+        "constants": record.config.constants,
         "origin": record.origin,
     }
     if record.ms is None or record.tools is None or p is None:
@@ -127,7 +119,7 @@ def _curve_line(curve: Curve) -> dict[str, Any]:
         "rung": curve.rung,
         "device": curve.device,
         "multiprocessors": curve.multiprocessors,
-        "constants": _constants(curve.config),
+        "constants": curve.config.constants,
         "blocks_per_sm": curve.blocks_per_sm,
         "calibration": round(curve.calibration, 3),
         "accumulators_cost": costs if len({*costs}) > 1 else costs[0],

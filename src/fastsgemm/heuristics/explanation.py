@@ -7,21 +7,24 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fastsgemm import device, known_devices, rungs
+from fastsgemm import arguments, device, known_devices, rungs
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import batch_invariant as invariant
-from fastsgemm.heuristics import choose, database, fp16x3, selection
-from fastsgemm.heuristics.choose import Choice
-from fastsgemm.heuristics.cutting import Cut
+from fastsgemm.heuristics import choice, database, fp16x3
+from fastsgemm.heuristics.choice import Choice, Share, Way
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
-from fastsgemm.heuristics.fp16x3 import Fp16x3Choice
 from fastsgemm.problem import Problem, checked, spell
+from fastsgemm.request import Request
 from fastsgemm.rungs import Rung
 
-_SHOWN = 4  # alternatives
+_SHOWN = 4  # other ways
 _UNKNOWN_MULTIPROCESSORS = 108  # of a device that no data describes; only curves look at it
+_RULES = {
+    choice.EXACT: "this problem was tuned",
+    choice.PREDICTED: "of the configs with a measured curve, the first within 2 % of the least predicted time",
+    choice.NEAREST: "no times are known here; the record of the nearest problem",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,146 +36,118 @@ class Explanation:
     device : DeviceInfo
     problem : Problem
     choice : Choice
-        The rung, the config, the rule, what it rests on, its time, and what else was considered. With precision
-        "fp16x3" this is what the IEEE kernels do, or would do.
-    fp16x3 : Fp16x3Choice or None
-        With that precision: rung 11's config, or why an IEEE kernel is taken.
-    packed : tuple of str
-        Which of A and B are packed before the product.
-    packing_ms : float
-        Time that packing takes. The times of `choice` leave it out; the text and `json` include it.
-    cut : Cut or None
-        How C is cut, if it is. Then `choice` is what the whole product would get, and the time is that of both shares.
+        The shares with their rungs and configs, the rule, what it rests on, its time, and the ways that were compared.
+    precision : str
     """
 
     device: DeviceInfo
     problem: Problem
     choice: Choice
-    fp16x3: Fp16x3Choice | None = None
-    packed: tuple[str, ...] = ()
-    packing_ms: float = 0.0
-    cut: Cut | None = None
+    precision: str = "ieee"
 
     @property
     def rung(self) -> str:
-        """The rung's name."""
-        return "fp16x3" if self.fp16x3 is not None and self.fp16x3.config is not None else self.choice.rung.name
+        """The rung's name: of several shares, that of the larger one."""
+        return self.choice.rung.name
 
     def json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        choice, found = self.choice, self.fp16x3
+        found = self.choice
         asked: dict[str, Any] = {
             "device": self.device.name,
             "arch": self.device.arch,
             "problem": asdict(self.problem),
-            "precision": "ieee" if found is None else "fp16x3",
+            "precision": self.precision,
             "rung": self.rung,
         }
-        if found is not None:
-            asked |= {"why": found.why, "fp16x3_ms": found.ms}
-            if found.config is not None:
-                return asked | {"constants": found.config.constants, "ms": found.ms, "ieee_ms": found.ieee_ms}
+        if self.precision != "ieee":
+            asked |= {"why": found.why, "fp16x3_ms": found.tensor_ms}
+            if found.tile is not None:
+                return asked | {"constants": found.tile.constants, "ms": found.ms, "ieee_ms": found.ieee_ms}
         return asked | {
-            "constants": choice.config.constants,
-            "rule": choice.rule,
-            "evidence": _evidence(choice),
-            "packed": list(self.packed),
-            "cut": None if self.cut is None else _shares(self.cut, self.problem),
-            "ms": self._ms,
-            "options": [
-                {"constants": option.config.constants, "ms": None if option.ms is None else option.ms + self.packing_ms}
-                for option in choice.options
-            ],
+            "constants": found.config.constants,
+            "rule": found.rule,
+            "evidence": _evidence(found),
+            "packed": list(found.packed),
+            "shares": [_share(one) for one in found.shares],
+            "ms": found.ms,
+            "ways": [_way(way) for way in found.ways],
         }
 
-    @property
-    def _ms(self) -> float | None:
-        """Measured or predicted time of the product as it is computed."""
-        ms = self.choice.ms if self.cut is None else self.cut.ms
-        return None if ms is None else ms + self.packing_ms
-
     def __repr__(self) -> str:
-        found = self.fp16x3
-        if found is not None and found.config is not None:
-            answer = f"{found.config}, {found.why}"
-        else:
-            answer = f"{self.choice.config}, {self.choice.rule}"
+        found = self.choice
+        answer = f"{found.config}, {found.rule}" if found.tile is None else f"{found.tile}, {found.why}"
         return (
             f"<Explanation, to be printed: {spell(self.problem)} on {self.device.name} "
             f"({self.device.arch}) gets {self.rung} {answer}>"
         )
 
     def __str__(self) -> str:
-        choice = self.choice
-        p = self.problem
+        p, found = self.problem, self.choice
         times = "" if p.batch == 1 else f"{p.batch} times "
-        head = f"problem    {times}{p.M} x {p.N} x {p.K}, {p.layout}, on {self.device.name} ({self.device.arch})"
-        asked = []
-        if self.fp16x3 is not None:
-            asked = [f"precision  fp16x3: {self.fp16x3.why}"]
-            if self.fp16x3.config is not None:
-                return "\n".join([head, *asked, "rung       fp16x3", *_of_rung_11(p, self.fp16x3)])
-        lines = [
-            head,
-            *asked,
-            f"rung       {self.rung}",
-            f"constants  {choice.config}",
-            f"rule       {choice.rule}: {_RULES[choice.rule]}",
-            f"evidence   {_evidence(choice)}",
+        lines = [f"problem    {times}{p.M} x {p.N} x {p.K}, {p.layout}, on {self.device.name} ({self.device.arch})"]
+        if self.precision != "ieee":
+            lines.append(f"precision  {self.precision}: {found.why}")
+        lines.append(f"rung       {self.rung}")
+        if found.tile is not None:
+            return "\n".join([*lines, *_of_rung_11(p, found)])
+        lines += [
+            f"constants  {found.config}",
+            f"rule       {found.rule}: {_RULES[found.rule]}",
+            f"evidence   {_evidence(found)}",
         ]
-        if self.packed:
-            lines.append(f"packed     {' and '.join(self.packed)} first, {self.packing_ms:.4g} ms of the time")
-        if self.cut is not None:
-            whole = (choice.ms or 0.0) + self.packing_ms
-            lines.append(f"cut        C is cut before {self.cut}, because the whole would take {whole:.4g} ms")
-            for number, share in enumerate(self.cut.choices, start=1):
-                lines.append(f"share {number}    {share.ms:.4g} ms, {share.rule}: {share.rung.name} {share.config}")
-        ms = self._ms
-        if ms is not None:
-            measured = choice.rule == choose.EXACT and not self.packed and self.cut is None
+        if found.packed:
+            lines.append(f"packed     {' and '.join(found.packed)} first")
+        if found.cut:
+            lines.append(f"cut        C before {found.cut}")
+            for number, one in enumerate(found.shares, start=1):
+                time = "" if one.ms is None else f"{one.ms:.4g} ms, "
+                lines.append(f"share {number}    {_span(one)}: {time}{one.rule}, {one.rung.name} {one.config}")
+        if found.ms is not None:
+            measured = found.rule == choice.EXACT and not found.packed and not found.cut
             verb = "measured" if measured else "predicted"
-            lines.append(f"time       {ms:.4g} ms, {tflops(p, ms):.4g} TFLOP/s ({verb})")
-        others = [option for option in choice.options if option.config != choice.config][:_SHOWN]
-        for number, option in enumerate(others):
-            head = "others" if number == 0 else ""
-            predicted = "" if option.ms is None else f"{option.ms + self.packing_ms:.4g} ms predicted  "
-            lines.append(f"{head:10} {predicted}{option.config}")
+            lines.append(f"time       {found.ms:.4g} ms, {tflops(p, found.ms):.4g} TFLOP/s ({verb})")
+        for number, way in enumerate(found.ways[1 : 1 + _SHOWN]):
+            time = "" if way.ms is None else f"{way.ms:.4g} ms  "
+            configs = " + ".join(f"{one.rung.name} {one.config}" for one in way.shares)
+            lines.append(f"{'others' if number == 0 else '':10} {time}{way.name}: {configs}")
         return "\n".join(lines)
 
 
-def _shares(cut: Cut, problem: Problem) -> list[dict[str, Any]]:
-    return [
-        {
-            "rows": list(rows),
-            "columns": list(columns),
-            "rung": choice.rung.name,
-            "constants": choice.config.constants,
-            "ms": choice.ms,
-        }
-        for choice, (rows, columns) in zip(cut.choices, cut.spans((problem.M, problem.N)), strict=True)
-    ]
+def _span(share: Share) -> str:
+    """Return which rows and columns of C a share has, as a slice of Python."""
+    return "C[" + ", ".join(f"{first}:{first + count}" for first, count in (share.rows, share.columns)) + "]"
 
 
-def _of_rung_11(problem: Problem, found: Fp16x3Choice) -> list[str]:
-    assert found.config is not None
-    constants = " ".join(f"{name}={value}" for name, value in found.config.constants.items())
+def _share(share: Share) -> dict[str, Any]:
+    return {
+        "rows": list(share.rows),
+        "columns": list(share.columns),
+        "packed": [name for name, packed in zip("AB", share.packed, strict=True) if packed],
+        "rung": share.rung.name,
+        "constants": share.config.constants,
+        "rule": share.rule,
+        "ms": share.ms,
+    }
+
+
+def _way(way: Way) -> dict[str, Any]:
+    return {"way": way.name, "ms": way.ms, "shares": [_share(one) for one in way.shares]}
+
+
+def _of_rung_11(problem: Problem, found: Choice) -> list[str]:
+    assert found.tile is not None
+    constants = " ".join(f"{name}={value}" for name, value in found.tile.constants.items())
     lines = [f"constants  {constants}{', swap_ab' if found.trans_c else ''}"]
     if found.ms is not None:
-        lines.append(
-            f"time       {found.ms:.4g} ms, {tflops(problem, found.ms):.4g} TFLOP/s (predicted, with splitting)"
-        )
+        rate = tflops(problem, found.ms)
+        lines.append(f"time       {found.ms:.4g} ms, {rate:.4g} TFLOP/s (predicted, with splitting)")
     return lines
-
-
-_RULES = {
-    choose.EXACT: "this problem was tuned",
-    choose.PREDICTED: "of the configs with a measured curve, the first within 2 % of the least predicted time",
-    choose.NEAREST: "no times are known here; the record of the nearest problem",
-}
 
 
 def _evidence(choice: Choice) -> str:
     found = choice.evidence
+    assert found is not None
     where = "yours" if found.user else "shipped"
     place = "every architecture" if found.arch == GENERIC else found.device or found.arch
     if isinstance(found, Record):
@@ -228,35 +203,28 @@ def explain(
         Nothing is known of a device of this name or architecture; or the rung cannot be batch-invariant.
     PrecisionError
         `precision` is unknown, or contradicts the rung.
+    ArgumentError
+        `device` is neither a number nor a name, or `batch_invariant` neither true nor false.
     """
     asked = None if rung is None else rungs.find(rung)
     precision = rungs.precision_of(asked, precision)
     problem = variants.dense_call(checked(Problem(M, N, K, layout, batch))).problem
     device_info = device_at(device)
-    if batch_invariant or asked in rungs.IN_ORDER:
-        ordered, _ = rungs.batch_invariant(asked, None, precision)
-        return Explanation(device_info, problem, invariant.choose(device_info, problem, ordered))
-    found = None if precision == "ieee" else _of_tensor_cores(device_info, problem, forced=asked is not None)
-    if found is not None:
-        asked = None  # an IEEE kernel is one that the heuristics choose
-    if asked is None:
-        extents = variants.extents_of(problem)
-        selected = selection.select(device_info, *variants.dense_operands(problem), extents=extents)
-        packed = tuple(name for name, wanted in zip("AB", selected.packed, strict=True) if wanted)
-        return Explanation(device_info, problem, selected.choice, found, packed, selected.ms, selected.cut)
-    return Explanation(device_info, problem, choose.choose(device_info, asked, problem), found)
-
-
-def _of_tensor_cores(device_info: DeviceInfo, problem: Problem, forced: bool) -> Fp16x3Choice:
-    """Return what a problem gets with precision fp16x3, or raise what `sgemm` raises where rung 11 is asked for."""
-    if forced:
+    if arguments.switch("batch_invariant", batch_invariant) or asked in rungs.IN_ORDER:
+        asked, _ = rungs.batch_invariant(asked, None, precision)
+    asked, in_order = rungs.resolved(asked)
+    if precision == "fp16x3" and asked is not None:  # what `sgemm` refuses where rung 11 is asked for
         fp16x3.require_tensor_cores(device_info)
         fp16x3.require_batch(problem.batch)
-    return fp16x3.choose(device_info, problem, forced=forced)
+    request = Request(asked, None, precision, in_order)
+    operands = variants.dense_operands(problem)
+    found = choice.choose(device_info, request, *operands, extents=variants.extents_of(problem))
+    return Explanation(device_info, problem, found, precision)
 
 
 def device_at(place: int | str) -> DeviceInfo:
     """Return the device that `place` names, as `explain` reads it."""
+    place = arguments.place(place)
     if isinstance(place, str) and place.lower() == "sim":
         place = known_devices.wanted()
     if isinstance(place, str) and not device.is_present(place.lower()):

@@ -15,10 +15,11 @@ from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
 from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
 from fastsgemm.geometry.layout import ITEM
-from fastsgemm.heuristics import choose as ieee
 from fastsgemm.heuristics import fp16x3_rates
-from fastsgemm.heuristics.database import kept
+from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
+from fastsgemm.heuristics.knowledge import knowledge
+from fastsgemm.heuristics.ways import Search
 from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem
 
@@ -96,7 +97,7 @@ def choose(
     return _choose(info_of(device), problem, split, forced)
 
 
-@kept
+@cached
 def _choose(device: DeviceInfo, problem: Problem, split: tuple[bool, bool], forced: bool) -> Fp16x3Choice:
     arch = device.arch
     if not supported(arch):
@@ -114,7 +115,7 @@ def _choose(device: DeviceInfo, problem: Problem, split: tuple[bool, bool], forc
         return Fp16x3Choice(config, trans_c, known_ms, None, "rung fp16x3 was asked for")
     if known.least_gflop is not None:
         return _without_times(known.least_gflop, arch, problem, config, trans_c)
-    rival = ieee.choose(device, None, problem)
+    rival = Search(knowledge(device), None, False).pick(problem)
     if rival.ms is None:
         return Fp16x3Choice(config, trans_c, ms, None, "no time of an IEEE kernel is known")
     name = f"the IEEE kernel of rung {rival.rung.name}"

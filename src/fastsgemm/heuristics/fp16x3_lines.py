@@ -1,6 +1,6 @@
 """A file of rates of rung 11 as msgspec types, which check the type and range of every field while they decode it.
 
-They are imported late, by what reads a file, and apart from those of `fastsgemm.heuristics.database_lines`, because a
+They are imported late, by what reads a file, and apart from those of `fastsgemm.heuristics.database_reading`, because a
 first choice of another rung does not need them. ``tuning_db/README.md`` describes the format.
 """
 
@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
-from fastsgemm.heuristics.database_lines import Date, Extent, Multiprocessors, Text
+from fastsgemm.heuristics.database_reading import Date, Extent, Multiprocessors, Text
 
 Positive = Annotated[float, Meta(ge=1e-9, le=1e9)]  # so that a predicted time is a finite number
 

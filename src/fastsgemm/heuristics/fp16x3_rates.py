@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,9 @@ from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError, RecordError
 from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database import kept
+from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.database_entries import GENERIC, Tools
+from fastsgemm.progress import warn
 
 if TYPE_CHECKING:
     from fastsgemm.heuristics.fp16x3_lines import TileLine
@@ -107,7 +107,7 @@ class Rates(Struct, frozen=True):
     least_gflop: dict[str, float] | None = None
 
 
-@kept
+@cached
 def load(arch: str, device: str | None = None) -> Rates:
     """Return what is known for a device: measured by its user, else shipped for its architecture, else for all.
 
@@ -189,7 +189,7 @@ def _own(arch: str, device: str) -> Rates | None:
     except FileNotFoundError:
         return None
     except (OSError, RecordError) as error:
-        warnings.warn(f"the rates of rung fp16x3 in {path} are left out: {error}", RuntimeWarning, stacklevel=3)
+        warn(f"the rates of rung fp16x3 in {path} are left out: {error}")
         return None
     return found if (found.arch, found.device) == (arch, device) else None
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import shortest_chain, split
+from fastsgemm.heuristics.curve_arrays import Floats
 from fastsgemm.heuristics.database_entries import Fitted, Needs
-from fastsgemm.heuristics.line_arrays import Floats
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
@@ -26,24 +26,29 @@ FEW = 4  # steps of k: rounding each product alone makes more of the error than 
 _MOST_CONFIGS = 4096  # of which answers are kept
 DOTS = 11  # rows of a C that cuBLAS computes by dot products, at most
 MOST = 16  # partial accumulators that are added to a config
-INACCURATE = 1.25  # times longer that an option counts as taking whose sums still have too few chains
+INACCURATE = 1.25  # how many times its time an option is ranked by, if its sums still have too few chains
 
 
-def splits_few(rung: Rung, config: Config, problem: Problem) -> bool:
-    """Return whether threads would share out a sum of few steps, which rounds each product and errs more than a chain.
+def shares_out_few(problem: Problem, narrow: bool) -> bool:
+    """Return whether threads that share out a sum of few steps round each product, which errs more than one chain.
 
     Parameters
     ----------
-    rung : Rung
-    config : Config
     problem : Problem
-        As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
+        As the caller passes it.
+    narrow : bool
+        Of a rung for few rows, whose neighbouring threads take neighbouring k where B is read along it, float by float.
+        Else of sliced-K.
     """
-    if problem.K > FEW:
-        return False
-    if rung.narrow:  # neighbouring threads take neighbouring k where B is read along it, float by float
-        return problem.layout[1] == "T" and problem.K < FEW
-    return config.sliced_k > 1
+    if not narrow:
+        return problem.K <= FEW
+    along_k = problem.layout[0] == "N" if problem.N < problem.M else problem.layout[1] == "T"
+    return along_k and problem.K < FEW
+
+
+def splits_few(rung: Rung, config: Config, problem: Problem) -> bool:
+    """Return whether a config would share out a sum of few steps; `problem` is as the caller passes it."""
+    return shares_out_few(problem, rung.narrow) and (rung.narrow or config.sliced_k > 1)
 
 
 def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitted) -> Config:
@@ -124,14 +129,16 @@ def _with_accumulators(config: PipelinedConfig, count: int) -> PipelinedConfig:
     return config.replace(PARTIAL_ACCUMULATORS=count)
 
 
-def cost(own: Floats, fitted: Fitted) -> Floats:
-    """Return the time of configs with partial accumulators over their time without.
+def add(ms: Floats, slowdown: Floats, most: Floats, wanted: Floats) -> tuple[Floats, Floats]:
+    """Return times with the partial accumulators that sums need, and what they are ranked by.
 
     Parameters
     ----------
-    own : array
-        What was measured for each config; see `fastsgemm.heuristics.database_entries.Curve`. 0: that of `fitted`.
-    fitted : Fitted
+    ms, slowdown : array
+        Times without them, and how many times longer they make these.
+    most, wanted : array
+        How many a part of K has steps for, and how many are wanted.
     """
-    found: Floats = np.where(own > 0.0, own, fitted.accumulators_cost)
-    return found
+    most = np.minimum(np.maximum(np.floor(most), 1.0), MOST)
+    ms = np.where(np.minimum(wanted, most) > 1.0, slowdown * ms, ms)
+    return ms, np.where(wanted > most, INACCURATE * ms, ms)

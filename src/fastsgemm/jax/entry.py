@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar, When
-from fastsgemm.errors import PrecisionError
 from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import Batch, BatchAndSource
 from fastsgemm.geometry.layout import ITEM
@@ -154,12 +153,8 @@ class Entry:
             return f"{{{self._batch(argument)}}}"
         if type(argument) in (np.int32, np.float32):
             return self._number(argument)
-        if isinstance(argument, int):
-            return self._number(argument) if argument else "0"  # which may be no address, too
-        raise PrecisionError(
-            f"kernel {self.launch.kernel.name} takes a {type(argument).__name__}, which XLA cannot pass; choose "
-            "precision 'ieee' in traced code"
-        )
+        assert isinstance(argument, int)
+        return self._number(argument) if argument else "0"  # which may be no address, too
 
     def _number(self, value: Any) -> str:
         self._numbers.append(value)

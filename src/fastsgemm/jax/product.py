@@ -18,7 +18,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from fastsgemm.call import checks
-from fastsgemm.call.arrays.base import type_name, wrong_dtype
+from fastsgemm.call.arrays.library import type_name, wrong_dtype
 from fastsgemm.errors import OperandError, ScalarError, ShapeError
 from fastsgemm.jax import contraction, lowering, partitioning
 from fastsgemm.jax.contraction import Labels

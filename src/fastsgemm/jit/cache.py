@@ -12,13 +12,13 @@ import hashlib
 import os
 import re
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from fastsgemm import private_files
 from fastsgemm.errors import DeviceError
+from fastsgemm.progress import warn
 
 _DIGEST = 32  # bytes of SHA-256, appended to the cubin: ELF readers ignore bytes after the end
 _MAX_BYTES = 256 * 1024 * 1024  # of all entries together; beyond that the least recently used are removed
@@ -66,9 +66,9 @@ def read(key: bytes) -> bytes | None:
     return cubin
 
 
-def write(key: bytes, cubin: bytes) -> None:
-    """Store `cubin` under `key`; a failure is one warning."""
-    place = folder()
+def write(key: bytes, cubin: bytes, required: bool = False) -> None:
+    """Store `cubin` under `key`; a failure is one warning, or a `DeviceError` if it is required."""
+    place = required_folder() if required else folder()
     if place is None:
         return
     try:
@@ -76,6 +76,8 @@ def write(key: bytes, cubin: bytes) -> None:
         private_files.replace(place / _name(key), cubin + _digest(key, cubin))
         _evict(place)
     except OSError as error:
+        if required:
+            raise _not_written(place, error) from error
         _warn(f"cannot be written ({error})")
 
 
@@ -93,9 +95,13 @@ def require_writable() -> None:
         if not os.access(place, os.W_OK):
             raise PermissionError(f"you may not write {place}")
     except OSError as error:
-        raise DeviceError(
-            f"the kernel cache {place} cannot be written ({error}); FASTSGEMM_CACHE_DIR names another folder"
-        ) from error
+        raise _not_written(place, error) from error
+
+
+def _not_written(place: Path, error: OSError) -> DeviceError:
+    return DeviceError(
+        f"the kernel cache {place} cannot be written ({error}); FASTSGEMM_CACHE_DIR names another folder"
+    )
 
 
 def required_folder() -> Path:
@@ -118,7 +124,7 @@ def entries() -> tuple[int, int]:
     if place is not None:
         with suppress(FileNotFoundError):
             private_files.check_folder(place)
-    sizes = [found.st_size for _, found in _files(place, _ENTRY)]
+    sizes = [stat.st_size for _, stat in _files(place, _ENTRY)]
     return len(sizes), sum(sizes)
 
 
@@ -149,8 +155,8 @@ def _digest(key: bytes, cubin: bytes) -> bytes:
 def _files(place: Path | None, pattern: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
     if place is None:
         return
-    with suppress(FileNotFoundError), os.scandir(place) as found:
-        for entry in found:
+    with suppress(FileNotFoundError), os.scandir(place) as entries:
+        for entry in entries:
             if pattern.fullmatch(entry.name):
                 with suppress(OSError):  # another process may have removed it
                     yield Path(entry.path), entry.stat(follow_symlinks=False)
@@ -159,14 +165,14 @@ def _files(place: Path | None, pattern: re.Pattern[str]) -> Iterator[tuple[Path,
 def _evict(place: Path) -> None:
     """Remove the least recently used entries beyond the limit, and old files that killed processes left behind."""
     known = sorted(_files(place, _ENTRY), key=lambda entry: entry[1].st_mtime)
-    excess = sum(found.st_size for _, found in known) - _MAX_BYTES
-    for path, found in known:
+    excess = sum(stat.st_size for _, stat in known) - _MAX_BYTES
+    for path, stat in known:
         if excess <= 0:
             break
         path.unlink(missing_ok=True)
-        excess -= found.st_size
-    for path, found in _files(place, _PART):
-        if time.time() - found.st_mtime > _PART_SECONDS:
+        excess -= stat.st_size
+    for path, stat in _files(place, _PART):
+        if time.time() - stat.st_mtime > _PART_SECONDS:
             path.unlink(missing_ok=True)
 
 
@@ -174,9 +180,7 @@ def _warn(what: str) -> None:
     global _warned
     if not _warned:
         _warned = True
-        warnings.warn(
+        warn(
             f"the kernel cache {folder()} {what}; results are right but first calls are slower. "
-            "FASTSGEMM_CACHE_DIR names another folder.",
-            RuntimeWarning,
-            stacklevel=2,
+            "FASTSGEMM_CACHE_DIR names another folder."
         )

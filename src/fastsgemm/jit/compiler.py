@@ -49,11 +49,13 @@ class Report(Struct, frozen=True):
     spill_loads: int
 
 
-def cubin(source: str, name: str, arch: str) -> bytes:
+def cubin(source: str, name: str, arch: str, stored: bool = False) -> bytes:
     """Return the machine code of `source` for `arch` (``"sm_90"``), from the cache or newly compiled.
 
     Raises
     ------
+    DeviceError
+        It must be `stored` in the cache and cannot be.
     NoNvrtcError
         NVRTC is not installed.
     CompileError
@@ -65,7 +67,7 @@ def cubin(source: str, name: str, arch: str) -> bytes:
         code = cache.read(key)
         if code is None:
             code = compile_program(source, name, options).cubin
-            cache.write(key, code)
+            cache.write(key, code, stored)
     return code
 
 
@@ -127,7 +129,7 @@ def compile_program(source: str, name: str, options: list[str], ptx: bool = Fals
         (done,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).rstrip(b"\0").decode()
         if int(done) != 0:
-            what = f"NVRTC {version} refused {name} for {options[0].removeprefix('-arch=')}"
+            what = f"NVRTC {version[0]}.{version[1]} refused {name} for {options[0].removeprefix('-arch=')}"
             raise CompileError(f"{what}:\n{done.name}\n{log}")
         code = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
         text = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0").decode() if ptx else ""

@@ -57,9 +57,9 @@ def load(gpu: Gpu, spec: KernelSpec, shared_bytes: int, code: bytes) -> Kernel:
     return _load(gpu, spec, shared_bytes, lambda: code)
 
 
-def cubin(spec: KernelSpec, arch: str) -> bytes:
+def cubin(spec: KernelSpec, arch: str, stored: bool = False) -> bytes:
     """Return the machine code of a kernel for a device of this architecture; see `fastsgemm.jit.compiler.cubin`."""
-    return compiler.cubin(spec.text, spec.name, target(spec.file, arch))
+    return compiler.cubin(spec.text, spec.name, target(spec.file, arch), stored)
 
 
 def _load(gpu: Gpu, spec: KernelSpec, shared_bytes: int, code: Callable[[], bytes]) -> Kernel:

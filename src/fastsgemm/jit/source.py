@@ -117,7 +117,7 @@ def with_constants(file: str, constants: Mapping[str, int]) -> str:
     if declared != constants.keys() or block is None:
         unknown, missing = sorted(constants.keys() - declared), sorted(declared - constants.keys())
         raise ConfigError(f"constants of {file}: it does not declare {unknown} and was not given {missing}")
-    values = _CONSTANT.sub(lambda found: f"constexpr int {found[1]} = {constants[found[1]]};", block[0])
+    values = _CONSTANT.sub(lambda line: f"constexpr int {line[1]} = {constants[line[1]]};", block[0])
     return text[: block.start()] + values + text[block.end() :]
 
 

@@ -7,7 +7,7 @@ import re
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,17 +18,18 @@ import numpy as np
 from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.driver import multiply
+from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM, Gpu
 from fastsgemm.errors import ShapeError
 from fastsgemm.gemm import sgemm
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import fp16x3
-from fastsgemm.heuristics.choose import choose
+from fastsgemm.ladder.constants import constants_of
 from fastsgemm.measure import cublas
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem, spell
 from fastsgemm.request import resolve
-from fastsgemm.rungs import RUNGS, Rung, ladder
+from fastsgemm.rungs import RUNGS, Rung
 from fastsgemm.tuning.evaluator import Lent, views
 
 Work = Callable[[], object]
@@ -58,6 +59,8 @@ class Product:
         Runs the product; on a device it only launches it.
     precision : str
         As in `Rung`. Only results of ``ieee`` can have the same bits.
+    overridden : str or None
+        As in `fastsgemm.ladder.constants.Constants`.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Product:
     constants: dict[str, int]
     work: Work
     precision: str = "ieee"
+    overridden: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,12 +106,14 @@ class Contenders:
 
 def rungs_for(problem: Problem, arch: str) -> tuple[Rung, ...]:
     """Return the rungs of a ladder where none is named: those that suit C and run on this architecture."""
-    others = (rung for rung in RUNGS if rung.precision != "ieee")
-    return (*ladder(problem.M, problem.N), *(others if fp16x3.supported(arch) else ()))
+    suitable = (rung for rung in RUNGS if rung.suits(problem.M, problem.N))
+    return tuple(rung for rung in suitable if rung.precision == "ieee" or fp16x3.supported(arch))
 
 
 @contextmanager
-def on_device(problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int = 0) -> Iterator[Contenders]:
+def on_device(
+    problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int = 0, tried: Mapping[str, int] | None = None
+) -> Iterator[Contenders]:
     """Prepare the operands and products on a device of this machine.
 
     Parameters
@@ -118,9 +124,13 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int 
         None stands for the rung that `sgemm` picks by default. Empty: see `rungs_for`.
     ordinal : int
         CUDA's device number.
+    tried : mapping, optional
+        Constants by name that all rungs take in place of those of the tuning database.
 
     Raises
     ------
+    ConfigError
+        A rung cannot take the constants that are tried.
     ShapeError
         The problem is a batch, or the operands do not fit into the memory of the host.
     DeviceError
@@ -139,8 +149,8 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int 
         B.upload(lines[1])
         as_given = views(problem, (A, B, C))
 
-        def launch(rung: Rung | None) -> None:
-            multiply(gpu, LEGACY_STREAM, resolve(rung), as_given, _ONE, _ZERO)
+        def launch(rung: Rung | None, config: Config | None) -> None:
+            multiply(gpu, LEGACY_STREAM, resolve(rung, config), as_given, _ONE, _ZERO)
 
         def result(work: Work) -> np.ndarray:
             C.buffer.fill(_POISON, stream=C.stream)
@@ -156,23 +166,23 @@ def on_device(problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int 
             clock="device time, L2 flushed",
             a=a,
             b=b,
-            products=tuple(_product(gpu, problem, rung, launch) for rung in rungs or rungs_for(problem, gpu.arch)),
+            products=tuple(
+                _product(gpu, problem, rung, launch, tried or {}) for rung in rungs or rungs_for(problem, gpu.arch)
+            ),
             baseline=Product(beside.name, None, {}, beside.work) if beside else None,
             result=result,
             medians=stack.enter_context(closing(Stopwatch(gpu))).medians,
         )
 
 
-def _product(gpu: Gpu, problem: Problem, rung: Rung | None, launch: Callable[[Rung | None], object]) -> Product:
+def _product(
+    gpu: Gpu, problem: Problem, rung: Rung | None, launch: Callable[..., object], tried: Mapping[str, int]
+) -> Product:
     """Return the product by a rung, with the constants that it gets on this device."""
-    asked = variants.dense_call(problem).problem
-    if rung is not None and rung.precision == "fp16x3":
-        fp16x3.require_tensor_cores(gpu)
-        tile = fp16x3.choose(gpu, asked, forced=True).config
-        constants = {} if tile is None else tile.constants
-        return Product(rung.name, rung.number, constants, partial(launch, rung), rung.precision)
-    found = choose(gpu, rung, asked)
-    return Product(found.rung.name, found.rung.number, found.config.constants, partial(launch, rung))
+    given = constants_of(gpu, rung, variants.dense_call(problem).problem, tried)
+    work = partial(launch, rung, given.config if tried else None)
+    named = given.rung
+    return Product(named.name, named.number, given.config.constants, work, named.precision, given.overridden)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from fastsgemm.rungs import find
 from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
 
 _WIDTH = 80  # columns of a terminal
+_INDENT = " " * 16  # of what is said of a rung, behind its name
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,10 @@ class CountedRow:
         The resource that limits the occupancy.
     error : float or None
         ||C - C64||_F / ||C64||_F; None if C contains a NaN.
-    right : bool
-        Whether the error is within the rounding bound.
+    mismatch : str or None
+        Which elements are wrong, here or at a ragged size; None for correct results.
+    overridden : str or None
+        As in `fastsgemm.ladder.constants.Constants`.
     """
 
     number: int
@@ -65,7 +68,8 @@ class CountedRow:
     occupancy: float
     limited_by: str
     error: float | None
-    right: bool
+    mismatch: str | None
+    overridden: str | None = None
 
     @property
     def fmas_per_load(self) -> float:
@@ -129,14 +133,15 @@ class Fp16x3Rows:
     kernels : tuple of KernelRow
         In the order of their launches.
     error : float or None
+    mismatch, overridden : str or None
         As in `CountedRow`.
-    right : bool
     """
 
     constants: dict[str, int]
     kernels: tuple[KernelRow, ...]
     error: float | None
-    right: bool
+    mismatch: str | None
+    overridden: str | None = None
 
 
 # A column: group, heading, and format of its cells.
@@ -220,8 +225,14 @@ class Table:
     @property
     def ok(self) -> bool:
         """Whether every result is correct and all bits agree."""
-        right = all(row.right for row in self.rows) and (self.fp16x3 is None or self.fp16x3.right)
-        return self.identical and right
+        return self.identical and not self._mismatches
+
+    @property
+    def _mismatches(self) -> list[str]:
+        """What is wrong with each rung that is."""
+        found = [(row.name, row.mismatch) for row in self.rows]
+        found += [("fp16x3", self.fp16x3.mismatch)] if self.fp16x3 is not None else []
+        return [f"{name} is WRONG: {mismatch}" for name, mismatch in found if mismatch is not None]
 
     def json(self) -> dict[str, Any]:
         """Return this as plain data, ready for `json.dumps`."""
@@ -241,14 +252,17 @@ class Table:
             lines += ["", *self._table(_ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
         for row in self.rows:
             constants = str(find(row.name).config(**row.constants))
-            lines += textwrap.wrap(f"{row.number} {row.name:<14}{constants}", _WIDTH, subsequent_indent=" " * 16)
+            lines += textwrap.wrap(f"{row.number} {row.name:<14}{constants}", _WIDTH, subsequent_indent=_INDENT)
+            lines += _told(row.overridden)
         if self.fp16x3 is not None:
             lines += ["", *self._fp16x3_table(self.fp16x3)]
-        lines += ["", *(f"{row.name}: WRONG, error {row.error}" for row in self.rows if not row.right)]
+        lines += ["", *(line for text in self._mismatches for line in textwrap.wrap(text, _WIDTH))]
         chains = sum(not has_several_chains(row.constants) for row in self.rows)
         if chains > 1:
             verdict = "are the same bits" if self.identical else "are NOT the same bits: look for an indexing bug"
             lines.append(f"the results of the {chains} rungs {verdict}")
+        if self.ok:
+            lines.append("right, too, at sizes that are no multiple of the tile")
         if self.ok and self.rows:
             lines += textwrap.wrap(self._summary(), _WIDTH)
         return "\n".join(lines)
@@ -260,8 +274,9 @@ class Table:
         constants = " ".join(f"{name}={value}" for name, value in found.constants.items())
         error = "not a number" if found.error is None else f"{found.error:.2g}"
         text = f"error {error}; its bits are its own, because it sums products of FP16 pairs on tensor cores"
-        lines = textwrap.wrap(f"11 fp16x3       {constants}", _WIDTH, subsequent_indent=" " * 16)
-        lines += textwrap.wrap(("" if found.right else "WRONG: ") + text, _WIDTH)
+        lines = textwrap.wrap(f"11 fp16x3       {constants}", _WIDTH, subsequent_indent=_INDENT)
+        lines += _told(found.overridden)
+        lines += textwrap.wrap(text, _WIDTH)
         return [*lines, *_plain("kernel", [(row.name, row) for row in found.kernels], _KERNEL)]
 
     def _summary(self) -> str:
@@ -305,6 +320,14 @@ def from_json(data: dict[str, Any]) -> Table:
 
 
 Named = Sequence[tuple[str, CountedRow | KernelRow]]
+
+
+def _told(overridden: str | None) -> list[str]:
+    return (
+        textwrap.wrap(f"({overridden})", _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+        if overridden
+        else []
+    )
 
 
 def _cells(row: CountedRow | KernelRow, columns: Sequence[tuple[str, str, str]]) -> list[str]:

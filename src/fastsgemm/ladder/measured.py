@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from fastsgemm.ladder.contenders import Contenders, Product
+from fastsgemm.ladder.reference import Reference
 from fastsgemm.progress import track
-
-_REFERENCE_FLOPS = 2 * 10**10  # limit of the float64 product on the host: about a second on two cores
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,10 @@ class TimedRow:
         Speed relative to cuBLAS in percent; both run in turns.
     precision : str
         As in `fastsgemm.rungs.Rung`.
+    mismatch : str or None
+        Which elements are wrong; None for a correct result.
+    overridden : str or None
+        As in `fastsgemm.ladder.constants.Constants`.
     """
 
     name: str
@@ -48,6 +51,8 @@ class TimedRow:
     tflops: float | None = None
     percent: float | None = None
     precision: str = "ieee"
+    mismatch: str | None = None
+    overridden: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,7 @@ class Ladder:
     def _footer(self) -> list[str]:
         rows = "every row" if self.reference_rows == self.M else f"{self.reference_rows} of the {self.M} rows"
         lines = [
+            *(f"{row.name} is WRONG: {row.mismatch}" for row in self.rows if row.mismatch),
             "error: ||C - C64|| / ||C64||, Frobenius, against float64",
             f"checked before timing: C was filled with NaN first, and compared on {rows}",
         ]
@@ -131,6 +137,7 @@ class Ladder:
             elif not one_chain(row):
                 lines.append(f"own bits: {row.name} sums in several chains here")
         if self.rungs:
+            lines += [f"{row.name}: {row.overridden}" for row in self.rungs if row.overridden]
             absent = "not compared with cuBLAS: neither PyTorch nor CuPy can use the device"
             lines.append(f"{self.baseline}, FP32 without TF32, in turns with each rung" if self.baseline else absent)
         return lines
@@ -147,48 +154,19 @@ def one_chain(row: TimedRow | Product) -> bool:
     return row.precision == "ieee" and not has_several_chains(row.constants)
 
 
-class Reference:
-    """The product in float64, on as many rows of C as can be computed in about a second.
-
-    Parameters
-    ----------
-    a, b : numpy.ndarray
-
-    Attributes
-    ----------
-    rows : numpy.ndarray
-        The indices of these rows: all rows, or a random sample.
-    limit : float
-        The largest error of a correct float32 result.
-    """
-
-    def __init__(self, a: np.ndarray, b: np.ndarray) -> None:
-        (M, K), N = a.shape, b.shape[1]
-        count = min(M, max(1, _REFERENCE_FLOPS // (2 * N * K)))
-        self.rows = np.sort(np.random.default_rng(1).choice(M, count, replace=False))
-        self.limit = 2 * 2.0**-24 * math.sqrt(K)  # the roundings of K FMAs add up as a random walk
-        self._values = a[self.rows].astype(np.float64) @ b.astype(np.float64)
-
-    def error(self, c: np.ndarray) -> float:
-        """Return ||C - C64||_F / ||C64||_F on these rows; NaN if any element of C is NaN."""
-        if np.isnan(c).any():
-            return math.nan
-        return float(np.linalg.norm(c[self.rows] - self._values) / np.linalg.norm(self._values))
-
-
 def climb(contenders: Contenders) -> Ladder:
     """Check every product, then time the correct ones, each in turns with cuBLAS."""
     reference = Reference(contenders.a, contenders.b)
-    errors, identical = _check(contenders, reference)
+    checked, identical = _check(contenders, reference)
     beside = contenders.baseline
     beside_error = reference.error(contenders.result(beside.work)) if beside else math.nan
     if beside_error > reference.limit:
         beside = None  # it used TF32, forced by NVIDIA_TF32_OVERRIDE for example
     flops = float(contenders.problem.flops)
     rows, beside_times = [], []
-    for product, error in track(list(zip(contenders.products, errors, strict=True)), "timing"):
-        if not error <= reference.limit:
-            rows.append(_row(product, error))
+    for product, (error, mismatch) in track(list(zip(contenders.products, checked, strict=True)), "timing"):
+        if mismatch is not None:
+            rows.append(_row(product, error, mismatch=mismatch))
             continue
         ms, *beside_ms = contenders.medians([product.work, *([beside.work] if beside else [])])
         beside_times += beside_ms
@@ -212,19 +190,20 @@ def climb(contenders: Contenders) -> Ladder:
     )
 
 
-def _check(contenders: Contenders, reference: Reference) -> tuple[list[float], bool]:
-    """Return the error of every product, and whether all that sum in one chain returned the same bits."""
-    errors, identical = [], True
+def _check(contenders: Contenders, reference: Reference) -> tuple[list[tuple[float, str | None]], bool]:
+    """Return error and mismatch of every product, and whether all that sum in one chain returned the same bits."""
+    checked, identical = [], True
     first: np.ndarray | None = None
     for product in track(contenders.products, "checking"):
-        bits = contenders.result(product.work).view(np.uint32)
-        errors.append(reference.error(bits.view(np.float32)))
+        result = contenders.result(product.work)
+        checked.append((reference.error(result), reference.mismatch(result)))
+        bits = result.view(np.uint32)
         if not one_chain(product):
             continue
         if first is None:
             first = bits.copy()
         identical = identical and np.array_equal(bits, first)
-    return errors, identical
+    return checked, identical
 
 
 def _row(
@@ -233,8 +212,12 @@ def _row(
     ms: float | None = None,
     tflops: float | None = None,
     percent: float | None = None,
+    mismatch: str | None = None,
 ) -> TimedRow:
-    return TimedRow(product.name, product.number, product.constants, error, ms, tflops, percent, product.precision)
+    return TimedRow(
+        product.name, product.number, product.constants, error, ms, tflops, percent, product.precision, mismatch,
+        product.overridden,
+    )  # fmt: skip
 
 
 def _line(row: TimedRow, scale: float, with_bits: bool) -> str:

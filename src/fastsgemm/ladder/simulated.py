@@ -11,15 +11,15 @@ from fastsgemm import device
 from fastsgemm.config import Config
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
-from fastsgemm.heuristics import fp16x3
-from fastsgemm.heuristics.choose import choose
-from fastsgemm.ladder import contenders
+from fastsgemm.ladder import contenders, ragged
+from fastsgemm.ladder.constants import Constants, constants_of
 from fastsgemm.ladder.counts import CountedRow, Fp16x3Rows, KernelRow, Table
-from fastsgemm.ladder.measured import Reference, has_several_chains
+from fastsgemm.ladder.measured import has_several_chains
+from fastsgemm.ladder.reference import Reference
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import track
 from fastsgemm.request import resolve
-from fastsgemm.rungs import Rung
+from fastsgemm.rungs import Rung, find
 from fastsgemm.sim.counters import GlobalTraffic
 from fastsgemm.sim.gemm import multiply, sgemm
 from fastsgemm.sim.machine import Machine
@@ -39,8 +39,11 @@ def climb(
     rungs: Sequence[Rung] | None = None,
     machine: Machine | None = None,
     configs: Mapping[str, Config] | None = None,
+    tried: Mapping[str, int] | None = None,
 ) -> Table:
-    """Run rungs on one problem with beta = 0 and a row-major C, and check the results.
+    """Run rungs on one problem with beta = 0 and a row-major C, count, and check the results.
+
+    Each rung is checked on a ragged problem, too; see `fastsgemm.ladder.ragged`.
 
     Parameters
     ----------
@@ -50,58 +53,67 @@ def climb(
     machine : Machine, optional
         Default: see `Machine`.
     configs : mapping, optional
-        Config by name of the rung; rung 11 has its own. Default: those of the tuning database for a large problem on
-        this device.
+        Config by name of the rung. Default: those of the tuning database for a large problem on this device.
+    tried : mapping, optional
+        Constants by name that all rungs take in place of those of the tuning database.
 
     Raises
     ------
+    ConfigError
+        A rung cannot take the constants that are tried.
     ShapeError
         The simulation would take too long or too much memory. Nothing was run.
+    KernelFault
+        A kernel did what it must not do; the message names the rung.
     """
     machine = machine or Machine()
-    usual = f"the constants for {TYPICAL.M} x {TYPICAL.N} x {TYPICAL.K}"
-    constants = usual if configs is None else "given constants"
     chosen = rungs or contenders.rungs_for(problem, machine.device.arch)
-    if configs is None:
-        configs = {
-            rung.name: choose(machine.device, rung, TYPICAL).config for rung in chosen if rung.precision == "ieee"
-        }
-    _refuse_too_large(problem, chosen, configs)
+    given = {name: Constants(find(name), config) for name, config in (configs or {}).items()}
+    given |= {r.name: constants_of(machine.device, r, TYPICAL, tried or {}) for r in chosen if r.name not in given}
+    _refuse_too_large(problem, [given[rung.name] for rung in chosen])
     A, B, _ = contenders.operands(problem)
     reference = Reference(A, B)
     rows, results = [], []
     tensor_cores = None
     for rung in track(chosen, "simulating rungs"):
         if rung.precision != "ieee":
-            tensor_cores = _fp16x3(machine, A, B, reference)
+            tensor_cores = _fp16x3(given[rung.name], problem, machine, A, B, reference)
             continue
-        config = configs[rung.name]
-        C, report = sgemm(rung, config, A, B, machine=machine)
+        config = given[rung.name].config
+        with ragged.said_of(rung, problem):
+            C, report = sgemm(rung, config, A, B, machine=machine)
         assert report is not None  # there is a report because M, N and K are positive
-        rows.append(_row(rung, config, report, reference.error(C), reference.limit))
+        mismatch = reference.mismatch(C) or ragged.mismatch(rung, config, problem.layout, machine)
+        rows.append(_row(given[rung.name], report, reference.error(C), mismatch))
         if not has_several_chains(config.constants):
             results.append(C.view(np.uint32))
     identical = all(np.array_equal(result, results[0]) for result in results)
     nvrtc = "{}.{}".format(*device.nvrtc_version())
     device_info = machine.device
     M, N, K = problem.M, problem.N, problem.K
+    usual = f"the constants for {TYPICAL.M} x {TYPICAL.N} x {TYPICAL.K}"
+    if tried:
+        usual += " but " + " ".join(f"{name}={value}" for name, value in tried.items())
+    constants = usual if configs is None else "given constants"
     return Table(
         device_info.name, device_info.arch, nvrtc, M, N, K, constants, identical, tuple(rows), problem.layout,
         tensor_cores,
     )  # fmt: skip
 
 
-def _fp16x3(machine: Machine, A: np.ndarray, B: np.ndarray, reference: Reference) -> Fp16x3Rows:
-    """Run rung 11 with its constants for a large problem."""
-    config = fp16x3.choose(machine.device, TYPICAL, forced=True).config
+def _fp16x3(
+    given: Constants, problem: Problem, machine: Machine, A: np.ndarray, B: np.ndarray, reference: Reference
+) -> Fp16x3Rows:
+    """Run rung 11, whose product takes several kernels."""
+    rung, config = given.rung, given.config
     C = np.empty((A.shape[0], B.shape[1]), np.float32)
-    reports = multiply(resolve("fp16x3", config), A, B, C, 1.0, 0.0, machine=machine)
-    assert config is not None  # a device with tensor cores has one, and on another there was an error
+    with ragged.said_of(rung, problem):
+        reports = multiply(resolve(rung, config), A, B, C, 1.0, 0.0, machine=machine)
     error = reference.error(C)
     kernels = tuple(_kernel_row(report) for _, report in reports)
-    return Fp16x3Rows(
-        config.constants, kernels, error if math.isfinite(error) else None, bool(error <= reference.limit)
-    )
+    mismatch = reference.mismatch(C) or ragged.mismatch(rung, config, problem.layout, machine)
+    shown = error if math.isfinite(error) else None
+    return Fp16x3Rows(config.constants, kernels, shown, mismatch, given.overridden)
 
 
 def _kernel_row(report: Report) -> KernelRow:
@@ -123,9 +135,9 @@ def _kernel_row(report: Report) -> KernelRow:
     )
 
 
-def _refuse_too_large(problem: Problem, chosen: Sequence[Rung], configs: Mapping[str, Config]) -> None:
+def _refuse_too_large(problem: Problem, chosen: Sequence[Constants]) -> None:
     contenders.refuse_too_large(problem, _COPIES)
-    flops = sum(_flops(problem, rung, configs.get(rung.name)) for rung in chosen)
+    flops = sum(_flops(problem, given.rung, given.config) for given in chosen)
     if flops > MOST_FLOPS:
         least, most = (flops / speed / 60 for speed in reversed(_FLOPS_A_SECOND))
         raise ShapeError(
@@ -135,19 +147,19 @@ def _refuse_too_large(problem: Problem, chosen: Sequence[Rung], configs: Mapping
         )
 
 
-def _flops(problem: Problem, rung: Rung, config: Config | None) -> int:
-    if config is None:  # rung 11, whose simulation takes about as long as that of rung 8
+def _flops(problem: Problem, rung: Rung, config: Config) -> int:
+    if rung.precision != "ieee":  # rung 11, whose simulation takes about as long as that of rung 8
         return problem.flops
     swapped = variants.with_swap_ab(rung, problem)
     return 2 * grid.tiles(config, swapped) * config.BM * config.BN * (swapped.K + _STEPS_BESIDE)
 
 
-def _row(rung: Rung, config: Config, report: Report, error: float, limit: float) -> CountedRow:
+def _row(given: Constants, report: Report, error: float, mismatch: str | None) -> CountedRow:
     total = report.total
     return CountedRow(
-        number=rung.number,
-        name=rung.name,
-        constants=config.constants,
+        number=given.rung.number,
+        name=given.rung.name,
+        constants=given.config.constants,
         loads_a=total.loads["A"],
         loads_b=total.loads["B"],
         stores_c=total.stores["C"],
@@ -164,5 +176,6 @@ def _row(rung: Rung, config: Config, report: Report, error: float, limit: float)
         occupancy=report.occupancy.share,
         limited_by=report.occupancy.limited_by,
         error=error if math.isfinite(error) else None,
-        right=bool(error <= limit),
+        mismatch=mismatch,
+        overridden=given.overridden,
     )

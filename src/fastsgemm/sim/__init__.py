@@ -9,6 +9,5 @@ from fastsgemm.sim.gemm import sgemm
 from fastsgemm.sim.global_memory import Region
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
-from fastsgemm.sim.tensor_map import TensorMap
 
-__all__ = ["Machine", "Region", "Report", "TensorMap", "sgemm"]
+__all__ = ["Machine", "Region", "Report", "sgemm"]

@@ -52,4 +52,7 @@ def _atomic(instruction: Instruction, index: int, slots: Slots, match: re.Match[
     return step
 
 
-FAMILIES = (Family(re.compile(r"(atom|red)(?:\.relaxed)?\.(shared|global)(?:::cta)?\.(\w+)\.([us]32)"), _atomic),)
+_SCOPE = r"(?:\.relaxed)?(?:\.(?:cta|cluster|gpu|sys))?"  # which threads see it: here all do
+_ATOMIC = re.compile(r"(atom|red)" + _SCOPE + r"\.(shared|global)(?:::cta)?\.(\w+)\.([us]32)")
+
+FAMILIES = (Family(_ATOMIC, _atomic),)

@@ -20,6 +20,8 @@ class Batch(Lanes):
     ----------
     first_block, blocks, threads, registers, cluster
         See `Lanes`.
+    parameters : array of uint8
+        The parameter space.
     memory : GlobalMemory
         Of the whole launch.
     counters : Counters
@@ -46,12 +48,14 @@ class Batch(Lanes):
         threads: int,
         registers: list[Array],
         cluster: int,
+        parameters: Array,
         memory: GlobalMemory,
         counters: Counters,
         shared_bytes: int,
         shared_grain: int,
     ) -> None:
         super().__init__(first_block, blocks, threads, registers, cluster)
+        self.parameters = parameters
         self.memory = memory
         self.counters = counters
         self.shared = SharedMemory(blocks, shared_bytes, shared_grain, cluster)

@@ -1,4 +1,4 @@
-"""cp.async.bulk.tensor: one thread has a whole box of a tensor copied to shared memory.
+"""cp.async.bulk: one thread has a stretch of global memory copied to shared memory, or only brought to L2.
 
 The data are there at once, but nobody may read them before having waited for the memory barrier that counts the bytes:
 see `fastsgemm.sim.memory_barriers`.
@@ -12,65 +12,56 @@ import numpy as np
 
 from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.errors import MisalignedError
-from fastsgemm.sim.family import Family, Step, operands, unknown
+from fastsgemm.sim.family import Family, Step, operands
 from fastsgemm.sim.memory import space_address
-from fastsgemm.sim.ptx import Address, Instruction, TensorAddress
+from fastsgemm.sim.ptx import Instruction
 from fastsgemm.sim.slots import Slots
-from fastsgemm.sim.tensor_map import CHUNK, SWIZZLE, chunks, swizzled
 
-_ALIGNMENT = 128  # bytes, of a box in shared memory
+_ALIGNMENT = 16  # bytes, of both addresses and of the size
 
 
 def _copy(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
-    target, source, barrier = operands(instruction, 3)
-    if not isinstance(source, TensorAddress) or len(source.coordinates) != int(match[1]):
-        raise unknown(instruction, f"its source is no tensor with {match[1]} coordinates")
+    target, source, length, barrier = operands(instruction, 4)
     to = space_address(instruction, target, slots, "shared")
+    source_of = space_address(instruction, source, slots, "global")
     counted_by = space_address(instruction, barrier, slots, "shared")
-    handle = slots.reading(source.base, "u64")
-    coordinates = [slots.reading(coordinate, "s32") for coordinate in source.coordinates]
+    size_slot = slots.reading(length, "u32")
 
     def step(batch: Batch) -> None:
-        handles = batch.gather(batch.registers[handle])
-        corners = np.stack([batch.gather(batch.registers[slot].view(np.int32)) for slot in coordinates], axis=1)
-        rows = batch.gather(batch.row)
-        places, barriers = to(batch), counted_by(batch)
-        for nth in range(len(rows)):
-            place, corner = int(places[nth]), tuple(int(c) for c in corners[nth])
-            if place % _ALIGNMENT:
-                batch.fail(MisalignedError, instruction, nth, f"copies a box to {place}, no multiple of {_ALIGNMENT}")
-            tensor, base, item = batch.memory.tensor(batch, instruction, nth, int(handles[nth]))
-            offset, inside = chunks(tensor, item, corner)
-            address = place + CHUNK * np.arange(len(offset))
-            where = swizzled(address) if tensor.swizzle == SWIZZLE else address
-            data = np.zeros((len(offset), CHUNK), np.uint8)
-            if inside.any():
-                found, owner = batch.memory.load(
-                    batch, instruction, (base + offset[inside]).astype(np.uint64), np.uint8, CHUNK
-                )
-                data[inside] = found.T
-                batch.counters.copied_box(index, int(owner[0]), CHUNK * int(np.count_nonzero(inside)))
-            batch.mbarriers.copy(batch, instruction, nth, place, CHUNK * len(offset), int(barriers[nth]))
-            batch.shared.put(batch, instruction, nth, int(rows[nth]), where, data)
+        rows, sizes = batch.gather(batch.row), batch.gather(batch.registers[size_slot].view(np.uint32))
+        places, sources, barriers = to(batch), source_of(batch), counted_by(batch)
+        for nth, (row, size, place, first) in enumerate(zip(rows, sizes, places, sources, strict=True)):
+            _check(batch, instruction, nth, int(size), int(first), int(place))
+            data, owner = batch.memory.load_bulk(batch, instruction, nth, sources, int(size))
+            batch.counters.copied_in_bulk(index, owner, int(size))
+            batch.mbarriers.copy(batch, instruction, nth, int(place), int(size), int(barriers[nth]))
+            batch.shared.put(batch, instruction, nth, int(row), int(place), data)
 
     return step
 
 
 def _prefetch(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
-    (source,) = operands(instruction, 1)
-    if not isinstance(source, Address):
-        raise unknown(instruction)
-    handle = slots.reading(source.base, "u64")
+    """Check the stretch; the later copy is counted."""
+    source, length = operands(instruction, 2)
+    source_of = space_address(instruction, source, slots, "global")
+    size_slot = slots.reading(length, "u32")
 
     def step(batch: Batch) -> None:
-        for nth, value in enumerate(batch.gather(batch.registers[handle])):
-            batch.memory.tensor(batch, instruction, nth, int(value))
+        sizes, sources = batch.gather(batch.registers[size_slot].view(np.uint32)), source_of(batch)
+        for nth, (size, first) in enumerate(zip(sizes, sources, strict=True)):
+            _check(batch, instruction, nth, int(size), int(first))
+            batch.memory.load_bulk(batch, instruction, nth, sources, int(size), to_l2=True)
 
     return step
 
 
-_DESTINATION = r"\.shared::cluster\.global(?:\.tile)?\.mbarrier::complete_tx::bytes"
+def _check(batch: Batch, instruction: Instruction, nth: int, size: int, source: int, place: int = 0) -> None:
+    if not size or any(number % _ALIGNMENT for number in (place, source, size)):
+        what = f"copies {size} bytes from {batch.memory.describe(source)} to {place}"
+        batch.fail(MisalignedError, instruction, nth, f"{what}, which must all be multiples of {_ALIGNMENT}")
+
+
 FAMILIES = (
-    Family(re.compile(r"cp\.async\.bulk\.tensor\.([1-5])d" + _DESTINATION), _copy),
-    Family(re.compile(r"prefetch\.tensormap"), _prefetch),
+    Family(re.compile(r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes"), _copy),
+    Family(re.compile(r"cp\.async\.bulk\.prefetch\.L2\.global"), _prefetch),
 )

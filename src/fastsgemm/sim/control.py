@@ -46,7 +46,7 @@ FAMILIES = (
     # A launch runs when the one before it has ended; but an early one must wait before it accesses global memory.
     Family(re.compile(r"griddepcontrol\.launch_dependents"), _nothing),
     Family(re.compile(r"griddepcontrol\.wait"), _wait_for_launch_before),
-    # Memory barriers and what tensor copies bring are seen by all at once.
+    # Memory barriers and what bulk copies bring are seen by all at once.
     Family(re.compile(r"fence\.mbarrier_init\.release\.cluster|fence\.proxy\.async(\.shared::cta)?"), _nothing),
     Family(re.compile(r"trap|brkpt"), _trap),
     Family(re.compile(END_OF_CODE), _end_of_code),

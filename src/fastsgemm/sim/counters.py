@@ -121,8 +121,8 @@ class Counters:
         count.wavefronts += wavefronts(by_warp(lanes, address), size, loading)
         count.words += lanes.active_warps * max(1, used // 4)
 
-    def copied_box(self, index: int, operand: int, size: int) -> None:
-        """Count a tensor copy that read this many bytes of an operand."""
+    def copied_in_bulk(self, index: int, operand: int, size: int) -> None:
+        """Count a bulk copy that read this many bytes of an operand."""
         count = self.global_[index, operand]
         count.requests += 1
         count.sectors += size // SECTOR

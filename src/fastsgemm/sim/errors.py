@@ -32,6 +32,10 @@ class GlobalAccessError(KernelFault):
     """A global access outside every operand; padding between the rows of a view is outside."""
 
 
+class ParameterAccessError(KernelFault):
+    """A load past the end of the kernel's parameters."""
+
+
 class ForbiddenAccessError(KernelFault):
     """A read of an operand that must not be read (C with beta = 0) or a write to one that is only read."""
 

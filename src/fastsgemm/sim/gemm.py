@@ -10,19 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsgemm.call import checks
-from fastsgemm.call.arrays import Meta
-from fastsgemm.call.plan import Argument, Boxes, Launch, Plan, Scalar
+from fastsgemm.call.arrays import Meta, host_fault
+from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
 from fastsgemm.call.product import make_plan
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
-from fastsgemm.geometry.fp16x3 import LINE_BYTES
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.jit.source import target
-from fastsgemm.request import Request, resolve
+from fastsgemm.request import Request, of_call, resolve
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
-from fastsgemm.sim.tensor_map import TensorMap
 
 Array = NDArray[np.float32]
 
@@ -75,7 +73,7 @@ def sgemm(
     ------
     ConfigError
         The config is not legal for the rung on this architecture.
-    ShapeError, OverlapError, OperandError
+    DTypeError, ShapeError, OverlapError, OperandError
         The arrays cannot be used as given.
     KernelFault
         The kernel did what it must not do.
@@ -84,6 +82,7 @@ def sgemm(
     written = C if out is None else out
     if written is None:
         written = np.empty(checks.result_shape(A.shape, B.shape), np.float32)
+    request = of_call(request, output="C" if out is None else "out")
     reports = multiply(request, A, B, written, alpha, beta, None if written is C else C, machine)
     return written, _of_first_element(reports)
 
@@ -109,22 +108,15 @@ def multiply(
     source: Array | None = None,
     machine: Machine | None = None,
 ) -> Reports:
-    """Compute C <- alpha * A @ B + beta * C, or with beta times the source; return what was launched, in order.
-
-    Arrays that do not lie as a device's can, with addresses and strides of whole floats, are copied before.
-    """
+    """Compute C <- alpha * A @ B + beta * C, or with beta times the source; return what was launched, in order."""
     machine = machine or Machine()
-    given = (A, B, C) if source is None else (A, B, C, source)
-    operands = [x if _in_items(x) else x.copy(order="C") for x in given]
+    operands = (A, B, C) if source is None else (A, B, C, source)
     metas: list[Meta] = [
-        (x.shape, tuple(step // ITEM for step in x.strides), 0, None, not x.flags.writeable) for x in operands
+        (x.shape, tuple(step // ITEM for step in x.strides), 0, host_fault(x), not x.flags.writeable) for x in operands
     ]
     plan = make_plan(machine.device, request, metas, [misalignment(x) % 16 for x in operands])
     arrays = dict(zip((Base.A, Base.B, Base.C, Base.SOURCE), operands, strict=False))
-    reports = run(plan, machine, arrays, float(alpha), float(beta))
-    if operands[2] is not C:
-        C[...] = operands[2]
-    return reports
+    return run(plan, machine, arrays, float(alpha), float(beta))
 
 
 def run(plan: Plan, machine: Machine, arrays: Mapping[Base, NDArray[Any]], alpha: float, beta: float) -> Reports:
@@ -194,15 +186,6 @@ def _argument(argument: Argument, scalars: Mapping[Scalar, float]) -> Any:
         return argument.name
     if isinstance(argument, Scalar):
         return scalars[argument]
-    if isinstance(argument, Boxes):
-        blocks, lines, halves = argument.pairs.shape
-        strides = (LINE_BYTES, LINE_BYTES * lines)
-        return TensorMap(argument.pairs.name, (halves, lines, blocks), strides, (halves, argument.box, 1))
     if isinstance(argument, BatchAndSource):
         return argument.packed(0), ADDRESS_PLACE, argument.source.name
     return argument.packed if isinstance(argument, Batch) else argument
-
-
-def _in_items(x: Array) -> bool:
-    """Return whether address and strides of `x` are multiples of a float."""
-    return not (misalignment(x) % ITEM or any(step % ITEM for step in x.strides))

@@ -26,12 +26,10 @@ from fastsgemm.sim.errors import (
 )
 from fastsgemm.sim.lanes import Array, Lanes, first_lane
 from fastsgemm.sim.ptx import Instruction
-from fastsgemm.sim.tensor_map import SWIZZLE, TensorMap
 from fastsgemm.sim.updates import update_in_turn
 
 SPACING = 1 << 40  # bytes from one operand's address to the next one's: more than 64 GB, as far as float4 and int reach
 NULL = 1 << 20  # addresses below this are reported as null pointers plus an offset
-_DESCRIPTORS = 1 << 32  # address of the first tensor map of a launch, one per byte; the kernel cannot read them
 ALIGNMENT = 512  # bytes, of an allocation
 READ, WRITE = 1, 2  # in the map: the allowed accesses; the bits above are the number of the operand
 NUMBER_SHIFT = 2
@@ -110,7 +108,6 @@ class GlobalMemory:
         self._bytes = np.zeros(self.size, np.uint8)
         self._map = np.zeros(self.size // self.grain, np.uint8)
         self._accesses = Accesses(self.size // self.grain, self.describe)
-        self._tensors: list[TensorMap] = []
         for number, region in enumerate(self._regions):
             self._place(number, region)
 
@@ -119,39 +116,6 @@ class GlobalMemory:
         if name not in self.names:
             raise LaunchError(f"no operand is called {name!r}; there are {self.names}")
         return self._starts[self.names.index(name)]
-
-    def describe_tensor(self, tensor: TensorMap) -> int:
-        """Check and store a tensor map; return the address of its descriptor.
-
-        Raises
-        ------
-        LaunchError
-            The accelerator would refuse it, or it reaches past its operand.
-        """
-        number = self.names.index(tensor.operand) if tensor.operand in self.names else -1
-        if number < 0 or self._regions[number].write:
-            raise LaunchError(f"a tensor map needs an operand that is only read, not {tensor.operand!r}")
-        item = self._regions[number].array.itemsize
-        rank = len(tensor.dims)
-        steps = (item, *tensor.strides)
-        last = sum((extent - 1) * step for extent, step in zip(tensor.dims, steps, strict=True)) + item
-        inner = tensor.box[0] * item
-        whole = all(size % 16 == 0 for size in (self._starts[number], inner, tensor.dims[0] * item, *tensor.strides))
-        fits = len(tensor.box) == rank and all(1 <= extent <= 256 for extent in tensor.box)
-        if not whole or not fits or tensor.swizzle not in (0, SWIZZLE) or (tensor.swizzle and inner > SWIZZLE):
-            raise LaunchError(f"the accelerator cannot use {tensor}")
-        if last > self._extents[number]:
-            raise LaunchError(f"{tensor} needs {last} bytes; its operand has {self._extents[number]}")
-        self._tensors.append(tensor)
-        return _DESCRIPTORS + len(self._tensors) - 1
-
-    def tensor(self, lanes: Lanes, at: Instruction, nth: int, descriptor: int) -> tuple[TensorMap, int, int]:
-        """Return the tensor map at an address, the address of its tensor, and the size of an element in bytes."""
-        if not _DESCRIPTORS <= descriptor < _DESCRIPTORS + len(self._tensors):
-            lanes.fail(GlobalAccessError, at, nth, f"takes {descriptor:#x} for the address of a tensor map")
-        tensor = self._tensors[descriptor - _DESCRIPTORS]
-        number = self.names.index(tensor.operand)
-        return tensor, self._starts[number], self._regions[number].array.itemsize
 
     def load(
         self, lanes: Lanes, at: Instruction, address: Array, dtype: Any, count: int, read_only: bool = False
@@ -183,6 +147,39 @@ class GlobalMemory:
             self._accesses.read(lanes, at, address, self._units(rows, size))
         data = self._bytes.view(dtype).reshape(-1, count)[rows]
         return data.T.copy(), flags >> NUMBER_SHIFT
+
+    def load_bulk(
+        self, lanes: Lanes, at: Instruction, nth: int, address: Array, size: int, to_l2: bool = False
+    ) -> tuple[Array, int]:
+        """Return the bytes that a bulk copy by the nth lane that executes reads, and the operand's number.
+
+        Parameters
+        ----------
+        address : array of uint64
+            Of all lanes that execute.
+        size : int
+            More than 0.
+        to_l2 : bool
+            The copy goes no further, so it needs not wait for the launch before.
+
+        Raises
+        ------
+        KernelFault
+            The access is not allowed, or the launch may write what is copied.
+        """
+        if lanes.unwaited is not None and not to_l2:
+            self._check_waited(lanes, at, address, lanes.unwaited)
+        position, inside = self._positions(address[nth : nth + 1], size)
+        first = int(position[0])
+        flags = self._map[first // self.grain : (first + size) // self.grain]
+        if inside is not None and not inside[0]:
+            self._refuse(lanes, at, nth, address, size, GlobalAccessError)
+        if not (flags & READ).all():
+            self._refuse(lanes, at, nth, address, size, ForbiddenAccessError if flags.all() else GlobalAccessError)
+        if (flags & WRITE).any():
+            what = f"copies {size} bytes at {self.describe(int(address[nth]))}, which this launch may write"
+            lanes.fail(RaceError, at, nth, what)
+        return self._bytes[first : first + size], int(flags[0]) >> NUMBER_SHIFT
 
     def store(self, lanes: Lanes, at: Instruction, address: Array, values: list[Array]) -> Array:
         """Write neighbouring elements at each address; return the operands' numbers."""

@@ -23,7 +23,6 @@ from fastsgemm.sim.program import Program
 from fastsgemm.sim.ptx import Kernel
 from fastsgemm.sim.report import Report
 from fastsgemm.sim.slots import DTYPES, Slots
-from fastsgemm.sim.tensor_map import TensorMap
 
 MAX_THREADS = 1024  # of a block
 _MOST_THREADS = 1 << 31  # of a launch; thread numbers are 32-bit
@@ -81,8 +80,8 @@ class Machine:
         shared_bytes : int
             Dynamic shared memory of a block.
         args : sequence
-            A number for each scalar parameter, the name of an operand for each pointer, a `TensorMap` or bytes for each
-            struct. For a struct with an address in it: the bytes, where in them the address lies, and the operand.
+            A number for each scalar parameter, the name of an operand for each pointer, bytes for each struct. For a
+            struct with an address in it: the bytes, where in them the address lies, and the operand.
         operands : mapping
             The global memory, by name. Those that may be written are updated when the launch has succeeded.
         limit : int, optional
@@ -118,17 +117,19 @@ class Machine:
         memory = GlobalMemory(operands, decoded.global_grain)
         limit = _limit(operands) if limit is None else limit
         counters = Counters(len(decoded.kernel.instructions))
-        values = _arguments(decoded.slots, args, memory)
+        parameters = _arguments(decoded.slots, args, memory)
         step = _blocks_of_batch(decoded, block)
         cluster = decoded.kernel.cluster[0]
         with np.errstate(all="ignore"):  # Inf and NaN are ordinary values, as on a device
             for first in track(range(0, blocks_of_grid, step), "blocks", _PATIENCE):
                 blocks = min(step, blocks_of_grid - first)
                 registers = list(decoded.slots.initial)
-                batch = Batch(first, blocks, block, registers, cluster, memory, counters, shared, decoded.shared_grain)
+                batch = Batch(
+                    first, blocks, block, registers, cluster, parameters, memory, counters, shared, decoded.shared_grain
+                )  # fmt: skip
                 if early and compute_capability(self.device.arch) >= EARLY:
                     batch.begin_early()
-                for slot, value in (values | _special(decoded.slots, batch, extent)).items():
+                for slot, value in _special(decoded.slots, batch, extent).items():
                     registers[slot] = value
                 schedule.run(batch, decoded, limit)
         memory.finish()
@@ -171,34 +172,36 @@ def _decoded(text: str, name: str) -> Program:
     return program.decode(kernels[name])
 
 
-def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> dict[int, Array]:
-    """Return the values of the parameters, by slot."""
+def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> Array:
+    """Return the parameter space."""
     parameters = slots.kernel.parameters
     if len(args) != len(parameters):
         raise LaunchError(f"kernel {slots.kernel.name} has {len(parameters)} parameters, got {len(args)} arguments")
-    values = {}
+    space = bytearray(slots.parameter_bytes)
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
-        if isinstance(arg, tuple):
-            data, place, name = arg
-            arg = data[:place] + memory.address(name).to_bytes(8, "little") + data[place + 8 :]
-        if isinstance(arg, bytes) and len(arg) == parameter.extent:
-            for (name, offset), type_ in slots.fields.items():
-                if name == parameter.name:
-                    values[slots.field(parameter, offset, type_)] = np.frombuffer(arg, DTYPES[type_], 1, offset)
-            continue
-        if isinstance(arg, TensorMap) != bool(parameter.extent):
+        data = _struct(arg, memory) if parameter.extent else _scalar(arg, DTYPES[parameter.type], memory)
+        if data is None or len(data) != parameter.size:
             raise LaunchError(f"parameter {number} of kernel {slots.kernel.name} does not take {arg!r}")
-        if isinstance(arg, str):
-            arg = memory.address(arg)
-        elif isinstance(arg, TensorMap):
-            arg = memory.describe_tensor(arg)
-        dtype = np.uint64 if parameter.extent else DTYPES[parameter.type]
-        if np.issubdtype(dtype, np.floating):
-            value = np.array([arg], dtype)
-        else:
-            value = np.array([int(arg) & (1 << 8 * np.dtype(dtype).itemsize) - 1], dtype)
-        values[slots.parameter(number)] = value
-    return values
+        place = slots.parameter_places[parameter.name]
+        space[place : place + len(data)] = data
+    return np.frombuffer(space, np.uint8)
+
+
+def _struct(arg: Any, memory: GlobalMemory) -> bytes | None:
+    if not isinstance(arg, tuple):
+        return arg if isinstance(arg, bytes) else None
+    data, place, name = arg
+    return bytes(data[:place]) + memory.address(name).to_bytes(8, "little") + bytes(data[place + 8 :])
+
+
+def _scalar(arg: Any, dtype: Any, memory: GlobalMemory) -> bytes | None:
+    if isinstance(arg, bytes | tuple):
+        return None
+    number = memory.address(arg) if isinstance(arg, str) else arg
+    if np.issubdtype(dtype, np.floating):
+        return bytes(np.array([number], dtype))
+    size: int = np.dtype(dtype).itemsize
+    return (int(number) & (1 << 8 * size) - 1).to_bytes(size, "little")
 
 
 def _blocks_of_batch(decoded: Program, block: int) -> int:

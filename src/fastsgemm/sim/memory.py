@@ -11,10 +11,10 @@ import numpy as np
 
 from fastsgemm.sim.alu import SHARED_WINDOW
 from fastsgemm.sim.batch import Batch
-from fastsgemm.sim.errors import MisalignedError
+from fastsgemm.sim.errors import MisalignedError, ParameterAccessError
 from fastsgemm.sim.family import Family, Step, items, operands, unknown
 from fastsgemm.sim.lanes import Array, first_lane
-from fastsgemm.sim.ptx import Address, Constant, Instruction, Operand, Register, Symbol
+from fastsgemm.sim.ptx import Address, Constant, Instruction, Operand
 from fastsgemm.sim.slots import DTYPES, Slots
 
 # Cache hints, which do not change what is moved. Not .L2::cache_hint, which has an operand more.
@@ -63,48 +63,31 @@ def _access(instruction: Instruction, index: int, slots: Slots, match: re.Match[
 
 
 def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], count: int, slots: Slots) -> Step:
+    """ld.param, from an address that may have been picked at run time, such as that of one of two parameters."""
     target, source = operands(instruction, 2)
-    place = _place_in_parameter(source, slots)
-    if place is None:
-        raise unknown(instruction, "it is not known which parameter is loaded")
-    symbol, offset = place
     targets = [(slots.register(item), slots.stored(item)) for item in items(instruction, target, count)]
-    struct = slots.struct(symbol)
-    if struct is not None and 0 <= offset <= struct.extent - count * dtype.itemsize:
-        type_ = instruction.opcode.rpartition(".")[2]
-        parameters = [slots.field(struct, offset + dtype.itemsize * i, type_) for i in range(count)]
-    elif offset == 0 and count == 1:
-        parameters = [slots.reading(symbol, "b64")]
-    else:
-        raise unknown(instruction, "it does not read a whole parameter")
+    address_of = _address(instruction, source, slots)
+    size = dtype.itemsize * count
 
     def step(batch: Batch) -> None:
-        for parameter, (slot, stored) in zip(parameters, targets, strict=True):
-            batch.put(slot, _fit(batch.registers[parameter].view(dtype), stored))
+        address = address_of(batch)
+        alike = len(address) == 1
+        address = address if alike else batch.gather(address)
+        outside = address > np.uint64(len(batch.parameters) - size)
+        if outside.any():
+            nth = first_lane(outside)
+            what = f"reads {size} bytes at {int(address[nth])} of {len(batch.parameters)} bytes of parameters"
+            batch.fail(ParameterAccessError, instruction, nth, what)
+        places = address.astype(np.int64)[:, None] + np.arange(size)
+        values = batch.parameters[places].view(dtype)
+        for number, (slot, stored) in enumerate(targets):
+            value = _fit(values[:, number], stored)
+            if alike:
+                batch.put(slot, value)
+            else:
+                batch.scatter(slot, value)
 
     return step
-
-
-def _place_in_parameter(address: Operand, slots: Slots) -> tuple[Symbol, int] | None:
-    """Return the parameter that an address lies in, and how many bytes after its begin, or None if that is not known.
-
-    The compiler puts the address of a struct into a register where many blocks of code read the struct.
-    """
-    if isinstance(address, Address):
-        found = _place_in_parameter(address.base, slots)
-        return found and (found[0], found[1] + address.offset)
-    if isinstance(address, Symbol):
-        return address, 0
-    writers = [one for one in slots.kernel.instructions if one.operands[:1] == (address,)]
-    if len(writers) != 1:
-        return None
-    match writers[0].opcode, writers[0].operands:
-        case "mov.b64" | "mov.u64", (_, Symbol() as symbol) if slots.struct(symbol):
-            return symbol, 0
-        case "add.s64", (_, Register() as base, Constant() as more):
-            found = _place_in_parameter(base, slots)
-            return found and (found[0], found[1] + (more.bits + 2**63) % 2**64 - 2**63)
-    return None
 
 
 def _load(instruction: Instruction, index: int, slots: Slots, space: str, dtype: np.dtype[Any], count: int) -> Step:

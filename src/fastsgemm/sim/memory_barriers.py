@@ -1,11 +1,11 @@
-"""Memory barriers in shared memory (mbarrier), and what they put in order: tensor copies and the reads of wgmma.
+"""Memory barriers in shared memory (mbarrier), and what they put in order: bulk copies and the reads of wgmma.
 
 Every warp and every memory barrier of a block is an agent with a clock. Each warp stores, for each agent, the time up
 to which that agent's accesses are ordered before the warp's next access: its knowledge, as in a vector clock. A warp
 that waits for a memory barrier takes over the knowledge of the warps that arrived there, and the copies that the
 barrier counted. At a barrier of the block, every warp takes over the knowledge of all.
 
-A tensor copy is an access by its memory barrier at the end of the barrier's current phase. So a warp must wait for that
+A bulk copy is an access by its memory barrier at the end of the barrier's current phase. So a warp must wait for that
 phase before it reads the data, and a warp must know of all reads of the old data before it starts a copy.
 """
 
@@ -166,25 +166,27 @@ class MemoryBarriers:
         barrier.bytes -= size
         _end_phase(barrier)
 
-    def check_read(self, lanes: Lanes, at: Instruction, lane: int, units: Array) -> None:
-        """Check that a lane's warp has waited for the tensor copies that wrote what it reads.
+    def check_read(self, lanes: Lanes, at: Instruction, lane: int, units: Array) -> Array:
+        """Return which units bulk copies wrote, having checked that a lane's warp has waited for them.
 
         Raises
         ------
         UnwrittenSharedError
-            No tensor copy wrote it.
+            No bulk copy has written anything in the block.
         RaceError
-            The warp has not waited for the copy.
+            The warp has not waited for a copy.
         """
         block = self._blocks.get(int(lanes.row[lane]))
         nth = int(np.searchsorted(lanes.executing, lane))
-        if block is None or (block.writer[units] == _NOBODY).any():
-            lanes.fail(UnwrittenSharedError, at, nth, "reads shared memory that no tensor copy wrote")
-        known = block.known[self._warp(lanes, lane)]
-        flying = known[block.writer[units]] < block.written_at[units]
+        if block is None or (block.writer == _NOBODY).all():
+            lanes.fail(UnwrittenSharedError, at, nth, "reads shared memory before any bulk copy wrote there")
+        known, writer = block.known[self._warp(lanes, lane)], block.writer[units]
+        written = np.asarray(writer != _NOBODY)
+        flying = written & (known[writer] < block.written_at[units])
         if flying.any():
-            what = f"reads shared memory at {int(units[np.argmax(flying)]) * UNIT} to which a tensor copy is in flight"
+            what = f"reads shared memory at {int(units[np.argmax(flying)]) * UNIT} to which a bulk copy is in flight"
             lanes.fail(RaceError, at, nth, what)
+        return written
 
     def start_reading(self, row: int, units: Array) -> None:
         """Note that a product in flight reads these units of a block, each once."""
@@ -197,7 +199,7 @@ class MemoryBarriers:
         block.read_at[units[:, None], warps] = block.known[warps, warps]
 
     def finish(self, lanes: Lanes) -> None:
-        """Check that every tensor copy has landed when the blocks end.
+        """Check that every bulk copy has landed when the blocks end.
 
         Raises
         ------

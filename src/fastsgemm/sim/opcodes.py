@@ -24,6 +24,7 @@ from fastsgemm.sim import (
     wgmma,
 )
 from fastsgemm.sim.batch import Batch
+from fastsgemm.sim.errors import PtxError
 from fastsgemm.sim.family import Family, Step, operands, unknown
 from fastsgemm.sim.ptx import Guard, Instruction
 from fastsgemm.sim.slots import DTYPES, Slots
@@ -47,14 +48,17 @@ def decode(instruction: Instruction, index: int, slots: Slots) -> Step:
     Raises
     ------
     UnknownInstructionError
-        There is no such instruction.
+        There is no such instruction, or an operand of it is not known.
     """
-    if vectors.packs(instruction):
-        step = vectors.decode(instruction, slots)
-    elif instruction.opcode in alu.TABLE:
-        step = _computation(instruction, slots)
-    else:
-        step = _of_family(instruction, index, slots)
+    try:
+        if vectors.packs(instruction):
+            step = vectors.decode(instruction, slots)
+        elif instruction.opcode in alu.TABLE:
+            step = _computation(instruction, slots)
+        else:
+            step = _of_family(instruction, index, slots)
+    except PtxError as error:
+        raise unknown(instruction, str(error)) from error
     return _guarded(step, instruction.guard, index, slots) if instruction.guard else step
 
 

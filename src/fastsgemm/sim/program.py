@@ -23,6 +23,7 @@ _REDUCING_BARRIER = re.compile(r"bar(?:rier)?\.(?:cta\.)?red\.(or|and)\.pred")
 _CLUSTER_BARRIER = re.compile(r"barrier\.cluster\.wait(?:\.acquire)?(?:\.aligned)?")
 _BRANCHES = ("bra", "bra.uni")
 _RETURNS = ("ret", "exit")
+_CALL = re.compile(r"(?:@!?\S+ )?call(?:\.uni)? (?:\([^)]*\), )?([^\s,;]+)")
 _ONLY_BARRIER_0 = "only the whole block's barrier 0 is known"
 
 
@@ -104,6 +105,7 @@ def decode(kernel: Kernel) -> Program:
     PtxError
         An instruction has the wrong operands.
     """
+    _refuse_not_simulated(kernel)
     kernel = _closed(kernel)
     _check_roundings(kernel)
     slots = Slots(kernel)
@@ -116,6 +118,18 @@ def decode(kernel: Kernel) -> Program:
     )
     grains = [memory.narrowest(kernel.instructions, space) for space in ("shared", "global")]
     return Program(kernel, slots, stretches, *grains)
+
+
+def _refuse_not_simulated(kernel: Kernel) -> None:
+    """Raise `UnknownInstructionError` for what no instruction alone says: the calls first, for which the others are."""
+    for instruction in kernel.instructions:
+        if called := _CALL.match(instruction.text):
+            what = "printf is" if called[1] == "vprintf" else "function calls are"
+            raise unknown(instruction, f"{what} not simulated")
+    for instruction in kernel.instructions:
+        if "local" in instruction.opcode.split(".")[1:]:
+            why = "local memory is not simulated; arrays whose indices the compiler does not know are there"
+            raise unknown(instruction, why)
 
 
 def _closed(kernel: Kernel) -> Kernel:

@@ -63,21 +63,13 @@ class Address:
 
 
 @dataclass(frozen=True)
-class TensorAddress:
-    """``[base, {x, y, ...}]``: a place in the tensor that a descriptor at `base` describes."""
-
-    base: Register | Symbol | Constant
-    coordinates: tuple[Operand, ...]
-
-
-@dataclass(frozen=True)
 class Vector:
     """``{a, b, ...}``."""
 
     items: tuple[Operand, ...]
 
 
-Operand = Register | Constant | Symbol | Address | TensorAddress | Vector
+Operand = Register | Constant | Symbol | Address | Vector
 
 
 @dataclass(frozen=True)
@@ -141,6 +133,11 @@ class Parameter:
     type: str
     extent: int = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return SIZES[self.type] * max(self.extent, 1)
+
 
 @dataclass
 class Kernel:
@@ -196,9 +193,11 @@ _MAX_THREADS = re.compile(r"\.maxntid\s+(\d+)")
 _DIRECTIVE = re.compile(r"\.[a-z]\w*")
 # The directives of an entry that say nothing about what a launch does, or that are read.
 _KNOWN_DIRECTIVES = {".maxntid", ".minnctapersm", ".maxnreg", ".reqnctapercluster", ".explicitcluster", ".pragma"}
+_LINE = (".loc ", ".loc\t")
+# Declarations for local memory and for calls of functions, which `program` refuses where they are used.
+_NOT_READ = (".local", ".param", ".callprototype")
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
-_TENSOR_ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*,\s*\{([^}]*)\}\s*\]")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 
 
@@ -274,7 +273,7 @@ class _Body:
             self.scopes.append({})
         elif statement == "}":
             self.scopes.pop()
-        elif statement.startswith(".loc"):
+        elif statement.startswith(_LINE):
             self._loc(statement)
         elif statement.startswith(".reg"):
             self._registers(statement)
@@ -288,7 +287,7 @@ class _Body:
         elif statement.startswith(".pragma"):
             used = _USED.match(statement)
             self.used_bytes = bin(int(used[1], 0)).count("1") if used else self.used_bytes
-        elif not statement.startswith(".local"):
+        elif not statement.startswith(_NOT_READ):
             self.kernel.instructions.append(self._instruction(statement))
 
     def finish(self) -> Kernel:
@@ -345,9 +344,6 @@ class _Body:
         if text.startswith("{"):
             return Vector(tuple(self._operand(part) for part in _split(text[1:-1])))
         if text.startswith("["):
-            tensor = _TENSOR_ADDRESS.fullmatch(text)
-            if tensor is not None:
-                return TensorAddress(self._name(tensor[1]), tuple(self._operand(part) for part in _split(tensor[2])))
             match = _ADDRESS.fullmatch(text)
             if match is None:
                 raise PtxError(f"cannot read the address {text!r}")
@@ -388,7 +384,7 @@ def _statements(text: str, at: int) -> Iterator[str]:
             yield label[0]
             at = label.end()
             continue
-        end = text.index("\n" if text.startswith(".loc", at) else ";", at)
+        end = text.index("\n" if text.startswith(_LINE, at) else ";", at)
         yield text[at:end].strip()
         at = end + 1
 

@@ -205,6 +205,6 @@ class _Scheduler:
                 where = "waits for a memory barrier"
         group = "block" if size == 1 else "cluster"
         raise BarrierError(
-            f"{batch.name_of(missing)} does not reach the barrier at {barrier.place} where "
+            f"divergent barrier: {batch.name_of(missing)} does not reach the barrier at {barrier.place} where "
             f"{int(np.count_nonzero(arrived[row]))} of {arrived.shape[1]} threads of its {group} wait: it {where}"
         )

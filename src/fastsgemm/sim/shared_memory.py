@@ -152,12 +152,12 @@ class SharedMemory:
         self._read_from_afar[units] = True
         return np.asarray(self._bytes.view(dtype)[rows])
 
-    def put(self, lanes: Lanes, at: Instruction, nth: int, row: int, address: Array, data: Array) -> None:
-        """Write pieces of a tensor copy, (pieces, bytes), to these addresses of a block."""
-        end = int(address.max()) + data.shape[1]
+    def put(self, lanes: Lanes, at: Instruction, nth: int, row: int, address: int, data: Array) -> None:
+        """Write the bytes of a bulk copy from this address of a block on."""
+        end = address + len(data)
         if end > self.size:
-            lanes.fail(SharedAccessError, at, nth, f"copies a box up to {end}; the block has {self.size} bytes")
-        self._bytes.reshape(-1, data.shape[1])[(row * self.stride + address) // data.shape[1]] = data
+            lanes.fail(SharedAccessError, at, nth, f"copies in bulk up to {end}; the block has {self.size} bytes")
+        self._bytes[row * self.stride :][address:end] = data
 
     def get(self, row: int, address: Array) -> Array:
         """Return the 16-byte pieces at these addresses of a block, concatenated along the last dimension."""

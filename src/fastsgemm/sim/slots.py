@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsgemm.sim.errors import PtxError
-from fastsgemm.sim.ptx import Constant, Kernel, Operand, Parameter, Register, Symbol
+from fastsgemm.sim.ptx import Constant, Kernel, Operand, Register, Symbol
 
 DTYPES: dict[str, Any] = {
     "pred": np.bool_,
@@ -23,6 +23,7 @@ _GRID = ("%ctaid.x", "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.
 SPECIAL = ("%tid.x", "%ntid.x", "%laneid", *_GRID)
 ZERO = ("%tid.y", "%tid.z")  # blocks have one dimension
 ONE = ("%ntid.y", "%ntid.z")
+_PARAMETER_ALIGNMENT = 64  # bytes: that of a tensor map, the most that a parameter has
 TIME = "%globaltimer"  # stands still: a wait for a memory barrier never takes time here
 
 
@@ -33,15 +34,21 @@ class Slots:
     ----------
     initial : list of array
         What each slot holds when a thread starts: zero, or the constant.
-    fields : dict
-        PTX type of each number that is read of a struct, by the parameter's name and the offset in bytes.
+    parameter_places : dict
+        Address of each parameter in the parameter space, by its name.
+    parameter_bytes : int
+        Size of the parameter space.
     """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.initial: list[NDArray[Any]] = []
         self._numbers: dict[object, int] = {}
-        self.fields: dict[tuple[str, int], str] = {}
+        self.parameter_places: dict[str, int] = {}
+        self.parameter_bytes = 0
+        for parameter in kernel.parameters:
+            self.parameter_places[parameter.name] = self.parameter_bytes
+            self.parameter_bytes += -(-parameter.size // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT
 
     def reading(self, operand: Operand, type_: str) -> int:
         """Return the slot to read an operand of an instruction of PTX type `type_` from."""
@@ -74,26 +81,9 @@ class Slots:
         """Return the slot of a special register, or None if the kernel does not read it."""
         return self._numbers.get(name)
 
-    def parameter(self, index: int) -> int:
-        """Return the slot of the parameter of this index."""
-        parameter = self.kernel.parameters[index]
-        type_ = "b64" if parameter.extent else parameter.type  # a struct stands for its address
-        return self._slot(("param", parameter.name), np.zeros(1, _dtype(type_)))
-
-    def struct(self, symbol: Symbol) -> Parameter | None:
-        """Return the parameter that a symbol names, if it is a struct."""
-        found = (one for one in self.kernel.parameters if one.name == symbol.name and one.extent)
-        return next(found, None)
-
-    def field(self, parameter: Parameter, offset: int, type_: str) -> int:
-        """Return the slot of a number in a struct that is a parameter."""
-        self.fields[parameter.name, offset] = type_
-        return self._slot(("field", parameter.name, offset), np.zeros(1, _dtype(type_)))
-
     def _symbol(self, name: str, type_: str) -> int:
-        for number, parameter in enumerate(self.kernel.parameters):
-            if parameter.name == name:
-                return self.parameter(number)
+        if name in self.parameter_places:
+            return self._slot(("param", name), np.array([self.parameter_places[name]], np.uint64))
         if name in self.kernel.shared:
             return self._slot((name, type_), np.array([self.kernel.shared[name]], DTYPES[type_]))
         if name in SPECIAL + ZERO + ONE:

@@ -32,8 +32,8 @@ def check_whole_warps(batch: Batch, instruction: Instruction) -> None:
     if missing.any():
         lane = int(np.argmax(missing))
         raise BarrierError(
-            f"{batch.name_of(lane)} does not take part with the rest of its warp at {instruction.place}: "
-            f"{instruction.text}"
+            f"divergent warp: {batch.name_of(lane)} does not take part with the rest of its warp at "
+            f"{instruction.place}: {instruction.text}"
         )
 
 

@@ -1,7 +1,9 @@
 """wgmma: a warpgroup, four warps, multiplies two tiles that lie in shared memory.
 
 The result is computed at once; `fastsgemm.sim.products` sees to it that nobody uses it, or overwrites the tiles, before
-the warpgroup has waited. Known are tiles with k contiguous and 128-byte swizzle, as tensor copies bring them.
+the warpgroup has waited. Known are tiles with k contiguous and 128-byte swizzle, which bulk copies bring. A tile at the
+end of an operand may lack lines. A device finds in their place what shared memory held before; here that is NaN where
+no copy ever wrote, so a kernel that stores what comes of it is found out.
 """
 
 from __future__ import annotations
@@ -16,11 +18,10 @@ from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.errors import BarrierError, SharedAccessError
 from fastsgemm.sim.family import Family, Step, operands, unknown
 from fastsgemm.sim.lanes import Array
-from fastsgemm.sim.memory_barriers import UNIT
+from fastsgemm.sim.memory_barriers import UNIT as CHUNK  # 16 bytes, which swizzling moves together
 from fastsgemm.sim.ptx import Constant, Instruction, Kernel, Operand, Register, Vector
 from fastsgemm.sim.slots import Slots
 from fastsgemm.sim.tensor_core import K, from_fragments, multiply_add, to_fragments
-from fastsgemm.sim.tensor_map import CHUNK, swizzled
 from fastsgemm.sim.warp import by_warp
 
 _WARPS = 4  # of a warpgroup
@@ -29,6 +30,7 @@ _M = 64  # rows of A
 _ROWS = 8  # of 128 bytes, one after the other; the description says where the next eight lie
 _ROW_BYTES = 128
 _SWIZZLE_128 = 1  # in a description
+_ROW_BITS, _CHUNK_BITS = 7, 4  # the bits of an address from here on number the rows, and the chunks of a row
 _PLAIN = (Constant(1), Constant(1), Constant(0), Constant(0))  # neither negated nor transposed
 _PRODUCT = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.f16\.f16")
 _MOVES = ("mov.f32", "mov.b32", "mov.u32")
@@ -156,12 +158,13 @@ def _tiles(batch: Batch, instruction: Instruction, slot: int, groups: Array, row
             what = f"reads a tile up to {int(address.max()) + CHUNK}; the block has {batch.shared.size}"
             batch.fail(SharedAccessError, instruction, nth, f"{what} bytes of shared memory")
         warps = int(batch.thread[lane]) // WARP + np.arange(_WARPS)
-        units = address.reshape(-1) // UNIT
+        units = address.reshape(-1) // CHUNK
         for first in range(lane, lane + _LANES, WARP):
-            batch.mbarriers.check_read(batch, instruction, first, units)
+            written = batch.mbarriers.check_read(batch, instruction, first, units)
         batch.products.read(batch.mbarriers, row, warps, units, lane)
-        tiles.append(batch.shared.get(row, address))
-    return np.stack(tiles).view(np.float16)
+        tile = batch.shared.get(row, address).view(np.float16)
+        tiles.append(np.where(np.repeat(written.reshape(address.shape), CHUNK // 2, axis=1), tile, np.float16(np.nan)))
+    return np.stack(tiles)
 
 
 def _places(instruction: Instruction, description: int, rows: int) -> Array:
@@ -171,7 +174,8 @@ def _places(instruction: Instruction, description: int, rows: int) -> Array:
     start, stride = (description & 0x3FFF) * 16, (description >> 32 & 0x3FFF) * 16
     row = np.arange(rows)[:, None]
     piece = np.arange(2 * K // CHUNK)
-    return swizzled(start + row // _ROWS * stride + row % _ROWS * _ROW_BYTES + piece * CHUNK)
+    plain = start + row // _ROWS * stride + row % _ROWS * _ROW_BYTES + piece * CHUNK
+    return np.asarray(plain ^ (plain >> _ROW_BITS & _ROWS - 1) << _CHUNK_BITS)
 
 
 def _simple(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:

@@ -7,6 +7,7 @@ such operands, and each later one is a look-up. All conditions that decide wheth
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class Decision:
     calls : int
         How many calls came to this end. Threads that count at the same time may lose one.
     other_ends : dict
-        How many calls had another end, by reason: those that depend on more than the operands' kinds.
+        How many calls had another end, by reason and note: those that depend on more than the operands' kinds.
     """
 
     __slots__ = (
@@ -59,13 +60,20 @@ class Decision:
     def __init__(self, problem: str, flops: int = 0, reason: str = "") -> None:
         self.problem, self.flops, self.reason = problem, flops, reason
         self.calls = 0
-        self.other_ends: dict[str, int] = {}
+        self.other_ends: dict[tuple[str, str], int] = {}
         self.gpu: Any = None
         self.plan: Any = None
         self.ordinal = HOST
         self.metas: tuple[Meta, ...] = ()
         self.shape: tuple[int, ...] = ()
         self.strides: tuple[int, ...] = ()
+
+    def count(self, reason: str, note: str = "") -> None:
+        """Count a call that was passed on for this reason or, if it is empty, computed in a way that needs a note."""
+        if reason == self.reason and not note:
+            self.calls += 1
+        else:
+            self.other_ends[reason, note] = self.other_ends.get((reason, note), 0) + 1
 
 
 @dataclass(frozen=True)
@@ -78,10 +86,13 @@ class Kind:
         The operator, without its form.
     dimensions : (int, int)
         Of A and B.
+    adds : bool
+        Whether it adds beta * C.
     """
 
     name: str
     dimensions: tuple[int, int]
+    adds: bool = False
 
 
 def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> Decision:
@@ -123,6 +134,32 @@ def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None)
 def same(c: Tensor, out: Tensor) -> bool:
     """Whether two tensors are the same elements of memory."""
     return c is out or (c.data_ptr() == out.data_ptr() and c.stride() == out.stride() and c.shape == out.shape)
+
+
+def of_wish(precision: str, ordinal: int, ours: str) -> tuple[str, str]:
+    """Return why a call is passed on whose program wishes this ``fp32_precision``, or what is noted where it is not.
+
+    A wish is PyTorch's to fulfil. But "bfx9", cuBLAS's emulation of float32 by BF16 tensor cores, exists on compute
+    capability 10.x only: elsewhere PyTorch has nothing for it but float32.
+
+    Parameters
+    ----------
+    precision : str
+    ordinal : int
+        The device.
+    ours : str
+        The precision that fastsgemm computes with.
+    """
+    if precision == "tf32":
+        return TF32, ""
+    if precision == "bfx9" and not _emulates(ordinal):
+        return "", f"fp32_precision 'bfx9' needs compute capability 10.x; computed with precision {ours!r}"
+    return f"fp32_precision is {precision!r}", ""
+
+
+@cache
+def _emulates(ordinal: int) -> bool:
+    return ordinal != HOST and torch.cuda.get_device_capability(ordinal)[0] == 10
 
 
 def _of_types(given: list[Tensor]) -> str:

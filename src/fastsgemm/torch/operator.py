@@ -22,10 +22,11 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from fastsgemm import rungs
-from fastsgemm.call import checks
-from fastsgemm.call.arrays.base import wrong_dtype
+from fastsgemm.call import checks, driver
+from fastsgemm.call.arrays.library import wrong_dtype
 from fastsgemm.call.arrays.torch import freed
 from fastsgemm.errors import FastsgemmError
+from fastsgemm.problem import MAX_EXTENT
 from fastsgemm.torch import products
 
 LIBRARY = torch.library.Library("fastsgemm", "DEF")
@@ -46,9 +47,11 @@ def _require(condition: Any, message: Callable[..., str]) -> None:
         torch._check(condition, message)
 
 
-def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, precision: str) -> tuple[Any, ...]:
-    """Return the shape of the result, which may have symbols, or raise what PyTorch would."""
-    rungs.precision_of(None, precision)
+def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None) -> tuple[Any, ...]:
+    """Return the shape of the result, which may have symbols, or raise what PyTorch would.
+
+    The limits of the kernels are not checked here: for a symbol they would become guards.
+    """
     operands = (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C))
     shape = _shape_of({name: x.shape for name, x in operands}, beta)
     for name, x in operands:
@@ -94,24 +97,24 @@ def _require_batch(name: str, shape: Sequence[Any], A: Sequence[Any]) -> None:
         _require(shape[i] == A[i], message)
 
 
-def _rung(precision: str, batch_invariant: bool) -> rungs.Rung | None:
-    return rungs.batch_invariant(None, None, precision)[0] if batch_invariant else None
+# What implements the operator takes A, B, alpha, beta and C, as far as they are given, and `how` by name.
+
+
+def _resolved(precision: str = "ieee", batch_invariant: bool = False) -> tuple[str, rungs.Rung | None]:
+    """Return the precision and the rung that `how` asks for."""
+    rungs.precision_of(None, precision)
+    return precision, rungs.batch_invariant(None, None, precision)[0] if batch_invariant else None
 
 
 def _product(
-    A: Tensor,
-    B: Tensor,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    C: Tensor | None = None,
-    *,
-    precision: str = "ieee",
-    batch_invariant: bool = False,
+    A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any
 ) -> Tensor:
-    shape = _shape(A, B, beta, C, precision)
-    rung = _rung(precision, batch_invariant)
+    shape = _shape(A, B, beta, C)
+    precision, rung = _resolved(**how)
     try:
         alpha32, beta32 = products.scalar("alpha", alpha), products.scalar("beta", beta)
+        if max(*shape[-2:], A.shape[-1]) > MAX_EXTENT:
+            checks.result_shape(A.shape, B.shape)  # it says so
         result = A.new_empty(shape)
         if result.numel() == 0:
             return result
@@ -127,19 +130,9 @@ def _product(
     return result
 
 
-def _fake(
-    A: Tensor,
-    B: Tensor,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    C: Tensor | None = None,
-    *,
-    precision: str = "ieee",
-    batch_invariant: bool = False,
-) -> Tensor:
-    shape = _shape(A, B, beta, C, precision)
-    _rung(precision, batch_invariant)
-    return A.new_empty(shape)
+def _fake(A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any) -> Tensor:
+    _resolved(**how)
+    return A.new_empty(_shape(A, B, beta, C))
 
 
 _How = dict[str, Any]  # precision and batch_invariant, which an operator's gradients take over from it
@@ -207,12 +200,7 @@ def _below_autograd(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor |
 
 
 def _with_gradient(
-    A: Tensor,
-    B: Tensor,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    C: Tensor | None = None,
-    **how: Any,
+    A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any
 ) -> Tensor:
     tracked = torch.is_grad_enabled() and (A.requires_grad or B.requires_grad or (C is not None and C.requires_grad))
     if tracked or forward_ad._current_level >= 0:
@@ -265,30 +253,51 @@ torch.library.register_fake("fastsgemm::sgemm", _fake, lib=LIBRARY)
 torch.library.register_vmap("fastsgemm::sgemm", _batched, lib=LIBRARY)
 
 
-def sgemm(
-    A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, precision: str, batch_invariant: bool
-) -> Tensor:
+def sgemm(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, **how: Any) -> Tensor:
     """Do what `fastsgemm.sgemm` does, by PyTorch's dispatcher: for tensors with gradients, tangents or no memory.
 
-    C is updated in place and returned.
+    C is updated in place and returned. In traced code shapes and numbers may be symbols: what can be checked there
+    without reading them is, and the operator checks the rest when it runs.
     """
     operands = {"A": A, "B": B} if C is None else {"A": A, "B": B, "C": C}
     for name, x in operands.items():
         if x.dtype is not torch.float32:
             raise wrong_dtype(x.dtype)(name)
     checks.one_device({name: "the host" if x.is_cpu else str(x.device) for name, x in operands.items()})
-    shape = checks.result_shape(A.shape, B.shape, None if C is None else C.shape)
-    how = {"precision": precision, "batch_invariant": batch_invariant}
-    if A.dim() == B.dim() == 2:
-        result = _sgemm(A, B, alpha, beta, C, **how)
-        return result if C is None else C.copy_(result)
+    if not torch.compiler.is_compiling():
+        checks.result_shape(A.shape, B.shape, None if C is None else C.shape)
+    if C is not None:
+        _check_written(C, A, B)
     a = A.unsqueeze(0) if A.dim() == 1 else A
     b = B.unsqueeze(1) if B.dim() == 1 else B
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*batch, *A.shape[-2:-1], *(B.shape[-1:] if B.dim() > 1 else ()))
+    if C is not None and torch.compiler.is_compiling():
+        fits = len(C.shape) == len(shape) and all(one == other for one, other in zip(C.shape, shape, strict=True))
+        _require(fits, lambda: f"sgemm: C must have shape {shape}, got {tuple(C.shape)}")
     if a.dim() > 2 and b.dim() == 2:  # one product of more rows
         a = a.flatten(0, -2)
-    else:
-        extents = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        a, b = a.expand(*extents, *a.shape[-2:]), b.expand(*extents, *b.shape[-2:])
-    whole = (*a.shape[:-1], b.shape[-1])
-    result = _sgemm(a, b, alpha, beta, None if C is None else C.reshape(whole), **how).reshape(shape)
+    elif batch:
+        a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
+    c = None if C is None else C.reshape((*a.shape[:-1], b.shape[-1]))
+    result = _sgemm(a, b, alpha, beta, c, **how)
+    if a is not A or b is not B:
+        result = result.reshape(shape)
     return result if C is None else C.copy_(result)
+
+
+def _check_written(C: Tensor, A: Tensor, B: Tensor) -> None:
+    """Refuse a C that shares memory with A, B or itself, as for tensors without gradients.
+
+    Where tensors have no memory, in traced code and in transforms, C can only be recognised as the same tensor.
+    """
+    for name, x in (("A", A), ("B", B)):
+        checks.apart(name, x is C)
+    if torch.compiler.is_compiling():
+        return
+    try:
+        (pa, a), (pb, b), (pc, c) = map(products.view, (A, B, C))
+    except RuntimeError:
+        return
+    checks.output(c[0], c[1], readonly=False)
+    driver.check_overlap((a, b, c), (pa, pb, pc))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fastsgemm.call import driver
 from fastsgemm.call.arrays import HOST
-from fastsgemm.call.arrays.torch import SURE, allocator, freed
+from fastsgemm.call.arrays.torch import MAX_STORAGE_BYTES, allocator, freed
 from fastsgemm.errors import CaptureError, DeviceMemoryError, FastsgemmError, OverlapError
 from fastsgemm.rungs import Rung
 from fastsgemm.torch import decisions, products
@@ -23,14 +23,46 @@ from fastsgemm.torch.report import Line
 
 KINDS = {
     "mm": Kind("mm", (2, 2)),
-    "addmm": Kind("addmm", (2, 2)),
+    "addmm": Kind("addmm", (2, 2), adds=True),
     "bmm": Kind("bmm", (3, 3)),
-    "baddbmm": Kind("baddbmm", (3, 3)),
-    "addmv": Kind("addmv", (2, 1)),
+    "baddbmm": Kind("baddbmm", (3, 3), adds=True),
+    "addmv": Kind("addmv", (2, 1), adds=True),
     "dot": Kind("dot", (1, 1)),
 }
 
-float32 = torch.float32
+# The function that takes the place of a kernel. PyTorch passes other arguments to each form of an operator, and a
+# function that took them all would need a tenth of the time of a call to tell them apart. So its text is completed for
+# the form. The alignment of an address is in the key of a decision, because kernels depend on it.
+_REPLACEMENT = """
+def replacement({parameters}):
+    if a.dtype is not float32 or b.dtype is not float32:
+        key = a.dtype, b.dtype
+        (table.get(key) or make(key, a, b, None, None)).calls += 1
+        return original({given})
+    {addresses}
+    key = {key}
+    decision = table.get(key) or make(key, a, b, {of_decision})
+    result = multiply(decision, a, pa, b, pb, {of_product})
+    return original({given}) if result is None else result
+"""
+_KEY = "{0}.shape, {0}.stride(), {0}.get_device(), p{0} & 15"
+
+# By whether it adds and form: its parameters, what the kernel that was there before is given, C and the output as
+# `decisions.make` takes them, and the output, C, alpha and beta as `multiply` does.
+_FORMS = {
+    (False, ""): ("a, b", "a, b", "None, None", "None, 0"),
+    (False, ".out"): ("a, b, *, out", "a, b, out=out", "None, out", "out, pout"),
+    (True, ""): (
+        "c, a, b, *, beta=1, alpha=1", "c, a, b, beta=beta, alpha=alpha", "c, None", "None, 0, c, pc, alpha, beta",
+    ),
+    (True, ".out"): (
+        "c, a, b, *, beta=1, alpha=1, out", "c, a, b, beta=beta, alpha=alpha, out=out", "c, out",
+        "out, pout, c, pc, alpha, beta",
+    ),
+    (True, "_"): (
+        "c, a, b, *, beta=1, alpha=1", "c, a, b, beta=beta, alpha=alpha", "c, c", "c, pc, c, pc, alpha, beta",
+    ),
+}  # fmt: skip
 
 _MOST_DECISIONS = 16384  # of one operator; then its table is emptied and starts again
 
@@ -57,36 +89,30 @@ class Override:
         self._kind = KINDS[name.removesuffix(".out").removesuffix("_")]
         self.original = original
         self._precision, self._rung = precision, rung
-        self._tf32 = _tf32_allowed if device == "cuda" else _never
+        self._wish = _fp32_precision if device == "cuda" else _no_wish
         self._empty = allocator(torch, device)
         self._decisions: dict[Any, Decision] = {}
-        self._counted: dict[tuple[str, str, int], int] = {}  # of tables that were emptied
-        adds, form = self._kind.name in ("addmm", "baddbmm", "addmv"), name[len(self._kind.name) :]
-        self.function = {
-            (False, ""): self._new,
-            (False, ".out"): self._out,
-            (True, ""): self._new_sum,
-            (True, ".out"): self._out_sum,
-            (True, "_"): self._in_place,
-        }[adds, form]()
+        self._counted: dict[tuple[str, str, str, int], int] = {}  # of tables that were emptied
+        self.function = self._replacement(name[len(self._kind.name) :])
 
     def lines(self) -> Iterator[Line]:
         """What this override has done so far."""
         counted = dict(self._counted)
         self._count(counted)
-        for (problem, reason, flops), calls in counted.items():
+        for (problem, reason, note, flops), calls in counted.items():
             if calls:
-                yield Line(self.name, problem, calls, calls * flops, reason)
+                yield Line(self.name, problem, calls, calls * flops, reason, note)
 
     def release(self) -> None:
         """Forget all decisions, and the plans that they hold, but not what they counted."""
         self._count(self._counted)
         self._decisions.clear()
 
-    def _count(self, counted: dict[tuple[str, str, int], int]) -> None:
+    def _count(self, counted: dict[tuple[str, str, str, int], int]) -> None:
         for decision in list(self._decisions.values()):
-            for reason, calls in ((decision.reason, decision.calls), *decision.other_ends.items()):
-                key = (decision.problem, reason, decision.flops)
+            usual = (decision.reason, ""), decision.calls
+            for (reason, note), calls in (usual, *decision.other_ends.items()):
+                key = (decision.problem, reason, note, decision.flops)
                 counted[key] = counted.get(key, 0) + calls
 
     def _make(self, key: Any, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> Decision:
@@ -94,116 +120,23 @@ class Override:
             self.release()
         return self._decisions.setdefault(key, decisions.make(self._kind, a, b, c, out))
 
-    # The replacements. Each is a closure, because a look-up of a local name is cheaper than one of an attribute. There
-    # are five, because PyTorch passes other arguments to each form, and reading them in general would take longer. The
-    # alignment of an address is in the key, because kernels depend on it.
-
-    def _new(self) -> Callable[..., Any]:
-        table, make, multiply, count_types, original = self._tools()
-
-        def new(a: Tensor, b: Tensor) -> Any:
-            if a.dtype is not float32 or b.dtype is not float32:
-                count_types(a, b)
-                return original(a, b)
-            pa, pb = a.data_ptr(), b.data_ptr()
-            key = (
-                a.shape, a.stride(), a.get_device(), pa & 15,
-                b.shape, b.stride(), b.get_device(), pb & 15,
-            )  # fmt: skip
-            result = multiply(table.get(key) or make(key, a, b, None, None), a, pa, b, pb, None, 0)
-            return original(a, b) if result is None else result
-
-        return new
-
-    def _out(self) -> Callable[..., Any]:
-        table, make, multiply, count_types, original = self._tools()
-
-        def into(a: Tensor, b: Tensor, *, out: Tensor) -> Any:
-            if a.dtype is not float32 or b.dtype is not float32:
-                count_types(a, b)
-                return original(a, b, out=out)
-            pa, pb, pc = a.data_ptr(), b.data_ptr(), out.data_ptr()
-            key = (
-                a.shape, a.stride(), a.get_device(), pa & 15,
-                b.shape, b.stride(), b.get_device(), pb & 15,
-                out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
-            )  # fmt: skip
-            result = multiply(table.get(key) or make(key, a, b, None, out), a, pa, b, pb, out, pc)
-            return original(a, b, out=out) if result is None else result
-
-        return into
-
-    def _new_sum(self) -> Callable[..., Any]:
-        table, make, multiply, count_types, original = self._tools()
-
-        def new_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-            if a.dtype is not float32 or b.dtype is not float32:
-                count_types(a, b)
-                return original(c, a, b, beta=beta, alpha=alpha)
-            pa, pb, ps = a.data_ptr(), b.data_ptr(), c.data_ptr()
-            key = (
-                a.shape, a.stride(), a.get_device(), pa & 15,
-                b.shape, b.stride(), b.get_device(), pb & 15,
-                c.shape, c.stride(), c.dtype, c.get_device(), ps & 15,
-            )  # fmt: skip
-            decision = table.get(key) or make(key, a, b, c, None)
-            result = multiply(decision, a, pa, b, pb, None, 0, c, ps, alpha, beta)
-            return original(c, a, b, beta=beta, alpha=alpha) if result is None else result
-
-        return new_sum
-
-    def _out_sum(self) -> Callable[..., Any]:
-        table, make, multiply, count_types, original = self._tools()
-
-        def into_sum(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Any:
-            if a.dtype is not float32 or b.dtype is not float32:
-                count_types(a, b)
-                return original(c, a, b, beta=beta, alpha=alpha, out=out)
-            pa, pb, pc, ps = a.data_ptr(), b.data_ptr(), out.data_ptr(), c.data_ptr()
-            key = (
-                a.shape, a.stride(), a.get_device(), pa & 15,
-                b.shape, b.stride(), b.get_device(), pb & 15,
-                c.shape, c.stride(), c.dtype, c.get_device(), ps & 15, ps == pc,
-                out.shape, out.stride(), out.dtype, out.get_device(), pc & 15,
-            )  # fmt: skip
-            decision = table.get(key) or make(key, a, b, c, out)
-            result = multiply(decision, a, pa, b, pb, out, pc, c, ps, alpha, beta)
-            return original(c, a, b, beta=beta, alpha=alpha, out=out) if result is None else result
-
-        return into_sum
-
-    def _in_place(self) -> Callable[..., Any]:
-        table, make, multiply, count_types, original = self._tools()
-
-        def in_place(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-            if a.dtype is not float32 or b.dtype is not float32:
-                count_types(a, b)
-                return original(c, a, b, beta=beta, alpha=alpha)
-            pa, pb, pc = a.data_ptr(), b.data_ptr(), c.data_ptr()
-            key = (
-                a.shape, a.stride(), a.get_device(), pa & 15,
-                b.shape, b.stride(), b.get_device(), pb & 15,
-                c.shape, c.stride(), c.dtype, c.get_device(), pc & 15,
-            )  # fmt: skip
-            decision = table.get(key) or make(key, a, b, c, c)
-            result = multiply(decision, a, pa, b, pb, c, pc, c, pc, alpha, beta)
-            return original(c, a, b, beta=beta, alpha=alpha) if result is None else result
-
-        return in_place
-
-    def _tools(self) -> tuple[Any, ...]:
-        """Return what every replacement needs."""
-        return self._decisions, self._make, self._multiplier(), self._counter_of_types(), self.original
-
-    def _counter_of_types(self) -> Callable[[Tensor, Tensor], None]:
-        """Return the function that counts a call whose factors are not both float32. It needs nothing else of them."""
-        table, make = self._decisions, self._make
-
-        def count_types(a: Tensor, b: Tensor) -> None:
-            key = a.dtype, b.dtype
-            (table.get(key) or make(key, a, b, None, None)).calls += 1
-
-        return count_types
+    def _replacement(self, form: str) -> Callable[..., Any]:
+        """Return the function that PyTorch calls, for an operator of this form: new, ``.out`` or in place (``_``)."""
+        parameters, given, of_decision, of_product = _FORMS[self._kind.adds, form]
+        operands = [name for name in ("a", "b", "c", "out") if name in parameters.replace(",", "").split()]
+        same = ", pc == pout" if len(operands) == 4 else ""
+        text = _REPLACEMENT.format(
+            parameters=parameters,
+            given=given,
+            addresses="; ".join(f"p{name} = {name}.data_ptr()" for name in operands),
+            key=", ".join(map(_KEY.format, operands)) + "".join(f", {name}.dtype" for name in operands[2:]) + same,
+            of_decision=of_decision,
+            of_product=of_product,
+        )
+        names: dict[str, Any] = {"table": self._decisions, "make": self._make, "multiply": self._multiplier()}
+        names |= {"original": self.original, "float32": torch.float32, "__name__": __name__}
+        exec(compile(text, f"<replacement of {self.name}>", "exec"), names)
+        return names["replacement"]
 
     def _multiplier(self) -> Callable[..., Tensor | None]:
         """Return the function that does what was decided: it returns the result, or None where PyTorch's kernel is due.
@@ -211,17 +144,19 @@ class Override:
         It takes the decision; A, B, the output and C, each with its address; alpha and beta. For the output None and 0
         ask for a new tensor. Nothing is added where there are no C, alpha and beta.
         """
-        otherwise, current, tf32, empty, name = (
-            self._run_otherwise, products.current_stream, self._tf32, self._empty, self.name,
+        otherwise, current, wish, empty, name = (
+            self._run_otherwise, products.current_stream, self._wish, self._empty, self.name,
         )  # fmt: skip
 
         def multiply(
             decision: Decision, a: Tensor, pa: int, b: Tensor, pb: int, out: Tensor | None, pc: int,
             c: Tensor | None = None, ps: int = 0, alpha: Any = None, beta: Any = None,
         ) -> Tensor | None:  # fmt: skip
-            reason = decision.reason or (decisions.TF32 if tf32() else "")
+            reason, note, wished = decision.reason, "", wish()
+            if wished and not reason:
+                reason, note = decisions.of_wish(wished, decision.ordinal, self._precision)
             if reason:
-                _count_passed_on(decision, reason)
+                decision.count(reason)
                 return None
             try:
                 alpha, beta = (1.0, 0.0) if alpha is None else _scalars(alpha, beta)
@@ -230,7 +165,7 @@ class Override:
                     pc = out.data_ptr()
                 if c is None:
                     c, ps = out, pc
-                if pa < SURE or pb < SURE or pc < SURE or ps < SURE:
+                if pa < MAX_STORAGE_BYTES or pb < MAX_STORAGE_BYTES or pc < MAX_STORAGE_BYTES or ps < MAX_STORAGE_BYTES:
                     _require_memory((a, pa), (b, pb), (out, pc), (c, ps))
                 try:
                     plan, gpu = decision.plan, decision.gpu
@@ -260,9 +195,12 @@ class Override:
                 place = "cpu" if decision.ordinal == HOST else f"cuda:{decision.ordinal}"
                 raise products.named(error, f"{name} of {decision.problem} on {place}") from error
             else:
-                decision.calls += 1
+                if note:
+                    decision.count("", note)
+                else:
+                    decision.calls += 1
                 return out
-            _count_passed_on(decision, reason)
+            decision.count(reason)
             return None
 
         return multiply
@@ -296,13 +234,6 @@ class PassedOn(Exception):
         self.reason = reason
 
 
-def _count_passed_on(decision: Decision, reason: str) -> None:
-    if reason == decision.reason:
-        decision.calls += 1
-    else:
-        decision.other_ends[reason] = decision.other_ends.get(reason, 0) + 1
-
-
 def _require_memory(*given: tuple[Tensor, int]) -> None:
     if any(freed(x, address) for x, address in given):
         raise PassedOn(decisions.NO_MEMORY)
@@ -316,16 +247,19 @@ def _scalars(alpha: Any, beta: Any) -> tuple[Any, Any]:
         raise PassedOn(decisions.SCALAR) from None
 
 
-def _never() -> bool:
-    return False
+def _no_wish() -> str:
+    return ""
 
 
-def _reader_of_tf32() -> Callable[[], bool]:
-    """Return a function that says whether the user allows TF32 in float32 products of CUDA tensors."""
+def _reader_of_precision() -> Callable[[], str]:
+    """Return a function that says which precision the user wishes float32 products of CUDA tensors to have.
+
+    That is "tf32", "bfx9" (since PyTorch 2.15) or what later versions have, and empty for that of float32.
+    """
     getter = getattr(torch._C, "_get_fp32_precision_getter", None)  # since PyTorch 2.9
     if getter is not None:
-        return lambda: getter("cuda", "matmul") == "tf32"
-    return torch._C._get_cublas_allow_tf32
+        return lambda: "" if (found := getter("cuda", "matmul")) in ("ieee", "none") else found
+    return lambda: "tf32" if torch._C._get_cublas_allow_tf32() else ""
 
 
-_tf32_allowed = _reader_of_tf32()
+_fp32_precision = _reader_of_precision()

@@ -11,7 +11,7 @@ import torch
 from fastsgemm import device, host
 from fastsgemm.call import checks, driver
 from fastsgemm.call.arrays import HOST, Meta, View
-from fastsgemm.call.arrays.base import at_address
+from fastsgemm.call.arrays.library import at_address
 from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.call.product import make_plan
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError

@@ -21,6 +21,8 @@ class Line:
         Of all calls together: 2 M N K for each product, whatever computed it.
     reason : str
         Why the calls were passed on to PyTorch's own kernel; empty if fastsgemm computed them.
+    note : str
+        Which wish of the program was not fulfilled in calls that fastsgemm computed; usually empty.
     """
 
     operator: str
@@ -28,6 +30,7 @@ class Line:
     calls: int
     flops: int
     reason: str = ""
+    note: str = ""
 
 
 class Report:
@@ -69,9 +72,9 @@ class Report:
         return self.flops / every if every else 0.0
 
     def __repr__(self) -> str:
-        rows: dict[tuple[str, str], list[int]] = {}
+        rows: dict[tuple[str, str, str], list[int]] = {}
         for line in self.lines:
-            row = rows.setdefault((line.operator, line.reason), [0, 0])
+            row = rows.setdefault((line.operator, line.reason, line.note), [0, 0])
             row[0] += line.calls
             row[1] += line.flops
         if not rows:
@@ -79,11 +82,11 @@ class Report:
         head = (
             f"fastsgemm computed {_number(self.calls, 'product')}, {_flop(self.flops)}, {self.share:.1%} of the FLOPs"
         )
-        width = max(len(operator) for operator, _ in rows)
+        width = max(len(operator) for operator, *_ in rows)
         ordered = sorted(rows.items(), key=lambda row: (bool(row[0][1]), -row[1][1], row[0]))
         shown = []
-        for (operator, reason), (calls, flops) in ordered:
-            why = f"passed on: {reason}" if reason else ""
+        for (operator, reason, note), (calls, flops) in ordered:
+            why = f"passed on: {reason}" if reason else note
             shown.append(f"  {operator:{width}}  {_number(calls, 'call'):>15}  {_flop(flops):>12}  {why}")
         return "\n".join([head, *(line.rstrip() for line in shown)])
 

@@ -7,17 +7,18 @@ hold.
 
 from __future__ import annotations
 
+import signal
 import threading
 import warnings
 from collections import deque
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 
-from fastsgemm import rungs
+from fastsgemm import arguments, rungs
 from fastsgemm.errors import ArgumentError, DeviceError, MissingExtraError
 from fastsgemm.rungs import Rung
 from fastsgemm.torch.overrides import Override
@@ -180,7 +181,7 @@ def enable(
     MissingExtraError
         PyTorch is older than 2.9. It cannot call a kernel that was overridden, so nothing could be passed on.
     ArgumentError
-        `only` or `device` has an unknown name.
+        `only` or `device` has an unknown name, or `batch_invariant` is neither true nor false.
     PrecisionError
         There is no such precision, or it is not batch-invariant.
     DeviceError
@@ -190,7 +191,8 @@ def enable(
     -----
     **TF32.** If the program allows TF32 (``torch.backends.cuda.matmul.fp32_precision = "tf32"``, ``allow_tf32`` or
     ``torch.set_float32_matmul_precision("high")``), its products are passed on to cuBLAS, because that is what it asked
-    for. This is read at every call.
+    for. This is read at every call. So is ``fp32_precision = "bfx9"`` on devices of compute capability 10.x; others
+    cannot do that, and `report` says that these products were computed with the switch's precision.
 
     **Threads.** If another thread multiplies while the settings change, its product has the old settings or the new
     ones. But PyTorch does not lock its table of kernels while a kernel is registered. So turn the switch on before
@@ -213,14 +215,13 @@ def disable() -> None:
     _set(None)
 
 
-@contextmanager
 def enabled(
     precision: str = "ieee",
     batch_invariant: bool = False,
     only: Collection[str] | None = None,
     *,
     device: str = "cuda",
-) -> Iterator[Switch]:
+) -> AbstractContextManager[Switch]:
     """Do `enable` for a block of code; afterwards, what held before it holds again.
 
     It concerns all threads meanwhile. Blocks of several threads may overlap: the settings of the block that began last
@@ -231,29 +232,52 @@ def enabled(
     precision, batch_invariant, only, device
         See `enable`.
 
-    Yields
-    ------
-    Switch
+    Returns
+    -------
+    context manager
+        It returns the `Switch` when it is entered. It can also decorate a function.
 
     Raises
     ------
     MissingExtraError, ArgumentError, PrecisionError, DeviceError
         See `enable`. Nothing has changed then.
     """
-    new = _checked(precision, batch_invariant, only, device)
-    block = _Period(new, threading.get_ident())
-    with _lock:
-        _blocks.append(block)
+    return _Block(precision, batch_invariant, only, device)
+
+
+class _Block(ContextDecorator):
+    """A block of `enabled`. Ctrl-C either finds it not begun, or ends it."""
+
+    def __init__(self, *settings: Any) -> None:
+        self._settings = settings
+
+    def _recreate_cm(self) -> _Block:
+        return _Block(*self._settings)  # for each call of a decorated function
+
+    def __enter__(self) -> Switch:
+        new = _checked(*self._settings)
+        self._period = _Period(new, threading.get_ident())
         try:
-            _turn()
-        except BaseException:
-            _blocks.remove(block)
+            _uninterrupted(self._begin)
+            return new
+        except BaseException:  # Python does not end a block that was not entered
+            _uninterrupted(self._end)
             raise
-    try:
-        yield new
-    finally:
-        with _lock:
-            _blocks.remove(block)
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            _uninterrupted(self._end)
+        except KeyboardInterrupt:
+            _uninterrupted(self._end)
+            raise
+
+    def _begin(self) -> None:
+        _blocks.append(self._period)
+        _turn()
+
+    def _end(self) -> None:
+        if self._period in _blocks:
+            _blocks.remove(self._period)
             _turn()
 
 
@@ -271,7 +295,8 @@ def report() -> Report:
 def _set(new: Switch | None) -> None:
     """Change the settings of the block that this thread is in, or else of the process."""
     thread = threading.get_ident()
-    with _lock:
+
+    def change() -> None:
         period = next((block for block in reversed(_blocks) if block.thread == thread), _process)
         before, period.switch = period.switch, new
         try:
@@ -279,6 +304,28 @@ def _set(new: Switch | None) -> None:
         except BaseException:
             period.switch = before
             raise
+
+    _uninterrupted(change)
+
+
+def _uninterrupted(change: Callable[[], None]) -> None:
+    """Change the settings while no other thread does, and hold Ctrl-C back meanwhile: it would leave half of a change.
+
+    Python interrupts its main thread only, and not where the program has not left Ctrl-C to Python.
+    """
+    handler: Any = signal.getsignal(signal.SIGINT)
+    held: list[Any] = []
+    interruptible = threading.current_thread() is threading.main_thread() and callable(handler)
+    if interruptible:
+        signal.signal(signal.SIGINT, lambda *given: held.append(given))
+    try:
+        with _lock:
+            change()
+    finally:
+        if interruptible:
+            signal.signal(signal.SIGINT, handler)
+            for given in held[:1]:
+                handler(*given)
 
 
 def _turn() -> None:
@@ -304,13 +351,16 @@ def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None
             "that was overridden. Call fastsgemm.sgemm or torch.ops.fastsgemm.sgemm instead, or update PyTorch"
         )
     rungs.precision_of(None, precision)
-    rung = rungs.batch_invariant(None, None, precision)[0] if batch_invariant else None
-    if device not in _DEVICES:
+    ordered = arguments.switch("batch_invariant", batch_invariant)
+    rung = rungs.batch_invariant(None, None, precision)[0] if ordered else None
+    if not arguments.is_one_of(device, _DEVICES):
         raise ArgumentError(f"device must be one of {', '.join(_DEVICES)}, got {device!r}")
-    chosen = tuple(OPERATORS) if only is None else (only,) if isinstance(only, str) else tuple(only)
+    given = OPERATORS if only is None else (only,) if isinstance(only, str) else only
+    names = ", ".join(OPERATORS)
+    chosen = tuple(arguments.several("only", given, f"a collection of operators of {names}"))
     for operator in chosen:
-        if operator not in OPERATORS:
-            raise ArgumentError(f"only must name operators of {', '.join(OPERATORS)}, got {operator!r}")
+        if not arguments.is_one_of(operator, OPERATORS):
+            raise ArgumentError(f"only must name operators of {names}, got {operator!r}")
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError(
             f"PyTorch {torch.__version__} sees no CUDA device: torch.cuda.is_available() is False. Install a build for "

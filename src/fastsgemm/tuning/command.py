@@ -12,12 +12,12 @@ from fastsgemm import device
 from fastsgemm.errors import DeviceError, NoDriverError
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.heuristics.explanation import device_at
-from fastsgemm.progress import say
+from fastsgemm.progress import say, show
 from fastsgemm.tuning import plot, tuner
 from fastsgemm.tuning.outcome import Outcome
-from fastsgemm.tuning.output_file import refuse_unwritable
+from fastsgemm.tuning.output_file import refuse_ignored, refuse_same, refuse_unwritable
 from fastsgemm.tuning.plan import plan_run
-from fastsgemm.tuning.search_spaces import SPACES
+from fastsgemm.tuning.spaces import SPACES
 
 DESCRIPTION = (
     "Search for the fastest config of each problem on this device and store it for `sgemm`. Without --size, tune the "
@@ -26,6 +26,7 @@ DESCRIPTION = (
 )
 
 _ELSEWHERE = "To see what a run would try on a device that is not here: fastsgemm tune --dry-run --device sm_90"
+_OF_A_RUN = ("export", "plot", "budget", "no_store")  # options without a use where nothing is timed
 _REFUSED = 1  # the exit code for a file that is not believed
 _INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 
@@ -40,12 +41,16 @@ def tune_as_asked(options: argparse.Namespace) -> int:
     """
     shapes = options.size or None
     if options.verify:
+        refuse_ignored(options, "verify", (*_OF_A_RUN, "dry_run", "size", "rung", "space", "quick"))
         return _verify(options.verify, options.json)
+    if options.dry_run:
+        refuse_ignored(options, "dry-run", _OF_A_RUN)
+    refuse_same(options, ("export", "plot"))
     if options.plot:
         plot.require()
     if options.dry_run:
         planned = plan_run(device_at(options.device), shapes, options.rung, options.space, options.quick)
-        print(json.dumps(planned.json(), indent=2) if options.json else planned)
+        show(json.dumps(planned.json(), indent=2) if options.json else planned)
         return 0
     if options.export:
         refuse_unwritable(options.export, replaced=True)
@@ -69,7 +74,7 @@ def tune_as_asked(options: argparse.Namespace) -> int:
         return _INTERRUPTED
     except NoDriverError as error:
         raise NoDriverError(f"{error}. {_ELSEWHERE}") from error
-    print(json.dumps(outcome.json(), indent=2) if options.json else outcome)
+    show(json.dumps(outcome.json(), indent=2) if options.json else outcome)
     if options.export:
         _export(options.export, outcome, options.device)
     if options.plot:
@@ -111,17 +116,17 @@ def _verify(path: Path, as_json: bool) -> int:
     counts = {"records": len(content.records), "curves": len(content.curves), "checks": len(found.checks)}
     if as_json:
         data = {"machine": structs.asdict(found.machine), **counts, "fp16x3": rates, "in_order": not refused}
-        print(json.dumps({**data, "faults": wrong, "timed_again": again, "not_timed": absent}, indent=2))
+        show(json.dumps({**data, "faults": wrong, "timed_again": again, "not_timed": absent}, indent=2))
         return _REFUSED if refused else 0
     made_on = found.machine
-    print(f"{made_on.device} ({made_on.arch}), driver {made_on.driver}, NVRTC {made_on.nvrtc}, {made_on.date}")
-    print("records: {records}, curves: {curves}, checked after the run: {checks}".format(**counts))
+    show(f"{made_on.device} ({made_on.arch}), driver {made_on.driver}, NVRTC {made_on.nvrtc}, {made_on.date}")
+    show("records: {records}, curves: {curves}, checked after the run: {checks}".format(**counts))
     if rates:
-        print("rates of rung fp16x3")
+        show("rates of rung fp16x3")
     for line in (*(f"refused: {one}" for one in wrong), *again):
-        print(line)
+        show(line)
     if absent is not None:
-        print(f"the file is in order; no sample was timed here: {absent}")
+        show(f"the file is in order; no sample was timed here: {absent}")
     return _REFUSED if refused else 0
 
 

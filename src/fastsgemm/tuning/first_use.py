@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING
 from fastsgemm import device, rungs
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import ConfigError, FastsgemmError
-from fastsgemm.heuristics import choose, database
+from fastsgemm.heuristics import database, knowledge
+from fastsgemm.progress import warn
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -50,7 +50,7 @@ def open_device(ordinal: int, stream: Callable[[], int] = lambda: LEGACY_STREAM)
     if ordinal in opened:
         return opened[ordinal]
     gpu = device.open_gpu(ordinal)
-    if allowed() and not choose.knows(gpu):
+    if allowed() and not knowledge.knows(gpu):
         switched = gpu.enter()
         try:
             # The call's stream, or the legacy stream, on which tuning runs.
@@ -95,9 +95,9 @@ def _tune(gpu: Gpu) -> None:
     try:
         with tuner.evaluating(gpu) as evaluator, tuner.alone(evaluator.device, WAIT_SECONDS):
             database.forget()
-            if not choose.knows(gpu):  # another process may have tuned it in the meantime
+            if not knowledge.knows(gpu):  # another process may have tuned it in the meantime
                 tuner.carry_out(plan_run(evaluator.device, quick=True), evaluator, bar)
     except FastsgemmError as error:
-        warnings.warn(f"{gpu.name} could not be tuned, generic configs are used: {error}", RuntimeWarning, stacklevel=2)
+        warn(f"{gpu.name} could not be tuned, generic configs are used: {error}")
     finally:  # also after Ctrl-C: the next call uses the results so far
         opened[gpu.ordinal] = gpu

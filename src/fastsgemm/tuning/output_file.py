@@ -1,11 +1,30 @@
-"""A file that a command is asked to write: whether it can be written is known before the minutes of work for it."""
+"""What a command is asked to write: whether it can be and will be is known before the minutes of work for it."""
 
 from __future__ import annotations
 
+import argparse
 import os
+from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 
-from fastsgemm.errors import RecordError
+from fastsgemm.errors import ArgumentError, RecordError
+
+
+def refuse_same(options: argparse.Namespace, written: Sequence[str], read: Sequence[str] = ()) -> None:
+    """Raise `ArgumentError` if a file that one of these options writes is named by another one, too."""
+    given = [(name, path) for name in (*written, *read) if (path := getattr(options, name))]
+    for (one, path), (other, second) in combinations(given, 2):
+        same = path.resolve() == second.resolve() or (path.exists() and second.exists() and path.samefile(second))
+        if one in written and same and (path.is_file() or not path.exists()):
+            raise ArgumentError(f"--{one} and --{other} name the same file, {path}")
+
+
+def refuse_ignored(options: argparse.Namespace, mode: str, ignored: Sequence[str]) -> None:
+    """Raise `ArgumentError` if one of these options is given beside `mode`, which has no use for it."""
+    for name in ignored:
+        if getattr(options, name):
+            raise ArgumentError(f"--{mode} has no use for --{name.replace('_', '-')}; leave one of them out")
 
 
 def refuse_unwritable(path: Path, replaced: bool = False) -> None:

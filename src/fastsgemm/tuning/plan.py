@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fastsgemm import rungs
-from fastsgemm.errors import ConfigError, ShapeError
+from fastsgemm import arguments, rungs
+from fastsgemm.errors import ArgumentError, ConfigError, ShapeError
 from fastsgemm.geometry.variants import dense_call
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.fp16x3 import require_tensor_cores, supported
 from fastsgemm.problem import Problem, checked, parse, spell
 from fastsgemm.rungs import Rung
-from fastsgemm.tuning.search_spaces import DEFAULTS, SPACES, Space
+from fastsgemm.tuning.spaces import DEFAULTS, SPACES, Space
 
 if TYPE_CHECKING:
     from fastsgemm.device import DeviceInfo
@@ -116,9 +116,7 @@ def plan_run(
         Rung 11 does not run on the device.
     UnknownRungError, ShapeError
     """
-    if isinstance(shapes, str):  # its characters are no problems
-        raise _no_list(shapes)
-    chosen = () if shapes is None else tuple(dict.fromkeys(map(_problem, shapes)))
+    chosen = () if shapes is None else tuple(dict.fromkeys(map(_problem, _each(shapes))))
     if rung is not None and space is None and rungs.find(rung).name == FP16X3:
         if chosen:
             raise ConfigError(f"rung {FP16X3} is tuned for all problems at once; leave the problems out")
@@ -131,22 +129,25 @@ def plan_run(
 
 
 def _problem(shape: str | Sequence[int] | Problem) -> Problem:
-    if isinstance(shape, int):
-        raise _no_list(shape)
     if isinstance(shape, Problem):
         found = checked(shape)
     else:
-        found = parse(shape if isinstance(shape, str) else ",".join(map(str, shape)))
+        found = parse(shape if isinstance(shape, str) else ",".join(map(str, _each(shape))))
     return dense_call(found).problem
 
 
-def _no_list(given: Any) -> ShapeError:
-    return ShapeError(f"tune takes a list of problems, such as ['4096,4096,4096,TN'] or [(64, 64, 64)], got {given!r}")
+def _each(values: Any) -> Iterator[Any]:
+    """Return the items of a list of problems, or of the extents of one."""
+    try:
+        return arguments.several("shapes", values, "a list of problems")
+    except ArgumentError as error:
+        message = f"tune takes a list of problems, such as ['4096,4096,4096,TN'] or [(64, 64, 64)], got {values!r}"
+        raise ShapeError(message) from error
 
 
 def _spaces(rung: str | int | Rung | None, space: str | None, quick: bool) -> tuple[Space, ...]:
     if space is not None:
-        found = SPACES.get(space)
+        found = SPACES.get(space) if isinstance(space, str) else None
         if found is None:
             raise ConfigError(f"unknown search space {space!r}; choose one of {', '.join(SPACES)}")
         if rung is not None and rungs.find(rung).name != found.rung:

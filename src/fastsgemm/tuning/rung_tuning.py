@@ -10,18 +10,19 @@ from typing import TypeVar
 from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import choose, database, partial_accumulators
+from fastsgemm.heuristics import database, partial_accumulators
+from fastsgemm.heuristics.choice import EXACT, choose_config
 from fastsgemm.heuristics.database_entries import Curve, Point
 from fastsgemm.heuristics.probes import Probes, probes_of
 from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.tuning.calibration import calibrated
-from fastsgemm.tuning.candidates import distinct, of_suitable_size, with_each_split, with_filling_split, worth_trying
+from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split
 from fastsgemm.tuning.evaluator import Job, Timer, job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome, Tuned
 from fastsgemm.tuning.plan import RunPlan
 from fastsgemm.tuning.portfolio import base_config, portfolio
 from fastsgemm.tuning.search import DECIDE, EXPLORE, QUICK, Effort, Result, Sweep
-from fastsgemm.tuning.search_spaces import Space
+from fastsgemm.tuning.spaces import Space
 
 _REFINED = 3  # configs per problem whose refinements are tried
 _SHORTLISTED = 8  # configs of each anchor that are tried on all other problems
@@ -125,7 +126,7 @@ class RungTuning:
 
     def _drawn(self, problem: Problem, configs: Sequence[Config]) -> list[Config]:
         """Return the configs that are worth compiling for a problem."""
-        worthy = [c for c in distinct(configs, problem) if worth_trying(c, problem)]
+        worthy = [c for c in self._space.distinct(configs, problem) if self._space.worth_trying(c, problem)]
         return of_suitable_size(worthy, with_swap_ab(self._rung, problem), self._plan.device.multiprocessors)
 
     def _explore(self, problem: Problem) -> list[Config]:
@@ -145,7 +146,7 @@ class RungTuning:
             for step in range(steps):
                 best += found[:_REFINED]
                 refined = [c for config in found[:_REFINED] for c in self._space.refinements(config, self._limit, step)]
-                tried = distinct([*found[:_REFINED], *refined], problem)
+                tried = self._space.distinct([*found[:_REFINED], *refined], problem)
                 with self._sweep.within(1 / (steps - step)):
                     found = list(self._search(problem, tried, f"refined {step}", EXPLORE).times)
         return list(dict.fromkeys([*found[:_SHORTLISTED], *best]))
@@ -173,7 +174,7 @@ class RungTuning:
         alone = problem.layout == "NN" and problem.batch == 1
         if self._largest and problem.flops >= _LONG_FLOPS and alone:
             few = list(dict.fromkeys(map(base_config, self._largest.times)))[:_LONG_TRIES]
-        worthy = [config for config in distinct(few, problem) if worth_trying(config, problem)] or few
+        worthy = [c for c in self._space.distinct(few, problem) if self._space.worth_trying(c, problem)] or few
         tried = [other for config in worthy for other in self._with_each_split(base_config(config), problem)]
         if self._plan.quick and not self._plan.problems:  # compiling a few more kernels would leave cores idle
             tried = [c for c in tried if self._sweep.works(self._job(c, problem))] or tried[:1]
@@ -190,8 +191,8 @@ class RungTuning:
 
     def _decides(self, result: Result) -> bool:
         """Whether the winner is known to be as fast as the config on record for this device: both were timed."""
-        in_use = choose.choose(self._plan.device, self._rung, result.problem)
-        on_record = in_use.rule == choose.EXACT and in_use.device == self._plan.device.name
+        in_use = choose_config(self._plan.device, self._rung, result.problem)
+        on_record = in_use.rule == EXACT and in_use.evidence.device == self._plan.device.name
         return not on_record or in_use.config in {**result.times, **result.failures}
 
     def _winner(self, result: Result, effort: Effort) -> tuple[Config, float]:
@@ -248,11 +249,11 @@ class RungTuning:
         return config in self._known(problem) or self._shortened(config, problem) == config
 
     def _shipped(self, problem: Problem) -> Config:
-        return choose.choose(self._plan.device, self._rung, problem, only="shipped").config
+        return choose_config(self._plan.device, self._rung, problem, only="shipped").config
 
     def _known(self, problem: Problem) -> list[Config]:
         """Return the shipped config and the one in use, which an earlier run on this device may have found."""
-        in_use = choose.choose(self._plan.device, self._rung, problem).config
+        in_use = choose_config(self._plan.device, self._rung, problem).config
         return list(dict.fromkeys((self._shipped(problem), in_use)))
 
     def _shortened(self, config: Config, problem: Problem) -> Config:
@@ -281,7 +282,8 @@ class RungTuning:
             curves = calibrated(curves, others, measure, self._limit, self._fitted)
             self._outcome.complete &= not self._sweep.late
         late = self._sweep.late
-        own = [c for c in database.of_rung(self._arch, self._rung.name).curves if c.device == self._plan.device.name]
+        stored = database.of_rung(self._arch, self._rung.name).curves
+        own = [c for c in stored if c.device == self._plan.device.name and not c.config.segment]
         more = sum(len(c.points) for c in curves) - sum(len(c.points) for c in own)
         # Where the time is up, the last curves may lack their calibration, so as many points are not enough.
         if more > 0 or (not late and (more == 0 or not self._plan.quick)):

@@ -6,10 +6,11 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from typing import TYPE_CHECKING
 
-from fastsgemm import resources
-from fastsgemm.errors import DeviceMemoryError, RecordError, TuningError
+from fastsgemm import arguments, resources
+from fastsgemm.errors import ArgumentError, DeviceMemoryError, RecordError, TuningError
 from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
@@ -73,12 +74,18 @@ def tune(
     TuningError
         Another process is tuning this device, or a candidate broke the CUDA context.
     DeviceError, ConfigError, UnknownRungError, ShapeError
+    ArgumentError
+        Another argument is of a type that it cannot be.
     """
     from fastsgemm.device import open_gpu, ordinal
 
+    quick, store = arguments.switch("quick", quick), arguments.switch("store", store)
+    bar = Bar(arguments.switch("progress", progress))
+    if budget is not None and not (isinstance(budget, Real) and budget >= 0):
+        raise ArgumentError(f"budget must be a number of seconds, got {budget!r}")
     with evaluating(open_gpu(ordinal(device))) as evaluator, alone(evaluator.device):
         plan = plan_run(evaluator.device, shapes, rung, space, quick)
-        return carry_out(plan, evaluator, Bar(progress), budget, store=store)
+        return carry_out(plan, evaluator, bar, budget, store=store)
 
 
 @contextmanager

@@ -16,11 +16,10 @@ def logits(model, ids, how):
         return model(input_ids=ids).logits
 
 
-def measure(device="cuda", small=False):
-    model, config = gpt2.model_of(device, small)
-    model = model.eval()
-    tokens, generator = 16 if small else 64, torch.Generator().manual_seed(2)
-    ids = torch.randint(config.vocab_size, (64, tokens), generator=generator).to(device)
+def measure(device, small, seconds):
+    torch.manual_seed(0)
+    model = gpt2.model_of(gpt2.SMALL if small else {}, device).eval()
+    ids = torch.randint(model.config.vocab_size, (64, 16 if small else 64), device=device)
     found = {"prompts": 64, "tokens": ids.shape[1], "differing": {}, "largest": {}}
     enabled = fastsgemm.torch.enabled
     cases = {

@@ -1,35 +1,30 @@
-"""A model of three layers under torch.compile: ms of a forward and backward pass, by batch."""
+"""Training a multi-layer perceptron under torch.compile."""
 
-import statistics
-import time
-from contextlib import nullcontext
+from functools import partial
+from itertools import count
 
 import torch
-from calls import wait
+from mlp import LAYERS, trained
 
-import fastsgemm.torch
+_copies = count()
 
 
-def measure(device="cuda", small=False):
-    torch.manual_seed(0)
-    width = 64 if small else 1024
-    layers = [torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)]
-    model = torch.compile(
-        torch.nn.Sequential(*layers).to(device), backend="eager" if small else "inductor", dynamic=False
-    )
-    found = {"ms": {}}
-    for batch in (16,) if small else (64, 2048):
-        x = torch.randn(batch, width, device=device)
-        row = {}
-        for name in ("PyTorch", "fastsgemm") * 2:
-            with fastsgemm.torch.enabled(device=device) if name == "fastsgemm" else nullcontext():
-                times = []
-                for _ in range(30):
-                    wait(device)
-                    started = time.perf_counter()
-                    model(x).sum().backward()
-                    wait(device)
-                    times.append(1e3 * (time.perf_counter() - started))
-            row[name] = min(row.get(name, 1e9), statistics.median(times[5:]))
-        found["ms"][str(batch)] = row
-    return found
+def cases(small):
+    width, batches = (64, (16,)) if small else (1024, (64, 256, 2048))
+    modes = ("default", "reduce-overhead")
+    return {
+        f"compiled MLP ({mode}), {width} x {LAYERS}, training, batch {batch}": partial(
+            trained, width, batch, partial(_compile, small, mode)
+        )
+        for mode in modes
+        for batch in batches
+    }
+
+
+def _compile(small, mode, model):
+    def forward(x):
+        return model(x)
+
+    # What was compiled is kept by code object. Another one, so that each kind of products has what is compiled with it.
+    forward.__code__ = forward.__code__.replace(co_name=f"forward{next(_copies)}")
+    return torch.compile(forward, dynamic=False, **{"backend": "eager"} if small else {"mode": mode})

@@ -6,6 +6,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest import SkipTest
+
+import torch
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 DEVICES = 2
@@ -16,7 +19,9 @@ RUNS = {  # name: program, and its options at full size
 }
 
 
-def measure(device="cuda", small=False):
+def measure(device, small, seconds):
+    if device == "cuda" and torch.cuda.device_count() < DEVICES:
+        raise SkipTest(f"needs {DEVICES} GPUs, and PyTorch sees {torch.cuda.device_count()}")
     # The examples take the GPUs that they see.
     environment = os.environ | ({} if device == "cuda" else {"CUDA_VISIBLE_DEVICES": "", "FASTSGEMM_DEVICE": "host"})
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(DEVICES)]

@@ -12,17 +12,29 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from fastsgemm.call.arrays.base import HOST, Library, Meta, View, class_name, host_fault, said, type_name
+from fastsgemm.call.arrays.cuda_array_interface import CudaArrayInterface
 from fastsgemm.call.arrays.cupy import CuPy
 from fastsgemm.call.arrays.device_array import DeviceArray
 from fastsgemm.call.arrays.jax import Jax
+from fastsgemm.call.arrays.library import (
+    HOST,
+    IN_TRACE,
+    Library,
+    Meta,
+    View,
+    class_name,
+    host_fault,
+    message_of,
+    misaligned,
+    type_name,
+)
 from fastsgemm.call.arrays.numpy import NumPy
-from fastsgemm.call.arrays.pointers import Pointers
 from fastsgemm.call.arrays.torch import Torch
 from fastsgemm.errors import DTypeError, OperandError
 
 __all__ = [
     "HOST",
+    "IN_TRACE",
     "DeviceArray",
     "Library",
     "Meta",
@@ -31,8 +43,9 @@ __all__ = [
     "host_fault",
     "is_of_jax",
     "is_traced_by_jax",
-    "is_tracked",
     "library",
+    "misaligned",
+    "traced",
 ]
 
 
@@ -45,9 +58,7 @@ _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
 )
 _instances: dict[type[Library], Library] = {}
 by_type: dict[type, Library] = {}  # classes of the libraries themselves, which are never freed
-_by_other_type: WeakKeyDictionary[type, Library] = (
-    WeakKeyDictionary()
-)  # other classes, held weakly so that they can be freed
+_by_other_type: WeakKeyDictionary[type, Library] = WeakKeyDictionary()  # other classes, which can be freed
 
 
 def library(x: Any) -> Library:
@@ -61,24 +72,12 @@ def library(x: Any) -> Library:
         It is an array of a class that redefines operations or has a mask, or its protocol returns nonsense.
     """
     known = by_type.get(type(x))
-    return _library_of_other(x) if known is None else known
+    return _other(x) if known is None else known
 
 
-def is_tracked(A: Any, B: Any, C: Any) -> bool:
-    """Return whether only PyTorch's dispatcher can compute a product of these operands: all of them, where not None,
-    are tensors, and the call is being traced, or one has a gradient, a tangent, or is wrapped by a transform.
-
-    PyTorch's compiler may trace with tensors of classes that no library here takes.
-    """
-    if not _is_a(type(A), "torch", "Tensor"):
-        return False
-    tensors = (A, B) if C is None else (A, B, C)
-    if not all(_is_a(type(x), "torch", "Tensor") for x in tensors[1:]):
-        return False
-    compiler = getattr(sys.modules["torch"], "compiler", None)
-    if getattr(compiler, "is_compiling", bool)():
-        return True
-    return any(library(x).is_tracked(x) for x in tensors)
+def traced() -> bool:
+    """Whether PyTorch's compiler traces the call, for an operand of a class that has not been seen."""
+    return "torch" in sys.modules and _instance(Torch).traced()
 
 
 def is_traced_by_jax(*values: Any) -> bool:
@@ -96,7 +95,7 @@ def is_of_jax(x: Any) -> bool:
     return any(_is_a(type(x), module, name) for module, name, kind in _ARRAYS if kind is Jax)
 
 
-def _library_of_other(x: Any) -> Library:
+def _other(x: Any) -> Library:
     cls = type(x)
     known = _by_other_type.get(cls)
     if known is None:
@@ -120,18 +119,23 @@ def _recognise(x: Any) -> Library:
         if _has(x, "__dlpack__") and _has(x, "__dlpack_device__"):
             kind = Library
         elif _has(x, "__cuda_array_interface__"):
-            kind = Pointers
+            kind = CudaArrayInterface
         else:
             given = f"the class {class_name(x)}" if isinstance(x, type) else type_name(x)
             raise DTypeError(
                 "operands must be arrays (NumPy, CuPy, PyTorch, JAX, or any with __dlpack__ or "
                 f"__cuda_array_interface__), got {given}"
             )
-    if kind not in _instances:
-        _instances[kind] = kind()
-    reason = _instances[kind].refusal(type(x))
+    found = _instance(kind)
+    reason = found.refusal(type(x))
     if reason is not None:
         raise OperandError(f"{type_name(x)} {reason}")
+    return found
+
+
+def _instance(kind: type[Library]) -> Library:
+    if kind not in _instances:
+        _instances[kind] = kind()
     return _instances[kind]
 
 
@@ -147,4 +151,4 @@ def _has(x: Any, protocol: str) -> bool:
     try:
         return hasattr(x, protocol)
     except Exception as error:
-        raise OperandError(f"{type_name(x)}.{protocol} failed: {said(error)}") from error
+        raise OperandError(f"{type_name(x)}.{protocol} failed: {message_of(error)}") from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call.arrays.base import Library, View, broken_strides, wrong_dtype
+from fastsgemm.call.arrays.library import Library, View, misaligned, wrong_dtype
 from fastsgemm.geometry.layout import ITEM
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class CuPy(Library):
         strides = tuple([step // ITEM for step in in_bytes])
         for step in in_bytes:
             if step % ITEM and fault is None:
-                fault = broken_strides(in_bytes)
+                fault = misaligned(0, x.shape, in_bytes)  # a plan has the address
         return x.data.ptr, (x.shape, strides, x.device.id, fault, False)
 
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:

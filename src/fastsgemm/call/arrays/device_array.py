@@ -9,7 +9,7 @@ import numpy as np
 
 from fastsgemm import device
 from fastsgemm.call import workspace
-from fastsgemm.call.arrays.base import View
+from fastsgemm.call.arrays.library import View
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import CaptureError
 from fastsgemm.geometry.layout import ITEM, row_major

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call.arrays.base import Library, said, type_name
 from fastsgemm.call.arrays.device_array import DeviceArray
+from fastsgemm.call.arrays.library import Library, message_of, type_name
 from fastsgemm.errors import DeviceMismatchError, DTypeError, OperandError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Jax(Library):
         try:
             return np.asarray(x)
         except Exception as error:
-            raise OperandError(f"{name} ({type_name(x)}) could not be read: {said(error)}") from error
+            raise OperandError(f"{name} ({type_name(x)}) could not be read: {message_of(error)}") from error
 
     def from_numpy(self, result: np.ndarray, like: Any) -> Any:
         return self._jax.device_put(result, next(iter(like.devices())))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm.call.arrays.base import HOST, Library
+from fastsgemm.call.arrays.library import HOST, Library
 
 
 class NumPy(Library):

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call.arrays.base import (
+from fastsgemm.call.arrays.library import (
+    HAS_TANGENT,
     HOST,
-    LEARNED,
+    IN_TRANSFORM,
     NO_MEMORY,
-    TANGENT,
-    TRACED,
-    TRANSFORMED,
+    REQUIRES_GRAD,
     Fault,
     Library,
     View,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu
     from fastsgemm.request import Request
 
-SURE = 1 << 40  # more bytes than any storage has: a tensor at this address, or a higher one, was not `freed`
+MAX_STORAGE_BYTES = 1 << 40  # a tensor whose address is this or higher was not `freed`, which gives it an offset
 
 # A plan, shape and strides of what it writes, and whether an operand requires a gradient where gradients are enabled.
 _Known = tuple[Any, tuple[int, ...], tuple[int, ...], bool]
@@ -42,7 +41,6 @@ _GUARDED = ((2, 6), (2, 14))  # the first and the last version of PyTorch whose 
 class Torch(Library):
     """Tensors of PyTorch."""
 
-    has_dispatcher = True
     has_streams = True
 
     def __init__(self) -> None:
@@ -50,6 +48,7 @@ class Torch(Library):
         self._plain, self._float32 = (torch.Tensor, torch.nn.Parameter), torch.float32
         self._current = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent in CPU builds
         self._forward_ad = torch.autograd.forward_ad
+        self._transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
         self._increment_version = _version_counter(torch)
         self._empty = allocator(torch, "cuda")
         self._guards = _guards(torch)
@@ -61,7 +60,6 @@ class Torch(Library):
         plain = {"__torch_dispatch__": [], "__torch_function__": [self._torch._C._disabled_torch_function_impl]}
         for method, harmless in plain.items():
             if _function(cls, method) not in (_function(self._torch.Tensor, method), *harmless):
-                self.check_eager()  # torch.export traces with fake tensors
                 return f"redefines operations ({method}); pass the torch.Tensor that it wraps"
         return None
 
@@ -84,7 +82,7 @@ class Torch(Library):
             address, meta = x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False)
         except RuntimeError:
             return self._unusable(x, self._fault(x) or self._no_memory())
-        if address < SURE and freed(x, address):
+        if address < MAX_STORAGE_BYTES and freed(x, address):
             return self._unusable(x, self._no_memory())
         if not ordered and x.is_cuda:  # else it is refused, with the others' devices
             self._order(x, handle)
@@ -94,20 +92,18 @@ class Torch(Library):
         shape = () if x.is_nested else x.shape  # a nested tensor has no shape
         return 0, (shape, (), x.get_device(), fault, False)
 
-    def check_eager(self) -> None:
-        if self._is_compiling():
-            raise TRACED("A tensor")
+    def traced(self) -> bool:
+        return self._is_compiling()
 
-    def is_tracked(self, x: Any) -> bool:
-        """Return whether a tensor has a gradient or a tangent, or a transform (vmap, jvp, functionalize) wraps it."""
-        if self._fault(x) in (LEARNED, TANGENT):
-            return True
-        if not self._torch._C._are_functorch_transforms_active():
+    def needs_dispatcher(self, *operands: Any) -> bool:
+        tensors = [x for x in operands if x is not None]
+        if not all(isinstance(x, self._torch.Tensor) for x in tensors):
             return False
-        try:
-            return freed(x, x.data_ptr())
-        except RuntimeError:  # it has no memory
-            return True
+        requires_grad = self._torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        return requires_grad or self._transforms_active() or any(map(self._has_tangent, tensors))
+
+    def _has_tangent(self, x: Any) -> bool:
+        return self._forward_ad._current_level >= 0 and self._forward_ad.unpack_dual(x).tangent is not None
 
     def multiply_known(
         self, gpus: Mapping[int, Gpu], request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float
@@ -118,7 +114,7 @@ class Torch(Library):
         an operand without memory, a new stream, memory that C may share with A or B.
         """
         plain = self._plain
-        if self._is_compiling() or type(B) not in plain or self._forward_ad._current_level >= 0:
+        if type(B) not in plain or self._forward_ad._current_level >= 0:
             return None
         try:
             ordinal, pa, pb, pc = A.get_device(), A.data_ptr(), B.data_ptr(), 0
@@ -140,8 +136,8 @@ class Torch(Library):
                 known = self._recognise(gpu, key, operands, (pa, pb, pc))
                 if known is None:
                     return None
-            plan, shape, strides, learned = known
-            if learned and self._torch.is_grad_enabled():
+            plan, shape, strides, requires_grad = known
+            if requires_grad and self._torch.is_grad_enabled():
                 return None
             result = C
             if C is None:
@@ -151,7 +147,9 @@ class Torch(Library):
                     return None
         except RuntimeError:  # an operand has no memory or no strides; inside a transform, a new one may have none
             return None
-        if (pa < SURE or pb < SURE or pc < SURE) and (freed(A, pa) or freed(B, pb) or freed(result, pc)):
+        if (pa < MAX_STORAGE_BYTES or pb < MAX_STORAGE_BYTES or pc < MAX_STORAGE_BYTES) and (
+            freed(A, pa) or freed(B, pb) or freed(result, pc)
+        ):
             return None
         handle = self._current(ordinal)  # type: ignore[misc]
         if handle not in gpu.streams or (C is not None and not plan.apart(pa, pb, pc, 0)):
@@ -177,7 +175,7 @@ class Torch(Library):
         A, B, *_ = operands
         if any(not x.is_cuda or x.dtype is not self._float32 or x.is_neg() for x in operands):
             return None
-        learned = any(x.requires_grad for x in operands)
+        requires_grad = any(x.requires_grad for x in operands)
         read = [(x.shape, x.stride(), x.get_device(), None, False) for x in operands]
         if len(operands) == 2:
             if len(A.shape) != 2 or len(B.shape) != 2:
@@ -188,7 +186,7 @@ class Torch(Library):
         plan = gpu.prepared.get((key[-1], *read, *misaligned))
         if plan is None:
             return None
-        known = plan, read[2][0], read[2][1], learned
+        known = plan, read[2][0], read[2][1], requires_grad
         if self._guards is not None and len(set(map(id, operands))) == len(operands):
             alike = gpu.recognised.setdefault(key, [])
             if len(alike) < _MOST_ALIKE:
@@ -222,15 +220,13 @@ class Torch(Library):
         if x.layout is not self._torch.strided:
             return Fault(OperandError, f"is stored as {x.layout}; only strided tensors can be used")
         if x.requires_grad and self._torch.is_grad_enabled():
-            return LEARNED
+            return REQUIRES_GRAD
         if x.is_neg():
             return Fault(OperandError, "has the negative bit set (a lazy -x); pass .resolve_neg()")
-        if self._forward_ad._current_level >= 0 and self._forward_ad.unpack_dual(x).tangent is not None:
-            return TANGENT
-        return None
+        return HAS_TANGENT if self._has_tangent(x) else None
 
     def _no_memory(self) -> Fault:
-        return TRANSFORMED if self._torch._C._are_functorch_transforms_active() else NO_MEMORY
+        return IN_TRANSFORM if self._transforms_active() else NO_MEMORY
 
     def written(self, x: Any) -> None:
         """Increment the version counter, so that autograd refuses to use the overwritten value."""
@@ -321,5 +317,5 @@ def _increment_older_version(torch: Any, tensors: tuple[Any]) -> None:
 
 def _function(cls: type, method: str) -> Any:
     """Return the function of a method; it is the same object for every class that inherits the method."""
-    bound = getattr(cls, method)
-    return getattr(bound, "__func__", bound)
+    attribute = getattr(cls, method)
+    return getattr(attribute, "__func__", attribute)

@@ -1,0 +1,48 @@
+"""What callers pass beside arrays: integers, names and switches. NumPy's integers are integers, its bool is a bool."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from numbers import Integral
+from typing import Any, TypeGuard
+
+from fastsgemm.errors import ArgumentError
+
+
+def integer(value: Any) -> int | None:
+    """Return an integer of any type as an int, or None if it is none. A bool is none."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
+
+
+def is_one_of(value: Any, names: Collection[str]) -> TypeGuard[str]:
+    """Whether a value, which may be of a type that cannot be compared or hashed, is one of some names."""
+    return isinstance(value, str) and value in names
+
+
+def switch(name: str, value: Any) -> bool:
+    """Return the truth of a value; ArgumentError if it has none, as an array of several elements."""
+    try:
+        return bool(value)
+    except Exception as error:
+        raise ArgumentError(f"{name} must be True or False, got {type(value).__name__}: {error}") from error
+
+
+def several(name: str, value: Any, what: str) -> Iterator[Any]:
+    """Return an iterator; ArgumentError, which says `what` the value must be, if it has none or is a text."""
+    reason: Exception | None = None
+    if not isinstance(value, str):
+        try:
+            return iter(value)
+        except Exception as error:
+            reason = error
+    raise ArgumentError(f"{name} must be {what}, got {value!r}") from reason
+
+
+def place(value: Any) -> int | str:
+    """Return a device's number or name; ArgumentError if it is neither."""
+    number = integer(value)
+    if number is not None:
+        return number
+    if not isinstance(value, str):
+        raise ArgumentError(f"device must be the number or the name of a device, got {value!r}")
+    return value

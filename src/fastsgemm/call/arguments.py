@@ -1,0 +1,96 @@
+"""The arguments of a plan's kernels in host memory, where the driver reads them.
+
+Most are the same for every call on one plan. The others are addresses, alpha, beta and the steps of k. They have slots
+in one buffer, to which the arguments of all kernels point. So a call packs that buffer once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastsgemm.call.plan import Argument, Launch, Scalar
+from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
+from fastsgemm.geometry.matrix import Address, Base, Matrix
+
+# What is different for each call: the addresses in the order of `Base`, alpha, beta and the steps of k.
+Values = tuple[int, int, int, int, int, int, int, float, float, int]
+
+_CALL = struct.Struct("7Q2fi")  # the addresses in the order of `Base`; alpha, beta, steps
+_WORD = 8  # bytes of an address
+_SLOTS: dict[Address | Scalar, int] = {  # in it, in bytes
+    **{Address(base): _WORD * base for base in Base},
+    Scalar.ALPHA: 56,
+    Scalar.BETA: 60,
+    Scalar.STEPS: 64,
+}
+_ALL_BITS = (1 << 64) - 1
+
+
+class Arguments:
+    """The arguments of some launches in host memory, with slots for what is different for each call.
+
+    Parameters
+    ----------
+    launches : sequence of Launch
+
+    Attributes
+    ----------
+    pointers : list of int
+        For each launch, the address of an array of pointers to its arguments.
+    """
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._words = [0] * (_CALL.size // _WORD + 1)
+        self._slots = _SLOTS.copy()
+        # Words that hold an address of the call plus an offset, with both of these.
+        self._offsets: list[tuple[int, Base, int]] = []
+        slots = [[self._slot(argument) for argument in launch.arguments] for launch in launches]
+        # Words of 8 bytes: what `_CALL` packs, then addresses with an offset and what is the same for every call.
+        self._buffer = (ctypes.c_uint64 * len(self._words))(*self._words)
+        first = ctypes.addressof(self._buffer)
+        self._arrays = [(ctypes.c_void_p * len(each))(*[first + slot for slot in each]) for each in slots]
+        self.pointers = list(map(ctypes.addressof, self._arrays))
+
+    def _slot(self, argument: Argument) -> int:
+        """Return where an argument lies, in bytes from the beginning of the buffer."""
+        kind, words = type(argument), self._words
+        if kind is np.int32 or kind is int:
+            words.append(int(argument) & _ALL_BITS)  # type: ignore[arg-type]
+            return _WORD * len(words) - _WORD
+        if kind is Matrix or kind is Scalar:
+            key: Any = argument.address if kind is Matrix else argument  # type: ignore[union-attr]
+            slot = self._slots.get(key)
+            if slot is None:
+                slot = self._slots[key] = self._add(0)
+                self._offsets.append((slot // _WORD, key.base, key.offset))
+            return slot
+        if isinstance(argument, BatchAndSource):
+            slot = self._add(*_words_of(argument.packed(0)))
+            source = argument.source.address
+            self._offsets.append(((slot + ADDRESS_PLACE) // _WORD, source.base, source.offset))
+            return slot
+        if isinstance(argument, Batch):
+            return self._add(*_words_of(argument.packed))
+        assert isinstance(argument, np.float32)
+        return self._add(int(argument.view(np.uint32)))
+
+    def _add(self, *words: int) -> int:
+        slot = _WORD * len(self._words)
+        self._words.extend(words)
+        return slot
+
+    def set(self, values: Values) -> None:
+        """Write what is different for each call."""
+        buffer = self._buffer
+        _CALL.pack_into(buffer, 0, *values)
+        for word, base, offset in self._offsets:
+            buffer[word] = values[base] + offset  # type: ignore[assignment]  # an address, as `Base` counts these
+
+
+def _words_of(packed: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"{len(packed) // _WORD}Q", packed)

@@ -1,0 +1,239 @@
+"""`Library`: what a call needs from an array library, here for any object with DLPack; and why an array is refused."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import DeviceMismatchError, DTypeError, FastsgemmError, OperandError
+from fastsgemm.geometry.layout import ITEM, row_major
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+    from fastsgemm.request import Request
+
+HOST = -1  # the device number of host memory
+_DLPACK_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
+_DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
+
+Meta = tuple[Any, Any, int, Callable[[str], FastsgemmError] | None, bool]
+View = tuple[int, Meta]
+
+
+class Library:
+    """What `sgemm` needs from an array library. This base class handles any object with DLPack.
+
+    An object of the caller may return or raise anything when a protocol is used. So each protocol is used in one place
+    of this module, which turns a wrong answer into an `OperandError` that names the object's type and the answer.
+    """
+
+    immutable = False  # whether its arrays must never be written
+    has_streams = False  # whether work on `current_stream` runs after the work that the library has queued
+
+    def refusal(self, cls: type) -> str | None:
+        """Return why no array of this class can be used, or None."""
+        return None
+
+    def device_of(self, x: Any) -> int:
+        """Return the number of the CUDA device that holds `x`, or `HOST`."""
+        kind, number = _dlpack_device(x)
+        if kind in _DLPACK_HOST:
+            return HOST
+        if kind in _DLPACK_CUDA and number >= 0:  # a negative number could be mistaken for HOST
+            return number
+        if kind in _DLPACK_CUDA:
+            raise DeviceMismatchError(f"{type_name(x)} reports CUDA device {number}; device numbers begin at 0")
+        raise DeviceMismatchError(f"{type_name(x)} is on a device that is neither host nor CUDA (DLPack {kind})")
+
+    def current_stream(self, device: int) -> int:
+        """Return the raw handle of the caller's current stream."""
+        return LEGACY_STREAM
+
+    def view(self, x: Any, handle: int, ordered: bool) -> View:
+        """Return address and meta of a device array for work on stream `handle`.
+
+        If `ordered` is false, the stream is first made to wait for the work that the library has queued on `x`.
+        """
+        from cuda.core.utils import StridedMemoryView
+
+        stream = -1 if ordered else handle or LEGACY_STREAM
+        try:
+            view = StridedMemoryView.from_any_interface(self._exporter(x), stream_ptr=stream)
+        except FastsgemmError:
+            raise
+        except Exception as error:
+            if self.device_of(x) == HOST:  # exports of host memory reject a stream
+                place = f"a {type_name(x)} on the host among arrays on a device"
+                raise DeviceMismatchError(f"all operands must be on one device, got {place}") from error
+            raise OperandError(f"{type_name(x)} could not be exported: {message_of(error)}") from error
+        shape = view.shape
+        strides = view.strides or row_major(shape)
+        fault = None if view.dtype == np.float32 else wrong_dtype(view.dtype)
+        return view.ptr, (shape, strides, view.device_id, fault, view.readonly)
+
+    def _exporter(self, x: Any) -> Any:
+        """Return the object through which cuda.core reads `x`."""
+        return x
+
+    def traced(self) -> bool:
+        """Whether the library's compiler traces the call instead of running it."""
+        return False
+
+    def needs_dispatcher(self, *operands: Any) -> bool:
+        """Whether only PyTorch's dispatcher can compute a product of these operands, of which each may be None.
+
+        So it is for tensors with gradients or tangents, and inside a transform of torch.func.
+        """
+        return False
+
+    def multiply_known(
+        self, gpus: Mapping[int, Gpu], request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float
+    ) -> Any:
+        """Launch the plan that an earlier call has made for operands like these, and return C or a new array.
+
+        None means that nothing was done: there is no such plan, the product needs a gradient, or something about the
+        operands, the device or its current stream is out of the ordinary. A library without a quicker way than `view`
+        always returns None.
+
+        Parameters
+        ----------
+        gpus : mapping
+            The devices that are ready for calls, by ordinal.
+        request : Request
+            Of a call without a config.
+        A, B : array
+            A is of this library.
+        C : array or None
+            What is written; None asks for a new array.
+        alpha, beta : float
+            Rounded to float32.
+        """
+        return None
+
+    def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
+        """Return a new array of the same library and on the same device as `like`."""
+        namespace = _namespace(like)
+        return namespace.empty(shape, dtype=namespace.float32, device=like.device)
+
+    def finish(self, made: Any) -> Any:
+        """Return the caller's array for one that `empty` made, once it has been written."""
+        return made
+
+    def written(self, x: Any) -> None:
+        """Tell the library that the caller's array `x` has been written, or will be by work already in its stream."""
+
+    def to_numpy(self, x: Any, name: str) -> np.ndarray:
+        """Return host array `x` as a NumPy view of the same memory."""
+        try:
+            return np.from_dlpack(x)
+        except Exception as error:
+            raise OperandError(f"{name} ({type_name(x)}) could not be read: {message_of(error)}") from error
+
+    def from_numpy(self, result: np.ndarray, like: Any) -> Any:
+        """Return a new host array as an array of the same library as `like`."""
+        return _namespace(like).from_dlpack(result)
+
+
+def _dlpack_device(x: Any) -> tuple[int, int]:
+    answer = "nothing"
+    try:
+        answer = x.__dlpack_device__()
+        kind, number = answer
+        return operator.index(kind), operator.index(number)
+    except Exception as error:
+        rule = "must return a device type and a device number"
+        raise OperandError(f"{type_name(x)}.__dlpack_device__ {rule}, got {answer!r} ({message_of(error)})") from error
+
+
+def _namespace(like: Any) -> Any:
+    try:
+        return like.__array_namespace__()
+    except Exception as error:
+        raise OperandError(f"cannot make a new {type_name(like)}; pass C") from error
+
+
+class Fault:
+    """The reason why an array cannot be used. Calling it with the operand's name returns the error."""
+
+    def __init__(self, error: type[FastsgemmError], reason: str) -> None:
+        self._error, self._reason = error, reason
+
+    def __call__(self, name: str) -> FastsgemmError:
+        return self._error(f"{name} {self._reason}")
+
+
+def wrong_dtype(dtype: Any) -> Fault:
+    name = str(dtype).removeprefix("torch.")
+    real = name.startswith(("float", "bfloat", "int", "uint"))
+    hint = f"; {name} is not converted silently, cast it yourself" if real else ""
+    return Fault(DTypeError, f"must be float32, got {dtype}{hint}")
+
+
+def misaligned(address: int, shape: Sequence[int], strides: Sequence[int]) -> Fault | None:
+    """Return why an array cannot be used some of whose elements lie between two floats, or None.
+
+    Parameters
+    ----------
+    address : int
+        Or its remainder modulo 16.
+    shape : tuple of int
+    strides : tuple of int
+        In bytes. Along an extent of 1 they may be any.
+    """
+    if 0 in shape:
+        return None
+    if address % ITEM:
+        rule = f"must lie at an address divisible by {ITEM}; its address modulo 16 is {address % 16}"
+        return Fault(OperandError, rule)
+    if any(step % ITEM for extent, step in zip(shape, strides, strict=True) if extent > 1):
+        return Fault(OperandError, f"must have strides that are multiples of {ITEM} bytes, got {tuple(strides)}")
+    return None
+
+
+# Of tensors whose product only PyTorch's dispatcher can compute; see `Library.needs_dispatcher`.
+_ALL_TENSORS = (
+    "then all operands must be tensors, and rung=, config=, stream=, out= and split operands are not possible"
+)
+REQUIRES_GRAD = Fault(OperandError, f"requires grad; {_ALL_TENSORS}; or pass .detach()")
+HAS_TANGENT = Fault(OperandError, f"has a tangent (forward-mode AD); {_ALL_TENSORS}; or pass its primal")
+IN_TRANSFORM = Fault(OperandError, f"has no memory inside a transform (vmap, jvp, functionalize); {_ALL_TENSORS}")
+IN_TRACE = Fault(OperandError, f"is in code that torch.compile or torch.export traces; {_ALL_TENSORS}")
+NO_MEMORY = Fault(
+    OperandError, "has no memory: it is lazy, was freed, or is seen from inside a transform (vmap, jvp, functionalize)"
+)
+
+
+def host_fault(x: np.ndarray) -> Fault | None:
+    """Return why a host array cannot be used, or None."""
+    if x.dtype != np.float32 or not x.dtype.isnative:
+        return wrong_dtype(x.dtype)
+    return None if x.flags.aligned else misaligned(x.ctypes.data, x.shape, x.strides)
+
+
+def at_address(address: int, shape: Sequence[int], strides: Sequence[int], owner: Any = None) -> np.ndarray:
+    """Return host memory as a NumPy array that keeps `owner` alive; strides are in elements.
+
+    For tensors: `Tensor.numpy` would make the tensor's storage one that cannot be resized, which FSDP does between its
+    uses. A stride along an extent of 1 may be any number, also one that NumPy has no room for.
+    """
+    steps = tuple(ITEM * step if extent > 1 else ITEM for extent, step in zip(shape, strides, strict=True))
+    interface = {"version": 3, "typestr": "<f4", "data": (address, False), "shape": tuple(shape), "strides": steps}
+    return np.asarray(SimpleNamespace(__array_interface__=interface, owner=owner))
+
+
+def type_name(x: Any) -> str:
+    return class_name(type(x))
+
+
+def class_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def message_of(error: Exception) -> str:
+    """Return the message of another library's error, or its type if the message is empty."""
+    return str(error) or type(error).__name__

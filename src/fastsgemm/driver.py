@@ -1,0 +1,71 @@
+"""Calls of the CUDA driver API that need no opened device: attributes, captures, and the check of every answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fastsgemm.errors import DeviceError
+
+LEGACY_STREAM = 1  # CUDA's and DLPack's number for the legacy default stream, which torch and CuPy call 0
+PER_THREAD_STREAM = 2  # CUDA's number for the default stream of each thread, of whatever device is current
+
+
+def succeed(what: str, answer: tuple[Any, ...]) -> None:
+    """Raise `DeviceError` unless a call of the driver API succeeded."""
+    if int(answer[0]) != 0:
+        raise DeviceError(f"{what} failed: {answer[0].name}")
+
+
+def described(ordinal: int) -> tuple[str, str]:
+    """Return name and architecture of a device without opening it."""
+    from cuda.bindings import driver
+
+    which = driver.CUdevice_attribute
+    major = attribute(which.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, ordinal)
+    minor = attribute(which.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, ordinal)
+    return driver.cuDeviceGetName(256, device_at(ordinal))[1].split(b"\0")[0].decode(), f"sm_{major}{minor}"
+
+
+def device_at(ordinal: int) -> Any:
+    """Return the driver's handle of a device."""
+    from cuda.bindings import driver
+
+    answer = driver.cuDeviceGet(ordinal)
+    succeed(f"asking for cuda:{ordinal}", answer)
+    return answer[1]
+
+
+def attribute(which: Any, ordinal: int) -> int:
+    """Return an attribute of a device, which is a ``CUdevice_attribute``."""
+    from cuda.bindings import driver
+
+    answer = driver.cuDeviceGetAttribute(which, device_at(ordinal))
+    succeed(f"asking cuda:{ordinal} for {which.name}", answer)
+    return int(answer[1])
+
+
+def is_capturing(handle: int) -> bool:
+    """Whether work on the stream with this raw handle is being recorded into a CUDA graph."""
+    from cuda.bindings import driver
+
+    result, status = driver.cuStreamIsCapturing(handle or LEGACY_STREAM)
+    return int(result) != 0 or int(status) != 0
+
+
+@contextmanager
+def relaxed_capture() -> Iterator[None]:
+    """Let this thread call, during a capture, what a capture in CUDA's default mode would fail on.
+
+    What is done inside happens once, now. It does not become part of the graph.
+    """
+    from cuda.bindings import driver
+
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    answer = driver.cuThreadExchangeStreamCaptureMode(relaxed)
+    succeed("relaxing the capture mode of this thread", answer)
+    try:
+        yield
+    finally:
+        driver.cuThreadExchangeStreamCaptureMode(answer[1])

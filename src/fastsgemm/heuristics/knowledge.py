@@ -1,0 +1,206 @@
+"""What the tuning database knows that holds on one device: records and curves by rung and order of summation."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator
+
+from fastsgemm import rungs
+from fastsgemm.config import SEGMENT, Config, PipelinedConfig, Violation
+from fastsgemm.device import DeviceInfo, DeviceTraits
+from fastsgemm.errors import ConfigError
+from fastsgemm.geometry.variants import with_swap_ab
+from fastsgemm.heuristics import database
+from fastsgemm.heuristics.cost_model import CostModel
+from fastsgemm.heuristics.curve_fit import Fit, fit
+from fastsgemm.heuristics.database import cached
+from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Record
+from fastsgemm.problem import Problem, octaves, spell
+from fastsgemm.rungs import Rung
+
+
+@cached
+def knowledge(device: DeviceInfo, only: str | None = None) -> Knowledge:
+    """Return what the database knows for a device, of which a file is read when its first entry is asked for.
+
+    Parameters
+    ----------
+    device : DeviceInfo
+    only : str, optional
+        ``shipped`` leaves the user's own results out, ``user`` those of this architecture that were shipped.
+    """
+    return Knowledge(device, only)
+
+
+def knows(device: DeviceTraits) -> bool:
+    """Whether the database has records or curves of a default rung for this architecture, generic ones apart."""
+    contents = (database.of_rung(device.arch, rung.name) for rung in rungs.DEFAULTS)
+    return any(content.records or content.curves for content in contents)
+
+
+class Knowledge:
+    """What the database knows for one device; see `knowledge`."""
+
+    def __init__(self, device: DeviceInfo, only: str | None) -> None:
+        self.device, self.only = device, only
+        self.fitted = database.fitted(device.arch)
+        self._rungs: dict[tuple[str, bool], OfRung] = {}
+        self._models: dict[tuple[str, ...], CostModel | None] = {}
+
+    def of(self, rung: Rung, in_order: bool = False) -> OfRung:
+        """Return what is known of a rung, as it sums in any order or in one."""
+        key = rung.name, in_order
+        if key not in self._rungs:
+            self._rungs[key] = OfRung(self.device, self.only, rung, in_order)
+        return self._rungs[key]
+
+    def model(self, *wanted: Rung, in_order: bool = False) -> CostModel | None:
+        """Return the cost model of the curves of these rungs, or None if there are none."""
+        key = *(rung.name for rung in wanted), "in order" * in_order
+        if key not in self._models:
+            fits = [fit for rung in wanted for fit in self.of(rung, in_order).fits]
+            device = self.device
+            self._models[key] = (
+                CostModel(fits, device.multiprocessors, device.shared_limit, self.fitted, in_order) if fits else None
+            )
+        return self._models[key]
+
+
+class OfRung:
+    """The records and curves of one rung with sums in any order, or in one.
+
+    They are looked at in three tiers: those of this very device, of its architecture, and of all. In each tier the
+    user's own results come first. The first tier that has curves is the last that is looked at for a record of a
+    problem.
+    """
+
+    def __init__(self, device: DeviceInfo, only: str | None, rung: Rung, in_order: bool) -> None:
+        self._device, self._only, self._rung, self._in_order = device, only, rung, in_order
+        self._read: list[Content] = []
+        self._exact: list[dict[Problem | None, list[Record]]] = []
+        self._fits: list[tuple[Fit, ...]] = []
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the architecture has records of its own."""
+        return any(self._tier(number).records for number in (0, 1))
+
+    def exact(self, problem: Problem) -> Record | None:
+        """Return the record of this very problem: of two the first, which is the user's own.
+
+        One that is not legal is passed over with a warning: somebody may have edited it.
+        """
+        for tier in range(3):
+            for record in self._records_by_problem(tier).get(problem, ()):
+                broken = self._violations(record.config)
+                if not broken:
+                    return record
+                place = f"the record of rung {record.rung} for {spell(problem)}"
+                warnings.warn(f"{place} is passed over: {broken[0]}", RuntimeWarning, stacklevel=2)
+            if self._fits_of(tier):
+                break
+        return None
+
+    @property
+    def fits(self) -> tuple[Fit, ...]:
+        """The fits of the curves with a legal config, of the first tier that has any."""
+        return next((fits for fits in map(self._fits_of, range(3)) if fits), ())
+
+    def nearest(self, problem: Problem) -> tuple[Record, ...]:
+        """Return the records that can stand for a problem without times, the nearest first.
+
+        Another layout is farther than any distance in octaves between the extents.
+
+        Raises
+        ------
+        ConfigError
+            There is no record that is legal on the device.
+        """
+        for content in self._tiers():
+            near = [one for one in content.records if _is_comparable(one, problem) and not self._violations(one.config)]
+            if near:
+                return tuple(sorted(near, key=lambda one: self._distance(one.problem, problem)))
+        limit = self._device.shared_limit
+        raise ConfigError(f"no record of rung {self._rung.name} is legal with {limit} bytes of shared memory")
+
+    def _distance(self, known: Problem | None, problem: Problem) -> tuple[int, float]:
+        if known is None:
+            return 1, math.inf
+        known, problem = with_swap_ab(self._rung, known), with_swap_ab(self._rung, problem)
+        return int(known.layout != problem.layout), octaves(known, problem)
+
+    def _violations(self, config: Config) -> list[Violation]:
+        return self._rung.violations(config, self._device.shared_limit)
+
+    def _tier(self, number: int) -> Content:
+        """Return the entries of a tier, read when it is first asked for."""
+        while len(self._read) <= number:
+            arch = GENERIC if len(self._read) == 2 else self._device.arch
+            content, here = database.of_rung(arch, self._rung.name), not self._read
+            records = tuple(one for one in content.records if self._holds(one, here))
+            curves = tuple(one for one in content.curves if self._holds(one, here))
+            self._read.append(Content(arch, 0, records, curves))
+        return self._read[number]
+
+    def _tiers(self) -> Iterator[Content]:
+        return map(self._tier, range(3))
+
+    def _holds(self, entry: Record | Curve, here: bool) -> bool:
+        if (entry.device == self._device.name) is not here:
+            return False
+        if self._only is not None and entry.arch != GENERIC and entry.user is not (self._only == "user"):
+            return False
+        return _sums_in_order(entry) if self._in_order else not entry.config.segment
+
+    def _records_by_problem(self, tier: int) -> dict[Problem | None, list[Record]]:
+        while len(self._exact) <= tier:
+            each: dict[Problem | None, list[Record]] = {}
+            for record in self._tier(len(self._exact)).records:
+                if record.origin != "hand-picked":
+                    each.setdefault(record.problem, []).append(record)
+            self._exact.append(each)
+        return self._exact[tier]
+
+    def _fits_of(self, tier: int) -> tuple[Fit, ...]:
+        while len(self._fits) <= tier:
+            curves = self._tier(len(self._fits)).curves
+            # Those that were measured for one order come first.
+            ordered = sorted(curves, key=lambda curve: curve.config.segment == 0) if self._in_order else curves
+            self._fits.append(fits_of(curve for curve in ordered if not self._violations(_legal_form(curve.config))))
+        return self._fits[tier]
+
+
+def fits_of(curves: Iterable[Curve]) -> tuple[Fit, ...]:
+    """Return the fits of curves. A curve that lacks points is left out with a warning.
+
+    Of two curves of one config the first counts: the user's own.
+    """
+    fits: dict[Config, Fit | None] = {}
+    for curve in curves:
+        config = _legal_form(curve.config)
+        if config not in fits:
+            fits[config] = None
+            try:
+                fits[config] = fit(curve)
+            except ValueError as error:
+                warnings.warn(f"a curve of {curve.device} is left out: {error}", RuntimeWarning, stacklevel=2)
+    return tuple(one for one in fits.values() if one is not None)
+
+
+def _legal_form(config: Config) -> Config:
+    """Return a config as far as a curve knows it: without segments, whose rules depend on how K is split."""
+    return config.replace(SEGMENT=0) if isinstance(config, PipelinedConfig) and config.SEGMENT else config
+
+
+def _sums_in_order(entry: Record | Curve) -> bool:
+    """Whether a record sums in one order, or the config of a curve can: a curve knows nothing of segments."""
+    config = entry.config
+    if isinstance(entry, Record) or not isinstance(config, PipelinedConfig):
+        return config.segment > 0
+    return not config.replace(SEGMENT=SEGMENT).order_violations()
+
+
+def _is_comparable(record: Record, problem: Problem) -> bool:
+    """Whether a record can stand for a problem: it is of one product, or of as many products."""
+    return record.problem is None or record.problem.batch in (1, problem.batch)

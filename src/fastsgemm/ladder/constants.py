@@ -1,0 +1,81 @@
+"""The constants that a rung of a ladder runs with: those of the tuning database, or some that are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fastsgemm.config import Config
+from fastsgemm.device import DeviceTraits
+from fastsgemm.geometry import fp16x3 as geometry
+from fastsgemm.heuristics import fp16x3
+from fastsgemm.heuristics.choice import choose_config
+from fastsgemm.jit import source
+from fastsgemm.problem import Problem
+from fastsgemm.rungs import Rung
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The config of a rung.
+
+    Attributes
+    ----------
+    rung : Rung
+    config : Config
+    overridden : str or None
+        A sentence on the defaults in the rung's file that a record of the tuning database has other values for.
+    """
+
+    rung: Rung
+    config: Config
+    overridden: str | None = None
+
+
+def constants_of(device: DeviceTraits, rung: Rung | None, problem: Problem, tried: Mapping[str, int]) -> Constants:
+    """Return the constants that `sgemm` uses for a problem, with the values that are tried.
+
+    Parameters
+    ----------
+    device : Gpu or DeviceInfo
+    rung : Rung or None
+        None: the one that `sgemm` picks by default.
+    problem : Problem
+        Of dense operands.
+    tried : mapping
+        Values by name of the constant.
+
+    Raises
+    ------
+    ConfigError
+        The rung has no such constant, or the config is not legal on the device.
+    DeviceError
+        The rung cannot run on the device.
+    """
+    if rung is not None and rung.precision == "fp16x3":
+        fp16x3.require_tensor_cores(device)
+        tile = fp16x3.choose(device, problem, forced=True).config
+        assert tile is not None  # because it was forced
+        config: Config = tile
+        file = geometry.file_of(tile)
+    else:
+        choice = choose_config(device, rung, problem)
+        rung, config = choice.rung, choice.config
+        file = rung.file
+    if not tried:
+        return Constants(rung, config, _overridden(file, config.constants))
+    config = type(config).from_constants({**config.constants, **tried})
+    if isinstance(config, geometry.TileConfig):
+        fp16x3.check_config(device, config)
+    else:
+        rung.check(config, device.shared_limit)
+    return Constants(rung, config)
+
+
+def _overridden(file: str, used: Mapping[str, int]) -> str | None:
+    defaults = source.defaults(file)
+    differing = [name for name in used if defaults.get(name, used[name]) != used[name]]
+    if not differing:
+        return None
+    of_record, of_file = (" ".join(f"{name}={values[name]}" for name in differing) for values in (used, defaults))
+    return f"{of_record} from a record, not {of_file} as in {file}; --config tries others"

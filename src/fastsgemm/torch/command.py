@@ -1,0 +1,22 @@
+"""The command line of ``python -m fastsgemm.torch``."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from fastsgemm import program
+from fastsgemm.torch import switch
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Turn the switch on for the rest of the process, and run the program as ``python`` would."""
+    parser = program.parser_for("fastsgemm.torch", "PyTorch")
+    parser.add_argument("--only", metavar="NAMES", help=f"operators to replace, of {','.join(switch.OPERATORS)}")
+    parser.add_argument("--device", default="cuda", help="cuda (default), or cpu for tests without a GPU")
+    program.main(parser, _enable, arguments)
+
+
+def _enable(given: Namespace) -> switch.Switch:
+    only = given.only and given.only.split(",")
+    return switch.enable(given.precision, given.batch_invariant, only, device=given.device)

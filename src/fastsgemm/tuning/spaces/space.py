@@ -1,0 +1,146 @@
+"""A search space of a rung: a grid, what narrows it, and the sizes that it is tuned for."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastsgemm import rungs
+from fastsgemm.config import MAX_REGISTERS, Config
+from fastsgemm.heuristics import database
+from fastsgemm.heuristics.database_entries import SearchLimits
+from fastsgemm.problem import Problem
+from fastsgemm.tuning.spaces.standard_set import ANCHORS, STANDARD
+
+_REGISTER_FILE = 65536  # registers of an SM, on every architecture since sm_35
+
+
+def _always(*_: Any) -> bool:
+    return True
+
+
+def _all(configs: Sequence[Any], problem: Problem) -> list[Any]:
+    return list(configs)
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity
+class Space:
+    """A named set of configs of one rung: a grid, and refinements of the best configs of the grid.
+
+    Attributes
+    ----------
+    name : str
+    rung : str
+    grid : mapping of str to tuple of int
+        The values of each constant. Every legal combination is tried that by the rules of thumb can be fast.
+    refined : tuple of mapping of str to tuple of int
+        Further values, one mapping for each step of refinement. Every combination of them is applied to the best
+        configs of the step before.
+    worth_making : callable
+        Takes constants of the grid; returns whether their config can be fast.
+    sensible : callable
+        Takes a legal config and a `SearchLimits`; returns whether the config is worth its compilation, by rules of
+        thumb. Some picked configs break them.
+    worth_trying : callable
+        Takes a config and a problem as the rung computes it; returns whether the config can be fast on it.
+    distinct : callable
+        Takes configs and a problem; returns the list of configs without those that compile to the same kernel.
+    problems : tuple of Problem
+        The standard set of the rung.
+    anchors : tuple of Problem
+        The problems on which all candidates are tried. The best of them are tried on the rest of the standard set.
+    variants : tuple of Problem
+        Further anchors, whose operands need other kernels. On each of them, the best third of the candidates of the
+        nearest anchor is tried.
+    calibration : tuple of Problem
+        Problems on which the curves are calibrated.
+    """
+
+    name: str
+    rung: str
+    grid: Mapping[str, tuple[int, ...]]
+    refined: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    worth_making: Callable[[Mapping[str, int]], bool] = _always
+    sensible: Callable[[Any, SearchLimits], bool] = _always
+    worth_trying: Callable[[Any, Problem], bool] = _always
+    distinct: Callable[[Sequence[Any], Problem], list[Any]] = _all
+    problems: tuple[Problem, ...] = STANDARD
+    anchors: tuple[Problem, ...] = ANCHORS
+    variants: tuple[Problem, ...] = ()
+    calibration: tuple[Problem, ...] = ()
+
+    @property
+    def quick(self) -> tuple[Config, ...]:
+        """The configs of a quick run, the most useful first; ``generic.json`` lists them."""
+        return database.candidates(self.name, "quick")
+
+    @property
+    def picked(self) -> tuple[Config, ...]:
+        """Configs that are tried beside the grid; ``generic.json`` lists them. No refinement leads to most of them."""
+        return database.candidates(self.name, "picked")
+
+    def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
+        """Return the legal configs of the grid that can be fast, and the picked ones, before any refinement.
+
+        Parameters
+        ----------
+        shared_limit : int
+            Shared memory that a block may opt in to on the device, in bytes.
+        quick : bool
+            Whether to return only the configs of a quick run.
+        """
+        rung = rungs.find(self.rung)
+        configs = self.quick if quick else _configs_of_any_device(self)
+        return [config for config in configs if not rung.violations(config, shared_limit)]
+
+    def refinements(self, config: Config, shared_limit: int, step: int = 0) -> list[Config]:
+        """Return the configs that differ from `config` only in the constants that are refined in this step.
+
+        A new MIN_BLOCKS is tried only where it bounds the registers of a thread. Otherwise it has hardly an effect.
+        """
+        rung = rungs.find(self.rung)
+        drawn = (config.replace(**constants) for constants in _combinations(self.refined[step]))
+        return [
+            other
+            for other in drawn
+            if other != config
+            and not rung.violations(other, shared_limit)
+            and _sensible(self, other)
+            and (_min_blocks(other) in (1, _min_blocks(config)) or _most_registers(other) < MAX_REGISTERS)
+        ]
+
+
+@database.cached
+def _configs_of_any_device(space: Space) -> tuple[Config, ...]:
+    """Return the picked configs of a space, and those of its grid that are legal and can be fast.
+
+    Shared memory is unlimited here.
+    """
+    rung = rungs.find(space.rung)
+    drawn = (rung.config(**each) for each in _combinations(space.grid) if space.worth_making(each))
+    return (*space.picked, *(one for one in drawn if not rung.violations(one, sys.maxsize) and _sensible(space, one)))
+
+
+def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Any]]:
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def _sensible(space: Space, config: Config) -> bool:
+    limits = database.search_limits()
+    if config.threads > limits.most_threads or not space.sensible(config, limits):
+        return False
+    return config.least_registers <= _most_registers(config)  # otherwise it spills for certain
+
+
+def _most_registers(config: Config) -> int:
+    """Return the registers that a thread can have, so that MIN_BLOCKS blocks fit on a multiprocessor."""
+    return min(MAX_REGISTERS, _REGISTER_FILE // (_min_blocks(config) * config.threads))
+
+
+def _min_blocks(config: Config) -> int:
+    blocks: int = getattr(config, "MIN_BLOCKS", 1)
+    return blocks

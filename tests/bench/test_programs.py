@@ -1,0 +1,115 @@
+"""The programs under the switch of PyTorch run in small on the CPU, and notice products that are wrong."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "programs"
+
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="tests/benchmarks is part of a checkout only")
+
+
+@pytest.fixture
+def run(monkeypatch, on_host):
+    """The module run.py; it and the programs are forgotten afterwards, because their names are common ones."""
+    monkeypatch.syspath_prepend(FOLDER)
+    before = {*sys.modules}
+    import run
+
+    monkeypatch.setattr(run.harness, "TURNS", (1, 1))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # those of PyTorch and those of NumPy would wait for each other's
+    yield run
+    torch.set_num_threads(threads)
+    for name in {path.stem for path in FOLDER.glob("*.py")} - before:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def harness(run):
+    return run.harness
+
+
+def in_small(run, tmp_path, *names):
+    """Run programs; return the exit status, and what was measured."""
+    written = tmp_path / "found.json"
+    status = run.main([*names, "--device", "cpu", "--small", "--seconds", "0", "--json", str(written)])
+    return status, json.loads(written.read_text()) if written.exists() else {}
+
+
+def test_programs_that_need_no_package_run_on_the_cpu(run, tmp_path, capsys):
+    names = ("mlp", "newton_schulz", "neighbours", "compiled")
+    status, measured = in_small(run, tmp_path, *names)
+    shown = capsys.readouterr().out
+    assert status == 0
+    assert [*measured] == [f"{name} on CPU" for name in names]
+    for case in [case for program in measured.values() for case in program["cases"]]:
+        assert {*case["ms"]} == {"PyTorch", "ieee", "fp16x3"} and min(case["ms"].values()) > 0
+        assert {*case["difference"]} == {"ieee", "fp16x3"} and max(case["difference"].values()) < 1e-5
+        assert case["share"] == {"ieee": 1.0, "fp16x3": 1.0}
+        assert f"{case['what']}, ms" in shown
+
+
+def test_calls_are_timed_alone_and_between_other_operators(run, tmp_path, monkeypatch):
+    import calls
+
+    monkeypatch.setattr(calls, "ROUNDS", (1, 1))
+    status, measured = in_small(run, tmp_path, "calls")
+    assert status == 0
+    assert len(measured["calls"]["calls"]) == 13
+    for row in measured["calls"]["calls"]:
+        assert {*row["host_us"]} == {"PyTorch", "ieee", "fp16x3"}
+        assert all(us["alone"] > 0 for us in row["host_us"].values())
+
+
+def test_a_program_whose_package_is_missing_is_skipped_and_says_so(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    status, measured = in_small(run, tmp_path, "encoder")
+    assert (status, measured) == (0, {})
+    assert "skipped: needs transformers, which is not installed" in capsys.readouterr().out
+
+
+def test_an_unknown_program_is_refused(run, capsys):
+    with pytest.raises(SystemExit):
+        run.main(["mpl", "--device", "cpu"])
+    assert "there is no program mpl" in capsys.readouterr().err
+
+
+def test_products_that_differ_are_an_error(harness, monkeypatch):
+    from fastsgemm.torch import products
+
+    real = products.on_host
+    monkeypatch.setattr(products, "on_host", lambda a, b, c, alpha, *rest: real(a, b, c, 1.01 * alpha, *rest))
+    x = torch.rand(8, 8)
+    with pytest.raises(ValueError, match=r"one product: ieee differs by 1.0e-02, more than 1.0e-04"):
+        harness.measure({"one product": lambda device: lambda: x @ x}, "cpu", 0)
+
+
+def test_a_program_is_built_anew_with_the_same_random_numbers(harness, monkeypatch):
+    monkeypatch.setattr(harness, "TURNS", (2, 2))
+    built = []
+
+    def build(device):
+        built.append(torch.rand(4, 4))
+        return lambda: built[-1] @ built[-1]
+
+    (case,) = harness.measure({"one product": build}, "cpu", 0)["cases"]
+    assert len(built) == 3 and all(torch.equal(each, built[0]) for each in built)
+    assert case["steps"] == 2 * harness.TIMED and case["device_ms"] == {}
+
+
+def test_the_recorder_meets_every_product_once(harness, monkeypatch):
+    called = []
+    with harness._Recorder() as met:
+        x = torch.rand(3, 5, requires_grad=True)
+        for _ in range(2):
+            torch.addmm(torch.rand(4), x, torch.rand(5, 4)).sum().backward()
+        torch.mm(x.detach(), torch.rand(6, 5).t())
+    real = harness._alike
+    monkeypatch.setattr(harness, "_alike", lambda x, device: called.append(tuple(x.stride())) or real(x, device))
+    met.prepare("ieee", "cpu")
+    assert len(met._calls) == 3 and (1, 5) in called  # addmm, the gradient of x, and mm of a transposed operand
