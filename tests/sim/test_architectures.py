@@ -24,7 +24,7 @@ ARCHITECTURES = sorted(
 )
 QUICK = ("sm_75", "sm_90")
 EVERY = [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in ARCHITECTURES]
-IEEE = [rung.name for rung in (*rungs.IEEE, *rungs.IN_ORDER)]
+IEEE = [rung.name for rung in (*rungs.IEEE, rungs.SKINNY_IN_ORDER)]
 FP16X3 = [rung.name for rung in rungs.RUNGS if rung.precision == "fp16x3"]
 TILE = {"BM": 32, "BN": 32, "BK": 8, "TM": 4, "TN": 4}  # small tiles are compiled in a fraction of the time
 WARP_TILE = TILE | {"BN": 64, "WM": 32, "WN": 32, "WNITER": 1}
