@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from fastsgemm.heuristics.curve_arrays import Floats, floats, layout_factors, wh
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.probes import SPARSE, STACKED, STEADY
-from fastsgemm.heuristics.products import LIGHTEST, SECTOR, Planes, Product, Waves
+from fastsgemm.heuristics.products import FULL, LATER, LIGHTER, LIGHTEST, SECTOR, Planes, Product, Waves
 from fastsgemm.problem import LAYOUTS, Problem
 
 Array = NDArray[Any]
@@ -76,20 +76,28 @@ class Prediction(NamedTuple):
         Predicted device time, the reduction of split-K included.
     cost : float
         What it is ranked by: `ms`, or 1.25 times that where its sums have too few chains.
-    fit : Fit
-    make : callable
-        Returns `config`.
+    model : CostModel
+    problem : Problem
+    row, column : int
+        The places of the number of parts of K and of the config.
     """
 
     ms: float
     cost: float
-    fit: Fit
-    make: Callable[[], Config]
+    model: CostModel
+    problem: Problem
+    row: int
+    column: int
+
+    @property
+    def fit(self) -> Fit:
+        """The fit of the config's curve."""
+        return self.model.fits[self.column]
 
     @property
     def config(self) -> Config:
         """The config with the SPLIT_K that this time is for, and partial accumulators where the problem needs them."""
-        return self.make()
+        return self.model.config(self.problem, self.row, self.column)
 
 
 class Table:
@@ -135,16 +143,14 @@ class Table:
     def _prediction(self, plane: int, column: int) -> Prediction:
         """Return a config with the SPLIT_K that gives its least cost."""
         row = int(self._cost[plane, :, column].argmin())
-        make = partial(self._model.config, self._products[plane].problem, row, column)
         ms, cost = self._ms.item(plane, row, column), self._cost.item(plane, row, column)
-        return Prediction(ms, cost, self._model.fits[column], make)
+        return Prediction(ms, cost, self._model, self._products[plane].problem, row, column)
 
 
 class CostModel:
     """Predicts the times of configs on one device.
 
-    Numbers of configs are kept for every number of parts of K, the first row for K in one part: the first rows of all
-    of them, as one axis, are the options of a product.
+    What holds for every number of parts of K is kept by config only, and broadcast.
 
     Parameters
     ----------
@@ -158,6 +164,14 @@ class CostModel:
         The fitted numbers of the device's architecture.
     in_order : bool
         Sums have one order: K is in one part, or each segment is a part.
+
+    Attributes
+    ----------
+    fits : tuple of Fit
+    tile : (array, array)
+        BM and BN of each config.
+    peak : float
+        FLOP per ms of the quickest config in full waves, of aligned NN operands.
     """
 
     def __init__(
@@ -171,8 +185,8 @@ class CostModel:
         self._any_narrow = bool(self._narrow.any())
         self.tile = BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
         # Rows and columns of a tile of the caller's C, without swap_ab and with it.
-        self._tall = np.stack([BM, np.where(self._narrow, BN, BM)])
-        self._wide = np.stack([BN, np.where(self._narrow, BM, BN)])
+        turned = np.where(self._narrow, BN, BM), np.where(self._narrow, BM, BN)
+        self._sides = np.array([self.tile, turned])[:, :, None]
         self._largest = max(BM.max(), BN.max())
         self._tile_k = floats(c.tile_k for c in configs)
         self._whole_k = math.lcm(*(c.tile_k for c in configs))
@@ -184,60 +198,62 @@ class CostModel:
         self._thin = (self._narrow & (4.0 * np.maximum(BM, BN) < SECTOR)) / (_L2 * fitted.reduction_bytes_per_ms)
         self._thin_less = self._thin * (SECTOR - 4.0 * BN)
         self._sliced = np.array([c.sliced_k > 1 for c in configs])
-        full = [fit.curve.blocks_per_sm for fit in fits]
+        self._few = floats(fit.few for fit in fits)[None]
+        self._bend = floats(fit.bend - fit.few for fit in fits)
+        self._chains = floats(partial_accumulators.chains_of(c) for c in configs)
+        self._shortest = floats(partial_accumulators.shortest(c, shared_limit) for c in configs)
+        # Time with partial accumulators over the time without, by layout.
+        costs = np.array([fit.curve.accumulators_cost for fit in fits]).T[:, None]
+        self._accumulating = np.where(costs > 0.0, costs, fitted.accumulators_cost)
+        # Bytes per ms; with swap_ab, the large operand of a narrow product is the caller's A, in the other order.
+        bandwidth = np.array([fit.numbers.bandwidth for fit in fits]).T
+        self._bandwidth = np.where(self._narrow, bandwidth[[3, 2, 2, 3]], bandwidth)[:, None]
 
-        # Of options: every number of parts of K with each config.
-        rows, count = (2 if in_order else len(PARTS)), len(fits)
-        self._column = np.tile(np.arange(count), rows)
-        self._full = floats(full * rows)
-        self._tiles_k = np.tile(self._tile_k, rows)
-        self._parts_k = np.outer(PARTS[:rows], self._tile_k).ravel()
+        # By the number of parts of K.
+        rows = 2 if in_order else len(PARTS)
+        self._parts_k = np.outer(PARTS[:rows], self._tile_k)
         depths = floats(_least_depth(fit.curve.config) if fit.rung.splits else math.inf for fit in fits)
         self._least_part = depths.item(depths.argmin())
-        self._depths = np.outer(PARTS[:rows], depths).ravel()
-        self._depths[:count] = 0.0
-        self._most_tiles = (_MOST_WAVES * multiprocessors / np.maximum(_FEWER[:rows], 1e-9)).repeat(count)
-        self._few = floats([fit.few for fit in fits] * rows)
-        self._bend = floats([fit.bend - fit.few for fit in fits] * rows)
-        self._chains = floats([partial_accumulators.chains_of(c) for c in configs] * rows)
-        # Time with partial accumulators over the time without, of each layout.
-        costs = np.array([fit.curve.accumulators_cost for fit in fits]).T
-        self._accumulating = np.tile(np.where(costs > 0.0, costs, fitted.accumulators_cost), rows)
-        self._shortest = floats([partial_accumulators.shortest(c, shared_limit) for c in configs] * rows)
+        self._depths = np.outer(PARTS[:rows], depths)
+        self._depths[0] = 0.0
+        self._most_tiles = (_MOST_WAVES * multiprocessors / np.maximum(_FEWER[:rows], 1e-9))[:, None]
         if in_order:
             self._illegal = np.array([[self._ordered(fit, parts) is None for fit in fits] for parts in (1, 2)])
             self._depths[:], self._most_tiles[:] = 0.0, np.inf
-        bandwidth = np.array([fit.numbers.bandwidth for fit in fits]).T
-        # With swap_ab, the large operand of a narrow product is the caller's A, in the other order.
-        self._bandwidth = np.tile(np.where(self._narrow, bandwidth[[3, 2, 2, 3]], bandwidth), rows)
+        self._fill_tables()
 
-        # The places of a config are the lightest load, 1, 2, ... up to a full wave, and the heaviest load.
-        self._place = np.cumsum([0, *(blocks + 2 for blocks in full[:-1])])
-        self._places = sum(full) + 2 * count
-        self._first = np.tile(self._place, rows)
-        store, *steps = whole_loads(fits)  # each of aligned and of ragged operands, at each place
-        narrow = self._narrow.repeat([blocks + 2 for blocks in full])
+    def _fill_tables(self) -> None:
+        """Fill the tables of the times of a block, in ms: of a step of k, of one below the bend beside, and once.
+
+        A table is for how a product reads and stores; see `Planes.table`. Its places are, for one config after the
+        other, the lightest load, 1, 2, ... up to a full wave, and the heaviest load.
+        """
+        blocks = [fit.curve.blocks_per_sm for fit in self.fits]
+        self._full = floats(blocks)
+        one = 1 + np.cumsum([0, *(each + 2 for each in blocks[:-1])])  # the place of a load of 1
+        self._places = sum(blocks) + 2 * len(blocks)
+        store, *steps = whole_loads(self.fits)  # each of aligned and of ragged operands, at each place
+        narrow = self._narrow.repeat([each + 2 for each in blocks])
         # By whether rows of the caller's C are ragged, then by whether those are that a narrow product stores.
-        kinds = [np.where(narrow, store[stored], store[own]) for own in (0, 1) for stored in (0, 1)]
-        self._store, self._store_ends = self._tables(np.array(kinds)[None])
-        factors = layout_factors(fits)
+        stored = np.array([np.where(narrow, store[turned], store[own]) for own in (0, 1) for turned in (0, 1)])
+        factors = layout_factors(self.fits)
         turned = np.where(narrow, factors[[LAYOUTS.index(_TRANSPOSED[layout]) for layout in LAYOUTS]], factors)
         each = np.array(steps)[:, None, None] * np.stack([factors, turned])  # by swap_ab, layout, kind and place
         aligned, ragged = each[..., 0, :], each[..., 1, :]
-        self._steps, self._step_ends = self._tables(np.stack([aligned, (aligned + ragged) / 2, ragged], axis=-2))
-
-    def _tables(self, times: Floats) -> tuple[Floats, Floats]:
-        """Return times at each place, and those that follow from two places of a config; see `Waves.times`.
-
-        The first axis of `times` is kept, the last one are the places. In between are all tables.
-        """
-        full = self._place + self._full[: len(self.fits)].astype(np.intp)
-        lightest, one, whole, heavy = (times[..., at] for at in (self._place, self._place + 1, full, full + 1))
-        later = (heavy - whole) / (STEADY - 1)
-        lighter = (lightest - one) * (SPARSE / (SPARSE - 1))  # for a whole block less
-        ends = np.stack([whole, later, lighter, lightest])
-        ends = ends.reshape(4, len(times), -1, len(self.fits))
-        return times.reshape(len(times), -1), np.tile(ends, len(self._full) // len(self.fits))
+        read = np.stack([aligned, (aligned + ragged) / 2, ragged], axis=-2).reshape(2, -1, 1, self._places)
+        terms = np.empty((3, read.shape[1], len(stored), self._places))
+        terms[:2], terms[2] = read, stored
+        self._terms = terms = terms.reshape(3, -1, self._places)
+        self._by_place = np.ascontiguousarray(terms.transpose(1, 0, 2))
+        self._before_one = one - 1
+        # Times that follow from two places of a config; see `Waves.times`.
+        lightest, first, whole, heavy = (terms[..., at] for at in (one - 1, one, one + blocks - 1, one + blocks))
+        ends = np.empty((4, *whole.shape))
+        ends[FULL], ends[LATER], ends[LIGHTEST] = whole, (heavy - whole) / (STEADY - 1), lightest
+        ends[LIGHTER] = (lightest - first) * (SPARSE / (SPARSE - 1))  # for a whole block less
+        self._ends = np.ascontiguousarray(ends.transpose(1, 2, 0, 3))[..., None, :]
+        flop = 2.0 * self.tile[0] * self.tile[1] * self._full * self._sms  # of a step of k of a full wave
+        self.peak = float((flop / np.maximum(self._ends[0, 0, FULL, 0], 1e-30)).max())
 
     def _ordered(self, fit: Fit, parts: int) -> Config | None:
         """Return the config of a fit that sums in one order, or None if it is not legal."""
@@ -277,71 +293,66 @@ class CostModel:
             Whether the times are those with partial accumulators, where a problem needs them.
         """
         p, configs = Planes(products, self._fitted), len(self.fits)
-        tall, wide = self._tall[p.swap], self._wide[p.swap]
-        tiles = np.ceil(p.M / tall) * np.ceil(p.N / wide) * p.batch
-        for plane, product in enumerate(products):
-            if product.tiles is not None:
-                own = tiles.reshape(-1, configs)[plane]
-                own[:], own[: len(product.tiles)] = 0.0, product.tiles
-        rows = self._rows(p, tiles)
-        n = rows * configs  # options of a product
-
-        def of_options(values: Array) -> Array:
-            return values if rows == 1 else values.take(self._column[:n], axis=-1)
-
-        tiles = of_options(tiles)
-        if p.is_unusual:  # of more, a float64 does not say how many the last wave has
+        sides = self._sides[p.swap]
+        across = np.ceil(p.sides / sides)
+        tiles = across[..., 0, :, :] * across[..., 1, :, :] * p.batch
+        if p.is_unusual:  # of more blocks, a float64 does not say how many the last wave has
+            for plane, product in enumerate(products):
+                if product.tiles is not None:
+                    own = tiles.reshape(-1, configs)[plane]
+                    own[:], own[: len(product.tiles)] = math.inf, product.tiles
             tiles = np.minimum(tiles, MAX_BLOCKS + 1.0)
-        steps, depth, parts = self._depth(p, n)
-        bent = np.minimum(depth, self._bend[:n])
+        rows = self._rows(p, tiles)
+        steps, depth, parts = self._depth(p, rows)
+        bent = np.minimum(depth, self._bend)
         if p.least_side < self._largest:  # where a tile is larger than C, the copies check bounds
-            guard = of_options(np.where((tall > p.M) | (wide > p.N), self._guard, 1.0))
+            larger = sides > p.sides
+            guard = np.where(larger[..., 0, :, :] | larger[..., 1, :, :], self._guard, 1.0)
             depth, bent = depth * guard, bent * guard
-        waves = Waves(tiles * parts / self._sms, self._full[:n])
-        place = self._first[:n] + waves.place
-        at = place + p.read_place * self._places
+        waves = Waves((tiles if rows == 1 else tiles * parts) / self._sms, self._full)
 
         # The steps of k take a straight line from the bend on, beside what a block costs once.
-        def ends(which: int) -> Floats:
-            slope, extra = self._step_ends[which][:, p.read, :n]
-            times: Floats = slope * depth + extra * bent
-            return times
-
-        def all_ends(which: int) -> Floats:
-            times: Floats = ends(which) + self._store_ends[which, 0][p.store, :n]
-            return times
-
-        k_steps = self._steps[0].take(at) * depth + self._steps[1].take(at) * bent
-        ms = waves.times(k_steps + self._store[0].take(place + p.store_place * self._places), all_ends)
+        step, extra, once = self._terms_at(p, waves.place + self._before_one)
+        k_steps = step * depth + extra * bent
+        slopes, extras, stores = self._ends[:, p.table, : 4 if self._any_narrow else waves.ends]
+        of_steps = slopes * depth[..., None, :, :] + extras * bent[..., None, :, :]
+        ms = waves.times(k_steps + once, of_steps + stores)
         if self._any_narrow:  # rows of tiles share reads of B, but a few blocks have the memory to themselves
-            k_steps = waves.times(k_steps, ends)
-            high = np.minimum(np.ceil(np.minimum(p.M, p.N) / self.tile[0]), STACKED)
-            shared = of_options(self._shared * (1.0 - 1.0 / high))
-            slower = np.minimum(k_steps, np.maximum(k_steps * (1.0 - shared), ends(LIGHTEST)))
+            k_steps = waves.times(k_steps, of_steps)
+            high = np.minimum(np.ceil(p.narrow / self.tile[0]), STACKED)
+            shared = self._shared * (1.0 - 1.0 / high)
+            slower = np.minimum(k_steps, np.maximum(k_steps * (1.0 - shared), of_steps[..., LIGHTEST, :, :]))
             if p.any_sectors:  # L2 sends whole sectors, of which thin tiles need a few elements
                 sectors = p.sectors * self._thin - p.sectors_less * self._thin_less
-                slower = np.maximum(slower, tiles * of_options(sectors))
+                slower = np.maximum(slower, tiles * sectors)
             ms += slower - k_steps
         # A and B are read once, at most at the rate that was measured.
-        ms = np.maximum(ms, p.read_bytes / self._bandwidth[p.large, :n])
+        ms = np.maximum(ms, p.read_bytes / self._bandwidth[p.large])
         if rows > 1:  # a second kernel reads the partial sums, and reads and writes C
             written = p.stored_bytes / self._fitted.reduction_bytes_per_ms
-            added = parts * (self._fitted.reduction_ms_per_part + written) + (self._fitted.reduction_ms + 2.0 * written)
-            ms += added * (parts > 1.0)
+            once = self._fitted.reduction_ms + 2.0 * written
+            ms[..., 1:, :] += parts[..., 1:, :] * (self._fitted.reduction_ms_per_part + written) + once
         cost = ms
         if accumulators and not self._in_order and p.most_chains > 1:
-            wanted = p.chains / (parts * self._chains[:n])
-            ms, cost = partial_accumulators.add(
-                ms, self._accumulating[p.layout, :n], steps / self._shortest[:n], wanted
-            )
-        out = (tiles > MAX_BLOCKS) | (tiles == 0.0) if p.is_unusual else None
+            wanted = p.chains / (parts * self._chains)
+            ms, cost = partial_accumulators.add(ms, self._accumulating[p.layout], steps / self._shortest, wanted)
+        out = tiles > MAX_BLOCKS if p.is_unusual else None
         if rows > 1:
-            more = (tiles >= self._most_tiles[:n]) | (self._depths[:n] > p.K)
+            more = (tiles >= self._most_tiles[:rows]) | (self._depths[:rows] > p.K)
             out = more if out is None else out | more
         if out is not None:
             cost = np.where(out, np.inf, cost)
         shape = len(products), rows, configs
         return Table(self, products, ms.reshape(shape), self._without(products, p, cost.reshape(shape)))
+
+    def _terms_at(self, p: Planes, place: Array) -> Any:
+        """Return the times of a step of k, of one below the bend beside, and what a block costs once, at some places.
+
+        They are those of the table of each product.
+        """
+        if isinstance(p.table, int):
+            return self._by_place[p.table].take(place, axis=1)
+        return self._terms.reshape(3, -1).take(place + (p.table * self._places)[:, None, None], axis=1)
 
     def _rows(self, p: Planes, tiles: Floats) -> int:
         """Return how many numbers of parts of K are considered with any config."""
@@ -354,26 +365,26 @@ class CostModel:
         )
         return max(1, min(deep, few))
 
-    def _depth(self, p: Planes, n: int) -> tuple[Any, Floats, Any]:
+    def _depth(self, p: Planes, rows: int) -> tuple[Any, Floats, Any]:
         """Return the steps of k of a part, the same above those of the shortest K that was measured, and the parts.
 
         A ragged last tile of k costs some steps more.
         """
-        configs, few = len(self.fits), self._few[:n]
-        tail: Any = 0.0
+        whole: Any = p.K
         if not p.is_whole(self._whole_k):
             rest = np.fmod(p.K, self._tile_k)
-            tail = self._once * np.minimum(rest, 1.0) + self._each * rest
-        if n == configs:
-            return p.K, np.maximum(p.K + tail, few) - few, 1.0
+            whole = p.K + (self._once * np.minimum(rest, 1.0) + self._each * rest)
+        if rows == 1:
+            return p.K, np.maximum(whole, self._few) - self._few, 1.0
         if self._in_order:
-            steps = np.minimum(p.K, float(SEGMENT)) + np.zeros(n)
+            steps = np.minimum(p.K, float(SEGMENT)) + np.zeros((rows, len(self.fits)))
         else:
-            steps = np.ceil(p.K / self._parts_k[:n]) * self._tiles_k[:n]
-        steps[..., :configs] = p.K
-        depth = steps.copy()
-        depth[..., :configs] += tail
-        return steps, np.maximum(depth, few) - few, np.ceil(p.K / steps)
+            steps = np.ceil(p.K / self._parts_k[:rows]) * self._tile_k
+        steps[..., :1, :] = p.K
+        parts, depth = np.ceil(p.K / steps), np.maximum(steps, self._few)
+        if whole is not p.K:
+            depth[..., :1, :] = np.maximum(whole, self._few)
+        return steps, depth - self._few, parts
 
     def _without(self, products: Sequence[Product], p: Planes, cost: Floats) -> Floats:
         """Return the costs with what single products rule out set to infinity.
