@@ -23,7 +23,7 @@ from fastsgemm.heuristics.curve_arrays import Floats, floats, layout_factors, wh
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.probes import SPARSE, STACKED, STEADY
-from fastsgemm.heuristics.products import FULL, LATER, LIGHTER, LIGHTEST, SECTOR, Planes, Product, Waves
+from fastsgemm.heuristics.products import KINDS, LIGHTEST, SECTOR, STORES, Numbers, Planes, Product, Waves
 from fastsgemm.problem import LAYOUTS, Problem
 
 Array = NDArray[Any]
@@ -36,6 +36,7 @@ PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i
 _FEWER = [0, *PARTS[:-1]]  # the number before each of them
 _L2 = 1.4  # bytes that L2 sends in the time in which one is read or written to add up parts; measured on an H200
 _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
+_BANDWIDTH, _ACCUMULATING = 12, 13  # places in `CostModel._ends`, after three terms of each of four times
 _TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}
 
 
@@ -147,10 +148,67 @@ class Table:
         return Prediction(ms, cost, self._model, self._products[plane].problem, row, column)
 
 
+class _Options(NamedTuple):
+    """What configs bring into the times of options: arrays of one for each.
+
+    Attributes
+    ----------
+    BM, BN : array
+        Rows and columns of a tile.
+    more_rows, more_columns : array
+        How many more of the caller's C a tile has with swap_ab.
+    full : array
+        Blocks that fit on a multiprocessor at a time.
+    few, bend : array
+        Steps of k of the shortest K that was measured, and from there to the bend.
+    tile_k, once, each : array
+        Steps of k of a tile, and how many more a ragged last one costs: once, and for each of its steps.
+    guard, shared : array
+        How many times longer steps take with bounds checks, and the share of them that rows of tiles save.
+    thin, thin_less : array
+        ms per byte that tiles of less than a sector each way read, and how much less of a column-major B.
+    part_k, depth : array
+        Steps of k that are divided by to get those of a part in tiles, and those of a tile; 1 with K in one part.
+    split : array
+        1 with more than one part of K, else 0.
+    least_k, most_tiles : array
+        The least K that is divided into so many parts, and with how many tiles it is not.
+    chains, shortest : array
+        Chains of a sum without partial accumulators; steps of the shortest chain with them.
+    place, column : array
+        Places of a load of 0 blocks in a table, and of the config.
+    """
+
+    BM: Floats
+    BN: Floats
+    more_rows: Floats
+    more_columns: Floats
+    full: Floats
+    few: Floats
+    bend: Floats
+    tile_k: Floats
+    once: Floats
+    each: Floats
+    guard: Floats
+    shared: Floats
+    thin: Floats
+    thin_less: Floats
+    part_k: Floats
+    depth: Floats
+    split: Floats
+    least_k: Floats
+    most_tiles: Floats
+    chains: Floats
+    shortest: Floats
+    place: Floats
+    column: Floats
+
+
 class CostModel:
     """Predicts the times of configs on one device.
 
-    What holds for every number of parts of K is kept by config only, and broadcast.
+    An option is a config with a number of parts of K. All arrays of `predict` have one axis, of the options of every
+    product: NumPy does simple arithmetic with arrays of one shape in a third of the time that broadcasting takes.
 
     Parameters
     ----------
@@ -181,56 +239,61 @@ class CostModel:
         self.close = 1.0 if in_order else CLOSE
         self._sms, self._shared_limit, self._fitted, self._in_order = multiprocessors, shared_limit, fitted, in_order
         configs = [fit.curve.config for fit in fits]
-        self._narrow = np.array([fit.rung.narrow for fit in fits])
-        self._any_narrow = bool(self._narrow.any())
-        self.tile = BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
-        # Rows and columns of a tile of the caller's C, without swap_ab and with it.
-        turned = np.where(self._narrow, BN, BM), np.where(self._narrow, BM, BN)
-        self._sides = np.array([self.tile, turned])[:, :, None]
-        self._largest = max(BM.max(), BN.max())
-        self._tile_k = floats(c.tile_k for c in configs)
-        self._whole_k = math.lcm(*(c.tile_k for c in configs))
-        # What a ragged last tile of k costs beyond its steps: once, and for each of them.
-        self._once, self._each = np.array([fit.numbers.tail for fit in fits]).T - [[0.0], [1.0]]
-        self._guard = floats(fit.numbers.guard for fit in fits)
-        self._shared = floats(fit.numbers.shared for fit in fits)
-        # ms per byte that tiles of less than a sector each way read, and how much less of a column-major B.
-        self._thin = (self._narrow & (4.0 * np.maximum(BM, BN) < SECTOR)) / (_L2 * fitted.reduction_bytes_per_ms)
-        self._thin_less = self._thin * (SECTOR - 4.0 * BN)
+        self._narrow = narrow = np.array([fit.rung.narrow for fit in fits])
+        self._any_narrow = bool(narrow.any())
         self._sliced = np.array([c.sliced_k > 1 for c in configs])
-        self._few = floats(fit.few for fit in fits)[None]
-        self._bend = floats(fit.bend - fit.few for fit in fits)
-        self._chains = floats(partial_accumulators.chains_of(c) for c in configs)
-        self._shortest = floats(partial_accumulators.shortest(c, shared_limit) for c in configs)
-        # Time with partial accumulators over the time without, by layout.
-        costs = np.array([fit.curve.accumulators_cost for fit in fits]).T[:, None]
-        self._accumulating = np.where(costs > 0.0, costs, fitted.accumulators_cost)
-        # Bytes per ms; with swap_ab, the large operand of a narrow product is the caller's A, in the other order.
-        bandwidth = np.array([fit.numbers.bandwidth for fit in fits]).T
-        self._bandwidth = np.where(self._narrow, bandwidth[[3, 2, 2, 3]], bandwidth)[:, None]
-
-        # By the number of parts of K.
-        rows = 2 if in_order else len(PARTS)
-        self._parts_k = np.outer(PARTS[:rows], self._tile_k)
+        self._whole_k = math.lcm(*(c.tile_k for c in configs))
+        self.tile = BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
+        more_rows, more_columns = narrow * (BN - BM), narrow * (BM - BN)
+        self._largest = max(BM.max(), BN.max())
+        # The most rows and columns of a tile of the caller's C, without swap_ab and with it.
+        self._most_sides = (BM.max(), BN.max()), ((BM + more_rows).max(), (BN + more_columns).max())
         depths = floats(_least_depth(fit.curve.config) if fit.rung.splits else math.inf for fit in fits)
         self._least_part = depths.item(depths.argmin())
-        self._depths = np.outer(PARTS[:rows], depths)
-        self._depths[0] = 0.0
-        self._most_tiles = (_MOST_WAVES * multiprocessors / np.maximum(_FEWER[:rows], 1e-9))[:, None]
         if in_order:
             self._illegal = np.array([[self._ordered(fit, parts) is None for fit in fits] for parts in (1, 2)])
-            self._depths[:], self._most_tiles[:] = 0.0, np.inf
+
+        tile_k = floats(c.tile_k for c in configs)
+        once, each = np.array([fit.numbers.tail for fit in fits]).T - [[0.0], [1.0]]
+        thin = (narrow & (4.0 * np.maximum(BM, BN) < SECTOR)) / (_L2 * fitted.reduction_bytes_per_ms)
+        blocks = floats(fit.curve.blocks_per_sm for fit in fits)
+        few = floats(fit.few for fit in fits)
+        self._place = np.cumsum([0, *(blocks[:-1] + 2)]).astype(np.intp)  # of the lightest load
+        parts = floats([1, 2] if in_order else PARTS)[:, None]
+        of_parts = [
+            parts * tile_k,
+            np.broadcast_to(tile_k, (len(parts), len(fits))).copy(),
+            parts > np.ones(len(fits)),
+            parts * (0.0 if in_order else depths),
+            _MOST_WAVES * multiprocessors / np.maximum(floats(_FEWER[: len(parts)])[:, None], 1e-9) + 0.0 * tile_k,
+        ]
+        of_parts[0][0] = of_parts[1][0] = 1.0
+        of_parts[3][0] = 0.0
+        if in_order:
+            of_parts[4][:] = np.inf
+        options = _Options(
+            BM=BM, BN=BN, more_rows=more_rows, more_columns=more_columns,
+            full=blocks, few=few, bend=floats(fit.bend for fit in fits) - few,
+            tile_k=tile_k, once=once, each=each,
+            guard=floats(fit.numbers.guard for fit in fits), shared=floats(fit.numbers.shared for fit in fits),
+            thin=thin, thin_less=thin * (SECTOR - 4.0 * BN),
+            part_k=of_parts[0], depth=of_parts[1], split=of_parts[2], least_k=of_parts[3], most_tiles=of_parts[4],
+            chains=floats(partial_accumulators.chains_of(c) for c in configs),
+            shortest=floats(partial_accumulators.shortest(c, shared_limit) for c in configs),
+            place=self._place, column=np.arange(len(fits)),
+        )  # fmt: skip
+        shape = len(parts), len(fits)
+        self._options = np.array([np.broadcast_to(each, shape).ravel() for each in options], np.float64)
         self._fill_tables()
 
     def _fill_tables(self) -> None:
         """Fill the tables of the times of a block, in ms: of a step of k, of one below the bend beside, and once.
 
-        A table is for how a product reads and stores; see `Planes.table`. Its places are, for one config after the
-        other, the lightest load, 1, 2, ... up to a full wave, and the heaviest load.
+        There is one for each way to read and to store. Its places are, for one config after the other, the lightest
+        load, 1, 2, ... up to a full wave, and the heaviest load. `_ends` has by config what follows from two of them,
+        see `Waves.times`, and two other numbers that depend on the layout.
         """
         blocks = [fit.curve.blocks_per_sm for fit in self.fits]
-        self._full = floats(blocks)
-        one = 1 + np.cumsum([0, *(each + 2 for each in blocks[:-1])])  # the place of a load of 1
         self._places = sum(blocks) + 2 * len(blocks)
         store, *steps = whole_loads(self.fits)  # each of aligned and of ragged operands, at each place
         narrow = self._narrow.repeat([each + 2 for each in blocks])
@@ -240,20 +303,27 @@ class CostModel:
         turned = np.where(narrow, factors[[LAYOUTS.index(_TRANSPOSED[layout]) for layout in LAYOUTS]], factors)
         each = np.array(steps)[:, None, None] * np.stack([factors, turned])  # by swap_ab, layout, kind and place
         aligned, ragged = each[..., 0, :], each[..., 1, :]
-        read = np.stack([aligned, (aligned + ragged) / 2, ragged], axis=-2).reshape(2, -1, 1, self._places)
-        terms = np.empty((3, read.shape[1], len(stored), self._places))
-        terms[:2], terms[2] = read, stored
-        self._terms = terms = terms.reshape(3, -1, self._places)
-        self._by_place = np.ascontiguousarray(terms.transpose(1, 0, 2))
-        self._before_one = one - 1
-        # Times that follow from two places of a config; see `Waves.times`.
-        lightest, first, whole, heavy = (terms[..., at] for at in (one - 1, one, one + blocks - 1, one + blocks))
-        ends = np.empty((4, *whole.shape))
-        ends[FULL], ends[LATER], ends[LIGHTEST] = whole, (heavy - whole) / (STEADY - 1), lightest
-        ends[LIGHTER] = (lightest - first) * (SPARSE / (SPARSE - 1))  # for a whole block less
-        self._ends = np.ascontiguousarray(ends.transpose(1, 2, 0, 3))[..., None, :]
-        flop = 2.0 * self.tile[0] * self.tile[1] * self._full * self._sms  # of a step of k of a full wave
-        self.peak = float((flop / np.maximum(self._ends[0, 0, FULL, 0], 1e-30)).max())
+        read = np.stack([aligned, (aligned + ragged) / 2, ragged], axis=-2)
+        terms = np.empty((3, 2, len(LAYOUTS), KINDS, STORES, self._places))
+        terms[:2], terms[2] = read[..., None, :], stored
+        lightest, one, whole, heavy = (
+            terms[..., self._place + at] for at in (0, 1, floats(blocks).astype(int), 1 + np.array(blocks))
+        )
+        ends = np.empty((14, *whole.shape[1:]))
+        ends[0:3], ends[3:6], ends[9:12] = whole, (heavy - whole) / (STEADY - 1), lightest
+        ends[6:9] = (lightest - one) * (SPARSE / (SPARSE - 1))  # for a whole block less
+        # Bytes per ms; with swap_ab, the large operand of a narrow product is the caller's A, in the other order.
+        bandwidth = np.array([fit.numbers.bandwidth for fit in self.fits]).T
+        bandwidth = np.where(self._narrow, bandwidth[[3, 2, 2, 3]], bandwidth)
+        for swap, of_layouts in enumerate(([2, 3, 2, 3], [0, 0, 1, 1])):
+            ends[_BANDWIDTH, swap] = bandwidth[of_layouts][:, None, None]
+        # Time with partial accumulators over the time without.
+        costs = np.array([fit.curve.accumulators_cost for fit in self.fits]).T[:, None, None]
+        ends[_ACCUMULATING] = np.where(costs > 0.0, costs, self._fitted.accumulators_cost)
+        self._terms, self._ends = terms.reshape(3, -1), ends.reshape(14, -1)
+        # FLOP per ms of the quickest config in full waves, of aligned NN operands.
+        flop = 2.0 * self.tile[0] * self.tile[1] * blocks * self._sms  # of a step of k
+        self.peak = float((flop / np.maximum(whole[0, 0, 0, 0, 0], 1e-30)).max())
 
     def _ordered(self, fit: Fit, parts: int) -> Config | None:
         """Return the config of a fit that sums in one order, or None if it is not legal."""
@@ -292,101 +362,94 @@ class CostModel:
         accumulators : bool
             Whether the times are those with partial accumulators, where a problem needs them.
         """
-        p, configs = Planes(products, self._fitted), len(self.fits)
-        sides = self._sides[p.swap]
-        across = np.ceil(p.sides / sides)
-        tiles = across[..., 0, :, :] * across[..., 1, :, :] * p.batch
-        if p.is_unusual:  # of more blocks, a float64 does not say how many the last wave has
-            for plane, product in enumerate(products):
+        planes = Planes(products, self._fitted)
+        rows, shape = self._rows(planes), (len(products), -1, len(self.fits))
+        n = rows * len(self.fits)
+        options = self._options[:, :n]
+        o = _Options(*(options if len(products) == 1 else np.concatenate([options] * len(products), axis=1)))
+        p = planes.of_options(n)
+        tall, wide = o.BM, o.BN
+        if self._any_narrow:
+            tall, wide = tall + p.swap * o.more_rows, wide + p.swap * o.more_columns
+        tiles = np.ceil(p.M / tall) * np.ceil(p.N / wide) * p.batch
+        if planes.is_unusual:  # of more blocks, a float64 does not say how many the last wave has
+            for own, product in zip(tiles.reshape(shape), products, strict=True):
                 if product.tiles is not None:
-                    own = tiles.reshape(-1, configs)[plane]
-                    own[:], own[: len(product.tiles)] = math.inf, product.tiles
+                    own[0], own[0, : len(product.tiles)] = math.inf, product.tiles
             tiles = np.minimum(tiles, MAX_BLOCKS + 1.0)
-        rows = self._rows(p, tiles)
-        steps, depth, parts = self._depth(p, rows)
-        bent = np.minimum(depth, self._bend)
-        if p.least_side < self._largest:  # where a tile is larger than C, the copies check bounds
-            larger = sides > p.sides
-            guard = np.where(larger[..., 0, :, :] | larger[..., 1, :, :], self._guard, 1.0)
+        steps, depth, parts = self._depth(planes, p, o, rows)
+        bent = np.minimum(depth, o.bend)
+        if planes.least_side < self._largest:  # where a tile is larger than C, the copies check bounds
+            guard = np.where((tall > p.M) | (wide > p.N), o.guard, 1.0)
             depth, bent = depth * guard, bent * guard
-        waves = Waves((tiles if rows == 1 else tiles * parts) / self._sms, self._full)
+        waves = Waves((tiles if rows == 1 else tiles * parts) / self._sms, o.full)
 
         # The steps of k take a straight line from the bend on, beside what a block costs once.
-        step, extra, once = self._terms_at(p, waves.place + self._before_one)
+        place = (p.table * self._places + o.place + waves.last).astype(np.intp)
+        step, extra, once = self._terms.take(place, axis=1)
+        ends = self._ends.take((p.table * len(self.fits) + o.column).astype(np.intp), axis=1)
+
+        def of_steps(which: int) -> Floats:
+            times: Floats = ends[3 * which] * depth + ends[3 * which + 1] * bent
+            return times
+
         k_steps = step * depth + extra * bent
-        slopes, extras, stores = self._ends[:, p.table, : 4 if self._any_narrow else waves.ends]
-        of_steps = slopes * depth[..., None, :, :] + extras * bent[..., None, :, :]
-        ms = waves.times(k_steps + once, of_steps + stores)
+        ms = waves.times(k_steps + once, lambda which: of_steps(which) + ends[3 * which + 2])
         if self._any_narrow:  # rows of tiles share reads of B, but a few blocks have the memory to themselves
             k_steps = waves.times(k_steps, of_steps)
-            high = np.minimum(np.ceil(p.narrow / self.tile[0]), STACKED)
-            shared = self._shared * (1.0 - 1.0 / high)
-            slower = np.minimum(k_steps, np.maximum(k_steps * (1.0 - shared), of_steps[..., LIGHTEST, :, :]))
-            if p.any_sectors:  # L2 sends whole sectors, of which thin tiles need a few elements
-                sectors = p.sectors * self._thin - p.sectors_less * self._thin_less
-                slower = np.maximum(slower, tiles * sectors)
+            high = np.minimum(np.ceil(p.narrow / o.BM), STACKED)
+            shared = o.shared * (1.0 - 1.0 / high)
+            slower = np.minimum(k_steps, np.maximum(k_steps * (1.0 - shared), of_steps(LIGHTEST)))
+            if planes.any_sectors:  # L2 sends whole sectors, of which thin tiles need a few elements
+                slower = np.maximum(slower, tiles * (p.sectors * o.thin - p.sectors_less * o.thin_less))
             ms += slower - k_steps
         # A and B are read once, at most at the rate that was measured.
-        ms = np.maximum(ms, p.read_bytes / self._bandwidth[p.large])
+        ms = np.maximum(ms, p.read_bytes / ends[_BANDWIDTH])
         if rows > 1:  # a second kernel reads the partial sums, and reads and writes C
             written = p.stored_bytes / self._fitted.reduction_bytes_per_ms
-            once = self._fitted.reduction_ms + 2.0 * written
-            ms[..., 1:, :] += parts[..., 1:, :] * (self._fitted.reduction_ms_per_part + written) + once
+            added = parts * (self._fitted.reduction_ms_per_part + written)
+            ms += (added + (self._fitted.reduction_ms + 2.0 * written)) * o.split
         cost = ms
-        if accumulators and not self._in_order and p.most_chains > 1:
-            wanted = p.chains / (parts * self._chains)
-            ms, cost = partial_accumulators.add(ms, self._accumulating[p.layout], steps / self._shortest, wanted)
-        out = tiles > MAX_BLOCKS if p.is_unusual else None
+        if accumulators and not self._in_order and planes.most_chains > 1:
+            wanted = p.chains / (parts * o.chains)
+            ms, cost = partial_accumulators.add(ms, ends[_ACCUMULATING], steps / o.shortest, wanted)
+        out = tiles > MAX_BLOCKS if planes.is_unusual else None
         if rows > 1:
-            more = (tiles >= self._most_tiles[:rows]) | (self._depths[:rows] > p.K)
+            more = (tiles >= o.most_tiles) | (o.least_k > p.K)
             out = more if out is None else out | more
         if out is not None:
             cost = np.where(out, np.inf, cost)
-        shape = len(products), rows, configs
-        return Table(self, products, ms.reshape(shape), self._without(products, p, cost.reshape(shape)))
+        return Table(self, products, ms.reshape(shape), self._without(products, cost.reshape(shape)))
 
-    def _terms_at(self, p: Planes, place: Array) -> Any:
-        """Return the times of a step of k, of one below the bend beside, and what a block costs once, at some places.
-
-        They are those of the table of each product.
-        """
-        if isinstance(p.table, int):
-            return self._by_place[p.table].take(place, axis=1)
-        return self._terms.reshape(3, -1).take(place + (p.table * self._places)[:, None, None], axis=1)
-
-    def _rows(self, p: Planes, tiles: Floats) -> int:
+    def _rows(self, planes: Planes) -> int:
         """Return how many numbers of parts of K are considered with any config."""
         if self._in_order:
-            return 2 if p.most_K > SEGMENT else 1
-        fewest = max(1.0, tiles.item(tiles.argmin()))
-        deep, few = (
-            bisect_right(PARTS, p.most_K / self._least_part),
-            bisect_left(_FEWER, _MOST_WAVES * self._sms / fewest),
-        )
-        return max(1, min(deep, few))
+            return 2 if planes.most_K > SEGMENT else 1
+        fewest = math.inf
+        for p in planes.each:
+            tall, wide = self._most_sides[p.swap]
+            fewest = min(fewest, math.ceil(p.M / tall) * math.ceil(p.N / wide) * p.batch)
+        deep = bisect_right(PARTS, planes.most_K / self._least_part)
+        return max(1, min(deep, bisect_left(_FEWER, _MOST_WAVES * self._sms / fewest)))
 
-    def _depth(self, p: Planes, rows: int) -> tuple[Any, Floats, Any]:
+    def _depth(self, planes: Planes, p: Numbers, o: _Options, rows: int) -> tuple[Floats, Floats, Any]:
         """Return the steps of k of a part, the same above those of the shortest K that was measured, and the parts.
 
         A ragged last tile of k costs some steps more.
         """
-        whole: Any = p.K
-        if not p.is_whole(self._whole_k):
-            rest = np.fmod(p.K, self._tile_k)
-            whole = p.K + (self._once * np.minimum(rest, 1.0) + self._each * rest)
-        if rows == 1:
-            return p.K, np.maximum(whole, self._few) - self._few, 1.0
-        if self._in_order:
-            steps = np.minimum(p.K, float(SEGMENT)) + np.zeros((rows, len(self.fits)))
-        else:
-            steps = np.ceil(p.K / self._parts_k[:rows]) * self._tile_k
-        steps[..., :1, :] = p.K
-        parts, depth = np.ceil(p.K / steps), np.maximum(steps, self._few)
-        if whole is not p.K:
-            depth[..., :1, :] = np.maximum(whole, self._few)
-        return steps, depth - self._few, parts
+        parts: Any = 1.0
+        steps = p.K
+        if rows > 1:
+            whole_parts = o.split * SEGMENT + (1.0 - o.split) * p.K if self._in_order else None
+            steps = np.ceil(p.K / o.part_k) * o.depth if whole_parts is None else np.minimum(p.K, whole_parts)
+            parts = np.ceil(p.K / steps)
+        depth = steps
+        if not planes.is_whole(self._whole_k):
+            rest = np.fmod(p.K, o.tile_k)
+            depth = depth + (o.once * np.minimum(rest, 1.0) + o.each * rest) * (1.0 - o.split)
+        return steps, np.maximum(depth, o.few) - o.few, parts
 
-    def _without(self, products: Sequence[Product], p: Planes, cost: Floats) -> Floats:
+    def _without(self, products: Sequence[Product], cost: Floats) -> Floats:
         """Return the costs with what single products rule out set to infinity.
 
         That are the rungs for few rows where a product has many; split-K where it has a number of tiles of its own; and

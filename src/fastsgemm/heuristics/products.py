@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,66 +44,79 @@ class Product(NamedTuple):
     elements: Floats | None = None
 
 
-class Planes:
-    """The numbers of some products, each with the shape (products, 1, 1), or a single one.
+class Numbers(NamedTuple):
+    """The numbers of products: of one, or an array of one for each option.
 
     Attributes
     ----------
-    sides : array, shape (products, 2, 1, 1) or (2, 1, 1)
-        M and N.
-    narrow, K, batch, chains : array or float
-        The lesser of M and N; `chains` are those that a sum needs. No steps of k take as long as one.
+    M, N, narrow, K, batch, chains : array or float
+        `narrow` is the lesser of M and N; `chains` are those that a sum needs. No steps of k take as long as one.
     read_bytes, stored_bytes : array or float
         Of A and B, and of C.
     sectors, sectors_less : array or float
-        Bytes that L2 sends for a tile of a narrow product; see `CostModel`.
-    swap, table, large, layout : array of int, shape (products,), or int
-        Whether the rungs for few rows compute the transposed product; the table of the times of reading and storing;
-        the place of the rate of reading; the place of the layout in `LAYOUTS`.
+        Bytes that L2 sends for a tile of a narrow product, and how many fewer are due to a column-major B.
+    swap, table : array or float
+        Whether the rungs for few rows compute the transposed product; the table of times, see `CostModel._fill_tables`.
+    """
+
+    M: Any
+    N: Any
+    narrow: Any
+    K: Any
+    batch: Any
+    chains: Any
+    read_bytes: Any
+    stored_bytes: Any
+    sectors: Any
+    sectors_less: Any
+    swap: Any
+    table: Any
+
+
+class Planes:
+    """The numbers of some products, and what they have in common.
+
+    Attributes
+    ----------
+    least_side, most_K, most_chains : int
+    is_unusual : bool
+        Some configs have no grid for a product, or are not considered.
+    any_sectors : bool
+    each : list of Numbers
     """
 
     def __init__(self, products: Sequence[Product], fitted: Fitted) -> None:
-        planes = [self._numbers(product.problem, fitted) for product in products]
-        columns: Any = [*zip(*planes, strict=True)]
-        self._K = columns[3]
-        self.least_side, self.most_K, self.most_chains = min(columns[2]), max(columns[3]), max(columns[5])
-        # Products of which some configs have no grid, or are not considered.
-        self.is_unusual = max(columns[7]) > 4.0 * MAX_BLOCKS or any(one.tiles is not None for one in products)
-        self.any_sectors = any(columns[8])
-        numbers: Any = planes[0]
-        if len(products) > 1:
-            each = np.array(columns[:10], np.float64)
-            self.sides = each[:2].T[..., None, None]
-            numbers = [*each[..., None, None], *np.array(columns[10:], np.intp)]
-        else:
-            self.sides = np.array(numbers[:2], np.float64)[:, None, None]
-        self.narrow, self.K, self.batch, self.chains, self.read_bytes, self.stored_bytes = numbers[2:8]
-        self.sectors, self.sectors_less, self.swap, self.table, self.large, self.layout = numbers[8:]
+        self.each = [_numbers(product.problem, fitted) for product in products]
+        self._columns: Any = [*zip(*self.each, strict=True)]
+        of = Numbers(*self._columns)
+        self.least_side, self.most_K, self.most_chains = min(of.narrow), max(of.K), max(of.chains)
+        self.is_unusual = max(of.stored_bytes) > 16.0 * MAX_BLOCKS or any(one.tiles is not None for one in products)
+        self.any_sectors = any(of.sectors)
+        self._K = of.K
 
     def is_whole(self, steps: int) -> bool:
         """Whether K is a multiple of so many steps."""
         return not any(K % steps for K in self._K)
 
-    @staticmethod
-    def _numbers(p: Problem, fitted: Fitted) -> tuple[float, ...]:
-        """Return the numbers of one problem, in the order of `__init__`."""
-        M, N, batch = p.M, p.N, p.batch
-        trans_a, trans_b, swap = p.layout[0] == "T", p.layout[1] == "T", N < M
-        ragged = ((M if trans_a else p.K) % TRANSACTION > 0) + ((p.K if trans_b else N) % TRANSACTION > 0)
-        odd = N % TRANSACTION > 0
-        store = 2 * odd + (M % TRANSACTION > 0 if swap else odd)
-        read = ((2 * swap + trans_a) * 2 + trans_b) * KINDS + ragged
-        K, chains = max(1, p.K), partial_accumulators.chains_needed(p, fitted)
-        # Rows of the narrow operand are neighbours: a step of k reads a sector for each tile, and one of a row-major B.
-        faced_a, faced_b = (not trans_b, not trans_a) if swap else (trans_a, trans_b)
-        sectors = K * (SECTOR + min(4.0 * min(M, N), SECTOR)) if faced_a else 0.0
-        read_bytes, stored_bytes = 4.0 * (M + N) * batch * K, 4.0 * M * N * batch
-        less = float(K) if faced_a and faced_b else 0.0
-        large = int(trans_a) if swap else 2 + trans_b
-        return (
-            M, N, min(M, N), K, batch, chains, read_bytes, stored_bytes, sectors, less,
-            int(swap), read * STORES + store, large, 2 * trans_a + trans_b,
-        )  # fmt: skip
+    def of_options(self, count: int) -> Numbers:
+        """Return the numbers of each of the `count` options of each product, one product after the other."""
+        return Numbers(*np.array(self._columns, np.float64).repeat(count, axis=1))
+
+
+def _numbers(p: Problem, fitted: Fitted) -> Numbers:
+    M, N, batch = p.M, p.N, p.batch
+    trans_a, trans_b, swap = p.layout[0] == "T", p.layout[1] == "T", N < M
+    ragged = ((M if trans_a else p.K) % TRANSACTION > 0) + ((p.K if trans_b else N) % TRANSACTION > 0)
+    odd = N % TRANSACTION > 0
+    store = 2 * odd + (M % TRANSACTION > 0 if swap else odd)
+    table = (((2 * swap + trans_a) * 2 + trans_b) * KINDS + ragged) * STORES + store
+    K, chains = max(1, p.K), partial_accumulators.chains_needed(p, fitted)
+    # Rows of the narrow operand are neighbours: a step of k reads a sector for each tile, and one of a row-major B.
+    faced_a, faced_b = (not trans_b, not trans_a) if swap else (trans_a, trans_b)
+    sectors = K * (SECTOR + min(4.0 * min(M, N), SECTOR)) if faced_a else 0.0
+    less = float(K) if faced_a and faced_b else 0.0
+    read_bytes, stored_bytes = 4.0 * (M + N) * batch * K, 4.0 * M * N * batch
+    return Numbers(M, N, min(M, N), K, batch, chains, read_bytes, stored_bytes, sectors, less, swap, table)
 
 
 class Waves:
@@ -118,10 +131,8 @@ class Waves:
 
     Attributes
     ----------
-    place : array of int
+    last : array
         The load of the last wave, which is that of its multiprocessor with most blocks: 1, 2, ... up to a full wave.
-    ends : int
-        How many of `FULL`, `LATER` and `LIGHTER` the times depend on.
     """
 
     def __init__(self, load: Floats, full: Floats) -> None:
@@ -129,27 +140,27 @@ class Waves:
         self._before = before if before.item(before.argmax()) > 0.0 else None
         last = load if self._before is None else load - before * full
         last = np.minimum(last, full)
-        self.place = np.ceil(last).astype(np.intp)
-        self._lighter, self.ends = None, 0 if self._before is None else 1 + LATER
+        self.last = np.ceil(last)
+        self._lighter = None
         if last.item(last.argmin()) < 1.0:  # between the two lightest loads, times are interpolated
-            self._lighter, self.ends = np.minimum(np.maximum(1.0 - last, 0.0), 1.0 - 1.0 / SPARSE), 1 + LIGHTER
+            self._lighter = np.minimum(np.maximum(1.0 - last, 0.0), 1.0 - 1.0 / SPARSE)
 
-    def times(self, last: Floats, ends: Floats) -> Floats:
+    def times(self, last: Floats, ends: Callable[[int], Floats]) -> Floats:
         """Return the times of all waves.
 
         Parameters
         ----------
         last : array
             Times at the whole load of the last wave.
-        ends : array
-            With an axis before those of `last`' parts and configs: times of a full wave (`FULL`), of a later one
-            (`LATER`), and at the lightest load less those at a load of 1 (`LIGHTER`). A wave after the first costs less
-            than it, and one that is not full takes the same share of that.
+        ends : callable
+            Returns times of a full wave (`FULL`), of a later one (`LATER`), and at the lightest load less those at a
+            load of 1 (`LIGHTER`). A wave after the first costs less than it, and one that is not full takes the same
+            share of that.
         """
         if self._lighter is not None:
-            last = last + ends[..., LIGHTER, :, :] * self._lighter
+            last = last + ends(LIGHTER) * self._lighter
         if self._before is None:
             return last
-        full, later = ends[..., FULL, :, :], np.maximum(ends[..., LATER, :, :], 0.0)
+        full, later = ends(FULL), np.maximum(ends(LATER), 0.0)
         several = full + later * (self._before - 1.0 + last / np.maximum(full, _LEAST_MS))
         return np.where(self._before > 0.0, several, last)
