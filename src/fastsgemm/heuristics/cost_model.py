@@ -23,7 +23,19 @@ from fastsgemm.heuristics.curve_arrays import Floats, floats, layout_factors, wh
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.probes import SPARSE, STACKED, STEADY
-from fastsgemm.heuristics.products import KINDS, LIGHTEST, SECTOR, STORES, Numbers, Planes, Product, Waves
+from fastsgemm.heuristics.products import (
+    FULL,
+    KINDS,
+    LATER,
+    LIGHTER,
+    LIGHTEST,
+    SECTOR,
+    STORES,
+    Numbers,
+    Planes,
+    Product,
+    Waves,
+)
 from fastsgemm.problem import LAYOUTS, Problem
 
 Array = NDArray[Any]
@@ -36,7 +48,7 @@ PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i
 _FEWER = [0, *PARTS[:-1]]  # the number before each of them
 _L2 = 1.4  # bytes that L2 sends in the time in which one is read or written to add up parts; measured on an H200
 _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
-_BANDWIDTH, _ACCUMULATING = 12, 13  # places in `CostModel._ends`, after three terms of each of four times
+_BANDWIDTH, _ACCUMULATING, _AT = range(3)  # places in `CostModel._ends`; then come three terms of each of four times
 _TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}
 
 
@@ -168,9 +180,10 @@ class _Options(NamedTuple):
     thin, thin_less : array
         ms per byte that tiles of less than a sector each way read, and how much less of a column-major B.
     part_k, depth : array
-        Steps of k that are divided by to get those of a part in tiles, and those of a tile; 1 with K in one part.
-    split : array
-        1 with more than one part of K, else 0.
+        K is divided by the first, rounded up and multiplied by the second for the steps of a part; both are 1 with K in
+        one part. In order, `part_k` are the steps of a part.
+    split, whole : array
+        1 and 0 with more than one part of K, else 0 and 1.
     least_k, most_tiles : array
         The least K that is divided into so many parts, and with how many tiles it is not.
     chains, shortest : array
@@ -179,29 +192,30 @@ class _Options(NamedTuple):
         Places of a load of 0 blocks in a table, and of the config.
     """
 
-    BM: Floats
-    BN: Floats
-    more_rows: Floats
-    more_columns: Floats
-    full: Floats
-    few: Floats
-    bend: Floats
-    tile_k: Floats
-    once: Floats
-    each: Floats
-    guard: Floats
-    shared: Floats
-    thin: Floats
-    thin_less: Floats
-    part_k: Floats
-    depth: Floats
-    split: Floats
-    least_k: Floats
-    most_tiles: Floats
-    chains: Floats
-    shortest: Floats
-    place: Floats
-    column: Floats
+    BM: Any
+    BN: Any
+    more_rows: Any
+    more_columns: Any
+    full: Any
+    few: Any
+    bend: Any
+    tile_k: Any
+    once: Any
+    each: Any
+    guard: Any
+    shared: Any
+    thin: Any
+    thin_less: Any
+    part_k: Any
+    depth: Any
+    split: Any
+    whole: Any
+    least_k: Any
+    most_tiles: Any
+    chains: Any
+    shortest: Any
+    place: Any
+    column: Any
 
 
 class CostModel:
@@ -260,24 +274,18 @@ class CostModel:
         few = floats(fit.few for fit in fits)
         self._place = np.cumsum([0, *(blocks[:-1] + 2)]).astype(np.intp)  # of the lightest load
         parts = floats([1, 2] if in_order else PARTS)[:, None]
-        of_parts = [
-            parts * tile_k,
-            np.broadcast_to(tile_k, (len(parts), len(fits))).copy(),
-            parts > np.ones(len(fits)),
-            parts * (0.0 if in_order else depths),
-            _MOST_WAVES * multiprocessors / np.maximum(floats(_FEWER[: len(parts)])[:, None], 1e-9) + 0.0 * tile_k,
-        ]
-        of_parts[0][0] = of_parts[1][0] = 1.0
-        of_parts[3][0] = 0.0
-        if in_order:
-            of_parts[4][:] = np.inf
+        more = parts > 1.0
+        fewer = np.maximum(floats(_FEWER[: len(parts)])[:, None], 1e-9)
         options = _Options(
             BM=BM, BN=BN, more_rows=more_rows, more_columns=more_columns,
             full=blocks, few=few, bend=floats(fit.bend for fit in fits) - few,
             tile_k=tile_k, once=once, each=each,
             guard=floats(fit.numbers.guard for fit in fits), shared=floats(fit.numbers.shared for fit in fits),
             thin=thin, thin_less=thin * (SECTOR - 4.0 * BN),
-            part_k=of_parts[0], depth=of_parts[1], split=of_parts[2], least_k=of_parts[3], most_tiles=of_parts[4],
+            part_k=np.where(more, SEGMENT if in_order else parts * tile_k, np.inf if in_order else 1.0),
+            depth=np.where(more, tile_k, 1.0), split=more, whole=~more,
+            least_k=np.where(more, 0.0 if in_order else parts * depths, 0.0),
+            most_tiles=np.inf if in_order else _MOST_WAVES * multiprocessors / fewer,
             chains=floats(partial_accumulators.chains_of(c) for c in configs),
             shortest=floats(partial_accumulators.shortest(c, shared_limit) for c in configs),
             place=self._place, column=np.arange(len(fits)),
@@ -307,11 +315,12 @@ class CostModel:
         terms = np.empty((3, 2, len(LAYOUTS), KINDS, STORES, self._places))
         terms[:2], terms[2] = read[..., None, :], stored
         lightest, one, whole, heavy = (
-            terms[..., self._place + at] for at in (0, 1, floats(blocks).astype(int), 1 + np.array(blocks))
+            terms[..., self._place + at] for at in (0, 1, np.array(blocks), 1 + np.array(blocks))
         )
         ends = np.empty((14, *whole.shape[1:]))
-        ends[0:3], ends[3:6], ends[9:12] = whole, (heavy - whole) / (STEADY - 1), lightest
-        ends[6:9] = (lightest - one) * (SPARSE / (SPARSE - 1))  # for a whole block less
+        ends[_AT + 3 * FULL :][:3], ends[_AT + 3 * LATER :][:3] = whole, (heavy - whole) / (STEADY - 1)
+        ends[_AT + 3 * LIGHTER :][:3] = (lightest - one) * (SPARSE / (SPARSE - 1))  # for a whole block less
+        ends[_AT + 3 * LIGHTEST :][:3] = lightest
         # Bytes per ms; with swap_ab, the large operand of a narrow product is the caller's A, in the other order.
         bandwidth = np.array([fit.numbers.bandwidth for fit in self.fits]).T
         bandwidth = np.where(self._narrow, bandwidth[[3, 2, 2, 3]], bandwidth)
@@ -367,7 +376,7 @@ class CostModel:
         n = rows * len(self.fits)
         options = self._options[:, :n]
         o = _Options(*(options if len(products) == 1 else np.concatenate([options] * len(products), axis=1)))
-        p = planes.of_options(n)
+        p = planes.each[0] if len(products) == 1 else planes.of_options(n)
         tall, wide = o.BM, o.BN
         if self._any_narrow:
             tall, wide = tall + p.swap * o.more_rows, wide + p.swap * o.more_columns
@@ -387,14 +396,15 @@ class CostModel:
         # The steps of k take a straight line from the bend on, beside what a block costs once.
         place = (p.table * self._places + o.place + waves.last).astype(np.intp)
         step, extra, once = self._terms.take(place, axis=1)
-        ends = self._ends.take((p.table * len(self.fits) + o.column).astype(np.intp), axis=1)
+        needed = self._ends if self._any_narrow else self._ends[: _AT + 3 * waves.ends]
+        ends = needed.take((p.table * len(self.fits) + o.column).astype(np.intp), axis=1)
 
         def of_steps(which: int) -> Floats:
-            times: Floats = ends[3 * which] * depth + ends[3 * which + 1] * bent
+            times: Floats = ends[_AT + 3 * which] * depth + ends[_AT + 3 * which + 1] * bent
             return times
 
         k_steps = step * depth + extra * bent
-        ms = waves.times(k_steps + once, lambda which: of_steps(which) + ends[3 * which + 2])
+        ms = waves.times(k_steps + once, lambda which: of_steps(which) + ends[_AT + 3 * which + 2])
         if self._any_narrow:  # rows of tiles share reads of B, but a few blocks have the memory to themselves
             k_steps = waves.times(k_steps, of_steps)
             high = np.minimum(np.ceil(p.narrow / o.BM), STACKED)
@@ -440,13 +450,12 @@ class CostModel:
         parts: Any = 1.0
         steps = p.K
         if rows > 1:
-            whole_parts = o.split * SEGMENT + (1.0 - o.split) * p.K if self._in_order else None
-            steps = np.ceil(p.K / o.part_k) * o.depth if whole_parts is None else np.minimum(p.K, whole_parts)
+            steps = np.minimum(p.K, o.part_k) if self._in_order else np.ceil(p.K / o.part_k) * o.depth
             parts = np.ceil(p.K / steps)
         depth = steps
         if not planes.is_whole(self._whole_k):
             rest = np.fmod(p.K, o.tile_k)
-            depth = depth + (o.once * np.minimum(rest, 1.0) + o.each * rest) * (1.0 - o.split)
+            depth = depth + (o.once * np.minimum(rest, 1.0) + o.each * rest) * o.whole
         return steps, np.maximum(depth, o.few) - o.few, parts
 
     def _without(self, products: Sequence[Product], cost: Floats) -> Floats:

@@ -131,6 +131,8 @@ class Waves:
 
     Attributes
     ----------
+    ends : int
+        Of `FULL`, `LATER` and `LIGHTER`, the first so many are needed; see `times`.
     last : array
         The load of the last wave, which is that of its multiprocessor with most blocks: 1, 2, ... up to a full wave.
     """
@@ -141,9 +143,9 @@ class Waves:
         last = load if self._before is None else load - before * full
         last = np.minimum(last, full)
         self.last = np.ceil(last)
-        self._lighter = None
+        self._lighter, self.ends = None, 0 if self._before is None else 1 + LATER
         if last.item(last.argmin()) < 1.0:  # between the two lightest loads, times are interpolated
-            self._lighter = np.minimum(np.maximum(1.0 - last, 0.0), 1.0 - 1.0 / SPARSE)
+            self._lighter, self.ends = np.minimum(np.maximum(1.0 - last, 0.0), 1.0 - 1.0 / SPARSE), 1 + LIGHTER
 
     def times(self, last: Floats, ends: Callable[[int], Floats]) -> Floats:
         """Return the times of all waves.
