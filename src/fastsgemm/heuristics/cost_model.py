@@ -19,24 +19,22 @@ from fastsgemm.config import SEGMENT, Config
 from fastsgemm.geometry.grid import MAX_BLOCKS, tiles
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import partial_accumulators, probes
-from fastsgemm.heuristics.curve_arrays import Floats, floats, layout_factors, whole_loads
+from fastsgemm.heuristics.curve_arrays import (
+    ACCUMULATING,
+    BANDWIDTH,
+    LIGHTEST,
+    TERMS,
+    Floats,
+    Options,
+    Tables,
+    floats,
+    of_configs,
+)
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.heuristics.probes import SPARSE, STACKED, STEADY
-from fastsgemm.heuristics.products import (
-    FULL,
-    KINDS,
-    LATER,
-    LIGHTER,
-    LIGHTEST,
-    SECTOR,
-    STORES,
-    Numbers,
-    Planes,
-    Product,
-    Waves,
-)
-from fastsgemm.problem import LAYOUTS, Problem
+from fastsgemm.heuristics.probes import STACKED
+from fastsgemm.heuristics.products import Numbers, Planes, Product, Waves
+from fastsgemm.problem import Problem
 
 Array = NDArray[Any]
 
@@ -48,8 +46,6 @@ PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i
 _FEWER = [0, *PARTS[:-1]]  # the number before each of them
 _L2 = 1.4  # bytes that L2 sends in the time in which one is read or written to add up parts; measured on an H200
 _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
-_BANDWIDTH, _ACCUMULATING, _AT = range(3)  # places in `CostModel._ends`; then come three terms of each of four times
-_TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}
 
 
 def _least_depth(config: Config) -> int:
@@ -160,64 +156,6 @@ class Table:
         return Prediction(ms, cost, self._model, self._products[plane].problem, row, column)
 
 
-class _Options(NamedTuple):
-    """What configs bring into the times of options: arrays of one for each.
-
-    Attributes
-    ----------
-    BM, BN : array
-        Rows and columns of a tile.
-    more_rows, more_columns : array
-        How many more of the caller's C a tile has with swap_ab.
-    full : array
-        Blocks that fit on a multiprocessor at a time.
-    few, bend : array
-        Steps of k of the shortest K that was measured, and from there to the bend.
-    tile_k, once, each : array
-        Steps of k of a tile, and how many more a ragged last one costs: once, and for each of its steps.
-    guard, shared : array
-        How many times longer steps take with bounds checks, and the share of them that rows of tiles save.
-    thin, thin_less : array
-        ms per byte that tiles of less than a sector each way read, and how much less of a column-major B.
-    part_k, depth : array
-        K is divided by the first, rounded up and multiplied by the second for the steps of a part; both are 1 with K in
-        one part. In order, `part_k` are the steps of a part.
-    split, whole : array
-        1 and 0 with more than one part of K, else 0 and 1.
-    least_k, most_tiles : array
-        The least K that is divided into so many parts, and with how many tiles it is not.
-    chains, shortest : array
-        Chains of a sum without partial accumulators; steps of the shortest chain with them.
-    place, column : array
-        Places of a load of 0 blocks in a table, and of the config.
-    """
-
-    BM: Any
-    BN: Any
-    more_rows: Any
-    more_columns: Any
-    full: Any
-    few: Any
-    bend: Any
-    tile_k: Any
-    once: Any
-    each: Any
-    guard: Any
-    shared: Any
-    thin: Any
-    thin_less: Any
-    part_k: Any
-    depth: Any
-    split: Any
-    whole: Any
-    least_k: Any
-    most_tiles: Any
-    chains: Any
-    shortest: Any
-    place: Any
-    column: Any
-
-
 class CostModel:
     """Predicts the times of configs on one device.
 
@@ -253,86 +191,45 @@ class CostModel:
         self.close = 1.0 if in_order else CLOSE
         self._sms, self._shared_limit, self._fitted, self._in_order = multiprocessors, shared_limit, fitted, in_order
         configs = [fit.curve.config for fit in fits]
-        self._narrow = narrow = np.array([fit.rung.narrow for fit in fits])
-        self._any_narrow = bool(narrow.any())
+        self.tile = BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
+        self._narrow = np.array([fit.rung.narrow for fit in fits])
+        self._any_narrow = bool(self._narrow.any())
         self._sliced = np.array([c.sliced_k > 1 for c in configs])
         self._whole_k = math.lcm(*(c.tile_k for c in configs))
-        self.tile = BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
-        more_rows, more_columns = narrow * (BN - BM), narrow * (BM - BN)
         self._largest = max(BM.max(), BN.max())
         # The most rows and columns of a tile of the caller's C, without swap_ab and with it.
-        self._most_sides = (BM.max(), BN.max()), ((BM + more_rows).max(), (BN + more_columns).max())
-        depths = floats(_least_depth(fit.curve.config) if fit.rung.splits else math.inf for fit in fits)
-        self._least_part = depths.item(depths.argmin())
+        turned = np.where(self._narrow, BN, BM), np.where(self._narrow, BM, BN)
+        self._most_sides = [[side.max() for side in sides] for sides in (self.tile, turned)]
+        self._least_part = min(_least_depth(fit.curve.config) if fit.rung.splits else math.inf for fit in fits)
         if in_order:
             self._illegal = np.array([[self._ordered(fit, parts) is None for fit in fits] for parts in (1, 2)])
+        self._options = np.array([*self._of_options()])
+        self._tables = Tables(fits, fitted.accumulators_cost)
+        flop = 2.0 * BM * BN * multiprocessors * floats(fit.curve.blocks_per_sm for fit in fits)  # of a step
+        self.peak = float((flop / self._tables.full_step).max())
 
-        tile_k = floats(c.tile_k for c in configs)
-        once, each = np.array([fit.numbers.tail for fit in fits]).T - [[0.0], [1.0]]
-        thin = (narrow & (4.0 * np.maximum(BM, BN) < SECTOR)) / (_L2 * fitted.reduction_bytes_per_ms)
-        blocks = floats(fit.curve.blocks_per_sm for fit in fits)
-        few = floats(fit.few for fit in fits)
-        self._place = np.cumsum([0, *(blocks[:-1] + 2)]).astype(np.intp)  # of the lightest load
-        parts = floats([1, 2] if in_order else PARTS)[:, None]
-        more = parts > 1.0
-        fewer = np.maximum(floats(_FEWER[: len(parts)])[:, None], 1e-9)
-        options = _Options(
-            BM=BM, BN=BN, more_rows=more_rows, more_columns=more_columns,
-            full=blocks, few=few, bend=floats(fit.bend for fit in fits) - few,
-            tile_k=tile_k, once=once, each=each,
-            guard=floats(fit.numbers.guard for fit in fits), shared=floats(fit.numbers.shared for fit in fits),
-            thin=thin, thin_less=thin * (SECTOR - 4.0 * BN),
-            part_k=np.where(more, SEGMENT if in_order else parts * tile_k, np.inf if in_order else 1.0),
-            depth=np.where(more, tile_k, 1.0), split=more, whole=~more,
-            least_k=np.where(more, 0.0 if in_order else parts * depths, 0.0),
-            most_tiles=np.inf if in_order else _MOST_WAVES * multiprocessors / fewer,
-            chains=floats(partial_accumulators.chains_of(c) for c in configs),
-            shortest=floats(partial_accumulators.shortest(c, shared_limit) for c in configs),
-            place=self._place, column=np.arange(len(fits)),
-        )  # fmt: skip
-        shape = len(parts), len(fits)
-        self._options = np.array([np.broadcast_to(each, shape).ravel() for each in options], np.float64)
-        self._fill_tables()
-
-    def _fill_tables(self) -> None:
-        """Fill the tables of the times of a block, in ms: of a step of k, of one below the bend beside, and once.
-
-        There is one for each way to read and to store. Its places are, for one config after the other, the lightest
-        load, 1, 2, ... up to a full wave, and the heaviest load. `_ends` has by config what follows from two of them,
-        see `Waves.times`, and two other numbers that depend on the layout.
-        """
-        blocks = [fit.curve.blocks_per_sm for fit in self.fits]
-        self._places = sum(blocks) + 2 * len(blocks)
-        store, *steps = whole_loads(self.fits)  # each of aligned and of ragged operands, at each place
-        narrow = self._narrow.repeat([each + 2 for each in blocks])
-        # By whether rows of the caller's C are ragged, then by whether those are that a narrow product stores.
-        stored = np.array([np.where(narrow, store[turned], store[own]) for own in (0, 1) for turned in (0, 1)])
-        factors = layout_factors(self.fits)
-        turned = np.where(narrow, factors[[LAYOUTS.index(_TRANSPOSED[layout]) for layout in LAYOUTS]], factors)
-        each = np.array(steps)[:, None, None] * np.stack([factors, turned])  # by swap_ab, layout, kind and place
-        aligned, ragged = each[..., 0, :], each[..., 1, :]
-        read = np.stack([aligned, (aligned + ragged) / 2, ragged], axis=-2)
-        terms = np.empty((3, 2, len(LAYOUTS), KINDS, STORES, self._places))
-        terms[:2], terms[2] = read[..., None, :], stored
-        lightest, one, whole, heavy = (
-            terms[..., self._place + at] for at in (0, 1, np.array(blocks), 1 + np.array(blocks))
+    def _of_options(self) -> Options:
+        """Return the numbers of all options, with K in one part first."""
+        parts, fewer = floats([1, 2] if self._in_order else PARTS)[:, None], floats(_FEWER)[:, None]
+        more, rows = parts > 1.0, len(parts)
+        if self._in_order:
+            of_parts = {"part_k": np.where(more, SEGMENT, np.inf), "depth": 1.0, "least_k": 0.0, "most_tiles": np.inf}
+        else:
+            tile_k = floats(fit.curve.config.tile_k for fit in self.fits)
+            depths = floats(_least_depth(fit.curve.config) if fit.rung.splits else math.inf for fit in self.fits)
+            of_parts = {
+                "part_k": np.where(more, parts * tile_k, 1.0),
+                "depth": np.where(more, tile_k, 1.0),
+                "least_k": np.where(more, parts * depths, 0.0),
+                "most_tiles": _MOST_WAVES * self._sms / np.maximum(fewer, 1e-9),
+            }
+        shortest = [partial_accumulators.shortest(fit.curve.config, self._shared_limit) for fit in self.fits]
+        chains = [partial_accumulators.chains_of(fit.curve.config) for fit in self.fits]
+        ms_per_byte = 1.0 / (_L2 * self._fitted.reduction_bytes_per_ms)
+        each = Options(
+            **of_configs(self.fits, ms_per_byte), **of_parts, split=more, whole=~more, chains=chains, shortest=shortest
         )
-        ends = np.empty((14, *whole.shape[1:]))
-        ends[_AT + 3 * FULL :][:3], ends[_AT + 3 * LATER :][:3] = whole, (heavy - whole) / (STEADY - 1)
-        ends[_AT + 3 * LIGHTER :][:3] = (lightest - one) * (SPARSE / (SPARSE - 1))  # for a whole block less
-        ends[_AT + 3 * LIGHTEST :][:3] = lightest
-        # Bytes per ms; with swap_ab, the large operand of a narrow product is the caller's A, in the other order.
-        bandwidth = np.array([fit.numbers.bandwidth for fit in self.fits]).T
-        bandwidth = np.where(self._narrow, bandwidth[[3, 2, 2, 3]], bandwidth)
-        for swap, of_layouts in enumerate(([2, 3, 2, 3], [0, 0, 1, 1])):
-            ends[_BANDWIDTH, swap] = bandwidth[of_layouts][:, None, None]
-        # Time with partial accumulators over the time without.
-        costs = np.array([fit.curve.accumulators_cost for fit in self.fits]).T[:, None, None]
-        ends[_ACCUMULATING] = np.where(costs > 0.0, costs, self._fitted.accumulators_cost)
-        self._terms, self._ends = terms.reshape(3, -1), ends.reshape(14, -1)
-        # FLOP per ms of the quickest config in full waves, of aligned NN operands.
-        flop = 2.0 * self.tile[0] * self.tile[1] * blocks * self._sms  # of a step of k
-        self.peak = float((flop / np.maximum(whole[0, 0, 0, 0, 0], 1e-30)).max())
+        return Options(*(np.broadcast_to(one, (rows, len(self.fits))).ravel().astype(np.float64) for one in each))
 
     def _ordered(self, fit: Fit, parts: int) -> Config | None:
         """Return the config of a fit that sums in one order, or None if it is not legal."""
@@ -375,7 +272,7 @@ class CostModel:
         rows, shape = self._rows(planes), (len(products), -1, len(self.fits))
         n = rows * len(self.fits)
         options = self._options[:, :n]
-        o = _Options(*(options if len(products) == 1 else np.concatenate([options] * len(products), axis=1)))
+        o = Options(*(options if len(products) == 1 else np.concatenate([options] * len(products), axis=1)))
         p = planes.each[0] if len(products) == 1 else planes.of_options(n)
         tall, wide = o.BM, o.BN
         if self._any_narrow:
@@ -394,17 +291,15 @@ class CostModel:
         waves = Waves((tiles if rows == 1 else tiles * parts) / self._sms, o.full)
 
         # The steps of k take a straight line from the bend on, beside what a block costs once.
-        place = (p.table * self._places + o.place + waves.last).astype(np.intp)
-        step, extra, once = self._terms.take(place, axis=1)
-        needed = self._ends if self._any_narrow else self._ends[: _AT + 3 * waves.ends]
-        ends = needed.take((p.table * len(self.fits) + o.column).astype(np.intp), axis=1)
+        step, extra, once = self._tables.at(p.table, o.place + waves.last)
+        ends = self._tables.ends(p.table, o.column, 4 if self._any_narrow else waves.ends)
 
         def of_steps(which: int) -> Floats:
-            times: Floats = ends[_AT + 3 * which] * depth + ends[_AT + 3 * which + 1] * bent
+            times: Floats = ends[TERMS + 3 * which] * depth + ends[TERMS + 3 * which + 1] * bent
             return times
 
         k_steps = step * depth + extra * bent
-        ms = waves.times(k_steps + once, lambda which: of_steps(which) + ends[_AT + 3 * which + 2])
+        ms = waves.times(k_steps + once, lambda which: of_steps(which) + ends[TERMS + 3 * which + 2])
         if self._any_narrow:  # rows of tiles share reads of B, but a few blocks have the memory to themselves
             k_steps = waves.times(k_steps, of_steps)
             high = np.minimum(np.ceil(p.narrow / o.BM), STACKED)
@@ -414,7 +309,7 @@ class CostModel:
                 slower = np.maximum(slower, tiles * (p.sectors * o.thin - p.sectors_less * o.thin_less))
             ms += slower - k_steps
         # A and B are read once, at most at the rate that was measured.
-        ms = np.maximum(ms, p.read_bytes / ends[_BANDWIDTH])
+        ms = np.maximum(ms, p.read_bytes / ends[BANDWIDTH])
         if rows > 1:  # a second kernel reads the partial sums, and reads and writes C
             written = p.stored_bytes / self._fitted.reduction_bytes_per_ms
             added = parts * (self._fitted.reduction_ms_per_part + written)
@@ -422,7 +317,7 @@ class CostModel:
         cost = ms
         if accumulators and not self._in_order and planes.most_chains > 1:
             wanted = p.chains / (parts * o.chains)
-            ms, cost = partial_accumulators.add(ms, ends[_ACCUMULATING], steps / o.shortest, wanted)
+            ms, cost = partial_accumulators.add(ms, ends[ACCUMULATING], steps / o.shortest, wanted)
         out = tiles > MAX_BLOCKS if planes.is_unusual else None
         if rows > 1:
             more = (tiles >= o.most_tiles) | (o.least_k > p.K)
@@ -442,7 +337,7 @@ class CostModel:
         deep = bisect_right(PARTS, planes.most_K / self._least_part)
         return max(1, min(deep, bisect_left(_FEWER, _MOST_WAVES * self._sms / fewest)))
 
-    def _depth(self, planes: Planes, p: Numbers, o: _Options, rows: int) -> tuple[Floats, Floats, Any]:
+    def _depth(self, planes: Planes, p: Numbers, o: Options, rows: int) -> tuple[Floats, Floats, Any]:
         """Return the steps of k of a part, the same above those of the shortest K that was measured, and the parts.
 
         A ragged last tile of k costs some steps more.

@@ -9,17 +9,13 @@ import numpy as np
 
 from fastsgemm.geometry.grid import MAX_BLOCKS
 from fastsgemm.heuristics import partial_accumulators
-from fastsgemm.heuristics.curve_arrays import Floats
+from fastsgemm.heuristics.curve_arrays import FULL, KINDS, LATER, LIGHTER, SECTOR, STORES, Floats
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.probes import SPARSE, TRANSACTION
 from fastsgemm.problem import Problem
 
-KINDS = 3  # of reading: neither, one or both of A and B are ragged
-STORES = 4  # whether rows of C are ragged, and whether those are that are stored with swap_ab
-SECTOR = 32  # bytes that L2 sends at least
 _LEAST_WAVE = 1e-9  # the least part of a wave that counts as one
 _LEAST_MS = 1e-30  # no division by zero, whatever was measured
-FULL, LATER, LIGHTER, LIGHTEST = range(4)  # times that follow from more than one load; see `Waves.times`
 
 
 class Product(NamedTuple):
@@ -56,7 +52,7 @@ class Numbers(NamedTuple):
     sectors, sectors_less : array or float
         Bytes that L2 sends for a tile of a narrow product, and how many fewer are due to a column-major B.
     swap, table : array or float
-        Whether the rungs for few rows compute the transposed product; the table of times, see `CostModel._fill_tables`.
+        Whether the rungs for few rows compute the transposed product; the table of times, see `Tables`.
     """
 
     M: Any
