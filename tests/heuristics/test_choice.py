@@ -9,9 +9,9 @@ from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import MAX_BLOCKS
 from fastsgemm.heuristics import database, database_writing
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED, choose_config
+from fastsgemm.heuristics.curve_problems import problems_of
 from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
 from fastsgemm.heuristics.knowledge import Knowledge, knowledge, knows
-from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.spaces import PIPELINED, REFINED, SKINNY
@@ -39,7 +39,7 @@ def curve(config, scale=1.0, device="Fake 9000"):
     def ms(problem):
         return 0.004 + scale * 1e-8 * problem.M * problem.N * problem.K / 1000
 
-    points = tuple(Point(problem, ms(problem)) for problem in probes_of(config, 2, 132).problems())
+    points = tuple(Point(problem, ms(problem)) for problem in problems_of(config, 2, 132).problems())
     return Curve("sm_90", device, 132, "warptiled", config, 2, points, TOOLS)
 
 
@@ -265,7 +265,7 @@ def of(rung, problem=NARROW, ms=0.5, origin="measured", arch="sm_90"):
 
 def curve_of(rung, ms):
     config = OF[rung]
-    points = tuple(Point(problem, ms) for problem in probes_of(config, 2, 132).problems())
+    points = tuple(Point(problem, ms) for problem in problems_of(config, 2, 132).problems())
     return Curve("sm_90", "Fake 9000", 132, rung, config, 2, points, TOOLS)
 
 

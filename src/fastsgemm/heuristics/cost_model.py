@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fastsgemm.config import SEGMENT, Config
 from fastsgemm.geometry.grid import MAX_BLOCKS, tiles
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import partial_accumulators, probes
+from fastsgemm.heuristics import curve_problems, partial_accumulators
 from fastsgemm.heuristics.curve_arrays import (
     ACCUMULATING,
     BANDWIDTH,
@@ -31,8 +31,8 @@ from fastsgemm.heuristics.curve_arrays import (
     of_configs,
 )
 from fastsgemm.heuristics.curve_fit import Fit
+from fastsgemm.heuristics.curve_problems import STACKED
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.heuristics.probes import STACKED
 from fastsgemm.heuristics.products import Numbers, Planes, Product, Waves
 from fastsgemm.problem import Problem
 
@@ -50,7 +50,7 @@ _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than pred
 
 def _least_depth(config: Config) -> int:
     """Return the least steps of k of a part."""
-    return config.tile_k * probes.form(config).least_tiles
+    return config.tile_k * curve_problems.form(config).least_tiles
 
 
 def splits(config: Config, problem: Problem, multiprocessors: float) -> list[int]:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsgemm.heuristics import probes
+from fastsgemm.heuristics import curve_problems
 from fastsgemm.heuristics.curve_fit import Fit
-from fastsgemm.heuristics.probes import SPARSE, STEADY
+from fastsgemm.heuristics.curve_problems import SPARSE, STEADY
 from fastsgemm.problem import LAYOUTS
 
 Floats = NDArray[np.float64]
@@ -187,7 +187,7 @@ def whole_loads(fits: Sequence[Fit]) -> Floats:
 @lru_cache(maxsize=64)
 def _between(full: int) -> tuple[list[int], list[int], list[float]]:
     """Return for each place of a config the two measured loads around it, and the share of the way between these."""
-    measured = probes.loads(full)
+    measured = curve_problems.loads(full)
     last = len(measured) - 1
     places = [(0, 0, 0.0), (1, 1, 0.0)]
     for at, (low, high) in enumerate(pairwise(measured[1:-1]), 1):
@@ -201,7 +201,7 @@ def layout_factors(fits: Sequence[Fit]) -> Floats:
 
     Between two loads at which a layout was measured, the factor changes with the logarithm of the load.
     """
-    shares = [_shares_of_loads(fit.curve.blocks_per_sm, fit.probes.layout_loads[1]) for fit in fits]
+    shares = [_shares_of_loads(fit.curve.blocks_per_sm, fit.problems.layout_loads[1]) for fit in fits]
     counts = [*map(len, shares)]
     measured = np.array([fit.numbers.layouts for fit in fits]).repeat(counts, axis=0)
     others = np.einsum("plkt,pt->lkp", measured, np.concatenate(shares))

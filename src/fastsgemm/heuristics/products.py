@@ -10,8 +10,8 @@ import numpy as np
 from fastsgemm.geometry.grid import MAX_BLOCKS
 from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.curve_arrays import FULL, KINDS, LATER, LIGHTER, SECTOR, STORES, Floats
+from fastsgemm.heuristics.curve_problems import SPARSE, TRANSACTION
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.heuristics.probes import SPARSE, TRANSACTION
 from fastsgemm.problem import Problem
 
 _LEAST_WAVE = 1e-9  # the least part of a wave that counts as one
