@@ -7,7 +7,7 @@ from fastsgemm import rungs
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import MAX_BLOCKS
-from fastsgemm.heuristics import database, database_writing
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED, choose_config
 from fastsgemm.heuristics.curve_problems import problems_of
 from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
@@ -48,7 +48,7 @@ def shipped(tuning_folder):
     """Return a function that ships records and curves."""
 
     def ship(*records, curves=(), arch="sm_90"):
-        database_writing.write(tuning_folder / f"{arch}.json", Content(arch, 232448, records, tuple(curves)))
+        database.write(tuning_folder / f"{arch}.json", Content(arch, 232448, records, tuple(curves)))
         database.forget()
 
     ship(published(FOURTH, None, None, "generic"), arch="generic")
@@ -275,8 +275,8 @@ def defaults(tuning_folder):
 
     def ship(*records, curves=()):
         generic = tuple(of(rung, None, origin="hand-picked", arch="generic") for rung in OF)
-        database_writing.write(tuning_folder / "generic.json", Content("generic", 232448, generic))
-        database_writing.write(tuning_folder / "sm_90.json", Content("sm_90", 232448, records, tuple(curves)))
+        database.write(tuning_folder / "generic.json", Content("generic", 232448, generic))
+        database.write(tuning_folder / "sm_90.json", Content("sm_90", 232448, records, tuple(curves)))
         database.forget()
 
     return ship

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from fastsgemm import device, rungs
 from fastsgemm.config import PipelinedConfig
-from fastsgemm.heuristics import curve_fit, database_reading, database_writing
+from fastsgemm.heuristics import curve_fit, database, database_reading
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_problems import problems_of
 from fastsgemm.heuristics.database_entries import Curve, Fitted, Point, Tools
@@ -96,4 +96,4 @@ def test_curves_are_measured_again_for_the_same_configs(evaluator, data_folder, 
     fresh = [one for one in content.curves if one.device == evaluator.device.name]
     assert [one.config for one in fresh] == [one.config for one in few.curves]
     assert all(one.calibration != 1.0 for one in fresh)
-    assert database_reading.faults(database_writing.dumps(content), "sm_90") == []
+    assert database_reading.faults(database.dumps(content), "sm_90") == []

@@ -1,7 +1,7 @@
 """Predict the times of many configs on many products at once. ``docs/tuning.md`` explains each term.
 
-One array has a plane for each product, a row for each number of parts of K and a column for each config. What it costs
-to fill is the number of NumPy calls, hardly the size of the array: so every product of a comparison is a plane of one.
+Times are in ms, K and depths in steps of k. What a table costs is the number of NumPy calls, hardly the size of arrays:
+so the options of every product of a comparison are elements of the same arrays.
 """
 
 from __future__ import annotations
@@ -196,10 +196,10 @@ class CostModel:
         self._any_narrow = bool(self._narrow.any())
         self._sliced = np.array([c.sliced_k > 1 for c in configs])
         self._whole_k = math.lcm(*(c.tile_k for c in configs))
-        self._largest = max(BM.max(), BN.max())
+        self._largest = float(max(BM.max(), BN.max()))
         # The most rows and columns of a tile of the caller's C, without swap_ab and with it.
         turned = np.where(self._narrow, BN, BM), np.where(self._narrow, BM, BN)
-        self._most_sides = [[side.max() for side in sides] for sides in (self.tile, turned)]
+        self._most_sides = [[float(side.max()) for side in sides] for sides in (self.tile, turned)]
         self._least_part = min(_least_depth(fit.curve.config) if fit.rung.splits else math.inf for fit in fits)
         if in_order:
             self._illegal = np.array([[self._ordered(fit, parts) is None for fit in fits] for parts in (1, 2)])

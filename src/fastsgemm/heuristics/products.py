@@ -112,7 +112,21 @@ def _numbers(p: Problem, fitted: Fitted) -> Numbers:
     sectors = K * (SECTOR + min(4.0 * min(M, N), SECTOR)) if faced_a else 0.0
     less = float(K) if faced_a and faced_b else 0.0
     read_bytes, stored_bytes = 4.0 * (M + N) * batch * K, 4.0 * M * N * batch
-    return Numbers(M, N, min(M, N), K, batch, chains, read_bytes, stored_bytes, sectors, less, swap, table)
+    # NumPy takes longer to multiply arrays by integers.
+    return Numbers(
+        float(M),
+        float(N),
+        float(min(M, N)),
+        float(K),
+        float(batch),
+        float(chains),
+        read_bytes,
+        stored_bytes,
+        sectors,
+        less,
+        swap,
+        table,
+    )
 
 
 class Waves:
