@@ -204,6 +204,8 @@ class CostModel:
         if in_order:
             self._illegal = np.array([[self._ordered(fit, parts) is None for fit in fits] for parts in (1, 2)])
         self._options = np.array([*self._of_options()])
+        # The options of one product, by how many numbers of parts of K are considered.
+        self._first = [Options(*self._options[:, : rows * len(fits)]) for rows in range(len(PARTS) + 1)]
         self._tables = Tables(fits, fitted.accumulators_cost)
         flop = 2.0 * BM * BN * multiprocessors * floats(fit.curve.blocks_per_sm for fit in fits)  # of a step
         self.peak = float((flop / self._tables.full_step).max())
@@ -270,10 +272,11 @@ class CostModel:
         """
         planes = Planes(products, self._fitted)
         rows, shape = self._rows(planes), (len(products), -1, len(self.fits))
-        n = rows * len(self.fits)
-        options = self._options[:, :n]
-        o = Options(*(options if len(products) == 1 else np.concatenate([options] * len(products), axis=1)))
-        p = planes.each[0] if len(products) == 1 else planes.of_options(n)
+        o, p = self._first[rows], planes.each[0]
+        if len(products) > 1:
+            n = rows * len(self.fits)
+            o = Options(*np.concatenate([self._options[:, :n]] * len(products), axis=1))
+            p = planes.of_options(n)
         tall, wide = o.BM, o.BN
         if self._any_narrow:
             tall, wide = tall + p.swap * o.more_rows, wide + p.swap * o.more_columns

@@ -87,7 +87,7 @@ class Search:
         best, packed, least = lying, NOTHING, math.inf
         # Operands that are read in whole vectors are packed only for their order in memory, and C is cut, for a gain
         # that is larger than the error of the model: other kernels have to be compiled for it.
-        aligned = a.width == b.width == VECTOR
+        aligned = bool(added) and a.width == b.width == VECTOR
         for (how, ms), pick in zip(added.items(), others, strict=True):
             cost = pick.cost + ms
             most = lying.cost * _most(lying, pick, 1.0 / CLOSE if aligned else 1.0)
