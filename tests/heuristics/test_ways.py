@@ -13,7 +13,7 @@ from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import database, ways
 from fastsgemm.heuristics.choice import choose
-from fastsgemm.heuristics.cost_model import CLOSE, Prediction
+from fastsgemm.heuristics.cost_model import CLOSE, CostModel, Prediction
 from fastsgemm.heuristics.database_entries import Curve, Fitted, Tools
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.heuristics.products import Product
@@ -277,6 +277,21 @@ def test_a_shipped_prediction_is_cut_and_another_is_packed():
     lying = next(way for way in found.ways if way.name == ways.AS_THEY_LIE)
     assert found.cut and found.ms < 0.95 * lying.ms
     assert choose(DEVICE, Request(), *variants.dense_operands(Problem(5001, 5003, 5005, "NT"))).packed == "AB"
+
+
+@pytest.mark.parametrize(
+    ("problem", "tables"),
+    [(Problem(300, 200, 100), 1), (Problem(1800, 1800, 1800), 3), (Problem(5001, 5003, 5005, "NT"), 3)],
+    ids=str,
+)
+def test_a_choice_takes_few_tables(problem, tables, monkeypatch):
+    """One for operands as they lie and packed, one for the first shares of cuts, and one for the second shares."""
+    asked = []
+    predict = CostModel.predict
+    monkeypatch.setattr(CostModel, "predict", lambda self, products: asked.append(products) or predict(self, products))
+    database.forget()
+    choose(DEVICE, Request(), *variants.dense_operands(problem))
+    assert 1 <= len(asked) <= tables
 
 
 def test_a_time_is_no_rank():
